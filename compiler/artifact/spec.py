@@ -1,0 +1,225 @@
+"""What an artifact is made of: entries, their arguments, dims and workspace, and the placed weights.
+
+Code generation fills these records; the assembler turns them into tables, the header and the loaders into text.
+`check_artifact` refuses what no caller could use, such as a dim that no argument determines. No file is written here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import gcd
+from typing import Literal
+
+from ...dialect.diagnostics import Diagnostic
+from ...dialect.dims import Monomial, Poly, Size, Symbol, add, bounds, divide_exactly, format_size, symbols
+from ...dialect.types import Array, TensorType
+
+WEIGHT_ALIGNMENT = 64
+"""Every weight starts at a multiple of this many bytes, in the artifact and in the file beside it."""
+
+Relation = Literal["==", ">=", "multiple-of"]
+JsonValue = str | int | float | bool | None | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentSpec:
+    """An argument or a result of an entry."""
+
+    name: str
+    type: TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A relation between sizes that every call must satisfy; it is checked when the dims are bound."""
+
+    left: Size
+    relation: Relation
+    right: Size
+
+    def __str__(self) -> str:
+        relation = self.relation.replace("-", " ")
+        return f"{format_size(self.left)} {relation} {format_size(self.right)}"
+
+
+@dataclass(frozen=True, slots=True)
+class EntrySpec:
+    """A callable of the artifact. `symbol` is the function that code generation exports for it (see ABI.md)."""
+
+    name: str
+    symbol: str
+    arguments: tuple[ArgumentSpec, ...]
+    results: tuple[ArgumentSpec, ...]
+    dims: tuple[Symbol, ...] = ()
+    workspace: Size = 0
+    constraints: tuple[Constraint, ...] = ()
+    doc: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WeightSpec:
+    """A tensor of the weight blob at `offset` bytes. `data` may be memory-mapped; it is read once, while writing."""
+
+    name: str
+    type: TensorType
+    offset: int
+    data: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ArtifactSpec:
+    """Everything that goes into an artifact, save the machine code."""
+
+    name: str
+    entries: tuple[EntrySpec, ...]
+    weights: tuple[WeightSpec, ...] = ()
+    target: Mapping[str, JsonValue] = field(default_factory=dict)
+    compiler_version: str = ""
+    source_hash: str = ""
+    options: Mapping[str, JsonValue] = field(default_factory=dict)
+
+    @property
+    def weight_bytes(self) -> int:
+        """The size of the weight blob, a multiple of the alignment."""
+        return align(max((w.offset + w.data.nbytes for w in self.weights), default=0))
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """How a call determines a dim: `dim == (axis - rest) / divisor * factor` for one axis of one argument."""
+
+    dim: Symbol
+    argument: int
+    axis: int
+    rest: Size
+    divisor: Size
+    factor: int
+
+
+def align(offset: int, alignment: int = WEIGHT_ALIGNMENT) -> int:
+    return -(-offset // alignment) * alignment
+
+
+def place_weights(tensors: Iterable[tuple[str, TensorType, Array]]) -> tuple[WeightSpec, ...]:
+    """Gives each tensor its offset in the blob, in the order given."""
+    placed: list[WeightSpec] = []
+    end = 0
+    for name, type, data in tensors:
+        placed.append(WeightSpec(name, type, align(end), data))
+        end = placed[-1].offset + data.nbytes
+    return tuple(placed)
+
+
+def c_identifier(name: str) -> str:
+    """The name as C can spell it: `embed.one` becomes `embed_one`."""
+    text = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return text if text and not text[0].isdigit() else f"_{text}"
+
+
+def _split(size: Size, symbol: Symbol) -> tuple[Size, Size] | None:
+    """`size` as (coefficient, rest) with `size == coefficient * unit of symbol + rest`, or None if it is not linear."""
+    coefficient: Size = 0
+    rest: Size = 0
+    terms: tuple[tuple[Monomial, int], ...] = size.terms if isinstance(size, Poly) else (((), size),)
+    for monomial, factor in terms:
+        others = tuple((a, p) for a, p in monomial if a != symbol)
+        part: Size = Poly(((others, factor),)) if others else factor
+        if symbol in symbols(part) or ((symbol, 1) not in monomial and len(others) != len(monomial)):
+            return None
+        if len(others) == len(monomial):
+            rest = add(rest, part)
+        else:
+            coefficient = add(coefficient, part)
+    return (coefficient, rest) if coefficient != 0 else None
+
+
+def _bind(size: Size, symbol: Symbol, argument: int, axis: int, known: set[Symbol]) -> Binding | None:
+    split = _split(size, symbol)
+    if split is None:
+        return None
+    coefficient, rest = split
+    if not symbols(coefficient) | symbols(rest) <= known or bounds(coefficient)[0] <= 0:
+        return None
+    divisor = divide_exactly(coefficient, symbol.multiple)
+    if divisor is not None:
+        return Binding(symbol, argument, axis, rest, divisor, 1)
+    common = gcd(coefficient, symbol.multiple) if isinstance(coefficient, int) else 1
+    reduced = coefficient // common if isinstance(coefficient, int) else coefficient
+    return Binding(symbol, argument, axis, rest, reduced, symbol.multiple // common)
+
+
+def bind_dims(entry: EntrySpec) -> tuple[tuple[Binding, ...], tuple[Symbol, ...]]:
+    """How to find every dim from the argument shapes, in an order in which it can be done; and the dims that cannot.
+
+    An axis that is the dim itself is preferred to an expression of it.
+    """
+    axes = [(a, x, size) for a, argument in enumerate(entry.arguments) for x, size in enumerate(argument.type.shape)]
+    found: dict[Symbol, Binding] = {}
+    for direct in (True, False):
+        progress = True
+        while progress:
+            progress = False
+            for symbol in entry.dims:
+                if symbol in found:
+                    continue
+                for argument, axis, size in axes:
+                    if direct and size != symbol.size:
+                        continue
+                    binding = _bind(size, symbol, argument, axis, set(found))
+                    if binding is not None:
+                        found[symbol] = binding
+                        progress = True
+                        break
+    return tuple(found.values()), tuple(s for s in entry.dims if s not in found)
+
+
+def _duplicates(names: Iterable[str]) -> list[str]:
+    seen: set[str] = set()
+    twice: dict[str, None] = {}
+    for name in names:
+        if name in seen:
+            twice[name] = None
+        seen.add(name)
+    return list(twice)
+
+
+def check_entry(entry: EntrySpec) -> tuple[Diagnostic, ...]:
+    """The faults that would make the entry impossible to call."""
+    faults: list[Diagnostic] = []
+    for symbol in bind_dims(entry)[1]:
+        places = [
+            f"{a.name}: {a.type}" for a in entry.arguments if any(symbol in symbols(size) for size in a.type.shape)
+        ]
+        if places:
+            message = f"entry `{entry.name}`: no argument determines dim `{symbol.name}`: {', '.join(places)}"
+            help_text = f"let one axis be `{symbol.name}`, or a multiple of it plus what other axes determine"
+        else:
+            message = f"entry `{entry.name}`: dim `{symbol.name}` occurs in the shape of no argument"
+            help_text = f"give an argument an axis `{symbol.name}`, or make it an integer"
+        faults.append(Diagnostic("unbound-dim", message, help=help_text))
+    return tuple(faults)
+
+
+def check_artifact(spec: ArtifactSpec) -> tuple[Diagnostic, ...]:
+    """Faults that a user can cause; what only a compiler could get wrong is asserted."""
+    faults = [fault for entry in spec.entries for fault in check_entry(entry)]
+    for name in _duplicates(entry.name for entry in spec.entries):
+        faults.append(Diagnostic("duplicate-name", f"two entries are named `{name}`"))
+    for entry in spec.entries:
+        for name in _duplicates(a.name for a in (*entry.arguments, *entry.results)):
+            message = f"entry `{entry.name}`: two arguments or results are named `{name}`"
+            faults.append(Diagnostic("duplicate-name", message))
+        sizes = [s for a in (*entry.arguments, *entry.results) for s in a.type.shape]
+        sizes += [entry.workspace, *(s for c in entry.constraints for s in (c.left, c.right))]
+        unknown = set().union(*map(symbols, sizes)) - set(entry.dims)
+        assert not unknown, (entry.name, unknown)
+    assert spec.entries, spec.name
+    end = 0
+    for weight in sorted(spec.weights, key=lambda w: (w.offset, w.data.nbytes)):
+        assert weight.offset >= end and weight.offset % WEIGHT_ALIGNMENT == 0, (weight.name, weight.offset, end)
+        assert weight.type.shape == weight.data.shape, (weight.name, weight.type, weight.data.shape)
+        assert weight.type.dtype.numpy == weight.data.dtype, (weight.name, weight.type, weight.data.dtype)
+        end = weight.offset + weight.data.nbytes
+    return tuple(faults)

@@ -1,0 +1,470 @@
+"""Symbolic sizes: integer polynomials over dims, with floor division, minimum and maximum as atoms.
+
+A size is an `int` or a `Poly`; arithmetic between them normalises, so that equal sizes are equal Python values and a
+constant is always an `int`. A `Symbol` carries its own range and divisor: what is known of a size needs no context.
+This module decides equality, divisibility and bounds of sizes, and refuses anything that is not an integer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+INFINITY = 1 << 62
+"""Stands for "no upper bound"; larger than any size that fits memory."""
+
+
+class DimError(ValueError):
+    """An operation on sizes that has no integer result for every value of the dims."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Symbol:
+    """A dim named in the model, `low <= dim <= high`, always a multiple of `multiple`."""
+
+    name: str
+    low: int = 0
+    high: int = INFINITY
+    multiple: int = 1
+
+    def __str__(self) -> str:
+        text = f"dim {self.name} in {self.low}..{'' if self.high == INFINITY else self.high}"
+        return text + (f" multiple {self.multiple}" if self.multiple != 1 else "")
+
+    @property
+    def size(self) -> Size:
+        """The symbol as a size. A dim that is a multiple of m is m times a unit, so that division by m is exact."""
+        return _poly({((self, 1),): self.multiple})
+
+
+@dataclass(frozen=True, slots=True)
+class FloorDiv:
+    """`numerator // denominator` that is not exact; the denominator is a positive size."""
+
+    numerator: Size
+    denominator: Size
+
+
+@dataclass(frozen=True, slots=True)
+class Extreme:
+    """The minimum or the maximum (`kind` is "min" or "max") of two sizes that cannot be ordered."""
+
+    kind: str
+    left: Size
+    right: Size
+
+
+Atom = Symbol | FloorDiv | Extreme
+Monomial = tuple[tuple[Atom, int], ...]
+"""Atoms with their powers, in a fixed order. A Symbol atom stands for `dim / multiple`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Poly:
+    """A polynomial that is not constant: terms in a fixed order, no coefficient zero."""
+
+    terms: tuple[tuple[Monomial, int], ...]
+
+    def __add__(self, other: Size) -> Size:
+        return add(self, other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Size) -> Size:
+        return add(self, multiply(-1, other))
+
+    def __rsub__(self, other: Size) -> Size:
+        return add(other, multiply(-1, self))
+
+    def __neg__(self) -> Size:
+        return multiply(-1, self)
+
+    def __mul__(self, other: Size) -> Size:
+        return multiply(self, other)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Size) -> Size:
+        return floor_divide(self, other)
+
+    def __rfloordiv__(self, other: Size) -> Size:
+        return floor_divide(other, self)
+
+    def __mod__(self, other: Size) -> Size:
+        return add(self, multiply(-1, multiply(floor_divide(self, other), other)))
+
+    def __str__(self) -> str:
+        return _format(self, _INFIX)
+
+    __repr__ = __str__
+
+
+Size = int | Poly
+Shape = tuple[Size, ...]
+
+
+def _atom_key(atom: Atom) -> tuple[str, str]:
+    if isinstance(atom, Symbol):
+        return ("0", atom.name)
+    return ("1", _format_atom(atom, _INFIX))
+
+
+def _poly(terms: Mapping[Monomial, int]) -> Size:
+    kept = {m: c for m, c in terms.items() if c != 0}
+    if not kept:
+        return 0
+    if set(kept) == {()}:
+        return kept[()]
+    # Higher degrees first, then alphabetically; the constant comes last.
+    order = sorted(kept, key=lambda m: (-sum(p for _, p in m), [(*_atom_key(a), p) for a, p in m]))
+    return Poly(tuple((m, kept[m]) for m in order))
+
+
+def _terms(size: Size) -> dict[Monomial, int]:
+    if isinstance(size, int):
+        return {(): size} if size else {}
+    return dict(size.terms)
+
+
+def add(left: Size, right: Size) -> Size:
+    if isinstance(left, int) and isinstance(right, int):
+        return left + right
+    terms = _terms(left)
+    for monomial, coefficient in _terms(right).items():
+        terms[monomial] = terms.get(monomial, 0) + coefficient
+    return _poly(terms)
+
+
+def _times(left: Monomial, right: Monomial) -> Monomial:
+    powers: dict[Atom, int] = dict(left)
+    for atom, power in right:
+        powers[atom] = powers.get(atom, 0) + power
+    return tuple(sorted(powers.items(), key=lambda item: _atom_key(item[0])))
+
+
+def multiply(left: Size, right: Size) -> Size:
+    if isinstance(left, int) and isinstance(right, int):
+        return left * right
+    terms: dict[Monomial, int] = {}
+    for m1, c1 in _terms(left).items():
+        for m2, c2 in _terms(right).items():
+            monomial = _times(m1, m2)
+            terms[monomial] = terms.get(monomial, 0) + c1 * c2
+    return _poly(terms)
+
+
+def product(sizes: Iterable[Size]) -> Size:
+    result: Size = 1
+    for size in sizes:
+        result = multiply(result, size)
+    return result
+
+
+def _without(monomial: Monomial, divisor: Monomial) -> Monomial | None:
+    powers = dict(monomial)
+    for atom, power in divisor:
+        if powers.get(atom, 0) < power:
+            return None
+        powers[atom] -= power
+    return tuple((a, powers[a]) for a, _ in monomial if powers[a])
+
+
+def divide_exactly(left: Size, right: Size) -> Size | None:
+    """`left / right` where that is a polynomial with integer coefficients for every value of the dims, else None."""
+    if isinstance(right, int) and right == 0:
+        return None
+    remainder = _terms(left)
+    quotient: dict[Monomial, int] = {}
+    lead, lead_coefficient = _poly_terms(right)[0]
+    # Polynomial long division in the fixed order of terms; each step removes the leading term.
+    for _ in range(64):
+        if not remainder:
+            return _poly(quotient)
+        monomial, coefficient = _poly_terms(_poly(remainder))[0]
+        rest = _without(monomial, lead)
+        if rest is None or coefficient % lead_coefficient:
+            return None
+        factor = coefficient // lead_coefficient
+        quotient[rest] = quotient.get(rest, 0) + factor
+        remainder = _terms(add(_poly(remainder), multiply(multiply(-1, right), _poly({rest: factor}))))
+    return None
+
+
+def _poly_terms(size: Size) -> tuple[tuple[Monomial, int], ...]:
+    return (((), size),) if isinstance(size, int) else size.terms
+
+
+def divisible(left: Size, right: Size) -> bool:
+    """Is `left` a multiple of `right` for every value of the dims, as far as can be told?"""
+    return divide_exactly(left, right) is not None
+
+
+def floor_divide(left: Size, right: Size) -> Size:
+    """`left // right`. Raises DimError where `right` may be zero or negative."""
+    if bounds(right)[0] <= 0:
+        raise DimError(f"cannot divide {left} by {right}, which may be zero or negative")
+    if isinstance(left, int) and isinstance(right, int):
+        return left // right
+    exact = divide_exactly(left, right)
+    if exact is not None:
+        return exact
+    if isinstance(right, int):
+        # (r*q + rest) // r == q + rest // r, so that equal sizes written differently meet.
+        whole = {m: c // right for m, c in _terms(left).items()}
+        rest = {m: c % right for m, c in _terms(left).items()}
+        low, high = bounds(_poly(rest))
+        if low >= 0 and high < right:
+            return _poly(whole)
+        return add(_poly(whole), _poly({((FloorDiv(_poly(rest), right), 1),): 1}))
+    low, high = bounds(left)[0], bounds(add(left, multiply(-1, right)))[1]
+    if low >= 0 and high < 0:
+        return 0
+    return _poly({((FloorDiv(left, right), 1),): 1})
+
+
+def ceil_divide(left: Size, right: Size) -> Size:
+    return floor_divide(add(left, add(right, -1)), right)
+
+
+def _extreme(kind: str, left: Size, right: Size) -> Size:
+    if isinstance(left, int) and isinstance(right, int):
+        return min(left, right) if kind == "min" else max(left, right)
+    low, high = bounds(add(left, multiply(-1, right)))
+    if high <= 0:
+        return left if kind == "min" else right
+    if low >= 0:
+        return right if kind == "min" else left
+    first, second = sorted((left, right), key=str)
+    return _poly({((Extreme(kind, first, second), 1),): 1})
+
+
+def minimum(left: Size, right: Size) -> Size:
+    return _extreme("min", left, right)
+
+
+def maximum(left: Size, right: Size) -> Size:
+    return _extreme("max", left, right)
+
+
+def _product_bounds(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
+    products = [x * y for x in a for y in b]
+    return max(min(products), -INFINITY), min(max(products), INFINITY)
+
+
+def _atom_bounds(atom: Atom) -> tuple[int, int]:
+    if isinstance(atom, Symbol):
+        high = INFINITY if atom.high == INFINITY else atom.high // atom.multiple
+        return -(-atom.low // atom.multiple), high
+    if isinstance(atom, FloorDiv):
+        low, high = bounds(atom.numerator)
+        small, large = bounds(atom.denominator)
+        quotients = [x // y for x in (low, high) for y in (small, large)]
+        return min(quotients), max(quotients)
+    (a, b), (c, d) = bounds(atom.left), bounds(atom.right)
+    return (min(a, c), min(b, d)) if atom.kind == "min" else (max(a, c), max(b, d))
+
+
+def bounds(size: Size) -> tuple[int, int]:
+    """The least and the greatest value that interval arithmetic can tell; `INFINITY` where there is none."""
+    if isinstance(size, int):
+        return size, size
+    low = high = 0
+    for monomial, coefficient in size.terms:
+        part = (coefficient, coefficient)
+        for atom, power in monomial:
+            for _ in range(power):
+                part = _product_bounds(part, _atom_bounds(atom))
+        low, high = max(low + part[0], -INFINITY), min(high + part[1], INFINITY)
+    return low, high
+
+
+def at_least(left: Size, right: Size) -> bool:
+    """Is `left >= right` for every value of the dims, as far as can be told?"""
+    return bounds(add(left, multiply(-1, right)))[0] >= 0
+
+
+def _atoms(size: Size) -> Iterator[Atom]:
+    if isinstance(size, Poly):
+        for monomial, _ in size.terms:
+            for atom, _ in monomial:
+                yield atom
+
+
+def symbols(size: Size) -> set[Symbol]:
+    """Every dim that the size depends on."""
+    found: set[Symbol] = set()
+    for atom in _atoms(size):
+        if isinstance(atom, Symbol):
+            found.add(atom)
+        else:
+            parts = (atom.numerator, atom.denominator) if isinstance(atom, FloorDiv) else (atom.left, atom.right)
+            found |= symbols(parts[0]) | symbols(parts[1])
+    return found
+
+
+def symbols_of(sizes: Iterable[Size]) -> tuple[Symbol, ...]:
+    """Every dim that any of the sizes depends on, by name."""
+    return tuple(sorted(set().union(*(symbols(s) for s in sizes)), key=lambda s: s.name))
+
+
+def substitute(size: Size, values: Mapping[str, Size]) -> Size:
+    """The size with dims replaced by name. Raises DimError where a value is not the multiple that its dim promises."""
+    if isinstance(size, int):
+        return size
+    total: Size = 0
+    for monomial, coefficient in size.terms:
+        part: Size = coefficient
+        for atom, power in monomial:
+            value = _substitute_atom(atom, values)
+            for _ in range(power):
+                part = multiply(part, value)
+        total = add(total, part)
+    return total
+
+
+def _substitute_atom(atom: Atom, values: Mapping[str, Size]) -> Size:
+    if isinstance(atom, Symbol):
+        if atom.name not in values:
+            return _poly({((atom, 1),): 1})
+        unit = divide_exactly(values[atom.name], atom.multiple)
+        if unit is None:
+            raise DimError(f"`{atom.name}` must be a multiple of {atom.multiple}, not {values[atom.name]}")
+        return unit
+    if isinstance(atom, FloorDiv):
+        return floor_divide(substitute(atom.numerator, values), substitute(atom.denominator, values))
+    return _extreme(atom.kind, substitute(atom.left, values), substitute(atom.right, values))
+
+
+def evaluate(size: Size, values: Mapping[str, int]) -> int:
+    """The value of a size. Raises DimError where a dim has no value, or not one that its declaration admits."""
+    result = substitute(size, dict(values))
+    if not isinstance(result, int):
+        missing = ", ".join(f"`{s.name}`" for s in sorted(symbols(result)))
+        raise DimError(f"no value for {missing}")
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How to write what has no common infix form: floor division, minimum, maximum, and a constant."""
+
+    divide: Callable[[str, str], str]
+    extreme: Callable[[str, str, str], str]
+    constant: Callable[[int], str] = str
+    symbol: Callable[[str], str] = str
+
+
+_INFIX = Style(lambda a, b: f"{a}//{b}", lambda kind, a, b: f"{kind}({a}, {b})")
+
+
+def format_size(size: Size, style: Style = _INFIX) -> str:
+    """The size as text: by default as the language writes it, `4*T + 1`, which `parse_size` reads."""
+    return style.constant(size) if isinstance(size, int) else _format(size, style)
+
+
+def _wrapped(size: Size, style: Style) -> str:
+    text = format_size(size, style)
+    return text if re.fullmatch(r"\w+", text) else f"({text})"
+
+
+def _format_atom(atom: Atom, style: Style) -> str:
+    if isinstance(atom, Symbol):
+        name = style.symbol(atom.name)
+        return name if atom.multiple == 1 else style.divide(name, style.constant(atom.multiple))
+    if isinstance(atom, FloorDiv):
+        return style.divide(_wrapped(atom.numerator, style), _wrapped(atom.denominator, style))
+    return style.extreme(atom.kind, format_size(atom.left, style), format_size(atom.right, style))
+
+
+def _format_term(monomial: Monomial, coefficient: int, style: Style) -> str:
+    factors: list[str] = []
+    for atom, power in monomial:
+        text = None
+        if isinstance(atom, Symbol) and atom.multiple != 1:
+            while power and coefficient % atom.multiple == 0:
+                # multiple * (dim // multiple) == dim
+                coefficient //= atom.multiple
+                power -= 1
+                factors.append(style.symbol(atom.name))
+            text = f"({_format_atom(atom, style)})"
+        elif isinstance(atom, FloorDiv):
+            text = f"({_format_atom(atom, style)})"
+        factors += [text or _format_atom(atom, style)] * power
+    if coefficient != 1 or not factors:
+        factors.insert(0, style.constant(coefficient))
+    return factors[0][1:-1] if len(factors) == 1 and factors[0].startswith("(") else "*".join(factors)
+
+
+def _format(size: Poly, style: Style) -> str:
+    text = ""
+    for monomial, coefficient in size.terms:
+        sign = "-" if coefficient < 0 else "+"
+        term = _format_term(monomial, abs(coefficient), style)
+        text += f" {sign} {term}" if text else (f"-{term}" if sign == "-" else term)
+    return text
+
+
+_TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_]\w*)|(//|[-+*%(),]))")
+
+
+def parse_size(text: str, dims: Mapping[str, Symbol]) -> Size:
+    """Reads what `format_size` writes. Raises DimError at an unknown dim or malformed text."""
+    tokens: list[str] = []
+    position = 0
+    text = text.strip()
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None:
+            raise DimError(f"cannot read the size `{text}`")
+        tokens.append(match.group().strip())
+        position = match.end()
+    tokens.append("")
+
+    def take(expected: str | None = None) -> str:
+        if expected is not None and tokens[0] != expected:
+            raise DimError(f"expected `{expected}` in the size `{text}`")
+        return tokens.pop(0)
+
+    def primary() -> Size:
+        token = take()
+        if token == "(":
+            value = total()
+            take(")")
+            return value
+        if token == "-":
+            return multiply(-1, factors())
+        if token in ("min", "max") and tokens[0] == "(":
+            take("(")
+            left = total()
+            take(",")
+            right = total()
+            take(")")
+            return _extreme(token, left, right)
+        if token.isdigit():
+            return int(token)
+        if token in dims:
+            return dims[token].size
+        raise DimError(f"unknown dim `{token}` in the size `{text}`")
+
+    def factors() -> Size:
+        value = primary()
+        while tokens[0] in ("*", "//", "%"):
+            operator, right = take(), primary()
+            if operator == "*":
+                value = multiply(value, right)
+            elif operator == "//":
+                value = floor_divide(value, right)
+            else:
+                value = add(value, multiply(-1, multiply(floor_divide(value, right), right)))
+        return value
+
+    def total() -> Size:
+        value = factors()
+        while tokens[0] in ("+", "-"):
+            value = add(value, factors()) if take() == "+" else add(value, multiply(-1, factors()))
+        return value
+
+    result = total()
+    take("")
+    return result

@@ -1,0 +1,209 @@
+"""The protocol by which an operator writes itself as structured ops; the compiler implements it with MLIR linalg.
+
+An operator sees tensors with symbolic shapes, index maps and element-wise bodies, and no MLIR. Whatever can be said as
+a parallel map or a reduction is said so, since the tiler reads exactly that; `scan` is for what is sequential.
+
+Elements of f16 and bf16 are computed in f32 and rounded after each operation, as numpy does. Integer arithmetic wraps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from .dims import Shape, Size
+from .types import DType, TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A linear form over the loops of a structured op: `sum(coefficient * loop) + constant`, both integers."""
+
+    coefficients: tuple[tuple[int, int], ...]
+    constant: int = 0
+
+    def __add__(self, other: Index | int) -> Index:
+        if isinstance(other, int):
+            return Index(self.coefficients, self.constant + other)
+        total = dict(self.coefficients)
+        for loop, coefficient in other.coefficients:
+            total[loop] = total.get(loop, 0) + coefficient
+        kept = tuple(sorted((k, c) for k, c in total.items() if c))
+        return Index(kept, self.constant + other.constant)
+
+    def __mul__(self, factor: int) -> Index:
+        return Index(tuple((k, c * factor) for k, c in self.coefficients if c * factor), self.constant * factor)
+
+
+def loop(number: int) -> Index:
+    """The loop `number` itself."""
+    return Index(((number, 1),))
+
+
+ZERO = Index(())
+IndexMap = tuple[Index, ...]
+
+
+def identity(rank: int) -> IndexMap:
+    return tuple(loop(i) for i in range(rank))
+
+
+def loops(*numbers: int) -> IndexMap:
+    """A map that picks loops by number, in order."""
+    return tuple(loop(n) for n in numbers)
+
+
+def broadcast_map(shape: Shape, result: Shape) -> IndexMap:
+    """How an operand of `shape` is read when it is broadcast to `result` by the rules of the array API."""
+    offset = len(result) - len(shape)
+    return tuple(ZERO if size == 1 and result[offset + i] != 1 else loop(offset + i) for i, size in enumerate(shape))
+
+
+class Tensor(Protocol):
+    """A tensor value while code is written."""
+
+    @property
+    def type(self) -> TensorType: ...
+
+
+class Scalar(Protocol):
+    """An element while a body is written; an index or a size is an i64."""
+
+    @property
+    def dtype(self) -> DType: ...
+
+
+class ScalarEmitter(Protocol):
+    """Arithmetic on elements. Operands of one call have one dtype; comparisons give bool.
+
+    unary: neg abs sign ceil floor round trunc sqrt rsqrt cbrt exp exp2 expm1 log log2 log1p log10 sin cos tan asin acos
+    atan sinh cosh tanh asinh acosh atanh erf erfc not isnan isinf isfinite; `round` takes halves to even, `not` is
+    logical for bool and bitwise for integers
+    binary: add sub mul div floordiv mod rem pow atan2 max min and or xor shl shr; integer `div` truncates toward zero,
+    `mod` has the sign of the divisor and `rem` that of the dividend, all of them give 0 where the divisor is 0; `max`
+    and `min` give NaN if either operand is
+    """
+
+    def constant(self, value: float | int | bool, dtype: DType) -> Scalar: ...
+
+    def size(self, size: Size) -> Scalar:
+        """The run-time value of a symbolic size, as i64."""
+        ...
+
+    def unary(self, function: str, x: Scalar) -> Scalar: ...
+
+    def binary(self, function: str, x: Scalar, y: Scalar) -> Scalar: ...
+
+    def compare(self, predicate: str, x: Scalar, y: Scalar) -> Scalar:
+        """`predicate` is eq ne lt le gt ge; every one but `ne` is false where an operand is NaN."""
+        ...
+
+    def select(self, condition: Scalar, x: Scalar, y: Scalar) -> Scalar: ...
+
+    def cast(self, x: Scalar, dtype: DType) -> Scalar:
+        """Float to integer truncates toward zero and saturates, NaN gives 0; integers wrap; to bool is `!= 0`."""
+        ...
+
+    def load(self, tensor: Tensor, indices: Sequence[Scalar]) -> Scalar:
+        """One element; the indices must be inside the tensor."""
+        ...
+
+    def iterate(
+        self,
+        count: Scalar,
+        initial: Sequence[Scalar],
+        body: Callable[[ScalarEmitter, Scalar, Sequence[Scalar]], Sequence[Scalar]],
+    ) -> tuple[Scalar, ...]:
+        """A loop `count` times (an i64, possibly 0) over carried scalars: `body(s, index, carried) -> carried`."""
+        ...
+
+
+class BodyEmitter(ScalarEmitter, Protocol):
+    """Arithmetic inside a structured op."""
+
+    def index(self, number: int) -> Scalar:
+        """The value of loop `number`, as i64."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """One loop of a structured op."""
+
+    size: Size
+    parallel: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One result of a structured op: what it starts from (`initial`: a number or a tensor) and how it is indexed."""
+
+    type: TensorType
+    map: IndexMap
+    initial: float | int | bool | Tensor | None = None
+
+
+class SequenceEmitter(ScalarEmitter, Protocol):
+    """Arithmetic inside `scan`, where single elements may also be written."""
+
+    def store(self, tensor: Tensor, indices: Sequence[Scalar], value: Scalar) -> Tensor: ...
+
+    def branch(
+        self, condition: Scalar, then: Callable[[], Sequence[Tensor]], otherwise: Sequence[Tensor]
+    ) -> tuple[Tensor, ...]:
+        """The tensors of `then()` where the condition holds, else those given."""
+        ...
+
+
+class Emitter(Protocol):
+    """Writes structured ops on tensors. All shapes are symbolic; sizes may be 0."""
+
+    def map(
+        self,
+        result: TensorType,
+        inputs: Sequence[tuple[Tensor, IndexMap]],
+        body: Callable[..., Scalar],
+    ) -> Tensor:
+        """One loop per axis of the result, all parallel: `body(s: BodyEmitter, *elements) -> element`."""
+        ...
+
+    def structured(
+        self,
+        loops: Sequence[Loop],
+        inputs: Sequence[tuple[Tensor, IndexMap]],
+        results: Sequence[Result],
+        body: Callable[..., Sequence[Scalar]],
+    ) -> tuple[Tensor, ...]:
+        """The general op: `body(s: BodyEmitter, *elements, *accumulators) -> new accumulators`.
+
+        Reductions run in the order of the loops. A `Result` without `initial` must be parallel in every loop.
+        """
+        ...
+
+    def scan(
+        self,
+        sizes: Sequence[Size],
+        carried: Sequence[Tensor],
+        body: Callable[[SequenceEmitter, Sequence[Scalar], Sequence[Tensor]], Sequence[Tensor]],
+    ) -> tuple[Tensor, ...]:
+        """Nested sequential loops, `body(s, indices, tensors) -> tensors`; elements may be read and written."""
+        ...
+
+    def full(self, type: TensorType, value: float | int | bool) -> Tensor: ...
+
+    def constant(self, type: TensorType, values: Sequence[float | int | bool]) -> Tensor:
+        """A small static tensor, row-major."""
+        ...
+
+    def reshape(self, x: Tensor, shape: Shape) -> Tensor:
+        """The same elements in row-major order under another shape."""
+        ...
+
+    def slice(self, x: Tensor, starts: Sequence[Size], sizes: Sequence[Size], steps: Sequence[int]) -> Tensor:
+        """Elements `start + i * step` of each axis; steps are positive and the slice lies inside `x`."""
+        ...
+
+    def insert(self, source: Tensor, target: Tensor, starts: Sequence[Size], steps: Sequence[int]) -> Tensor:
+        """`target` with `source` written into the slice of its shape at `starts`."""
+        ...

@@ -1,0 +1,220 @@
+"""The graph: immutable, typed, in SSA form, with spans.
+
+A module holds dims, parameters and functions; a function is a list of nodes in order, each a use of an operator. Some
+nodes hold regions (`repeat`, `fusion`). Values are known by name, unique within a function; two graphs are equal when
+they print equal. This module stores and walks; `verifier` says what is valid, `printer` and `parser` give the text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Union
+
+import numpy as np
+
+from .diagnostics import Span
+from .dims import Size, Symbol
+from .types import Array, DType, TensorType, dtype_of
+
+
+class Constant:
+    """An array as an attribute. It compares by content (a hash), so that graphs with elided data still compare.
+
+    `array` is None in a graph that was read from text which shows only the hash of a big constant.
+    """
+
+    __slots__ = ("array", "digest", "type")
+
+    def __init__(self, array: Array | None, type: TensorType | None = None, digest: str | None = None) -> None:
+        if array is not None:
+            array = np.ascontiguousarray(array).reshape(np.shape(array))
+            array.flags.writeable = False
+            type = TensorType(dtype_of(array), array.shape)
+            digest = hashlib.sha256(array.tobytes()).hexdigest()[:16]
+        assert type is not None and digest is not None
+        self.array, self.type, self.digest = array, type, digest
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Constant) and (self.type, self.digest) == (other.type, other.digest)
+
+    def __hash__(self) -> int:
+        return hash((self.type, self.digest))
+
+    def __repr__(self) -> str:
+        return f"Constant({self.type}, {self.digest})"
+
+    @property
+    def data(self) -> Array:
+        assert self.array is not None, f"the data of {self!r} was not kept"
+        return self.array
+
+
+Attribute = Union[bool, int, float, str, DType, Size, Constant, tuple["Attribute", ...], None]  # noqa: UP007 (recursive)
+"""What a node may carry besides operands. Sizes and tuples of sizes are attributes, so shapes may be symbolic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """The result of a node or an argument of a function or region."""
+
+    name: str
+    type: TensorType
+
+    def __repr__(self) -> str:
+        return f"%{self.name}: {self.type}"
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Nodes inside a node: values of the function that surrounds them may be used too."""
+
+    arguments: tuple[Value, ...]
+    body: tuple[Node, ...]
+    results: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One use of an operator. `scope` is the dotted path of the block instance that it was written in."""
+
+    op: str
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    attributes: tuple[tuple[str, Attribute], ...] = ()
+    regions: tuple[Region, ...] = ()
+    scope: str = ""
+    span: Span | None = None
+
+    @property
+    def output(self) -> Value:
+        """The only result."""
+        assert len(self.outputs) == 1, self
+        return self.outputs[0]
+
+    def attribute(self, name: str) -> Attribute:
+        for key, value in self.attributes:
+            if key == name:
+                return value
+        raise KeyError(f"{self.op} has no attribute {name}")
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A tensor that comes from a checkpoint.
+
+    `name` is its path; in a repeated block it holds one pair of braces per loop, `layer.{}.weight`, and `counts` says
+    how many there are of each. `source` is the key in the checkpoint (with the same braces), if it is not the name;
+    `transpose` is the permutation that is applied to what the checkpoint holds.
+    """
+
+    name: str
+    type: TensorType
+    counts: tuple[int, ...] = ()
+    source: str | None = None
+    transpose: tuple[int, ...] | None = None
+    span: Span | None = None
+
+    @property
+    def key(self) -> str:
+        return self.name if self.source is None else self.source
+
+    def at(self, indices: Iterable[int]) -> Parameter:
+        """The single parameter at the given loop indices."""
+        index = tuple(indices)
+        assert len(index) == len(self.counts), (self, index)
+        source = None if self.source is None else fill_braces(self.source, index)
+        return replace(self, name=fill_braces(self.name, index), counts=(), source=source)
+
+
+def fill_braces(pattern: str, indices: Iterable[int]) -> str:
+    """`layer.{}.weight` with numbers for the braces, in order."""
+    for index in indices:
+        pattern = pattern.replace("{}", str(index), 1)
+    return pattern
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """An entry point: arguments, nodes in an order in which values are defined before use, results by name."""
+
+    name: str
+    arguments: tuple[Value, ...]
+    body: tuple[Node, ...]
+    results: tuple[Value, ...]
+    result_names: tuple[str, ...] = ()
+    span: Span | None = None
+
+    def symbols(self) -> tuple[Symbol, ...]:
+        """Every dim of the arguments' types, by name."""
+        found = {s for a in self.arguments for s in a.type.symbols()}
+        return tuple(sorted(found, key=lambda s: s.name))
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A whole model."""
+
+    name: str
+    dims: tuple[Symbol, ...] = ()
+    parameters: tuple[Parameter, ...] = ()
+    functions: tuple[Function, ...] = ()
+    parameter_index: Mapping[str, Parameter] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parameter_index", {p.name: p for p in self.parameters})
+
+    def function(self, name: str) -> Function:
+        for function in self.functions:
+            if function.name == name:
+                return function
+        raise KeyError(f"no function {name}")
+
+    def map_functions(self, change: Callable[[Function], Function]) -> Module:
+        return replace(self, functions=tuple(change(f) for f in self.functions))
+
+
+def walk(nodes: Iterable[Node]) -> Iterator[Node]:
+    """Every node, each before those in its regions."""
+    for node in nodes:
+        yield node
+        for region in node.regions:
+            yield from walk(region.body)
+
+
+def captured(region: Region) -> tuple[Value, ...]:
+    """The values of surrounding scopes that the region uses, each once, in order of first use."""
+    defined = {v.name for v in region.arguments}
+    found: dict[str, Value] = {}
+    for node in region.body:
+        used = list(node.inputs)
+        for inner in node.regions:
+            used += captured(inner)
+        for value in used:
+            if value.name not in defined:
+                found.setdefault(value.name, value)
+        defined |= {v.name for v in node.outputs}
+    for value in region.results:
+        if value.name not in defined:
+            found.setdefault(value.name, value)
+    return tuple(found.values())
+
+
+Substitution = Mapping[str, Value]
+
+
+def substitute_values(node: Node, values: Substitution) -> Node:
+    """The node with its inputs, and those inside its regions, replaced by name. Results keep their names."""
+    if not values:
+        return node
+    inputs = tuple(values.get(v.name, v) for v in node.inputs)
+    regions = tuple(
+        Region(
+            r.arguments,
+            tuple(substitute_values(n, values) for n in r.body),
+            tuple(values.get(v.name, v) for v in r.results),
+        )
+        for r in node.regions
+    )
+    return replace(node, inputs=inputs, regions=regions)

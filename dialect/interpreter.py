@@ -1,0 +1,135 @@
+"""The reference interpreter: runs any graph with numpy, node by node, each by its operator's own reference.
+
+It is slow and exact. With `precision=float64` every float tensor, parameters included, is computed in float64, which
+makes it the measure of what any compiled code may be wrong by. It refuses nothing that the verifier accepts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from .dims import DimError, divide_exactly, evaluate, symbols
+from .graph import Attribute, Constant, Function, Module, Node, Parameter, Region
+from .ops import OPERATORS
+from .types import Array, DType, dtype_of
+
+Load = Callable[[Parameter], Array]
+"""Gives the data of a parameter (one without loops), in the shape of its type."""
+Observe = Callable[[Node, Sequence[Array]], None]
+"""Is told the results of every node that has run."""
+
+
+def bind_dims(function: Function, arguments: Sequence[Array]) -> dict[str, int]:
+    """The values of the dims that the arguments' shapes imply. Raises DimError where they contradict each other."""
+    values: dict[str, int] = {}
+    pending = [
+        (argument.name, size, actual)
+        for argument, array in zip(function.arguments, arguments, strict=True)
+        for size, actual in zip(argument.type.shape, array.shape, strict=True)
+    ]
+    # Bare dims and `a*T + b` are solved first; then everything is checked.
+    for name, size, actual in sorted(pending, key=lambda p: len(str(p[1]))):
+        unknown = [s for s in symbols(size) if s.name not in values]
+        if len(unknown) == 1:
+            symbol = unknown[0]
+            offset = evaluate(size, values | {symbol.name: 0})
+            slope = evaluate(size, values | {symbol.name: symbol.multiple}) - offset
+            unit = divide_exactly(actual - offset, slope)
+            if not isinstance(unit, int):
+                raise DimError(f"argument `{name}`: size {actual} is not {size} for any {symbol.name}")
+            values[symbol.name] = unit * symbol.multiple
+            if not symbol.low <= values[symbol.name] <= symbol.high:
+                raise DimError(f"`{symbol.name}` is {values[symbol.name]}, outside {symbol.low}..{symbol.high}")
+    for name, size, actual in pending:
+        if evaluate(size, values) != actual:
+            raise DimError(f"argument `{name}`: expected size {size} = {evaluate(size, values)}, got {actual}")
+    return values
+
+
+class Interpreter:
+    """Runs functions of a module. `load` gives parameters; `precision` replaces the dtype of every float tensor."""
+
+    def __init__(
+        self,
+        module: Module,
+        load: Load,
+        *,
+        precision: DType | None = None,
+        observe: Observe | None = None,
+    ) -> None:
+        self.module, self.load, self.precision, self.observe = module, load, precision, observe
+        self._parameters: dict[str, Array] = {}
+
+    def run(self, function: Function | str, arguments: Sequence[Array]) -> tuple[Array, ...]:
+        """The results for arguments in order. Raises DimError where their shapes do not fit the function's types."""
+        if isinstance(function, str):
+            function = self.module.function(function)
+        dims = bind_dims(function, arguments)
+        values = {v.name: self._cast(np.asarray(a)) for v, a in zip(function.arguments, arguments, strict=True)}
+        self._run_nodes(function.body, values, dims)
+        return tuple(values[v.name] for v in function.results)
+
+    def _cast(self, array: Array) -> Array:
+        if self.precision is not None and dtype_of(array).is_float:
+            return array.astype(self.precision.numpy)
+        return array
+
+    def _run_nodes(self, nodes: Sequence[Node], values: dict[str, Array], dims: Mapping[str, int]) -> None:
+        for node in nodes:
+            results = self._run_node(node, values, dims)
+            for value, array in zip(node.outputs, results, strict=True):
+                values[value.name] = array
+            if self.observe is not None:
+                self.observe(node, results)
+
+    def _run_region(
+        self, region: Region, inputs: Sequence[Array], values: Mapping[str, Array], dims: Mapping[str, int]
+    ) -> list[Array]:
+        inner = dict(values) | {v.name: a for v, a in zip(region.arguments, inputs, strict=True)}
+        self._run_nodes(region.body, inner, dims)
+        return [inner[v.name] for v in region.results]
+
+    def _run_node(self, node: Node, values: Mapping[str, Array], dims: Mapping[str, int]) -> Sequence[Array]:
+        inputs = [values[v.name] for v in node.inputs]
+        if node.op == "parameter":
+            return [self._parameter(str(node.attribute("name")), inputs)]
+        if node.op == "repeat":
+            count = node.attribute("count")
+            assert isinstance(count, int)
+            for index in range(count):
+                inputs = self._run_region(node.regions[0], [np.asarray(np.int64(index)), *inputs], values, dims)
+            return inputs
+        if node.op == "fusion":
+            return self._run_region(node.regions[0], inputs, values, dims)
+        attributes = {name: self._concrete(value, dims) for name, value in node.attributes}
+        with np.errstate(all="ignore"):
+            results = OPERATORS[node.op].reference(*inputs, **attributes)
+        if not isinstance(results, tuple):
+            results = (results,)
+        return [self._result(r, v.type.dtype) for r, v in zip(results, node.outputs, strict=True)]
+
+    def _result(self, array: Array, dtype: DType) -> Array:
+        target = self.precision if self.precision is not None and dtype.is_float else dtype
+        result = np.asarray(array)
+        return result if result.dtype == target.numpy else result.astype(target.numpy)
+
+    def _concrete(self, value: Attribute, dims: Mapping[str, int]) -> object:
+        if isinstance(value, tuple):
+            return tuple(self._concrete(v, dims) for v in value)
+        if isinstance(value, DType):
+            return self.precision if self.precision is not None and value.is_float else value
+        if isinstance(value, Constant):
+            return value if self.precision is None else Constant(self._cast(value.data))
+        if isinstance(value, (bool, float, str)) or value is None:
+            return value
+        return evaluate(value, dims)
+
+    def _parameter(self, pattern: str, indices: Sequence[Array]) -> Array:
+        parameter = self.module.parameter_index[pattern].at(int(i) for i in indices)
+        if parameter.name not in self._parameters:
+            array = self.load(parameter)
+            assert array.shape == parameter.type.shape, (parameter, array.shape)
+            self._parameters[parameter.name] = self._cast(array)
+        return self._parameters[parameter.name]

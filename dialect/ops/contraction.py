@@ -1,0 +1,94 @@
+"""Sums of products: matrix multiplication with batch dims."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..dims import Shape
+from ..emitter import ZERO, Emitter, IndexMap, Loop, Result, Scalar, ScalarEmitter, Tensor, loop
+from ..graph import Value
+from ..operator import Attributes, Builder, Case, InferenceError, Operand, Operator, Use
+from ..types import NUMBERS, TensorType
+from .common import broadcast_shapes, sum_to
+
+
+def _infer_matmul(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    x, y = types
+    if x.rank < 2 or y.rank < 2:
+        raise InferenceError(
+            "rank-mismatch", f"`@` multiplies matrices, not {x} and {y}", operand=0 if x.rank < 2 else 1
+        )
+    if x.shape[-1] != y.shape[-2]:
+        raise InferenceError(
+            "shape-mismatch",
+            f"`@` cannot multiply {x} by {y}",
+            label=f"inner dimensions {x.shape[-1]} and {y.shape[-2]} differ",
+        )
+    batch = broadcast_shapes([x.shape[:-2], y.shape[:-2]], "@")
+    return (TensorType(x.dtype, (*batch, x.shape[-2], y.shape[-1])),)
+
+
+def _batch_map(shape: Shape, batch: Shape) -> IndexMap:
+    offset = len(batch) - len(shape)
+    return tuple(ZERO if s == 1 and batch[offset + i] != 1 else loop(offset + i) for i, s in enumerate(shape))
+
+
+def _lower_matmul(
+    e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
+) -> Sequence[Tensor]:
+    x, y = operands
+    result = types[0]
+    batch = result.shape[:-2]
+    n = len(batch)
+    rows, inners, columns = Loop(result.shape[-2]), Loop(x.type.shape[-1], parallel=False), Loop(result.shape[-1])
+    # Rows, inner, columns: the innermost loop runs along a row of the result and of `y`.
+    row, inner, column = loop(n), loop(n + 1), loop(n + 2)
+
+    def multiply_add(s: ScalarEmitter, a: Scalar, b: Scalar, total: Scalar) -> Sequence[Scalar]:
+        return [s.binary("add", total, s.binary("mul", a, b))]
+
+    return e.structured(
+        [*(Loop(size) for size in batch), rows, inners, columns],
+        [
+            (x, (*_batch_map(x.type.shape[:-2], batch), row, inner)),
+            (y, (*_batch_map(y.type.shape[:-2], batch), inner, column)),
+        ],
+        [Result(result, (*(loop(i) for i in range(n)), row, column), initial=0)],
+        multiply_add,
+    )
+
+
+def _differentiate_matmul(b: Builder, use: Use) -> Sequence[Value]:
+    x, y = use.inputs
+    g = use.gradient
+    return [
+        sum_to(b, b.matmul(g, b.matrix_transpose(y)), x.type.shape),
+        sum_to(b, b.matmul(b.matrix_transpose(x), g), y.type.shape),
+    ]
+
+
+matmul = Operator(
+    name="matmul",
+    summary="x @ y: products of matrices in the last two axes, the others broadcast",
+    operands=(Operand("x", NUMBERS), Operand("y", NUMBERS)),
+    infer=_infer_matmul,
+    reference=np.matmul,
+    gradient=_differentiate_matmul,
+    lower=_lower_matmul,
+    cases=tuple(
+        Case(shapes, terms=max(1, shapes[0][-1]))
+        for shapes in (
+            ((3, 5), (5, 7)),
+            ((1, 1), (1, 1)),
+            ((0, 3), (3, 2)),
+            ((3, 0), (0, 2)),
+            ((2, 1, 3, 5), (4, 5, 1)),
+            ((17, 33), (33, 9)),
+        )
+    ),
+    properties=frozenset({"contraction"}),
+)
+
+OPERATORS = (matmul,)

@@ -1,0 +1,93 @@
+"""Operators that are the graph's skeleton: constants, parameters, loops and fused groups.
+
+The regions of `repeat` and `fusion` are run and lowered by whoever walks the graph; their records hold only what every
+record holds, and the interpreter and the lowering treat them by their property `structure`.
+
+- `constant`: attribute `value`
+- `parameter`: attribute `name`; its operands are the i64 indices of the loops that its name has braces for
+- `repeat`: attribute `count`; operands are the initial values of what the loop carries; one region whose arguments are
+  the i64 index and the carried values
+- `fusion`: operands are what the group reads; one region with an argument for each of them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..emitter import Emitter, Tensor
+from ..graph import Constant
+from ..operator import Attributes, AttributeSpec, Case, Operand, Operator
+from ..types import ANY, I64, Array, TensorType
+
+ELEMENTS_INLINE = 16
+"""A constant up to this size is written into the code; a larger one becomes a weight of the artifact."""
+
+
+def _infer_constant(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    value = attributes["value"]
+    assert isinstance(value, Constant)
+    return (value.type,)
+
+
+def _lower_constant(
+    e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
+) -> Sequence[Tensor]:
+    array = attributes["value"].data
+    return [e.constant(types[0], [x.item() for x in array.reshape(-1)])]
+
+
+constant = Operator(
+    name="constant",
+    summary="an array known at compile time",
+    operands=(),
+    attributes=(AttributeSpec("value", "constant"),),
+    infer=_infer_constant,
+    reference=lambda value: value.data,
+    gradient=lambda b, use: (),
+    lower=_lower_constant,
+    cases=tuple(
+        Case((), {"value": Constant(np.arange(n).astype(dtype.numpy))}, dtypes=(dtype,))
+        for dtype in ANY
+        for n in (0, 1, 7)
+    ),
+    properties=frozenset({"structure"}),
+)
+
+
+def _told_by_graph(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    return ()
+
+
+def _skeleton(name: str, summary: str, operands: tuple[Operand, ...], *attributes: AttributeSpec) -> Operator:
+    """A record of what the graph itself gives types and meaning to: parameters by name, regions by their body."""
+
+    def reference(*arrays: Array, **attributes: object) -> Array:
+        raise AssertionError(f"{name} is run by the interpreter itself")
+
+    return Operator(
+        name=name,
+        summary=summary,
+        operands=operands,
+        attributes=attributes,
+        infer=_told_by_graph,
+        reference=reference,
+        gradient=None,
+        cases=(),
+        properties=frozenset({"structure"}),
+    )
+
+
+_ANY_NUMBER = Operand("values", ANY, variadic=True, optional=True)
+
+parameter = _skeleton(
+    "parameter",
+    "a tensor of the checkpoint",
+    (Operand("indices", (I64,), variadic=True, optional=True),),
+    AttributeSpec("name", "str"),
+)
+repeat = _skeleton("repeat", "a loop that carries values", (_ANY_NUMBER,), AttributeSpec("count", "int"))
+fusion = _skeleton("fusion", "a group of nodes that becomes one kernel", (_ANY_NUMBER,))
+
+OPERATORS = (constant, parameter, repeat, fusion)

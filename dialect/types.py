@@ -1,0 +1,135 @@
+"""Types of values: a dtype and a shape of symbolic sizes.
+
+The dtypes' numpy counterparts stand here (bfloat16 comes from `ml_dtypes`); layout and memory do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from .dims import Shape, Size, Symbol, evaluate, format_size, product, symbols_of
+
+Array = npt.NDArray[np.generic]
+
+
+class Kind(Enum):
+    BOOL = "bool"
+    SIGNED = "signed"
+    UNSIGNED = "unsigned"
+    FLOAT = "float"
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    """An element type. `bits` is its width in arithmetic; a bool is stored in a byte that is 0 or 1."""
+
+    name: str
+    kind: Kind
+    bits: int
+    numpy: np.dtype[np.generic]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @property
+    def bytes(self) -> int:
+        return self.numpy.itemsize
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind is Kind.FLOAT
+
+    @property
+    def is_integer(self) -> bool:
+        return self.kind in (Kind.SIGNED, Kind.UNSIGNED)
+
+    @property
+    def is_signed(self) -> bool:
+        return self.kind is Kind.SIGNED
+
+    @property
+    def epsilon(self) -> float:
+        """The distance from 1 to the next larger float; 0 for other kinds."""
+        return _EPSILON.get(self.name, 0.0)
+
+
+_EPSILON = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23, "f64": 2.0**-52}
+
+BOOL = DType("bool", Kind.BOOL, 1, np.dtype(np.bool_))
+I8 = DType("i8", Kind.SIGNED, 8, np.dtype(np.int8))
+U8 = DType("u8", Kind.UNSIGNED, 8, np.dtype(np.uint8))
+I16 = DType("i16", Kind.SIGNED, 16, np.dtype(np.int16))
+U16 = DType("u16", Kind.UNSIGNED, 16, np.dtype(np.uint16))
+I32 = DType("i32", Kind.SIGNED, 32, np.dtype(np.int32))
+U32 = DType("u32", Kind.UNSIGNED, 32, np.dtype(np.uint32))
+I64 = DType("i64", Kind.SIGNED, 64, np.dtype(np.int64))
+U64 = DType("u64", Kind.UNSIGNED, 64, np.dtype(np.uint64))
+F16 = DType("f16", Kind.FLOAT, 16, np.dtype(np.float16))
+BF16 = DType("bf16", Kind.FLOAT, 16, np.dtype(ml_dtypes.bfloat16))
+F32 = DType("f32", Kind.FLOAT, 32, np.dtype(np.float32))
+F64 = DType("f64", Kind.FLOAT, 64, np.dtype(np.float64))
+
+SIGNED = (I8, I16, I32, I64)
+UNSIGNED = (U8, U16, U32, U64)
+INTEGERS = (I8, U8, I16, U16, I32, U32, I64, U64)
+FLOATS = (F16, BF16, F32, F64)
+NUMBERS = INTEGERS + FLOATS
+ANY = (BOOL, *NUMBERS)
+DTYPES: Mapping[str, DType] = {dtype.name: dtype for dtype in ANY}
+_BY_NUMPY = {dtype.numpy: dtype for dtype in ANY}
+
+
+def dtype_of(array: Array) -> DType:
+    """The dtype of a numpy array. Raises KeyError where Nacre has none for it."""
+    return _BY_NUMPY[array.dtype.newbyteorder("=")]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """A dtype and a shape; rank 0 is a scalar."""
+
+    dtype: DType
+    shape: Shape = ()
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(format_size, self.shape))}]" if self.shape else self.dtype.name
+
+    __repr__ = __str__
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def elements(self) -> Size:
+        return product(self.shape)
+
+    @property
+    def bytes(self) -> Size:
+        return product((self.elements, self.dtype.bytes))
+
+    @property
+    def is_static(self) -> bool:
+        return all(isinstance(s, int) for s in self.shape)
+
+    def with_dtype(self, dtype: DType) -> TensorType:
+        return TensorType(dtype, self.shape)
+
+    def with_shape(self, shape: Iterable[Size]) -> TensorType:
+        return TensorType(self.dtype, tuple(shape))
+
+    def symbols(self) -> tuple[Symbol, ...]:
+        return symbols_of(self.shape)
+
+    def concrete(self, values: Mapping[str, int]) -> tuple[int, ...]:
+        """The shape as integers under values of the dims."""
+        return tuple(evaluate(s, values) for s in self.shape)

@@ -1,0 +1,97 @@
+/* The C interface of a Nacre artifact, version 1. ABI.md says what each call promises. */
+#ifndef NACRE_ABI_H
+#define NACRE_ABI_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define NACRE_ABI_VERSION 1u
+#define NACRE_ALIGNMENT 64 /* of a workspace; advised for results */
+
+typedef int32_t nacre_status;
+enum {
+    NACRE_OK = 0,
+    NACRE_INVALID = 1,       /* an argument, a dim or a workspace that the entry does not take */
+    NACRE_OUT_OF_MEMORY = 2, /* session_create and session_reserve only */
+    NACRE_NO_WEIGHTS = 3,    /* the weights file is missing, or is not the one of this artifact */
+    NACRE_BUSY = 4           /* the session's own workspace is in use by another call */
+};
+
+typedef int32_t nacre_dtype;
+enum {
+    NACRE_BOOL = 1, /* one byte, 0 or 1 */
+    NACRE_I8 = 2,
+    NACRE_U8 = 3,
+    NACRE_I16 = 4,
+    NACRE_U16 = 5,
+    NACRE_I32 = 6,
+    NACRE_U32 = 7,
+    NACRE_I64 = 8,
+    NACRE_U64 = 9,
+    NACRE_F16 = 10,
+    NACRE_BF16 = 11,
+    NACRE_F32 = 12,
+    NACRE_F64 = 13
+};
+
+/* A tensor of the caller. Strides count elements; NULL says dense and row-major. */
+typedef struct nacre_tensor {
+    void *data;
+    const int64_t *shape;
+    const int64_t *strides;
+    nacre_dtype dtype;
+    int32_t rank;
+} nacre_tensor;
+
+typedef struct nacre_session nacre_session;
+
+/* `bytes` is sizeof(nacre_options) of the caller, so that the struct can grow. Zero in a field asks for the default. */
+typedef struct nacre_options {
+    uint32_t bytes;
+    uint32_t threads;    /* how many threads one call may use; default 1 */
+    const char *weights; /* path of the weights file of an artifact with external weights */
+} nacre_options;
+
+/* One call whose dims are known: data pointers alone, in the order of arguments and results. */
+typedef struct nacre_call {
+    nacre_session *session;
+    int64_t entry;
+    const void *const *inputs;
+    void *const *outputs;
+    const int64_t *dims;
+    void *workspace; /* NULL: the session's own */
+    int64_t workspace_bytes;
+} nacre_call;
+
+typedef struct nacre_api {
+    uint32_t version;
+    uint32_t bytes; /* of this table; later artifacts of the same version may add functions at its end */
+
+    const char *(*describe)(void);
+    const char *(*last_error)(void);
+    int32_t (*find_entry)(const char *name);
+
+    nacre_status (*session_create)(const nacre_options *options, nacre_session **session);
+    void (*session_destroy)(nacre_session *session);
+    nacre_status (*session_reserve)(nacre_session *session, int64_t bytes);
+
+    nacre_status (*bind)(int32_t entry, const nacre_tensor *inputs, int32_t count, int64_t *dims);
+    int32_t (*result_shape)(int32_t entry, int32_t result, const int64_t *dims, int64_t *shape, int32_t capacity);
+    int64_t (*workspace_bytes)(int32_t entry, const int64_t *dims);
+
+    nacre_status (*run)(nacre_session *session, int32_t entry, const nacre_tensor *inputs, int32_t input_count,
+                        const nacre_tensor *outputs, int32_t output_count, void *workspace, int64_t workspace_bytes);
+    nacre_status (*call)(const nacre_call *call);
+} nacre_api;
+
+/* Every artifact exports this, and the same function as nacre_get_api_<artifact>. NULL: no such version. */
+const nacre_api *nacre_get_api(uint32_t version);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
