@@ -116,8 +116,8 @@ def _poly(terms: Mapping[Monomial, int]) -> Size:
         return 0
     if set(kept) == {()}:
         return kept[()]
-    # Higher degrees first, then alphabetically; the constant comes last.
-    order = sorted(kept, key=lambda m: (-sum(p for _, p in m), [(*_atom_key(a), p) for a, p in m]))
+    # A graded lexical order, as polynomial division needs it: higher degrees first, the constant last.
+    order = sorted(kept, key=lambda m: (-sum(p for _, p in m), [(*_atom_key(a), -p) for a, p in m]))
     return Poly(tuple((m, kept[m]) for m in order))
 
 

@@ -1,4 +1,45 @@
 """Nacre: an ahead-of-time compiler for machine-learning models.
 
 `import nacre` costs numpy and ctypes; the compiler is imported at the first use of what needs it.
+
+    model = nacre.compile("digits.nacre")        # text -> shared library, loaded
+    probabilities = model(images)
+    model = nacre.load("digits.so")              # a library that was compiled before
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .compiler.api import check, compile
+    from .compiler.version import __version__
+    from .dialect.diagnostics import Diagnostic, DiagnosticError
+    from .runtime.loader import Model, NacreError, load
+
+__all__ = ["Diagnostic", "DiagnosticError", "Model", "NacreError", "__version__", "check", "compile", "load"]
+
+# Where each public name lives. The module is imported when the name is first asked for.
+_HOMES = {
+    "Diagnostic": ".dialect.diagnostics",
+    "DiagnosticError": ".dialect.diagnostics",
+    "Model": ".runtime.loader",
+    "NacreError": ".runtime.loader",
+    "__version__": ".compiler.version",
+    "check": ".compiler.api",
+    "compile": ".compiler.api",
+    "load": ".runtime.loader",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name], __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

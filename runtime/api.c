@@ -1,0 +1,146 @@
+/* The table of functions that an artifact exports, and the calls themselves. Nothing here allocates. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "internal.h"
+
+static const char *describe(void) { return nacre_this_artifact.description; }
+
+static int32_t find_entry(const char *name) {
+    for (int32_t i = 0; name && i < nacre_this_artifact.entry_count; i++)
+        if (strcmp(nacre_this_artifact.entries[i].name, name) == 0) return i;
+    nacre_fail(NACRE_INVALID, "no entry is named `%s`", name ? name : "");
+    return -1;
+}
+
+static nacre_status bind(int32_t index, const nacre_tensor *inputs, int32_t count, int64_t *dims) {
+    const nacre_entry *entry = nacre_entry_at(index);
+    if (entry == NULL) return NACRE_INVALID;
+    if ((inputs == NULL && entry->argument_count) || (dims == NULL && entry->dim_count))
+        return nacre_fail(NACRE_INVALID, "entry `%s`: no inputs, or no place for its dims", entry->name);
+    return nacre_bind_inputs(entry, inputs, count, dims);
+}
+
+static int32_t result_shape(int32_t index, int32_t result, const int64_t *dims, int64_t *shape, int32_t capacity) {
+    const nacre_entry *entry = nacre_entry_at(index);
+    if (entry == NULL) return -1;
+    if (result < 0 || result >= entry->result_count) {
+        nacre_fail(NACRE_INVALID, "entry `%s` has %" PRId32 " results, and no result %" PRId32, entry->name,
+                   entry->result_count, result);
+        return -1;
+    }
+    if (nacre_check_dims(entry, dims)) return -1;
+    const nacre_argument *of = &entry->results[result];
+    for (int32_t axis = 0; axis < of->rank && axis < capacity; axis++) shape[axis] = nacre_value(&of->shape[axis], dims);
+    return of->rank;
+}
+
+static int64_t workspace_bytes(int32_t index, const int64_t *dims) {
+    const nacre_entry *entry = nacre_entry_at(index);
+    if (entry == NULL || nacre_check_dims(entry, dims)) return -1;
+    return nacre_value(&entry->workspace, dims);
+}
+
+static nacre_status compute(nacre_session *session, const nacre_entry *entry, const void *const *inputs,
+                            void *const *outputs, char *workspace, int64_t bytes, const int64_t *dims) {
+    const int64_t needed = nacre_value(&entry->workspace, dims);
+    const int borrow = workspace == NULL && needed > 0;
+    if (borrow) {
+        if (atomic_flag_test_and_set_explicit(&session->workspace_busy, memory_order_acquire))
+            return nacre_fail(NACRE_BUSY, "the session's own workspace is in use by another call");
+        workspace = session->workspace;
+        bytes = session->workspace_bytes;
+    }
+    nacre_status status = NACRE_OK;
+    if (bytes < needed && needed > 0)
+        status = nacre_fail(NACRE_INVALID, "entry `%s` needs a workspace of %" PRId64 " bytes, got %" PRId64, entry->name,
+                            needed, bytes);
+    else if ((uintptr_t)workspace % NACRE_ALIGNMENT != 0)
+        status = nacre_fail(NACRE_INVALID, "entry `%s`: the workspace is not aligned to %d bytes", entry->name,
+                            NACRE_ALIGNMENT);
+    else
+        entry->kernel(inputs, outputs, workspace, session->weights, dims);
+    if (borrow) atomic_flag_clear_explicit(&session->workspace_busy, memory_order_release);
+    return status;
+}
+
+static nacre_status call(const nacre_call *frame) {
+    if (frame == NULL || frame->session == NULL) return nacre_fail(NACRE_INVALID, "a call without a session");
+    const nacre_entry *entry = nacre_entry_at(frame->entry);
+    if (entry == NULL) return NACRE_INVALID;
+    nacre_status status = nacre_check_dims(entry, frame->dims);
+    if (status) return status;
+    return compute(frame->session, entry, frame->inputs, frame->outputs, frame->workspace, frame->workspace_bytes,
+                   frame->dims);
+}
+
+static int overlap(const nacre_tensor *a, const nacre_tensor *b) {
+    const uintptr_t start_a = (uintptr_t)a->data, start_b = (uintptr_t)b->data;
+    const uintptr_t bytes_a = (uintptr_t)nacre_tensor_bytes(a), bytes_b = (uintptr_t)nacre_tensor_bytes(b);
+    return bytes_a && bytes_b && start_a < start_b + bytes_b && start_b < start_a + bytes_a;
+}
+
+static nacre_status check_outputs(const nacre_entry *entry, const nacre_tensor *inputs, const nacre_tensor *outputs,
+                                  int32_t count, const int64_t *dims) {
+    if (count != entry->result_count)
+        return nacre_fail(NACRE_INVALID, "entry `%s` has %" PRId32 " results, got %" PRId32, entry->name,
+                          entry->result_count, count);
+    for (int32_t i = 0; i < count; i++) {
+        const nacre_argument *result = &entry->results[i];
+        nacre_status status = nacre_check_tensor(result, "result", &outputs[i]);
+        if (!status) status = nacre_check_shape(entry, result, "result", &outputs[i], dims);
+        if (!status) status = nacre_check_data(result, "result", &outputs[i]);
+        if (status) return status;
+        for (int32_t j = 0; j < entry->argument_count; j++)
+            if (overlap(&outputs[i], &inputs[j]))
+                return nacre_fail(NACRE_INVALID, "result `%s` overlaps argument `%s` in memory", result->name,
+                                  entry->arguments[j].name);
+        for (int32_t j = 0; j < i; j++)
+            if (overlap(&outputs[i], &outputs[j]))
+                return nacre_fail(NACRE_INVALID, "result `%s` overlaps result `%s` in memory", result->name,
+                                  entry->results[j].name);
+    }
+    return NACRE_OK;
+}
+
+static nacre_status run(nacre_session *session, int32_t index, const nacre_tensor *inputs, int32_t input_count,
+                        const nacre_tensor *outputs, int32_t output_count, void *workspace, int64_t bytes) {
+    const nacre_entry *entry = nacre_entry_at(index);
+    if (entry == NULL) return NACRE_INVALID;
+    if (session == NULL) return nacre_fail(NACRE_INVALID, "a call without a session");
+    if ((inputs == NULL && entry->argument_count) || (outputs == NULL && entry->result_count))
+        return nacre_fail(NACRE_INVALID, "entry `%s`: no inputs, or no outputs", entry->name);
+    /* The counts are the tables', so these arrays are small; they stand on the stack because run allocates nothing. */
+    int64_t dims[entry->dim_count + 1];
+    const void *from[entry->argument_count + 1];
+    void *to[entry->result_count + 1];
+    nacre_status status = nacre_bind_inputs(entry, inputs, input_count, dims);
+    for (int32_t i = 0; i < entry->argument_count && !status; i++) {
+        status = nacre_check_data(&entry->arguments[i], "argument", &inputs[i]);
+        from[i] = inputs[i].data;
+    }
+    if (!status) status = check_outputs(entry, inputs, outputs, output_count, dims);
+    if (status) return status;
+    for (int32_t i = 0; i < entry->result_count; i++) to[i] = outputs[i].data;
+    return compute(session, entry, from, to, workspace, bytes, dims);
+}
+
+static const nacre_api api = {
+    .version = NACRE_ABI_VERSION,
+    .bytes = sizeof api,
+    .describe = describe,
+    .last_error = nacre_last_error,
+    .find_entry = find_entry,
+    .session_create = nacre_session_create,
+    .session_destroy = nacre_session_destroy,
+    .session_reserve = nacre_session_reserve,
+    .bind = bind,
+    .result_shape = result_shape,
+    .workspace_bytes = workspace_bytes,
+    .run = run,
+    .call = call,
+};
+
+__attribute__((visibility("default"))) const nacre_api *nacre_get_api(uint32_t version) {
+    return version == NACRE_ABI_VERSION ? &api : NULL;
+}

@@ -1,0 +1,39 @@
+/* What the parts of the fixed runtime share. */
+#ifndef NACRE_INTERNAL_H
+#define NACRE_INTERNAL_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+
+#include "tables.h"
+
+struct nacre_session {
+    const char *weights;
+    void *mapping; /* of the external weights file, or NULL */
+    size_t mapping_bytes;
+    char *workspace; /* the session's own, or NULL */
+    int64_t workspace_bytes;
+    atomic_flag workspace_busy;
+    uint32_t threads;
+};
+
+/* error.c: each returns the status, so that a failure is one statement. */
+__attribute__((format(printf, 2, 3))) nacre_status nacre_fail(nacre_status status, const char *format, ...);
+const char *nacre_last_error(void);
+
+/* check.c */
+const nacre_entry *nacre_entry_at(int64_t index);
+nacre_status nacre_check_dims(const nacre_entry *entry, const int64_t *dims);
+nacre_status nacre_check_tensor(const nacre_argument *expected, const char *role, const nacre_tensor *got);
+nacre_status nacre_check_data(const nacre_argument *expected, const char *role, const nacre_tensor *got);
+nacre_status nacre_check_shape(const nacre_entry *entry, const nacre_argument *expected, const char *role,
+                               const nacre_tensor *got, const int64_t *dims);
+nacre_status nacre_bind_inputs(const nacre_entry *entry, const nacre_tensor *inputs, int32_t count, int64_t *dims);
+int64_t nacre_tensor_bytes(const nacre_tensor *tensor);
+
+/* session.c */
+nacre_status nacre_session_create(const nacre_options *options, nacre_session **session);
+void nacre_session_destroy(nacre_session *session);
+nacre_status nacre_session_reserve(nacre_session *session, int64_t bytes);
+
+#endif

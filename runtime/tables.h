@@ -1,0 +1,108 @@
+/* What the generated tables of an artifact say to the fixed runtime. Not part of the ABI: both come from one compiler. */
+#ifndef NACRE_TABLES_H
+#define NACRE_TABLES_H
+
+#include "abi.h"
+
+#define NACRE_OVERFLOW INT64_MIN /* a size that 64 bits cannot hold; every operation passes it on */
+
+typedef int64_t (*nacre_formula)(const int64_t *dims);
+
+typedef struct nacre_size {
+    int64_t constant;
+    nacre_formula formula; /* NULL: the constant */
+    const char *text;      /* as the model writes it; NULL for a constant */
+} nacre_size;
+
+typedef struct nacre_argument {
+    const char *name;
+    const char *type;
+    const nacre_size *shape;
+    nacre_dtype dtype;
+    int32_t rank;
+} nacre_argument;
+
+typedef struct nacre_dim {
+    const char *name;
+    int64_t low, high, multiple; /* high INT64_MAX: none */
+} nacre_dim;
+
+/* How one dim follows from one axis, given the dims bound before it; `solve` returns NACRE_OVERFLOW if none fits. */
+typedef struct nacre_binding {
+    int32_t dim, argument, axis;
+    int64_t (*solve)(const int64_t *dims, int64_t size);
+} nacre_binding;
+
+enum { NACRE_EQUAL, NACRE_AT_LEAST, NACRE_MULTIPLE_OF };
+
+typedef struct nacre_constraint {
+    nacre_size left, right;
+    const char *text;
+    int32_t relation;
+} nacre_constraint;
+
+typedef void (*nacre_kernel)(const void *const *inputs, void *const *outputs, char *workspace, const char *weights,
+                             const int64_t *dims);
+
+typedef struct nacre_entry {
+    const char *name;
+    nacre_kernel kernel;
+    const nacre_argument *arguments;
+    const nacre_argument *results;
+    const nacre_dim *dims;
+    const nacre_binding *bindings; /* one for each dim */
+    const nacre_constraint *constraints;
+    nacre_size workspace;
+    int32_t argument_count, result_count, dim_count, constraint_count;
+} nacre_entry;
+
+typedef struct nacre_artifact {
+    const char *description;
+    const nacre_entry *entries;
+    int32_t entry_count;
+    const char *weights;       /* NULL: external, if weight_bytes is not 0 */
+    int64_t weight_bytes;
+    int64_t header_bytes;      /* of the external file, the length field included */
+    uint64_t header_hash;      /* FNV-1a of those bytes */
+} nacre_artifact;
+
+extern const nacre_artifact nacre_this_artifact;
+
+/* Arithmetic of sizes: floor division, and overflow that is passed on instead of wrapping. */
+static inline int64_t nacre_add(int64_t a, int64_t b) {
+    int64_t r;
+    return a == NACRE_OVERFLOW || b == NACRE_OVERFLOW || __builtin_add_overflow(a, b, &r) ? NACRE_OVERFLOW : r;
+}
+
+static inline int64_t nacre_mul(int64_t a, int64_t b) {
+    int64_t r;
+    return a == NACRE_OVERFLOW || b == NACRE_OVERFLOW || __builtin_mul_overflow(a, b, &r) ? NACRE_OVERFLOW : r;
+}
+
+static inline int64_t nacre_floor_div(int64_t a, int64_t b) {
+    if (a == NACRE_OVERFLOW || b <= 0) return NACRE_OVERFLOW;
+    return a / b - (a % b < 0);
+}
+
+static inline int64_t nacre_min(int64_t a, int64_t b) {
+    return a < b ? a : b; /* NACRE_OVERFLOW is the least */
+}
+
+static inline int64_t nacre_max(int64_t a, int64_t b) {
+    if (a == NACRE_OVERFLOW || b == NACRE_OVERFLOW) return NACRE_OVERFLOW;
+    return a > b ? a : b;
+}
+
+/* dim == (size - rest) / divisor * factor */
+static inline int64_t nacre_solve(int64_t size, int64_t rest, int64_t divisor, int64_t factor) {
+    if (rest == NACRE_OVERFLOW || divisor <= 0 || size < rest) return NACRE_OVERFLOW;
+    int64_t difference;
+    if (__builtin_sub_overflow(size, rest, &difference) || difference % divisor != 0) return NACRE_OVERFLOW;
+    return nacre_mul(difference / divisor, factor);
+}
+
+static inline int64_t nacre_value(const nacre_size *size, const int64_t *dims) {
+    return size->formula ? size->formula(dims) : size->constant;
+}
+
+#endif

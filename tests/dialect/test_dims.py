@@ -1,0 +1,126 @@
+"""Symbolic sizes: arithmetic agrees with integers, text reads back, bounds hold, and equal sizes are equal values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nacre.dialect import dims
+from nacre.dialect.dims import DimError, Poly, Size, Symbol
+
+DIMS = {"B": Symbol("B", 1, 64), "T": Symbol("T", 8, 512, multiple=8), "H": Symbol("H", 0, 99)}
+VALUES = st.fixed_dictionaries(
+    {"B": st.integers(1, 64), "T": st.integers(1, 64).map(lambda u: 8 * u), "H": st.integers(0, 99)}
+)
+
+Pair = tuple[Size, Callable[[dict[str, int]], int]]
+
+
+def _symbol(name: str) -> Pair:
+    return DIMS[name].size, lambda values: values[name]
+
+
+def _constant(value: int) -> Pair:
+    return value, lambda values: value
+
+
+def _combine(operator: str, left: Pair, right: Pair) -> Pair:
+    table: dict[str, tuple[Callable[[Size, Size], Size], Callable[[int, int], int]]] = {
+        "+": (dims.add, lambda a, b: a + b),
+        "*": (dims.multiply, lambda a, b: a * b),
+        "-": (lambda a, b: dims.add(a, dims.multiply(-1, b)), lambda a, b: a - b),
+        "min": (dims.minimum, min),
+        "max": (dims.maximum, max),
+    }
+    symbolic, plain = table[operator]
+    return symbolic(left[0], right[0]), lambda values: plain(left[1](values), right[1](values))
+
+
+def _divide(left: Pair, divisor: int) -> Pair:
+    return dims.floor_divide(left[0], divisor), lambda values: left[1](values) // divisor
+
+
+SIZES = st.recursive(
+    st.one_of(st.sampled_from(list(DIMS)).map(_symbol), st.integers(-9, 9).map(_constant)),
+    lambda inner: st.one_of(
+        st.builds(_combine, st.sampled_from(["+", "*", "-", "min", "max"]), inner, inner),
+        st.builds(_divide, inner, st.integers(1, 16)),
+    ),
+    max_leaves=6,
+)
+
+
+@given(SIZES, VALUES)
+def test_agrees_with_integers(pair: Pair, values: dict[str, int]) -> None:
+    size, plain = pair
+    assert dims.evaluate(size, values) == plain(values)
+
+
+@given(SIZES, VALUES)
+def test_bounds_hold(pair: Pair, values: dict[str, int]) -> None:
+    low, high = dims.bounds(pair[0])
+    assert low <= pair[1](values) <= high
+
+
+@given(SIZES)
+def test_text_reads_back(pair: Pair) -> None:
+    assert dims.parse_size(str(pair[0]), DIMS) == pair[0]
+
+
+@given(SIZES, SIZES, SIZES)
+def test_equal_sizes_are_equal_values(a: Pair, b: Pair, c: Pair) -> None:
+    left = dims.multiply(a[0], dims.add(b[0], c[0]))
+    right = dims.add(dims.multiply(c[0], a[0]), dims.multiply(b[0], a[0]))
+    assert left == right and hash(left) == hash(right) and str(left) == str(right)
+
+
+@given(SIZES, SIZES)
+def test_exact_division_undoes_multiplication(a: Pair, b: Pair) -> None:
+    if b[0] != 0:
+        assert dims.divide_exactly(dims.multiply(a[0], b[0]), b[0]) == a[0]
+
+
+B, T, H = (DIMS[name].size for name in "BTH")
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (4 * B * T + 1, "4*B*T + 1"),
+        (T // 4, "2*(T//8)"),
+        (T // 8 * 8, "T"),
+        (T % 8, "0"),
+        ((H + 2 - 3) // 2 + 1, "(H + 1)//2"),
+        (B * T // T, "B"),
+        (dims.minimum(T, 600), "T"),
+        (dims.minimum(H, 4), "min(4, H)"),
+        (B - B, "0"),
+        (-H, "-H"),
+    ],
+)
+def test_canonical_text(size: Size, text: str) -> None:
+    assert str(size) == text
+
+
+def test_division_by_what_may_be_zero_is_refused() -> None:
+    with pytest.raises(DimError, match="may be zero"):
+        dims.floor_divide(T, H)
+
+
+def test_multiple_is_a_promise() -> None:
+    with pytest.raises(DimError, match="multiple of 8"):
+        dims.evaluate(T, {"T": 12})
+
+
+@pytest.mark.parametrize("text", ["", "B +", "B B", "(B", "Q", "1.5", "B // H", "min(B)", "*", "B)"])
+def test_malformed_text_is_refused(text: str) -> None:
+    with pytest.raises(DimError):
+        dims.parse_size(text, DIMS)
+
+
+def test_symbols_of_nested_atoms() -> None:
+    size = dims.maximum((B * H) // 3, T)
+    assert isinstance(size, Poly)
+    assert {s.name for s in dims.symbols(size)} == {"B", "H", "T"}
