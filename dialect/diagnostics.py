@@ -6,8 +6,12 @@ where a diagnostic comes from.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+
+# A source line that is longer is shown in part, around the span.
+_LINE_WIDTH = 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +71,11 @@ class Collector:
     """Gathers the faults of a stage, each once, so that all of a file are told in one run."""
 
     diagnostics: list[Diagnostic] = field(default_factory=list)
+    _seen: set[Diagnostic] = field(default_factory=set, repr=False)
 
     def report(self, diagnostic: Diagnostic) -> None:
-        if diagnostic not in self.diagnostics:
+        if diagnostic not in self._seen:
+            self._seen.add(diagnostic)
             self.diagnostics.append(diagnostic)
 
     def raise_if_any(self, sources: Mapping[str, str] | None = None) -> None:
@@ -79,30 +85,59 @@ class Collector:
 
 def render(diagnostic: Diagnostic, sources: Mapping[str, str]) -> str:
     """The text of one diagnostic, with the source line and a caret under the span where the source is known."""
-    lines = [f"{diagnostic.severity}[{diagnostic.code}]: {diagnostic.message}"]
+    lines = [f"{diagnostic.severity}[{diagnostic.code}]: {visible(diagnostic.message)}"]
     span = diagnostic.span
+    margin = ""
     if span is not None:
-        lines.append(f"  --> {span}")
-        source = sources.get(span.file, "").splitlines()
-        if 1 <= span.line <= len(source):
-            text = source[span.line - 1]
-            gutter = len(str(span.line))
-            end = span.end_column if span.end_line == span.line else len(text) + 1
-            # Tabs are kept in the padding, so that the caret stays under its column whatever a tab's width.
-            pad = "".join("\t" if c == "\t" else " " for c in text[: span.column - 1])
-            carets = "^" * max(1, min(end, len(text) + 2) - span.column)
-            lines.append(f"{' ' * gutter} |")
-            lines.append(f"{span.line} | {text}")
-            lines.append(f"{' ' * gutter} | {pad}{carets}{' ' + diagnostic.label if diagnostic.label else ''}")
+        source = sources.get(span.file, "").split("\n")
+        is_known = span.file in sources and 1 <= span.line <= len(source)
+        margin = " " * len(str(span.line)) if is_known else "  "
+        lines.append(f"{margin}--> {span}")
+        if is_known:
+            text, carets = _excerpt(source[span.line - 1].removesuffix("\r"), span)
+            lines.append(f"{margin} |")
+            lines.append(f"{span.line} | {text}".rstrip())
+            lines.append(f"{margin} | {carets} {visible(diagnostic.label)}".rstrip())
             if diagnostic.notes or diagnostic.help:
-                lines.append(f"{' ' * gutter} |")
+                lines.append(f"{margin} |")
         elif diagnostic.label:
-            lines.append(f"   = {diagnostic.label}")
+            lines.append(f"{margin} = {visible(diagnostic.label)}")
     for note in diagnostic.notes:
-        lines.append(f"   = {note.message}" + (f", at {note.span}" if note.span else ""))
+        lines.append(f"{margin} = {visible(note.message)}" + (f", at {note.span}" if note.span else ""))
     if diagnostic.help:
-        lines.append(f"   = help: {diagnostic.help}")
+        lines.append(f"{margin} = help: {visible(diagnostic.help)}")
     return "\n".join(lines)
+
+
+def visible(text: str) -> str:
+    """`text` with a replacement character for what a terminal would obey instead of showing."""
+    return "".join(c if c.isprintable() or c == "\t" else "\ufffd" for c in text)
+
+
+def _excerpt(text: str, span: Span) -> tuple[str, str]:
+    """The source line, or the part of it around the span, and the carets to print under it."""
+    start = min(span.column - 1, len(text))
+    end = span.end_column - 1 if span.end_line == span.line else len(text)
+    end = max(start + 1, min(end, len(text) + 1))
+    low, high = 0, len(text)
+    if high > _LINE_WIDTH:
+        low = max(0, min(start - _LINE_WIDTH // 4, high - _LINE_WIDTH))
+        high = low + _LINE_WIDTH
+        end = min(end, high)
+    prefix, suffix = "..." if low else "", "..." if high < len(text) else ""
+    text, start, end = visible(text[low:high]), start - low, end - low
+    # Tabs stay tabs in the padding, so that the caret is under its column whatever a tab's width.
+    pad = "".join("\t" if c == "\t" else " " * _columns(c) for c in text[:start])
+    # One caret more where the span reaches behind the last character, for what is missing there.
+    carets = "^" * max(1, sum(_columns(c) for c in text[start:end]) + (end > len(text)))
+    return prefix + text + suffix, " " * len(prefix) + pad + carets
+
+
+def _columns(character: str) -> int:
+    """How many columns of a terminal a character takes."""
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def render_all(diagnostics: Iterable[Diagnostic], sources: Mapping[str, str]) -> str:

@@ -81,8 +81,10 @@ class ScalarEmitter(Protocol):
     atan sinh cosh tanh asinh acosh atanh erf erfc not isnan isinf isfinite; `round` takes halves to even, `not` is
     logical for bool and bitwise for integers
     binary: add sub mul div floordiv mod rem pow atan2 max min and or xor shl shr; integer `div` truncates toward zero,
-    `mod` has the sign of the divisor and `rem` that of the dividend, all of them give 0 where the divisor is 0; `max`
-    and `min` give NaN if either operand is
+    `mod` has the sign of the divisor and `rem` that of the dividend, all of them give 0 where the divisor is 0; of
+    floats `floordiv` and `mod` are those of Python; an integer `pow` with a negative exponent is 0 unless the base is
+    1 or -1; `shl` and `shr` shift everything out (`shr` all but the sign) where the count is negative or not below the
+    width; `max` and `min` give NaN if either operand is
     """
 
     def constant(self, value: float | int | bool, dtype: DType) -> Scalar: ...

@@ -48,6 +48,11 @@ def bind_dims(function: Function, arguments: Sequence[Array]) -> dict[str, int]:
     return values
 
 
+def contiguous(array: Array) -> Array:
+    """The array with its elements in order in memory: numpy sums in another order, and rounds, where they are not."""
+    return np.ascontiguousarray(array).reshape(array.shape)
+
+
 class Interpreter:
     """Runs functions of a module. `load` gives parameters; `precision` replaces the dtype of every float tensor."""
 
@@ -67,7 +72,9 @@ class Interpreter:
         if isinstance(function, str):
             function = self.module.function(function)
         dims = bind_dims(function, arguments)
-        values = {v.name: self._cast(np.asarray(a)) for v, a in zip(function.arguments, arguments, strict=True)}
+        values = {
+            v.name: contiguous(self._cast(np.asarray(a))) for v, a in zip(function.arguments, arguments, strict=True)
+        }
         self._run_nodes(function.body, values, dims)
         return tuple(values[v.name] for v in function.results)
 
@@ -112,8 +119,7 @@ class Interpreter:
 
     def _result(self, array: Array, dtype: DType) -> Array:
         target = self.precision if self.precision is not None and dtype.is_float else dtype
-        result = np.asarray(array)
-        return result if result.dtype == target.numpy else result.astype(target.numpy)
+        return contiguous(np.asarray(array).astype(target.numpy, copy=False))
 
     def _concrete(self, value: Attribute, dims: Mapping[str, int]) -> object:
         if isinstance(value, tuple):
@@ -131,5 +137,5 @@ class Interpreter:
         if parameter.name not in self._parameters:
             array = self.load(parameter)
             assert array.shape == parameter.type.shape, (parameter, array.shape)
-            self._parameters[parameter.name] = self._cast(array)
+            self._parameters[parameter.name] = contiguous(self._cast(array))
         return self._parameters[parameter.name]

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "internal.h"
 
@@ -135,6 +136,7 @@ static nacre_status check_extents(const nacre_entry *entry, const int64_t *dims)
 }
 
 nacre_status nacre_check_dims(const nacre_entry *entry, const int64_t *dims) {
+    if (dims == NULL && entry->dim_count) return nacre_fail(NACRE_INVALID, "entry `%s`: no dims were given", entry->name);
     for (int32_t d = 0; d < entry->dim_count; d++) {
         nacre_status status = check_range(&entry->dims[d], dims[d], "");
         if (status) return status;
@@ -200,7 +202,7 @@ nacre_status nacre_check_shape(const nacre_entry *entry, const nacre_argument *e
             const nacre_binding *binding = &entry->bindings[i];
             const nacre_argument *source = &entry->arguments[binding->argument];
             const char *text = source->shape[binding->axis].text;
-            if (source != expected && text && size->text == text)
+            if (source != expected && text && size->text && strcmp(size->text, text) == 0)
                 put(&reason, " from argument `%s`", source->name);
         }
         put(&reason, ")");

@@ -1,1 +1,6 @@
+"""Readers of checkpoints: safetensors, also sharded, npz and npy, behind one interface."""
 
+from .checkpoint import Checkpoint
+from .opening import open_checkpoint
+
+__all__ = ["Checkpoint", "open_checkpoint"]

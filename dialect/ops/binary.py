@@ -1,4 +1,8 @@
-"""Elementwise operators of two operands, with broadcasting: arithmetic, minimum and maximum."""
+"""Elementwise operators of two operands, with broadcasting: arithmetic, minimum and maximum, bits and shifts.
+
+Integers wrap; a division of integers by zero gives 0. A shift by a negative count or by as many bits as there are
+shifts everything out. The sign of a zero that `maximum` or `minimum` gives for two zeros is not specified.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,9 @@ import numpy as np
 from ..emitter import Scalar, ScalarEmitter
 from ..graph import Value
 from ..operator import Attributes, Builder, Case, Gradient, Operand, Operator, Use
-from ..types import NUMBERS, DType, TensorType
-from .common import broadcast_shapes, lower_elementwise, sum_to
+from ..types import BOOL, FLOATS, INTEGERS, NUMBERS, DType, TensorType
+from .algebra import Term, terms
+from .common import broadcast_shapes, compute_dtype, lower_elementwise, sum_to, through_f32
 
 BROADCAST_CASES: tuple[tuple[tuple[int, ...], ...], ...] = (
     ((3, 5), (3, 5)),
@@ -23,54 +28,108 @@ BROADCAST_CASES: tuple[tuple[tuple[int, ...], ...], ...] = (
     ((33,), ()),
 )
 
+Partials = Callable[[Term, Term, Term, Term], tuple["Term | None", "Term | None"]]
+"""`partials(x, y, result, gradient)` gives the gradient of each operand before the sum over what was broadcast."""
 
-def _binary(
+
+def broadcast_gradient(partials: Partials) -> Gradient:
+    def differentiate(b: Builder, use: Use) -> Sequence[Value | None]:
+        parts = partials(*terms(b, [*use.inputs, *use.outputs, use.gradient]))
+        return [
+            None if part is None else sum_to(b, part.value, operand.type.shape)
+            for part, operand in zip(parts, use.inputs, strict=True)
+        ]
+
+    return differentiate
+
+
+def binary(
     name: str,
     summary: str,
     reference: Callable[..., Any],
-    gradient: Callable[[Builder, Value, Value, Value, Value], Sequence[Value]] | None,
+    lower: str | Callable[[ScalarEmitter, Scalar, Scalar], Scalar],
+    partials: Partials | None,
     *,
     dtypes: tuple[DType, ...] = NUMBERS,
+    result: DType | None = None,
     properties: Sequence[str] = (),
-    function: str | None = None,
-    **case: Any,
+    domain: tuple[float, float] = (-2.0, 2.0),
 ) -> Operator:
-    """A record from a formula. `gradient(b, x, y, result, gradient)` gives the partial products before broadcasting."""
+    """A record from a formula: `lower` is the emitter's name of the function or a body for one element."""
 
     def infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
-        return (TensorType(types[0].dtype, broadcast_shapes([t.shape for t in types], name)),)
-
-    def differentiate(b: Builder, use: Use) -> Sequence[Value]:
-        assert gradient is not None
-        x, y = use.inputs
-        parts = gradient(b, x, y, use.outputs[0], use.gradient)
-        return [sum_to(b, part, operand.type.shape) for part, operand in zip(parts, use.inputs, strict=True)]
+        return (TensorType(result or types[0].dtype, broadcast_shapes([t.shape for t in types], name)),)
 
     def element(s: ScalarEmitter, x: Scalar, y: Scalar) -> Scalar:
-        return s.binary(function or name, x, y)
+        return s.binary(lower, x, y) if isinstance(lower, str) else lower(s, x, y)
 
-    rule: Gradient | None = None if gradient is None else differentiate
     return Operator(
         name=name,
         summary=summary,
         operands=(Operand("x", dtypes), Operand("y", dtypes)),
         infer=infer,
-        reference=reference,
-        gradient=rule,
+        reference=through_f32(reference),
+        gradient=None if partials is None else broadcast_gradient(partials),
         lower=lower_elementwise(element),
-        cases=tuple(Case(shapes, **case) for shapes in BROADCAST_CASES),
+        cases=tuple(Case(shapes, domain=domain) for shapes in BROADCAST_CASES),
         properties=frozenset({"elementwise", *properties}),
     )
 
 
+def _reference_power(x: Any, y: Any) -> Any:
+    if x.dtype.kind not in "iu":
+        return np.power(x, y)
+    negative = y < 0
+    raised = np.power(x, np.where(negative, y & y.dtype.type(1), y))
+    return np.where(negative & (x != 1) & (x != -1), x.dtype.type(0), raised)
+
+
+def _squared_difference(s: ScalarEmitter, x: Scalar, y: Scalar) -> Scalar:
+    wide = compute_dtype(x.dtype)
+    difference = s.binary("sub", s.cast(x, wide), s.cast(y, wide))
+    return s.cast(s.binary("mul", difference, difference), x.dtype)
+
+
+def _pick(predicate: str) -> Partials:
+    """The operand that was picked gets the gradient; equal ones get half each."""
+
+    def partials(x: Term, y: Term, r: Term, g: Term) -> tuple[Term, Term]:
+        half = x.equal(y).select(g * 0.5, 0.0)
+        return getattr(x, predicate)(y).select(g, half), getattr(y, predicate)(x).select(g, half)
+
+    return partials
+
+
+_BITS = (*INTEGERS, BOOL)
+_COMMUTATIVE = ["commutative"]
+_APART = (0.3, 3.0)
+"""Away from zero, where quotients and powers are smooth."""
+
+# fmt: off
 OPERATORS = (
-    _binary("add", "x + y", np.add, lambda b, x, y, r, g: (g, g), properties=["commutative"], function="add"),
-    _binary(
-        "multiply",
-        "x * y",
-        np.multiply,
-        lambda b, x, y, r, g: (b.multiply(g, y), b.multiply(g, x)),
-        properties=["commutative"],
-        function="mul",
-    ),
+    binary("add", "x + y", np.add, "add", lambda x, y, r, g: (g, g), properties=_COMMUTATIVE),
+    binary("subtract", "x - y", np.subtract, "sub", lambda x, y, r, g: (g, -g)),
+    binary("multiply", "x * y", np.multiply, "mul", lambda x, y, r, g: (g * y, g * x), properties=_COMMUTATIVE),
+    binary("divide", "x / y", np.divide, "div", lambda x, y, r, g: (g / y, -g * r / y), dtypes=FLOATS, domain=_APART),
+    binary("floor_divide", "the greatest integer not above x / y", np.floor_divide, "floordiv",
+           lambda x, y, r, g: (None, None), domain=_APART),
+    binary("remainder", "x - floor_divide(x, y) * y, with the sign of y", np.remainder, "mod",
+           lambda x, y, r, g: (g, -g * (x / y).floor()), domain=_APART),
+    binary("power", "x ** y; of integers 0 where the exponent is negative, unless x is 1 or -1", _reference_power,
+           "pow", lambda x, y, r, g: (g * y * x.power(y - 1), g * x.equal(0).select(0.0, r * x.log())), domain=_APART),
+    binary("maximum", "the greater of x and y, NaN where one is NaN", np.maximum, "max", _pick("greater"),
+           properties=_COMMUTATIVE),
+    binary("minimum", "the lesser of x and y, NaN where one is NaN", np.minimum, "min", _pick("less"),
+           properties=_COMMUTATIVE),
+    binary("atan2", "the angle of the point (y, x), in -pi..pi; the first operand is the ordinate", np.arctan2, "atan2",
+           lambda x, y, r, g: (g * y / (x * x + y * y), -g * x / (x * x + y * y)), dtypes=FLOATS),
+    binary("squared_difference", "(x - y) ** 2", lambda x, y: np.square(x - y), _squared_difference,
+           lambda x, y, r, g: (2 * g * (x - y), -2 * g * (x - y)), properties=_COMMUTATIVE),
+    binary("bitwise_and", "x & y", np.bitwise_and, "and", None, dtypes=_BITS, properties=_COMMUTATIVE),
+    binary("bitwise_or", "x | y", np.bitwise_or, "or", None, dtypes=_BITS, properties=_COMMUTATIVE),
+    binary("bitwise_xor", "x ^ y", np.bitwise_xor, "xor", None, dtypes=_BITS, properties=_COMMUTATIVE),
+    binary("shift_left", "x << y, 0 where y is not in 0..bits-1", np.left_shift, "shl", None, dtypes=INTEGERS),
+    binary("shift_right", "x >> y, keeping the sign; only the sign where y is not in 0..bits-1", np.right_shift,
+           "shr", None, dtypes=INTEGERS),
 )
+# fmt: on

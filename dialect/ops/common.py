@@ -1,14 +1,21 @@
-"""What several families of operators share: broadcasting, axes, and lowerings that differ in a formula only."""
+"""What several families of operators share: broadcasting, axes, references, and lowerings that differ in a formula."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from ..dims import Shape, Size
-from ..emitter import Emitter, Scalar, ScalarEmitter, Tensor, broadcast_map
+import numpy as np
+
+from ..dims import Shape, Size, bounds, product
+from ..emitter import Emitter, Scalar, ScalarEmitter, Tensor, broadcast_map, identity
 from ..graph import Value
-from ..operator import Attributes, Builder, InferenceError, Lower
-from ..types import TensorType
+from ..operator import Attributes, Builder, InferenceError, Lower, Reference
+from ..types import F32, DType, TensorType, dtype_of
+
+SHAPES: tuple[tuple[int, ...], ...] = ((3, 5), (), (1,), (0,), (17,), (2, 0, 3), (2, 1, 7))
+"""Shapes on which every elementwise operator of one operand is tried."""
 
 
 def broadcast_shapes(shapes: Sequence[Shape], operator: str) -> Shape:
@@ -53,9 +60,63 @@ def normalize_axes(axes: int | Sequence[int] | None, rank: int, operator: str) -
     return normal
 
 
+def is_empty(size: Size) -> bool:
+    """Is the size 0 for every value of the dims, as far as can be told?"""
+    return bounds(size)[1] == 0
+
+
+def kept_shape(shape: Shape, axes: Sequence[int]) -> Shape:
+    """The shape with 1 for the given axes."""
+    return tuple(1 if i in axes else size for i, size in enumerate(shape))
+
+
 def same_type(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
     """Inference of what keeps dtype and shape of its first operand."""
     return (types[0],)
+
+
+def is_half(dtype: DType) -> bool:
+    """Is it a float of 16 bits, which is computed in f32?"""
+    return dtype.is_float and dtype.bits == 16
+
+
+def compute_dtype(dtype: DType) -> DType:
+    """The dtype in which values of `dtype` are accumulated."""
+    return F32 if is_half(dtype) else dtype
+
+
+def integer_range(dtype: DType) -> tuple[int, int]:
+    """The least and the greatest value of an integer dtype."""
+    values = 1 << dtype.bits
+    return (-values // 2, values // 2 - 1) if dtype.is_signed else (0, values - 1)
+
+
+def lowest(dtype: DType) -> float | int:
+    """What is not greater than any value of the dtype."""
+    return float("-inf") if dtype.is_float else integer_range(dtype)[0]
+
+
+def highest(dtype: DType) -> float | int:
+    """What is not less than any value of the dtype."""
+    return float("inf") if dtype.is_float else integer_range(dtype)[1]
+
+
+def through_f32(reference: Callable[..., Any]) -> Reference:
+    """The reference, computed in f32 and rounded once where the first operand is f16 or bf16.
+
+    Results that are not floats (a comparison, an index) stay as they are.
+    """
+
+    @functools.wraps(reference)
+    def computed(*arrays: Any, **attributes: Any) -> Any:
+        dtype = next((dtype_of(a) for a in arrays if is_half(dtype_of(a))), None)
+        if dtype is None:
+            return reference(*arrays, **attributes)
+        wide = [a.astype(np.float32) if is_half(dtype_of(a)) else a for a in arrays]
+        result = np.asarray(reference(*wide, **attributes))
+        return result.astype(dtype.numpy) if result.dtype == np.float32 else result
+
+    return computed
 
 
 def lower_elementwise(body: Callable[..., Scalar]) -> Lower:
@@ -75,6 +136,13 @@ def lower_elementwise(body: Callable[..., Scalar]) -> Lower:
     return lower
 
 
+def lower_cast(e: Emitter, x: Tensor, dtype: DType) -> Tensor:
+    """The tensor in another dtype; itself where it has it already."""
+    if x.type.dtype == dtype:
+        return x
+    return e.map(x.type.with_dtype(dtype), [(x, identity(x.type.rank))], lambda s, element: s.cast(element, dtype))
+
+
 def sum_to(b: Builder, gradient: Value, shape: Shape) -> Value:
     """The gradient of a broadcast operand of `shape`: summed over the axes in which it was repeated."""
     extra = gradient.type.rank - len(shape)
@@ -82,3 +150,18 @@ def sum_to(b: Builder, gradient: Value, shape: Shape) -> Value:
         gradient = b.sum(gradient, axis=tuple(range(extra)))
     repeated = tuple(i for i, size in enumerate(shape) if size == 1 and gradient.type.shape[i] != 1)
     return b.sum(gradient, axis=repeated, keepdims=True) if repeated else gradient
+
+
+def expand_to(b: Builder, gradient: Value, shape: Shape) -> Value:
+    """The gradient repeated over the axes in which it is shorter than `shape`."""
+    return gradient if gradient.type.shape == shape else b.broadcast_to(gradient, shape=shape)
+
+
+def size_as(b: Builder, size: Size, dtype: DType) -> Value:
+    """A size as a scalar: a constant where it is known, else the value that it has at run time."""
+    return b.scalar(size, dtype) if isinstance(size, int) else b.cast(b.size_value(size=size), dtype=dtype)
+
+
+def count(shape: Shape, axes: Sequence[int]) -> Size:
+    """How many elements a reduction over the axes takes in."""
+    return product(shape[a] for a in axes)

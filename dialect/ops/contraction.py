@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..dims import Shape
-from ..emitter import ZERO, Emitter, IndexMap, Loop, Result, Scalar, ScalarEmitter, Tensor, loop
+from ..emitter import ZERO, Emitter, IndexMap, Loop, Result, Tensor, loop
 from ..graph import Value
 from ..operator import Attributes, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import NUMBERS, TensorType
-from .common import broadcast_shapes, sum_to
+from .accumulate import Numbers, multiply_add, widen
+from .common import broadcast_shapes, compute_dtype, lower_cast, sum_to
 
 
 def _infer_matmul(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
@@ -45,19 +46,24 @@ def _lower_matmul(
     rows, inners, columns = Loop(result.shape[-2]), Loop(x.type.shape[-1], parallel=False), Loop(result.shape[-1])
     # Rows, inner, columns: the innermost loop runs along a row of the result and of `y`.
     row, inner, column = loop(n), loop(n + 1), loop(n + 2)
-
-    def multiply_add(s: ScalarEmitter, a: Scalar, b: Scalar, total: Scalar) -> Sequence[Scalar]:
-        return [s.binary("add", total, s.binary("mul", a, b))]
-
-    return e.structured(
+    (total,) = e.structured(
         [*(Loop(size) for size in batch), rows, inners, columns],
         [
             (x, (*_batch_map(x.type.shape[:-2], batch), row, inner)),
             (y, (*_batch_map(y.type.shape[:-2], batch), inner, column)),
         ],
-        [Result(result, (*(loop(i) for i in range(n)), row, column), initial=0)],
+        [
+            Result(
+                result.with_dtype(compute_dtype(result.dtype)), (*(loop(i) for i in range(n)), row, column), initial=0
+            )
+        ],
         multiply_add,
     )
+    return [lower_cast(e, total, result.dtype)]
+
+
+def _matmul(x: Numbers, y: Numbers) -> Numbers:
+    return np.matmul(widen(x), widen(y)).astype(x.dtype)
 
 
 def _differentiate_matmul(b: Builder, use: Use) -> Sequence[Value]:
@@ -74,7 +80,7 @@ matmul = Operator(
     summary="x @ y: products of matrices in the last two axes, the others broadcast",
     operands=(Operand("x", NUMBERS), Operand("y", NUMBERS)),
     infer=_infer_matmul,
-    reference=np.matmul,
+    reference=_matmul,
     gradient=_differentiate_matmul,
     lower=_lower_matmul,
     cases=tuple(

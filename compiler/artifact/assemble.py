@@ -1,0 +1,94 @@
+"""Builds an artifact: object code, generated tables, weights and the fixed runtime become one shared library.
+
+Everything is written in a temporary folder beside the output and renamed into place at the end, so a failure leaves
+nothing behind and a process that has the previous artifact loaded keeps it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from ...dialect.diagnostics import Diagnostic, DiagnosticError
+from .describe import describe_artifact, to_json
+from .link import find_linker, link
+from .spec import ArtifactSpec, c_identifier, check_artifact
+from .tables import emit_blob, emit_tables
+from .weights import WrittenWeights, write_blob, write_safetensors
+
+Placement = Literal["embedded", "external"]
+
+_EMBEDDED_LIMIT = 0x70000000
+"""Generated code addresses its data relative to itself with 31 bits; weights in between must leave room."""
+
+
+def weights_path(output: Path) -> Path:
+    """Where the external weights of an artifact stand."""
+    return output.with_name(output.name + ".safetensors")
+
+
+def _digest(description: str, objects: Sequence[bytes]) -> bytes:
+    digest = hashlib.sha256(description.encode())
+    for data in objects:
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return digest.digest()
+
+
+def _write(spec: ArtifactSpec, objects: Sequence[bytes], folder: Path, placement: Placement, cc: str | None) -> bool:
+    """Writes `artifact` and, if it is to have one, `weights.safetensors`; says whether it has."""
+    written = WrittenWeights("")
+    external = placement == "external" and spec.weight_bytes > 0
+    if external:
+        written = write_safetensors(spec, folder / "weights.safetensors")
+    elif spec.weight_bytes:
+        written = write_blob(spec, folder / "weights.bin")
+    description = describe_artifact(spec, placement="external" if external else "embedded", weights_hash=written.sha256)
+    digest = _digest(to_json(description), objects)
+    (folder / "description.json").write_text(to_json({**description, "hash": digest.hex()}))
+    (folder / "tables.c").write_text(emit_tables(spec, written))
+    (folder / "blob.s").write_text(emit_blob(digest, "weights.bin" if spec.weight_bytes and not external else None))
+    names = [f"code_{i}.o" for i in range(len(objects))]
+    for name, data in zip(names, objects, strict=True):
+        (folder / name).write_bytes(data)
+    link(find_linker(cc), folder, names, ["nacre_get_api", f"nacre_get_api_{c_identifier(spec.name)}"], "artifact")
+    return external
+
+
+def build_artifact(
+    spec: ArtifactSpec,
+    objects: Sequence[bytes],
+    output: str | Path,
+    *,
+    weights: Placement = "embedded",
+    cc: str | None = None,
+) -> Path:
+    """Links `objects` (relocatable ELF, position-independent) into an artifact at `output`, and returns its path.
+
+    `weights="external"` puts the weights into `<output>.safetensors`. Raises DiagnosticError.
+    """
+    faults = check_artifact(spec)
+    if faults:
+        raise DiagnosticError(faults)
+    if weights == "embedded" and spec.weight_bytes > _EMBEDDED_LIMIT:
+        message = f"{spec.weight_bytes} bytes of weights do not fit into a shared library, at most {_EMBEDDED_LIMIT} do"
+        raise DiagnosticError([Diagnostic("weights-too-large", message, help="use external weights")])
+    output = Path(output)
+    folder: Path | None = None
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
+        if _write(spec, objects, folder, weights, cc):
+            os.replace(folder / "weights.safetensors", weights_path(output))
+        os.replace(folder / "artifact", output)
+    except OSError as error:
+        message = f"cannot write `{output}`: {error.strerror or error}"
+        raise DiagnosticError([Diagnostic("cannot-write", message)]) from error
+    finally:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+    return output

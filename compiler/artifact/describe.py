@@ -1,0 +1,62 @@
+"""The description of an artifact: the JSON that its `describe` returns, laid down in `runtime/ABI.md`."""
+
+from __future__ import annotations
+
+import json
+
+from ...dialect.dims import INFINITY, Size, Symbol, format_size
+from ...dialect.types import TensorType
+from .spec import ArgumentSpec, ArtifactSpec, EntrySpec, JsonValue
+
+ABI_VERSION = 1
+
+
+def _size(size: Size) -> int | str:
+    return size if isinstance(size, int) else format_size(size)
+
+
+def _type(type: TensorType) -> dict[str, JsonValue]:
+    return {"type": str(type), "dtype": type.dtype.name, "shape": [_size(s) for s in type.shape]}
+
+
+def _argument(argument: ArgumentSpec) -> dict[str, JsonValue]:
+    return {"name": argument.name, **_type(argument.type)}
+
+
+def _dim(symbol: Symbol) -> dict[str, JsonValue]:
+    high = None if symbol.high >= INFINITY else symbol.high
+    return {"name": symbol.name, "low": symbol.low, "high": high, "multiple": symbol.multiple}
+
+
+def _entry(entry: EntrySpec) -> dict[str, JsonValue]:
+    return {
+        "name": entry.name,
+        "doc": entry.doc,
+        "arguments": [_argument(a) for a in entry.arguments],
+        "results": [_argument(r) for r in entry.results],
+        "dims": [_dim(s) for s in entry.dims],
+        "constraints": [str(c) for c in entry.constraints],
+        "workspace": _size(entry.workspace),
+    }
+
+
+def describe_artifact(
+    spec: ArtifactSpec, *, placement: str = "embedded", weights_hash: str = ""
+) -> dict[str, JsonValue]:
+    """The description without the artifact's own hash, which is a hash over this among others."""
+    tensors: list[JsonValue] = [{"name": w.name, **_type(w.type), "offset": w.offset} for w in spec.weights]
+    return {
+        "format": "nacre",
+        "abi": ABI_VERSION,
+        "name": spec.name,
+        "compiler": spec.compiler_version,
+        "source_hash": spec.source_hash,
+        "target": dict(spec.target),
+        "options": dict(spec.options),
+        "entries": [_entry(e) for e in spec.entries],
+        "weights": {"placement": placement, "bytes": spec.weight_bytes, "hash": weights_hash, "tensors": tensors},
+    }
+
+
+def to_json(description: dict[str, JsonValue]) -> str:
+    return json.dumps(description, separators=(",", ":"), ensure_ascii=True)

@@ -1,0 +1,113 @@
+"""The Python loader of one artifact: a single file that needs numpy, for machines without Nacre.
+
+It is the text of Nacre's own loader, its modules joined, and after it a function per entry. There is no second copy of
+the loading logic.
+"""
+
+from __future__ import annotations
+
+import ast
+import keyword
+from collections.abc import Sequence
+from itertools import takewhile
+
+from ...dialect.dims import format_size, symbols_of
+from .header import unique_names
+from .link import RUNTIME_FOLDER
+from .spec import ArgumentSpec, ArtifactSpec, EntrySpec
+
+_MODULES = ("library.py", "arguments.py", "loader.py")
+"""The loader's modules, each after those that it imports."""
+
+
+def _is_head(node: ast.stmt) -> bool:
+    """What stands at the head of a module, once in the joined text: its docstring, imports and `__all__`."""
+    if isinstance(node, ast.Assign):
+        return ast.unparse(node.targets[0]) == "__all__"
+    return isinstance(node, ast.Import | ast.ImportFrom | ast.Expr)
+
+
+def _join_modules() -> tuple[str, set[str]]:
+    """The modules as one text, and every name that it defines."""
+    plain: set[str] = set()
+    parts: dict[str, set[str]] = {}
+    bodies: list[str] = []
+    defined: set[str] = set()
+    for file in _MODULES:
+        text = (RUNTIME_FOLDER / file).read_text()
+        statements = ast.parse(text).body
+        head = list(takewhile(_is_head, statements))
+        for node in statements:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                defined |= {alias.asname or alias.name for alias in node.names}
+                if isinstance(node, ast.Import):
+                    plain.add(ast.unparse(node))
+                elif node.level == 0 and node.module and node.module != "__future__":
+                    parts.setdefault(node.module, set()).update(alias.name for alias in node.names)
+            elif isinstance(node, ast.ClassDef | ast.FunctionDef):
+                defined.add(node.name)
+            else:
+                defined |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        bodies.append("\n".join(text.splitlines()[head[-1].end_lineno :]).strip())
+    imports = sorted(plain) + [f"from {module} import {', '.join(sorted(parts[module]))}" for module in sorted(parts)]
+    return "\n".join(imports) + "\n\n" + "\n\n\n".join(bodies), defined
+
+
+def _explain(arguments: Sequence[ArgumentSpec]) -> list[str]:
+    return [f"        {a.name}: {a.type}" for a in arguments]
+
+
+def _emit_entry(entry: EntrySpec, function: str) -> str:
+    names = unique_names((a.name for a in entry.arguments), [*keyword.kwlist, "out"])
+    single = len(entry.results) == 1
+    dims = symbols_of(size for a in entry.arguments for size in a.type.shape)
+    document = [
+        f'    """{entry.doc or f"The entry `{entry.name}`."}',
+        "",
+        *(["    Arguments:", *_explain(entry.arguments)] if entry.arguments else []),
+        *(["    Result:" if single else "    Results, as a named tuple:", *_explain(entry.results)]),
+        *([f"    Dims: {', '.join(str(d).removeprefix('dim ') for d in dims)}."] if dims else []),
+        f"    Workspace: {format_size(entry.workspace)} bytes.",
+        '    """',
+    ]
+    parameters = ", ".join([*(f"{name}: object" for name in names), "*", "out: object = None"])
+    returns = "Array" if single else "tuple[Array, ...]"
+    passed = "".join(f"{name}, " for name in names)
+    body = f"    result: {returns} = model().entries[{entry.name!r}]({passed}out=out)\n    return result"
+    safe = "\n".join(document).replace("\\", "\\\\")
+    return f"def {function}({parameters}) -> {returns}:\n{safe}\n{body}\n"
+
+
+def emit_python(spec: ArtifactSpec, file: str | None = None) -> str:
+    """The text of the loader. `file` is the artifact's file name, which is looked for beside the loader."""
+    loader, defined = _join_modules()
+    functions = unique_names((e.name for e in spec.entries), {*defined, *keyword.kwlist, "model"})
+    entries = [_emit_entry(entry, name) for entry, name in zip(spec.entries, functions, strict=True)]
+    public = sorted({"ArgumentError", "ArtifactError", "Model", "NacreError", "load", "model", *functions})
+    head = f'''"""The model `{spec.name}`, for Python with numpy. Written by Nacre {spec.compiler_version}.
+
+The artifact is expected beside this file; `model(path)` takes it from elsewhere. See the functions at the end.
+"""
+
+from __future__ import annotations
+
+'''
+    tail = f'''
+
+
+__all__ = {public!r}
+
+_FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), {(file or f"{spec.name}.so")!r})
+_models: dict[str, Model] = {{}}
+
+
+def model(path: str | os.PathLike[str] = _FILE) -> Model:
+    """The model, loaded at the first use of each path."""
+    key = os.path.abspath(path)
+    if key not in _models:
+        _models[key] = load(key)
+    return _models[key]
+
+
+'''
+    return head + loader + tail + "\n\n".join(entries)

@@ -1,0 +1,158 @@
+"""The generated source of an artifact: tables in C for the fixed runtime, and assembly that includes its data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...dialect.dims import INFINITY, Size, Symbol, format_size
+from .describe import ABI_VERSION
+from .formulas import Functions, c_expression
+from .spec import ArgumentSpec, ArtifactSpec, Binding, EntrySpec, bind_dims, c_identifier
+from .weights import WrittenWeights, fnv1a
+
+_RELATIONS = {"==": "NACRE_EQUAL", ">=": "NACRE_AT_LEAST", "multiple-of": "NACRE_MULTIPLE_OF"}
+
+
+def c_string(text: str) -> str:
+    """A string literal; what is not plain ASCII is written as octal bytes of its UTF-8."""
+    plain = set(range(32, 127)) - set(b'"\\?')
+    return '"' + "".join(chr(b) if b in plain else f"\\{b:03o}" for b in text.encode()) + '"'
+
+
+def _array(kind: str, name: str, rows: Sequence[str]) -> list[str]:
+    """An array definition; C has no empty arrays, so an empty one is a null pointer where it is used."""
+    return [f"static const {kind} {name}[] = {{", *(f"    {row}," for row in rows), "};"] if rows else []
+
+
+def _pointer(name: str, rows: Sequence[object]) -> str:
+    return name if rows else "0"
+
+
+class _EntryTables:
+    """The tables of one entry, in the order in which C must see them."""
+
+    def __init__(self, entry: EntrySpec, prefix: str, functions: Functions) -> None:
+        self.entry = entry
+        self.prefix = prefix
+        self.functions = functions
+        self.index: Mapping[Symbol, int] = {symbol: i for i, symbol in enumerate(entry.dims)}
+        self.lines: list[str] = []
+
+    def size(self, size: Size) -> str:
+        if isinstance(size, int):
+            return f"{{{c_expression(size, self.index)}, 0, 0}}"
+        return f"{{0, {self.functions.formula(size, self.index)}, {c_string(format_size(size))}}}"
+
+    def arguments(self, arguments: Sequence[ArgumentSpec], name: str) -> None:
+        rows: list[str] = []
+        for i, argument in enumerate(arguments):
+            shape = f"{name}_shape_{i}"
+            self.lines += _array("nacre_size", shape, [self.size(s) for s in argument.type.shape])
+            dtype = f"NACRE_{argument.type.dtype.name.upper()}"
+            rows.append(
+                f"{{{c_string(argument.name)}, {c_string(str(argument.type))}, "
+                f"{_pointer(shape, argument.type.shape)}, {dtype}, {argument.type.rank}}}"
+            )
+        self.lines += _array("nacre_argument", name, rows)
+
+    def binding(self, binding: Binding) -> str:
+        rest = c_expression(binding.rest, self.index)
+        divisor = c_expression(binding.divisor, self.index)
+        # A constant rest and divisor leave the dims unread.
+        body = f"(void)d; return nacre_solve(n, {rest}, {divisor}, INT64_C({binding.factor}));"
+        solve = self.functions.add("const int64_t *d, int64_t n", body, "solve_")
+        return f"{{{self.index[binding.dim]}, {binding.argument}, {binding.axis}, {solve}}}"
+
+    def dim(self, symbol: Symbol) -> str:
+        high = "INT64_MAX" if symbol.high >= INFINITY else f"INT64_C({symbol.high})"
+        return f"{{{c_string(symbol.name)}, INT64_C({symbol.low}), {high}, INT64_C({symbol.multiple})}}"
+
+    def emit(self) -> str:
+        """Fills `lines` and returns the row of the entry."""
+        entry, prefix = self.entry, self.prefix
+        bindings, unbound = bind_dims(entry)
+        assert not unbound, unbound
+        constraints = [
+            f"{{{self.size(c.left)}, {self.size(c.right)}, {c_string(str(c))}, {_RELATIONS[c.relation]}}}"
+            for c in entry.constraints
+        ]
+        self.arguments(entry.arguments, f"{prefix}_arguments")
+        self.arguments(entry.results, f"{prefix}_results")
+        self.lines += _array("nacre_dim", f"{prefix}_dims", [self.dim(s) for s in entry.dims])
+        self.lines += _array("nacre_binding", f"{prefix}_bindings", [self.binding(b) for b in bindings])
+        self.lines += _array("nacre_constraint", f"{prefix}_constraints", constraints)
+        fields = [
+            c_string(entry.name),
+            entry.symbol,
+            _pointer(f"{prefix}_arguments", entry.arguments),
+            _pointer(f"{prefix}_results", entry.results),
+            _pointer(f"{prefix}_dims", entry.dims),
+            _pointer(f"{prefix}_bindings", entry.dims),
+            _pointer(f"{prefix}_constraints", constraints),
+            self.size(entry.workspace),
+            *map(str, (len(entry.arguments), len(entry.results), len(entry.dims), len(constraints))),
+        ]
+        return "{" + ", ".join(fields) + "}"
+
+
+def emit_tables(spec: ArtifactSpec, weights: WrittenWeights) -> str:
+    """The C source of the tables of one artifact."""
+    functions = Functions()
+    lines: list[str] = []
+    rows: list[str] = []
+    kernels: list[str] = []
+    for i, entry in enumerate(spec.entries):
+        tables = _EntryTables(entry, f"entry_{i}", functions)
+        rows.append(tables.emit())
+        lines += tables.lines
+        kernels.append(
+            f'extern __attribute__((visibility("hidden"))) void {entry.symbol}'
+            "(const void *const *, void *const *, char *, const char *, const int64_t *);"
+        )
+    alias = f"nacre_get_api_{c_identifier(spec.name)}"
+    embedded = spec.weight_bytes and not weights.header
+    return "\n".join(
+        [
+            '#include "tables.h"',
+            'extern __attribute__((visibility("hidden"))) const char nacre_description[], nacre_weights[];',
+            *kernels,
+            *functions.definitions(),
+            *lines,
+            *_array("nacre_entry", "entries", rows),
+            "const nacre_artifact nacre_this_artifact = {",
+            f"    nacre_description, entries, {len(rows)}, {'nacre_weights' if embedded else '0'},",
+            f"    INT64_C({spec.weight_bytes}), {len(weights.header)}, UINT64_C({fnv1a(weights.header)})",
+            "};",
+            f'__attribute__((visibility("default"))) const nacre_api *{alias}(uint32_t version);',
+            f"const nacre_api *{alias}(uint32_t version) {{ return nacre_get_api(version); }}",
+            "",
+        ]
+    )
+
+
+def emit_blob(digest: bytes, weights_file: str | None) -> str:
+    """Assembly, the same for every ELF machine: the description, the note and the weights."""
+    lines = [
+        '.section .rodata.nacre,"a",%progbits',
+        ".globl nacre_description",
+        ".hidden nacre_description",
+        "nacre_description:",
+        '.incbin "description.json"',
+        ".byte 0",
+        '.section .note.nacre,"a",%note',
+        ".balign 4",
+        f".4byte 6, {4 + len(digest)}, 1",
+        '.ascii "Nacre\\0\\0\\0"',
+        f".4byte {ABI_VERSION}",
+        ".byte " + ", ".join(map(str, digest)),
+    ]
+    if weights_file:
+        lines += [
+            '.section .nacre.weights,"a",%progbits',
+            ".balign 4096",
+            ".globl nacre_weights",
+            ".hidden nacre_weights",
+            "nacre_weights:",
+            f'.incbin "{weights_file}"',
+        ]
+    return "\n".join([*lines, '.section .note.GNU-stack,"",%progbits', ""])

@@ -1,0 +1,105 @@
+"""Writes the weight blob: bare for the assembler, or as a safetensors file that stands beside the artifact.
+
+Tensors are streamed, so that memory-mapped weights never occupy memory as a whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from ...dialect.types import Array
+from .spec import ArtifactSpec, align
+
+_CHUNK = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenWeights:
+    """What the artifact has to know of the blob: its hash, and the header of the external file (else empty)."""
+
+    sha256: str
+    header: bytes = b""
+
+
+def _chunks(array: Array) -> Iterator[memoryview]:
+    """The array's elements in row-major order; a view with another layout is copied piece by piece."""
+    if array.size == 0:
+        return
+    if not array.flags.c_contiguous and array.ndim > 1 and array.nbytes > _CHUNK:
+        for part in array:
+            yield from _chunks(part)
+        return
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    for start in range(0, flat.size, _CHUNK):
+        yield flat[start : start + _CHUNK].data
+
+
+def _stream(spec: ArtifactSpec, file: BinaryIO) -> str:
+    digest = hashlib.sha256()
+
+    def write(data: bytes | memoryview) -> None:
+        digest.update(data)
+        file.write(data)
+
+    position = 0
+    for weight in sorted(spec.weights, key=lambda w: (w.offset, w.data.nbytes)):
+        write(bytes(weight.offset - position))
+        for chunk in _chunks(weight.data):
+            write(chunk)
+        position = weight.offset + weight.data.nbytes
+    write(bytes(spec.weight_bytes - position))
+    return digest.hexdigest()
+
+
+def write_blob(spec: ArtifactSpec, path: Path) -> WrittenWeights:
+    with path.open("wb") as file:
+        return WrittenWeights(_stream(spec, file))
+
+
+def _header(spec: ArtifactSpec, sha256: str) -> bytes:
+    tensors: dict[str, object] = {"__metadata__": {"format": "nacre", "sha256": sha256}}
+
+    def pad(start: int, end: int) -> None:
+        if end > start:
+            tensors[f"nacre.padding.{start}"] = {"dtype": "U8", "shape": [end - start], "data_offsets": [start, end]}
+
+    position = 0
+    for weight in sorted(spec.weights, key=lambda w: (w.offset, w.data.nbytes)):
+        pad(position, weight.offset)
+        position = weight.offset + weight.data.nbytes
+        assert weight.name not in tensors, weight.name
+        tensors[weight.name] = {
+            "dtype": weight.type.dtype.name.upper(),
+            "shape": list(weight.data.shape),
+            "data_offsets": [weight.offset, position],
+        }
+    pad(position, spec.weight_bytes)
+    text = json.dumps(tensors, separators=(",", ":"), ensure_ascii=True).encode()
+    size = align(8 + len(text)) - 8
+    return size.to_bytes(8, "little") + text.ljust(size)
+
+
+def write_safetensors(spec: ArtifactSpec, path: Path) -> WrittenWeights:
+    """The blob as a file that any safetensors reader opens; the hash of the data stands in its metadata."""
+    with path.open("wb") as file:
+        file.write(_header(spec, "0" * 64))
+        sha256 = _stream(spec, file)
+        header = _header(spec, sha256)
+        file.seek(0)
+        file.write(header)
+    return WrittenWeights(sha256, header)
+
+
+def fnv1a(data: bytes) -> int:
+    """http://www.isthe.com/chongo/tech/comp/fnv/, 64 bits, as the C runtime computes it."""
+    value = 0xCBF29CE484222325
+    for byte in data:
+        value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return value

@@ -1,0 +1,119 @@
+"""Reads `.npy` and `.npz` files. Pickled objects are refused: reading one runs code of the file."""
+
+from __future__ import annotations
+
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from ...dialect.types import BF16, Array, dtype_of
+from .checkpoint import Checkpoint, StoredTensor, broken
+
+_FAULTS = (
+    EOFError,
+    KeyError,
+    MemoryError,
+    NotImplementedError,
+    OverflowError,
+    RecursionError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    zipfile.BadZipFile,
+    tokenize.TokenError,
+    zlib.error,
+)
+"""What numpy, zipfile and zlib raise for files that are not what they seem."""
+
+
+def _read_header(file: IO[bytes], path: Path) -> StoredTensor:
+    """The header of an array; its data stands where the file is afterwards."""
+    version = np.lib.format.read_magic(file)
+    if version == (1, 0):
+        shape, column_major, dtype = np.lib.format.read_array_header_1_0(file)
+    elif version == (2, 0):
+        shape, column_major, dtype = np.lib.format.read_array_header_2_0(file)
+    else:
+        raise ValueError(f"version {version[0]}.{version[1]} of the format is not supported")
+    if any(size < 0 for size in shape):
+        raise ValueError(f"the shape {shape} has a negative size")
+    empty: Array = np.empty(0, dtype)
+    try:
+        # numpy's format has no name for bfloat16; it is written as two bytes without a meaning.
+        known = BF16 if dtype == np.dtype("V2") else dtype_of(empty)
+    except KeyError:
+        return StoredTensor(path, None, str(dtype), shape)
+    return StoredTensor(path, known, str(dtype), shape, file.tell(), column_major, dtype)
+
+
+def _data_bytes(stored: StoredTensor) -> int:
+    size = stored.storage.itemsize if stored.storage is not None else 0
+    for n in stored.shape:
+        size *= n
+    return size
+
+
+def read_npy(path: Path) -> Checkpoint:
+    """One tensor, named as the file without its suffix."""
+    try:
+        with path.open("rb") as file:
+            stored = _read_header(file, path)
+    except _FAULTS as error:
+        raise broken(path, str(error)) from error
+    end, size = stored.offset + _data_bytes(stored), path.stat().st_size
+    if end > size:
+        raise broken(path, f"it has {size} bytes, its header asks for {end}")
+    return Checkpoint(path, {path.stem: stored})
+
+
+def _load_member(path: Path, member: str) -> Callable[[], Array]:
+    def load() -> Array:
+        try:
+            with zipfile.ZipFile(path) as archive, archive.open(member) as file:
+                array: Array = np.lib.format.read_array(file, allow_pickle=False)
+                return array
+        except _FAULTS as error:
+            raise ValueError(str(error)) from error
+
+    return load
+
+
+def _read_member(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> StoredTensor:
+    with archive.open(member) as file:
+        stored = _read_header(file, path)
+    if stored.dtype is None:
+        return stored
+    if member.compress_type == zipfile.ZIP_STORED:
+        # The header in front of the data may be longer than the one in the archive's directory says.
+        with path.open("rb") as raw:
+            raw.seek(member.header_offset)
+            local = raw.read(30)
+            start = member.header_offset + 30 + int.from_bytes(local[26:28], "little")
+            raw.seek(start + int.from_bytes(local[28:30], "little"))
+            mapped = _read_header(raw, path)
+            end = raw.tell() - stored.offset + member.file_size
+        if mapped.offset + _data_bytes(mapped) > end or end > path.stat().st_size:
+            raise ValueError("its header asks for more data than there is")
+        return mapped
+    return StoredTensor(path, stored.dtype, stored.stored_as, stored.shape, load=_load_member(path, member.filename))
+
+
+def read_npz(path: Path) -> Checkpoint:
+    """The arrays of the archive; those that are not compressed are mapped."""
+    tensors: dict[str, StoredTensor] = {}
+    member: zipfile.ZipInfo | None = None
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.infolist():
+                if member.filename.endswith(".npy"):
+                    tensors[member.filename.removesuffix(".npy")] = _read_member(path, archive, member)
+    except _FAULTS as error:
+        where = f"`{member.filename}`: " if member is not None else ""
+        raise broken(path, f"{where}{error}") from error
+    return Checkpoint(path, tensors)

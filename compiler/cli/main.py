@@ -1,0 +1,55 @@
+"""The command line: `nacre COMMAND`. Commands stand in files of their own; this one lists them and contains their faults."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from ..version import __version__
+from .build import compile_command, dump_command, opt_command
+from .faults import contained
+from .inspection import inspect_command
+from .source import check_command, fmt_command
+from .use import run_command, test_command
+
+_EPILOG = """\b
+A first look:
+  nacre check model.nacre                    find every fault of a model file
+  nacre compile model.nacre -o model.so      make a shared library of it
+  nacre run model.so --input x=x.npy         call it
+  nacre test model.nacre                     run the tests and budgets in the file
+  nacre dump model.nacre --stage linalg      see what the compiler made of it
+"""
+
+
+@click.group(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="nacre")
+def cli() -> None:
+    """Nacre compiles a model, written as readable text, into one self-contained shared library.
+
+    Exit codes: 0 all is well, 1 a fault of the input, 2 a wrong command line, 70 a fault of the compiler.
+    """
+
+
+for _command in (
+    compile_command,
+    run_command,
+    test_command,
+    check_command,
+    fmt_command,
+    dump_command,
+    opt_command,
+    inspect_command,
+):
+    cli.add_command(_command)
+
+
+def main() -> None:
+    """The entry point of the program `nacre`."""
+    arguments = sys.argv[1:]
+    sys.exit(contained(lambda: cli.main(arguments, prog_name="nacre", standalone_mode=False), arguments))
+
+
+if __name__ == "__main__":
+    main()

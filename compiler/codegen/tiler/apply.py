@@ -1,0 +1,106 @@
+"""Applies the tiler to a module of bufferized kernels, in place.
+
+Assumes memrefs and `linalg.generic`; leaves functions `@tile_<n>` that are called instead of the contractions it took,
+calls of `@nacre_<f>_f32` instead of elementary functions, and permission to reassociate sums. What it does not
+understand stays as it is, for the upstream passes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...mlir import ir
+from .model import Contraction, read_contraction
+from .tile import Machine, TileWriter, assign_roles
+from .vector_math import FUNCTIONS, emit_function, function_name
+
+
+def _generics(module: Any) -> list[Any]:
+    found: list[Any] = []
+
+    def visit(operation: Any) -> Any:
+        if operation.name == "linalg.generic":
+            found.append(operation)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return found
+
+
+def _append(module: Any, text: str) -> None:
+    """Adds the functions of a text to the module."""
+    parsed = ir.Module.parse(text)  # kept while its operations are read: they do not keep it alive
+    for function in parsed.body.operations:
+        module.body.append(function.operation.clone())
+
+
+def _map(attribute: Any) -> Any:
+    return ir.AffineMapAttr(attribute).value
+
+
+def tile_contractions(module: Any, machine: Machine) -> int:
+    """Replaces every contraction that fits by a call of its tile; the same contraction shares one. Returns how many."""
+    names: dict[Contraction, str] = {}
+    count = 0
+    for generic in _generics(module):
+        contraction = read_contraction(generic, _map)
+        roles = None if contraction is None else assign_roles(contraction)
+        if contraction is None or roles is None:
+            continue
+        if contraction not in names:
+            names[contraction] = f"tile_{len(names)}"
+            _append(module, TileWriter(contraction, roles, machine).write(names[contraction]))
+        with ir.InsertionPoint(generic), generic.location:
+            callee = ir.FlatSymbolRefAttr.get(names[contraction])
+            ir.Operation.create("func.call", operands=list(generic.operands), attributes={"callee": callee})
+        generic.erase()
+        count += 1
+    return count
+
+
+def expand_math(module: Any) -> None:
+    """Replaces elementary functions of f32 by the tiler's own, which vectorise."""
+    found: list[Any] = []
+
+    def visit(operation: Any) -> Any:
+        name = operation.name.removeprefix("math.")
+        if operation.name.startswith("math.") and name in FUNCTIONS and str(operation.results[0].type) == "f32":
+            found.append((name, operation))
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    for name in sorted({name for name, _ in found}):
+        _append(module, emit_function(name))
+    for name, operation in found:
+        with ir.InsertionPoint(operation), operation.location:
+            callee = ir.FlatSymbolRefAttr.get(function_name(name))
+            call = ir.Operation.create(
+                "func.call",
+                results=[operation.results[0].type],
+                operands=list(operation.operands),
+                attributes={"callee": callee},
+            )
+        operation.results[0].replace_all_uses_with(call.results[0])
+        operation.erase()
+
+
+def relax_sums(module: Any) -> None:
+    """Lets sums over a reduction loop be reassociated, so that they vectorise; the order of a sum is no one's promise."""
+    flags = ir.Attribute.parse("#arith.fastmath<reassoc>")
+    for generic in _generics(module):
+        if "reduction" not in str(generic.attributes["iterator_types"]):
+            continue
+        block = generic.regions[0].blocks[0]
+        inputs = list(ir.DenseI32ArrayAttr(generic.attributes["operandSegmentSizes"]))[0]
+        accumulators = list(block.arguments)[inputs:]
+        for operation in block.operations:
+            if operation.operation.name == "arith.addf" and any(o in accumulators for o in operation.operands):
+                operation.operation.attributes["fastmath"] = flags
+
+
+def apply_tiler(module: Any, machine: Machine) -> int:
+    """All of it, in order. Returns the number of contractions that were tiled."""
+    count = tile_contractions(module, machine)
+    relax_sums(module)
+    expand_math(module)
+    return count

@@ -1,0 +1,276 @@
+"""Tokens in the shape that the grammar expects.
+
+Three things are decided here because a grammar of one token's foresight cannot: which newlines end a statement, which
+`<` opens hyper-parameters, and which opening bracket was forgotten when a closing one does not fit. A fault is reported
+and leaves a FAULT token. Nothing here knows more of a statement than the word that it begins with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lark import Token
+
+from ...dialect.diagnostics import Collector, Diagnostic, DiagnosticError, Note
+from .tokens import (
+    CLOSING,
+    CONTINUES,
+    FAULT,
+    HYPER_CLOSE,
+    HYPER_OPEN,
+    ITEM_STARTS,
+    NAMES,
+    NEWLINE,
+    OPENING,
+    STARTS,
+    WORDS,
+    read_tokens,
+    span_of,
+    token_types,
+)
+
+MAX_NESTING = 60  # open brackets
+MAX_HYPERS = 300  # tokens between the `<` and the `>` around hyper-parameters
+# What may stand between the `<` and the `>` around hyper-parameters.
+_IN_HYPERS = WORDS - {"PARAM", "USE", "REPEAT", "RETURN"} | token_types(
+    "INT FLOAT STRING COMMA DOT ASSIGN PLUS MINUS STAR SLASH FLOOR PERCENT POWER"
+)
+
+
+def tokenize(text: str, file: str, collector: Collector) -> list[Token]:
+    """All tokens of `text`, whose lines end in plain newlines; comments are among them, useless newlines are not."""
+    return _Arranger(list(read_tokens(text, file, collector)), file, collector).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A bracket that waits for its partner, and the column that its line begins at."""
+
+    token: Token
+    indent: int
+
+    @property
+    def close(self) -> str:
+        return OPENING[self.token.type]
+
+
+class _Arranger:
+    """One walk over the tokens, with a stack of open brackets."""
+
+    def __init__(self, tokens: list[Token], file: str, collector: Collector) -> None:
+        self.tokens = tokens
+        self.file = file
+        self.collector = collector
+        self.output: list[Token] = []
+        self.open: list[_Open] = []
+        self.at_start = True  # of a statement
+        self.previous = ""  # type of the last token, comments aside
+        self.head = ""  # type of the token that the statement began with
+        self.length = 0  # how many of its tokens there were
+        self.indent = 1  # column of the first token of the line
+        self.hyper_closes: set[int] = set()  # indices of `>` that close hyper-parameters
+        self.faulty_line = 0  # the last one with a FAULT; what is wrong with its brackets is not worth a word
+
+    def run(self) -> list[Token]:
+        line = 0
+        for index, token in enumerate(self.tokens):
+            if token.type not in (NEWLINE, "COMMENT") and token.line != line:
+                line, self.indent = token.line or 0, token.column or 1
+                self._end_forgotten_brackets(index)
+            self._one(index, token)
+        if self.tokens:
+            end = Token.new_borrow_pos(NEWLINE, "\n", self.tokens[-1])
+            self._unclosed(0, end, at_end=True)
+            if not self.at_start:
+                self._emit(end)
+        return self.output
+
+    def _one(self, index: int, token: Token) -> None:
+        kind = token.type
+        if kind == "COMMENT":
+            self.output.append(token)
+        elif kind == FAULT:
+            self.faulty_line = token.line or 0
+            self._emit(token)
+            if token.startswith('"'):
+                # The string has swallowed the rest of its line, and with it the ends of the line's brackets.
+                while self._in_brackets and self.open[-1].token.line == token.line:
+                    self.open.pop()
+        elif kind == NEWLINE:
+            if not self._in_brackets and not self.at_start and self._next_type(index) not in CONTINUES:
+                self._emit(token)
+        elif kind == "LESS" and self._opens_hypers(index):
+            self._push(Token.new_borrow_pos(HYPER_OPEN, "<", token))
+        elif index in self.hyper_closes:
+            self._pop(Token.new_borrow_pos(HYPER_CLOSE, ">", token))
+        elif kind in OPENING:
+            if kind == "LBRACE":
+                self._unclosed(self._block_depth, token)
+            self._push(token)
+        elif kind in CLOSING:
+            self._pop(token)
+        elif kind in ("SEMICOLON", "ARROW"):
+            self._unclosed(self._block_depth, token)
+            self._emit(token)
+        elif kind in WORDS and self._is_plain_name(index):
+            self._emit(Token.new_borrow_pos("NAME", str(token), token))
+        else:
+            self._emit(token)
+
+    def _emit(self, token: Token) -> None:
+        if self.at_start:
+            self.head, self.length = token.type, 0
+        self.length += 1
+        self.output.append(token)
+        self.previous = token.type
+        self.at_start = token.type in (NEWLINE, "SEMICOLON", "LBRACE")
+
+    # What surrounds the current token.
+
+    @property
+    def _block_depth(self) -> int:
+        """How many of the open brackets lead to the innermost `{`, it included."""
+        return max((i + 1 for i, o in enumerate(self.open) if o.token.type == "LBRACE"), default=0)
+
+    @property
+    def _in_brackets(self) -> bool:
+        return bool(self.open) and self.open[-1].token.type != "LBRACE"
+
+    def _next(self, index: int) -> Token | None:
+        """The next token on any line, comments aside."""
+        for following in range(index + 1, len(self.tokens)):
+            if self.tokens[following].type not in (NEWLINE, "COMMENT"):
+                return self.tokens[following]
+        return None
+
+    def _next_type(self, index: int) -> str:
+        token = self._next(index)
+        return token.type if token is not None else ""
+
+    def _is_plain_name(self, index: int) -> bool:
+        """After a dot, and before `=` in brackets, every word is a name: `c.block`, `f(x, dim=1)`."""
+        if self.tokens[index].type == "NAME":
+            return False
+        return self.previous == "DOT" or (self._in_brackets and self._next_type(index) == "ASSIGN")
+
+    def _starts_statement(self, index: int) -> bool:
+        following = STARTS.get(self.tokens[index].type)
+        if following is None or index + 1 >= len(self.tokens):
+            return False
+        return self.tokens[index + 1].type in following
+
+    def _starts_assignment(self, index: int) -> bool:
+        """Inside brackets, `y = ...` on a line that is not indented, without a comma before it."""
+        return (
+            self.tokens[index].type in NAMES
+            and self._next_type(index) == "ASSIGN"
+            and self.previous not in (*OPENING, *CONTINUES, "COMMA", "ASSIGN", "COLON")
+            and self.indent <= self.open[-1].indent
+        )
+
+    # Hyper-parameters.
+
+    def _opens_hypers(self, index: int) -> bool:
+        """Is this `<` one of `Block<a, b>`? In `use`, `block` and `model` it is; elsewhere if it touches the name
+        before it and its `>` has a `(` behind it. `a < b > (c)` would be a chain of comparisons, which is no text."""
+        token, before = self.tokens[index], self.tokens[index - 1] if index else None
+        if before is None or before.type not in WORDS:
+            return False
+        in_header = self.head in ("BLOCK", "MODEL") and self.length == 2  # and not the name of a value
+        declared = not self._in_brackets and (self.head == "USE" or in_header)
+        if not declared and before.end_pos != token.start_pos:
+            return False
+        close = self._find_hyper_close(index)
+        if close is None:
+            if declared:
+                self._report_unclosed(token, None)
+                self._emit(Token.new_borrow_pos(FAULT, "<", token))
+            return False
+        if not declared and self._next_type(close) != "LPAR":
+            return False
+        self.hyper_closes.add(close)
+        return True
+
+    def _find_hyper_close(self, start: int) -> int | None:
+        stack: list[str] = []
+        for index in range(start + 1, min(start + MAX_HYPERS, len(self.tokens))):
+            kind = self.tokens[index].type
+            if kind == "MORE" and (not stack or stack[-1] == "MORE"):
+                if not stack:
+                    return index
+                stack.pop()
+            elif kind == "LESS" and not (stack and stack[-1] != "MORE"):
+                stack.append("MORE")
+            elif kind in ("LPAR", "LSQB"):
+                stack.append(OPENING[kind])
+            elif stack and kind == stack[-1]:
+                stack.pop()
+            elif kind not in _IN_HYPERS and kind not in (NEWLINE, "COMMENT") and not (stack and kind in CONTINUES):
+                return None
+        return None
+
+    # Brackets.
+
+    def _push(self, token: Token) -> None:
+        self.open.append(_Open(token, self.indent))
+        if len(self.open) > MAX_NESTING:
+            span = span_of(token, self.file)
+            self.collector.report(Diagnostic("too-deep", f"more than {MAX_NESTING} brackets are open here", span))
+            raise DiagnosticError(self.collector.diagnostics)
+        self._emit(token)
+
+    def _pop(self, token: Token) -> None:
+        floor = 0 if token.type == "RBRACE" else self._block_depth
+        partners = [i for i in range(floor, len(self.open)) if self.open[i].close == token.type]
+        if partners:
+            self._unclosed(partners[-1] + 1, token)
+            self.open.pop()
+            self._emit(token)
+            return
+        text, span = str(token), span_of(token, self.file)
+        if token.line == self.faulty_line:
+            if len(self.open) > floor:
+                self.open.pop()
+        elif len(self.open) > floor:
+            opening = self.open.pop().token
+            note = Note(f"`{opening}` was opened here", span_of(opening, self.file))
+            message = f"`{text}` does not close `{opening}`"
+            wanted = {"RPAR": ")", "RSQB": "]", HYPER_CLOSE: ">", "RBRACE": "}"}[OPENING[opening.type]]
+            self.collector.report(Diagnostic("unmatched-bracket", message, span, f"expected `{wanted}`", (note,)))
+        else:
+            self.collector.report(Diagnostic("unmatched-bracket", f"`{text}` closes nothing", span))
+        self._emit(Token.new_borrow_pos(FAULT, text, token))
+
+    def _end_forgotten_brackets(self, index: int) -> None:
+        """At the first token of a line: a word that begins a statement shows that a bracket was left open."""
+        token = self.tokens[index]
+        is_statement = self._starts_statement(index)
+        if self._in_brackets and (is_statement or self._starts_assignment(index)):
+            self._unclosed(self._block_depth, token)
+        if not is_statement:
+            return
+        outer = self._block_depth
+        if token.type in ITEM_STARTS and outer and self.indent <= self.open[outer - 1].indent:
+            self._unclosed(0, token)
+
+    def _unclosed(self, keep: int, seen: Token, at_end: bool = False) -> None:
+        """Reports and closes all open brackets but the outermost `keep`, because of the token `seen`."""
+        while len(self.open) > keep:
+            opening = self.open.pop().token
+            self._report_unclosed(opening, None if at_end else seen)
+            if opening.type == "LBRACE":
+                self._emit(Token.new_borrow_pos(NEWLINE, "\n", seen))
+                self._emit(Token.new_borrow_pos("RBRACE", "}", seen))
+            else:
+                self._emit(Token.new_borrow_pos(FAULT, "", seen))
+            if seen.type not in OPENING and seen.type not in CLOSING and seen.type not in ("SEMICOLON", "ARROW"):
+                self._emit(Token.new_borrow_pos(NEWLINE, "\n", seen))
+
+    def _report_unclosed(self, opening: Token, seen: Token | None) -> None:
+        if opening.line == self.faulty_line:
+            return
+        notes: tuple[Note, ...] = ()
+        if seen is not None:
+            notes = (Note(f"`{seen}` comes before its end", span_of(seen, self.file)),)
+        span = span_of(opening, self.file)
+        self.collector.report(Diagnostic("unclosed-bracket", f"`{opening}` is never closed", span, notes=notes))

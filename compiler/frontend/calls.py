@@ -1,0 +1,193 @@
+"""A call of a block: arguments are matched against its types, and its body is written in place.
+
+Whatever is wrong with an argument is told at the argument; the body then goes on with the type that was declared, so
+that what is wrong inside is told as well, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ...dialect.diagnostics import Note, Span
+from ...dialect.dims import Poly
+from ...dialect.graph import Value
+from ...dialect.types import TensorType
+from . import syntax
+from .context import CALL_DEPTH, Context, suggest
+from .instances import hyper_bindings
+from .operators import literal
+from .provenance import size_notes
+from .shapes import Pattern, leading_sizes, mismatch, resolve_pattern
+from .statements import Returned, run_body
+from .values import ERROR, AnyValue, Binding, Frame, Given, Instance, Kind, Poison, contains_error, describe
+
+
+def call_instance(
+    context: Context, frame: Frame, instance: Instance, arguments: Sequence[Given], span: Span
+) -> AnyValue:
+    """The result of a block for the arguments, or a tuple of its results."""
+    block = instance.block.block
+    _check_recursion(context, frame, instance, span)
+    inner = Frame(
+        instance.block.file,
+        hyper_bindings(instance.block, instance.hypers),
+        block,
+        instance.path,
+        instance.hypers,
+        caller=frame,
+    )
+    given = _bind_arguments(context, block, arguments, span)
+    for parameter in block.parameters:
+        pattern = resolve_pattern(context, inner, parameter.type)
+        value = _match(context, frame, inner, parameter, pattern, given.get(parameter.name.name))
+        inner.names[parameter.name.name] = Binding(value, Kind.ARGUMENT, parameter.name.span)
+    context.program.elaborated.add(id(block))
+    returned = run_body(context, inner, block.body)
+    results = match_results(context, inner, block, returned)
+    return results[0] if len(results) == 1 else results
+
+
+def _callers(frame: Frame | None) -> Iterator[Frame]:
+    while frame is not None:
+        yield frame
+        frame = frame.caller
+
+
+def _check_recursion(context: Context, frame: Frame, instance: Instance, span: Span) -> None:
+    names: list[str] = []
+    for caller in _callers(frame):
+        if caller.block is None:
+            continue
+        names.append(f"`{caller.block.name.name}`")
+        if caller.block is instance.block.block:
+            cycle = " calls ".join([*reversed(names), names[-1]])
+            raise context.reporter.stop("recursive-block", f"a block cannot call itself: {cycle}", span)
+    if len(names) >= CALL_DEPTH:
+        raise context.reporter.stop("too-deep", f"blocks call each other more than {CALL_DEPTH} deep", span)
+
+
+def _bind_arguments(
+    context: Context, block: syntax.Block, arguments: Sequence[Given], span: Span
+) -> dict[str, Given]:
+    report = context.reporter.error
+    names = [p.name.name for p in block.parameters]
+    shown = block.name.name
+    bound: dict[str, Given] = {}
+    failed = False
+    for number, argument in enumerate(arguments):
+        if argument.name is None and number >= len(names):
+            takes = f"{len(names)} argument{'s' if len(names) != 1 else ''}"
+            report("wrong-arguments", f"`{shown}` takes {takes}, not {len(arguments)}", argument.span)
+            failed = True
+            break
+        name = names[number] if argument.name is None else argument.name.name
+        if name not in names:
+            assert argument.name is not None
+            message = f"`{shown}` has no argument `{name}`"
+            report("wrong-arguments", message, argument.name.span, help=suggest(name, names))
+            failed = True
+        elif name in bound:
+            report("wrong-arguments", f"`{name}` of `{shown}` is given twice", argument.span)
+        else:
+            bound[name] = argument
+    missing = [n for n in names if n not in bound]
+    if missing and not failed:
+        note = Note(f"`{shown}` is defined", block.name.span)
+        lacks = ", ".join(f"`{n}`" for n in missing)
+        report("wrong-arguments", f"`{shown}` lacks a value for {lacks}", span, notes=[note])
+    return bound
+
+
+def _match(
+    context: Context,
+    frame: Frame,
+    inner: Frame,
+    parameter: syntax.Parameter,
+    pattern: Pattern | Poison,
+    given: Given | None,
+) -> Value | Poison:
+    """The argument, or a value of the declared type that stands in for a wrong one."""
+    if pattern is ERROR:
+        return ERROR
+    value: AnyValue = ERROR if given is None else given.value
+    what = f"`{parameter.name.name}` of `{_block_name(inner)}`"
+    result = _fit(context, frame, inner, pattern, value, what, parameter.name.span if given is None else given.span)
+    if result is ERROR:
+        type = pattern.fill(inner.dots)
+        return ERROR if type is None else context.writer.fresh(type)
+    if pattern.dots and inner.dots is None:
+        inner.dots = leading_sizes(pattern, result.type)
+    return result
+
+
+def _block_name(frame: Frame) -> str:
+    assert frame.block is not None
+    return frame.block.name.name
+
+
+def _fit(
+    context: Context, frame: Frame, inner: Frame, pattern: Pattern, value: AnyValue, what: str, span: Span
+) -> Value | Poison:
+    """The value as a tensor of the pattern, or a report on why it is none. Literals are written in `frame`."""
+    if contains_error(value):
+        return ERROR
+    if not isinstance(value, Value):
+        if isinstance(value, (bool, int, float, Poly, tuple)):
+            value = literal(context, frame, value, pattern.dtype, span)
+            if value is ERROR:
+                return ERROR
+        else:
+            message = f"{what} must be {pattern}, not {describe(value)}"
+            return context.reporter.error("not-a-tensor", message, span)
+    assert isinstance(value, Value)
+    fault = mismatch(pattern, value.type, inner.dots)
+    if fault is None:
+        return value
+    code, label, sizes = fault
+    notes = size_notes(context, inner, sizes, label)
+    help_text = _advice(context, frame, inner, pattern, value.type, span)
+    message = f"{what} must be {pattern}, not {value.type}"
+    return context.reporter.error(code, message, span, label, notes=notes, help=help_text)
+
+
+def _advice(
+    context: Context, frame: Frame, inner: Frame, pattern: Pattern, type: TensorType, span: Span
+) -> str:
+    if pattern.dtype != type.dtype:
+        return f"`cast({context.reporter.text(span) or '...'}, {pattern.dtype})` converts it"
+    return ""
+
+
+def match_results(
+    context: Context, frame: Frame, block: syntax.Block, returned: Returned | None
+) -> tuple[Value | Poison, ...]:
+    """The results as declared; where one is wrong or missing, a value of its type stands in."""
+    report = context.reporter.error
+    values: list[tuple[AnyValue, Span]] = []
+    if returned is not None:
+        values = returned.values
+        if len(values) != len(block.results) and not any(contains_error(v) for v, _ in values):
+            count = f"{len(block.results)} result{'s' if len(block.results) != 1 else ''}"
+            note = Note(f"`{block.name.name}` is defined", block.name.span)
+            report("wrong-results", f"`{block.name.name}` has {count}, not {len(values)}", returned.span, notes=[note])
+            values = []
+    elif not block.body:
+        report("missing-return", f"`{block.name.name}` has no body", block.span)
+    else:
+        help_text = "`return value` ends a body"
+        report("missing-return", f"`{block.name.name}` returns nothing", block.name.span, help=help_text)
+    results: list[Value | Poison] = []
+    for number, result in enumerate(block.results):
+        pattern = resolve_pattern(context, frame, result.type)
+        if pattern is ERROR:
+            results.append(ERROR)
+            continue
+        value, span = values[number] if number < len(values) else (ERROR, result.span)
+        what = f"`{result.name.name}`" if result.name is not None else "the result"
+        fitted = _fit(context, frame, frame, pattern, value, f"{what} of `{block.name.name}`", span)
+        if fitted is ERROR:
+            type = pattern.fill(frame.dots)
+            fitted = ERROR if type is None else context.writer.fresh(type)
+        results.append(fitted)
+    return tuple(results)
+

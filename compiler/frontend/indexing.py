@@ -1,0 +1,256 @@
+"""`x[...]` of a tensor: integers, ranges with steps, None, `...`, and one tensor of indices.
+
+The rules are those of numpy and the array API: negative indices count from the end, ranges are cut to the axis. Bounds may
+be symbolic. An integer index must lie inside for every value of the dims; it is never cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...dialect.diagnostics import Span
+from ...dialect.dims import Poly, Size, add, at_least, bounds, ceil_divide, format_size, maximum, minimum, multiply
+from ...dialect.graph import Value
+from . import syntax
+from .context import Context, check_number
+from .operators import apply, single
+from .provenance import size_notes
+from .statics import demand_integer, demand_size
+from .values import ERROR, AnyValue, Frame, Poison, describe
+
+STEP_LIMIT = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class _Pick:
+    """What happens to one axis: the elements `start, start + step, ...`, `count` of them, and then ..."""
+
+    start: Size
+    count: Size
+    step: int = 1
+    drop: bool = False
+    reverse: bool = False
+
+    @property
+    def stop(self) -> Size:
+        """One past the last element."""
+        if self.step == 1:
+            return add(self.start, self.count)
+        return add(add(self.start, multiply(add(self.count, -1), self.step)), 1)
+
+
+def index_tensor(context: Context, frame: Frame, x: Value, node: syntax.Index) -> AnyValue:
+    """The value of `x[items]`."""
+    items = _expand(context, x, node)
+    if items is ERROR:
+        return ERROR
+    picks: list[_Pick] = []
+    new_axes: list[int] = []
+    gathers: list[tuple[int, Value, Span]] = []
+    failed, kept, axis = False, 0, 0
+    for item in items:
+        if isinstance(item, syntax.Nothing):
+            new_axes.append(kept)
+            kept += 1
+            continue
+        size = x.type.shape[axis]
+        pick: _Pick | Poison
+        if item is None:
+            pick = _Pick(0, size)
+        elif isinstance(item, syntax.Slice):
+            pick = _range(context, frame, item, size)
+        else:
+            value = context.evaluate(item, frame)
+            if isinstance(value, Poly) and context.writer.depends_on_loop(value):
+                value = _loop_index(context, frame, value, size, axis, item.span)
+            if isinstance(value, Value):
+                gathers.append((kept, value, item.span))
+                pick = _Pick(0, size)
+                kept += value.type.rank - 1
+            else:
+                pick = _single(context, frame, value, size, axis, item.span)
+        axis += 1
+        if pick is ERROR:
+            failed = True
+            continue
+        picks.append(pick)
+        kept += not pick.drop
+    if failed:
+        return ERROR
+    return _Selection(context, frame, node.span).apply(x, picks, new_axes, gathers)
+
+
+def _expand(
+    context: Context, x: Value, node: syntax.Index
+) -> list[syntax.Expression | syntax.Slice | None] | Poison:
+    """The items with one for each axis: `...` and the axes that are not mentioned become None."""
+    dots = [item for item in node.items if isinstance(item, syntax.Dots)]
+    if len(dots) > 1:
+        return context.reporter.error("bad-index", "an index has at most one `...`", dots[1].span)
+    named = sum(not isinstance(item, (syntax.Dots, syntax.Nothing)) for item in node.items)
+    rest = x.type.rank - named
+    if rest < 0:
+        axes = f"{x.type.rank} ax{'is' if x.type.rank == 1 else 'es'}"
+        message = f"{named} indices for a tensor with {axes}"
+        return context.reporter.error("bad-index", message, node.span, f"the tensor is {x.type}")
+    items: list[syntax.Expression | syntax.Slice | None] = []
+    for item in node.items:
+        if isinstance(item, syntax.Dots):
+            items += [None] * rest
+        else:
+            items.append(item)
+    return items if dots else items + [None] * rest
+
+
+def _single(
+    context: Context, frame: Frame, value: AnyValue, size: Size, axis: int, span: Span
+) -> _Pick | Poison:
+    """One element of an axis, which then goes."""
+    if isinstance(value, float) or not (value is ERROR or isinstance(value, (int, Poly))) or isinstance(value, bool):
+        message = f"an index is an integer, a range, None or a tensor of integers, not {describe(value)}"
+        return context.reporter.error("bad-index", message, span)
+    index = demand_size(context, value, span, "an index")
+    if index is ERROR:
+        return ERROR
+    start = add(index, size) if bounds(index)[1] < 0 else index
+    if not (at_least(start, 0) and at_least(size, add(start, 1))):
+        shown = format_size(index)
+        label = f"the size of axis {axis} is {format_size(size)}"
+        if isinstance(size, Poly):
+            label += f", which may be {bounds(size)[0]}"
+        notes = size_notes(context, frame, [size], label)
+        message = f"the index {shown} may be outside of axis {axis}"
+        if isinstance(size, int) and isinstance(index, int):
+            message = f"the index {shown} is outside of axis {axis}"
+        return context.reporter.error("index-out-of-range", message, span, label, notes=notes)
+    return _Pick(start, 1, drop=True)
+
+
+def _loop_index(
+    context: Context, frame: Frame, value: Poly, size: Size, axis: int, span: Span
+) -> AnyValue:
+    """An element whose number changes with the loop: the index as a tensor."""
+    if not (at_least(value, 0) and at_least(size, add(value, 1))):
+        low, high = bounds(value)
+        label = f"the size of axis {axis} is {format_size(size)}, the index is {low}..{high + 1}"
+        message = f"the index {format_size(value)} may be outside of axis {axis}"
+        return context.reporter.error("index-out-of-range", message, span, label)
+    return context.writer.size_value(value, frame.scope, span)
+
+
+def _range(context: Context, frame: Frame, node: syntax.Slice, size: Size) -> _Pick | Poison:
+    step: int | Poison = 1
+    if node.step is not None:
+        step = demand_integer(context, context.evaluate(node.step, frame), node.step.span, "the step of a range")
+        if step == 0 or (step is not ERROR and abs(step) >= STEP_LIMIT):
+            return context.reporter.error("bad-index", f"the step of a range cannot be {step}", node.step.span)
+    start = _bound(context, frame, node.start)
+    stop = _bound(context, frame, node.stop)
+    if step is ERROR or start is ERROR or stop is ERROR:
+        return ERROR
+    if step > 0:
+        first = 0 if start is None else _cut(start, size, 0, size)
+        last = size if stop is None else _cut(stop, size, 0, size)
+        count = ceil_divide(maximum(add(last, multiply(-1, first)), 0), step)
+        return _Pick(first, count, step)
+    # Backwards: the same elements forwards, which are then reversed.
+    top = add(size, -1)
+    first = top if start is None else _cut(start, size, -1, top)
+    last = -1 if stop is None else _cut(stop, size, -1, top)
+    count = ceil_divide(maximum(add(first, multiply(-1, last)), 0), -step)
+    lowest = add(first, multiply(add(count, -1), step))
+    if count == 0:
+        return _Pick(0, 0)
+    if bounds(count)[0] <= 0:
+        lowest = maximum(lowest, 0)
+    return _Pick(lowest, count, -step, reverse=True)
+
+
+def _bound(context: Context, frame: Frame, node: syntax.Expression | None) -> Size | Poison | None:
+    if node is None:
+        return None
+    value = context.evaluate(node, frame)
+    if value is None:
+        return None
+    if isinstance(value, Poly) and context.writer.depends_on_loop(value):
+        message = "a range cannot depend on the variable of a loop"
+        help_text = "`gather(x, indices, axis)` and `dynamic_slice` take positions that are computed"
+        return context.reporter.error("not-constant", message, node.span, help=help_text)
+    size = demand_size(context, value, node.span, "the bound of a range")
+    if size is ERROR:
+        return ERROR
+    checked = check_number(context, size, node.span)
+    assert not isinstance(checked, float)
+    return checked
+
+
+def _cut(index: Size, size: Size, low: Size, high: Size) -> Size:
+    """A bound of a range: counted from the end if it is negative, then cut to the axis."""
+    least, greatest = bounds(index)
+    if greatest < 0:
+        index = add(index, size)
+    elif least < 0:
+        # It may be either: no single formula says so, and what is below the axis is cut to it.
+        index = maximum(index, 0)
+    return minimum(maximum(index, low), high)
+
+
+@dataclass(frozen=True, slots=True)
+class _Selection:
+    """Writes the nodes of one index expression."""
+
+    context: Context
+    frame: Frame
+    span: Span
+
+    def apply(
+        self,
+        x: Value,
+        picks: Sequence[_Pick],
+        new_axes: Sequence[int],
+        gathers: Sequence[tuple[int, Value, Span]],
+    ) -> AnyValue:
+        result: Value | Poison = self._slice(x, picks)
+        dropped = tuple(axis for axis, pick in enumerate(picks) if pick.drop)
+        result = self._step("squeeze", result, {"axes": dropped}, bool(dropped))
+        result = self._step("unsqueeze", result, {"axes": tuple(new_axes)}, bool(new_axes) and not gathers)
+        if gathers and result is not ERROR:
+            result = self._gather(result, new_axes, gathers)
+        return result
+
+    def _slice(self, x: Value, picks: Sequence[_Pick]) -> Value | Poison:
+        whole = all(
+            p.start == 0 and p.count == s and p.step == 1 for p, s in zip(picks, x.type.shape, strict=True)
+        )
+        attributes = {
+            "starts": tuple(p.start for p in picks),
+            "stops": tuple(p.stop for p in picks),
+            "steps": tuple(p.step for p in picks),
+        }
+        result = self._step("slice", x, attributes, not whole)
+        reversed_axes = tuple(axis for axis, p in enumerate(picks) if p.reverse)
+        return self._step("flip", result, {"axes": reversed_axes}, bool(reversed_axes))
+
+    def _step(self, name: str, x: Value | Poison, attributes: dict[str, object], needed: bool) -> Value | Poison:
+        if not needed or x is ERROR:
+            return x
+        return single(apply(self.context, self.frame, name, [x], attributes, self.span, [self.span], symbol="[]"))
+
+    def _gather(
+        self, x: Value, new_axes: Sequence[int], gathers: Sequence[tuple[int, Value, Span]]
+    ) -> Value | Poison:
+        report = self.context.reporter.error
+        if len(gathers) > 1:
+            help_text = "`take_along_axis` and `gather` say which axes go together"
+            return report("bad-index", "an index has at most one tensor", gathers[1][2], help=help_text)
+        place, indices, span = gathers[0]
+        if new_axes:
+            return report("bad-index", "a tensor of indices and None cannot stand in one index", span)
+        if not indices.type.dtype.is_integer:
+            help_text = "`where(mask, x, 0)` keeps the shape" if indices.type.dtype.name == "bool" else ""
+            message = f"an index must be a tensor of integers, not {indices.type}"
+            return report("bad-index", message, span, help=help_text)
+        return single(
+            apply(self.context, self.frame, "gather", [x, indices], {"axis": place}, self.span, [self.span, span])
+        )

@@ -1,0 +1,226 @@
+"""Applies operators to values: literals take the dtype of the other operand, faults become diagnostics.
+
+What may be written where a tensor is expected: a tensor, a number, a symbolic size, nested lists of numbers. A mix of
+dtypes is never resolved here; it is refused, with the cast that would.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...dialect.diagnostics import Span
+from ...dialect.dims import DimError, Poly, Size
+from ...dialect.graph import Constant, Value
+from ...dialect.operator import InferenceError, Operand, Operator
+from ...dialect.ops import OPERATORS
+from ...dialect.types import BOOL, DType, TensorType
+from .context import ELEMENTS, NODES, RANK, SIZE_PARTS, Context, parts
+from .provenance import size_notes
+from .values import ERROR, AnyValue, Frame, Poison, contains_error, describe, is_number, show
+
+BUILTINS: Mapping[str, Operator] = {n: o for n, o in OPERATORS.items() if not o.has("structure")}
+"""The operators that the language can call by name."""
+
+LITERAL_ELEMENTS = 1 << 16
+
+
+def literal(context: Context, frame: Frame, value: AnyValue, dtype: DType, span: Span) -> Value | Poison:
+    """A number, a size or nested lists of numbers as a tensor of the dtype. Refuses what the dtype cannot hold."""
+    report = context.reporter.error
+    if contains_error(value):
+        return ERROR
+    if isinstance(value, Poly):
+        result = context.writer.size_value(value, frame.scope, span)
+        if dtype == result.type.dtype:
+            return result
+        return single(apply(context, frame, "cast", [result], {"dtype": dtype}, span, [span]))
+    if not isinstance(value, tuple) and not is_number(value) and not isinstance(value, bool):
+        return report("not-a-tensor", f"expected a tensor, not {describe(value)}", span)
+    leaves: list[float | int | bool] = []
+    shape = _flatten(value, leaves)
+    if shape is None:
+        return report("not-a-tensor", f"{show(value)} is no tensor: its rows differ", span)
+    if len(leaves) > LITERAL_ELEMENTS:
+        return report("too-large", "a tensor of this size belongs in a file", span)
+    for leaf in leaves:
+        fault = _unfit(leaf, dtype)
+        if fault:
+            help_text = f"`cast({show(leaf)}, ...)` gives a number another dtype" if dtype != BOOL else ""
+            return report("literal-range", f"{show(leaf)} {fault} {dtype}", span, help=help_text)
+    with np.errstate(all="ignore"):
+        array = np.asarray(leaves, dtype=object).astype(dtype.numpy).reshape(shape)
+    return emit(context, frame, "constant", (), {"value": Constant(array)}, span)[0]
+
+
+def single(value: AnyValue) -> Value | Poison:
+    """What an operator with one result gave."""
+    assert isinstance(value, Value) or value is ERROR, value
+    return value
+
+
+def _flatten(value: AnyValue, leaves: list[float | int | bool]) -> tuple[int, ...] | None:
+    """The shape of nested tuples of numbers, whose elements are appended; None if there is none."""
+    if isinstance(value, (int, float)):
+        leaves.append(value)
+        return ()
+    if not isinstance(value, tuple):
+        return None
+    shapes = {_flatten(item, leaves) for item in value}
+    if len(shapes) > 1 or None in shapes:
+        return None
+    inner = shapes.pop() if shapes else ()
+    return None if inner is None else (len(value), *inner)
+
+
+def _unfit(value: float | int | bool, dtype: DType) -> str:
+    """Why the dtype cannot hold the number, in the middle of a sentence; nothing if it can."""
+    if isinstance(value, bool) != (dtype == BOOL):
+        return "is no"
+    if dtype == BOOL:
+        return ""
+    if dtype.is_integer:
+        if isinstance(value, float) and not value.is_integer():
+            return "is no"
+        info = np.iinfo(dtype.numpy.name)
+        return "" if info.min <= value <= info.max else "does not fit"
+    if abs(value) >= sys.float_info.max:
+        return "" if math.isinf(value) else "does not fit"
+    with np.errstate(all="ignore"):
+        rounded = np.asarray(float(value)).astype(dtype.numpy)
+    return "does not fit" if np.isinf(rounded.astype(np.float64)) else ""
+
+
+def emit(
+    context: Context, frame: Frame, operator: str, inputs: Sequence[Value], attributes: Mapping[str, Any], span: Span
+) -> tuple[Value, ...]:
+    """Adds a node, within the limits. Raises InferenceError and DimError."""
+    if context.writer.count >= NODES:
+        raise context.reporter.stop("too-large", f"the model has more than {NODES} operations", span)
+    outputs = context.writer.emit(operator, inputs, attributes, scope=frame.scope, span=span)
+    for output in outputs:
+        _check_type(output.type)
+    return outputs
+
+
+def _check_type(type: TensorType) -> None:
+    if type.rank > RANK:
+        raise InferenceError("too-large", f"a tensor has at most {RANK} axes, not {type.rank}")
+    elements = 1
+    for size in type.shape:
+        if isinstance(size, int):
+            elements *= size
+        elif parts(size) >= SIZE_PARTS:
+            raise InferenceError("size-too-complex", "the formula of a size of the result is too long")
+    if elements > ELEMENTS:
+        raise InferenceError("too-large", f"the result {type} has too many elements")
+
+
+def apply(
+    context: Context,
+    frame: Frame,
+    name: str,
+    operands: Sequence[AnyValue],
+    attributes: Mapping[str, Any],
+    span: Span,
+    spans: Sequence[Span],
+    *,
+    symbol: str | None = None,
+) -> AnyValue:
+    """The result of an operator, or a tuple of its results. `spans` are those of the operands, `symbol` is how the
+    source spells the operator where not by its name."""
+    if any(map(contains_error, operands)):
+        return ERROR
+    record = OPERATORS[name]
+    shown = symbol or name
+    tensors = _tensors(context, frame, record, operands, spans, shown)
+    if tensors is ERROR:
+        return ERROR
+    try:
+        outputs = emit(context, frame, name, tensors, attributes, span)
+    except InferenceError as error:
+        at = spans[error.operand] if error.operand is not None and error.operand < len(spans) else span
+        message = error.message.replace(f"`{name}`", f"`{shown}`")
+        sizes: list[Size] = [s for t in tensors for s in t.type.shape]
+        notes = size_notes(context, frame, sizes, f"{error.label} {message if not error.label else ''}")
+        return context.reporter.error(error.code, message, at, error.label, notes=notes, help=error.help)
+    except DimError as error:
+        return context.reporter.error("bad-size", f"`{shown}`: {error}", span)
+    return outputs[0] if len(outputs) == 1 else outputs
+
+
+def _operand(record: Operator, number: int) -> Operand:
+    return record.operands[min(number, len(record.operands) - 1)]
+
+
+def _tensors(
+    context: Context,
+    frame: Frame,
+    record: Operator,
+    operands: Sequence[AnyValue],
+    spans: Sequence[Span],
+    shown: str,
+) -> list[Value] | Poison:
+    """The operands as tensors; of those that share a group of dtypes, the tensors say what the numbers become."""
+    groups: dict[str, tuple[Value, int]] = {}
+    failed = False
+    for number, value in enumerate(operands):
+        if not isinstance(value, Value):
+            continue
+        group = _operand(record, number).group
+        first = groups.setdefault(group, (value, number))
+        if first[0].type.dtype != value.type.dtype:
+            _report_mix(context, shown, (first[0], spans[first[1]]), (value, spans[number]))
+            failed = True
+    result: list[Value] = []
+    for number, (value, span) in enumerate(zip(operands, spans, strict=True)):
+        tensor: Value | Poison
+        if isinstance(value, Value):
+            tensor = value
+        else:
+            operand = _operand(record, number) if record.operands else None
+            dtype = _literal_dtype(operand, groups) if operand is not None else None
+            if dtype is None:
+                tensor = _report_no_dtype(context, shown, operand, value, span)
+            else:
+                tensor = literal(context, frame, value, dtype, span)
+        if tensor is ERROR:
+            failed = True
+        else:
+            result.append(tensor)
+    return ERROR if failed else result
+
+
+def _literal_dtype(operand: Operand, groups: Mapping[str, tuple[Value, int]]) -> DType | None:
+    if operand.group in groups:
+        return groups[operand.group][0].type.dtype
+    return operand.dtypes[0] if len(operand.dtypes) == 1 else None
+
+
+def _report_no_dtype(
+    context: Context, shown: str, operand: Operand | None, value: AnyValue, span: Span
+) -> Poison:
+    what = f"`{operand.name}` of `{shown}`" if operand is not None else f"`{shown}`"
+    numeric = is_number(value) or isinstance(value, Poly)
+    help_text = f"give the number a dtype: `cast({show(value)}, f32)`" if numeric else ""
+    return context.reporter.error(
+        "not-a-tensor", f"{what} must be a tensor, not {describe(value)}", span, help=help_text
+    )
+
+
+def _report_mix(context: Context, shown: str, first: tuple[Value, Span], second: tuple[Value, Span]) -> None:
+    """Proposes to convert the one whose dtype holds less."""
+    (a, _), (b, span) = first, second
+    target, changed = (a, second) if _rank(a.type.dtype) >= _rank(b.type.dtype) else (b, first)
+    text = context.reporter.text(changed[1])
+    help_text = f"`cast({text or '...'}, {target.type.dtype})` converts it"
+    message = f"`{shown}` mixes {a.type.dtype} and {b.type.dtype}"
+    context.reporter.error("dtype-mismatch", message, span, f"this is {b.type}, the other is {a.type}", help=help_text)
+
+
+def _rank(dtype: DType) -> tuple[bool, bool, int]:
+    return dtype.is_float, dtype.is_integer, dtype.bits

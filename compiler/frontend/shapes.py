@@ -1,0 +1,136 @@
+"""Types as they are written, and whether a value has them.
+
+A declared type becomes a pattern: a dtype, perhaps a leading `...`, and sizes. Sizes are equal when their normal forms
+are; nothing is broadcast or converted to make a value fit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...dialect.diagnostics import Span
+from ...dialect.dims import Poly, Shape, Size, format_size
+from ...dialect.types import DTYPES, DType, TensorType
+from . import syntax
+from .context import ELEMENTS, RANK, Context, check_size, suggest
+from .statics import demand_size
+from .values import ERROR, Frame, Poison, describe
+
+PLANNED = ("q8", "q4", "f8e4m3", "f8e5m2", "f8e4m3fn", "i4", "u4")
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A declared type. `sizes` follow the `...` if there is one."""
+
+    dtype: DType
+    sizes: Shape
+    dots: bool
+    span: Span
+
+    def __str__(self) -> str:
+        shown = ["..."] * self.dots + [format_size(s) for s in self.sizes]
+        return f"{self.dtype}[{', '.join(shown)}]" if shown else self.dtype.name
+
+    def fill(self, dots: Shape | None) -> TensorType | None:
+        """The type under sizes for the `...`; None where they are not known."""
+        if not self.dots:
+            return TensorType(self.dtype, self.sizes)
+        return None if dots is None else TensorType(self.dtype, (*dots, *self.sizes))
+
+
+def resolve_dtype(context: Context, frame: Frame, node: syntax.Dtype) -> DType | Poison:
+    report = context.reporter.error
+    if node.name in PLANNED or node.block is not None:
+        return report("unsupported-dtype", f"the dtype `{node.name}` is not supported yet", node.span)
+    binding = frame.lookup(node.name)
+    if binding is not None:
+        if isinstance(binding.value, DType) or binding.value is ERROR:
+            return binding.value
+        return report("unknown-dtype", f"`{node.name}` is {describe(binding.value)}, not a dtype", node.span)
+    if node.name in DTYPES:
+        return DTYPES[node.name]
+    aliases = {"float": "f32", "float32": "f32", "double": "f64", "float64": "f64", "half": "f16", "float16": "f16"}
+    aliases |= {"bfloat16": "bf16", "int": "i64", "int64": "i64", "int32": "i32", "int8": "i8", "uint8": "u8"}
+    nearest = aliases.get(node.name.lower())
+    help_text = f"did you mean `{nearest}`?" if nearest else suggest(node.name, DTYPES)
+    return report("unknown-dtype", f"there is no dtype `{node.name}`", node.span, help=help_text)
+
+
+def resolve_pattern(context: Context, frame: Frame, node: syntax.Type) -> Pattern | Poison:
+    dtype = resolve_dtype(context, frame, node.dtype)
+    sizes: list[Size] = []
+    failed, dots = dtype is ERROR, False
+    for number, dim in enumerate(node.dims):
+        if isinstance(dim, syntax.Dots):
+            if number:
+                message = "`...` stands for leading dims: it comes first, and once"
+                context.reporter.error("misplaced-dots", message, dim.span)
+                failed = True
+            dots = True
+            continue
+        size = resolve_size(context, frame, dim)
+        if size is ERROR:
+            failed = True
+        else:
+            sizes.append(size)
+    if failed or dtype is ERROR:
+        return ERROR
+    if len(sizes) > RANK:
+        return context.reporter.error("too-large", f"a tensor has at most {RANK} axes", node.span)
+    elements = 1
+    for size in sizes:
+        elements *= size if isinstance(size, int) else 1
+    if elements > ELEMENTS:
+        return context.reporter.error("too-large", "a tensor of this type has too many elements", node.span)
+    return Pattern(dtype, tuple(sizes), dots, node.span)
+
+
+def resolve_size(context: Context, frame: Frame, node: syntax.Expression) -> Size | Poison:
+    size = demand_size(context, context.evaluate(node, frame), node.span)
+    return ERROR if size is ERROR else check_size(context, size, node.span)
+
+
+def resolve_type(context: Context, frame: Frame, node: syntax.Type) -> TensorType | Poison:
+    """A type with all sizes given: where `...` has no meaning."""
+    pattern = resolve_pattern(context, frame, node)
+    if pattern is ERROR:
+        return ERROR
+    if pattern.dots:
+        span = next(d.span for d in node.dims if isinstance(d, syntax.Dots))
+        return context.reporter.error("misplaced-dots", "`...` belongs in the types of a block's arguments", span)
+    return TensorType(pattern.dtype, pattern.sizes)
+
+
+def mismatch(pattern: Pattern, type: TensorType, dots: Shape | None) -> tuple[str, str, list[Size]] | None:
+    """Why a value of the type does not fit: code, what to say under the caret, and the sizes at fault."""
+    if pattern.dtype != type.dtype:
+        return "dtype-mismatch", f"this is {type}", []
+    rank = len(pattern.sizes)
+    if type.rank < rank or (type.rank > rank and not pattern.dots):
+        least = "at least " if pattern.dots else ""
+        return "rank-mismatch", f"this has {type.rank} {_axes(type.rank)}, expected {least}{rank}", []
+    for axis in range(-1, -rank - 1, -1):
+        expected, actual = pattern.sizes[axis], type.shape[axis]
+        if expected != actual:
+            label = f"axis {type.rank + axis} has size {format_size(actual)}, expected {format_size(expected)}"
+            return "shape-mismatch", label, [actual, expected]
+    leading = type.shape[: type.rank - rank]
+    if pattern.dots and dots is not None and leading != dots:
+        shown = ", ".join(map(format_size, leading)), ", ".join(map(format_size, dots))
+        label = f"`...` is [{shown[0]}] here and [{shown[1]}] before"
+        return "shape-mismatch", label, [*leading, *dots]
+    return None
+
+
+def _axes(count: int) -> str:
+    return "axis" if count == 1 else "axes"
+
+
+def leading_sizes(pattern: Pattern, type: TensorType) -> Shape:
+    """What the `...` of the pattern stands for in a type that fits."""
+    return type.shape[: type.rank - len(pattern.sizes)]
+
+
+def is_static(type: TensorType) -> bool:
+    return not any(isinstance(s, Poly) for s in type.shape)

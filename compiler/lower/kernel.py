@@ -1,0 +1,198 @@
+"""The emitter that operators lower themselves through: it records a kernel and gives its text.
+
+One emitter writes one kernel, the group of nodes between its inputs and its results. It refuses a body that captures
+what the protocol does not offer, by assertion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...dialect import emitter as protocol
+from ...dialect.diagnostics import Span
+from ...dialect.dims import Shape, Size
+from ...dialect.emitter import IndexMap, identity
+from ...dialect.types import I64, TensorType
+from .arrange import arrange
+from .records import (
+    Argument,
+    Dense,
+    Full,
+    Insert,
+    Local,
+    Op,
+    Ref,
+    Reshape,
+    Scalars,
+    Scan,
+    Slice,
+    Structured,
+    StructuredBody,
+    as_ref,
+)
+from .scalars import ScalarWriter
+from .statements import Element
+from .text import FunctionText
+from .writer import BodyWriter, Kernel, KernelWriter, SequenceWriter
+
+
+class _AnyDims(dict[Any, str]):
+    def __missing__(self, symbol: object) -> str:
+        return "%d"
+
+
+class KernelEmitter:
+    """Implements the protocol. `span` is where the node stands that is being lowered."""
+
+    def __init__(self) -> None:
+        self.span: Span | None = None
+        self._ops: list[Op] = []
+        self._inputs: list[TensorType] = []
+
+    def input(self, type: TensorType) -> Ref:
+        self._inputs.append(type)
+        return self._add(Argument(types=(type,), slot=len(self._inputs) - 1)).result()
+
+    def finish(self, results: Sequence[protocol.Tensor]) -> Kernel:
+        """The text of the kernel that computes these results. Nothing may be recorded after it."""
+        refs = [as_ref(r) for r in results]
+        return KernelWriter(arrange(self._ops, refs), self._inputs, [r.type for r in refs]).write()
+
+    def _add(self, op: Op) -> Op:
+        op.span = self.span
+        self._ops.append(op)
+        return op
+
+    # The protocol
+
+    def map(
+        self,
+        result: TensorType,
+        inputs: Sequence[tuple[protocol.Tensor, IndexMap]],
+        body: Callable[..., protocol.Scalar],
+    ) -> Ref:
+        loops = [protocol.Loop(size) for size in result.shape]
+        outputs = [protocol.Result(result, identity(result.rank))]
+        op = self._structured(loops, inputs, outputs, lambda s, elements, _: [body(s, *elements)])
+        op.elementwise = True
+        op.moves = op.moves and all(ref.type.dtype == result.dtype for ref in op.operands)
+        return op.result()
+
+    def structured(
+        self,
+        loops: Sequence[protocol.Loop],
+        inputs: Sequence[tuple[protocol.Tensor, IndexMap]],
+        results: Sequence[protocol.Result],
+        body: Callable[..., Scalars],
+    ) -> tuple[Ref, ...]:
+        op = self._structured(loops, inputs, results, lambda s, elements, totals: body(s, *elements, *totals))
+        op.moves = False
+        return tuple(op.result(i) for i in range(len(results)))
+
+    def _structured(
+        self,
+        loops: Sequence[protocol.Loop],
+        inputs: Sequence[tuple[protocol.Tensor, IndexMap]],
+        results: Sequence[protocol.Result],
+        body: StructuredBody,
+    ) -> Structured:
+        operands = [as_ref(x) for x, _ in inputs]
+        for ref, map in zip(operands, (m for _, m in inputs), strict=True):
+            assert len(map) == ref.type.rank, (ref, map)
+        starts: list[int | None] = []
+        for result in results:
+            assert len(result.map) == result.type.rank, result
+            if result.initial is None:
+                assert all(loop.parallel for loop in loops), "a reduction needs something to start from"
+                starts.append(None)
+                continue
+            number = isinstance(result.initial, (bool, int, float))
+            start = self.full(result.type, result.initial) if number else as_ref(result.initial)  # type: ignore[arg-type]
+            assert start.type == result.type, (start, result)
+            starts.append(len(operands))
+            operands.append(start)
+        op = Structured(
+            types=tuple(r.type for r in results),
+            operands=operands,
+            loops=tuple(loops),
+            input_maps=tuple(m for _, m in inputs),
+            result_maps=tuple(r.map for r in results),
+            starts=tuple(starts),
+            body=body,
+        )
+        rehearsal = _Rehearsal()
+        s = BodyWriter(rehearsal.text, rehearsal.load, identity(len(loops)))
+        elements = [Element(f"%in{i}", ref.type.dtype) for i, (ref, _) in enumerate(zip(operands, inputs, strict=False))]
+        after = body(s, elements, [Element(f"%out{i}", r.type.dtype) for i, r in enumerate(results)])
+        for value, result in zip(after, results, strict=True):
+            assert value.dtype == result.type.dtype, (value, result)
+        op.loads, op.moves = rehearsal.loads, bool(after) and after[0] in elements
+        self._add(op)
+        return op
+
+    def scan(
+        self,
+        sizes: Sequence[Size],
+        carried: Sequence[protocol.Tensor],
+        body: Callable[..., Sequence[protocol.Tensor]],
+    ) -> tuple[Ref, ...]:
+        operands = [as_ref(x) for x in carried]
+        rehearsal = _Rehearsal()
+        s = SequenceWriter(rehearsal.text, rehearsal.load)
+        body(s, [Element("%i", I64) for _ in sizes], [Local(ref.type, "%t") for ref in operands])
+        types = tuple(ref.type for ref in operands)
+        op = Scan(types=types, operands=operands, sizes=tuple(sizes), body=body, loads=rehearsal.loads)
+        self._add(op)
+        return tuple(op.result(i) for i in range(len(operands)))
+
+    def full(self, type: TensorType, value: float | int | bool) -> Ref:
+        return self._add(Full(types=(type,), value=value)).result()
+
+    def constant(self, type: TensorType, values: Sequence[float | int | bool]) -> Ref:
+        assert type.elements == len(values), (type, len(values))
+        return self._add(Dense(types=(type,), values=tuple(values))).result()
+
+    def reshape(self, x: protocol.Tensor, shape: Shape) -> Ref:
+        ref = as_ref(x)
+        type = ref.type.with_shape(shape)
+        assert type.elements == ref.type.elements, (ref.type, type)
+        if type == ref.type:
+            return ref
+        return self._add(Reshape(types=(type,), operands=[ref])).result()
+
+    def slice(
+        self, x: protocol.Tensor, starts: Sequence[Size], sizes: Sequence[Size], steps: Sequence[int]
+    ) -> Ref:
+        ref = as_ref(x)
+        assert len(starts) == len(sizes) == len(steps) == ref.type.rank, (ref.type, starts, sizes, steps)
+        type = ref.type.with_shape(sizes)
+        op = Slice(types=(type,), operands=[ref], starts=tuple(starts), steps=tuple(steps))
+        return self._add(op).result()
+
+    def insert(
+        self, source: protocol.Tensor, target: protocol.Tensor, starts: Sequence[Size], steps: Sequence[int]
+    ) -> Ref:
+        part, whole = as_ref(source), as_ref(target)
+        assert part.type.dtype == whole.type.dtype and part.type.rank == whole.type.rank, (part.type, whole.type)
+        assert len(starts) == len(steps) == whole.type.rank, (whole.type, starts, steps)
+        op = Insert(types=(whole.type,), operands=[part, whole], starts=tuple(starts), steps=tuple(steps))
+        return self._add(op).result()
+
+
+class _Rehearsal:
+    """Calls of a body whose statements go nowhere: what does it read?"""
+
+    def __init__(self) -> None:
+        self.text = FunctionText(_AnyDims())
+        self._loads: dict[int, Ref] = {}
+
+    @property
+    def loads(self) -> tuple[Ref, ...]:
+        return tuple(self._loads.values())
+
+    def load(self, s: ScalarWriter, tensor: protocol.Tensor, indices: Sequence[protocol.Scalar]) -> Element:
+        assert len(indices) == tensor.type.rank, (tensor, indices)
+        if isinstance(tensor, Ref):
+            self._loads.setdefault(id(tensor.op) * 8 + tensor.number, tensor)
+        return s.constant(0, tensor.type.dtype)

@@ -1,0 +1,173 @@
+"""A kernel as recorded: operations on tensors, in order, before it is decided where each result lives.
+
+Bodies stay functions: they are called once when recorded, to see what they read, and again when they are written, perhaps
+inside another operation's body. So a body must write the same statements each time it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...dialect import emitter as protocol
+from ...dialect.diagnostics import Span
+from ...dialect.dims import Size
+from ...dialect.emitter import Index, IndexMap
+from ...dialect.types import TensorType
+
+
+@dataclass(eq=False, slots=True)
+class Ref:
+    """A tensor: the result `number` of an operation."""
+
+    type: TensorType
+    op: Op
+    number: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Local:
+    """A tensor inside the body of a sequential loop, known by its name in the text."""
+
+    type: TensorType
+    name: str
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Op:
+    """`operands` are the tensors read; `loads` are those of which a body reads single elements."""
+
+    types: tuple[TensorType, ...]
+    operands: list[Ref] = field(default_factory=list)
+    loads: tuple[Ref, ...] = ()
+    span: Span | None = None
+
+    @property
+    def overwritten(self) -> range:
+        """The operands whose memory becomes a result's."""
+        return range(0)
+
+    def result(self, number: int = 0) -> Ref:
+        return Ref(self.types[number], self, number)
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Argument(Op):
+    """An input of the kernel."""
+
+    slot: int
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Dense(Op):
+    """A small constant."""
+
+    values: tuple[float | int | bool, ...]
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Full(Op):
+    """One value everywhere."""
+
+    value: float | int | bool
+
+
+Scalars = Sequence[protocol.Scalar]
+StructuredBody = Callable[[Any, Scalars, Scalars], Scalars]
+"""`body(s, elements, accumulators) -> new accumulators`, where s is the protocol's BodyEmitter."""
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Structured(Op):
+    """Loops over elements. The operands are the inputs, then the tensors that results start from."""
+
+    loops: tuple[protocol.Loop, ...]
+    input_maps: tuple[IndexMap, ...]
+    result_maps: tuple[IndexMap, ...]
+    starts: tuple[int | None, ...]
+    """Per result, the operand that it starts from; None for one that every iteration writes."""
+    body: StructuredBody
+    elementwise: bool = False
+    """Is it one parallel loop per axis of the only result, which starts from nothing?"""
+    moves: bool = False
+    """Is it elementwise, and the result an input's element, moved but not computed?"""
+
+    @property
+    def overwritten(self) -> range:
+        return range(len(self.input_maps), len(self.operands))
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Reshape(Op):
+    """The same memory under another shape."""
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Slice(Op):
+    """A part of the same memory."""
+
+    starts: tuple[Size, ...]
+    steps: tuple[int, ...]
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Insert(Op):
+    """Operands: what is written, and what it is written into."""
+
+    starts: tuple[Size, ...]
+    steps: tuple[int, ...]
+
+    @property
+    def overwritten(self) -> range:
+        return range(1, 2)
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Scan(Op):
+    """Sequential loops that carry the operands."""
+
+    sizes: tuple[Size, ...]
+    body: Callable[..., Sequence[protocol.Tensor]]
+
+    @property
+    def overwritten(self) -> range:
+        return range(len(self.operands))
+
+
+def as_ref(x: protocol.Tensor) -> Ref:
+    assert isinstance(x, Ref), x
+    return x
+
+
+def single_value(ref: Ref) -> float | int | bool | None:
+    """The value that every element has, where that is known."""
+    if isinstance(ref.op, Full):
+        return ref.op.value
+    if isinstance(ref.op, Dense) and len(ref.op.values) == 1:
+        return ref.op.values[0]
+    return None
+
+
+def copy_of(x: Ref, span: Span | None) -> Structured:
+    """An operation that gives the elements of `x` in memory of their own."""
+    return Structured(
+        types=(x.type,),
+        operands=[x],
+        span=span,
+        loops=tuple(protocol.Loop(size) for size in x.type.shape),
+        input_maps=(protocol.identity(x.type.rank),),
+        result_maps=(protocol.identity(x.type.rank),),
+        starts=(None,),
+        body=lambda s, elements, accumulators: elements,
+        elementwise=True,
+        moves=True,
+    )
+
+
+def compose(index: Index, access: IndexMap) -> Index:
+    """The linear form over other loops: loop `i` of `index` is `access[i]`."""
+    total = Index((), index.constant)
+    for loop, coefficient in index.coefficients:
+        total = total + access[loop] * coefficient
+    return total

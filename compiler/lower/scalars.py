@@ -1,0 +1,159 @@
+"""Arithmetic on elements as MLIR text: the scalar half of the emitter protocol.
+
+Elements of f16 and bf16 are extended to f32, computed, and rounded. All of it is exact about the corners: NaN,
+infinities, division by zero, shifts past the width, casts out of range. What each function means per kind of dtype
+stands in `arithmetic`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from ...dialect import emitter as protocol
+from ...dialect.dims import Size
+from ...dialect.types import BF16, BOOL, F16, F32, F64, I64, DType, Kind
+from . import arithmetic
+from .statements import Element, Statements
+from .text import FunctionText, element_type
+
+
+def is_narrow(dtype: DType) -> bool:
+    """Is it a float that is computed in f32?"""
+    return dtype in (F16, BF16)
+
+
+def as_element(x: protocol.Scalar) -> Element:
+    assert isinstance(x, Element), x
+    return x
+
+
+LoadElement = Callable[["ScalarWriter", protocol.Tensor, Sequence[protocol.Scalar]], Element]
+
+
+class ScalarWriter(Statements):
+    """Writes scalar statements to the end of a function's text. `load_element` reads tensors for it."""
+
+    def __init__(self, text: FunctionText, load_element: LoadElement, depth: int = 1) -> None:
+        super().__init__(text, depth)
+        self._load_element = load_element
+
+    def size(self, size: Size) -> Element:
+        return Element(self.text.size_i64(size), I64)
+
+    def unary(self, function: str, x: protocol.Scalar) -> Element:
+        x = as_element(x)
+        if is_narrow(x.dtype) and function not in arithmetic.PREDICATES:
+            return self.cast(self.unary(function, self.cast(x, F32)), x.dtype)
+        if is_narrow(x.dtype):
+            x = self.cast(x, F32)
+        return arithmetic.UNARY[x.dtype.kind, function](self, x)
+
+    def binary(self, function: str, x: protocol.Scalar, y: protocol.Scalar) -> Element:
+        x, y = as_element(x), as_element(y)
+        assert x.dtype == y.dtype, (function, x, y)
+        if is_narrow(x.dtype):
+            return self.cast(self.binary(function, self.cast(x, F32), self.cast(y, F32)), x.dtype)
+        return arithmetic.BINARY[x.dtype.kind, function](self, x, y)
+
+    def compare(self, predicate: str, x: protocol.Scalar, y: protocol.Scalar) -> Element:
+        x, y = as_element(x), as_element(y)
+        if is_narrow(x.dtype):
+            x, y = self.cast(x, F32), self.cast(y, F32)
+        return super().compare(predicate, x, y)
+
+    def select(self, condition: protocol.Scalar, x: protocol.Scalar, y: protocol.Scalar) -> Element:
+        return super().select(as_element(condition), as_element(x), as_element(y))
+
+    def cast(self, x: protocol.Scalar, dtype: DType) -> Element:
+        x = as_element(x)
+        if x.dtype == dtype:
+            return x
+        if dtype is BOOL:
+            return self.compare("ne", x, self.constant(0, x.dtype))
+        return _CASTS[x.dtype.kind is Kind.FLOAT, dtype.kind is Kind.FLOAT](self, x, dtype)
+
+    def load(self, tensor: protocol.Tensor, indices: Sequence[protocol.Scalar]) -> Element:
+        return self._load_element(self, tensor, indices)
+
+    def position(self, index: protocol.Scalar) -> str:
+        """An i64 as the `index` that addresses a tensor."""
+        return self.define(f"arith.index_cast {as_element(index).name} : i64 to index", I64).name
+
+    def iterate(
+        self,
+        count: protocol.Scalar,
+        initial: Sequence[protocol.Scalar],
+        body: Callable[[ScalarWriter, Element, Sequence[Element]], Sequence[protocol.Scalar]],
+    ) -> tuple[Element, ...]:
+        start = [as_element(x) for x in initial]
+        assert start, "a loop that carries nothing computes nothing"
+        limit = self.position(count)
+        variable = self.text.fresh()
+        carried = [Element(self.text.fresh(), x.dtype) for x in start]
+        types = ", ".join(element_type(x.dtype) for x in start)
+        arguments = ", ".join(f"{c.name} = {x.name}" for c, x in zip(carried, start, strict=True))
+        bounds = f"{self.text.index(0)} to {limit} step {self.text.index(1)}"
+        label, names = self.text.results(len(start))
+        self.line(f"{label} = scf.for {variable} = {bounds} iter_args({arguments}) -> ({types}) {{")
+        with self.deeper():
+            index = self.define(f"arith.index_cast {variable} : index to i64", I64)
+            after = [as_element(x) for x in body(self, index, carried)]
+            assert [x.dtype for x in after] == [x.dtype for x in start], (after, start)
+            self.line(f"scf.yield {', '.join(x.name for x in after)} : {types}")
+        self.line("}")
+        return tuple(Element(name, x.dtype) for name, x in zip(names, start, strict=True))
+
+
+def _cast_to_float(s: ScalarWriter, x: Element, dtype: DType) -> Element:
+    if is_narrow(dtype):
+        return _cast_float(s, _cast_to_float(s, x, F32), dtype)
+    return s.convert("arith.sitofp" if x.dtype.is_signed else "arith.uitofp", x, dtype)
+
+
+def _cast_float(s: ScalarWriter, x: Element, dtype: DType) -> Element:
+    if x.dtype == F64 and dtype == F16:
+        x = s.define(f"arith.truncf {_round_to_odd(s, x).name} : f64 to f32", F32)
+    elif x.dtype == F64 and dtype == BF16:
+        x = s.convert("arith.truncf", x, F32)
+    elif is_narrow(x.dtype) and is_narrow(dtype):
+        x = s.convert("arith.extf", x, F32)
+    return s.convert("arith.truncf" if dtype.bits < x.dtype.bits else "arith.extf", x, dtype)
+
+
+def _round_to_odd(s: ScalarWriter, x: Element) -> Element:
+    """An f64 whose lowest 29 bits are gathered into one, so that rounding it to f32 and then to f16 rounds once."""
+    bits = s.convert("arith.bitcast", x, I64)
+    rest = s.op("arith.andi", bits, s.constant((1 << 29) - 1, I64))
+    kept = s.op("arith.andi", bits, s.constant(-(1 << 29), I64))
+    odd = s.op("arith.ori", kept, s.constant(1 << 29, I64))
+    return s.convert("arith.bitcast", s.select(s.compare("ne", rest, s.constant(0, I64)), odd, bits), F64)
+
+
+def _cast_integer(s: ScalarWriter, x: Element, dtype: DType) -> Element:
+    if dtype.bits == x.dtype.bits:
+        return Element(x.name, dtype)
+    if dtype.bits < x.dtype.bits:
+        return s.convert("arith.trunci", x, dtype)
+    return s.convert("arith.extsi" if x.dtype.is_signed else "arith.extui", x, dtype)
+
+
+def _cast_to_integer(s: ScalarWriter, x: Element, dtype: DType) -> Element:
+    if is_narrow(x.dtype):
+        x = s.cast(x, F32)
+    low, high = (-(1 << (dtype.bits - 1)), 1 << (dtype.bits - 1)) if dtype.is_signed else (0, 1 << dtype.bits)
+    # Both limits are powers of two, so exact. NaN is neither inside nor outside, and becomes 0.
+    below = s.compare("lt", x, s.constant(low, x.dtype))
+    above = s.compare("ge", x, s.constant(high, x.dtype))
+    inside = s.op("arith.andi", s.compare("ge", x, s.constant(low, x.dtype)), s.unary("not", above))
+    safe = s.select(inside, x, s.constant(0, x.dtype))
+    whole = s.convert("arith.fptosi" if dtype.is_signed else "arith.fptoui", safe, dtype)
+    return s.select(above, s.constant(high - 1, dtype), s.select(below, s.constant(low, dtype), whole))
+
+
+_CASTS: Mapping[tuple[bool, bool], Callable[[ScalarWriter, Element, DType], Element]] = {
+    (False, False): _cast_integer,
+    (False, True): _cast_to_float,
+    (True, False): _cast_to_integer,
+    (True, True): _cast_float,
+}
+"""By: is the operand a float, is the result one."""

@@ -1,0 +1,93 @@
+"""Shapes as MLIR spells them: tensor and memref types, strides, and the axes that a reshape merges and splits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from ...dialect.dims import Shape, Size, multiply, product
+from ...dialect.emitter import Index, IndexMap
+from ...dialect.types import TensorType
+from .text import FunctionText, element_type
+
+DYNAMIC = "?"
+
+
+def extents(shape: Shape) -> tuple[str, ...]:
+    return tuple(str(size) if isinstance(size, int) else DYNAMIC for size in shape)
+
+
+def shaped_type(kind: str, dims: Sequence[str], element: str) -> str:
+    return f"{kind}<{''.join(f'{dim}x' for dim in dims)}{element}>"
+
+
+def tensor_type(type: TensorType) -> str:
+    return shaped_type("tensor", extents(type.shape), element_type(type.dtype))
+
+
+def memref_type(type: TensorType) -> str:
+    return shaped_type("memref", extents(type.shape), element_type(type.dtype))
+
+
+def values(sizes: Sequence[Size], text: FunctionText) -> str:
+    """Sizes as operands: integers as they are, others by the names of their values."""
+    return ", ".join(str(size) if isinstance(size, int) else text.size(size) for size in sizes)
+
+
+def strides(shape: Shape, text: FunctionText) -> str:
+    """Row-major strides as operands. MLIR takes one for dynamic as soon as an axis after it is."""
+    operands: list[str] = []
+    for axis in range(len(shape)):
+        after = shape[axis + 1 :]
+        static = all(isinstance(size, int) for size in after)
+        operands.append(str(product(after)) if static else text.size(product(after)))
+    return ", ".join(operands)
+
+
+def affine_map(loops: int, map: IndexMap) -> str:
+    arguments = ", ".join(f"d{i}" for i in range(loops))
+    return f"affine_map<({arguments}) -> ({', '.join(map_term(index) for index in map)})>"
+
+
+def map_term(index: Index) -> str:
+    terms = [f"d{loop}" if c == 1 else f"d{loop} * {c}" for loop, c in index.coefficients]
+    if index.constant or not terms:
+        terms.append(str(index.constant))
+    return " + ".join(terms)
+
+
+def plain_loop(index: Index) -> int | None:
+    """The loop that the index is, if it is just that."""
+    if index.constant == 0 and len(index.coefficients) == 1 and index.coefficients[0][1] == 1:
+        return index.coefficients[0][0]
+    return None
+
+
+Groups = list[list[int]]
+
+
+def reshape_groups(source: Shape, target: Shape) -> tuple[Groups, Groups]:
+    """The finest pairs of neighbouring axes that hold equally many elements, as axes of either shape."""
+    cuts = [(0, 0)]
+    if product(source) != 0:
+        # Products of leading axes; no two pairs of equal ones cross. Behind size 0 they would say nothing.
+        before = list(accumulate(source, multiply, initial=1))
+        below = list(accumulate(target, multiply, initial=1))
+        for i in range(1, len(source)):
+            j = next((j for j in range(cuts[-1][1] + 1, len(target)) if below[j] == before[i]), None)
+            if j is not None:
+                cuts.append((i, j))
+    cuts.append((len(source), len(target)))
+    pairs = list(zip(cuts, cuts[1:], strict=False))
+    return (
+        [list(range(a[0], b[0])) for a, b in pairs],
+        [list(range(a[1], b[1])) for a, b in pairs],
+    )
+
+
+def group_extents(groups: Groups, shape: Shape) -> tuple[str, ...]:
+    """The shape with each group of axes merged into one."""
+    merged = [(product(shape[axis] for axis in group), group) for group in groups]
+    return tuple(
+        str(size) if all(isinstance(shape[axis], int) for axis in group) else DYNAMIC for size, group in merged
+    )

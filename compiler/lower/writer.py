@@ -1,0 +1,452 @@
+"""Writes an arranged kernel as a function of structured ops on tensors.
+
+The function takes its dims as `index` and every tensor as a pointer to memory that the caller owns: inputs, results, and
+scratch for what is neither. Inside it is linalg on tensors, in destination-passing style, so that bufferization allocates
+nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ...dialect import emitter as protocol
+from ...dialect.diagnostics import Span
+from ...dialect.dims import Size, Symbol, product
+from ...dialect.emitter import Index, IndexMap, identity
+from ...dialect.types import BOOL, I64, TensorType
+from .arrange import Arrangement, Key, key
+from .records import (
+    Argument,
+    Dense,
+    Full,
+    Insert,
+    Local,
+    Op,
+    Ref,
+    Reshape,
+    Scan,
+    Slice,
+    Structured,
+    compose,
+    single_value,
+)
+from .scalars import ScalarWriter, as_element
+from .shapes import (
+    affine_map,
+    extents,
+    group_extents,
+    memref_type,
+    plain_loop,
+    reshape_groups,
+    shaped_type,
+    strides,
+    tensor_type,
+    values,
+)
+from .statements import INDENT, Element
+from .text import FunctionText, element_type
+
+NAME = "@@"
+"""Stands for the function's symbol in a kernel's text, so that equal kernels have equal texts."""
+_LOCATION = re.compile(r' loc\("(?:[^"\\]|\\.)*":\d+:\d+\)$', re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel's text, with `NAME` for its name, and what its caller passes: dims, inputs, results, then scratch."""
+
+    text: str
+    dims: tuple[Symbol, ...]
+    inputs: tuple[TensorType, ...]
+    results: tuple[TensorType, ...]
+    scratch: tuple[TensorType, ...]
+
+    @property
+    def shape_of_text(self) -> str:
+        """The text without what differs between equal kernels: where they were written."""
+        return _LOCATION.sub("", self.text)
+
+
+class _Dims(Mapping[Symbol, str]):
+    """Names for dims in the order in which they are asked for, whatever the model calls them."""
+
+    def __init__(self) -> None:
+        self.names: dict[Symbol, str] = {}
+
+    def __getitem__(self, symbol: Symbol) -> str:
+        return self.names.setdefault(symbol, f"%d{len(self.names)}")
+
+    def __iter__(self) -> Iterator[Symbol]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+class BodyWriter(ScalarWriter):
+    """Writes the body of a structured op. `loops` says what the loops of the body are in terms of those of the op that
+    is being written: the same, unless the body is inlined."""
+
+    def __init__(
+        self, text: FunctionText, load_element: Callable[..., Element], loops: IndexMap, depth: int = 2
+    ) -> None:
+        super().__init__(text, load_element, depth)
+        self.loops = loops
+        self._indices: dict[int, Element] = {}
+
+    @contextmanager
+    def inside(self, loops: IndexMap) -> Iterator[None]:
+        outer, self.loops = self.loops, loops
+        yield
+        self.loops = outer
+
+    def index(self, number: int) -> Element:
+        form = self.loops[number]
+        total: Element | None = None
+        for loop, coefficient in form.coefficients:
+            part = self._loop(loop)
+            if coefficient != 1:
+                part = self.op("arith.muli", part, self.constant(coefficient, I64))
+            total = part if total is None else self.op("arith.addi", total, part)
+        if total is None:
+            return self.constant(form.constant, I64)
+        return self.op("arith.addi", total, self.constant(form.constant, I64)) if form.constant else total
+
+    def _loop(self, loop: int) -> Element:
+        position = self.define(f"linalg.index {loop} : index", I64)
+        return self.define(f"arith.index_cast {position.name} : index to i64", I64)
+
+
+class SequenceWriter(ScalarWriter):
+    """Writes the body of sequential loops, which may also write elements."""
+
+    def store(
+        self, tensor: protocol.Tensor, indices: Sequence[protocol.Scalar], value: protocol.Scalar
+    ) -> protocol.Tensor:
+        assert isinstance(tensor, Local), tensor
+        element = as_element(value)
+        assert element.dtype == tensor.type.dtype and len(indices) == tensor.type.rank, (tensor, value, indices)
+        place = ", ".join(self.position(i) for i in indices)
+        type = tensor_type(tensor.type)
+        name = self.define(f"tensor.insert {element.name} into {tensor.name}[{place}] : {type}", element.dtype).name
+        return Local(tensor.type, name)
+
+    def branch(
+        self,
+        condition: protocol.Scalar,
+        then: Callable[[], Sequence[protocol.Tensor]],
+        otherwise: Sequence[protocol.Tensor],
+    ) -> tuple[protocol.Tensor, ...]:
+        kept = [_as_local(x) for x in otherwise]
+        types = ", ".join(tensor_type(x.type) for x in kept)
+        label, names = self.text.results(len(kept))
+        self.line(f"{label} = scf.if {as_element(condition).name} -> ({types}) {{")
+        with self.deeper():
+            changed = [_as_local(x) for x in then()]
+            assert [x.type for x in changed] == [x.type for x in kept], (changed, kept)
+            self.line(f"scf.yield {', '.join(x.name for x in changed)} : {types}")
+        self.line("} else {")
+        with self.deeper():
+            self.line(f"scf.yield {', '.join(x.name for x in kept)} : {types}")
+        self.line("}")
+        return tuple(Local(x.type, name) for x, name in zip(kept, names, strict=True))
+
+
+def _as_local(x: protocol.Tensor) -> Local:
+    assert isinstance(x, Local), x
+    return x
+
+
+def location(span: Span | None) -> str:
+    if span is None:
+        return ""
+    escaped = span.file.replace("\\", "\\\\").replace('"', '\\"')
+    return f' loc("{escaped}":{span.line}:{span.column})'
+
+
+class KernelWriter:
+    """Writes one kernel."""
+
+    def __init__(self, plan: Arrangement, inputs: Sequence[TensorType], results: Sequence[TensorType]) -> None:
+        self.plan = plan
+        self.input_types, self.result_types = tuple(inputs), tuple(results)
+        self.dims = _Dims()
+        self.text = FunctionText(self.dims)
+        self.bindings: list[str] = []
+        self.names: dict[Key, str] = {}
+        self.scratch: list[TensorType] = []
+        self.tails: list[str] = []
+        self._writers: Mapping[type[Op], Callable[..., None]] = {
+            Argument: self._write_nothing,
+            Dense: self._write_nothing,
+            Full: self._write_full,
+            Structured: self._write_structured,
+            Reshape: self._write_reshape,
+            Slice: self._write_slice,
+            Insert: self._write_insert,
+            Scan: self._write_scan,
+        }
+
+    def write(self) -> Kernel:
+        for op in self.plan.ops:
+            if id(op) not in self.plan.inlined:
+                self._writers[type(op)](op)
+        for number, ref in enumerate(self.plan.results):
+            memory = f"%m_r{number}"
+            types = f"({tensor_type(ref.type)}, {memref_type(ref.type)}) -> ()"
+            operands = f"{self.name(ref)} in restrict writable {memory}"
+            self.line(f"bufferization.materialize_in_destination {operands} : {types}")
+        # Dims may have been asked for last by the bindings: the signature is written when all else is.
+        arguments = [f"{name}: index" for name in self.dims.names.values()]
+        arguments += [_pointer(f"%p{i}", t, "llvm.readonly, ") for i, t in enumerate(self.input_types)]
+        arguments += [_pointer(f"%r{i}", t) for i, t in enumerate(self.result_types)]
+        arguments += [_pointer(f"%s{i}", t) for i, t in enumerate(self.scratch)]
+        lines = [f"func.func {NAME}({', '.join(arguments)}) {{"]
+        lines += [INDENT + line for line in (*self.text.prologue, *self.bindings)]
+        lines += [*self.text.lines, f"{INDENT}return", "}"]
+        text = "\n".join(lines) + "\n"
+        return Kernel(text, tuple(self.dims.names), self.input_types, self.result_types, tuple(self.scratch))
+
+    def line(self, text: str) -> None:
+        self.text.lines.append(INDENT + text)
+
+    # Tensors and their memory
+
+    def name(self, tensor: protocol.Tensor) -> str:
+        """The name of a tensor's value; binds an argument, or writes a constant, at its first use."""
+        if isinstance(tensor, Local):
+            return tensor.name
+        assert isinstance(tensor, Ref), tensor
+        known = self.names.get(key(tensor))
+        if known is None:
+            op = tensor.op
+            if isinstance(op, Argument):
+                known = self._bind(f"p{op.slot}", tensor.type, "restrict")
+            else:
+                assert isinstance(op, Dense), op
+                known = self.text.dense(op.values, [int(str(s)) for s in op.types[0].shape], op.types[0].dtype)
+            self.names[key(tensor)] = known
+        return known
+
+    def _bind(self, pointer: str, type: TensorType, access: str) -> str:
+        """The tensor in the memory of an argument of the function."""
+        memory, bare = memref_type(type), shaped_type("memref", (), element_type(type.dtype))
+        sizes = f"sizes: [{values(type.shape, self.text)}], strides: [{strides(type.shape, self.text)}]"
+        self.bindings += [
+            f"%m_{pointer} = memref.reinterpret_cast %{pointer} to offset: [0], {sizes} : {bare} to {memory}",
+            f"%t_{pointer} = bufferization.to_tensor %m_{pointer} {access} : {memory} to {tensor_type(type)}",
+        ]
+        return f"%t_{pointer}"
+
+    def _memory(self, ref: Ref) -> str:
+        """Memory for a result that is not computed in an operand's."""
+        number = self.plan.destinations.get(key(ref))
+        if number is not None:
+            return self._bind(f"r{number}", ref.type, "restrict writable")
+        return self._new_scratch(ref.type)
+
+    def _new_scratch(self, type: TensorType) -> str:
+        self.scratch.append(type)
+        return self._bind(f"s{len(self.scratch) - 1}", type, "restrict writable")
+
+    def load_element(
+        self, s: ScalarWriter, tensor: protocol.Tensor, indices: Sequence[protocol.Scalar]
+    ) -> Element:
+        assert len(indices) == tensor.type.rank, (tensor, indices)
+        value = single_value(tensor) if isinstance(tensor, Ref) else None
+        if value is not None:
+            return s.constant(value, tensor.type.dtype)
+        place = ", ".join(s.position(i) for i in indices)
+        return s.define(f"tensor.extract {self.name(tensor)}[{place}] : {tensor_type(tensor.type)}", tensor.type.dtype)
+
+    def _define(self, op: Op, expression: str, tail: str = "") -> None:
+        name = self.names[key(op.result())] = self.text.fresh()
+        self.line(f"{name} = {expression}{location(op.span)}")
+
+    # Operations
+
+    def _write_nothing(self, op: Op) -> None:
+        """Arguments and constants are written at their first use."""
+
+    def _write_full(self, op: Full) -> None:
+        # Only read as an operand of a structured op, it is a scalar there.
+        if not self._is_read_as_tensor(op):
+            return
+        ref = op.result()
+        type, element = tensor_type(ref.type), element_type(ref.type.dtype)
+        value = self.text.constant(op.value, ref.type.dtype)
+        self._define(op, f"linalg.fill ins({value} : {element}) outs({self._memory(ref)} : {type}) -> {type}")
+
+    def _is_read_as_tensor(self, op: Full) -> bool:
+        if any(ref.op is op for ref in self.plan.results):
+            return True
+        for reader in self.plan.ops:
+            inputs = len(reader.input_maps) if isinstance(reader, Structured) else 0
+            if any(ref.op is op for ref in reader.operands[inputs:]):
+                return True
+        return False
+
+    def _write_reshape(self, op: Reshape) -> None:
+        source, target = op.operands[0].type, op.types[0]
+        element = element_type(source.dtype)
+        before, after = reshape_groups(source.shape, target.shape)
+        merged, split = group_extents(before, source.shape), group_extents(after, target.shape)
+        value, dims = self.name(op.operands[0]), extents(source.shape)
+        if len(before) != source.rank or source.rank == 0:
+            old, dims = shaped_type("tensor", dims, element), merged if source.rank else ()
+            value = self._step(op, f"tensor.collapse_shape {value} {before if source.rank else []} : {old} into", dims)
+        if source.rank and target.rank and dims != split and len(split) == len(dims):
+            value = self._step(op, f"tensor.cast {value} : {shaped_type('tensor', dims, element)} to", split)
+            dims = split
+        if dims != extents(target.shape) or len(after) != target.rank:
+            old = shaped_type("tensor", dims, element)
+            sizes = values(target.shape, self.text)
+            groups = after if dims else []
+            value = self._step(
+                op,
+                f"tensor.expand_shape {value} {groups} output_shape [{sizes}] : {old} into",
+                extents(target.shape),
+            )
+        self.names[key(op.result())] = value
+
+    def _step(self, op: Reshape, expression: str, dims: Sequence[str]) -> str:
+        name = self.text.fresh()
+        type = shaped_type("tensor", dims, element_type(op.types[0].dtype))
+        self.line(f"{name} = {expression} {type}{location(op.span)}")
+        return name
+
+    def _write_slice(self, op: Slice) -> None:
+        source, result = op.operands[0], op.types[0]
+        place = self._place(op.starts, result.shape, op.steps)
+        types = f"{tensor_type(source.type)} to {tensor_type(result)}"
+        self._define(op, f"tensor.extract_slice {self.name(source)}{place} : {types}")
+
+    def _write_insert(self, op: Insert) -> None:
+        source, target = op.operands
+        place = self._place(op.starts, source.type.shape, op.steps)
+        types = f"{tensor_type(source.type)} into {tensor_type(target.type)}"
+        self._define(op, f"tensor.insert_slice {self.name(source)} into {self.name(target)}{place} : {types}")
+
+    def _place(self, starts: Sequence[Size], sizes: Sequence[Size], steps: Sequence[int]) -> str:
+        return f"[{values(starts, self.text)}] [{values(sizes, self.text)}] [{', '.join(map(str, steps))}]"
+
+    def _write_scan(self, op: Scan) -> None:
+        carried = [Local(ref.type, self.name(ref)) for ref in op.operands]
+        writer = SequenceWriter(self.text, self.load_element)
+        results = self._write_loops(op, writer, carried, [])
+        for number, local in enumerate(results):
+            self.names[key(op.result(number))] = local.name
+
+    def _write_loops(
+        self, op: Scan, s: SequenceWriter, carried: Sequence[Local], indices: list[Element]
+    ) -> Sequence[Local]:
+        if len(indices) == len(op.sizes):
+            after = [_as_local(x) for x in op.body(s, indices, carried)]
+            assert [x.type for x in after] == [x.type for x in carried], (after, carried)
+            return after
+        variable = self.text.fresh()
+        inner = [Local(x.type, self.text.fresh()) for x in carried]
+        label, names = self.text.results(len(carried))
+        arguments = ", ".join(f"{i.name} = {x.name}" for i, x in zip(inner, carried, strict=True))
+        types = ", ".join(tensor_type(x.type) for x in carried)
+        limit = self.text.size(op.sizes[len(indices)])
+        bounds = f"{self.text.index(0)} to {limit} step {self.text.index(1)}"
+        s.line(f"{label} = scf.for {variable} = {bounds} iter_args({arguments}) -> ({types}) {{")
+        with s.deeper():
+            index = s.define(f"arith.index_cast {variable} : index to i64", I64)
+            after = self._write_loops(op, s, inner, [*indices, index])
+            s.line(f"scf.yield {', '.join(x.name for x in after)} : {types}")
+        s.line(f"}}{location(op.span)}")
+        return [Local(x.type, name) for x, name in zip(carried, names, strict=True)]
+
+    # Structured operations
+
+    def _write_structured(self, op: Structured) -> None:
+        rank = len(op.loops)
+        leaves: dict[tuple[Key, IndexMap], Ref] = {}
+        self._collect(op, identity(rank), leaves)
+        starts = [
+            self._memory(op.result(i)) if start is None else self.name(op.operands[start])
+            for i, start in enumerate(op.starts)
+        ]
+        operands = [(self.name(ref), ref.type, map) for (_, map), ref in leaves.items()]
+        maps = [map for _, _, map in operands] + list(op.result_maps)
+        unbounded = set(range(rank)) - {plain_loop(index) for map in maps for index in map}
+        if unbounded:
+            # MLIR reads loop bounds off the operands' shapes: an operand that is never read tells those of windows.
+            loops = sorted(unbounded)
+            window = TensorType(BOOL, tuple(op.loops[i].size for i in loops))
+            operands.append((self._new_scratch(window), window, protocol.loops(*loops)))
+        elements = [Element(self.text.fresh(), type.dtype) for _, type, _ in operands]
+        starting = [Element(self.text.fresh(), type.dtype) for type in op.types]
+        known = dict(zip(leaves, elements, strict=False))
+
+        label, names = self.text.results(len(op.types))
+        maps = [map for _, _, map in operands] + list(op.result_maps)
+        iterators = ", ".join(f'"{"parallel" if loop.parallel else "reduction"}"' for loop in op.loops)
+        traits = f"{{indexing_maps = [{', '.join(affine_map(rank, m) for m in maps)}], iterator_types = [{iterators}]}}"
+        inputs = _typed("ins", [name for name, _, _ in operands], [type for _, type, _ in operands])
+        outputs = _typed("outs", starts, op.types)
+        self.line(f"{label} = linalg.generic {traits}{inputs}{outputs} {{")
+        block = ", ".join(f"{x.name}: {element_type(x.dtype)}" for x in (*elements, *starting))
+        self.line(f"^bb0({block}):")
+        s = BodyWriter(self.text, self.load_element, identity(rank))
+        after = self._evaluate(op, s, identity(rank), known, starting)
+        for value, type in zip(after, op.types, strict=True):
+            assert value.dtype == type.dtype, (op, value, type)
+        types = ", ".join(element_type(x.dtype) for x in after)
+        s.line(f"linalg.yield {', '.join(x.name for x in after)} : {types}")
+        results = ", ".join(tensor_type(t) for t in op.types)
+        arrow = results if len(op.types) == 1 else f"({results})"
+        self.line(f"}} -> {arrow}{location(op.span)}")
+        for number, name in enumerate(names):
+            self.names[key(op.result(number))] = name
+
+    def _inputs(self, op: Structured, access: IndexMap) -> Iterator[tuple[Ref, IndexMap]]:
+        """The inputs of an operation whose loops are `access`, as the operation that is being written reads them."""
+        for ref, map in zip(op.operands, op.input_maps, strict=False):
+            yield ref, tuple(compose(index, access) for index in map)
+
+    def _collect(self, op: Structured, access: IndexMap, leaves: dict[tuple[Key, IndexMap], Ref]) -> None:
+        for ref, map in self._inputs(op, access):
+            if id(ref.op) in self.plan.inlined:
+                assert isinstance(ref.op, Structured), ref.op
+                self._collect(ref.op, map, leaves)
+            elif single_value(ref) is None:
+                leaves.setdefault((key(ref), map), ref)
+
+    def _evaluate(
+        self,
+        op: Structured,
+        s: BodyWriter,
+        access: IndexMap,
+        known: dict[tuple[Key, IndexMap], Element],
+        starting: Sequence[Element],
+    ) -> list[Element]:
+        """Writes the body of an operation whose loops are `access`, after what it reads; each element once."""
+        elements: list[Element] = []
+        for ref, map in self._inputs(op, access):
+            value = single_value(ref)
+            if value is not None:
+                elements.append(s.constant(value, ref.type.dtype))
+                continue
+            if (key(ref), map) not in known:
+                assert isinstance(ref.op, Structured), ref.op
+                known[key(ref), map] = self._evaluate(ref.op, s, map, known, ())[0]
+            elements.append(known[key(ref), map])
+        with s.inside(access):
+            return [as_element(x) for x in op.body(s, elements, starting)]
+
+
+def _typed(keyword: str, names: Sequence[str], types: Sequence[TensorType]) -> str:
+    if not names:
+        return ""
+    return f" {keyword}({', '.join(names)} : {', '.join(map(tensor_type, types))})"
+
+
+def _pointer(name: str, type: TensorType, attributes: str = "") -> str:
+    element = element_type(type.dtype)
+    return f"{name}: memref<{element}> {{{attributes}llvm.noalias}}"

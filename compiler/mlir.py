@@ -1,0 +1,26 @@
+"""The one place that imports MLIR: the upstream bindings if a build of them is installed, else torch-mlir's copy.
+
+Only the code generation child imports this module; the compiler's own process writes text and never loads MLIR.
+"""
+
+from __future__ import annotations
+
+import importlib
+from importlib.util import find_spec
+from typing import Any
+
+PACKAGE = "mlir" if find_spec("mlir") is not None and find_spec("mlir.ir") is not None else "torch_mlir"
+"""The package that the bindings come from. An empty placeholder named `mlir` does not count."""
+
+ir: Any = importlib.import_module(f"{PACKAGE}.ir")
+passmanager: Any = importlib.import_module(f"{PACKAGE}.passmanager")
+linalg: Any = importlib.import_module(f"{PACKAGE}.dialects.linalg")
+_llvm: Any = importlib.import_module(f"{PACKAGE}.dialects.llvm")
+
+
+def translate(module: Any) -> str:
+    """LLVM IR as text, in the syntax of the bindings' own LLVM.
+
+    Aborts the process where an operation of another dialect is left: check first.
+    """
+    return str(_llvm.translate_module_to_llvmir(module.operation))

@@ -1,0 +1,59 @@
+"""Reads the attributes of operators that move elements: sizes and tuples of integers, one or many.
+
+Raises InferenceError for anything else, so that a bad argument never becomes a fault of the compiler.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..dims import Poly, Shape, Size, at_least, bounds
+from ..operator import InferenceError
+
+
+def is_size(value: Any) -> bool:
+    return isinstance(value, (int, Poly)) and not isinstance(value, bool)
+
+
+def bad_attribute(operator: str, name: str, value: Any, expected: str) -> InferenceError:
+    return InferenceError("bad-attribute", f"`{name}` of `{operator}` is {value!r}, expected {expected}")
+
+
+def read_size(operator: str, name: str, value: Any) -> Size:
+    """One size that is not negative."""
+    if not is_size(value) or bounds(value)[1] < 0:
+        raise bad_attribute(operator, name, value, "a size")
+    size: Size = value
+    return size
+
+
+def read_sizes(operator: str, name: str, value: Any, *, minus_one: bool = False) -> Shape:
+    """Sizes from one or a tuple of them. None is negative, except for -1 where that has a meaning."""
+    values = value if isinstance(value, tuple) else (value,)
+    for v in values:
+        if not is_size(v) or (bounds(v)[1] < 0 and not (minus_one and v == -1)):
+            raise bad_attribute(operator, name, value, "sizes")
+    return values
+
+
+def read_integers(operator: str, name: str, value: Any, length: int | None = None) -> tuple[int, ...]:
+    """Integers from one or a tuple of them."""
+    values = value if isinstance(value, tuple) else (value,)
+    if any(not isinstance(v, int) or isinstance(v, bool) for v in values):
+        raise bad_attribute(operator, name, value, "integers")
+    if length is not None and len(values) != length:
+        raise bad_attribute(operator, name, value, f"{length} of them, one for each axis")
+    return values
+
+
+def is_negative(operator: str, name: str, value: Size) -> bool:
+    """Does a position count from the end? Raises InferenceError where that depends on the dims."""
+    if at_least(value, 0):
+        return False
+    if bounds(value)[1] < 0:
+        return True
+    raise InferenceError(
+        "bad-attribute",
+        f"`{name}` of `{operator}` is {value}, which may be negative or not",
+        help="give the dim a range that decides it, such as `dim T in 1..512`",
+    )

@@ -1,0 +1,194 @@
+"""Transposed convolutions, x [N, C, *spatial] and weight [C, out / groups, *kernel].
+
+The elements of `x` are spread `stride` apart between zeros, and windows with stride 1 of the reversed kernel are summed
+over that: one structured op whose maps have no negative coefficient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..dims import Shape, Size, maximum
+from ..emitter import BodyEmitter, Emitter, Loop, Result, Scalar, Tensor, loop, loops
+from ..graph import Value
+from ..operator import Attributes, AttributeSpec, Builder, InferenceError, Operand, Operator, Use
+from ..types import NUMBERS, TensorType
+from .accumulate import Numbers, multiply_add, widen
+from .common import compute_dtype, lower_cast
+from .convolution import bias_gradient, case, check_bias, check_ranks, grouped, per_group, start_of_sum, weight_gradient
+from .windows import WINDOW_ATTRIBUTES, Windows, integers, spread_tensor, window_slices, windows
+
+_ATTRIBUTES = (*WINDOW_ATTRIBUTES, AttributeSpec("output_padding", "any", 0), AttributeSpec("groups", "int", 1))
+_GEOMETRY = ("stride", "padding", "dilation")
+
+
+def _geometry(name: str, sizes: Sequence[Size], kernel: Sequence[Size], attributes: Attributes) -> Windows:
+    """The windows, over the result, of the convolution that this one transposes."""
+    rank = len(sizes)
+    given = attributes["output_padding"]
+    extra: tuple[Size, ...] = given if isinstance(given, tuple) else (given,) * rank
+    if len(extra) != rank or any(isinstance(v, (str, float, tuple)) for v in extra):
+        raise InferenceError(
+            "bad-attribute", f"`output_padding` of `{name}` is {given!r}, expected a size or {rank} of them"
+        )
+    if attributes["padding"] == "same":
+        raise InferenceError("bad-attribute", f'`{name}` has no padding "same"', help="give sizes of the padding")
+    # The result's sizes are not known yet, but stride, dilation and padding as numbers do not depend on them.
+    w = windows(name, [0] * rank, kernel, **{key: attributes[key] for key in _GEOMETRY})
+    results = tuple(
+        maximum((sizes[i] - 1) * w.stride[i] + w.extent[i] - w.low[i] - w.high[i] + extra[i], 0) for i in range(rank)
+    )
+    return Windows(results, w.kernel, w.stride, w.dilation, w.low, w.high)
+
+
+def _infer(name: str, rank: int, types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    x, weight = types[:2]
+    check_ranks(name, types[:2], rank + 2)
+    groups = attributes["groups"]
+    per_group(name, x.shape[1], groups, "channels")
+    if x.shape[1] != weight.shape[0]:
+        raise InferenceError(
+            "shape-mismatch",
+            f"the weight of `{name}` reads {weight.shape[0]} channels, {x} has {x.shape[1]}",
+            label=f"this is {weight}",
+            operand=1,
+        )
+    channels = weight.shape[1] * groups
+    check_bias(name, types, channels)
+    w = _geometry(name, x.shape[2:], weight.shape[2:], attributes)
+    return (TensorType(x.dtype, (x.shape[0], channels, *w.sizes)),)
+
+
+def _reversed_kernel(e: Emitter, weight: Tensor, rank: int) -> Tensor:
+    shape = weight.type.shape
+    if all(size == 1 for size in shape[-rank:]):
+        return weight
+
+    def element(s: BodyEmitter) -> Scalar:
+        outer = [s.index(i) for i in range(len(shape) - rank)]
+        inner = [s.binary("sub", s.size(shape[i] - 1), s.index(i)) for i in range(len(shape) - rank, len(shape))]
+        return s.load(weight, [*outer, *inner])
+
+    return e.map(weight.type, [], element)
+
+
+def _lower(
+    name: str, e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
+) -> Sequence[Tensor]:
+    x, weight, *bias = operands
+    groups: int = attributes["groups"]
+    w = _geometry(name, x.type.shape[2:], weight.type.shape[2:], attributes)
+    rank = len(w.kernel)
+    type = types[0].with_dtype(compute_dtype(types[0].dtype))
+    start = start_of_sum(e, bias, type)
+    spread = spread_tensor(e, x, w)
+    kernel = _reversed_kernel(e, weight, rank)
+    split = groups > 1
+    if split:
+        spread, kernel = grouped(e, spread, 1, groups), grouped(e, kernel, 0, groups)
+        if not isinstance(start, int):
+            start = grouped(e, start, 1, groups)
+    outer: Shape = (type.shape[0], *((groups, weight.type.shape[1]) if split else type.shape[1:2]))
+    place = len(outer)
+    channel = place + rank
+    offset = channel + 1
+    group = loops(1) if split else ()
+    result = TensorType(type.dtype, (*outer, *type.shape[2:]))
+    (total,) = e.structured(
+        [
+            *(Loop(size) for size in result.shape),
+            Loop(kernel.type.shape[-rank - 2], parallel=False),
+            *(Loop(size, parallel=False) for size in w.kernel),
+        ],
+        [
+            (spread, (loop(0), *group, loop(channel), *(
+                loop(place + i) + loop(offset + i) * w.dilation[i] for i in range(rank)))),
+            (kernel, (*group, loop(channel), loop(place - 1), *(loop(offset + i) for i in range(rank)))),
+        ],
+        [Result(result, tuple(loop(i) for i in range(place + rank)), initial=start)],
+        multiply_add,
+    )  # fmt: skip
+    return [lower_cast(e, e.reshape(total, type.shape) if split else total, types[0].dtype)]
+
+
+def _reference(name: str, x: Numbers, weight: Numbers, bias: Numbers | None, attributes: Attributes) -> Numbers:
+    w = _geometry(name, x.shape[2:], weight.shape[2:], attributes)
+    groups: int = attributes["groups"]
+    wide = widen(x).reshape(x.shape[0], groups, x.shape[1] // groups, *x.shape[2:])
+    kernel = widen(weight).reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
+    channels = groups * weight.shape[1]
+    sizes, low, extent = integers(w.sizes), integers(w.low), integers(w.extent)
+    # Every element of x adds the kernel to a window of the padded result, which may be longer than what is kept.
+    reach = [max((n - 1) * s + k, p + size) for n, s, k, p, size in zip(x.shape[2:], w.stride, extent, low, sizes,
+             strict=True)]  # fmt: skip
+    total = np.zeros((x.shape[0], groups, weight.shape[1], *reach), wide.dtype)
+    if x.size:
+        padded = Windows(tuple(reach), w.kernel, w.stride, w.dilation, (0,) * len(low), (0,) * len(low))
+        for offset in np.ndindex(*weight.shape[2:]):
+            part = np.einsum("ngi...,gio->ngo...", wide, kernel[(..., *offset)])
+            inside = total[window_slices(padded, offset)]
+            inside[(..., *(slice(n) for n in x.shape[2:]))] += part
+    total = total.reshape(x.shape[0], channels, *reach)
+    total = total[(..., *(slice(p, p + size) for p, size in zip(low, sizes, strict=True)))]
+    if bias is not None:
+        total = total + widen(bias).reshape(-1, *(1,) * len(sizes))
+    return total.astype(x.dtype)
+
+
+def _differentiate(name: str, rank: int, b: Builder, use: Use) -> Sequence[Value]:
+    x, weight = use.inputs[:2]
+    g = use.gradient
+    attributes = {key: value for key, value in use.attributes.items() if key != "output_padding"}
+    counts = x.type.shape[2:]
+    seen = windows(name, g.type.shape[2:], weight.type.shape[2:], **{key: attributes[key] for key in _GEOMETRY})
+    if seen.counts != counts:
+        # An output padding of a stride or more leaves room for windows that no element of x belongs to.
+        longest = [(counts[i] - 1) * seen.stride[i] + seen.extent[i] - seen.low[i] - seen.high[i] for i in range(rank)]
+        ends = tuple(maximum(n, 0) for n in longest)
+        g = b.slice(g, starts=(0,) * (rank + 2), stops=(*g.type.shape[:2], *ends))
+    return [
+        b.apply(f"conv{rank}d", [g, weight], attributes)[0],
+        weight_gradient(b, g, x, weight, attributes),
+        *bias_gradient(b, use),
+    ]
+
+
+def _transpose(rank: int) -> Operator:
+    name = f"conv_transpose{rank}d"
+    return Operator(
+        name=name,
+        summary="transposed convolution: x [N, C, *spatial], weight [C, out / groups, *kernel], bias [out]; "
+        "`output_padding` makes the result longer at the end",
+        operands=(Operand("x", NUMBERS), Operand("weight", NUMBERS), Operand("bias", NUMBERS, optional=True)),
+        attributes=_ATTRIBUTES,
+        infer=lambda types, attributes: _infer(name, rank, types, attributes),
+        reference=lambda x, weight, bias=None, **attributes: _reference(name, x, weight, bias, attributes),
+        gradient=lambda b, use: _differentiate(name, rank, b, use),
+        lower=lambda e, operands, attributes, types: _lower(name, e, operands, attributes, types),
+        cases=_CASES[rank],
+        properties=frozenset({"contraction"}),
+    )
+
+
+_CASES = {
+    1: (
+        case((2, 3, 5), (3, 4, 3), (4,)),
+        case((1, 1, 1), (1, 1, 1)),
+        case((2, 4, 5), (4, 3, 3), (6,), stride=2, padding=((1, 2),), output_padding=1, groups=2),
+        case((1, 2, 4), (2, 3, 3), dilation=2, padding=1),
+        case((1, 2, 4), (2, 1, 2), stride=3, padding=3, output_padding=2),
+        case((1, 2, 3), (2, 1, 1), output_padding=2),
+        case((0, 2, 5), (2, 3, 3)),
+        case((1, 0, 5), (0, 3, 2), (3,)),
+    ),
+    2: (
+        case((2, 3, 4, 3), (3, 2, 3, 3), (2,), stride=2, padding=1, output_padding=1),
+        case((1, 4, 3, 5), (4, 2, 2, 3), stride=(3, 1), padding=(0, 1, 1, 2), dilation=(1, 2), groups=2),
+        case((2, 3, 3, 3), (3, 1, 2, 2), groups=3),
+    ),
+    3: (case((1, 2, 3, 2, 2), (2, 2, 2, 1, 2), (2,), stride=(1, 2, 1), output_padding=(0, 1, 0)),),
+}
+
+OPERATORS = tuple(_transpose(rank) for rank in (1, 2, 3))

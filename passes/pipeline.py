@@ -1,0 +1,183 @@
+"""The text of a list of passes: `fold-constants,cse,unroll-repeat{limit=8},decompose{keep=softmax|gelu}`.
+
+An unknown pass or option, or a value that an option does not take, is a diagnostic that proposes the nearest name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import Field, dataclass, fields
+from typing import Any, NoReturn
+
+from ..dialect.diagnostics import Diagnostic, DiagnosticError, Span
+from ..dialect.parser import parse_text
+from ..dialect.printer import print_module
+from ..dialect.types import Array
+from ..dialect.verifier import verify
+from .manager import Pass, PassManager, Watch
+from .registry import PASSES
+
+_WORD = re.compile(r"[A-Za-z][\w-]*", re.ASCII)
+_OPTION_VALUE = re.compile(r"[^,{}=\s]*")
+
+
+def _integer(text: str) -> int:
+    if not re.fullmatch(r"-?[0-9]{1,18}", text):
+        raise ValueError("a number")
+    return int(text)
+
+
+def _integer_or_none(text: str) -> int | None:
+    if text == "none":
+        return None
+    try:
+        return _integer(text)
+    except ValueError:
+        raise ValueError("a number or none") from None
+
+
+def _boolean(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError("true or false")
+    return text == "true"
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word for word in text.split("|") if word)
+
+
+_READ: Mapping[str, Callable[[str], object]] = {
+    "int": _integer,
+    "int | None": _integer_or_none,
+    "bool": _boolean,
+    "str": str,
+    "tuple[str, ...]": _words,
+}
+"""How an option is read, by the annotation of its field. The error of each says what it takes."""
+
+
+@dataclass
+class _Reader:
+    text: str
+    file: str
+    position: int = 0
+
+    def fail(self, code: str, message: str, start: int, help: str = "") -> NoReturn:
+        line = self.text.count("\n", 0, start) + 1
+        column = start - (self.text.rfind("\n", 0, start) + 1) + 1
+        width = max(1, len(self.text[start : self.position].split("\n")[0]))
+        span = Span(self.file, line, column, line, column + width)
+        raise DiagnosticError([Diagnostic(code, message, span, help=help)], {self.file: self.text})
+
+    def skip(self) -> None:
+        while self.position < len(self.text) and self.text[self.position].isspace():
+            self.position += 1
+
+    def accept(self, literal: str) -> bool:
+        self.skip()
+        found = self.text.startswith(literal, self.position)
+        self.position += len(literal) if found else 0
+        return found
+
+    def take(self, pattern: re.Pattern[str], what: str) -> tuple[str, int]:
+        """The match, and where it starts."""
+        self.skip()
+        start = self.position
+        match = pattern.match(self.text, start)
+        if match is None:
+            self.fail("pipeline-syntax", f"expected {what}", start)
+        self.position = match.end()
+        return match.group(), start
+
+    def passes(self) -> tuple[Pass, ...]:
+        found: list[Pass] = []
+        self.skip()
+        while self.position < len(self.text):
+            found.append(self.step())
+            if not self.accept(","):
+                self.skip()
+                if self.position < len(self.text):
+                    self.fail("pipeline-syntax", "expected `,` between passes", self.position)
+                break
+            self.skip()
+        return tuple(found)
+
+    def step(self) -> Pass:
+        name, start = self.take(_WORD, "the name of a pass")
+        if name not in PASSES:
+            self.fail("unknown-pass", f"there is no pass `{name}`", start, _nearest(name, PASSES))
+        kind = PASSES[name]
+        known: dict[str, Field[Any]] = {f.name.replace("_", "-"): f for f in fields(kind)}  # type: ignore[arg-type]  # every pass is a dataclass
+        options: dict[str, object] = {}
+        if self.accept("{"):
+            while not self.accept("}"):
+                option, start = self.take(_WORD, "the name of an option, or `}`")
+                if option not in known:
+                    self.fail("unknown-option", f"`{name}` has no option `{option}`", start, _nearest(option, known))
+                if not self.accept("="):
+                    self.fail("pipeline-syntax", "expected `=`", self.position)
+                value, start = self.take(_OPTION_VALUE, "a value")
+                try:
+                    options[known[option].name] = _READ[str(known[option].type)](value)
+                except ValueError as error:
+                    self.fail("bad-option", f"`{option}` of `{name}` is `{value}`, expected {error}", start)
+                if not self.accept(",") and self.text[self.position : self.position + 1] != "}":
+                    self.fail("pipeline-syntax", "expected `,` or `}`", self.position)
+        return kind(**options)
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    names = list(known)
+    near = difflib.get_close_matches(name, names, 1)
+    if near:
+        return f"did you mean `{near[0]}`?"
+    return f"there are {', '.join(names)}" if names else "it has no options"
+
+
+def parse_pipeline(text: str, file: str = "<passes>") -> tuple[Pass, ...]:
+    """The passes that the text lists, in order. Raises DiagnosticError."""
+    return _Reader(text, file).passes()
+
+
+def _format_option(value: object) -> str:
+    if isinstance(value, tuple):
+        return "|".join(value)
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def format_pass(step: Pass) -> str:
+    """The text of a pass, with the options that are not the default."""
+    options = [
+        f"{f.name.replace('_', '-')}={_format_option(getattr(step, f.name))}"
+        for f in fields(step)  # type: ignore[arg-type]  # every pass is a dataclass
+        if getattr(step, f.name) != f.default
+    ]
+    return step.name + (f"{{{','.join(options)}}}" if options else "")
+
+
+def format_pipeline(passes: Sequence[Pass]) -> str:
+    return ",".join(map(format_pass, passes))
+
+
+def run_pipeline_text(
+    text: str,
+    passes: str | Sequence[Pass],
+    *,
+    file: str = "<graph>",
+    watch: Watch | None = None,
+    rewrite_limit: int | None = None,
+    constants: Mapping[str, Array] | None = None,
+) -> str:
+    """Graph text through passes to graph text. Raises DiagnosticError for a fault of the text or of the list.
+
+    `watch` is told the graph after each pass; `constants` gives the data of constants whose text is only a hash.
+    """
+    steps = parse_pipeline(passes) if isinstance(passes, str) else tuple(passes)
+    parsed = parse_text(text, file, constants)
+    try:
+        verify(parsed.module, parsed.locate)
+    except DiagnosticError as error:
+        raise DiagnosticError(error.diagnostics, {file: text}) from None
+    return print_module(PassManager(steps, watch=watch, rewrite_limit=rewrite_limit).run(parsed.module))

@@ -1,0 +1,181 @@
+"""Rebuilding functions: fresh names, clones, and a walk that replaces nodes by others.
+
+What a pass decides stands in the pass; here stands what keeps a graph valid while it decides.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from ..dialect.graph import Constant, Function, Node, Region, Value, substitute_values, walk
+from ..dialect.operator import Builder
+from ..dialect.ops import OPERATORS
+from ..dialect.types import Array, TensorType
+
+
+def defined_values(function: Function) -> Iterator[Value]:
+    """Every value of the function, those in regions included."""
+    yield from function.arguments
+    for node in walk(function.body):
+        for region in node.regions:
+            yield from region.arguments
+        yield from node.outputs
+
+
+class Names:
+    """Gives names that no value of the function has: a stem and a number."""
+
+    def __init__(self, function: Function) -> None:
+        self._used = {value.name for value in defined_values(function)}
+        self._counts: Counter[str] = Counter()
+
+    def fresh(self, stem: str) -> str:
+        while True:
+            self._counts[stem] += 1
+            name = f"{stem}_{self._counts[stem]}"
+            if name not in self._used:
+                self._used.add(name)
+                return name
+
+
+class NodeBuilder(Builder):
+    """Writes what stands in a node's place: with its scope and span, under names that begin with that of its result."""
+
+    def __init__(self, names: Names, node: Node) -> None:
+        super().__init__(OPERATORS, scope=node.scope, span=node.span)
+        self._names = names
+        self._stem = node.outputs[0].name if node.outputs else node.op
+
+    def fresh(self, type: TensorType) -> Value:
+        return Value(self._names.fresh(self._stem), type)
+
+
+def constant_node(value: Value, array: Array, like: Node) -> Node:
+    """A node that gives `value` the data `array`, where `like` stands."""
+    constant = Constant(array)
+    assert constant.type == value.type, (constant, value)
+    return Node("constant", (), (value,), (("value", constant),), (), like.scope, like.span)
+
+
+def constant_array(node: Node | None) -> Array | None:
+    """The data of a constant, or None where the node is none, or its data was not kept."""
+    if node is None or node.op != "constant":
+        return None
+    value = node.attribute("value")
+    assert isinstance(value, Constant)
+    return value.array
+
+
+def rename_results(nodes: Iterable[Node], values: Mapping[str, Value]) -> tuple[Node, ...]:
+    """The nodes with results renamed, and their uses among them."""
+    return tuple(
+        replace(substitute_values(node, values), outputs=tuple(values.get(v.name, v) for v in node.outputs))
+        for node in nodes
+    )
+
+
+def clone(
+    nodes: Iterable[Node], names: Names, values: dict[str, Value], change: Callable[[Node], Node] = lambda node: node
+) -> list[Node]:
+    """Copies of nodes under fresh names. `values` says what inputs become; the copies' results are added to it."""
+
+    def fresh(value: Value) -> Value:
+        values[value.name] = Value(names.fresh(value.name), value.type)
+        return values[value.name]
+
+    copies: list[Node] = []
+    for node in nodes:
+        node = change(node)
+        inputs = tuple(values.get(v.name, v) for v in node.inputs)
+        regions: list[Region] = []
+        for region in node.regions:
+            arguments = tuple(map(fresh, region.arguments))
+            body = tuple(clone(region.body, names, values, change))
+            regions.append(Region(arguments, body, tuple(values.get(v.name, v) for v in region.results)))
+        outputs = tuple(map(fresh, node.outputs))
+        copies.append(replace(node, inputs=inputs, outputs=outputs, regions=tuple(regions)))
+    return copies
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """Nodes that stand in the place of one, and the values that stand for its results."""
+
+    nodes: tuple[Node, ...]
+    values: tuple[Value, ...]
+
+
+def _keep_names(node: Node, replacement: Replacement) -> Replacement:
+    """Gives the results of new nodes the names of the results that they replace."""
+    made = {value.name for new in replacement.nodes for value in new.outputs}
+    renamed: dict[str, Value] = {}
+    for old, new in zip(node.outputs, replacement.values, strict=True):
+        assert old.type == new.type, (node, replacement)
+        if new.name in made:
+            renamed.setdefault(new.name, old)
+    nodes = rename_results(replacement.nodes, renamed)
+    return Replacement(nodes, tuple(renamed.get(v.name, v) for v in replacement.values))
+
+
+class Rewriter:
+    """Walks a function in order and replaces what `visit` says; what comes in a place is visited again.
+
+    `visit` sees a node whose inputs are final, before its regions are walked. `definitions` holds the final node of
+    every value that stands before it.
+    """
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self.names = Names(function)
+        self.definitions: dict[str, Node] = {}
+        self._values: dict[str, Value] = {}
+
+    def visit(self, node: Node) -> Replacement | None:
+        raise NotImplementedError
+
+    def run(self) -> Function:
+        body = self.walk(self.function.body)
+        return replace(self.function, body=body, results=tuple(map(self.final, self.function.results)))
+
+    def final(self, value: Value) -> Value:
+        return self._values.get(value.name, value)
+
+    def walk(self, nodes: Iterable[Node]) -> tuple[Node, ...]:
+        body: list[Node] = []
+        for node in nodes:
+            self._place(node, body, 0)
+        return tuple(body)
+
+    def walk_region(self, region: Region) -> Region:
+        body = self.walk(region.body)
+        return Region(region.arguments, body, tuple(map(self.final, region.results)))
+
+    def _place(self, node: Node, body: list[Node], depth: int) -> None:
+        assert depth < 1000, f"rewriting does not end at {node}"
+        node = substitute_values(node, self._values)
+        replacement = self.visit(node)
+        if replacement is None:
+            if node.regions:
+                node = replace(node, regions=tuple(map(self.walk_region, node.regions)))
+            body.append(node)
+            self.definitions.update((v.name, node) for v in node.outputs)
+            return
+        replacement = _keep_names(node, replacement)
+        for new in replacement.nodes:
+            self._place(new, body, depth + 1)
+        for old, value in zip(node.outputs, replacement.values, strict=True):
+            final = self.final(value)
+            if final.name != old.name:
+                self._values[old.name] = final
+
+
+def count_uses(nodes: Iterable[Node], results: Iterable[Value]) -> Counter[str]:
+    """How often each value is used, uses inside regions included."""
+    uses = Counter(value.name for value in results)
+    for node in walk(nodes):
+        uses.update(value.name for value in node.inputs)
+        for region in node.regions:
+            uses.update(value.name for value in region.results)
+    return uses

@@ -1,0 +1,243 @@
+"""What may be passed to an entry: arrays, numbers for scalars, arrays for the results.
+
+Everything that is refused is refused here or by the artifact's own `bind`, with the argument's name, what was expected
+and what was got. Nothing is copied or converted: an array of another dtype, shape or layout is an error.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .library import ArgumentError, NacreError, word_at
+
+Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
+DType = np.dtype[np.generic]
+
+ALIGNMENT = 64
+_NUMPY = {
+    "bool": "?",
+    "i8": "i1",
+    "u8": "u1",
+    "i16": "i2",
+    "u16": "u2",
+    "i32": "i4",
+    "u32": "u4",
+    "i64": "i8",
+    "u64": "u8",
+    "f16": "f2",
+    "bf16": "",  # numpy has none of its own
+    "f32": "f4",
+    "f64": "f8",
+}
+DTYPE_CODES = {name: code for code, name in enumerate(_NUMPY, start=1)}
+"""The numbers of `nacre_dtype`, in the order of abi.h."""
+
+_DATA_OFFSET = object.__basicsize__
+
+
+def _read_address(array: Array) -> int:
+    """The data pointer is the first field of a numpy array's object: ten times as fast as asking `array.ctypes`."""
+    return word_at(id(array) + _DATA_OFFSET).value
+
+
+def _ask_address(array: Array) -> int:
+    return array.ctypes.data
+
+
+def _choose_address() -> Callable[[Array], int]:
+    probes: list[Array] = [np.empty(n) for n in (0, 1, 7)]
+    fast = sys.implementation.name == "cpython" and all(_read_address(p) == p.ctypes.data for p in probes)
+    return _read_address if fast else _ask_address
+
+
+address_of = _choose_address()
+
+
+def empty_aligned(shape: tuple[int, ...], dtype: DType, size: int) -> Array:
+    """A new array of `size` bytes at a multiple of the alignment."""
+    raw = np.empty(size + ALIGNMENT, np.uint8)
+    return np.ndarray(shape, dtype, raw, -address_of(raw) % ALIGNMENT)
+
+
+class Tensor(ctypes.Structure):
+    """`nacre_tensor` of abi.h."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("dtype", ctypes.c_int32),
+        ("rank", ctypes.c_int32),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument or a result of an entry, as the description names it. `type` is its text, `f32[B, 384]`."""
+
+    name: str
+    type: str
+    dtype: str
+    shape: tuple[int | str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DTypes:
+    """The numpy dtypes of Nacre's. bfloat16 is that of `ml_dtypes`, or with `raw_bfloat16` its bits as uint16."""
+
+    raw_bfloat16: bool = False
+    known: dict[str, DType] = field(default_factory=dict)
+
+    def of(self, argument: Argument) -> DType:
+        name = argument.dtype
+        if name not in self.known:
+            self.known[name] = self._bfloat16(argument) if name == "bf16" else np.dtype(_NUMPY[name])
+        return self.known[name]
+
+    def _bfloat16(self, argument: Argument) -> DType:
+        if self.raw_bfloat16:
+            return np.dtype(np.uint16)
+        try:
+            # Only an artifact that has bfloat16 arguments pays for this import.
+            dtype: DType = np.dtype(importlib.import_module("ml_dtypes").bfloat16)
+        except ImportError:
+            raise NacreError(
+                f"`{argument.name}` is {argument.type}: bfloat16 arrays need the package ml_dtypes; "
+                "load(..., raw_bfloat16=True) takes their bits as uint16"
+            ) from None
+        return dtype
+
+    def describe(self, dtype: DType) -> str:
+        for name, code in _NUMPY.items():
+            # Not simply `==`, for which None means f64.
+            known = self.known.get(name) or (np.dtype(code) if code else None)
+            if known is not None and dtype == known:
+                return name
+        return str(dtype)
+
+    def describe_array(self, x: Array) -> str:
+        name = self.describe(x.dtype)
+        return f"{name}[{', '.join(map(str, x.shape))}]" if x.ndim else name
+
+
+def _article(noun: str) -> str:
+    return f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}"
+
+
+def refuse(role: str, argument: Argument, got: str, expected: str = "") -> ArgumentError:
+    return ArgumentError(f"{role} `{argument.name}`: expected {expected or argument.type}, got {got}")
+
+
+def as_array(argument: Argument, value: object, dtypes: DTypes) -> Array:
+    """The value as an array that shares its memory. Numbers are taken where a scalar is expected."""
+    if isinstance(value, np.ndarray):
+        return value
+    if isinstance(value, np.generic):
+        return np.asarray(value)
+    if isinstance(value, int | float):
+        return _as_scalar(argument, value, dtypes)
+    kind = type(value).__name__
+    if hasattr(value, "__dlpack__"):
+        try:
+            return np.from_dlpack(value)
+        except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise refuse("argument", argument, f"{_article(kind)} that numpy cannot share: {error}") from None
+    raise refuse("argument", argument, f"{_article(kind)}; pass a numpy array, or what has __dlpack__")
+
+
+def _as_scalar(argument: Argument, value: float, dtypes: DTypes) -> Array:
+    """Kinds must agree and integers must fit exactly; a float is rounded, as a literal in a model is."""
+    dtype = dtypes.of(argument)
+    kind = "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "float"
+    is_float = argument.dtype in ("f16", "bf16", "f32", "f64")
+    takes = ("int", "float") if is_float else ("bool",) if argument.dtype == "bool" else ("int",)
+    if argument.shape or kind not in takes or (argument.dtype == "bf16" and dtypes.raw_bfloat16):
+        raise refuse("argument", argument, f"the {kind} {value}")
+    try:
+        with np.errstate(over="ignore"):
+            result: Array = np.array(value, dtype)
+        stored = float(result) if is_float else int(result)
+        fits = stored == value if kind != "float" else math.isinf(stored) == math.isinf(value)
+    except OverflowError:
+        fits = False
+    if not fits:
+        raise refuse("argument", argument, f"{value}, which that cannot hold")
+    return result
+
+
+def fill_tensor(tensor: Tensor, argument: Argument, x: Array, dtypes: DTypes, shape: int, strides: int) -> None:
+    """Describes an array to the artifact; `shape` and `strides` are addresses of 64-bit integers, 0 for dense."""
+    if x.dtype != dtypes.of(argument):
+        name = dtypes.describe(x.dtype)
+        raise refuse("argument", argument, f"{dtypes.describe_array(x)} (dtype {name}, expected {argument.dtype})")
+    tensor.data, tensor.dtype, tensor.rank = address_of(x), DTYPE_CODES[argument.dtype], x.ndim
+    tensor.shape, tensor.strides = shape, strides
+
+
+def refuse_layout(argument: Argument) -> ArgumentError:
+    return refuse("argument", argument, "a view that is not dense and row-major")
+
+
+def order_named(
+    entry: str, arguments: Sequence[Argument], inputs: tuple[object, ...], named: Mapping[str, object]
+) -> tuple[object, ...]:
+    """Inputs given by position and by name, in the order of the arguments."""
+    names = [a.name for a in arguments]
+    takes = f"entry `{entry}` takes ({', '.join(names)})"
+    for name in named:
+        if name not in names:
+            raise ArgumentError(f"{takes}, and no `{name}`")
+        if name in names[: len(inputs)]:
+            raise ArgumentError(f"{takes}; `{name}` was given by position and by name")
+    for name in names[len(inputs) :]:
+        if name not in named:
+            raise ArgumentError(f"{takes}; `{name}` is missing")
+    return (*inputs, *(named[name] for name in names[len(inputs) :]))
+
+
+ResultPlan = tuple[tuple[int, ...], DType, int]
+"""Shape, dtype and bytes of a result."""
+
+
+def order_out(entry: str, results: Sequence[Argument], out: object) -> Sequence[object]:
+    """What `out` holds for each result: it may be one array, a sequence of them, or a mapping by name."""
+    names = [r.name for r in results]
+    has = f"entry `{entry}` has {len(names)} result{'s' * (len(names) != 1)} ({', '.join(names)})"
+    if isinstance(out, Mapping):
+        if set(out) != set(names):
+            raise ArgumentError(f"{has}, got ({', '.join(map(str, out))})")
+        return [out[name] for name in names]
+    given = out if isinstance(out, tuple | list) else [out]
+    if len(given) != len(names):
+        raise ArgumentError(f"{has}, got {len(given)}")
+    return given
+
+
+def _overlap(x: Array, y: Array) -> bool:
+    start, other = address_of(x), address_of(y)
+    return bool(x.nbytes and y.nbytes) and start < other + y.nbytes and other < start + x.nbytes
+
+
+def check_out(result: Argument, plan: ResultPlan, x: object, others: Mapping[str, Array], dtypes: DTypes) -> Array:
+    """An array that the caller gave for a result; it must not overlap the others."""
+    shape, dtype, _ = plan
+    concrete = f"{result.dtype}[{', '.join(map(str, shape))}]" if shape else result.dtype
+    if not isinstance(x, np.ndarray):
+        raise refuse("result", result, _article(type(x).__name__), concrete)
+    if x.dtype != dtype or x.shape != shape:
+        raise refuse("result", result, dtypes.describe_array(x), concrete)
+    flags = {"not writeable": x.flags.writeable, "not dense and row-major": x.flags.c_contiguous}
+    for fault, fine in {**flags, "not aligned": x.flags.aligned}.items():
+        if not fine:
+            raise refuse("result", result, f"an array that is {fault}", concrete)
+    for other, y in others.items():
+        if _overlap(x, y):
+            raise ArgumentError(f"result `{result.name}` overlaps {other} in memory")
+    return x

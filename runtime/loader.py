@@ -1,0 +1,312 @@
+"""Loads artifacts and calls them with numpy arrays. Needs ctypes and numpy alone.
+
+`load("model.so")` gives a model; `model(x, mask)` calls its entry. What a call needs beyond the arrays (dims, result
+shapes, workspace size) is found once for each combination of input types and kept: a later call costs a lookup.
+"""
+
+from __future__ import annotations
+
+import array
+import collections
+import ctypes
+import json
+import os
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from .arguments import (
+    ALIGNMENT,
+    Argument,
+    Array,
+    DTypes,
+    ResultPlan,
+    Tensor,
+    address_of,
+    as_array,
+    check_out,
+    empty_aligned,
+    fill_tensor,
+    order_named,
+    order_out,
+    refuse,
+    refuse_layout,
+)
+from .library import ArgumentError, ArtifactError, Library, NacreError, open_library
+
+__all__ = ["ArgumentError", "ArtifactError", "Entry", "Model", "NacreError", "load"]
+
+_MOST_PLANS = 256
+_INPUTS = 7
+"""Where the pointers to inputs begin in a frame: after the words of `nacre_call`."""
+_LARGE = 4096
+"""Results of this many bytes are worth aligning."""
+
+
+class _Options(ctypes.Structure):
+    _fields_ = (("bytes", ctypes.c_uint32), ("threads", ctypes.c_uint32), ("weights", ctypes.c_char_p))
+
+
+class _Frame:
+    """The memory of one call in progress: a `nacre_call`, the pointers that it points to, and a workspace."""
+
+    __slots__ = ("address", "capacity", "outputs", "words", "workspace")
+
+    def __init__(self, session: int, most_inputs: int, most_outputs: int) -> None:
+        self.outputs = _INPUTS + most_inputs
+        self.words = array.array("Q", bytes(8 * (_INPUTS + most_inputs + most_outputs)))
+        self.address = self.words.buffer_info()[0]
+        self.words[0] = session
+        self.words[2] = self.address + 8 * _INPUTS
+        self.words[3] = self.address + 8 * self.outputs
+        self.capacity = 0
+        self.workspace: Array | None = None
+
+    def grow(self, size: int) -> None:
+        # The old one goes first, so that the two never exist together.
+        self.workspace, self.capacity = None, 0
+        workspace = np.empty(size + ALIGNMENT, np.uint8)
+        start = address_of(workspace)
+        self.words[5] = start + -start % ALIGNMENT
+        self.words[6] = self.capacity = size
+        self.workspace = workspace
+
+
+class _Session:
+    """A session of a library, and the frames of calls that are not in progress.
+
+    A call takes a frame out and puts it back: appending to and popping from a list need no lock, and after a fork the
+    child has whole frames. There are as many frames as there ever were calls at one time.
+    """
+
+    def __init__(self, library: Library, threads: int, weights: str | None) -> None:
+        self.library = library
+        options = _Options(ctypes.sizeof(_Options), threads, os.fsencode(weights) if weights is not None else None)
+        handle = ctypes.c_void_p()
+        functions = library.functions
+        if functions["session_create"](ctypes.addressof(options), ctypes.addressof(handle)):
+            raise ArtifactError(library.error())
+        self.handle = handle.value or 0
+        weakref.finalize(self, functions["session_destroy"], self.handle).atexit = False
+        entries = library.description["entries"]
+        self.most_inputs = max(len(e["arguments"]) for e in entries)
+        self.most_outputs = max(len(e["results"]) for e in entries)
+        self.frames: list[_Frame] = []
+
+    def new_frame(self) -> _Frame:
+        return _Frame(self.handle, self.most_inputs, self.most_outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is known of calls with inputs of certain types. `mask` is the strictest alignment of an input less one."""
+
+    dims: array.array[int]
+    dims_address: int
+    mask: int
+    workspace: int
+    results: tuple[ResultPlan, ...]
+
+
+def _arguments(description: Sequence[Mapping[str, object]]) -> tuple[Argument, ...]:
+    return tuple(Argument(**{**a, "shape": tuple(a["shape"])}) for a in description)  # type: ignore[arg-type]  # JSON
+
+
+class Entry:
+    """One callable of a model. Inputs go by position or by name; `out` takes arrays for the results."""
+
+    def __init__(self, session: _Session, index: int, raw_bfloat16: bool) -> None:
+        description = session.library.description["entries"][index]
+        self.name: str = description["name"]
+        self.doc: str = description["doc"]
+        self.arguments = _arguments(description["arguments"])
+        self.results = _arguments(description["results"])
+        self.dims: tuple[str, ...] = tuple(d["name"] for d in description["dims"])
+        self._session = session
+        self._index = index
+        self._call = session.library.functions["call"]
+        self._frames = session.frames
+        self._dtypes = DTypes(raw_bfloat16)
+        self._plans: dict[tuple[object, ...], _Plan] = {}
+        names = [r.name for r in self.results]
+        self._record = collections.namedtuple("Results", names, rename=True) if len(names) != 1 else None
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{a.name}: {a.type}" for a in self.arguments)
+        results = ", ".join(f"{r.name}: {r.type}" for r in self.results)
+        return f"{self.name}({arguments}) -> {results if len(self.results) == 1 else f'({results})'}"
+
+    # The type of what a call returns is known to the artifact alone, hence Any.
+    def __call__(self, *inputs: object, out: object = None, **named: object) -> Any:
+        """Computes. One result is returned as an array, several as a named tuple; with `out` these are its arrays."""
+        if named:
+            inputs = order_named(self.name, self.arguments, inputs, named)
+        arrays: Sequence[Array] = inputs  # type: ignore[assignment]  # a key that is known holds types of arrays alone
+        key: list[object] = []
+        try:
+            for x in arrays:
+                key += type(x), x.dtype, x.shape, x.strides
+            plan = self._plans[tuple(key)]
+        except (AttributeError, KeyError, TypeError):
+            arrays, plan = self._prepare(inputs)
+        try:
+            frame = self._frames.pop()
+        except IndexError:
+            frame = self._session.new_frame()
+        words = frame.words
+        joined = 0
+        for position, x in enumerate(arrays, _INPUTS):
+            words[position] = address = address_of(x)
+            joined |= address
+        if joined & plan.mask:
+            self._check_alignment(arrays)
+        position = frame.outputs
+        if out is None:
+            results = []
+            for shape, dtype, size in plan.results:
+                x = np.empty(shape, dtype) if size < _LARGE else empty_aligned(shape, dtype, size)
+                words[position] = address_of(x)
+                position += 1
+                results.append(x)
+        else:
+            results = self._take_out(out, plan, arrays)
+            for x in results:
+                words[position] = address_of(x)
+                position += 1
+        if plan.workspace > frame.capacity:
+            frame.grow(plan.workspace)
+        words[1] = self._index
+        words[4] = plan.dims_address
+        status = self._call(frame.address)
+        self._frames.append(frame)
+        if status:
+            raise NacreError(self._session.library.error())
+        return results[0] if self._record is None else self._record(*results)
+
+    def _check_alignment(self, arrays: Sequence[Array]) -> None:
+        for argument, x in zip(self.arguments, arrays, strict=True):
+            if x.size and address_of(x) % x.itemsize:
+                raise refuse("argument", argument, f"an array whose data is not aligned to {x.itemsize} bytes")
+
+    def workspace_bytes(self, **dims: int) -> int:
+        """The memory that a call with these dims needs besides its arrays and the weights."""
+        if set(dims) != set(self.dims):
+            raise ArgumentError(f"entry `{self.name}` has the dims ({', '.join(self.dims)}), got ({', '.join(dims)})")
+        values = array.array("q", [dims[name] for name in self.dims] or [0])
+        library = self._session.library
+        size = library.functions["workspace_bytes"](self._index, values.buffer_info()[0])
+        if size < 0:
+            raise ArgumentError(library.error())
+        return size
+
+    def _prepare(self, inputs: Sequence[object]) -> tuple[Sequence[Array], _Plan]:
+        """Checks inputs of types that were not seen before, and keeps what is found."""
+        if len(inputs) != len(self.arguments):
+            names = ", ".join(a.name for a in self.arguments)
+            count = f"{len(self.arguments)} argument{'s' * (len(self.arguments) != 1)}"
+            raise ArgumentError(f"entry `{self.name}` takes {count} ({names}), got {len(inputs)}")
+        arrays = [as_array(a, x, self._dtypes) for a, x in zip(self.arguments, inputs, strict=True)]
+        key = tuple(part for x in arrays for part in (type(x), x.dtype, x.shape, x.strides))
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._make_plan(arrays)
+            if len(self._plans) >= _MOST_PLANS:
+                self._plans.clear()
+            self._plans[key] = plan
+        return arrays, plan
+
+    def _make_plan(self, arrays: Sequence[Array]) -> _Plan:
+        library = self._session.library
+        tensors = (Tensor * max(1, len(arrays)))()
+        kept: list[array.array[int]] = []
+        for argument, x, tensor in zip(self.arguments, arrays, tensors, strict=False):
+            shape = array.array("q", x.shape)
+            strides = array.array("q", [s // x.itemsize for s in x.strides])
+            kept += shape, strides
+            dense = x.flags.c_contiguous
+            places = shape.buffer_info()[0], 0 if dense else strides.buffer_info()[0]
+            fill_tensor(tensor, argument, x, self._dtypes, *places)
+        dims = array.array("q", bytes(8 * max(1, len(self.dims))))
+        address = dims.buffer_info()[0]
+        if library.functions["bind"](self._index, ctypes.addressof(tensors), len(arrays), address):
+            raise ArgumentError(library.error())
+        for argument, x in zip(self.arguments, arrays, strict=True):
+            # Strides of a view need not be whole elements, which the artifact cannot be told.
+            if not x.flags.c_contiguous:
+                raise refuse_layout(argument)
+        mask = max((x.itemsize for x in arrays), default=1) - 1
+        results = tuple(self._plan_result(i, address) for i in range(len(self.results)))
+        return _Plan(dims, address, mask, library.functions["workspace_bytes"](self._index, address), results)
+
+    def _plan_result(self, index: int, dims: int) -> ResultPlan:
+        rank = len(self.results[index].shape)
+        shape = array.array("q", bytes(8 * max(1, rank)))
+        functions = self._session.library.functions
+        functions["result_shape"](self._index, index, dims, shape.buffer_info()[0], rank)
+        dtype = self._dtypes.of(self.results[index])
+        size = dtype.itemsize
+        for n in shape[:rank]:
+            size *= n
+        return tuple(shape[:rank]), dtype, size
+
+    def _take_out(self, out: object, plan: _Plan, inputs: Sequence[Array]) -> list[Array]:
+        given = order_out(self.name, self.results, out)
+        others = {f"argument `{a.name}`": x for a, x in zip(self.arguments, inputs, strict=True)}
+        taken: list[Array] = []
+        for result, x, expected in zip(self.results, given, plan.results, strict=True):
+            taken.append(check_out(result, expected, x, others, self._dtypes))
+            others[f"result `{result.name}`"] = taken[-1]
+        return taken
+
+
+class Model:
+    """A loaded artifact. Calling it calls its only entry, or the one named `main`."""
+
+    def __init__(self, library: Library, path: str, weights: str | None, threads: int, raw_bfloat16: bool) -> None:
+        session = _Session(library, threads, weights)
+        self.path = path
+        self.name: str = library.description["name"]
+        self._text = library.text
+        entries = [Entry(session, i, raw_bfloat16) for i in range(len(library.description["entries"]))]
+        self.entries: Mapping[str, Entry] = MappingProxyType({e.name: e for e in entries})
+        self._main = self.entries.get("main", entries[0] if len(entries) == 1 else None)
+
+    def __repr__(self) -> str:
+        return "\n".join([f"<nacre model {self.name}>", *(f"  {entry!r}" for entry in self.entries.values())])
+
+    def describe(self) -> dict[str, object]:
+        """What the artifact says of itself: entries, shapes, weights, target, hashes."""
+        description: dict[str, object] = json.loads(self._text)
+        return description
+
+    def __call__(self, *inputs: object, out: object = None, **named: object) -> Any:
+        if self._main is None:
+            names = ", ".join(f"`{name}`" for name in self.entries)
+            raise NacreError(f"model `{self.name}` has the entries {names}; call one: model.entries[name](...)")
+        return self._main(*inputs, out=out, **named)
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    weights: str | os.PathLike[str] | None = None,
+    threads: int = 1,
+    raw_bfloat16: bool = False,
+) -> Model:
+    """Loads an artifact.
+
+    `weights` says where external weights are, if not beside it; `threads` how many threads a call may use. bfloat16
+    arrays are those of the package `ml_dtypes`, or with `raw_bfloat16` their bits as uint16.
+    """
+    if threads < 1:
+        raise ArgumentError(f"threads must be at least 1, not {threads}")
+    path = os.fspath(path)
+    file = os.fspath(weights) if weights is not None else None
+    library = open_library(path)
+    if file is None and library.description["weights"]["placement"] == "external":
+        file = f"{os.path.abspath(path)}.safetensors"
+    return Model(library, path, file, threads, raw_bfloat16)

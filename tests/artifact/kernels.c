@@ -1,0 +1,62 @@
+/* Entries as code generation exports them, written by hand: the artifact around them is what is tested. */
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ENTRY(name)                                                                                               \
+    __attribute__((visibility("hidden"))) void nacre_entry_##name(                                                \
+        const void *const *in, void *const *out, char *workspace, const char *weights, const int64_t *d);         \
+    void nacre_entry_##name(const void *const *in, void *const *out, char *workspace, const char *weights,        \
+                            const int64_t *d)
+#define UNUSED (void)in, (void)out, (void)workspace, (void)weights, (void)d
+
+ENTRY(add) { /* d: B, T; through the workspace, so that a wrong one shows */
+    UNUSED;
+    const float *y = in[1];
+    float *sum = out[0], *copy = (float *)workspace;
+    memcpy(copy, in[0], (size_t)(d[0] * d[1]) * sizeof *copy);
+    for (int64_t i = 0; i < d[0] * d[1]; i++) sum[i] = copy[i] + y[i];
+}
+
+ENTRY(embed) { /* d: B, T; the table is the second weight, at 64 */
+    UNUSED;
+    const int64_t *ids = in[0];
+    for (int64_t i = 0; i < d[0] * d[1]; i++) memcpy((float *)out[0] + 3 * i, weights + 64 + 12 * ids[i], 12);
+}
+
+ENTRY(split) { /* d: T; 2*T + 1 values into T and T + 1 */
+    UNUSED;
+    memcpy(out[0], in[0], (size_t)d[0] * 4);
+    memcpy(out[1], (const float *)in[0] + d[0], (size_t)(d[0] + 1) * 4);
+}
+
+ENTRY(flat) { /* d: B, T */
+    UNUSED;
+    memcpy(out[0], in[0], (size_t)(d[0] * d[1]) * 4);
+}
+
+ENTRY(groups) { /* d: G */
+    UNUSED;
+    for (int64_t i = 0; i < d[0]; i++) ((uint8_t *)out[0])[i] = (uint8_t)(((const uint8_t *)in[0])[i] + i / 8);
+}
+
+ENTRY(pair) { UNUSED; *(int64_t *)out[0] = d[0] * 1000 + d[1]; }
+
+ENTRY(scalar) {
+    UNUSED;
+    *(float *)out[0] = powf(*(const float *)in[0], (float)*(const int64_t *)in[1]) * (*(const uint8_t *)in[2] ? 1 : -1);
+}
+
+ENTRY(constant) { UNUSED; memcpy(out[0], weights, 4); }
+
+ENTRY(half) { UNUSED; memcpy(out[0], in[0], (size_t)d[0] * 2); }
+
+ENTRY(cube) { UNUSED; memset(out[0], 1, (size_t)(d[0] * d[0] * d[0])); }
+
+ENTRY(wait) {
+    UNUSED;
+    usleep(100000);
+    workspace[0] = 1;
+    *(float *)out[0] = *(const float *)in[0];
+}

@@ -1,0 +1,46 @@
+"""`import nacre` and `nacre.load` cost numpy and ctypes; the compiler is imported when something is compiled."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import json, sys
+import ctypes, numpy
+before = set(sys.modules)
+{statement}
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+
+
+def modules_loaded_by(statement: str) -> set[str]:
+    program = PROGRAM.format(statement=statement)
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    return set(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize("statement", ["import nacre", "import nacre; nacre.load; nacre.NacreError"])
+def test_loading_needs_numpy_alone(statement: str) -> None:
+    packages = {name.split(".")[0] for name in modules_loaded_by(statement)}
+    assert packages - sys.stdlib_module_names - {"numpy"} == {"nacre"}
+
+
+def test_root_is_lazy() -> None:
+    assert modules_loaded_by("import nacre") & {"nacre.compiler", "nacre.runtime", "nacre.dialect"} == set()
+
+
+def test_compiling_process_loads_no_mlir() -> None:
+    """MLIR and LLVM may abort, so they run in a child; the process of the user never holds them."""
+    text = "model same(x: f32[2]) -> f32[2] { return x + x }"
+    packages = {name.split(".")[0] for name in modules_loaded_by(f"import nacre; nacre.compile({text!r})")}
+    assert "lark" in packages
+    assert packages & {"mlir", "torch_mlir", "llvmlite"} == set()
+
+
+def test_every_public_name_exists() -> None:
+    statement = "import nacre; [getattr(nacre, name) for name in nacre.__all__]"
+    assert "nacre.compiler.api" in modules_loaded_by(statement)

@@ -1,0 +1,132 @@
+"""The tree is the pipeline and imports point down it: compiler -> passes -> dialect, and runtime knows nobody.
+
+Also: which packages each room may use, and that MLIR comes from one file.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MLIR = {"mlir", "torch_mlir"}
+MLIR_SEAM = Path("compiler/mlir.py")
+LITERALS = {"import_module", "find_spec", "__import__"}
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a room may import: other rooms, and packages beside the standard library.
+
+    `optional` packages may be looked for while the program runs, by `import_module` or `find_spec`.
+    """
+
+    rooms: frozenset[str]
+    packages: frozenset[str]
+    optional: frozenset[str] = frozenset()
+
+
+ROOMS = {
+    "dialect": Room(frozenset(), frozenset({"numpy", "ml_dtypes", "lark"})),
+    "passes": Room(frozenset({"dialect"}), frozenset({"numpy", "ml_dtypes"})),
+    "runtime": Room(frozenset(), frozenset({"numpy"}), optional=frozenset({"ml_dtypes"})),
+    "compiler": Room(
+        frozenset({"dialect", "passes", "runtime"}),
+        frozenset({"numpy", "ml_dtypes", "lark", "llvmlite", "safetensors", "click", "rich", *MLIR}),
+        optional=frozenset({"ziglang"}),
+    ),
+}
+FILES = sorted(path.relative_to(ROOT) for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+
+
+def module_of(path: Path) -> list[str]:
+    """The dotted name of the package that relative imports of a file start from."""
+    if path.parts[:2] == ("compiler", "nacre"):
+        return ["nacre", *path.parts[2:-1]]
+    return ["nacre", *path.parts[:-1]]
+
+
+def imported_names(path: Path, source: str) -> Iterator[tuple[int, str, bool]]:
+    """Line and absolute name of all that a file imports, also inside functions, and whether `import_module` does it."""
+    package = module_of(path)
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name, False) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            full = [*base, *(node.module.split(".") if node.module else [])]
+            # `from .. import types` names a module of the package, `from ..types import F32` a name in a module.
+            yield from ((node.lineno, ".".join([*full, alias.name]), False) for alias in node.names)
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            function = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            name = node.args[0].value
+            if function in LITERALS and isinstance(name, str) and not name.startswith("."):
+                yield node.lineno, name, True
+
+
+def find_faults(path: Path, source: str) -> list[str]:
+    if path.parts[:2] == ("compiler", "nacre"):
+        return []  # the root of the package hands on the public names of every room
+    room = ROOMS[path.parts[0]]
+    faults = []
+    for line, name, by_call in imported_names(path, source):
+        top, *rest = name.split(".")
+        if top == "nacre":
+            target = rest[0] if rest else "nacre"
+            wrong = target != path.parts[0] and target not in room.rooms
+        else:
+            allowed = room.packages | room.optional if by_call else room.packages
+            wrong = top not in allowed and top not in sys.stdlib_module_names
+            wrong |= top in MLIR and path != MLIR_SEAM
+        if wrong:
+            faults.append(f"{path}:{line}: imports {name}")
+    return faults
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_imports_point_down(path: Path) -> None:
+    faults = find_faults(path, (ROOT / path).read_text(encoding="utf-8"))
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("dialect/x.py", "from ..passes import manager"),
+        ("dialect/ops/x.py", "from ... import compiler"),
+        ("dialect/x.py", "import nacre.compiler.api"),
+        ("dialect/x.py", "import nacre"),
+        ("passes/x.py", "def f():\n  from ..compiler.api import compile"),
+        ("passes/x.py", "import lark"),
+        ("runtime/x.py", "from ..dialect.types import F32"),
+        ("runtime/x.py", "import ml_dtypes"),
+        ("runtime/x.py", "import importlib\nm = importlib.import_module('torch')"),
+        ("compiler/lower/x.py", "import torch_mlir.ir"),
+        ("compiler/x.py", "import onnx"),
+    ],
+)
+def test_faults_are_found(path: str, source: str) -> None:
+    assert len(find_faults(Path(path), source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("dialect/ops/x.py", "from ..types import F32\nfrom . import common\nimport numpy, ml_dtypes"),
+        ("passes/x.py", "from ..dialect import graph"),
+        (
+            "compiler/frontend/x.py",
+            "from ...dialect import dims\nfrom ...runtime import loader\nfrom .. import version",
+        ),
+        ("compiler/mlir.py", "import torch_mlir.ir"),
+        ("runtime/x.py", "import ctypes, numpy.typing"),
+        ("runtime/x.py", "import importlib\nm = importlib.import_module('ml_dtypes')"),
+    ],
+)
+def test_good_imports_pass(path: str, source: str) -> None:
+    assert not find_faults(Path(path), source)

@@ -1,0 +1,234 @@
+"""What the tests of operators share: arrays for a case, graphs around one operator, and how close is close enough.
+
+The tolerance of a case is `tolerance * epsilon * sqrt(terms)`, relative to the largest result: rounding errors of a sum
+of n terms grow as the square root of n, and every operator states how many terms it adds up and the factor.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from nacre.dialect.dims import Symbol, evaluate
+from nacre.dialect.graph import Constant, Function, Module, Value
+from nacre.dialect.interpreter import Interpreter
+from nacre.dialect.operator import Builder, Case, Operator, Use
+from nacre.dialect.ops import OPERATORS
+from nacre.dialect.types import F64, Array, DType, TensorType, dtype_of
+
+TESTED: tuple[Operator, ...] = tuple(operator for operator in OPERATORS.values() if operator.cases)
+NAMES = [operator.name for operator in TESTED]
+
+
+def operand_at(operator: Operator, number: int) -> Any:
+    return operator.operands[min(number, len(operator.operands) - 1)]
+
+
+def case_dtypes(operator: Operator, case: Case) -> tuple[DType, ...]:
+    """The dtypes that a case runs for: those of the operands of group `T`, or of the first operand."""
+    if case.dtypes is not None:
+        return case.dtypes
+    if not operator.operands:
+        return (F64,)
+    return next((o.dtypes for o in operator.operands if o.group == "T"), operator.operands[0].dtypes)
+
+
+@dataclass(frozen=True)
+class Example:
+    """One case of one operator in one dtype, with its arrays."""
+
+    operator: Operator
+    number: int
+    case: Case
+    dtype: DType
+    arrays: tuple[Array, ...]
+
+    def __str__(self) -> str:
+        shapes = " ".join(f"{dtype_of(a)}{list(a.shape)}" for a in self.arrays)
+        return f"case {self.number} in {self.dtype}: {shapes} {dict(self.case.attributes)}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.operator.name}_{self.number}_{self.dtype}"
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        return self.operator.complete(self.case.attributes)
+
+    @property
+    def types(self) -> tuple[TensorType, ...]:
+        return tuple(TensorType(dtype_of(a), a.shape) for a in self.arrays)
+
+    def reference(self, arrays: Sequence[Array] | None = None, **changed: Any) -> tuple[Array, ...]:
+        with np.errstate(all="ignore"):
+            results = self.operator.reference(*(self.arrays if arrays is None else arrays), **self.attributes | changed)
+        return tuple(map(np.asarray, results if isinstance(results, tuple) else (results,)))
+
+    def in_float64(self) -> tuple[Array, ...]:
+        """The results for the same numbers, computed in float64."""
+        wide = [a.astype(np.float64) if dtype_of(a).is_float else a for a in self.arrays]
+        changed: dict[str, Any] = {
+            name: F64 if isinstance(value, DType) and value.is_float else value
+            for name, value in self.attributes.items()
+        }
+        for name, value in changed.items():
+            if isinstance(value, Constant) and value.type.dtype.is_float:
+                changed[name] = Constant(value.data.astype(np.float64))
+        return self.reference(wide, **changed)
+
+    def disagreement(self, actual: Sequence[Array], expected: Sequence[Array]) -> str | None:
+        """How results differ by more than the case's tolerance, if they do."""
+        if len(actual) != len(expected):
+            return f"{len(actual)} results, expected {len(expected)}"
+        pairs = zip(actual, expected, strict=True)
+        messages = (difference(a, e, self.case.tolerance, self.case.terms) for a, e in pairs)
+        return next((m for m in messages if m), None)
+
+
+def difference(actual: Array, expected: Array, tolerance: float, terms: int = 1) -> str | None:
+    """How an array differs from the expected one; floats within the tolerance of the actual one's dtype agree."""
+    if actual.shape != expected.shape:
+        return f"shape {actual.shape}, expected {expected.shape}"
+    if not dtype_of(actual).is_float:
+        wrong = np.argwhere(actual != expected)
+        if not len(wrong):
+            return None
+        place = tuple(wrong[0])
+        return f"{actual[place]} at {place}, expected {expected[place]} ({len(wrong)} differ)"
+    dtype = dtype_of(actual)
+    exact = expected.astype(np.float64)
+    # What the dtype cannot hold is infinite in it.
+    with np.errstate(over="ignore"):
+        rounded = expected.astype(dtype.numpy).astype(np.float64)
+    exact = np.where(np.isfinite(rounded), exact, rounded)
+    got = actual.astype(np.float64)
+    finite = np.isfinite(exact)
+    scale = float(np.max(np.abs(exact), where=finite, initial=float(np.finfo(np.float16).tiny)))
+    allowed = tolerance * dtype.epsilon * math.sqrt(terms) * scale
+    with np.errstate(invalid="ignore"):
+        agree = np.where(finite, np.abs(got - exact) <= allowed, (got == exact) | (np.isnan(got) & np.isnan(exact)))
+    wrong = np.argwhere(~agree)
+    if not len(wrong):
+        return None
+    place = tuple(wrong[0])
+    return f"{got[place]!r} at {place}, expected {exact[place]!r} within {allowed:.3g} ({len(wrong)} differ)"
+
+
+def random_array(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], domain: tuple[float, float]) -> Array:
+    """Random numbers: floats in the domain, some of them multiples of 1/2; integers small, or of any size."""
+    if dtype.is_float:
+        low, high = domain
+        values = rng.uniform(low, high, shape)
+        coarse = np.clip(np.round(values * 2) / 2, low, high)
+        return np.asarray(np.where(rng.random(shape) < 0.2, coarse, values)).astype(dtype.numpy)
+    if dtype.is_integer:
+        info = np.iinfo(dtype.numpy)
+        large = rng.integers(info.min, info.max, shape, dtype.numpy, endpoint=True)
+        small = rng.integers(max(info.min, -5), 6, shape).astype(dtype.numpy)
+        return np.asarray(np.where(rng.random(shape) < 0.5, large, small))
+    return np.asarray(rng.random(shape) < 0.5)
+
+
+def example(operator: Operator, number: int, dtype: DType) -> Example:
+    case = operator.cases[number]
+    rng = np.random.default_rng(zlib.crc32(f"{operator.name} {number} {dtype}".encode()))
+    main = "T" if any(o.group == "T" for o in operator.operands) else (operator.operands or (None,))[0]
+    main_group = main if isinstance(main, str) or main is None else main.group
+    arrays = []
+    for position in range(max(len(case.shapes), max(case.arrays, default=-1) + 1)):
+        operand = operand_at(operator, position)
+        if position in case.arrays:
+            given = np.asarray(case.arrays[position])
+            arrays.append(given.astype(dtype.numpy) if operand.group == main_group else given)
+        else:
+            own = dtype if operand.group == main_group else operand.dtypes[0]
+            arrays.append(random_array(rng, own, case.shapes[position], case.domain))
+    return Example(operator, number, case, dtype, tuple(arrays))
+
+
+def examples(operator: Operator) -> Iterator[Example]:
+    """Every case in every dtype."""
+    for number, case in enumerate(operator.cases):
+        for dtype in case_dtypes(operator, case):
+            yield example(operator, number, dtype)
+
+
+def symbolic_types(types: Sequence[TensorType]) -> Iterator[tuple[tuple[TensorType, ...], dict[str, int]]]:
+    """The types with sizes as symbols (equal sizes equal symbols), all at once and one at a time, and their values."""
+
+    def with_symbols(chosen: set[int]) -> tuple[TensorType, ...]:
+        symbols = {n: Symbol(f"n{n}", low=min(n, 1), high=1 << 20).size for n in chosen}
+        return tuple(t.with_shape(symbols.get(s, s) if isinstance(s, int) else s for s in t.shape) for t in types)
+
+    # A size of 1 stays: it says that the axis is broadcast.
+    sizes = sorted({s for t in types for s in t.shape if isinstance(s, int) and s != 1})
+    groups = [set(sizes), *({s} for s in sizes)] if len(sizes) > 1 else [set(sizes)] if sizes else []
+    for chosen in groups:
+        yield with_symbols(chosen), {f"n{n}": n for n in chosen}
+
+
+def substituted(types: Sequence[TensorType], values: Mapping[str, int]) -> list[tuple[DType, tuple[int, ...]]]:
+    return [(t.dtype, tuple(evaluate(s, values) for s in t.shape)) for t in types]
+
+
+Write = Callable[[Builder, tuple[Value, ...]], Sequence[Value]]
+"""Writes nodes on arguments and gives the results."""
+
+
+def build_function(types: Sequence[TensorType], write: Write, name: str = "f") -> Function:
+    arguments = tuple(Value(f"a{i}", t) for i, t in enumerate(types))
+    b = Builder(OPERATORS, "v")
+    results = tuple(write(b, arguments))
+    return Function(name, arguments, tuple(b.nodes), results, tuple(f"r{i}" for i in range(len(results))))
+
+
+def interpret(function: Function, arrays: Sequence[Array], precision: DType | None = None) -> tuple[Array, ...]:
+    def no_parameters(parameter: object) -> Array:
+        raise AssertionError(parameter)
+
+    return Interpreter(Module("test", functions=(function,)), no_parameters, precision=precision).run(function, arrays)
+
+
+def write_use(item: Example) -> Write:
+    """The operator itself."""
+    return lambda b, arguments: b.apply(item.operator.name, arguments, item.attributes)
+
+
+def write_decomposition(item: Example) -> Write:
+    def write(b: Builder, arguments: tuple[Value, ...]) -> Sequence[Value]:
+        assert item.operator.decompose is not None
+        return item.operator.decompose(b, arguments, item.attributes)
+
+    return write
+
+
+def differentiable(item: Example) -> list[int]:
+    """The operands that a gradient is asked for."""
+    return [i for i, a in enumerate(item.arrays) if dtype_of(a).is_float]
+
+
+def write_gradient(item: Example, operands: int) -> Write:
+    """The operator and its gradient; arguments are the operands and then the gradients of the float results.
+
+    An operand without a gradient gets zeros, which is what finite differences must show for it.
+    """
+
+    def write(b: Builder, arguments: tuple[Value, ...]) -> Sequence[Value]:
+        inputs, seeds = arguments[:operands], iter(arguments[operands:])
+        outputs = b.apply(item.operator.name, inputs, item.attributes)
+        given = tuple(next(seeds) if v.type.dtype.is_float else None for v in outputs)
+        assert item.operator.gradient is not None
+        parts = item.operator.gradient(b, Use(inputs, outputs, item.attributes, given))
+        assert len(parts) == len(inputs), f"{len(parts)} gradients for {len(inputs)} operands"
+        for value, part in zip(inputs, parts, strict=True):
+            if not value.type.dtype.is_float:
+                assert part is None, f"a gradient for {value}"
+            assert part is None or part.type == value.type, f"gradient {part} of {value}"
+        return [b.multiply(inputs[i], b.like(0.0, inputs[i])) if parts[i] is None else parts[i] for i in wanted]
+
+    wanted = differentiable(item)
+    return write

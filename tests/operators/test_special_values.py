@@ -1,0 +1,336 @@
+"""NaN, infinities, signed zeros, denormals, the ends of the integers: the reference by hand, compiled code by it.
+
+Compiled code must give the reference's bits, except for functions of the C library, whose last places differ between
+libraries; for each of them the table says how many.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from nacre.compiler.codegen.jit import build_functions
+from nacre.dialect.graph import Function, Module
+from nacre.dialect.operator import Operator
+from nacre.dialect.ops import OPERATORS
+from nacre.dialect.types import (
+    ANY,
+    BF16,
+    BOOL,
+    DTYPES,
+    F16,
+    F32,
+    F64,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U32,
+    U64,
+    Array,
+    DType,
+    TensorType,
+)
+from operator_harness import build_function
+
+NAN, INF = float("nan"), float("inf")
+
+# What each operator means, by hand: operator, dtype, operands, attributes, result.
+LITERALS: tuple[tuple[str, DType, tuple[Any, ...], dict[str, Any], Any], ...] = (
+    ("add", I8, (127, 1), {}, -128),
+    ("add", U8, (255, 1), {}, 0),
+    ("subtract", U32, (0, 1), {}, 4294967295),
+    ("multiply", I16, (256, 256), {}, 0),
+    ("add", F16, (65504.0, 65504.0), {}, INF),
+    ("divide", F32, (1.0, 0.0), {}, INF),
+    ("divide", F32, (-1.0, 0.0), {}, -INF),
+    ("divide", F64, (0.0, 0.0), {}, NAN),
+    ("floor_divide", I32, (-7, 2), {}, -4),
+    ("floor_divide", I32, (7, 0), {}, 0),
+    ("floor_divide", I8, (-128, -1), {}, -128),
+    ("floor_divide", F64, (1.0, 0.1), {}, 9.0),
+    ("floor_divide", F64, (-7.0, 2.0), {}, -4.0),
+    ("remainder", I32, (-7, 3), {}, 2),
+    ("remainder", I32, (7, -3), {}, -2),
+    ("remainder", I32, (7, 0), {}, 0),
+    ("remainder", F64, (-7.0, 3.0), {}, 2.0),
+    ("remainder", F64, (7.0, -3.0), {}, -2.0),
+    ("remainder", F64, (-1.0, INF), {}, INF),
+    ("power", I32, (3, 4), {}, 81),
+    ("power", I8, (2, 7), {}, -128),
+    ("power", I32, (2, -1), {}, 0),
+    ("power", I32, (-1, -3), {}, -1),
+    ("power", I32, (1, -3), {}, 1),
+    ("power", I32, (0, -1), {}, 0),
+    ("power", I64, (0, 0), {}, 1),
+    ("power", F64, (0.0, 0.0), {}, 1.0),
+    ("power", F64, (-8.0, 1 / 3), {}, NAN),
+    ("maximum", F32, (1.0, NAN), {}, NAN),
+    ("minimum", F32, (NAN, 1.0), {}, NAN),
+    ("atan2", F64, (1.0, -1.0), {}, 3 * np.pi / 4),
+    ("shift_left", I32, (1, 31), {}, -(2**31)),
+    ("shift_left", I32, (1, 32), {}, 0),
+    ("shift_left", I8, (1, -1), {}, 0),
+    ("shift_right", I32, (-8, 1), {}, -4),
+    ("shift_right", I32, (-8, 40), {}, -1),
+    ("shift_right", U8, (200, 8), {}, 0),
+    ("less", F32, (NAN, 1.0), {}, False),
+    ("greater_equal", F32, (NAN, NAN), {}, False),
+    ("equal", F32, (NAN, NAN), {}, False),
+    ("not_equal", F32, (NAN, NAN), {}, True),
+    ("equal", F32, (0.0, -0.0), {}, True),
+    ("less", U64, (2**63, 1), {}, False),
+    ("negate", I8, (-128,), {}, -128),
+    ("negate", U8, (1,), {}, 255),
+    ("abs", I8, (-128,), {}, -128),
+    ("sign", F32, (NAN,), {}, NAN),
+    ("sign", F32, (-INF,), {}, -1.0),
+    ("round", F32, (2.5,), {}, 2.0),
+    ("round", F32, (-3.5,), {}, -4.0),
+    ("trunc", F32, (-2.7,), {}, -2.0),
+    ("floor", F32, (-0.5,), {}, -1.0),
+    ("bitwise_not", U8, (1,), {}, 254),
+    ("log", F32, (-1.0,), {}, NAN),
+    ("log", F32, (0.0,), {}, -INF),
+    ("log1p", F64, (-1.0,), {}, -INF),
+    ("sqrt", F32, (-1.0,), {}, NAN),
+    ("rsqrt", F32, (0.0,), {}, INF),
+    ("cbrt", F64, (-27.0,), {}, -3.0),
+    ("asin", F32, (1.5,), {}, NAN),
+    ("acosh", F32, (0.5,), {}, NAN),
+    ("atanh", F32, (1.0,), {}, INF),
+    ("exp", F32, (1000.0,), {}, INF),
+    ("exp", F32, (-INF,), {}, 0.0),
+    ("erf", F64, (INF,), {}, 1.0),
+    ("erfc", F64, (-INF,), {}, 2.0),
+    ("cast", F32, (NAN,), {"dtype": I32}, 0),
+    ("cast", F32, (3e9,), {"dtype": I32}, 2**31 - 1),
+    ("cast", F32, (-1.0,), {"dtype": U8}, 0),
+    ("cast", F64, (-INF,), {"dtype": I64}, -(2**63)),
+    ("cast", F64, (1e30,), {"dtype": U64}, 2**64 - 1),
+    ("cast", F32, (-2.9,), {"dtype": I8}, -2),
+    ("cast", F32, (NAN,), {"dtype": BOOL}, True),
+    ("cast", F32, (-0.0,), {"dtype": BOOL}, False),
+    ("cast", I32, (300,), {"dtype": U8}, 44),
+    ("cast", I32, (-1,), {"dtype": U64}, 2**64 - 1),
+    ("cast", I32, (70000,), {"dtype": F16}, INF),
+    ("cast", F64, (1.0 + 2.0**-11 + 2.0**-40,), {"dtype": F16}, 1.0 + 2.0**-10),
+    ("cast", BOOL, (True,), {"dtype": BF16}, 1.0),
+    ("where", F32, (True, NAN, 1.0), {}, NAN),
+    ("where", F32, (False, NAN, 1.0), {}, 1.0),
+    ("relu", F32, (NAN,), {}, NAN),
+    ("relu", F32, (-INF,), {}, 0.0),
+    ("sigmoid", F32, (-1000.0,), {}, 0.0),
+    ("sigmoid", F32, (1000.0,), {}, 1.0),
+    ("softplus", F32, (1000.0,), {}, 1000.0),
+    ("log_sigmoid", F32, (-1000.0,), {}, -1000.0),
+    ("elu", F32, (-INF,), {}, -1.0),
+    ("clip", F32, (NAN,), {"low": 0.0, "high": 1.0}, NAN),
+    ("clip", I8, (-128,), {"low": -1, "high": 1}, -1),
+    ("sum", I8, ([100, 100],), {}, -56),
+    ("sum", F32, ([],), {}, 0.0),
+    ("prod", F32, ([],), {}, 1.0),
+    ("mean", F32, ([],), {}, NAN),
+    ("sum", F16, ([60000.0, 60000.0, -60000.0],), {}, 60000.0),
+    ("mean", F16, ([60000.0, 60000.0],), {}, 60000.0),
+    ("max", F32, ([1.0, NAN, 2.0],), {}, NAN),
+    ("max", F32, ([-INF, -INF],), {}, -INF),
+    ("argmax", F32, ([1.0, 3.0, 3.0],), {}, 1),
+    ("argmin", F32, ([1.0, NAN, 0.0, NAN],), {}, 1),
+    ("argmax", F32, ([-INF, -INF],), {}, 0),
+    ("argmax", I8, ([-128, -128],), {}, 0),
+    ("logsumexp", F32, ([1000.0, 1000.0],), {}, 1000.0 + np.log(2.0)),
+    ("logsumexp", F32, ([-INF, -INF],), {}, -INF),
+    ("logsumexp", F32, ([INF, 0.0],), {}, INF),
+    ("logsumexp", F32, ([],), {}, -INF),
+    ("norm", F32, ([3.0, -4.0],), {}, 5.0),
+    ("norm", F32, ([3.0, -4.0],), {"order": INF}, 4.0),
+    ("norm", F32, ([3.0, -4.0],), {"order": 1}, 7.0),
+    ("variance", F32, ([1.0, 3.0],), {"correction": 1}, 2.0),
+    ("cumsum", I8, ([100, 100, 1],), {}, [100, -56, -55]),
+    ("cumsum", I32, ([1, 2, 3],), {"exclusive": True, "reverse": True}, [5, 3, 0]),
+    ("cumprod", I32, ([2, 3, 4],), {"exclusive": True}, [1, 2, 6]),
+    ("linear_recurrence", F32, ([NAN, 2.0, 3.0], [1.0, 1.0, 1.0]), {}, [1.0, 3.0, 10.0]),
+    ("softmax", F32, ([1000.0, 1000.0],), {}, [0.5, 0.5]),
+    ("softmax", F32, ([0.0, -INF],), {}, [1.0, 0.0]),
+    ("log_softmax", F32, ([-1000.0, 0.0],), {}, [-1000.0, 0.0]),
+    ("l2_normalize", F32, ([0.0, 0.0],), {}, [0.0, 0.0]),
+    ("layer_norm", F32, ([7.0, 7.0],), {}, [0.0, 0.0]),
+)
+
+
+def _literal_name(row: tuple[Any, ...]) -> str:
+    return f"{row[0]}-{row[1]}-{'-'.join(map(str, row[2]))}"
+
+
+def _as_operand(operator: Operator, number: int, dtype: DType, value: Any) -> Array:
+    operand = operator.operands[min(number, len(operator.operands) - 1)]
+    return np.asarray(value).astype(dtype.numpy if dtype in operand.dtypes else operand.dtypes[0].numpy)
+
+
+@pytest.mark.parametrize("row", LITERALS, ids=map(_literal_name, LITERALS))
+def test_reference(row: tuple[str, DType, tuple[Any, ...], dict[str, Any], Any]) -> None:
+    name, dtype, values, attributes, expected = row
+    operator = OPERATORS[name]
+    arrays = [_as_operand(operator, i, dtype, v) for i, v in enumerate(values)]
+    with np.errstate(all="ignore"):
+        actual = np.asarray(operator.reference(*arrays, **operator.complete(attributes)))
+    (type,) = operator.check([TensorType(_dtype(a), a.shape) for a in arrays], attributes)
+    assert (_dtype(actual), actual.shape) == (type.dtype, type.shape)
+    if type.dtype.is_float:
+        np.testing.assert_allclose(actual.astype(np.float64), expected, rtol=2 * type.dtype.epsilon, atol=1e-300)
+    else:
+        np.testing.assert_array_equal(actual, expected)
+
+
+def _dtype(array: Array) -> DType:
+    return next(d for d in ANY if d.numpy == array.dtype)
+
+
+# Compiled code
+
+LIBRARY_PLACES = {
+    **dict.fromkeys(
+        ["exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "cbrt"],
+        4,
+    ),
+    **dict.fromkeys(["sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "power", "atan2"], 4),
+}
+"""Units in the last place by which functions of the C library may differ; all others must not."""
+UNSPECIFIED_ZERO = {"maximum", "minimum"}
+"""Operators that may give either zero for two zeros of different sign."""
+
+
+def special_values(dtype: DType) -> Array:
+    if dtype is BOOL:
+        return np.array([False, True])
+    if dtype.is_integer:
+        low, high = (
+            (0, 2**dtype.bits - 1) if not dtype.is_signed else (-(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1)
+        )
+        values = {
+            low,
+            low + 1,
+            -7,
+            -3,
+            -2,
+            -1,
+            0,
+            1,
+            2,
+            3,
+            5,
+            7,
+            dtype.bits - 1,
+            dtype.bits,
+            dtype.bits + 1,
+            high - 1,
+            high,
+        }
+        return np.array(sorted(v for v in values if low <= v <= high), dtype.numpy)
+    least, normal, most = {
+        "f16": (2.0**-24, 2.0**-14, 65504.0),
+        "bf16": (2.0**-133, 2.0**-126, float.fromhex("0x1.fep127")),
+        "f32": (2.0**-149, 2.0**-126, float.fromhex("0x1.fffffep127")),
+        "f64": (2.0**-1074, 2.0**-1022, float.fromhex("0x1.fffffffffffffp1023")),
+    }[dtype.name]
+    bits = -int(np.log2(dtype.epsilon))
+    positive = [
+        0.0,
+        least,
+        3 * least,
+        normal - least,
+        normal,
+        dtype.epsilon,
+        0.1,
+        0.25,
+        0.5,
+        0.75,
+        1 - dtype.epsilon / 2,
+    ]
+    positive += [1.0, 1 + dtype.epsilon, 1.5, 2.0, 2.5, 3.0, 3.5, 10.0, 88.0, 127.5, 128.0, 255.0, 256.0, 300.0]
+    positive += [2.0**bits - 0.5, 2.0**bits, 2.0**31, 2.0**32, 2.0**63, 2.0**64, most, INF]
+    with np.errstate(over="ignore"):
+        return np.array([NAN, *positive, *(-p for p in positive)]).astype(dtype.numpy)
+
+
+def ordered_bits(x: Array) -> Any:
+    """Floats as integers of which neighbours differ by 1, so that a difference counts units in the last place."""
+    width = x.dtype.itemsize * 8
+    bits = x.view(f"u{x.dtype.itemsize}").astype(object)
+    sign = 1 << (width - 1)
+    return np.where((bits & sign).astype(bool), sign - bits, bits)
+
+
+def wrong_places(name: str, actual: Array, expected: Array) -> Any:
+    """Where the results differ by more than the table allows."""
+    if not _dtype(expected).is_float:
+        return actual != expected
+    both_nan = np.isnan(actual) & np.isnan(expected)
+    distance = np.abs(ordered_bits(actual) - ordered_bits(expected))
+    allowed = LIBRARY_PLACES.get(name, 0)
+    agree = both_nan | (distance <= allowed) & (np.isnan(actual) == np.isnan(expected))
+    if name not in UNSPECIFIED_ZERO:
+        agree &= both_nan | (actual != 0) | (np.signbit(actual) == np.signbit(expected))
+    else:
+        agree |= (actual == 0) & (expected == 0)
+    return ~agree
+
+
+Try = tuple[Operator, dict[str, Any], list[Array]]
+
+
+def tries(dtype: DType) -> Iterator[Try]:
+    """Every elementwise operator of one or two operands of the dtype, on all special values or pairs of them."""
+    values = special_values(dtype)
+    left, right = (np.array(side) for side in zip(*itertools.product(values, values), strict=True))
+    for operator in OPERATORS.values():
+        if operator.lower is None or not operator.has("elementwise"):
+            continue
+        if any(dtype not in o.dtypes for o in operator.operands):
+            continue
+        if operator.name == "cast":
+            yield from ((operator, {"dtype": target}, [values]) for target in DTYPES.values())
+        elif len(operator.operands) <= 2 and not operator.attributes:
+            yield operator, {}, [values] if len(operator.operands) == 1 else [left, right]
+
+
+def test_every_dtype_has_its_tries() -> None:
+    assert len(list(tries(F32))) > 50 and len(list(tries(I32))) > 25 and len(list(tries(BOOL))) > 15
+
+
+@pytest.mark.parametrize("dtype", ANY, ids=str)
+def test_compiled_code(dtype: DType) -> None:
+    chosen = {f"f{i}": entry for i, entry in enumerate(tries(dtype))}
+    functions: list[Function] = []
+    for name, (operator, attributes, arrays) in chosen.items():
+        types = [TensorType(dtype, a.shape) for a in arrays]
+        functions.append(build_function(types, lambda b, v, o=operator, a=attributes: b.apply(o.name, v, a), name))
+    compiled = build_functions(Module("special", functions=tuple(functions)))
+    failures = []
+    for name, (operator, attributes, arrays) in chosen.items():
+        with np.errstate(all="ignore"):
+            expected = np.asarray(operator.reference(*arrays, **attributes))
+        (actual,) = compiled[name](arrays)
+        wrong = wrong_places(operator.name, actual, expected)
+        if wrong.any():
+            place = int(np.argmax(wrong))
+            operands = ", ".join(repr(a[place].item()) for a in arrays)
+            failures.append(
+                f"{operator.name}({operands}) {attributes or ''} is {actual[place]!r}, expected {expected[place]!r}"
+                f" ({int(wrong.sum())} differ)"
+            )
+    assert not failures, f"{len(failures)} failures:\n" + "\n".join(failures)
+
+
+def test_the_comparison_sees_a_difference() -> None:
+    one = np.array([1.0], np.float32)
+    assert wrong_places("add", one, np.nextafter(one, np.float32(2)))[0]
+    assert not wrong_places("exp", one, np.nextafter(one, np.float32(2)))[0]
+    zeros = np.array([0.0], np.float32), np.array([-0.0], np.float32)
+    assert wrong_places("add", *zeros)[0] and wrong_places("exp", *zeros)[0] and not wrong_places("maximum", *zeros)[0]
+    assert wrong_places("exp", np.array([NAN], np.float32), one)[0]

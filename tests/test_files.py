@@ -1,0 +1,60 @@
+"""File tests: a small text under `tests/files/<kind>/`, and beside it what must become of it, in `<name>.expect`.
+
+A kind is one entry of `KINDS`: the suffix of its inputs, and the function from an input to the text that is expected.
+`pytest tests/test_files.py --update` rewrites the expectations; the diff is then read by a person.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from nacre.compiler import frontend
+from nacre.compiler.frontend.format import format_source
+from nacre.compiler.frontend.parse import decode, parse_bytes
+from nacre.dialect.diagnostics import DiagnosticError, render_all
+
+FILES = Path(__file__).parent / "files"
+NO_FAULT = "no diagnostics\n"
+
+
+def syntax_faults(path: Path) -> str:
+    try:
+        parse_bytes(path.read_bytes(), path.name)
+    except DiagnosticError as error:
+        return f"{error}\n"
+    return NO_FAULT
+
+
+def formatted(path: Path) -> str:
+    return format_source(decode(path.read_bytes(), path.name), path.name)
+
+
+def check_faults(path: Path) -> str:
+    text = path.read_text(encoding="utf-8")
+    faults = frontend.check_source(text, path.name)
+    return render_all(faults, {path.name: text}) + "\n" if faults else NO_FAULT
+
+
+KINDS: dict[str, tuple[str, Callable[[Path], str]]] = {
+    "syntax": (".nacre", syntax_faults),
+    "format": (".nacre", formatted),
+    "check": (".nacre", check_faults),
+}
+CASES = [path for kind, (suffix, _) in KINDS.items() for path in sorted((FILES / kind).glob(f"*{suffix}"))]
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_file(path: Path, request: pytest.FixtureRequest) -> None:
+    _, run = KINDS[path.parent.name]
+    actual = run(path)
+    expectation = path.with_suffix(".expect")
+    if request.config.getoption("--update"):
+        expectation.write_text(actual, encoding="utf-8")
+        return
+    assert expectation.exists(), f"no expectation yet: run pytest {Path(__file__).name} --update and read {expectation}"
+    assert actual == expectation.read_text(encoding="utf-8")
+
+
+def test_every_expectation_has_its_input() -> None:
+    inputs = {path.with_suffix(".expect") for path in CASES}
+    assert {path for path in FILES.rglob("*.expect")} == inputs
