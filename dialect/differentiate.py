@@ -30,10 +30,12 @@ def pull_back(
         accumulate(value, gradient)
     for node in reversed(nodes):
         given = tuple(found.get(value.name) for value in node.outputs)
-        rule = b.operators[node.op].gradient
-        if rule is None or not any(given) or not any(value.name in active for value in node.inputs):
+        if not any(given) or not any(value.name in active for value in node.inputs):
             continue
         assert not node.regions, f"{node.op} cannot be differentiated node by node"
+        rule = b.operators[node.op].gradient
+        if rule is None:
+            continue
         parts = rule(b, Use(node.inputs, node.outputs, dict(node.attributes), given))
         for value, part in zip(node.inputs, parts, strict=True):
             if part is not None and value.name in active and value.type.dtype.is_float:

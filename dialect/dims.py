@@ -445,6 +445,8 @@ def parse_size(text: str, dims: Mapping[str, Symbol]) -> Size:
             return int(token)
         if token in dims:
             return dims[token].size
+        if not token.isidentifier():
+            raise DimError(f"cannot read the size `{text}`")
         raise DimError(f"unknown dim `{token}` in the size `{text}`")
 
     def factors() -> Size:

@@ -32,7 +32,8 @@ class Constant:
             array = np.ascontiguousarray(array).reshape(np.shape(array))
             array.flags.writeable = False
             type = TensorType(dtype_of(array), array.shape)
-            digest = hashlib.sha256(array.tobytes()).hexdigest()[:16]
+            # The type takes part: the same bytes under two shapes are two constants.
+            digest = hashlib.sha256(f"{type} ".encode() + array.tobytes()).hexdigest()[:16]
         assert type is not None and digest is not None
         self.array, self.type, self.digest = array, type, digest
 

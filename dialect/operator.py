@@ -52,8 +52,8 @@ REQUIRED = object()
 class AttributeSpec:
     """A compile-time argument. `kind` is one of
 
-    int, float, bool, str, dtype, constant, int? (or None), ints, ints?, axis (an int, may be negative), axes (an int, a
-    tuple of them, or None for all), size, sizes (a shape, symbolic), any.
+    int, float, bool, str, dtype, constant, int? and float? (or None), ints, ints?, axis (an int, may be negative), axes
+    (an int, a tuple of them, or None for all), size, sizes (a shape, symbolic), any.
     `choices` lists the admitted strings where there are few.
     """
 
@@ -61,6 +61,33 @@ class AttributeSpec:
     kind: str
     default: Any = REQUIRED
     choices: tuple[str, ...] = ()
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return _is_int(value) or isinstance(value, float)
+
+
+def _is_axes(value: Any) -> bool:
+    return value is None or all(map(_is_int, value if isinstance(value, tuple) else (value,)))
+
+
+_KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "int": ("an integer", _is_int),
+    "int?": ("an integer or none", lambda value: value is None or _is_int(value)),
+    "float": ("a number", _is_number),
+    "float?": ("a number or none", lambda value: value is None or _is_number(value)),
+    "bool": ("true or false", lambda value: isinstance(value, bool)),
+    "str": ("a string", lambda value: isinstance(value, str)),
+    "dtype": ("a dtype", lambda value: isinstance(value, DType)),
+    "constant": ("a constant", lambda value: isinstance(value, Constant)),
+    "axis": ("an axis", _is_int),
+    "axes": ("an axis or several", _is_axes),
+}
+"""What a value of a kind is called, and whether something is one. Kinds that are missing here are read by inference."""
 
 
 Attributes = Mapping[str, Any]
@@ -72,9 +99,10 @@ class Case:
     """An example use for the tests: shapes (or arrays) of operands, attributes, and how close the result must be.
 
     `domain` bounds the random values of float operands; `arrays` gives operands by number where random ones make no
-    sense (indices, masks). `dtypes` restricts the case; by default it runs for every dtype that the first operand
-    accepts. `gradient` is False where finite differences do not apply (a kink inside the domain). `tolerance` counts
-    in units of the dtype's epsilon times the square root of `terms`, relative to the largest result.
+    sense (indices, masks). `dtypes` restricts the case; by default it runs for every dtype that the operands of group
+    `T` accept (of the first operand, where no group is called so). `gradient` is False where finite differences do not
+    apply (a kink inside the domain). `tolerance` counts in units of the dtype's epsilon times the square root of
+    `terms`, relative to the largest result.
     """
 
     shapes: tuple[tuple[int, ...], ...]
@@ -166,6 +194,9 @@ class Operator:
             value = given.get(name, spec.default)
             if value is REQUIRED:
                 raise InferenceError("missing-argument", f"`{self.name}` needs the argument `{name}`")
+            expected, is_kind = _KINDS.get(spec.kind, ("", None))
+            if is_kind is not None and not is_kind(value):
+                raise InferenceError("bad-attribute", f"`{name}` of `{self.name}` is {value!r}, expected {expected}")
             if spec.choices and value not in spec.choices:
                 raise InferenceError(
                     "bad-attribute",

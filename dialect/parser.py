@@ -24,6 +24,8 @@ from .ops import OPERATORS
 from .printer import FILE_NAME, LITERALS, SCOPE, VALUE_NAME, WORD
 from .types import DTYPES, F32, Array, DType, Kind, TensorType, dtype_of
 
+# Sizes are read apart from this, so that their `//` begins no comment.
+_SPACE = re.compile(r"(?:\s+|//[^\n]*)*")
 _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _INTEGER = re.compile(r"-?[0-9]+(?!\w|\.(?!\.))")
 _FLOAT = re.compile(r"-?(?:[0-9]+\.[0-9]*(?:e[+-]?[0-9]+)?|[0-9]+e[+-]?[0-9]+)")
@@ -76,6 +78,7 @@ class _Parser:
         self.position = 0
         self.depth = 0
         self.dims: dict[str, Symbol] = {}
+        self.sizes: dict[str, Size] = {}
         self.faults = Collector()
         self.spans: dict[int, Span] = {}
         self.names: set[str] = set()
@@ -109,15 +112,10 @@ class _Parser:
     # --- words and brackets ---
 
     def skip(self) -> None:
-        """Passes over space, and over lines that begin with `//`."""
-        while True:
-            while self.position < len(self.text) and self.text[self.position].isspace():
-                self.position += 1
-            line = self.text.rfind("\n", 0, self.position) + 1
-            if not self.text.startswith("//", self.position) or self.text[line : self.position].strip():
-                return
-            end = self.text.find("\n", self.position)
-            self.position = len(self.text) if end < 0 else end
+        """Passes over space and comments."""
+        match = _SPACE.match(self.text, self.position)
+        assert match is not None
+        self.position = match.end()
 
     def peek(self, literal: str) -> bool:
         self.skip()
@@ -202,6 +200,11 @@ class _Parser:
         return self.text[start : self.position].rstrip()
 
     def _to_size(self, text: str, start: int) -> Size:
+        # Most sizes are a number or a dim.
+        if text.isascii() and text.isdigit() and len(text) < _LONGEST_INTEGER:
+            return int(text)
+        if text in self.sizes:
+            return self.sizes[text]
         too_long = any(len(digits) > _LONGEST_INTEGER for digits in re.findall(r"\d+", text))
         if too_long or len(_NEGATED.findall(text)) > _DEEPEST:
             self.fail("malformed size", start)
@@ -213,7 +216,7 @@ class _Parser:
     def size(self) -> Size:
         self.skip()
         start = self.position
-        size = self._to_size(self._slice(",]"), start)
+        size = self._to_size(self._slice(",])"), start)
         if isinstance(size, int) and size < 0:
             self.fail(f"a size cannot be {size}", start, code="bad-size")
         return size
@@ -382,7 +385,7 @@ class _Parser:
             while self.accept(","):
                 types.append(self.type())
         if len(types) != len(names):
-            self.fail(f"{len(names)} results have {len(types)} types", start)
+            self.fail(f"{len(names)} results have {len(names)} types, not {len(types)}", start)
         scope = self.name("a scope", SCOPE) if self.accept("@") else ""
         span = self.location()
         head = self.span(start, self.position)
@@ -401,12 +404,19 @@ class _Parser:
         visible = dict(outer)
         arguments = self.arguments(visible)
         self.expect("{")
-        body: list[Node] = []
-        while not self.accept("yield"):
-            body.append(self.node(visible))
+        body = self.body("yield", visible)
         results = self.uses(visible, "}")
         self.depth -= 1
-        return Region(arguments, tuple(body), results)
+        return Region(arguments, body, results)
+
+    def body(self, last: str, visible: dict[str, Value]) -> tuple[Node, ...]:
+        """Nodes up to the word that begins the last line."""
+        nodes: list[Node] = []
+        while not self.accept(last):
+            if self.position == len(self.text):
+                self.fail(f"expected `{last}`")
+            nodes.append(self.node(visible))
+        return tuple(nodes)
 
     # --- declarations ---
 
@@ -434,9 +444,8 @@ class _Parser:
             self.fail("some results have names and some have none", start)
         span = self.location()
         self.expect("{")
-        body: list[Node] = []
-        while not self.accept("return"):
-            body.append(self.node(visible))
+        body = self.body("return", visible)
+        self.skip()
         start = self.position
         results = self.uses(visible, "}")
         found, expected = [v.type for v in results], [type for _, type in signature]
@@ -448,7 +457,7 @@ class _Parser:
                 start,
                 self.position,
             )
-        return Function(name, arguments, tuple(body), results, names, span)
+        return Function(name, arguments, body, results, names, span)
 
     def dim(self) -> Symbol:
         self.skip()
@@ -493,7 +502,7 @@ class _Parser:
                 return Module(name, tuple(self.dims.values()), tuple(parameters), tuple(functions))
             if self.accept("dim"):
                 symbol = self.dim()
-                self.dims[symbol.name] = symbol
+                self.dims[symbol.name], self.sizes[symbol.name] = symbol, symbol.size
             elif self.accept("param"):
                 parameters.append(self.parameter())
             elif self.accept("func"):

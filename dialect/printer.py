@@ -17,7 +17,7 @@
     }
 
 Names that are no plain words stand in quotes. Big constants print as a hash and a shape, never as data; small ones
-print exactly. A line that begins with `//` is a comment. This module prints any graph, valid or not.
+print exactly. `//` begins a comment. This module prints any graph, valid or not.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from .diagnostics import Span
-from .dims import format_size
+from .dims import Poly, format_size
 from .graph import Attribute, Constant, Function, Module, Node, Parameter, Region, Value, walk
 from .ops.structure import ELEMENTS_INLINE
 from .types import DTYPES, Array, DType
@@ -114,6 +114,8 @@ def format_attribute(value: Attribute) -> str:
         return format_float(value)
     if isinstance(value, str):
         return quote(value)
+    if not isinstance(value, Poly):
+        return f"<{value!r}>"  # no attribute at all: the verifier says so, and shows this
     text = format_size(value)
     if text in LITERALS or text.startswith("("):
         return f"1*{text}"

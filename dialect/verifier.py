@@ -97,10 +97,10 @@ KINDS: Mapping[str, Callable[[Attribute], bool]] = {
     "axis": _is_integer,
     "axes": lambda v: v is None or _is_integer(v) or _is_integers(v),
     "size": _is_size,
-    "sizes": lambda v: isinstance(v, tuple) and all(map(_is_size, v)),
+    "sizes": lambda v: _is_size(v) or (isinstance(v, tuple) and all(map(_is_size, v))),
     "any": _is_attribute,
 }
-"""What the kinds of attributes admit; a `?` behind a kind admits None."""
+"""What the kinds of attributes admit; a `?` behind a kind admits None, and one stands for several that are alike."""
 
 
 def has_kind(spec: AttributeSpec, value: Attribute) -> bool:

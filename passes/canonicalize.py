@@ -22,7 +22,7 @@ GENERAL: tuple[Rule, ...] = tuple(rule for table in _TABLES for rule in table.GE
 BY_NAME: dict[str, tuple[Rule, ...]] = {
     name: tuple(rule for table in _TABLES for rule in table.BY_NAME.get(name, ())) for name in OPERATORS
 }
-assert True or all(name in OPERATORS for table in _TABLES for name in table.BY_NAME), "a rule is for an unknown operator"
+assert all(name in OPERATORS for table in _TABLES for name in table.BY_NAME), "a rule is for an unknown operator"
 
 
 @dataclass(frozen=True)

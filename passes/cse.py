@@ -34,12 +34,13 @@ class _Merger(Rewriter):
         self.context = context
         self.scopes: list[dict[Key, Node]] = [{}]
 
-    def walk_region(self, region: Region) -> Region:
-        self.scopes.append({})
-        try:
-            return super().walk_region(region)
-        finally:
-            self.scopes.pop()
+    def walk_region(self, region: Region, node: Node) -> Region:
+        around = self.scopes
+        # A fusion uses nothing from around it, not even what has no operands.
+        self.scopes = [{}] if node.op == "fusion" else [*around, {}]
+        walked = super().walk_region(region, node)
+        self.scopes = around
+        return walked
 
     def visit(self, node: Node) -> Replacement | None:
         key = node_key(node, {})

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from ..dialect.dims import Poly
 from ..dialect.graph import Attribute, Function, Module, Node, Parameter
 from ..dialect.interpreter import Interpreter
 from ..dialect.ops import OPERATORS
-from ..dialect.types import Array
+from ..dialect.types import Array, dtype_of
 from .manager import Context, Pass
 from .parameters import make_parameters_single
 from .rewrite import Replacement, Rewriter, constant_array, constant_node
@@ -49,10 +51,9 @@ class _Folder(Rewriter):
         assert isinstance(size, int), node
         if size > sum(array.nbytes for array in known) + self.growth or not self.context.allow("fold", node):
             return None
-        results = run_node(node, known)
-        return Replacement(
-            tuple(constant_node(v, r, node) for v, r in zip(node.outputs, results, strict=True)), node.outputs
-        )
+        results = map(_with_usual_nan, run_node(node, known))
+        nodes = tuple(constant_node(v, r, node) for v, r in zip(node.outputs, results, strict=True))
+        return Replacement(nodes, node.outputs)
 
     def _is_known(self, node: Node) -> bool:
         return all(v.type.is_static for v in node.outputs) and not any(_is_symbolic(a) for _, a in node.attributes)
@@ -64,6 +65,13 @@ def _is_symbolic(value: Attribute) -> bool:
 
 def _no_parameter(parameter: Parameter) -> Array:
     raise AssertionError(parameter)
+
+
+def _with_usual_nan(array: Array) -> Array:
+    """The array with one kind of NaN: which bits an operation gives for it depends on the machine."""
+    if not dtype_of(array).is_float:
+        return array
+    return np.where(np.isnan(array), np.asarray(np.nan).astype(array.dtype), array)
 
 
 def run_node(node: Node, operands: Sequence[Array]) -> tuple[Array, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -66,19 +68,23 @@ class _Fuser:
         return replace(node, regions=tuple(replace(r, body=self.fuse(r.body)) for r in node.regions))
 
     def grow(self, nodes: Sequence[Node], root: int, place: dict[str, int]) -> set[int]:
-        """The numbers of the group above a root: from below, so that all users have been seen before a node is."""
-        group = {root}
-        inside = count_uses([nodes[root]], ())
-        for number in reversed(range(root)):
+        """The numbers of the group above a root. The last candidate comes first: by then all its users are known."""
+        group: set[int] = set()
+        inside: Counter[str] = Counter()
+        candidates = [-root]
+        while candidates:
+            number = -heapq.heappop(candidates)
             node = nodes[number]
-            names = [v.name for v in node.outputs]
-            if (
-                _is_elementwise(node)
-                and any(inside[name] for name in names)
-                and all(inside[name] == self.uses[name] for name in names)
-            ):
-                group.add(number)
-                inside.update(v.name for v in node.inputs)
+            joins = number == root or (
+                _is_elementwise(node) and all(inside[v.name] == self.uses[v.name] for v in node.outputs)
+            )
+            if number in group or not joins:
+                continue
+            group.add(number)
+            for value in node.inputs:
+                inside[value.name] += 1
+                if value.name in place:
+                    heapq.heappush(candidates, -place[value.name])
         return group
 
     def make(self, group: Sequence[Node]) -> Node:

@@ -8,20 +8,24 @@ from ..dialect.graph import Attribute, Value
 from .rules import Match, Rule, Values
 
 
-def _axes(value: Attribute) -> tuple[int, ...]:
-    assert isinstance(value, tuple)
-    axes = tuple(a for a in value if isinstance(a, int))
-    assert len(axes) == len(value), value
-    return axes
+def _order(axes: Attribute, rank: int) -> tuple[int, ...]:
+    """A transpose's axes, counted from the front; None reverses them."""
+    if not isinstance(axes, tuple):
+        return tuple(reversed(range(rank)))
+    order = tuple(a % rank for a in axes if isinstance(a, int))
+    assert len(order) == rank, axes
+    return order
 
 
-def _permutation(m: Match, attribute: Attribute) -> tuple[int, ...]:
-    return tuple(a % m.type.rank for a in _axes(attribute))
+def transpose_says_all(m: Match) -> Values:
+    # transpose(x) == transpose(x, (1, 0)), and axes from the front
+    order = _order(m.attribute("axes"), m.type.rank)
+    return m.b.transpose(m.inputs[0], axes=order) if order != m.attribute("axes") else None
 
 
 def transpose_nothing(m: Match) -> Values:
     # transpose(x, (0, 1, 2)) == x
-    return m.inputs[0] if _permutation(m, m.attribute("axes")) == tuple(range(m.type.rank)) else None
+    return m.inputs[0] if m.attribute("axes") == tuple(range(m.type.rank)) else None
 
 
 def transpose_of_transpose(m: Match) -> Values:
@@ -29,7 +33,7 @@ def transpose_of_transpose(m: Match) -> Values:
     inner = m.definition(m.inputs[0], "transpose")
     if inner is None:
         return None
-    first, second = _permutation(m, inner.attribute("axes")), _permutation(m, m.attribute("axes"))
+    first, second = (_order(node.attribute("axes"), m.type.rank) for node in (inner, m.node))
     return m.b.transpose(inner.inputs[0], axes=tuple(first[a] for a in second))
 
 
@@ -60,7 +64,8 @@ def view_of_view(m: Match) -> Values:
 _VIEWS = ("reshape", "flatten", "squeeze", "unsqueeze")
 
 
-def broadcast_nothing(m: Match) -> Values:
+def nothing_added(m: Match) -> Values:
+    # What can only add elements, and added none.
     return m.same(m.inputs[0])
 
 
@@ -107,21 +112,14 @@ def stack_one(m: Match) -> Values:
     return m.b.reshape(m.inputs[0], shape=m.type.shape) if len(m.inputs) == 1 else None
 
 
-def move_by_nothing(m: Match) -> Values:
-    # Every number that says how far or how often is the one that leaves all in place.
-    name, neutral = _NEUTRAL[m.node.op]
-    value = m.attribute(name)
-    parts = value if isinstance(value, tuple) else (value,)
-    return m.same(m.inputs[0]) if all(type(p) is int and p == neutral for p in parts) else None
-
-
-_NEUTRAL: Mapping[str, tuple[str, int]] = {"pad": ("widths", 0), "roll": ("shift", 0), "tile": ("repeats", 1)}
+def roll_nothing(m: Match) -> Values:
+    return m.inputs[0] if m.attribute("shift") == 0 else None
 
 
 def slice_nothing(m: Match) -> Values:
     # As many elements as before, forward: all of them.
     steps = m.attribute("steps")
-    forward = steps is None or (isinstance(steps, tuple) and all(s == 1 for s in steps))
+    forward = steps in (None, 1) or (isinstance(steps, tuple) and all(s == 1 for s in steps))
     return m.same(m.inputs[0]) if forward else None
 
 
@@ -132,15 +130,18 @@ def flip_nothing(m: Match) -> Values:
 GENERAL: tuple[Rule, ...] = ()
 
 BY_NAME: Mapping[str, tuple[Rule, ...]] = {
-    "transpose": (transpose_nothing, transpose_of_transpose),
+    "transpose": (transpose_says_all, transpose_nothing, transpose_of_transpose),
     "matrix_transpose": (transpose_matrix,),
     "reshape": (reshape_says_all, view_of_view),
     **{name: (view_of_view,) for name in _VIEWS if name != "reshape"},
-    "broadcast_to": (broadcast_nothing, broadcast_of_broadcast),
+    "broadcast_to": (nothing_added, broadcast_of_broadcast),
+    "pad": (nothing_added,),
+    "tile": (nothing_added,),
+    "repeat_interleave": (nothing_added,),
     "concat": (concat_one, concat_of_split, concat_of_concat),
     "split": (split_into_one,),
     "stack": (stack_one,),
-    **{name: (move_by_nothing,) for name in _NEUTRAL},
+    "roll": (roll_nothing,),
     "slice": (slice_nothing,),
     "flip": (flip_nothing,),
 }

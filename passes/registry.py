@@ -11,6 +11,7 @@ from .decompose import Decompose
 from .fold_constants import FoldConstants
 from .fuse_elementwise import FuseElementwise
 from .manager import Pass
+from .transpose_parameters import TransposeParameters
 from .unroll_repeat import UnrollRepeat
 
 _ALL: tuple[type[Pass], ...] = (
@@ -20,6 +21,7 @@ _ALL: tuple[type[Pass], ...] = (
     Decompose,  # operators that are defined by others become them
     FoldConstants,  # what depends on constants alone is computed now
     FuseElementwise,  # elementwise nodes, one after another, become one group
+    TransposeParameters,  # a parameter that is read transposed is stored so
     UnrollRepeat,  # a loop becomes copies of its body
 )
 

@@ -148,7 +148,8 @@ class Rewriter:
             self._place(node, body, 0)
         return tuple(body)
 
-    def walk_region(self, region: Region) -> Region:
+    def walk_region(self, region: Region, node: Node) -> Region:
+        """A region of a node that stays."""
         body = self.walk(region.body)
         return Region(region.arguments, body, tuple(map(self.final, region.results)))
 
@@ -158,7 +159,7 @@ class Rewriter:
         replacement = self.visit(node)
         if replacement is None:
             if node.regions:
-                node = replace(node, regions=tuple(map(self.walk_region, node.regions)))
+                node = replace(node, regions=tuple(self.walk_region(r, node) for r in node.regions))
             body.append(node)
             self.definitions.update((v.name, node) for v in node.outputs)
             return

@@ -9,7 +9,7 @@ from ..dialect.graph import Attribute, Node, Region, Value, substitute_values
 from .rules import Match, Rule, Values
 
 _COUNTED_IN_RESULT = ("stack", "unsqueeze")
-"""Operators that count their axes in the result."""
+"""Operators that count their axes in the result, besides those that have no operands."""
 
 
 def count_axes_from_the_front(m: Match) -> Values:
@@ -18,7 +18,8 @@ def count_axes_from_the_front(m: Match) -> Values:
     for spec in m.operator.attributes:
         if spec.kind not in ("axis", "axes"):
             continue
-        rank = (m.node.outputs if m.node.op in _COUNTED_IN_RESULT else m.inputs)[0].type.rank
+        in_result = m.node.op in _COUNTED_IN_RESULT or not m.inputs
+        rank = (m.node.outputs if in_result else m.inputs)[0].type.rank
         axes = m.attribute(spec.name)
         front = _from_front(axes, spec.kind, rank, m.operator.has("reduction"))
         if front != axes:

@@ -7,10 +7,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..dialect.graph import Function, Module, Node, Region, fill_braces
+from ..dialect.graph import Function, Module, Node, Region, fill_braces, walk
 from .manager import Context, Pass
 from .parameters import make_parameters_single
 from .rewrite import Replacement, Rewriter, clone, constant_node
+
+
+MOST_NODES = 200_000
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,7 @@ class UnrollRepeat(Pass):
 
     Leaves the index as a constant in each copy; numbered parameters become single ones, `layer.{}.weight` becomes
     `layer.0.weight`, where none of their loops is left, and the braces of scopes are filled likewise. An index that is
-    computed first becomes a constant in `fold-constants`.
+    computed first becomes a constant in `fold-constants`. Loops stay once a function has grown by `MOST_NODES`.
     """
 
     name: ClassVar[str] = "unroll-repeat"
@@ -33,15 +36,18 @@ class UnrollRepeat(Pass):
 class _Unroller(Rewriter):
     def __init__(self, function: Function, context: Context, limit: int | None) -> None:
         super().__init__(function)
-        self.context, self.limit = context, limit
+        self.context, self.limit, self.made = context, limit, 0
 
     def visit(self, node: Node) -> Replacement | None:
         if node.op != "repeat":
             return None
         count = node.attribute("count")
         assert isinstance(count, int)
-        if (self.limit is not None and count > self.limit) or not self.context.allow("unroll", node):
+        made = self.made + count * sum(1 for _ in walk([node]))
+        too_much = made > MOST_NODES or (self.limit is not None and count > self.limit)
+        if too_much or not self.context.allow("unroll", node):
             return None
+        self.made = made
         region = node.regions[0]
         index, *arguments = region.arguments
         carried = node.inputs

@@ -25,13 +25,14 @@ static int32_t result_shape(int32_t index, int32_t result, const int64_t *dims, 
     const nacre_entry *entry = nacre_entry_at(index);
     if (entry == NULL) return -1;
     if (result < 0 || result >= entry->result_count) {
-        nacre_fail(NACRE_INVALID, "entry `%s` has %" PRId32 " results, and no result %" PRId32, entry->name,
-                   entry->result_count, result);
+        nacre_fail(NACRE_INVALID, "entry `%s` has %" PRId32 " result%s, and no result %" PRId32, entry->name,
+                   entry->result_count, entry->result_count == 1 ? "" : "s", result);
         return -1;
     }
     if (nacre_check_dims(entry, dims)) return -1;
     const nacre_argument *of = &entry->results[result];
-    for (int32_t axis = 0; axis < of->rank && axis < capacity; axis++) shape[axis] = nacre_value(&of->shape[axis], dims);
+    for (int32_t axis = 0; axis < of->rank && axis < capacity; axis++)
+        shape[axis] = nacre_value(&of->shape[axis], dims);
     return of->rank;
 }
 
@@ -53,8 +54,8 @@ static nacre_status compute(nacre_session *session, const nacre_entry *entry, co
     }
     nacre_status status = NACRE_OK;
     if (bytes < needed && needed > 0)
-        status = nacre_fail(NACRE_INVALID, "entry `%s` needs a workspace of %" PRId64 " bytes, got %" PRId64, entry->name,
-                            needed, bytes);
+        status = nacre_fail(NACRE_INVALID, "entry `%s` needs a workspace of %" PRId64 " bytes, got %" PRId64,
+                            entry->name, needed, bytes);
     else if ((uintptr_t)workspace % NACRE_ALIGNMENT != 0)
         status = nacre_fail(NACRE_INVALID, "entry `%s`: the workspace is not aligned to %d bytes", entry->name,
                             NACRE_ALIGNMENT);
@@ -83,8 +84,8 @@ static int overlap(const nacre_tensor *a, const nacre_tensor *b) {
 static nacre_status check_outputs(const nacre_entry *entry, const nacre_tensor *inputs, const nacre_tensor *outputs,
                                   int32_t count, const int64_t *dims) {
     if (count != entry->result_count)
-        return nacre_fail(NACRE_INVALID, "entry `%s` has %" PRId32 " results, got %" PRId32, entry->name,
-                          entry->result_count, count);
+        return nacre_fail(NACRE_INVALID, "entry `%s` has %" PRId32 " result%s, got %" PRId32, entry->name,
+                          entry->result_count, entry->result_count == 1 ? "" : "s", count);
     for (int32_t i = 0; i < count; i++) {
         const nacre_argument *result = &entry->results[i];
         nacre_status status = nacre_check_tensor(result, "result", &outputs[i]);
@@ -141,6 +142,8 @@ static const nacre_api api = {
     .call = call,
 };
 
+const nacre_api *nacre_offered_api(uint32_t version) { return version == NACRE_ABI_VERSION ? &api : NULL; }
+
 __attribute__((visibility("default"))) const nacre_api *nacre_get_api(uint32_t version) {
-    return version == NACRE_ABI_VERSION ? &api : NULL;
+    return nacre_offered_api(version);
 }

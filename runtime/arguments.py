@@ -120,7 +120,7 @@ class DTypes:
             known = self.known.get(name) or (np.dtype(code) if code else None)
             if known is not None and dtype == known:
                 return name
-        return str(dtype)
+        return "bf16" if dtype.name == "bfloat16" else str(dtype)
 
     def describe_array(self, x: Array) -> str:
         name = self.describe(x.dtype)

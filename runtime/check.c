@@ -10,7 +10,7 @@ static const struct {
     const char *name;
     int64_t bytes;
 } dtypes[] = {
-    {"an unknown dtype", 0}, {"bool", 1}, {"i8", 1},  {"u8", 1},   {"i16", 2}, {"u16", 2}, {"i32", 4},
+    {"unknown", 0}, {"bool", 1}, {"i8", 1},  {"u8", 1},   {"i16", 2}, {"u16", 2}, {"i32", 4},
     {"u32", 4},              {"i64", 8},  {"u64", 8}, {"f16", 2}, {"bf16", 2}, {"f32", 4}, {"f64", 8},
 };
 
@@ -77,8 +77,8 @@ static nacre_status check_range(const nacre_dim *dim, int64_t value, const char 
         if (dim->high == INT64_MAX)
             return nacre_fail(NACRE_INVALID, "dim `%s` is %" PRId64 ", less than %" PRId64 "%s", dim->name, value,
                               dim->low, where);
-        return nacre_fail(NACRE_INVALID, "dim `%s` is %" PRId64 ", outside %" PRId64 "..%" PRId64 "%s", dim->name, value,
-                          dim->low, dim->high, where);
+        return nacre_fail(NACRE_INVALID, "dim `%s` is %" PRId64 ", outside %" PRId64 "..%" PRId64 "%s", dim->name,
+                          value, dim->low, dim->high, where);
     }
     if (value % dim->multiple != 0)
         return nacre_fail(NACRE_INVALID, "dim `%s` is %" PRId64 ", not a multiple of %" PRId64 "%s", dim->name, value,
@@ -120,8 +120,8 @@ static nacre_status check_extents(const nacre_entry *entry, const int64_t *dims)
             for (int32_t axis = 0; axis < argument->rank; axis++) {
                 int64_t size = nacre_value(&argument->shape[axis], dims);
                 if (size < 0)
-                    return nacre_fail(NACRE_INVALID, "%s `%s`: axis %" PRId32 " of %s is %s", group ? "result" : "argument",
-                                      argument->name, axis, argument->type,
+                    return nacre_fail(NACRE_INVALID, "%s `%s`: axis %" PRId32 " of %s is %s",
+                                      group ? "result" : "argument", argument->name, axis, argument->type,
                                       size == NACRE_OVERFLOW ? "too large" : "negative");
                 empty |= size == 0;
                 bytes = nacre_mul(bytes, size);
@@ -136,7 +136,8 @@ static nacre_status check_extents(const nacre_entry *entry, const int64_t *dims)
 }
 
 nacre_status nacre_check_dims(const nacre_entry *entry, const int64_t *dims) {
-    if (dims == NULL && entry->dim_count) return nacre_fail(NACRE_INVALID, "entry `%s`: no dims were given", entry->name);
+    if (dims == NULL && entry->dim_count)
+        return nacre_fail(NACRE_INVALID, "entry `%s`: no dims were given", entry->name);
     for (int32_t d = 0; d < entry->dim_count; d++) {
         nacre_status status = check_range(&entry->dims[d], dims[d], "");
         if (status) return status;
@@ -232,8 +233,8 @@ static nacre_status bind_dim(const nacre_entry *entry, const nacre_binding *bind
 
 nacre_status nacre_bind_inputs(const nacre_entry *entry, const nacre_tensor *inputs, int32_t count, int64_t *dims) {
     if (count != entry->argument_count)
-        return nacre_fail(NACRE_INVALID, "entry `%s` takes %" PRId32 " arguments, got %" PRId32, entry->name,
-                          entry->argument_count, count);
+        return nacre_fail(NACRE_INVALID, "entry `%s` takes %" PRId32 " argument%s, got %" PRId32, entry->name,
+                          entry->argument_count, entry->argument_count == 1 ? "" : "s", count);
     nacre_status status = NACRE_OK;
     for (int32_t i = 0; i < count && !status; i++)
         status = nacre_check_tensor(&entry->arguments[i], "argument", &inputs[i]);

@@ -75,15 +75,16 @@ def read_note(path: str | os.PathLike[str]) -> Note:
             entry_size, count, section_size, section_count = struct.unpack_from("=HHHH", head, 54)
             if _MACHINES.get(machine, platform.machine()) != platform.machine():
                 raise ArtifactError(f"{shown} is for {_MACHINES[machine]}, this machine is {platform.machine()}")
-            file.seek(segments)
-            table = file.read(entry_size * count)
-            whole = len(table) == entry_size * count and sections + section_size * section_count <= size
             notes: list[tuple[int, int]] = []
-            for i in range(count if whole and entry_size >= 56 else 0):
-                kind, _, offset, _, _, stored = struct.unpack_from("=IIQQQQ", table, i * entry_size)
-                whole = whole and offset + stored <= size
-                if kind == 4:
-                    notes.append((offset, stored))
+            whole = max(segments + entry_size * count, sections + section_size * section_count) <= size
+            if whole:
+                file.seek(segments)
+                table = file.read(entry_size * count)
+                for i in range(count if entry_size >= 56 else 0):
+                    kind, _, offset, _, _, stored = struct.unpack_from("=IIQQQQ", table, i * entry_size)
+                    whole = whole and offset + stored <= size
+                    if kind == 4:
+                        notes.append((offset, stored))
             if not whole:
                 raise ArtifactError(f"{shown} is truncated")
             for offset, stored in notes:
@@ -101,7 +102,11 @@ def _find_note(data: bytes) -> Note | None:
     while position + 12 <= len(data):
         name_size, size, kind = struct.unpack_from("=III", data, position)
         start = position + 12 + (name_size + 3) // 4 * 4
-        if data[position + 12 : position + 12 + name_size] == b"Nacre\0" and kind == 1 and size == 36:
+        if (
+            data[position + 12 : position + 12 + name_size] == b"Nacre\0"
+            and (kind, size) == (1, 36)
+            and start + size <= len(data)
+        ):
             return Note(struct.unpack_from("=I", data, start)[0], data[start + 4 : start + size].hex())
         position = start + (size + 3) // 4 * 4
     return None

@@ -12,6 +12,8 @@
 
 #include "internal.h"
 
+#define WRONG_FILE "; it is not the file of this artifact"
+
 typedef struct {
     char *path;
     size_t capacity;
@@ -52,8 +54,8 @@ static nacre_status map_weights(nacre_session *session, const char *path) {
     }
     if ((uint64_t)status.st_size != expected) {
         close(file);
-        return nacre_fail(NACRE_NO_WEIGHTS, "weights file `%s`: expected %zu bytes, got %lld; it is not the file of this artifact",
-                          path, expected, (long long)status.st_size);
+        return nacre_fail(NACRE_NO_WEIGHTS, "weights file `%s`: expected %zu bytes, got %lld" WRONG_FILE, path, expected,
+                          (long long)status.st_size);
     }
     void *mapping = mmap(NULL, expected, PROT_READ, MAP_SHARED, file, 0);
     int reason = errno;
@@ -62,8 +64,7 @@ static nacre_status map_weights(nacre_session *session, const char *path) {
     uint64_t hash = hash_bytes(mapping, header);
     if (hash != nacre_this_artifact.header_hash) {
         munmap(mapping, expected);
-        return nacre_fail(NACRE_NO_WEIGHTS,
-                          "weights file `%s`: expected header hash %016llx, got %016llx; it is not the file of this artifact",
+        return nacre_fail(NACRE_NO_WEIGHTS, "weights file `%s`: expected header hash %016llx, got %016llx" WRONG_FILE,
                           path, (unsigned long long)nacre_this_artifact.header_hash, (unsigned long long)hash);
     }
     session->mapping = mapping;
@@ -76,7 +77,8 @@ static nacre_status find_weights(nacre_session *session, const char *path) {
     if (nacre_this_artifact.weights || nacre_this_artifact.weight_bytes == 0) {
         session->weights = nacre_this_artifact.weights;
         if (path == NULL) return NACRE_OK;
-        return nacre_fail(NACRE_INVALID, "the artifact carries its own weights and takes no weights file, got `%s`", path);
+        return nacre_fail(NACRE_INVALID, "the artifact carries its own weights and takes no weights file, got `%s`",
+                          path);
     }
     if (path) return map_weights(session, path);
     char own[4096];

@@ -68,6 +68,10 @@ typedef struct nacre_artifact {
 
 extern const nacre_artifact nacre_this_artifact;
 
+/* What both exported functions return. They must not call each other: an exported function of this name may be that of
+   another artifact of the process. */
+const nacre_api *nacre_offered_api(uint32_t version);
+
 /* Arithmetic of sizes: floor division, and overflow that is passed on instead of wrapping. */
 static inline int64_t nacre_add(int64_t a, int64_t b) {
     int64_t r;

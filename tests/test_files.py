@@ -12,6 +12,9 @@ from nacre.compiler import frontend
 from nacre.compiler.frontend.format import format_source
 from nacre.compiler.frontend.parse import decode, parse_bytes
 from nacre.dialect.diagnostics import DiagnosticError, render_all
+from nacre.dialect.parser import parse_text
+from nacre.dialect.verifier import verify
+from nacre.passes.pipeline import run_pipeline_text
 
 FILES = Path(__file__).parent / "files"
 NO_FAULT = "no diagnostics\n"
@@ -31,14 +34,36 @@ def formatted(path: Path) -> str:
 
 def check_faults(path: Path) -> str:
     text = path.read_text(encoding="utf-8")
-    faults = frontend.check_source(text, path.name)
+    faults = frontend.check_source(text, path.name, path.parent)
     return render_all(faults, {path.name: text}) + "\n" if faults else NO_FAULT
+
+
+def graph_faults(path: Path) -> str:
+    text = path.read_text(encoding="utf-8")
+    try:
+        parsed = parse_text(text, path.name)
+        verify(parsed.module, parsed.locate)
+    except DiagnosticError as error:
+        return render_all(error.diagnostics, {path.name: text}) + "\n"
+    return NO_FAULT
+
+
+def passes_output(path: Path) -> str:
+    """The graph after the passes that the first line lists: `// RUN: dce,cse`."""
+    text = path.read_text(encoding="utf-8")
+    passes = text.splitlines()[0].removeprefix("// RUN: ")
+    try:
+        return run_pipeline_text(text, passes, file=path.name)
+    except DiagnosticError as error:
+        return f"{error}\n"
 
 
 KINDS: dict[str, tuple[str, Callable[[Path], str]]] = {
     "syntax": (".nacre", syntax_faults),
     "format": (".nacre", formatted),
     "check": (".nacre", check_faults),
+    "graph": (".graph", graph_faults),
+    "passes": (".graph", passes_output),
 }
 CASES = [path for kind, (suffix, _) in KINDS.items() for path in sorted((FILES / kind).glob(f"*{suffix}"))]
 

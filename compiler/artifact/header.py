@@ -67,17 +67,18 @@ def _describe_dim(symbol: Symbol) -> str:
 def _document(entry: EntrySpec) -> list[str]:
     def line(argument: ArgumentSpec) -> str:
         bits = _BITS.get(argument.type.dtype.name)
-        return f" *   {argument.name}: {argument.type}" + (f" ({bits})" if bits else "")
+        return f"  {argument.name}: {argument.type}" + (f" ({bits})" if bits else "")
 
-    lines = [f"/* {_comment(entry.name)}" + (f": {_comment(entry.doc)}" if entry.doc else "")]
+    lines = [entry.name + (f": {entry.doc}" if entry.doc else "")]
     for title, arguments in (("arguments", entry.arguments), ("results", entry.results)):
         if arguments:
-            lines += [f" * {title}:", *map(line, arguments)]
+            lines += [f"{title}:", *map(line, arguments)]
     if entry.dims:
-        lines.append(f" * dims: {'; '.join(map(_describe_dim, entry.dims))}")
+        lines.append(f"dims: {'; '.join(map(_describe_dim, entry.dims))}")
     if entry.constraints:
-        lines.append(f" * constraints: {'; '.join(map(str, entry.constraints))}")
-    return [*lines, f" * workspace: {format_size(entry.workspace)} bytes", " */"]
+        lines.append(f"constraints: {'; '.join(map(str, entry.constraints))}")
+    lines.append(f"workspace: {format_size(entry.workspace)} bytes")
+    return ["/* " + "\n * ".join(_comment("\n".join(lines)).splitlines()), " */"]
 
 
 def _values(kind: str, name: str, values: Sequence[str]) -> str:

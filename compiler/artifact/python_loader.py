@@ -10,11 +10,12 @@ import ast
 import keyword
 from collections.abc import Sequence
 from itertools import takewhile
+from pathlib import Path
 
 from ...dialect.dims import format_size, symbols_of
 from .header import unique_names
 from .link import RUNTIME_FOLDER
-from .spec import ArgumentSpec, ArtifactSpec, EntrySpec
+from .spec import ArgumentSpec, ArtifactSpec, EntrySpec, c_identifier
 
 _MODULES = ("library.py", "arguments.py", "loader.py")
 """The loader's modules, each after those that it imports."""
@@ -62,20 +63,32 @@ def _emit_entry(entry: EntrySpec, function: str) -> str:
     single = len(entry.results) == 1
     dims = symbols_of(size for a in entry.arguments for size in a.type.shape)
     document = [
-        f'    """{entry.doc or f"The entry `{entry.name}`."}',
+        entry.doc or f"The entry `{entry.name}`.",
         "",
         *(["    Arguments:", *_explain(entry.arguments)] if entry.arguments else []),
         *(["    Result:" if single else "    Results, as a named tuple:", *_explain(entry.results)]),
         *([f"    Dims: {', '.join(str(d).removeprefix('dim ') for d in dims)}."] if dims else []),
         f"    Workspace: {format_size(entry.workspace)} bytes.",
-        '    """',
+        "    ",
     ]
     parameters = ", ".join([*(f"{name}: object" for name in names), "*", "out: object = None"])
     returns = "Array" if single else "tuple[Array, ...]"
     passed = "".join(f"{name}, " for name in names)
     body = f"    result: {returns} = model().entries[{entry.name!r}]({passed}out=out)\n    return result"
-    safe = "\n".join(document).replace("\\", "\\\\")
-    return f"def {function}({parameters}) -> {returns}:\n{safe}\n{body}\n"
+    return f"def {function}({parameters}) -> {returns}:\n    {_docstring(document)}\n{body}\n"
+
+
+def _docstring(lines: Sequence[str]) -> str:
+    text = "\n".join(lines).replace("\\", "\\\\").replace('"""', r"\"\"\"")
+    return f'"""{text}"""'
+
+
+def loader_path(artifact: Path) -> Path:
+    """Where the loader of an artifact is written: `model.so` has `model_loader.py`.
+
+    Not `model.py`: Python prefers `model.so` of the same folder for the module `model`, and fails.
+    """
+    return artifact.with_name(f"{c_identifier(artifact.stem)}_loader.py")
 
 
 def emit_python(spec: ArtifactSpec, file: str | None = None) -> str:
@@ -84,14 +97,13 @@ def emit_python(spec: ArtifactSpec, file: str | None = None) -> str:
     functions = unique_names((e.name for e in spec.entries), {*defined, *keyword.kwlist, "model"})
     entries = [_emit_entry(entry, name) for entry, name in zip(spec.entries, functions, strict=True)]
     public = sorted({"ArgumentError", "ArtifactError", "Model", "NacreError", "load", "model", *functions})
-    head = f'''"""The model `{spec.name}`, for Python with numpy. Written by Nacre {spec.compiler_version}.
-
-The artifact is expected beside this file; `model(path)` takes it from elsewhere. See the functions at the end.
-"""
-
-from __future__ import annotations
-
-'''
+    head = [
+        f"The model `{spec.name}`, for Python with numpy. Written by Nacre {spec.compiler_version}.",
+        "",
+        "The artifact is expected beside this file; `model(path)` takes it from elsewhere. Its entries are at the end.",
+        "",
+    ]
+    start = f"{_docstring(head)}\n\nfrom __future__ import annotations\n\n"
     tail = f'''
 
 
@@ -110,4 +122,4 @@ def model(path: str | os.PathLike[str] = _FILE) -> Model:
 
 
 '''
-    return head + loader + tail + "\n\n".join(entries)
+    return start + loader + tail + "\n\n".join(entries)

@@ -124,7 +124,7 @@ def emit_tables(spec: ArtifactSpec, weights: WrittenWeights) -> str:
             f"    INT64_C({spec.weight_bytes}), {len(weights.header)}, UINT64_C({fnv1a(weights.header)})",
             "};",
             f'__attribute__((visibility("default"))) const nacre_api *{alias}(uint32_t version);',
-            f"const nacre_api *{alias}(uint32_t version) {{ return nacre_get_api(version); }}",
+            f"const nacre_api *{alias}(uint32_t version) {{ return nacre_offered_api(version); }}",
             "",
         ]
     )

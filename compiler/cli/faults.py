@@ -1,5 +1,5 @@
-"""What ends a command: a fault of the input is told and exits with 1, a wrong command line with 2, a fault of the compiler
-with 70 and a folder from which it can be run again. No command ends in a traceback.
+"""What ends a command: a fault of the input is told and exits with 1, a wrong command line with 2, a fault of the
+compiler with 70 and a folder from which it can be run again. No command ends in a traceback.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def colour(text: str) -> str:
         head = _HEAD.fullmatch(line)
         if head:
             severity, code, message = head.groups()
-            line = click.style(f"{severity}[{code}]", fg=_COLOURS[severity], bold=True) + click.style(message, bold=True)
+            line = click.style(f"{severity}[{code}]", fg=_COLOURS[severity], bold=True) + click.style(
+                message, bold=True
+            )
         elif re.match(r" *\| [ \t]*\^", line):
             bar, rest = line.split("|", 1)
             line = f"{bar}|{click.style(rest, fg='red')}"

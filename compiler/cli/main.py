@@ -1,4 +1,4 @@
-"""The command line: `nacre COMMAND`. Commands stand in files of their own; this one lists them and contains their faults."""
+"""The command line, `nacre COMMAND`: commands stand in files of their own; this one lists them, contains their faults."""
 
 from __future__ import annotations
 

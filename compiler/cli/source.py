@@ -68,7 +68,10 @@ def _replace(path: Path, text: str) -> None:
 @click.option("--check", is_flag=True, help="Write nothing; exit with 1 if a file would change.")
 @click.option("--diff", is_flag=True, help="Write nothing; print what would change.")
 def fmt_command(files: tuple[str, ...], check: bool, diff: bool) -> int:
-    """Bring model files into the one canonical format, keeping comments. `-` reads standard input, writes standard output."""
+    """Bring model files into the one canonical format, keeping comments.
+
+    `-` reads standard input and writes standard output.
+    """
     changed = 0
     for name in files:
         if name == "-":

@@ -40,7 +40,7 @@ def read_tensor(value: str, dtype: str) -> Array:
 
 
 def read_inputs(assignments: Sequence[str], arguments: Sequence[dict[str, Any]]) -> list[Array]:
-    """The inputs of an entry in its order, from `NAME=VALUE` texts. `arguments` is the artifact's description of them."""
+    """The inputs of an entry in its order, from `NAME=VALUE` texts; `arguments` is how the artifact describes them."""
     given = dict(split_assignment(a) for a in assignments)
     names = [a["name"] for a in arguments]
     unknown = [n for n in given if n not in names]

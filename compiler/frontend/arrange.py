@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from lark import Token
 
-from ...dialect.diagnostics import Collector, Diagnostic, DiagnosticError, Note
+from ...dialect.diagnostics import Collector, Diagnostic, DiagnosticError, Note, Span
 from .tokens import (
+    BODY_STARTS,
     CLOSING,
     CONTINUES,
     FAULT,
@@ -48,6 +49,7 @@ class _Open:
 
     token: Token
     indent: int
+    is_reported: bool = False  # as one that is never closed
 
     @property
     def close(self) -> str:
@@ -64,8 +66,10 @@ class _Arranger:
         self.output: list[Token] = []
         self.open: list[_Open] = []
         self.at_start = True  # of a statement
-        self.previous = ""  # type of the last token, comments aside
+        self.previous: Token | None = None  # the last token, comments aside
         self.head = ""  # type of the token that the statement began with
+        self.head_indent = 1  # the column of its line
+        self.has_header = False  # is it one of those that a body follows?
         self.length = 0  # how many of its tokens there were
         self.indent = 1  # column of the first token of the line
         self.hyper_closes: set[int] = set()  # indices of `>` that close hyper-parameters
@@ -98,10 +102,15 @@ class _Arranger:
                     self.open.pop()
         elif kind == NEWLINE:
             if not self._in_brackets and not self.at_start and self._next_type(index) not in CONTINUES:
+                self._begin_forgotten_body(self._next(index), token)
+                if not self.at_start:
+                    self._emit(token)
+        elif kind == "LESS":
+            if self._opens_hypers(index):
+                self._push(Token.new_borrow_pos(HYPER_OPEN, "<", token))
+            elif not (self.open and self.open[-1].is_reported):
                 self._emit(token)
-        elif kind == "LESS" and self._opens_hypers(index):
-            self._push(Token.new_borrow_pos(HYPER_OPEN, "<", token))
-        elif index in self.hyper_closes:
+        elif index in self.hyper_closes or (kind == "MORE" and self.open and self.open[-1].is_reported):
             self._pop(Token.new_borrow_pos(HYPER_CLOSE, ">", token))
         elif kind in OPENING:
             if kind == "LBRACE":
@@ -119,10 +128,12 @@ class _Arranger:
 
     def _emit(self, token: Token) -> None:
         if self.at_start:
-            self.head, self.length = token.type, 0
+            self.head, self.head_indent, self.length = token.type, self.indent, 0
         self.length += 1
+        if self.length <= 2:
+            self.has_header = self.length == 2 and self.head in BODY_STARTS and token.type in STARTS[self.head]
         self.output.append(token)
-        self.previous = token.type
+        self.previous = token
         self.at_start = token.type in (NEWLINE, "SEMICOLON", "LBRACE")
 
     # What surrounds the current token.
@@ -151,7 +162,8 @@ class _Arranger:
         """After a dot, and before `=` in brackets, every word is a name: `c.block`, `f(x, dim=1)`."""
         if self.tokens[index].type == "NAME":
             return False
-        return self.previous == "DOT" or (self._in_brackets and self._next_type(index) == "ASSIGN")
+        is_attribute = self.previous is not None and self.previous.type == "DOT"
+        return is_attribute or (self._in_brackets and self._next_type(index) == "ASSIGN")
 
     def _starts_statement(self, index: int) -> bool:
         following = STARTS.get(self.tokens[index].type)
@@ -164,7 +176,8 @@ class _Arranger:
         return (
             self.tokens[index].type in NAMES
             and self._next_type(index) == "ASSIGN"
-            and self.previous not in (*OPENING, *CONTINUES, "COMMA", "ASSIGN", "COLON")
+            and self.previous is not None
+            and self.previous.type not in (*OPENING, *CONTINUES, "COMMA", "ASSIGN", "COLON")
             and self.indent <= self.open[-1].indent
         )
 
@@ -185,6 +198,8 @@ class _Arranger:
             if declared:
                 self._report_unclosed(token, None)
                 self._emit(Token.new_borrow_pos(FAULT, "<", token))
+                # Its lines still belong together, until one begins a statement.
+                self.open.append(_Open(Token.new_borrow_pos(HYPER_OPEN, "<", token), self.indent, is_reported=True))
             return False
         if not declared and self._next_type(close) != "LPAR":
             return False
@@ -241,30 +256,49 @@ class _Arranger:
             self.collector.report(Diagnostic("unmatched-bracket", f"`{text}` closes nothing", span))
         self._emit(Token.new_borrow_pos(FAULT, text, token))
 
+    def _begin_forgotten_body(self, following: Token | None, place: Token, is_told: bool = False) -> None:
+        """At the end of a header: if there is no `{`, but lines that are further in, one was forgotten."""
+        if not self.has_header or self.previous is None or self.previous.type == "RBRACE" or following is None:
+            return
+        if following.type in ("LBRACE", "RBRACE") or (following.column or 0) <= self.head_indent:
+            return
+        span = span_of(self.previous, self.file)
+        span = Span(self.file, span.end_line, span.end_column, span.end_line, span.end_column + 1)
+        if not is_told and span.line != self.faulty_line:
+            self.collector.report(
+                Diagnostic("syntax", "header has no `{` at its end, and lines that belong to it", span)
+            )
+        self._emit(Token.new_borrow_pos(FAULT, "", place))
+        self._push(Token.new_borrow_pos("LBRACE", "{", place))
+
     def _end_forgotten_brackets(self, index: int) -> None:
         """At the first token of a line: a word that begins a statement shows that a bracket was left open."""
         token = self.tokens[index]
         is_statement = self._starts_statement(index)
-        if self._in_brackets and (is_statement or self._starts_assignment(index)):
+        ends_brackets = self._in_brackets and (is_statement or self._starts_assignment(index))
+        if ends_brackets:
             self._unclosed(self._block_depth, token)
-        if not is_statement:
-            return
+            self._begin_forgotten_body(token, token, is_told=True)
         outer = self._block_depth
-        if token.type in ITEM_STARTS and outer and self.indent <= self.open[outer - 1].indent:
+        is_item = is_statement and token.type in ITEM_STARTS
+        ends_bodies = is_item and outer > 0 and self.indent <= self.open[outer - 1].indent
+        if ends_bodies:
             self._unclosed(0, token)
+        if (ends_brackets or ends_bodies) and not self.at_start:
+            self._emit(Token.new_borrow_pos(NEWLINE, "\n", token))
 
     def _unclosed(self, keep: int, seen: Token, at_end: bool = False) -> None:
         """Reports and closes all open brackets but the outermost `keep`, because of the token `seen`."""
         while len(self.open) > keep:
-            opening = self.open.pop().token
-            self._report_unclosed(opening, None if at_end else seen)
+            bracket = self.open.pop()
+            opening = bracket.token
+            if not bracket.is_reported:
+                self._report_unclosed(opening, None if at_end else seen)
             if opening.type == "LBRACE":
                 self._emit(Token.new_borrow_pos(NEWLINE, "\n", seen))
                 self._emit(Token.new_borrow_pos("RBRACE", "}", seen))
             else:
                 self._emit(Token.new_borrow_pos(FAULT, "", seen))
-            if seen.type not in OPENING and seen.type not in CLOSING and seen.type not in ("SEMICOLON", "ARROW"):
-                self._emit(Token.new_borrow_pos(NEWLINE, "\n", seen))
 
     def _report_unclosed(self, opening: Token, seen: Token | None) -> None:
         if opening.line == self.faulty_line:

@@ -114,6 +114,7 @@ class _Arguments:
 
     context: Context
     record: Operator
+    shown: str
     span: Span
     operands: dict[int, Given] = field(default_factory=dict)
     variadic: list[Given] = field(default_factory=list)
@@ -154,8 +155,10 @@ class _Arguments:
         return False
 
     def _belongs_to_operands(self, value: AnyValue) -> bool:
-        """Into a variadic operand go tensors, lists that hold one, and, before any of these, numbers."""
-        return value is ERROR or contains_tensor(value) or contains_error(value)
+        """Into a variadic operand go tensors, lists that hold one, and a list that comes first."""
+        if value is ERROR or contains_tensor(value) or contains_error(value):
+            return True
+        return isinstance(value, tuple) and not self.variadic
 
     def _place_named(self, argument: Given, name: str) -> bool:
         record = self.record
@@ -171,18 +174,18 @@ class _Arguments:
                 self.operands[numbers[name]] = argument
                 return True
         elif name not in attributes:
-            message = f"`{record.name}` has no argument `{name}`"
+            message = f"`{self.shown}` has no argument `{name}`"
             report("wrong-arguments", message, argument.name.span, help=suggest(name, [*numbers, *attributes]))
             return False
         elif name not in self.attributes:
             self.attributes[name] = argument
             return True
-        report("wrong-arguments", f"`{name}` of `{record.name}` is given twice", argument.name.span)
+        report("wrong-arguments", f"`{name}` of `{self.shown}` is given twice", argument.name.span)
         return False
 
     def _report_excess(self, argument: Given, position: int, count: int) -> None:
         names = ", ".join([o.name for o in self.record.operands] + [a.name for a in self.record.attributes])
-        message = f"`{self.record.name}` takes {names or 'no arguments'}; this one is too many"
+        message = f"`{self.shown}` takes {names or 'no arguments'}; this one is too many"
         self.context.reporter.error("wrong-arguments", message, argument.span)
 
     def in_order(self) -> list[Given] | None:
@@ -195,7 +198,7 @@ class _Arguments:
             elif number in self.operands:
                 given.append(self.operands[number])
             elif not operand.optional or number < last:
-                message = f"`{self.record.name}` lacks a value for `{operand.name}`"
+                message = f"`{self.shown}` lacks a value for `{operand.name}`"
                 self.context.reporter.error("wrong-arguments", message, self.span)
                 return None
         # None stands for an optional operand that is left out.
@@ -206,15 +209,23 @@ class _Arguments:
 
 def _spread(argument: Given) -> list[Given]:
     if isinstance(argument.value, tuple):
-        return [Given(value, argument.span) for value in argument.value]
+        spans = argument.parts or (argument.span,) * len(argument.value)
+        return [Given(value, span) for value, span in zip(argument.value, spans, strict=True)]
     return [argument]
 
 
 def call_operator(
-    context: Context, frame: Frame, record: Operator, arguments: Sequence[Given], span: Span
+    context: Context,
+    frame: Frame,
+    record: Operator,
+    arguments: Sequence[Given],
+    span: Span,
+    symbol: str | None = None,
 ) -> AnyValue:
-    """The result of a call of an operator, or a tuple of its results."""
-    sorted_arguments = _Arguments(context, record, span)
+    """The result of a call of an operator, or a tuple of its results. `symbol` is what the source calls it, if not by
+    its name."""
+    shown = symbol or record.name
+    sorted_arguments = _Arguments(context, record, shown, span)
     if not sorted_arguments.place(arguments):
         return ERROR
     operands = sorted_arguments.in_order()
@@ -225,19 +236,20 @@ def call_operator(
     for spec in record.attributes:
         if spec.name in sorted_arguments.attributes:
             given = sorted_arguments.attributes[spec.name]
-            value = convert_attribute(context, record, spec, given)
+            value = convert_attribute(context, shown, spec, given)
             failed |= value is ERROR
             attributes[spec.name] = value
     if failed:
         return ERROR
     values = [given.value for given in operands]
-    return apply(context, frame, record.name, values, attributes, span, [given.span for given in operands])
+    spans = [given.span for given in operands]
+    return apply(context, frame, record.name, values, attributes, span, spans, symbol=shown)
 
 
-def convert_attribute(context: Context, record: Operator, spec: AttributeSpec, given: Given) -> Any | Poison:
+def convert_attribute(context: Context, shown: str, spec: AttributeSpec, given: Given) -> Any | Poison:
     """The value of an attribute in the form that its record wants."""
     report = context.reporter.error
-    value, what = given.value, f"`{spec.name}` of `{record.name}`"
+    value, what = given.value, f"`{spec.name}` of `{shown}`"
     if contains_error(value):
         return ERROR
     if contains_tensor(value):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ...dialect.diagnostics import Note, Span
-from ...dialect.dims import Poly
+from ...dialect.dims import Poly, format_size
 from ...dialect.graph import Value
 from ...dialect.types import TensorType
 from . import syntax
@@ -35,6 +35,7 @@ def call_instance(
         instance.path,
         instance.hypers,
         caller=frame,
+        call=span,
     )
     given = _bind_arguments(context, block, arguments, span)
     for parameter in block.parameters:
@@ -92,7 +93,7 @@ def _bind_arguments(
             bound[name] = argument
     missing = [n for n in names if n not in bound]
     if missing and not failed:
-        note = Note(f"`{shown}` is defined", block.name.span)
+        note = Note(f"the definition of `{shown}`", block.name.span)
         lacks = ", ".join(f"`{n}`" for n in missing)
         report("wrong-arguments", f"`{shown}` lacks a value for {lacks}", span, notes=[note])
     return bound
@@ -111,7 +112,8 @@ def _match(
         return ERROR
     value: AnyValue = ERROR if given is None else given.value
     what = f"`{parameter.name.name}` of `{_block_name(inner)}`"
-    result = _fit(context, frame, inner, pattern, value, what, parameter.name.span if given is None else given.span)
+    span = parameter.name.span if given is None else given.span
+    result = _fit(context, frame, inner, pattern, value, what, span, parameter.type)
     if result is ERROR:
         type = pattern.fill(inner.dots)
         return ERROR if type is None else context.writer.fresh(type)
@@ -126,9 +128,19 @@ def _block_name(frame: Frame) -> str:
 
 
 def _fit(
-    context: Context, frame: Frame, inner: Frame, pattern: Pattern, value: AnyValue, what: str, span: Span
+    context: Context,
+    frame: Frame,
+    inner: Frame,
+    pattern: Pattern,
+    value: AnyValue,
+    what: str,
+    span: Span,
+    declared: syntax.Type | None = None,
 ) -> Value | Poison:
-    """The value as a tensor of the pattern, or a report on why it is none. Literals are written in `frame`."""
+    """The value as a tensor of the pattern, or a report on why it is none.
+
+    Literals are written in `frame`, the sizes of the pattern are those of `inner`.
+    """
     if contains_error(value):
         return ERROR
     if not isinstance(value, Value):
@@ -143,18 +155,38 @@ def _fit(
     fault = mismatch(pattern, value.type, inner.dots)
     if fault is None:
         return value
-    code, label, sizes = fault
-    notes = size_notes(context, inner, sizes, label)
-    help_text = _advice(context, frame, inner, pattern, value.type, span)
+    code, label, actual, expected = fault
+    notes = [*size_notes(context, frame, actual, label), *size_notes(context, inner, expected, label)]
+    help_text = ""
+    if code == "dtype-mismatch":
+        help_text = f"`cast({context.reporter.text(span) or '...'}, {pattern.dtype})` converts it"
+    elif code == "shape-mismatch" and frame is not inner and declared is not None:
+        help_text = _other_hypers(context, frame, inner, pattern, value.type, declared)
     message = f"{what} must be {pattern}, not {value.type}"
     return context.reporter.error(code, message, span, label, notes=notes, help=help_text)
 
 
-def _advice(
-    context: Context, frame: Frame, inner: Frame, pattern: Pattern, type: TensorType, span: Span
+def _other_hypers(
+    context: Context, frame: Frame, inner: Frame, pattern: Pattern, type: TensorType, declared: syntax.Type
 ) -> str:
-    if pattern.dtype != type.dtype:
-        return f"`cast({context.reporter.text(span) or '...'}, {pattern.dtype})` converts it"
+    """Where one hyper-parameter of the block says the size that is wrong: the block with a value that fits."""
+    for axis in range(-1, -len(pattern.sizes) - 1, -1):
+        actual, dim = type.shape[axis], declared.dims[axis]
+        if pattern.sizes[axis] == actual:
+            continue
+        hyper = inner.hypers.get(dim.name) if isinstance(dim, syntax.Name) else None
+        if hyper is None or hyper.by_default or not hyper.text or not isinstance(dim, syntax.Name):
+            return ""
+        same = [name for name, other in frame.hypers.items() if other.value == actual]
+        better = same[0] if same else format_size(actual)
+        given = [
+            f"{name}={better if name == dim.name else h.text}" for name, h in inner.hypers.items() if not h.by_default
+        ]
+        assert inner.block is not None
+        names = [h.name.name for h in inner.block.hypers]
+        if names[: len(given)] == [g.split("=")[0] for g in given]:
+            given = [g.split("=", 1)[1] for g in given]
+        return f"did you mean `{inner.block.name.name}<{', '.join(given)}>`?"
     return ""
 
 
@@ -168,7 +200,7 @@ def match_results(
         values = returned.values
         if len(values) != len(block.results) and not any(contains_error(v) for v, _ in values):
             count = f"{len(block.results)} result{'s' if len(block.results) != 1 else ''}"
-            note = Note(f"`{block.name.name}` is defined", block.name.span)
+            note = Note(f"the definition of `{block.name.name}`", block.name.span)
             report("wrong-results", f"`{block.name.name}` has {count}, not {len(values)}", returned.span, notes=[note])
             values = []
     elif not block.body:

@@ -19,7 +19,7 @@ from .values import ERROR, AnyValue, Frame, InstancePath, Poison
 from .writer import Writer
 
 # What stops an input that would take the compiler's time or memory instead of being a model.
-NODES = 100_000
+NODES = 50_000
 STEPS = 1_000_000
 DIAGNOSTICS = 200
 CALL_DEPTH = 48

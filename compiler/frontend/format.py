@@ -103,13 +103,14 @@ def _words(tokens: list[Token]) -> Iterator[Word | str]:
     unary = False
     line = tokens[0].line
     starts_as_keyword = len(tokens) > 1 and tokens[1].type not in ("ASSIGN", "COMMA")
+    is_range = starts_as_keyword and tokens[0].type in ("DIM", "REPEAT")
     for token in tokens:
         kind = token.type
         if kind == "COMMENT":
             yield _comment(token)
             continue
         inside, is_subscript = brackets[-1] if brackets else ("", False)
-        is_tight = inside == HYPER_OPEN or (inside == "LSQB" and is_subscript)
+        is_tight = inside == HYPER_OPEN or (inside == "LSQB" and is_subscript) or (is_range and not inside)
         is_binary = kind in CONTINUES and before_is_operand
         was = before.type if before is not None else ""
         if before is None or unary or was in _TIGHT_AFTER or kind in _TIGHT_BEFORE:

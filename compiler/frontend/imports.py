@@ -49,7 +49,7 @@ class Loader:
     def _bind(self, scope: FileScope, name: syntax.Name, value: AnyValue, kind: Kind) -> None:
         first = scope.names.get(name.name)
         if first is not None and first.span != name.span:
-            note = Note(f"the first one is a {first.kind.value}", first.span)
+            note = Note(f"the first one is {first.kind}", first.span)
             message = f"`{name.name}` is defined twice"
             self.context.reporter.error("duplicate-name", message, name.span, notes=[note])
             return
@@ -133,6 +133,8 @@ class Loader:
             message = f"no size in {low}..{high} is a multiple of {multiple}"
             return report("bad-range", message, item.multiple.span)
         symbol = Symbol(item.name.name, low, high, multiple)
+        if item.name.name in frame.file.names:  # defined twice in this file, which is told of the name
+            return symbol.size
         first = self.context.program.dims.setdefault(symbol.name, (symbol, item.name.span))
         if first[0] != symbol:
             note = Note(f"elsewhere it is `{first[0]}`", first[1])

@@ -1,7 +1,7 @@
 """`x[...]` of a tensor: integers, ranges with steps, None, `...`, and one tensor of indices.
 
-The rules are those of numpy and the array API: negative indices count from the end, ranges are cut to the axis. Bounds may
-be symbolic. An integer index must lie inside for every value of the dims; it is never cut.
+The rules are those of numpy and the array API: negative indices count from the end, ranges are cut to the axis. Bounds
+may be symbolic. An integer index must lie inside for every value of the dims; it is never cut.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...dialect.diagnostics import Span
-from ...dialect.dims import Poly, Size, add, at_least, bounds, ceil_divide, format_size, maximum, minimum, multiply
+from ...dialect.dims import Poly, Size, add, at_least, bounds, format_size
 from ...dialect.graph import Value
 from . import syntax
 from .context import Context, check_number
@@ -24,20 +24,15 @@ STEP_LIMIT = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class _Pick:
-    """What happens to one axis: the elements `start, start + step, ...`, `count` of them, and then ..."""
+    """What is taken of one axis, in the words of `slice`; `drop` where the axis then goes."""
 
-    start: Size
-    count: Size
+    start: Size | None = None
+    stop: Size | None = None
     step: int = 1
     drop: bool = False
-    reverse: bool = False
 
-    @property
-    def stop(self) -> Size:
-        """One past the last element."""
-        if self.step == 1:
-            return add(self.start, self.count)
-        return add(add(self.start, multiply(add(self.count, -1), self.step)), 1)
+    def is_all_of(self, size: Size) -> bool:
+        return self.step == 1 and self.start in (None, 0) and (self.stop is None or self.stop == size)
 
 
 def index_tensor(context: Context, frame: Frame, x: Value, node: syntax.Index) -> AnyValue:
@@ -57,16 +52,16 @@ def index_tensor(context: Context, frame: Frame, x: Value, node: syntax.Index) -
         size = x.type.shape[axis]
         pick: _Pick | Poison
         if item is None:
-            pick = _Pick(0, size)
+            pick = _Pick()
         elif isinstance(item, syntax.Slice):
-            pick = _range(context, frame, item, size)
+            pick = _range(context, frame, item)
         else:
             value = context.evaluate(item, frame)
             if isinstance(value, Poly) and context.writer.depends_on_loop(value):
                 value = _loop_index(context, frame, value, size, axis, item.span)
             if isinstance(value, Value):
                 gathers.append((kept, value, item.span))
-                pick = _Pick(0, size)
+                pick = _Pick()
                 kept += value.type.rank - 1
             else:
                 pick = _single(context, frame, value, size, axis, item.span)
@@ -124,7 +119,7 @@ def _single(
         if isinstance(size, int) and isinstance(index, int):
             message = f"the index {shown} is outside of axis {axis}"
         return context.reporter.error("index-out-of-range", message, span, label, notes=notes)
-    return _Pick(start, 1, drop=True)
+    return _Pick(start, add(start, 1), drop=True)
 
 
 def _loop_index(
@@ -139,7 +134,7 @@ def _loop_index(
     return context.writer.size_value(value, frame.scope, span)
 
 
-def _range(context: Context, frame: Frame, node: syntax.Slice, size: Size) -> _Pick | Poison:
+def _range(context: Context, frame: Frame, node: syntax.Slice) -> _Pick | Poison:
     step: int | Poison = 1
     if node.step is not None:
         step = demand_integer(context, context.evaluate(node.step, frame), node.step.span, "the step of a range")
@@ -149,22 +144,7 @@ def _range(context: Context, frame: Frame, node: syntax.Slice, size: Size) -> _P
     stop = _bound(context, frame, node.stop)
     if step is ERROR or start is ERROR or stop is ERROR:
         return ERROR
-    if step > 0:
-        first = 0 if start is None else _cut(start, size, 0, size)
-        last = size if stop is None else _cut(stop, size, 0, size)
-        count = ceil_divide(maximum(add(last, multiply(-1, first)), 0), step)
-        return _Pick(first, count, step)
-    # Backwards: the same elements forwards, which are then reversed.
-    top = add(size, -1)
-    first = top if start is None else _cut(start, size, -1, top)
-    last = -1 if stop is None else _cut(stop, size, -1, top)
-    count = ceil_divide(maximum(add(first, multiply(-1, last)), 0), -step)
-    lowest = add(first, multiply(add(count, -1), step))
-    if count == 0:
-        return _Pick(0, 0)
-    if bounds(count)[0] <= 0:
-        lowest = maximum(lowest, 0)
-    return _Pick(lowest, count, -step, reverse=True)
+    return _Pick(start, stop, step)
 
 
 def _bound(context: Context, frame: Frame, node: syntax.Expression | None) -> Size | Poison | None:
@@ -180,20 +160,14 @@ def _bound(context: Context, frame: Frame, node: syntax.Expression | None) -> Si
     size = demand_size(context, value, node.span, "the bound of a range")
     if size is ERROR:
         return ERROR
+    least, greatest = bounds(size)
+    if least < 0 <= greatest:
+        shown = format_size(size)
+        message = f"the bound {shown} may be negative, which would count from the end, or not"
+        return context.reporter.error("bad-index", message, node.span, help=f"`max({shown}, 0)` starts at 0")
     checked = check_number(context, size, node.span)
     assert not isinstance(checked, float)
     return checked
-
-
-def _cut(index: Size, size: Size, low: Size, high: Size) -> Size:
-    """A bound of a range: counted from the end if it is negative, then cut to the axis."""
-    least, greatest = bounds(index)
-    if greatest < 0:
-        index = add(index, size)
-    elif least < 0:
-        # It may be either: no single formula says so, and what is below the axis is cut to it.
-        index = maximum(index, 0)
-    return minimum(maximum(index, low), high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,17 +194,13 @@ class _Selection:
         return result
 
     def _slice(self, x: Value, picks: Sequence[_Pick]) -> Value | Poison:
-        whole = all(
-            p.start == 0 and p.count == s and p.step == 1 for p, s in zip(picks, x.type.shape, strict=True)
-        )
-        attributes = {
+        attributes: dict[str, object] = {
             "starts": tuple(p.start for p in picks),
             "stops": tuple(p.stop for p in picks),
             "steps": tuple(p.step for p in picks),
         }
-        result = self._step("slice", x, attributes, not whole)
-        reversed_axes = tuple(axis for axis, p in enumerate(picks) if p.reverse)
-        return self._step("flip", result, {"axes": reversed_axes}, bool(reversed_axes))
+        whole = all(p.is_all_of(size) for p, size in zip(picks, x.type.shape, strict=True))
+        return self._step("slice", x, attributes, not whole)
 
     def _step(self, name: str, x: Value | Poison, attributes: dict[str, object], needed: bool) -> Value | Poison:
         if not needed or x is ERROR:

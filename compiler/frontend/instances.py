@@ -102,7 +102,7 @@ def bind_hypers(
     missing = [h for h in block.block.hypers if h.name.name not in hypers and h.default is None]
     if missing and not failed:
         names = ", ".join(f"`{h.name.name}`" for h in missing)
-        note = Note(f"`{block.name}` is defined", block.block.name.span)
+        note = Note(f"the definition of `{block.name}`", block.block.name.span)
         report("wrong-hypers", f"`{block.name}` lacks a value for {names}", span, notes=[note])
     if failed or missing:
         return ERROR
@@ -160,8 +160,9 @@ def element(context: Context, array: InstanceArray, index: AnyValue, span: Span)
         return report("bad-index", message, span)
     low, high = bounds(size)
     if low < 0 or high >= array.count:
-        shown = f"{index}" if low == high else f"{low}..{high + 1}"
-        message = f"there are {array.count} instances of `{array.element.block.name}`, there is no {shown}"
+        message = f"there are {array.count} instances of `{array.element.block.name}`, there is no {index}"
+        if low != high:
+            message = f"there are {array.count} instances of `{array.element.block.name}`, not {low}..{high + 1}"
         label = f"expected 0..{array.count}" if array.count else ""
         return report("index-out-of-range", message, span, label)
     path = array.element.path
@@ -182,12 +183,10 @@ def define_parameter(
         return ERROR
     if base is None:
         name = frame.block.name.name if frame.block is not None else "the block"
-        return report(
-            "needs-instance",
-            f"`{name}` has parameters, which have a name only in an instance",
-            node.span,
-            help=f"`use name = {name}...`, then call `name(...)`",
-        )
+        message = f"`{name}` has parameters, and those have a name only in an instance"
+        notes = [Note("one of the parameters", node.span)]
+        help_text = f"`use name = {name}...`, and then `name(...)`"
+        return report("needs-instance", message, frame.call or node.span, notes=notes, help=help_text)
     if not is_static(type):
         message = f"the parameter `{node.name.name}` has the size {next(s for s in type.shape if isinstance(s, Poly))}"
         return report("symbolic-parameter", message, node.type.span, "sizes of parameters are known at compile time")

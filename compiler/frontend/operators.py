@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...dialect.diagnostics import Span
-from ...dialect.dims import DimError, Poly, Size
+from ...dialect.dims import DimError, Poly, Size, bounds
 from ...dialect.graph import Constant, Value
 from ...dialect.operator import InferenceError, Operand, Operator
 from ...dialect.ops import OPERATORS
@@ -116,6 +116,9 @@ def _check_type(type: TensorType) -> None:
             elements *= size
         elif parts(size) >= SIZE_PARTS:
             raise InferenceError("size-too-complex", "the formula of a size of the result is too long")
+        elif bounds(size)[0] < 0:
+            label = f"{size} is {bounds(size)[0]} at its least"
+            raise InferenceError("negative-size", f"a size of the result {type} may be negative", label=label)
     if elements > ELEMENTS:
         raise InferenceError("too-large", f"the result {type} has too many elements")
 

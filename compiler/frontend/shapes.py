@@ -102,24 +102,24 @@ def resolve_type(context: Context, frame: Frame, node: syntax.Type) -> TensorTyp
     return TensorType(pattern.dtype, pattern.sizes)
 
 
-def mismatch(pattern: Pattern, type: TensorType, dots: Shape | None) -> tuple[str, str, list[Size]] | None:
-    """Why a value of the type does not fit: code, what to say under the caret, and the sizes at fault."""
+def mismatch(pattern: Pattern, type: TensorType, dots: Shape | None) -> tuple[str, str, Shape, Shape] | None:
+    """Why a value of the type does not fit: code, label, and the sizes at fault, of the value and of the pattern."""
     if pattern.dtype != type.dtype:
-        return "dtype-mismatch", f"this is {type}", []
+        return "dtype-mismatch", f"this is {type}", (), ()
     rank = len(pattern.sizes)
     if type.rank < rank or (type.rank > rank and not pattern.dots):
         least = "at least " if pattern.dots else ""
-        return "rank-mismatch", f"this has {type.rank} {_axes(type.rank)}, expected {least}{rank}", []
+        return "rank-mismatch", f"this has {type.rank} {_axes(type.rank)}, expected {least}{rank}", (), ()
     for axis in range(-1, -rank - 1, -1):
         expected, actual = pattern.sizes[axis], type.shape[axis]
         if expected != actual:
             label = f"axis {type.rank + axis} has size {format_size(actual)}, expected {format_size(expected)}"
-            return "shape-mismatch", label, [actual, expected]
+            return "shape-mismatch", label, (actual,), (expected,)
     leading = type.shape[: type.rank - rank]
     if pattern.dots and dots is not None and leading != dots:
         shown = ", ".join(map(format_size, leading)), ", ".join(map(format_size, dots))
         label = f"`...` is [{shown[0]}] here and [{shown[1]}] before"
-        return "shape-mismatch", label, [*leading, *dots]
+        return "shape-mismatch", label, leading, ()
     return None
 
 

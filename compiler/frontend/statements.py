@@ -54,7 +54,7 @@ def _define(context: Context, frame: Frame, name: syntax.Name, value: AnyValue, 
     """Binds a name that must be new."""
     first = frame.names.get(name.name)
     if first is not None:
-        note = Note(f"the first one is a {first.kind.value}", first.span)
+        note = Note(f"the first one is {first.kind}", first.span)
         context.reporter.error("duplicate-name", f"`{name.name}` is defined twice", name.span, notes=[note])
         return
     frame.names[name.name] = Binding(value, kind, name.span)
@@ -96,8 +96,8 @@ def _bind(context: Context, frame: Frame, name: syntax.Name, value: AnyValue) ->
     first = frame.lookup(name.name)
     fixed = first is not None and first.kind in FIXED
     if first is not None and fixed and (name.name in frame.names or first.kind in (Kind.DIM, Kind.CONFIG)):
-        note = Note(f"`{name.name}` is defined", first.span)
-        message = f"`{name.name}` is a {first.kind.value} and cannot be assigned"
+        note = Note(f"the definition of `{name.name}`", first.span)
+        message = f"`{name.name}` is {first.kind} and cannot be assigned"
         context.reporter.error("fixed-name", message, name.span, notes=[note])
         return
     if isinstance(value, Value):
@@ -146,6 +146,7 @@ def _repeat(context: Context, frame: Frame, statement: syntax.Repeat) -> None:
     if variable.name in before or variable.name in assigned:
         message = f"the loop variable `{variable.name}` already names something else"
         report("duplicate-name", message, variable.span)
+        variable = syntax.Name("", span=variable.span)
     if start is ERROR or stop is ERROR:
         start, stop = 0, 1
     if not -REPEATS <= start <= stop <= REPEATS:
@@ -154,7 +155,7 @@ def _repeat(context: Context, frame: Frame, statement: syntax.Repeat) -> None:
         report("bad-range", message, span, "expected first <= end, less than 2**31 rounds")
         start, stop = 0, 1
     if start < stop:
-        _Loop(context, frame, statement, start, stop).write(list(assigned))
+        _Loop(context, frame, statement, variable, start, stop).write(list(assigned))
     # Names that the body introduced end here.
     for name, span in assigned.items():
         if name not in before and name in frame.names:
@@ -169,6 +170,7 @@ class _Loop:
     context: Context
     frame: Frame
     statement: syntax.Repeat
+    variable: syntax.Name
     start: int
     stop: int
 
@@ -178,11 +180,11 @@ class _Loop:
         carried = [name for name in assigned if name in names and isinstance(names[name].value, Value)]
         fixed = {n: names[n] for n in assigned if n in names and n not in carried}
         initial = [self._value(name) for name in carried]
-        index = Value(writer.name(self.statement.variable.name), TensorType(I64))
+        index = Value(writer.name(self.variable.name), TensorType(I64))
         arguments = [Value(writer.name(name), value.type) for name, value in zip(carried, initial, strict=True)]
         writer.open()
-        names[self.statement.variable.name] = Binding(
-            self._symbol(index), Kind.LOOP, self.statement.variable.span
+        names[self.variable.name] = Binding(
+            self._symbol(index), Kind.LOOP, self.variable.span
         )
         for name, argument in zip(carried, arguments, strict=True):
             names[name] = Binding(argument, names[name].kind, names[name].span)
@@ -207,14 +209,14 @@ class _Loop:
     def _symbol(self, index: Value) -> AnyValue:
         """The loop variable as a size that knows its range; where it is a tensor, it is the index of the region."""
         writer = self.context.writer
-        name = self.statement.variable.name
+        name = self.variable.name
         taken = writer.loop_names() | set(self.context.program.dims)
         while name in taken:
             name += "'"
         symbol = Symbol(name, self.start, self.stop - 1)
         body = writer.bodies[-1]
         if self.start:
-            span = self.statement.variable.span
+            span = self.variable.span
             first = writer.scalar(self.start, I64, self.frame.scope, span)
             index = writer.emit("add", (index, first), scope=self.frame.scope, span=span)[0]
         body.prologue, body.nodes = body.nodes, []

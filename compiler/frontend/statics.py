@@ -94,7 +94,7 @@ def _equal(left: AnyValue, right: AnyValue) -> bool:
             return False
         if left == right or low == high == 0:
             return True
-        raise _WrongError("undecided-size", f"whether {show(left)} is {show(right)} depends on the values of the dims")
+        raise _WrongError("undecided-size", f"whether {show(left)} is {show(right)} is not known at compile time")
     if isinstance(left, bool) != isinstance(right, bool):
         return False
     if isinstance(left, tuple) and isinstance(right, tuple):
@@ -117,7 +117,7 @@ def _ordered(symbol: str, left: AnyValue, right: AnyValue) -> bool:
     at_low, at_high = compare(low, 0), compare(high, 0)
     if at_low != at_high:
         text = f"{show(left)} {symbol} {show(right)}"
-        raise _WrongError("undecided-size", f"whether {text} depends on the values of the dims")
+        raise _WrongError("undecided-size", f"whether {text} holds is not known at compile time")
     return at_low
 
 

@@ -50,6 +50,8 @@ STARTS: dict[str, frozenset[str]] = {
     **dict.fromkeys(("PARAM", "USE", "REPEAT", "RETURN"), WORDS | {"INT", "FLOAT", "STRING", "LPAR", "LSQB", "MINUS"}),
 }
 ITEM_STARTS = frozenset({"BLOCK", "MODEL", "TEST", "BUDGET", "DIM", "CONFIG", "IMPORT", "TRAIN", "QUANTIZE"})
+BODY_STARTS = frozenset({"BLOCK", "MODEL", "TEST", "BUDGET", "REPEAT"})
+
 # Control characters, and those that reorder the text around them, are faults wherever they stand.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _STRANGE_HELP = {  # it is about characters that look alike, hence the `noqa`

@@ -110,6 +110,9 @@ AnyValue: TypeAlias = "Value | Static | Instance | InstanceArray | Poison | tupl
 class Kind(Enum):
     """What a name was introduced as, in the words of a message."""
 
+    def __str__(self) -> str:
+        return f"{'an' if self.value[0] in 'aio' else 'a'} {self.value}"
+
     ARGUMENT = "argument"
     HYPER = "hyper-parameter"
     PARAMETER = "parameter"
@@ -142,6 +145,8 @@ class Given:
     value: AnyValue
     span: Span
     name: syntax.Name | None = None
+    parts: tuple[Span, ...] = ()
+    """Where the elements of a list stand that is written out."""
 
 
 @dataclass(slots=True)
@@ -164,6 +169,7 @@ class Frame:
     path: InstancePath | None = None
     hypers: Mapping[str, Hyper] = field(default_factory=dict)
     caller: Frame | None = None
+    call: Span | None = None
     dots: tuple[Size, ...] | None = None
     gone: dict[str, Span] = field(default_factory=dict)
 

@@ -5,7 +5,7 @@ An entry computes nothing itself. Its sizes and offsets are formulas of the dims
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ...dialect.dims import FloorDiv, Monomial, Size, Symbol, bounds
@@ -128,8 +128,10 @@ def write_entry(symbol: str, dims: Sequence[Symbol], calls: Sequence[Call]) -> s
     return "\n".join([f"define hidden void @{symbol}({ARGUMENTS}) {{", *text.lines, "  ret void", "}", ""])
 
 
-DECLARATIONS = """\
-declare i64 @llvm.smin.i64(i64, i64)
-declare i64 @llvm.smax.i64(i64, i64)
-"""
-"""What entries may call besides kernels."""
+def declare(calls: Iterable[Call]) -> str:
+    """Declarations of whatever the entries with these calls refer to: the text of entries stands alone."""
+    lines = {"i64 @llvm.smin.i64(i64, i64)", "i64 @llvm.smax.i64(i64, i64)"}
+    for call in calls:
+        types = ["i64"] * len(call.dims) + ["ptr"] * len(call.places)
+        lines.add(f"void @{call.kernel}({', '.join(types)})")
+    return "".join(f"declare {line}\n" for line in sorted(lines))

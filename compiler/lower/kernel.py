@@ -123,7 +123,9 @@ class KernelEmitter:
         )
         rehearsal = _Rehearsal()
         s = BodyWriter(rehearsal.text, rehearsal.load, identity(len(loops)))
-        elements = [Element(f"%in{i}", ref.type.dtype) for i, (ref, _) in enumerate(zip(operands, inputs, strict=False))]
+        elements = [
+            Element(f"%in{i}", ref.type.dtype) for i, (ref, _) in enumerate(zip(operands, inputs, strict=False))
+        ]
         after = body(s, elements, [Element(f"%out{i}", r.type.dtype) for i, r in enumerate(results)])
         for value, result in zip(after, results, strict=True):
             assert value.dtype == result.type.dtype, (value, result)
@@ -161,12 +163,13 @@ class KernelEmitter:
             return ref
         return self._add(Reshape(types=(type,), operands=[ref])).result()
 
-    def slice(
-        self, x: protocol.Tensor, starts: Sequence[Size], sizes: Sequence[Size], steps: Sequence[int]
-    ) -> Ref:
+    def slice(self, x: protocol.Tensor, starts: Sequence[Size], sizes: Sequence[Size], steps: Sequence[int]) -> Ref:
         ref = as_ref(x)
         assert len(starts) == len(sizes) == len(steps) == ref.type.rank, (ref.type, starts, sizes, steps)
         type = ref.type.with_shape(sizes)
+        if type.elements == 0:
+            # MLIR wants even a slice of nothing to start at an element.
+            return self.full(type, 0)
         op = Slice(types=(type,), operands=[ref], starts=tuple(starts), steps=tuple(steps))
         return self._add(op).result()
 
@@ -176,6 +179,8 @@ class KernelEmitter:
         part, whole = as_ref(source), as_ref(target)
         assert part.type.dtype == whole.type.dtype and part.type.rank == whole.type.rank, (part.type, whole.type)
         assert len(starts) == len(steps) == whole.type.rank, (whole.type, starts, steps)
+        if part.type.elements == 0:
+            return whole
         op = Insert(types=(whole.type,), operands=[part, whole], starts=tuple(starts), steps=tuple(steps))
         return self._add(op).result()
 

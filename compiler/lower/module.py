@@ -17,7 +17,7 @@ from ...dialect.ops.structure import ELEMENTS_INLINE
 from ...dialect.types import TensorType
 from ...passes.plan_memory import Plan, Step, plan_memory
 from ..artifact.spec import align, c_identifier
-from .entry import DECLARATIONS, Call, Input, Output, Place, Weight, Workspace, write_entry
+from .entry import Call, Input, Output, Place, Weight, Workspace, declare, write_entry
 from .kernel import KernelEmitter
 from .records import Ref
 from .writer import NAME, Kernel
@@ -78,8 +78,9 @@ class Lowered:
 
     @property
     def entry_ir(self) -> str:
-        """The entries, as LLVM IR to be put behind the kernels'."""
-        return "\n".join([DECLARATIONS, *(entry.text for entry in self.entries)])
+        """The entries, as a module of LLVM IR to be linked with the kernels."""
+        calls = [call for entry in self.entries for call in entry.calls]
+        return "\n".join([declare(calls), *(entry.text for entry in self.entries)])
 
     @property
     def weight_bytes(self) -> int:
@@ -205,9 +206,7 @@ class _FunctionLowering:
             )
             for call, scratch in zip(self.calls, plan.scratch, strict=True)
         ]
-        return LoweredEntry(
-            self.function.name, symbol, self.function.symbols(), plan.total, tuple(calls), plan
-        )
+        return LoweredEntry(self.function.name, symbol, self.function.symbols(), plan.total, tuple(calls), plan)
 
     def _lower_node(self, node: Node, needed: set[str]) -> None:
         operator = OPERATORS[node.op]
@@ -322,9 +321,7 @@ class _KernelLowering:
         arguments = [Value(f"{i}:{self._prefixes}", ref.type) for i, ref in enumerate(inputs)]
         builder = Builder(OPERATORS, f"{self._prefixes}.", span=node.span)
         parts = operator.decompose(builder, arguments, attributes)
-        inner = self.lower_nodes(
-            builder.nodes, {v.name: ref for v, ref in zip(arguments, inputs, strict=True)}
-        )
+        inner = self.lower_nodes(builder.nodes, {v.name: ref for v, ref in zip(arguments, inputs, strict=True)})
         return [inner[v.name] for v in parts]
 
 

@@ -1,7 +1,7 @@
 """A kernel as recorded: operations on tensors, in order, before it is decided where each result lives.
 
-Bodies stay functions: they are called once when recorded, to see what they read, and again when they are written, perhaps
-inside another operation's body. So a body must write the same statements each time it is called.
+Bodies stay functions: they are called once when recorded, to see what they read, and again when they are written,
+perhaps inside another operation's body. So a body must write the same statements each time it is called.
 """
 
 from __future__ import annotations

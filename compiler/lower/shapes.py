@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from ...dialect.dims import Shape, Size, multiply, product
 from ...dialect.emitter import Index, IndexMap
@@ -67,22 +67,30 @@ Groups = list[list[int]]
 
 
 def reshape_groups(source: Shape, target: Shape) -> tuple[Groups, Groups]:
-    """The finest pairs of neighbouring axes that hold equally many elements, as axes of either shape."""
+    """The finest pairs of neighbouring axes that hold equally many elements, as axes of either shape.
+
+    None where either is a scalar: MLIR merges all axes of size 1 into none.
+    """
+    if not source or not target:
+        return [], []
     cuts = [(0, 0)]
     if product(source) != 0:
         # Products of leading axes; no two pairs of equal ones cross. Behind size 0 they would say nothing.
-        before = list(accumulate(source, multiply, initial=1))
-        below = list(accumulate(target, multiply, initial=1))
+        before, below = _leading_products(source), _leading_products(target)
         for i in range(1, len(source)):
             j = next((j for j in range(cuts[-1][1] + 1, len(target)) if below[j] == before[i]), None)
             if j is not None:
                 cuts.append((i, j))
     cuts.append((len(source), len(target)))
-    pairs = list(zip(cuts, cuts[1:], strict=False))
+    pairs = list(pairwise(cuts))
     return (
         [list(range(a[0], b[0])) for a, b in pairs],
         [list(range(a[1], b[1])) for a, b in pairs],
     )
+
+
+def _leading_products(shape: Shape) -> list[Size]:
+    return [1, *accumulate(shape, multiply)]
 
 
 def group_extents(groups: Groups, shape: Shape) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """Writes an arranged kernel as a function of structured ops on tensors.
 
-The function takes its dims as `index` and every tensor as a pointer to memory that the caller owns: inputs, results, and
-scratch for what is neither. Inside it is linalg on tensors, in destination-passing style, so that bufferization allocates
-nothing.
+The function takes its dims as `index` and every tensor as a pointer to memory that the caller owns: inputs, results,
+and scratch for what is neither. Inside it is linalg on tensors, in destination-passing style, so that bufferization
+allocates nothing.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from ...dialect import emitter as protocol
 from ...dialect.diagnostics import Span
-from ...dialect.dims import Size, Symbol, product
-from ...dialect.emitter import Index, IndexMap, identity
+from ...dialect.dims import Size, Symbol
+from ...dialect.emitter import IndexMap, identity
 from ...dialect.types import BOOL, I64, TensorType
 from .arrange import Arrangement, Key, key
 from .records import (
@@ -178,7 +178,6 @@ class KernelWriter:
         self.bindings: list[str] = []
         self.names: dict[Key, str] = {}
         self.scratch: list[TensorType] = []
-        self.tails: list[str] = []
         self._writers: Mapping[type[Op], Callable[..., None]] = {
             Argument: self._write_nothing,
             Dense: self._write_nothing,
@@ -252,9 +251,7 @@ class KernelWriter:
         self.scratch.append(type)
         return self._bind(f"s{len(self.scratch) - 1}", type, "restrict writable")
 
-    def load_element(
-        self, s: ScalarWriter, tensor: protocol.Tensor, indices: Sequence[protocol.Scalar]
-    ) -> Element:
+    def load_element(self, s: ScalarWriter, tensor: protocol.Tensor, indices: Sequence[protocol.Scalar]) -> Element:
         assert len(indices) == tensor.type.rank, (tensor, indices)
         value = single_value(tensor) if isinstance(tensor, Ref) else None
         if value is not None:
@@ -262,7 +259,7 @@ class KernelWriter:
         place = ", ".join(s.position(i) for i in indices)
         return s.define(f"tensor.extract {self.name(tensor)}[{place}] : {tensor_type(tensor.type)}", tensor.type.dtype)
 
-    def _define(self, op: Op, expression: str, tail: str = "") -> None:
+    def _define(self, op: Op, expression: str) -> None:
         name = self.names[key(op.result())] = self.text.fresh()
         self.line(f"{name} = {expression}{location(op.span)}")
 
@@ -290,32 +287,28 @@ class KernelWriter:
         return False
 
     def _write_reshape(self, op: Reshape) -> None:
+        """Merges the axes that have to be, then splits the others."""
         source, target = op.operands[0].type, op.types[0]
-        element = element_type(source.dtype)
         before, after = reshape_groups(source.shape, target.shape)
-        merged, split = group_extents(before, source.shape), group_extents(after, target.shape)
         value, dims = self.name(op.operands[0]), extents(source.shape)
-        if len(before) != source.rank or source.rank == 0:
-            old, dims = shaped_type("tensor", dims, element), merged if source.rank else ()
-            value = self._step(op, f"tensor.collapse_shape {value} {before if source.rank else []} : {old} into", dims)
-        if source.rank and target.rank and dims != split and len(split) == len(dims):
-            value = self._step(op, f"tensor.cast {value} : {shaped_type('tensor', dims, element)} to", split)
-            dims = split
-        if dims != extents(target.shape) or len(after) != target.rank:
-            old = shaped_type("tensor", dims, element)
+        if len(before) != source.rank:
+            merged = group_extents(before, source.shape)
+            value = self._step(op, f"tensor.collapse_shape {value} {before}", dims, "into", merged)
+            dims = merged
+        split = group_extents(after, target.shape)
+        if dims != split:
+            # A static zero may hide that other axes of a group are dynamic.
+            value = self._step(op, f"tensor.cast {value}", dims, "to", split)
+        if len(after) != target.rank:
             sizes = values(target.shape, self.text)
-            groups = after if dims else []
-            value = self._step(
-                op,
-                f"tensor.expand_shape {value} {groups} output_shape [{sizes}] : {old} into",
-                extents(target.shape),
-            )
+            expression = f"tensor.expand_shape {value} {after} output_shape [{sizes}]"
+            value = self._step(op, expression, split, "into", extents(target.shape))
         self.names[key(op.result())] = value
 
-    def _step(self, op: Reshape, expression: str, dims: Sequence[str]) -> str:
-        name = self.text.fresh()
-        type = shaped_type("tensor", dims, element_type(op.types[0].dtype))
-        self.line(f"{name} = {expression} {type}{location(op.span)}")
+    def _step(self, op: Reshape, expression: str, before: Sequence[str], word: str, after: Sequence[str]) -> str:
+        name, element = self.text.fresh(), element_type(op.types[0].dtype)
+        types = f"{shaped_type('tensor', before, element)} {word} {shaped_type('tensor', after, element)}"
+        self.line(f"{name} = {expression} : {types}{location(op.span)}")
         return name
 
     def _write_slice(self, op: Slice) -> None:
@@ -357,8 +350,8 @@ class KernelWriter:
         s.line(f"{label} = scf.for {variable} = {bounds} iter_args({arguments}) -> ({types}) {{")
         with s.deeper():
             index = s.define(f"arith.index_cast {variable} : index to i64", I64)
-            after = self._write_loops(op, s, inner, [*indices, index])
-            s.line(f"scf.yield {', '.join(x.name for x in after)} : {types}")
+            inside = self._write_loops(op, s, inner, [*indices, index])
+            s.line(f"scf.yield {', '.join(x.name for x in inside)} : {types}")
         s.line(f"}}{location(op.span)}")
         return [Local(x.type, name) for x, name in zip(carried, names, strict=True)]
 

@@ -32,6 +32,7 @@ def _activation(
     dtypes: tuple[DType, ...] = FLOATS,
     properties: Sequence[str] = (),
     domain: tuple[float, float] = (-2.0, 2.0),
+    tolerance: float = 4.0,
 ) -> Operator:
     """A record from a formula; without a `gradient` that of the formula is taken."""
     decompose = decomposition(formula, exact=exact)
@@ -44,7 +45,7 @@ def _activation(
         reference=through_f32(reference),
         gradient=gradient or by_decomposition(decompose),
         decompose=decompose,
-        cases=tuple(Case((shape,), given, domain=domain) for given in variants for shape in SHAPES),
+        cases=tuple(Case((shape,), given, domain, tolerance=tolerance) for given in variants for shape in SHAPES),
         properties=frozenset({"elementwise", *properties}),
     )
 
@@ -105,8 +106,13 @@ clip = Operator(
     decompose=_CLIP,
     cases=tuple(
         Case((shape,), {"low": low, "high": high})
-        for low, high in ((0, 1), (1, None), (None, 1), (None, None))
-        for shape in SHAPES
+        for low, high, shapes in (
+            (0, 1, SHAPES),
+            (1, None, SHAPES[:1]),
+            (None, 1, SHAPES[:1]),
+            (None, None, SHAPES[:1]),
+        )
+        for shape in shapes
     ),
     properties=frozenset({"elementwise", "idempotent"}),
 )
@@ -229,7 +235,9 @@ OPERATORS = (
     _activation("mish", "x * tanh(softplus(x))", lambda x: x * np.tanh(_softplus(x)),
                 lambda x: x * x.softplus().tanh()),
     _activation("softsign", "x / (1 + |x|)", lambda x: x / (1 + np.abs(x)), lambda x: x / (x.abs() + 1)),
-    _activation("tanh_shrink", "x - tanh(x)", lambda x: x - np.tanh(x), lambda x: x - x.tanh()),
+    _activation("tanh_shrink", "x - tanh(x)", lambda x: x - np.tanh(x), lambda x: x - x.tanh(),
+                # The difference is small where its terms are not.
+                tolerance=32.0),
     _activation("soft_shrink", "x moved toward 0 by the threshold, 0 within it", _soft_shrink_array, _soft_shrink,
                 attributes=_float("threshold", 0.5), variants=({}, {"threshold": 1.25})),
     _activation("hard_swish", "x * relu6(x + 3) / 6", lambda x: x * np.clip(x + 3, 0, 6) / 6,

@@ -22,6 +22,7 @@ from .common import compute_dtype, lower_cast
 from .pooling import CEIL_MODE, KERNEL_ATTRIBUTES, infer_pool, pool_geometry, pool_windows
 from .windows import (
     Windows,
+    inside_padding,
     integers,
     pad_array,
     pad_tensor,
@@ -123,8 +124,7 @@ def _reference_adjoint(g: Numbers, sizes: tuple[int, ...], count_include_pad: bo
     total = np.zeros((*g.shape[:2], *integers(w.padded)), shared.dtype)
     for offset in np.ndindex(*integers(w.kernel)):
         total[window_slices(w, offset)] += shared
-    inside = tuple(slice(low, low + size) for low, size in zip(integers(w.low), sizes, strict=True))
-    return total[(..., *inside)].astype(g.dtype)
+    return np.asarray(total[inside_padding(w)]).astype(g.dtype)
 
 
 def _lower_adjoint(
@@ -193,8 +193,12 @@ _AVERAGE_CASES: dict[int, tuple[Case, ...]] = {
             terms=4,
         ),
         Case(((1, 2, 7, 6),), {"kernel": 3, "stride": 2, "padding": "same"}, terms=9),
+        Case(((0, 1, 3, 3),), {"kernel": 2}),
     ),
-    3: (Case(((1, 2, 4, 5, 3),), {"kernel": (2, 2, 3), "stride": 1}, terms=12),),
+    3: (
+        Case(((1, 2, 4, 5, 3),), {"kernel": (2, 2, 3), "stride": 1}, terms=12),
+        Case(((0, 1, 2, 2, 2),), {"kernel": 2}),
+    ),
 }
 
 

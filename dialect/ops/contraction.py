@@ -63,7 +63,7 @@ def _lower_matmul(
 
 
 def _matmul(x: Numbers, y: Numbers) -> Numbers:
-    return np.matmul(widen(x), widen(y)).astype(x.dtype)
+    return np.asarray(np.matmul(widen(x), widen(y))).astype(x.dtype)
 
 
 def _differentiate_matmul(b: Builder, use: Use) -> Sequence[Value]:

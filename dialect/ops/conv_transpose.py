@@ -10,15 +10,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..dims import Shape, Size, maximum
+from ..dims import Shape, Size, at_least
 from ..emitter import BodyEmitter, Emitter, Loop, Result, Scalar, Tensor, loop, loops
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, InferenceError, Operand, Operator, Use
 from ..types import NUMBERS, TensorType
 from .accumulate import Numbers, multiply_add, widen
+from .arguments import is_size
 from .common import compute_dtype, lower_cast
 from .convolution import bias_gradient, case, check_bias, check_ranks, grouped, per_group, start_of_sum, weight_gradient
-from .windows import WINDOW_ATTRIBUTES, Windows, integers, spread_tensor, window_slices, windows
+from .windows import WINDOW_ATTRIBUTES, Windows, inside_padding, integers, spread_tensor, window_slices, windows
 
 _ATTRIBUTES = (*WINDOW_ATTRIBUTES, AttributeSpec("output_padding", "any", 0), AttributeSpec("groups", "int", 1))
 _GEOMETRY = ("stride", "padding", "dilation")
@@ -29,7 +30,7 @@ def _geometry(name: str, sizes: Sequence[Size], kernel: Sequence[Size], attribut
     rank = len(sizes)
     given = attributes["output_padding"]
     extra: tuple[Size, ...] = given if isinstance(given, tuple) else (given,) * rank
-    if len(extra) != rank or any(isinstance(v, (str, float, tuple)) for v in extra):
+    if len(extra) != rank or not all(map(is_size, extra)):
         raise InferenceError(
             "bad-attribute", f"`output_padding` of `{name}` is {given!r}, expected a size or {rank} of them"
         )
@@ -37,9 +38,14 @@ def _geometry(name: str, sizes: Sequence[Size], kernel: Sequence[Size], attribut
         raise InferenceError("bad-attribute", f'`{name}` has no padding "same"', help="give sizes of the padding")
     # The result's sizes are not known yet, but stride, dilation and padding as numbers do not depend on them.
     w = windows(name, [0] * rank, kernel, **{key: attributes[key] for key in _GEOMETRY})
-    results = tuple(
-        maximum((sizes[i] - 1) * w.stride[i] + w.extent[i] - w.low[i] - w.high[i] + extra[i], 0) for i in range(rank)
-    )
+    results = tuple((sizes[i] - 1) * w.stride[i] + w.extent[i] - w.low[i] - w.high[i] + extra[i] for i in range(rank))
+    for axis, size in enumerate(results):
+        if not at_least(size, 0):
+            raise InferenceError(
+                "shape-mismatch",
+                f"axis {axis + 2} of the result of `{name}` would have size {size}, which may be negative",
+                help="" if isinstance(size, int) else "give the dims ranges that rule it out",
+            )
     return Windows(results, w.kernel, w.stride, w.dilation, w.low, w.high)
 
 
@@ -131,10 +137,10 @@ def _reference(name: str, x: Numbers, weight: Numbers, bias: Numbers | None, att
             inside = total[window_slices(padded, offset)]
             inside[(..., *(slice(n) for n in x.shape[2:]))] += part
     total = total.reshape(x.shape[0], channels, *reach)
-    total = total[(..., *(slice(p, p + size) for p, size in zip(low, sizes, strict=True)))]
+    total = total[inside_padding(w)]
     if bias is not None:
         total = total + widen(bias).reshape(-1, *(1,) * len(sizes))
-    return total.astype(x.dtype)
+    return np.asarray(total).astype(x.dtype)
 
 
 def _differentiate(name: str, rank: int, b: Builder, use: Use) -> Sequence[Value]:
@@ -145,8 +151,7 @@ def _differentiate(name: str, rank: int, b: Builder, use: Use) -> Sequence[Value
     seen = windows(name, g.type.shape[2:], weight.type.shape[2:], **{key: attributes[key] for key in _GEOMETRY})
     if seen.counts != counts:
         # An output padding of a stride or more leaves room for windows that no element of x belongs to.
-        longest = [(counts[i] - 1) * seen.stride[i] + seen.extent[i] - seen.low[i] - seen.high[i] for i in range(rank)]
-        ends = tuple(maximum(n, 0) for n in longest)
+        ends = [(counts[i] - 1) * seen.stride[i] + seen.extent[i] - seen.low[i] - seen.high[i] for i in range(rank)]
         g = b.slice(g, starts=(0,) * (rank + 2), stops=(*g.type.shape[:2], *ends))
     return [
         b.apply(f"conv{rank}d", [g, weight], attributes)[0],
@@ -187,8 +192,12 @@ _CASES = {
         case((2, 3, 4, 3), (3, 2, 3, 3), (2,), stride=2, padding=1, output_padding=1),
         case((1, 4, 3, 5), (4, 2, 2, 3), stride=(3, 1), padding=(0, 1, 1, 2), dilation=(1, 2), groups=2),
         case((2, 3, 3, 3), (3, 1, 2, 2), groups=3),
+        case((1, 0, 2, 2), (0, 1, 2, 1)),
     ),
-    3: (case((1, 2, 3, 2, 2), (2, 2, 2, 1, 2), (2,), stride=(1, 2, 1), output_padding=(0, 1, 0)),),
+    3: (
+        case((1, 2, 3, 2, 2), (2, 2, 2, 1, 2), (2,), stride=(1, 2, 1), output_padding=(0, 1, 0)),
+        case((0, 1, 1, 2, 2), (1, 1, 1, 1, 1)),
+    ),
 }
 
 OPERATORS = tuple(_transpose(rank) for rank in (1, 2, 3))

@@ -32,7 +32,12 @@ class Equation:
         """The size of every label. Raises InferenceError where two operands disagree and neither says 1."""
         sizes: dict[str, Size] = {}
         for number, (type, labels) in enumerate(zip(types, self.operands, strict=True)):
+            own: dict[str, Size] = {}
             for size, label in zip(type.shape, labels, strict=True):
+                if own.setdefault(label, size) != size:
+                    raise InferenceError(
+                        "shape-mismatch", f"`einsum` takes a diagonal of {type}, which is not square", operand=number
+                    )
                 known = sizes.setdefault(label, size)
                 if known == 1:
                     sizes[label] = size
@@ -173,7 +178,8 @@ def _differentiate(b: Builder, use: Use) -> Sequence[Value]:
         missing: list[int] = []
         fresh = iter(spare)
         for axis, (size, label) in enumerate(zip(shape, labels, strict=True)):
-            if label not in available or (size == 1 and sizes[label] != 1):
+            alone = label not in available and labels.count(label) == 1
+            if alone or (size == 1 and sizes[label] != 1):
                 missing.append(axis)
             elif label in kept:
                 # The gradient lies on the diagonal of the two axes.
@@ -214,7 +220,8 @@ einsum = Operator(
         _case("ii->i", (4, 4)),
         _case("iij->j", (3, 3, 2), terms=3),
         _case("ii", (5, 5), terms=5),
-        _case("i,j", (3, 4)),
+        _case("i,j", (3,), (4,)),
+        _case("...i->...", (3, 0)),
         _case("i,i->i", (4,), (1,)),
         _case("ij,jk,kl->il", (2, 3), (3, 4), (4, 5), terms=48),
         _case("ij,j,jk->k", (2, 1), (3,), (1, 2), terms=24),

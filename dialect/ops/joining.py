@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -166,7 +167,7 @@ def _infer_split(types: Sequence[TensorType], attributes: Attributes) -> tuple[T
 def _reference_split(x: Numbers, parts: Any, axis: int) -> tuple[Numbers, ...]:
     sizes = part_sizes(x.shape[axis], parts)
     ends = np.cumsum([0, *sizes])
-    return tuple(np.take(x, np.arange(a, b), axis) for a, b in zip(ends[:-1], ends[1:], strict=True))
+    return tuple(np.take(x, np.arange(a, b), axis) for a, b in itertools.pairwise(ends))
 
 
 def _lower_split(
@@ -205,6 +206,7 @@ split = Operator(
         Case(((2, 7),), {"parts": (3, 0, 4), "axis": 1}),
         Case(((2, 3),), {"parts": 1, "axis": -1}),
         Case(((0, 3),), {"parts": 2}),
+        Case(((1,),), {"parts": (1,)}),
     ),
     properties=_MOVEMENT,
     results=("parts",),

@@ -18,6 +18,7 @@ from ..types import ANY, I64, TensorType
 from .accumulate import Numbers
 from .arguments import bad_attribute, read_integers, read_size, read_sizes
 from .common import format_shape, normalize_axes, normalize_axis, same_type, sum_to
+from .windows import integers
 
 _MOVEMENT = frozenset({"movement"})
 Position = Callable[[BodyEmitter, int, Scalar], Scalar]
@@ -92,9 +93,7 @@ matrix_transpose = Operator(
     infer=_infer_matrix_transpose,
     reference=lambda x: np.swapaxes(x, -1, -2),
     gradient=lambda b, use: [b.matrix_transpose(use.gradient)],
-    lower=lambda e, operands, attributes, types: [
-        _transposed(e, operands[0], _swapped(types[0].rank), types[0])
-    ],
+    lower=lambda e, operands, attributes, types: [_transposed(e, operands[0], _swapped(types[0].rank), types[0])],
     cases=(Case(((3, 5),)), Case(((2, 3, 4),)), Case(((1, 1),)), Case(((0, 2),))),
     properties=_MOVEMENT | {"involution"},
 )
@@ -106,9 +105,7 @@ def _infer_broadcast(types: Sequence[TensorType], attributes: Attributes) -> tup
     offset = len(target) - x.rank
     fits = offset >= 0 and all(size in (1, target[offset + i]) for i, size in enumerate(x.shape))
     if not fits:
-        raise InferenceError(
-            "shape-mismatch", f"`broadcast_to` cannot repeat {x} to {format_shape(target)}", operand=0
-        )
+        raise InferenceError("shape-mismatch", f"`broadcast_to` cannot repeat {x} to {format_shape(target)}", operand=0)
     return (x.with_shape(target),)
 
 
@@ -214,6 +211,7 @@ roll = Operator(
         Case(((3, 5),), {"shift": -4, "axis": 0}),
         Case(((2, 3),), {"shift": 10, "axis": 1}),
         Case(((0,),), {"shift": 1}),
+        Case(((1, 1),), {"shift": 3}),
     ),
     properties=_MOVEMENT,
 )
@@ -303,6 +301,7 @@ repeat_interleave = Operator(
         Case(((2, 3),), {"repeats": 3, "axis": 0}),
         Case(((0, 2),), {"repeats": 2}),
         Case(((2,),), {"repeats": 0}),
+        Case(((1,),), {"repeats": 1}),
     ),
     properties=_MOVEMENT,
 )
@@ -355,7 +354,7 @@ def _regrouped(
 
     def reference(x: Numbers, **attributes: Any) -> Numbers:
         apart, order, result = shapes([TensorType(I64, x.shape)], attributes)
-        return np.transpose(x.reshape(apart), order).reshape(result)
+        return np.transpose(x.reshape(integers(apart)), order).reshape(integers(result))
 
     def decompose(b: Builder, operands: Sequence[Value], attributes: Attributes) -> Sequence[Value]:
         apart, order, result = shapes([operands[0].type], attributes)

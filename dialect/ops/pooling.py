@@ -213,8 +213,9 @@ _MAX_CASES: dict[int, tuple[Case, ...]] = {
         Case(((2, 3, 7, 5),), {"kernel": (3, 2), "stride": (2, 1), "padding": (1, 0)}),
         Case(((1, 2, 5, 5),), {"kernel": 2, "stride": 3, "ceil_mode": True, "padding": 1}),
         Case(((1, 2, 7, 6),), {"kernel": 3, "stride": 2, "padding": "same"}),
+        Case(((0, 1, 3, 3),), {"kernel": 2}),
     ),
-    3: (Case(((1, 2, 4, 5, 3),), {"kernel": (2, 2, 3), "stride": 1}),),
+    3: (Case(((1, 2, 4, 5, 3),), {"kernel": (2, 2, 3), "stride": 1}), Case(((0, 1, 2, 2, 2),), {"kernel": 2})),
 }
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from ..dims import Shape, Size, divide_exactly, product
 from ..emitter import Emitter, Tensor
 from ..graph import Value
@@ -77,7 +79,7 @@ def _unsqueezed(shape: Shape, axes: Any) -> Shape:
 
 
 def _reference_reshape(x: Numbers, shape: Any) -> Numbers:
-    target = read_sizes("reshape", "shape", shape, minus_one=True)
+    target = np.atleast_1d(np.asarray(shape, np.int64)).tolist()
     if x.size == 0:
         # What -1 stands for cannot be told from numbers where another size is 0; nothing is left of it either way.
         return x.reshape([0 if size == -1 and 0 in target else size for size in target])

@@ -16,6 +16,7 @@ from ..dims import Shape, Size, at_least, bounds, ceil_divide, floor_divide, max
 from ..emitter import Emitter, IndexMap, Tensor, loop
 from ..operator import AttributeSpec, InferenceError
 from .accumulate import Numbers
+from .arguments import is_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ def _padding_pairs(padding: Any, rank: int, operator: str) -> tuple[tuple[Size, 
         elif len(padding) == 2 * rank:
             pairs = tuple(zip(padding[::2], padding[1::2], strict=True))
     numbers = [v for pair in pairs for v in pair]
-    if len(numbers) != 2 * rank or any(isinstance(v, (str, float, tuple)) or not at_least(v, 0) for v in numbers):
+    if len(numbers) != 2 * rank or any(not is_size(v) or bounds(v)[1] < 0 for v in numbers):
         raise InferenceError(
             "bad-attribute",
             f"`padding` of `{operator}` is {padding!r}",
@@ -197,9 +198,13 @@ def window_map(w: Windows, first_place: int, first_offset: int) -> IndexMap:
 def pad_array(x: Numbers, w: Windows, value: float | int) -> Numbers:
     """The padded tensor of a reference."""
     padded = np.full((*x.shape[:2], *integers(w.padded)), value, x.dtype)
-    inside = tuple(slice(low, low + size) for low, size in zip(integers(w.low), x.shape[2:], strict=True))
-    padded[(..., *inside)] = x
+    padded[inside_padding(w)] = x
     return padded
+
+
+def inside_padding(w: Windows) -> tuple[Any, ...]:
+    """Index, in the padded array, of what is no padding."""
+    return (..., *(slice(low, low + n) for low, n in zip(integers(w.low), integers(w.sizes), strict=True)))
 
 
 def window_slices(w: Windows, offset: Sequence[int]) -> tuple[Any, ...]:

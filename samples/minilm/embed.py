@@ -16,7 +16,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -89,24 +88,10 @@ def fetch(target: Path) -> None:
             os.replace(Path(folder) / name, target / name)
 
 
-def artifact_of(checkpoint: Path) -> Path:
-    """Where the artifact of this source, these weights and this compiler is kept."""
-    weights = (checkpoint / "model.safetensors").stat()
-    parts = (SOURCE.read_bytes(), str((checkpoint.resolve(), weights.st_size, weights.st_mtime_ns, nacre.__version__)))
-    key = hashlib.sha256(b"".join(p.encode() if isinstance(p, str) else p for p in parts)).hexdigest()[:12]
-    return cache_folder() / f"minilm-{key}.so"
-
-
-def load_model(checkpoint: Path, *, again: bool = False) -> nacre.Model:
-    """The compiled model; compiles it if this has not been done, or if it is to be done again."""
-    artifact = artifact_of(checkpoint)
-    if artifact.exists() and not again:
-        return nacre.load(artifact)
-    start = time.perf_counter()
-    artifact.parent.mkdir(parents=True, exist_ok=True)
-    model = nacre.compile(SOURCE, artifact, weights=checkpoint)
-    print(f"compiled {artifact} in {time.perf_counter() - start:.1f} s", file=sys.stderr)
-    return model
+def load_model(checkpoint: Path) -> nacre.Model:
+    """The compiled model; Nacre keeps it, so that this takes long only once."""
+    with Console(stderr=True).status("compiling minilm.nacre, if that has not been done"):
+        return nacre.compile(SOURCE, weights=checkpoint)
 
 
 def load_tokenizer(checkpoint: Path) -> Tokenizer:
@@ -146,11 +131,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="cosine similarities of sentences, by all-MiniLM-L6-v2")
     parser.add_argument("sentences", nargs="+", metavar="sentence")
     parser.add_argument("--checkpoint", type=Path, metavar="DIR", help=f"a folder with {', '.join(FILES)}")
-    parser.add_argument("--again", action="store_true", help="compile even if there is an artifact")
     options = parser.parse_args()
     try:
         checkpoint = find_checkpoint(options.checkpoint)
-        model = load_model(checkpoint, again=options.again)
+        model = load_model(checkpoint)
     except (FetchError, OSError, nacre.DiagnosticError, nacre.NacreError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from c_models import ADD, CC, STRICT, TABLE, B, T, argument, build, entry, kernels, zoo
-from nacre.compiler.artifact.assemble import build_artifact, weights_path
+from nacre.compiler.artifact.assemble import Placement, build_artifact, weights_path
 from nacre.compiler.artifact.link import RUNTIME_FOLDER, RUNTIME_SOURCES, find_linker
 from nacre.compiler.artifact.spec import ArtifactSpec, WeightSpec, bind_dims, check_artifact, place_weights
 from nacre.dialect.diagnostics import DiagnosticError
@@ -50,11 +50,11 @@ def test_weights_are_aligned_and_read_only(zoo_file: Path) -> None:
 
 
 @pytest.mark.parametrize("placement", ["embedded", "external"])
-def test_same_bytes_in_another_folder(tmp_path: Path, placement: str) -> None:
+def test_same_bytes_in_another_folder(tmp_path: Path, placement: Placement) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b with a space").mkdir()
-    first = build(zoo(), tmp_path / "a" / "one.so", placement)  # type: ignore[arg-type]
-    second = build(zoo(), tmp_path / "b with a space" / "two.so", placement)  # type: ignore[arg-type]
+    first = build(zoo(), tmp_path / "a" / "one.so", placement)
+    second = build(zoo(), tmp_path / "b with a space" / "two.so", placement)
     assert first.read_bytes() == second.read_bytes()
     if placement == "external":
         assert weights_path(first).read_bytes() == weights_path(second).read_bytes()
@@ -162,7 +162,7 @@ def test_weights_in_any_layout_are_written_row_major(tmp_path: Path) -> None:
 
 def test_an_artifact_without_weights(tmp_path: Path) -> None:
     for placement in ("embedded", "external"):
-        path = build(ArtifactSpec("x", (ADD,)), tmp_path / "x.so", placement)  # type: ignore[arg-type]
+        path = build(ArtifactSpec("x", (ADD,)), tmp_path / "x.so", placement)
         assert not weights_path(path).exists()
         x = np.ones((1, 2), np.float32)
         assert np.array_equal(load(path)(x, x), x + x)

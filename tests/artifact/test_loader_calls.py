@@ -5,19 +5,23 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 import pytest
 from c_models import TABLE, build, zoo
 from nacre.runtime import arguments
 from nacre.runtime.arguments import Array, address_of
 from nacre.runtime.loader import ArgumentError, Entry, Model, NacreError, load
 
+Floats = npt.NDArray[np.float32]
 
-def ramp(*shape: int) -> Array:
+
+def ramp(*shape: int) -> Floats:
     return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
 
 
@@ -88,11 +92,11 @@ def test_out_takes_the_results(model: Model) -> None:
 class Shared:
     """What another framework hands over: no array, but __dlpack__."""
 
-    def __init__(self, array: Array) -> None:
+    def __init__(self, array: Floats) -> None:
         self.array = array
 
     def __dlpack__(self, **options: object) -> object:
-        return self.array.__dlpack__(**options)  # type: ignore[arg-type]
+        return self.array.__dlpack__(**options)  # type: ignore[arg-type]  # numpy checks them
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.array.__dlpack_device__()
@@ -202,8 +206,6 @@ def test_each_thread_has_its_own_error(model: Model) -> None:
 
 
 def test_calls_run_at_the_same_time(model: Model) -> None:
-    import time
-
     wait, x = model.entries["wait"], ramp(1)
     start = time.perf_counter()
     assert not at_once(4, lambda _: wait(x))

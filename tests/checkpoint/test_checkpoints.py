@@ -2,16 +2,18 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 import pytest
 import safetensors.numpy
 from nacre.compiler.checkpoint import open_checkpoint
 from nacre.dialect import types
 from nacre.dialect.diagnostics import DiagnosticError
 
-TENSORS = {
+TENSORS: dict[str, npt.NDArray[Any]] = {
     "a.weight": np.arange(12, dtype=np.float32).reshape(3, 4),
     "a.bias": np.array([1, -2, 3], np.float16),
     "ids": np.arange(5, dtype=np.int64),
@@ -40,7 +42,7 @@ def write(tmp_path: Path, kind: str) -> Path:
         (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
         return tmp_path
     save = np.savez if kind == "npz" else np.savez_compressed
-    save(tmp_path / "x.npz", **TENSORS)
+    save(tmp_path / "x.npz", **TENSORS)  # type: ignore[arg-type]  # a keyword of numpy's own is a bool
     return tmp_path / "x.npz"
 
 

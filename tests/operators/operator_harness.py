@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from nacre.dialect.dims import Symbol, evaluate
+from nacre.dialect.dims import Poly, Symbol, evaluate, symbols_of
 from nacre.dialect.graph import Constant, Function, Module, Value
 from nacre.dialect.interpreter import Interpreter
-from nacre.dialect.operator import Builder, Case, Operator, Use
+from nacre.dialect.operator import Builder, Case, InferenceError, Operator, Use
 from nacre.dialect.ops import OPERATORS
 from nacre.dialect.types import F64, Array, DType, TensorType, dtype_of
 
@@ -157,18 +157,77 @@ def examples(operator: Operator) -> Iterator[Example]:
             yield example(operator, number, dtype)
 
 
-def symbolic_types(types: Sequence[TensorType]) -> Iterator[tuple[tuple[TensorType, ...], dict[str, int]]]:
-    """The types with sizes as symbols (equal sizes equal symbols), all at once and one at a time, and their values."""
+@dataclass(frozen=True)
+class Symbolic:
+    """An example with some of its sizes as symbols, in types and in attributes; `values` says what they stand for."""
 
-    def with_symbols(chosen: set[int]) -> tuple[TensorType, ...]:
-        symbols = {n: Symbol(f"n{n}", low=min(n, 1), high=1 << 20).size for n in chosen}
-        return tuple(t.with_shape(symbols.get(s, s) if isinstance(s, int) else s for s in t.shape) for t in types)
+    item: Example
+    types: tuple[TensorType, ...]
+    values: Mapping[str, int]
 
-    # A size of 1 stays: it says that the axis is broadcast.
-    sizes = sorted({s for t in types for s in t.shape if isinstance(s, int) and s != 1})
-    groups = [set(sizes), *({s} for s in sizes)] if len(sizes) > 1 else [set(sizes)] if sizes else []
-    for chosen in groups:
-        yield with_symbols(chosen), {f"n{n}": n for n in chosen}
+    def __str__(self) -> str:
+        return f"{self.item} as {', '.join(map(str, self.types))} {dict(self.item.case.attributes)}"
+
+    def infer(self) -> tuple[TensorType, ...] | None:
+        """The types of the results, None where the operator does not accept these symbols."""
+        try:
+            return self.item.operator.check(self.types, self.item.case.attributes)
+        except InferenceError:
+            return None
+
+    @property
+    def is_bound(self) -> bool:
+        """Do the operands' shapes give all symbols, so that a graph can be run?"""
+        found = {s.name for t in self.types for s in t.symbols()}
+        return found == set(self.values)
+
+
+def symbolic(item: Example) -> Iterator[Symbolic]:
+    """The example with sizes as symbols (equal sizes equal symbols), all at once and one at a time.
+
+    Each with and without sizes among the attributes. A size of 1 stays: it says that an axis is broadcast.
+    """
+    kinds = _size_attributes(item)
+    given = attribute_sizes(item)
+    sizes = sorted({s for t in item.types for s in t.shape if isinstance(s, int)} | set(given))
+    sizes = [s for s in sizes if s not in (1, -1)]
+    seen = set()
+    for chosen in (sizes, *([s] for s in sizes if len(sizes) > 1)):
+        symbols: dict[int, Any] = {n: Symbol(f"n{n}", low=min(n, 1), high=1 << 20).size for n in chosen}
+        types = tuple(t.with_shape(symbols.get(s, s) for s in t.shape) for t in item.types)  # type: ignore[arg-type]
+        changed = {n: _replaced(item.attributes[n], symbols) for n in kinds}
+        for attributes in (dict(item.case.attributes), {**item.case.attributes, **changed}):
+            key = (types, tuple(sorted(attributes.items(), key=str)))
+            found = {s for t in types for s in t.symbols()} | {s for v in attributes.values() for s in _symbols(v)}
+            if found and str(key) not in seen:
+                seen.add(str(key))
+                example = replace(item, case=replace(item.case, attributes=attributes))
+                yield Symbolic(example, types, {s.name: int(s.name[1:]) for s in found})
+
+
+def _size_attributes(item: Example) -> set[str]:
+    return {a.name for a in item.operator.attributes if a.kind in ("size", "sizes")}
+
+
+def attribute_sizes(item: Example) -> list[int]:
+    """The sizes among the attributes."""
+    return [size for name in _size_attributes(item) for size in _sizes(item.attributes[name])]
+
+
+def _sizes(value: Any) -> tuple[int, ...]:
+    values = value if isinstance(value, tuple) else (value,)
+    return tuple(v for v in values if isinstance(v, int) and v >= 0)
+
+
+def _replaced(value: Any, symbols: Mapping[int, Any]) -> Any:
+    if isinstance(value, tuple):
+        return tuple(symbols.get(v, v) for v in value)
+    return symbols.get(value, value)
+
+
+def _symbols(value: Any) -> tuple[Symbol, ...]:
+    values = value if isinstance(value, tuple) else (value,)
+    return symbols_of(v for v in values if isinstance(v, Poly))
 
 
 def substituted(types: Sequence[TensorType], values: Mapping[str, int]) -> list[tuple[DType, tuple[int, ...]]]:

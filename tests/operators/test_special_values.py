@@ -16,6 +16,7 @@ from nacre.compiler.codegen.jit import build_functions
 from nacre.dialect.graph import Function, Module
 from nacre.dialect.operator import Operator
 from nacre.dialect.ops import OPERATORS
+from nacre.dialect.ops.common import integer_range
 from nacre.dialect.types import (
     ANY,
     BF16,
@@ -193,13 +194,11 @@ def _dtype(array: Array) -> DType:
 
 # Compiled code
 
-LIBRARY_PLACES = {
-    **dict.fromkeys(
-        ["exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "cbrt"],
-        4,
-    ),
-    **dict.fromkeys(["sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "power", "atan2"], 4),
-}
+LIBRARY_FUNCTIONS = """
+exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh cbrt erf erfc
+power atan2
+"""
+LIBRARY_PLACES = dict.fromkeys(LIBRARY_FUNCTIONS.split(), 4)
 """Units in the last place by which functions of the C library may differ; all others must not."""
 UNSPECIFIED_ZERO = {"maximum", "minimum"}
 """Operators that may give either zero for two zeros of different sign."""
@@ -209,28 +208,9 @@ def special_values(dtype: DType) -> Array:
     if dtype is BOOL:
         return np.array([False, True])
     if dtype.is_integer:
-        low, high = (
-            (0, 2**dtype.bits - 1) if not dtype.is_signed else (-(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1)
-        )
-        values = {
-            low,
-            low + 1,
-            -7,
-            -3,
-            -2,
-            -1,
-            0,
-            1,
-            2,
-            3,
-            5,
-            7,
-            dtype.bits - 1,
-            dtype.bits,
-            dtype.bits + 1,
-            high - 1,
-            high,
-        }
+        low, high = integer_range(dtype)
+        near = {-7, -3, -2, -1, 0, 1, 2, 3, 5, 7, dtype.bits - 1, dtype.bits, dtype.bits + 1}
+        values = {low, low + 1, high - 1, high} | near
         return np.array(sorted(v for v in values if low <= v <= high), dtype.numpy)
     least, normal, most = {
         "f16": (2.0**-24, 2.0**-14, 65504.0),
@@ -239,19 +219,8 @@ def special_values(dtype: DType) -> Array:
         "f64": (2.0**-1074, 2.0**-1022, float.fromhex("0x1.fffffffffffffp1023")),
     }[dtype.name]
     bits = -int(np.log2(dtype.epsilon))
-    positive = [
-        0.0,
-        least,
-        3 * least,
-        normal - least,
-        normal,
-        dtype.epsilon,
-        0.1,
-        0.25,
-        0.5,
-        0.75,
-        1 - dtype.epsilon / 2,
-    ]
+    positive = [0.0, least, 3 * least, normal - least, normal, dtype.epsilon, 0.1, 0.25, 0.5, 0.75]
+    positive += [1 - dtype.epsilon / 2]
     positive += [1.0, 1 + dtype.epsilon, 1.5, 2.0, 2.5, 3.0, 3.5, 10.0, 88.0, 127.5, 128.0, 255.0, 256.0, 300.0]
     positive += [2.0**bits - 0.5, 2.0**bits, 2.0**31, 2.0**32, 2.0**63, 2.0**64, most, INF]
     with np.errstate(over="ignore"):

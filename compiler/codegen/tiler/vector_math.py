@@ -49,7 +49,8 @@ class _Scalars:
         return self.let(f"arith.divf {x}, {y} : f32")
 
     def fma(self, x: str, y: str, z: str) -> str:
-        return self.let(f"math.fma {x}, {y}, {z} : f32")
+        # The intrinsic itself: `math.fma` would be taken for a function of libm.
+        return self.let(f"llvm.intr.fma({x}, {y}, {z}) : (f32, f32, f32) -> f32")
 
     def compare(self, predicate: str, x: str, y: str) -> str:
         return self.let(f"arith.cmpf {predicate}, {x}, {y} : f32")

@@ -1,0 +1,126 @@
+"""Compiles all functions of a module at once and makes them callable, without an artifact: for tests and passes.
+
+No weights are packed, nothing is checked but shapes, and memory is allocated at every call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ...dialect.dims import evaluate
+from ...dialect.graph import Constant, Function, Module, Parameter
+from ...dialect.interpreter import Load, bind_dims
+from ...dialect.types import Array, TensorType
+from ...passes.fold_constants import FoldConstants
+from ...passes.unroll_repeat import UnrollRepeat
+from ..artifact.link import find_linker
+from ..lower.module import Lowered, LoweredEntry, lower_module
+from .object import generate_object
+from .target import Target
+
+Run = Callable[[Sequence[Array]], tuple[Array, ...]]
+_ALIGNMENT = 64
+
+
+def build_functions(
+    module: Module, *, level: int = 0, load: Load | None = None, target: Target | None = None
+) -> dict[str, Run]:
+    """A callable per function of the module, by name: arrays in the order of arguments to results.
+
+    `load` gives the data of parameters. Raises CompilerFault.
+    """
+    if any(node.op == "repeat" for function in module.functions for node in function.body):
+        module = FoldConstants().run(UnrollRepeat().run(module))
+    return load_functions(lower_module(module), module.functions, level=level, load=load, target=target)
+
+
+def load_functions(
+    lowered: Lowered,
+    functions: Sequence[Function],
+    *,
+    level: int = 0,
+    load: Load | None = None,
+    target: Target | None = None,
+) -> dict[str, Run]:
+    """A callable per entry, by name. `functions` give the types of each entry's arguments and results."""
+    # At level 0 functions run once or twice: optimising them would take longer than that.
+    built = generate_object(lowered, target, level, quick=level == 0, visible=True)
+    library = _link(built.code)
+    weights = _fill_weights(lowered, load)
+    return {
+        entry.name: _callable(library[entry.symbol], entry, function, weights)
+        for entry, function in zip(lowered.entries, functions, strict=True)
+    }
+
+
+def _link(code: bytes) -> ctypes.CDLL:
+    with tempfile.TemporaryDirectory(prefix="nacre-") as name:
+        folder = Path(name)
+        (folder / "kernels.o").write_bytes(code)
+        process = find_linker().run(["-shared", "-o", "functions.so", "kernels.o", "-lm"], folder)
+        assert process.returncode == 0, process.stderr
+        return ctypes.CDLL(str(folder / "functions.so"))
+
+
+def _fill_weights(lowered: Lowered, load: Load | None) -> Array:
+    blob = _aligned(lowered.weight_bytes)
+    for weight in lowered.weights:
+        source = weight.source
+        if isinstance(source, Parameter):
+            assert load is not None, f"the data of `{source.name}` is needed"
+            data = load(source)
+        else:
+            assert isinstance(source, Constant), source
+            data = source.data
+        assert data.shape == weight.type.shape and data.dtype == weight.type.dtype.numpy, (weight, data.dtype)
+        blob[weight.offset : weight.offset + data.nbytes] = np.frombuffer(data.tobytes(), np.uint8)
+    return blob
+
+
+def _aligned(size: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    memory = np.zeros(size + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    return memory[start : start + size]
+
+
+def _callable(function: Callable[..., None], entry: LoweredEntry, graph: Function, weights: Array) -> Run:
+    types = [v.type for v in graph.results]
+
+    def run(arguments: Sequence[Array]) -> tuple[Array, ...]:
+        inputs = [_checked(a, v.type) for a, v in zip(arguments, graph.arguments, strict=True)]
+        dims = bind_dims(graph, inputs)
+        outputs = [_fresh(t, t.concrete(dims)) for t in types]
+        workspace = _aligned(evaluate(entry.workspace, dims))
+        values = np.array([dims[s.name] for s in entry.dims], np.int64)
+        function(
+            _pointers(inputs),
+            _pointers(outputs),
+            ctypes.c_void_p(workspace.ctypes.data),
+            ctypes.c_void_p(weights.ctypes.data),
+            ctypes.c_void_p(values.ctypes.data),
+        )
+        return tuple(outputs)
+
+    return run
+
+
+def _checked(array: Array, type: TensorType) -> Array:
+    array = np.ascontiguousarray(array).reshape(np.shape(array))
+    assert array.dtype == type.dtype.numpy and array.ndim == type.rank, (array.dtype, array.shape, type)
+    return array
+
+
+def _fresh(type: TensorType, shape: tuple[int, ...]) -> Array:
+    """Memory for a result, filled so that what is not written shows."""
+    result = np.empty(shape, type.dtype.numpy)
+    result.view(np.uint8).fill(0xA5) if result.ndim else result.reshape(1).view(np.uint8).fill(0xA5)
+    return result
+
+
+def _pointers(arrays: Sequence[Array]) -> ctypes.Array[ctypes.c_void_p]:
+    return (ctypes.c_void_p * max(1, len(arrays)))(*(a.ctypes.data for a in arrays))

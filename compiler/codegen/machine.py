@@ -1,0 +1,67 @@
+"""LLVM through llvmlite: text in, optimised machine code out. Runs in the child process, since LLVM may abort."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import llvmlite.binding as llvm  # type: ignore[import-untyped]  # has no stubs
+
+from .target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`level` is that of the optimiser and of the code generator, 0 to 3."""
+
+    level: int = 2
+
+
+class Machine:
+    """A target machine and an optimiser for it."""
+
+    def __init__(self, target: Target, options: Options) -> None:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+        self.options = options
+        triple = target.triple or llvm.get_process_triple()
+        cpu, features = target.cpu, target.features
+        if cpu == "native":
+            cpu = llvm.get_host_cpu_name()
+            features = features or llvm.get_host_cpu_features().flatten()
+        self._machine: Any = llvm.Target.from_triple(triple).create_target_machine(
+            cpu=cpu, features=features, opt=options.level, reloc="pic", codemodel="small"
+        )
+        self._triple = triple
+
+    def parse(self, text: str) -> Any:
+        """A verified module for the target."""
+        module = llvm.parse_assembly(text)
+        module.triple = self._triple
+        module.data_layout = str(self._machine.target_data)
+        module.verify()
+        return module
+
+    def hide_kernels(self, module: Any, keep: frozenset[str], visible: bool) -> None:
+        """Makes every defined function internal but those to keep, and keeps each a function of its own."""
+        for function in module.functions:
+            if function.is_declaration:
+                continue
+            if function.name in keep:
+                function.visibility = "default" if visible else "hidden"
+            else:
+                function.linkage = "internal"
+                function.add_function_attribute("noinline")
+                function.add_function_attribute("nounwind")
+
+    def optimize(self, module: Any) -> None:
+        tuning = llvm.create_pipeline_tuning_options(speed_level=self.options.level)
+        tuning.loop_vectorization = tuning.slp_vectorization = self.options.level > 1
+        builder = llvm.create_pass_builder(self._machine, tuning)
+        builder.getModulePassManager().run(module, builder)
+
+    def emit_object(self, module: Any) -> bytes:
+        return bytes(self._machine.emit_object(module))
+
+    def emit_assembly(self, module: Any) -> str:
+        return str(self._machine.emit_assembly(module))

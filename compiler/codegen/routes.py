@@ -1,0 +1,54 @@
+"""Routes from linalg on tensors to the LLVM dialect: named lists of stages, each a pass pipeline of MLIR.
+
+A route is data; the worker runs it. Whatever a route does, every kernel keeps the signature that its callers know. A
+further route (a tiler) is one more entry of the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A step, the dump of whose result is named `name`. `actions` are pass pipelines of the builtin module, or the
+    names of the worker's own actions, which begin with `:`."""
+
+    name: str
+    actions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    name: str
+    stages: tuple[Stage, ...]
+
+
+_BUFFERIZED = Stage(
+    "bufferized",
+    (
+        "one-shot-bufferize{allow-unknown-ops=0},canonicalize,cse",
+        # Of its own accord MLIR would copy strided memory through a library of its own.
+        ":copies-to-linalg",
+        ":assert-no-allocation",
+    ),
+)
+_LOOPS = Stage("loops", ("func.func(convert-linalg-to-loops),canonicalize,cse",))
+_LLVM = Stage(
+    "llvm-dialect",
+    (
+        "expand-strided-metadata,lower-affine,convert-scf-to-cf,arith-expand{include-bf16=true},"
+        # The library first: converted to LLVM, expm1(x) would be exp(x) - 1.
+        "convert-math-to-libm,convert-math-to-llvm,convert-arith-to-llvm,convert-index-to-llvm,"
+        "finalize-memref-to-llvm,convert-func-to-llvm{use-bare-ptr-memref-call-conv=1},convert-cf-to-llvm,"
+        "canonicalize,cse,reconcile-unrealized-casts",
+        ":assert-llvm",
+    ),
+)
+
+ROUTES: Mapping[str, Route] = {"loops": Route("loops", (_BUFFERIZED, _LOOPS, _LLVM))}
+"""`loops`: upstream passes alone, one loop nest per structured op in the order that it states."""
+
+LEVELS: Mapping[int, str] = dict.fromkeys(range(4), "loops")
+"""The route of each optimisation level of the compiler."""

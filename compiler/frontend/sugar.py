@@ -1,0 +1,194 @@
+"""Functions that are more than one operator, or that read better than it: each is one entry of `FORMS`.
+
+`rearrange`, `zeros` and `ones`, `tensor`, `max` and `min` of two things, `cast` of numbers and sizes, `einsum` with its
+equation first, `iota` of one size, permutations without parentheses. Everything else is called as its record says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from ...dialect.diagnostics import Span
+from ...dialect.dims import Poly, Size
+from ...dialect.graph import Value
+from ...dialect.types import BOOL, F32, DType
+from .builtins import call_operator
+from .context import Context, check_size, suggest
+from .operators import BUILTINS, apply, literal
+from .rearrange import Rearrangement
+from .statics import demand_size
+from .values import ERROR, AnyValue, Frame, Given, Poison, contains_error, contains_tensor, describe
+
+Form = Callable[[Context, Frame, Sequence[Given], Span], AnyValue]
+
+
+def _sort(
+    context: Context, name: str, names: Sequence[str], required: int, arguments: Sequence[Given], span: Span
+) -> dict[str, Given] | Poison:
+    """The arguments by name. Reports what is missing, unknown or too many."""
+    report = context.reporter.error
+    bound: dict[str, Given] = {}
+    for number, argument in enumerate(arguments):
+        if argument.name is None and number >= len(names):
+            message = f"`{name}` takes {', '.join(names)}; this one is too many"
+            return report("wrong-arguments", message, argument.span)
+        key = names[number] if argument.name is None else argument.name.name
+        if key not in names:
+            assert argument.name is not None
+            help_text = suggest(key, names)
+            return report("wrong-arguments", f"`{name}` has no argument `{key}`", argument.name.span, help=help_text)
+        if key in bound:
+            return report("wrong-arguments", f"`{key}` of `{name}` is given twice", argument.span)
+        bound[key] = argument
+    missing = [n for n in names[:required] if n not in bound]
+    if missing:
+        return report("wrong-arguments", f"`{name}` lacks a value for `{missing[0]}`", span)
+    return bound
+
+
+def _rearrange(context: Context, frame: Frame, arguments: Sequence[Given], span: Span) -> AnyValue:
+    report = context.reporter.error
+    positional = [a for a in arguments if a.name is None]
+    if len(positional) != 2:
+        message = "`rearrange` takes a tensor, a pattern, and sizes by name"
+        return report("wrong-arguments", message, span, help='`rearrange(x, "b t (h d) -> b h t d", h=8)`')
+    x, pattern = positional
+    sizes: dict[str, tuple[Size, Span]] = {}
+    failed = False
+    for argument in arguments:
+        if argument.name is None:
+            continue
+        size = demand_size(context, argument.value, argument.span)
+        size = size if size is ERROR else check_size(context, size, argument.span)
+        if size is ERROR:
+            failed = True
+        else:
+            sizes[argument.name.name] = size, argument.span
+    if failed or contains_error(x.value) or contains_error(pattern.value):
+        return ERROR
+    if not isinstance(x.value, Value):
+        return report("not-a-tensor", f"`rearrange` needs a tensor, not {describe(x.value)}", x.span)
+    if not isinstance(pattern.value, str):
+        message = f"the pattern of `rearrange` must be a text, not {describe(pattern.value)}"
+        return report("bad-pattern", message, pattern.span)
+    return Rearrangement(context, frame, span, pattern.value, pattern.span).apply(x.value, x.span, sizes)
+
+
+def _filled(name: str, value: float) -> Form:
+    def form(context: Context, frame: Frame, arguments: Sequence[Given], span: Span) -> AnyValue:
+        bound = _sort(context, name, ("shape", "dtype"), 1, arguments, span)
+        if bound is ERROR:
+            return ERROR
+        dtype = bound["dtype"] if "dtype" in bound else Given(F32, span)
+        given = [bound["shape"], Given(_unit(value, dtype.value), span), dtype]
+        return call_operator(context, frame, BUILTINS["full"], given, span, symbol=name)
+
+    return form
+
+
+def _unit(value: float, dtype: AnyValue) -> AnyValue:
+    """0 or 1 as a literal of the dtype."""
+    if isinstance(dtype, DType) and dtype.name == "bool":
+        return bool(value)
+    return value if isinstance(dtype, DType) and dtype.is_float else int(value)
+
+
+def _tensor(context: Context, frame: Frame, arguments: Sequence[Given], span: Span) -> AnyValue:
+    bound = _sort(context, "tensor", ("values", "dtype"), 2, arguments, span)
+    if bound is ERROR or contains_error(bound["values"].value) or bound["dtype"].value is ERROR:
+        return ERROR
+    dtype, values = bound["dtype"], bound["values"]
+    if not isinstance(dtype.value, DType):
+        message = f"`dtype` of `tensor` must be a dtype, not {describe(dtype.value)}"
+        return context.reporter.error("bad-attribute", message, dtype.span)
+    if contains_tensor(values.value):
+        help_text = "`stack([a, b])` joins tensors"
+        message = f"`tensor` takes numbers, not {describe(values.value)}"
+        return context.reporter.error("bad-attribute", message, values.span, help=help_text)
+    return literal(context, frame, values.value, dtype.value, values.span)
+
+
+def _cast(context: Context, frame: Frame, arguments: Sequence[Given], span: Span) -> AnyValue:
+    """A number becomes a constant at once, and a tensor that has the dtype stays as it is."""
+    plain = [a.value for a in arguments if a.name is None]
+    if len(plain) == len(arguments) == 2:
+        value, dtype = plain
+        if isinstance(dtype, DType) and isinstance(value, Value) and value.type.dtype == dtype:
+            return value
+        if isinstance(dtype, DType) and isinstance(value, (bool, int, float, Poly)):
+            return literal(context, frame, _converted(value, dtype), dtype, arguments[0].span)
+    return call_operator(context, frame, BUILTINS["cast"], arguments, span)
+
+
+def _converted(value: float | Poly, dtype: DType) -> float | Poly:
+    """The number as one that the dtype may hold: a fraction is cut off, anything but 0 is true."""
+    if isinstance(value, Poly) or (isinstance(value, float) and not math.isfinite(value)):
+        return value
+    if dtype == BOOL:
+        return bool(value)
+    return float(value) if dtype.is_float else int(value)
+
+
+def _extreme(name: str, of_two: str) -> Form:
+    """The reduction of one tensor; between two things, the greater or the lesser of each element."""
+
+    def form(context: Context, frame: Frame, arguments: Sequence[Given], span: Span) -> AnyValue:
+        both = len(arguments) == 2 and all(a.name is None for a in arguments)
+        if both and (isinstance(arguments[1].value, (Value, float)) or not isinstance(arguments[0].value, Value)):
+            values, spans = [a.value for a in arguments], [a.span for a in arguments]
+            return apply(context, frame, of_two, values, {}, span, spans, symbol=name)
+        return call_operator(context, frame, BUILTINS[name], arguments, span)
+
+    return form
+
+
+def _einsum(context: Context, frame: Frame, arguments: Sequence[Given], span: Span) -> AnyValue:
+    """The equation may come first, as everywhere else."""
+    texts = [a for a in arguments if a.name is None and isinstance(a.value, str)]
+    others = [a for a in arguments if not (a.name is None and isinstance(a.value, str))]
+    return call_operator(context, frame, BUILTINS["einsum"], [*_positional_first(others, texts)], span)
+
+
+def _positional_first(operands: Sequence[Given], texts: Sequence[Given]) -> list[Given]:
+    return [
+        *(a for a in operands if a.name is None),
+        *texts,
+        *(a for a in operands if a.name is not None),
+    ]
+
+
+def _axes_in_a_row(name: str) -> Form:
+    """`transpose(x, 1, 0)` is `transpose(x, (1, 0))`."""
+
+    def form(context: Context, frame: Frame, arguments: Sequence[Given], span: Span) -> AnyValue:
+        positional = [a for a in arguments if a.name is None]
+        if len(positional) > 2 and len(positional) == len(arguments):
+            axes = tuple(a.value for a in positional[1:])
+            if all(isinstance(a, (int, Poly)) for a in axes):
+                arguments = [positional[0], Given(axes, positional[1].span.to(positional[-1].span))]
+        return call_operator(context, frame, BUILTINS[name], arguments, span)
+
+    return form
+
+
+def _iota(context: Context, frame: Frame, arguments: Sequence[Given], span: Span) -> AnyValue:
+    """The dtype may follow the size at once: `iota(n, i32)`."""
+    if len(arguments) == 2 and arguments[1].name is None and isinstance(arguments[1].value, DType):
+        arguments = [arguments[0], Given(0, span), arguments[1]]
+    return call_operator(context, frame, BUILTINS["iota"], arguments, span)
+
+
+FORMS: Mapping[str, Form] = {
+    "rearrange": _rearrange,
+    "zeros": _filled("zeros", 0.0),
+    "ones": _filled("ones", 1.0),
+    "tensor": _tensor,
+    "cast": _cast,
+    "max": _extreme("max", "maximum"),
+    "min": _extreme("min", "minimum"),
+    "einsum": _einsum,
+    "transpose": _axes_in_a_row("transpose"),
+    "reshape": _axes_in_a_row("reshape"),
+    "iota": _iota,
+}

@@ -1,0 +1,83 @@
+"""Are all parameters of a model in its checkpoint, with the right shapes? Answered from headers, before data is read.
+
+A float may be stored in another float dtype than the one that is declared: the declaration says what it becomes.
+Integers and floats are never taken for each other.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+from ...dialect.diagnostics import Diagnostic, Note
+from ...dialect.graph import Parameter
+from ...dialect.types import DType
+from ..checkpoint import Checkpoint
+
+REPORTED_ELEMENTS = 3
+"""Of an array of parameters with the same fault, this many are named."""
+
+
+def stored_shape(parameter: Parameter) -> tuple[int, ...]:
+    """The shape that the checkpoint has to hold: the declared one, with its transpose undone."""
+    shape = [s for s in parameter.type.shape if isinstance(s, int)]
+    assert len(shape) == parameter.type.rank, parameter
+    if parameter.transpose is None:
+        return tuple(shape)
+    stored = [0] * len(shape)
+    for axis, source in enumerate(parameter.transpose):
+        stored[source] = shape[axis]
+    return tuple(stored)
+
+
+def elements(parameter: Parameter) -> Iterator[Parameter]:
+    """The single parameters of an array of them."""
+    for indices in itertools.product(*(range(count) for count in parameter.counts)):
+        yield parameter.at(indices)
+
+
+def converts(stored: DType | None, declared: DType) -> bool:
+    return stored is not None and (stored == declared or (stored.is_float and declared.is_float))
+
+
+def check_parameters(parameters: Sequence[Parameter], checkpoint: Checkpoint) -> list[Diagnostic]:
+    """What is wrong between a model and a checkpoint; every fault of an array is told a few times at most."""
+    faults: list[Diagnostic] = []
+    for parameter in parameters:
+        found: list[Diagnostic] = []
+        for element in elements(parameter):
+            fault = _check(element, checkpoint)
+            if fault is not None:
+                found.append(fault)
+        faults += found[:REPORTED_ELEMENTS]
+        if len(found) > REPORTED_ELEMENTS:
+            rest = len(found) - REPORTED_ELEMENTS
+            first = found[0]
+            faults.append(Diagnostic(first.code, f"and {rest} more of `{parameter.name}`", first.span))
+    return faults
+
+
+def _check(parameter: Parameter, checkpoint: Checkpoint) -> Diagnostic | None:
+    key, span = parameter.key, parameter.span
+    named = f"`{parameter.name}`" if key == parameter.name else f"`{parameter.name}` (`{key}` in the checkpoint)"
+    if key not in checkpoint:
+        close = checkpoint.closest(key)
+        help_text = f"the closest keys are {', '.join(f'`{name}`' for name in close)}" if close else ""
+        return Diagnostic("missing-tensor", f"`{checkpoint.path.name}` has no tensor `{key}`", span, help=help_text)
+    dtype, shape = checkpoint.info(key)
+    expected = stored_shape(parameter)
+    stored = f"{checkpoint.stored_as(key) if dtype is None else dtype}{list(shape)}"
+    note = Note(f"`{checkpoint.path.name}` holds {stored}")
+    if shape != expected:
+        help_text = ""
+        if parameter.transpose is None and len(shape) >= 2 and shape == (*expected[:-2], expected[-1], expected[-2]):
+            help_text = "it fits when transposed: `param ... transpose`"
+        elif parameter.transpose is not None and shape == parameter.type.shape:
+            help_text = "it fits without `transpose`"
+        wanted = f"{parameter.type.dtype}{list(expected)}"
+        message = f"{named} must be {wanted} in the checkpoint, not {stored}"
+        return Diagnostic("tensor-shape", message, span, help=help_text)
+    if not converts(dtype, parameter.type.dtype):
+        message = f"{named} is declared {parameter.type.dtype}, which the stored dtype cannot become"
+        return Diagnostic("tensor-dtype", message, span, notes=(note,))
+    return None

@@ -1,0 +1,167 @@
+"""How many arithmetic operations on floats a node costs, as a formula of the dims, read off its own lowering.
+
+An emitter that writes nothing: it runs an operator's lowering and counts what the bodies compute, times the loops
+around them. A multiplication and an addition are two; comparisons, selections, casts and integer arithmetic are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...dialect.dims import Shape, Size, add, multiply, product
+from ...dialect.emitter import IndexMap, Loop, Result
+from ...dialect.graph import Node, Value
+from ...dialect.operator import Builder
+from ...dialect.ops import OPERATORS
+from ...dialect.types import BOOL, I64, DType, TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    type: TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class _Scalar:
+    dtype: DType
+
+
+class _Scalars:
+    """What bodies compute. `times` is how often what is being counted runs."""
+
+    def __init__(self) -> None:
+        self.total: Size = 0
+        self.times: Size = 1
+
+    def _count(self, x: _Scalar) -> None:
+        if x.dtype.is_float:
+            self.total = add(self.total, self.times)
+
+    def constant(self, value: Any, dtype: DType) -> _Scalar:
+        return _Scalar(dtype)
+
+    def size(self, size: Size) -> _Scalar:
+        return _Scalar(I64)
+
+    def index(self, number: int) -> _Scalar:
+        return _Scalar(I64)
+
+    def unary(self, function: str, x: _Scalar) -> _Scalar:
+        self._count(x)
+        return _Scalar(BOOL) if function in ("isnan", "isinf", "isfinite") else x
+
+    def binary(self, function: str, x: _Scalar, y: _Scalar) -> _Scalar:
+        self._count(x)
+        return x
+
+    def compare(self, predicate: str, x: _Scalar, y: _Scalar) -> _Scalar:
+        return _Scalar(BOOL)
+
+    def select(self, condition: _Scalar, x: _Scalar, y: _Scalar) -> _Scalar:
+        return x
+
+    def cast(self, x: _Scalar, dtype: DType) -> _Scalar:
+        return _Scalar(dtype)
+
+    def load(self, tensor: _Tensor, indices: Sequence[_Scalar]) -> _Scalar:
+        return _Scalar(tensor.type.dtype)
+
+    def store(self, tensor: _Tensor, indices: Sequence[_Scalar], value: _Scalar) -> _Tensor:
+        return tensor
+
+    def iterate(self, count: _Scalar, initial: Sequence[_Scalar], body: Callable[..., Any]) -> tuple[_Scalar, ...]:
+        # How often it runs is known to the machine alone: once is the least that can be said.
+        return tuple(body(self, _Scalar(I64), tuple(initial)))
+
+    def branch(self, condition: _Scalar, then: Callable[[], Any], otherwise: Sequence[_Tensor]) -> tuple[_Tensor, ...]:
+        return tuple(then())
+
+
+class _Counter:
+    """Tensors, around the scalars of bodies."""
+
+    def __init__(self) -> None:
+        self.scalars = _Scalars()
+
+    def map(self, result: TensorType, inputs: Sequence[tuple[_Tensor, IndexMap]], body: Callable[..., Any]) -> _Tensor:
+        with _Times(self.scalars, result.shape):
+            body(self.scalars, *(_Scalar(x.type.dtype) for x, _ in inputs))
+        return _Tensor(result)
+
+    def structured(
+        self,
+        loops: Sequence[Loop],
+        inputs: Sequence[tuple[_Tensor, IndexMap]],
+        results: Sequence[Result],
+        body: Callable[..., Any],
+    ) -> tuple[_Tensor, ...]:
+        elements = [_Scalar(x.type.dtype) for x, _ in inputs]
+        # As in a linalg op: what starts from nothing has no accumulator to read.
+        accumulators = [_Scalar(r.type.dtype) for r in results]
+        with _Times(self.scalars, [each.size for each in loops]):
+            body(self.scalars, *elements, *accumulators)
+        return tuple(_Tensor(r.type) for r in results)
+
+    def scan(self, sizes: Sequence[Size], carried: Sequence[_Tensor], body: Callable[..., Any]) -> tuple[_Tensor, ...]:
+        with _Times(self.scalars, sizes):
+            body(self.scalars, tuple(_Scalar(I64) for _ in sizes), tuple(carried))
+        return tuple(carried)
+
+    def full(self, type: TensorType, value: Any) -> _Tensor:
+        return _Tensor(type)
+
+    def constant(self, type: TensorType, values: Sequence[Any]) -> _Tensor:
+        return _Tensor(type)
+
+    def reshape(self, x: _Tensor, shape: Shape) -> _Tensor:
+        return _Tensor(x.type.with_shape(shape))
+
+    def slice(self, x: _Tensor, starts: object, sizes: Sequence[Size], steps: object) -> _Tensor:
+        return _Tensor(x.type.with_shape(sizes))
+
+    def insert(self, source: _Tensor, target: _Tensor, starts: object, steps: object) -> _Tensor:
+        return target
+
+
+class _Times:
+    """Counts what runs inside as often as the loops say."""
+
+    def __init__(self, counter: _Scalars, sizes: Iterable[Size]) -> None:
+        self.counter, self.around, self.sizes = counter, counter.times, product(sizes)
+
+    def __enter__(self) -> None:
+        self.counter.times = multiply(self.around, self.sizes)
+
+    def __exit__(self, *_: object) -> None:
+        self.counter.times = self.around
+
+
+def count_operations(nodes: Iterable[Node]) -> Size:
+    """The operations of the nodes and of what is inside their regions, loops as often as they run."""
+    total: Size = 0
+    for node in nodes:
+        total = add(total, _count_node(node))
+    return total
+
+
+def _count_node(node: Node) -> Size:
+    operator = OPERATORS[node.op]
+    if node.regions:
+        inner = count_operations(node.regions[0].body)
+        count = node.attribute("count") if node.op == "repeat" else 1
+        assert isinstance(count, int)
+        return multiply(count, inner)
+    if operator.has("structure"):
+        return 0
+    attributes = operator.complete(dict(node.attributes))
+    if operator.decompose is not None:
+        builder = Builder(OPERATORS, "c")
+        operator.decompose(builder, [Value(f"i{i}", v.type) for i, v in enumerate(node.inputs)], attributes)
+        return count_operations(builder.nodes)
+    assert operator.lower is not None, node
+    counter: Any = _Counter()  # stands in for an Emitter, with scalars and tensors of its own
+    operator.lower(counter, [_Tensor(v.type) for v in node.inputs], attributes, [v.type for v in node.outputs])
+    result: Size = counter.scalars.total
+    return result

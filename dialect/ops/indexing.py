@@ -1,0 +1,302 @@
+"""Reading by index tensors: gather, take_along_axis, gather_nd, embedding, one_hot.
+
+A negative index counts from the end; beyond either end it is clamped to the nearest element. Only `one_hot`, which
+reads nothing, has no 1 where an index is beyond the ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..dims import Shape
+from ..emitter import BodyEmitter, Emitter, Scalar, Tensor, broadcast_map, identity, loop
+from ..graph import Value
+from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..types import ANY, F32, I64, DType, TensorType
+from .accumulate import Numbers
+from .arguments import read_size
+from .common import broadcast_shapes, normalize_axis, sum_to
+from .places import clamped, clamped_array, index_operand, load_if_any
+
+_MOVEMENT = frozenset({"movement"})
+
+
+def zeros_like(b: Builder, x: Value, shape: Shape | None = None) -> Value:
+    return b.full(shape=x.type.shape if shape is None else shape, value=0.0, dtype=x.type.dtype)
+
+
+def _taken(x: Numbers, index: Numbers, axis: int) -> Numbers:
+    """Elements at places that are inside, or zeros where there is no element at all."""
+    if x.shape[axis] == 0:
+        return np.zeros((*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]), x.dtype)
+    return np.take(x, index, axis)
+
+
+def _infer_gather(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    x, indices = types
+    axis = normalize_axis(attributes["axis"], x.rank, "gather")
+    return (x.with_shape((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])),)
+
+
+def _reference_gather(x: Numbers, indices: Numbers, axis: int) -> Numbers:
+    axis = normalize_axis(axis, x.ndim, "gather")
+    return _taken(x, clamped_array(indices, x.shape[axis]), axis)
+
+
+def _lower_gather(
+    e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
+) -> Sequence[Tensor]:
+    x, indices = operands
+    axis = normalize_axis(attributes["axis"], x.type.rank, "gather")
+    inner = indices.type.rank
+
+    def element(s: BodyEmitter, index: Scalar) -> Scalar:
+        before = [s.index(i) for i in range(axis)]
+        after = [s.index(i) for i in range(axis + inner, types[0].rank)]
+        place = clamped(s, index, x.type.shape[axis])
+        return load_if_any(s, x, [*before, place, *after], [axis])
+
+    return [e.map(types[0], [(indices, tuple(loop(axis + i) for i in range(inner)))], element)]
+
+
+def _differentiate_gather(b: Builder, use: Use) -> Sequence[Value | None]:
+    x, indices = use.inputs
+    axis = normalize_axis(use.attributes.get("axis", 0), x.type.rank, "gather")
+    flat = b.reshape(indices, shape=(*(1,) * axis, indices.type.elements, *(1,) * (x.type.rank - axis - 1)))
+    shape = (*x.type.shape[:axis], indices.type.elements, *x.type.shape[axis + 1 :])
+    return [b.scatter_add(zeros_like(b, x), flat, b.reshape(use.gradient, shape=shape), axis=axis), None]
+
+
+def _indices(*values: int, shape: tuple[int, ...] | None = None) -> dict[int, Numbers]:
+    array = np.asarray(values, np.int64)
+    return {1: array if shape is None else array.reshape(shape)}
+
+
+gather = Operator(
+    name="gather",
+    summary="slices of x along an axis, at the places that indices say; the axis becomes those of `indices`",
+    operands=(Operand("x", ANY), index_operand()),
+    attributes=(AttributeSpec("axis", "axis", 0),),
+    infer=_infer_gather,
+    reference=_reference_gather,
+    gradient=_differentiate_gather,
+    lower=_lower_gather,
+    cases=(
+        Case(((5, 3), (4,)), arrays=_indices(0, 4, 2, 2)),
+        Case(((2, 5, 3), (2, 2)), {"axis": 1}, arrays=_indices(-1, -5, 7, -9, shape=(2, 2))),
+        Case(((2, 3), ()), {"axis": -1}, arrays=_indices(2, shape=())),
+        Case(((4, 2), (0,)), arrays=_indices()),
+        Case(((1,), (3,)), arrays={1: np.asarray([0, 1, -2], np.int32)}),
+    ),
+    properties=_MOVEMENT,
+)
+
+
+def _along_shape(name: str, x: TensorType, indices: TensorType, axis: int) -> Shape:
+    """The shape of what is taken along an axis: that of the indices, other axes broadcast."""
+    if x.rank != indices.rank:
+        raise InferenceError("rank-mismatch", f"`{name}` needs indices of the rank of {x}, not {indices}", operand=1)
+    one = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
+    return broadcast_shapes([one, indices.shape], name)
+
+
+def _infer_along(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    x, indices = types
+    axis = normalize_axis(attributes["axis"], x.rank, "take_along_axis")
+    return (x.with_shape(_along_shape("take_along_axis", x, indices, axis)),)
+
+
+def _reference_along(x: Numbers, indices: Numbers, axis: int) -> Numbers:
+    axis = normalize_axis(axis, x.ndim, "take_along_axis")
+    outer = np.broadcast_shapes((*x.shape[:axis], 1, *x.shape[axis + 1 :]), indices.shape)
+    place = np.broadcast_to(clamped_array(indices, x.shape[axis]), outer)
+    if x.shape[axis] == 0:
+        return np.zeros(outer, x.dtype)
+    wide = np.broadcast_to(x, (*outer[:axis], x.shape[axis], *outer[axis + 1 :]))
+    return np.take_along_axis(wide, place, axis)
+
+
+def _lower_along(
+    e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
+) -> Sequence[Tensor]:
+    x, indices = operands
+    axis = normalize_axis(attributes["axis"], x.type.rank, "take_along_axis")
+    result = types[0].shape
+
+    def element(s: BodyEmitter, index: Scalar) -> Scalar:
+        places = [
+            s.constant(0, I64) if size == 1 and result[i] != 1 else s.index(i) for i, size in enumerate(x.type.shape)
+        ]
+        places[axis] = clamped(s, index, x.type.shape[axis])
+        return load_if_any(s, x, places, [axis])
+
+    return [e.map(types[0], [(indices, broadcast_map(indices.type.shape, result))], element)]
+
+
+def _differentiate_along(b: Builder, use: Use) -> Sequence[Value | None]:
+    x, indices = use.inputs
+    axis = normalize_axis(use.attributes["axis"], x.type.rank, "take_along_axis")
+    g = use.gradient
+    shape = (*g.type.shape[:axis], x.type.shape[axis], *g.type.shape[axis + 1 :])
+    total = b.scatter_add(zeros_like(b, x, shape), indices, g, axis=axis)
+    return [sum_to(b, total, x.type.shape), None]
+
+
+take_along_axis = Operator(
+    name="take_along_axis",
+    summary="an element of x along an axis for each index; the other axes of x and indices broadcast",
+    operands=(Operand("x", ANY), index_operand()),
+    attributes=(AttributeSpec("axis", "axis", -1),),
+    infer=_infer_along,
+    reference=_reference_along,
+    gradient=_differentiate_along,
+    lower=_lower_along,
+    cases=(
+        Case(((3, 5), (3, 2)), arrays=_indices(0, 4, 2, 2, -1, 9, shape=(3, 2))),
+        Case(((3, 5), (2, 5)), {"axis": 0}, arrays=_indices(0, 1, 2, -1, -2, 2, 1, 0, 5, -9, shape=(2, 5))),
+        Case(((3, 1, 5), (1, 2, 1)), arrays=_indices(4, -2, shape=(1, 2, 1))),
+        Case(((2, 3), (2, 0)), arrays=_indices(shape=(2, 0))),
+        Case(((0, 3), (0, 1)), arrays=_indices(shape=(0, 1))),
+    ),
+    properties=_MOVEMENT,
+)
+
+
+def index_depth(name: str, x: TensorType, indices: TensorType) -> int:
+    """How many leading axes of x the last axis of the indices addresses."""
+    depth = indices.shape[-1] if indices.rank else None
+    if not isinstance(depth, int) or not 1 <= depth <= x.rank:
+        raise InferenceError(
+            "shape-mismatch",
+            f"`{name}` needs indices whose last axis has between 1 and {x.rank} elements, not {indices}",
+            operand=1,
+        )
+    return depth
+
+
+def places_nd(x: Numbers, indices: Numbers) -> tuple[Numbers, ...]:
+    return tuple(clamped_array(indices[..., i], x.shape[i]) for i in range(indices.shape[-1]))
+
+
+def _infer_nd(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    x, indices = types
+    depth = index_depth("gather_nd", x, indices)
+    return (x.with_shape((*indices.shape[:-1], *x.shape[depth:])),)
+
+
+def _reference_nd(x: Numbers, indices: Numbers) -> Numbers:
+    depth = indices.shape[-1]
+    if 0 in x.shape[:depth]:
+        return np.zeros((*indices.shape[:-1], *x.shape[depth:]), x.dtype)
+    return x[places_nd(x, indices)].copy()
+
+
+def _lower_nd(
+    e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
+) -> Sequence[Tensor]:
+    x, indices = operands
+    depth = index_depth("gather_nd", x.type, indices.type)
+    outer = indices.type.rank - 1
+
+    def element(s: BodyEmitter) -> Scalar:
+        row = [s.index(i) for i in range(outer)]
+        read = [s.load(indices, [*row, s.constant(i, I64)]) for i in range(depth)]
+        places = [clamped(s, index, x.type.shape[i]) for i, index in enumerate(read)]
+        return load_if_any(s, x, [*places, *(s.index(i) for i in range(outer, types[0].rank))], range(depth))
+
+    return [e.map(types[0], [], element)]
+
+
+gather_nd = Operator(
+    name="gather_nd",
+    summary="slices of x at the places that the rows of `indices` address, a row having an index for each leading axis",
+    operands=(Operand("x", ANY), index_operand()),
+    infer=_infer_nd,
+    reference=_reference_nd,
+    gradient=lambda b, use: [
+        b.scatter_nd_add(zeros_like(b, use.inputs[0]), use.inputs[1], use.gradient),
+        None,
+    ],
+    lower=_lower_nd,
+    cases=(
+        Case(((3, 4), (2, 2)), arrays=_indices(0, 1, -1, 9, shape=(2, 2))),
+        Case(((3, 4, 2), (2, 2, 1)), arrays=_indices(0, 2, 2, -4, shape=(2, 2, 1))),
+        Case(((3, 4), (0, 2)), arrays=_indices(shape=(0, 2))),
+        Case(((3,), (1,)), arrays=_indices(2)),
+    ),
+    properties=_MOVEMENT,
+)
+
+
+def _infer_embedding(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    table, ids = types
+    if table.rank != 2:
+        raise InferenceError("rank-mismatch", f"the table of `embedding` has two axes, not {table}", operand=0)
+    return (table.with_shape((*ids.shape, table.shape[1])),)
+
+
+embedding = Operator(
+    name="embedding",
+    summary="rows of a table by their number",
+    operands=(Operand("table", ANY), index_operand("ids")),
+    infer=_infer_embedding,
+    reference=lambda table, ids: _reference_gather(table, ids, 0),
+    gradient=_differentiate_gather,
+    decompose=lambda b, operands, attributes: [b.gather(*operands, axis=0)],
+    cases=(
+        Case(((7, 3), (2, 4)), arrays=_indices(0, 6, 3, 3, -1, 7, -8, 2, shape=(2, 4))),
+        Case(((1, 1), (1,)), arrays=_indices(0)),
+        Case(((4, 0), (2,)), arrays=_indices(1, 2)),
+        Case(((4, 2), (3, 0)), arrays=_indices(shape=(3, 0))),
+    ),
+    properties=_MOVEMENT,
+)
+
+
+def _infer_one_hot(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    return (TensorType(attributes["dtype"], (*types[0].shape, read_size("one_hot", "depth", attributes["depth"]))),)
+
+
+def _reference_one_hot(ids: Numbers, depth: int, dtype: DType) -> Numbers:
+    wide = ids.astype(np.int64)
+    return np.asarray(np.where(wide < 0, wide + depth, wide)[..., None] == np.arange(depth)).astype(dtype.numpy)
+
+
+def _lower_one_hot(
+    e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
+) -> Sequence[Tensor]:
+    (ids,) = operands
+    last = ids.type.rank
+
+    def element(s: BodyEmitter, index: Scalar) -> Scalar:
+        index = s.cast(index, I64)
+        from_end = s.binary("add", index, s.size(types[0].shape[-1]))
+        place = s.select(s.compare("lt", index, s.constant(0, I64)), from_end, index)
+        return s.cast(s.compare("eq", place, s.index(last)), types[0].dtype)
+
+    return [e.map(types[0], [(ids, identity(last))], element)]
+
+
+one_hot = Operator(
+    name="one_hot",
+    summary="a last axis of `depth` elements, 1 at the place of the index (from the end if negative), 0 elsewhere",
+    operands=(index_operand("ids"),),
+    attributes=(AttributeSpec("depth", "size"), AttributeSpec("dtype", "dtype", F32)),
+    infer=_infer_one_hot,
+    reference=_reference_one_hot,
+    gradient=None,
+    lower=_lower_one_hot,
+    cases=tuple(
+        Case((array.shape,), attributes, arrays={0: array}, dtypes=(I64,))
+        for array, attributes in (
+            (np.asarray([[0, 2, -1], [5, -4, 1]], np.int64), {"depth": 3}),
+            (np.asarray([1], np.int64), {"depth": 0}),
+            (np.asarray([], np.int64), {"depth": 4, "dtype": I64}),
+            (np.asarray(1, np.int64), {"depth": 2, "dtype": ANY[0]}),
+        )
+    ),
+)
+
+OPERATORS = (gather, take_along_axis, gather_nd, embedding, one_hot)

@@ -1,0 +1,154 @@
+"""Padding around a tensor: with a constant, with its edge, or with its reflection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..dims import Size, at_least
+from ..emitter import BodyEmitter, Emitter, Scalar, Tensor
+from ..graph import Value
+from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..types import ANY, I64, DType, TensorType
+from .accumulate import Numbers
+from .arguments import bad_attribute, is_size
+from .common import size_as
+from .places import load_if_any
+from .windows import integers
+
+Pairs = tuple[tuple[Size, Size], ...]
+
+
+def _pairs(widths: Any, rank: int) -> Pairs:
+    """What is added before and after each axis, from pairs, from the same laid flat, or from one size for all."""
+    if is_size(widths):
+        widths = (widths,) * (2 * rank)
+    pairs: tuple[Any, ...] = ()
+    if isinstance(widths, tuple):
+        if len(widths) == rank and all(isinstance(p, tuple) and len(p) == 2 for p in widths):
+            pairs = widths
+        elif len(widths) == 2 * rank:
+            pairs = tuple(zip(widths[::2], widths[1::2], strict=True))
+    if len(pairs) != rank or any(not is_size(v) or not at_least(v, 0) for pair in pairs for v in pair):
+        raise bad_attribute("pad", "widths", widths, f"{rank} pairs of sizes, none negative")
+    return pairs
+
+
+def _constant(value: Any, dtype: DType) -> float | int | bool:
+    if not isinstance(value, (bool, int, float)) or (not dtype.is_float and value != int(value)):
+        raise bad_attribute("pad", "value", value, f"a number of {dtype}")
+    return value if dtype.is_float else int(value) if dtype.is_integer else bool(value)
+
+
+def _infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    (x,) = types
+    pairs = _pairs(attributes["widths"], x.rank)
+    if attributes["mode"] == "constant":
+        _constant(attributes["value"], x.dtype)
+    else:
+        for axis, (size, pair) in enumerate(zip(x.shape, pairs, strict=True)):
+            if size == 0 and pair != (0, 0):
+                raise InferenceError(
+                    "shape-mismatch", f"`pad` finds nothing to repeat in axis {axis} of {x}", operand=0
+                )
+    return (x.with_shape(low + size + high for size, (low, high) in zip(x.shape, pairs, strict=True)),)
+
+
+def _reference(x: Numbers, widths: Any, mode: str, value: float) -> Numbers:
+    ends = [integers(pair) for pair in _pairs(widths, x.ndim)]
+    if mode == "constant":
+        return np.pad(x, ends, constant_values=np.asarray(value).astype(x.dtype)) if x.ndim else x.copy()
+    if x.size == 0:
+        # An axis that is empty by its dim alone: the padding is 0.
+        return np.zeros([low + n + high for n, (low, high) in zip(x.shape, ends, strict=True)], x.dtype)
+    return np.pad(x, ends, mode="edge" if mode == "edge" else "reflect") if x.ndim else x.copy()
+
+
+def _lower(
+    e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
+) -> Sequence[Tensor]:
+    (x,) = operands
+    pairs = _pairs(attributes["widths"], x.type.rank)
+    if attributes["mode"] == "constant":
+        target = e.full(types[0], _constant(attributes["value"], x.type.dtype))
+        return [e.insert(x, target, [low for low, _ in pairs], (1,) * x.type.rank)]
+    padded = [axis for axis, pair in enumerate(pairs) if pair != (0, 0)]
+
+    def source(s: BodyEmitter, axis: int) -> Scalar:
+        place = s.index(axis)
+        if axis not in padded:
+            return place
+        zero, size = s.constant(0, I64), x.type.shape[axis]
+        place = s.binary("sub", place, s.size(pairs[axis][0]))
+        if attributes["mode"] == "edge":
+            return s.binary("max", s.binary("min", place, s.size(size - 1)), zero)
+        # The reflection goes back and forth; with one element its period is 0, and so is every place.
+        period = s.size(2 * (size - 1))
+        place = s.binary("mod", place, period)
+        return s.binary("min", place, s.binary("sub", period, place))
+
+    def element(s: BodyEmitter) -> Scalar:
+        return load_if_any(s, x, [source(s, axis) for axis in range(x.type.rank)], padded)
+
+    return [e.map(types[0], [], element)]
+
+
+def _sources(b: Builder, size: Size, low: Size, padded: Size, mode: str) -> Value:
+    """Where the elements of a padded axis come from, as a vector."""
+    place = b.subtract(b.iota(shape=(padded,)), size_as(b, low, I64))
+    if mode == "edge":
+        return b.maximum(b.minimum(place, size_as(b, size - 1, I64)), b.scalar(0, I64))
+    period = size_as(b, 2 * (size - 1), I64)
+    place = b.remainder(place, period)
+    return b.minimum(place, b.subtract(period, place))
+
+
+def _differentiate(b: Builder, use: Use) -> Sequence[Value]:
+    (x,) = use.inputs
+    g = use.gradient
+    pairs = _pairs(use.attributes["widths"], x.type.rank)
+    if use.attributes["mode"] == "constant":
+        starts = tuple(low for low, _ in pairs)
+        stops = tuple(low + size for size, (low, _) in zip(x.type.shape, pairs, strict=True))
+        return [b.slice(g, starts=starts, stops=stops)]
+    for axis, (low, high) in enumerate(pairs):
+        if (low, high) == (0, 0):
+            continue
+        size, padded = x.type.shape[axis], g.type.shape[axis]
+        places = _sources(b, size, low, padded, use.attributes["mode"])
+        places = b.reshape(places, shape=tuple(padded if a == axis else 1 for a in range(x.type.rank)))
+        shape = (*g.type.shape[:axis], size, *g.type.shape[axis + 1 :])
+        g = b.scatter_add(b.full(shape=shape, value=0.0, dtype=x.type.dtype), places, g, axis=axis)
+    return [g]
+
+
+pad = Operator(
+    name="pad",
+    summary="with elements added before and after each axis: a constant, the edge repeated, or the reflection without "
+    "the edge (back and forth, as often as needed)",
+    operands=(Operand("x", ANY),),
+    attributes=(
+        AttributeSpec("widths", "any"),
+        AttributeSpec("mode", "str", "constant", ("constant", "edge", "reflect")),
+        AttributeSpec("value", "any", 0.0),
+    ),
+    infer=_infer,
+    reference=_reference,
+    gradient=_differentiate,
+    lower=_lower,
+    cases=(
+        Case(((3, 4),), {"widths": ((1, 2), (0, 3))}),
+        Case(((3, 4),), {"widths": (1, 2, 0, 3), "value": 1}),
+        Case(((2, 0),), {"widths": 1}),
+        Case(((),), {"widths": ()}),
+        Case(((3, 4),), {"widths": ((1, 2), (0, 5)), "mode": "edge"}),
+        Case(((5, 4),), {"widths": ((2, 1), (0, 3)), "mode": "reflect"}),
+        Case(((3, 1),), {"widths": ((7, 5), (2, 1)), "mode": "reflect"}),
+        Case(((0, 3),), {"widths": ((0, 0), (1, 1)), "mode": "reflect"}),
+    ),
+    properties=frozenset({"movement"}),
+)
+
+OPERATORS = (pad,)

@@ -1,0 +1,239 @@
+"""Writing by index tensors: scatter, scatter_add, scatter_nd, scatter_nd_add.
+
+Updates are applied one after another in row-major order: the last write to a place stays, and sums have one order.
+Indices count as those of `gather` do, and nothing is ever written outside of the tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ..dims import Size, at_least, minimum
+from ..emitter import Emitter, Scalar, SequenceEmitter, Tensor
+from ..graph import Value
+from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..types import ANY, I64, NUMBERS, DType, TensorType
+from .accumulate import Numbers
+from .common import format_shape, normalize_axis
+from .indexing import index_depth, places_nd, zeros_like
+from .places import clamped, clamped_array, index_operand
+
+_MOVEMENT = frozenset({"movement"})
+Place = Callable[[SequenceEmitter, Sequence[Scalar]], Sequence[Scalar]]
+"""Where the update at some indices is written."""
+
+
+def _write_updates(
+    e: Emitter, x: Tensor, updates: Tensor, place: Place, addressed: Sequence[int], *, add: bool
+) -> Sequence[Tensor]:
+    """The updates in order; not one where an addressed axis is empty."""
+    doubtful = [x.type.shape[a] for a in addressed if not at_least(x.type.shape[a], 1)]
+    guards: list[Size] = [minimum(size, 1) for size in doubtful]
+
+    def write(s: SequenceEmitter, indices: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        inner = indices[len(guards) :]
+        places = place(s, inner)
+        value = s.load(updates, inner)
+        if add:
+            value = s.binary("add", s.load(tensors[0], places), value)
+        return [s.store(tensors[0], places, value)]
+
+    return e.scan([*guards, *updates.type.shape], [x], write)
+
+
+def _infer(name: str, types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    x, indices, updates = types
+    axis = normalize_axis(attributes["axis"], x.rank, name)
+    expected = (*x.shape[:axis], *updates.shape[axis : axis + 1], *x.shape[axis + 1 :])
+    if updates.shape != expected:
+        raise InferenceError(
+            "shape-mismatch",
+            f"the updates of `{name}` differ from {x} in axis {axis} alone, not {updates}",
+            operand=2,
+        )
+    if indices.rank != updates.rank or any(
+        size not in (1, other) for size, other in zip(indices.shape, updates.shape, strict=True)
+    ):
+        raise InferenceError(
+            "shape-mismatch", f"the indices {indices} of `{name}` do not broadcast to {updates}", operand=1
+        )
+    return (x,)
+
+
+def _reference(x: Numbers, indices: Numbers, updates: Numbers, axis: int, *, add: bool) -> Numbers:
+    result = x.copy()
+    axis = normalize_axis(axis, x.ndim, "scatter")
+    if x.shape[axis] == 0:
+        return result
+    grid: list[Numbers] = list(np.indices(updates.shape))
+    grid[axis] = np.broadcast_to(clamped_array(indices, x.shape[axis]), updates.shape)
+    _write(result, tuple(grid), updates, add=add)
+    return result
+
+
+def _write(result: Numbers, places: tuple[Numbers, ...], updates: Numbers, *, add: bool) -> None:
+    if add:
+        np.add.at(result, places, updates)
+    else:
+        # Where a place occurs twice, numpy leaves the last value.
+        result[places] = updates
+
+
+def _lower(name: str, e: Emitter, operands: Sequence[Tensor], attributes: Attributes, *, add: bool) -> Sequence[Tensor]:
+    x, indices, updates = operands
+    axis = normalize_axis(attributes["axis"], x.type.rank, name)
+
+    def place(s: SequenceEmitter, inner: Sequence[Scalar]) -> Sequence[Scalar]:
+        repeated = [
+            size == 1 and other != 1 for size, other in zip(indices.type.shape, updates.type.shape, strict=True)
+        ]
+        read = [s.constant(0, I64) if one else i for one, i in zip(repeated, inner, strict=True)]
+        there = clamped(s, s.load(indices, read), x.type.shape[axis])
+        return [*inner[:axis], there, *inner[axis + 1 :]]
+
+    return _write_updates(e, x, updates, place, [axis], add=add)
+
+
+def _last_writes(b: Builder, updates: Value, write: Callable[[Value], Value], read: Callable[[Value], Value]) -> Value:
+    """Which updates stay: each writes its number, and those that find their own number afterwards were the last."""
+    numbers = b.reshape(b.iota(shape=(updates.type.elements,)), shape=updates.type.shape)
+    return b.equal(read(write(numbers)), numbers)
+
+
+def _differentiate_set(b: Builder, use: Use) -> Sequence[Value | None]:
+    x, indices, updates = use.inputs
+    axis = use.attributes["axis"]
+    if indices.type.shape != updates.type.shape:
+        indices = b.broadcast_to(indices, shape=updates.type.shape)
+    nobody = b.full(shape=x.type.shape, value=-1, dtype=I64)
+    stays = _last_writes(
+        b,
+        updates,
+        lambda numbers: b.scatter(nobody, indices, numbers, axis=axis),
+        lambda written: b.take_along_axis(written, indices, axis=axis),
+    )
+    kept = b.scatter(use.gradient, indices, zeros_like(b, updates), axis=axis)
+    read = b.take_along_axis(use.gradient, indices, axis=axis)
+    return [kept, None, b.where(stays, read, b.like(0, read))]
+
+
+def _differentiate_add(b: Builder, use: Use) -> Sequence[Value | None]:
+    _, indices, updates = use.inputs
+    if indices.type.shape != updates.type.shape:
+        indices = b.broadcast_to(indices, shape=updates.type.shape)
+    return [use.gradient, None, b.take_along_axis(use.gradient, indices, axis=use.attributes["axis"])]
+
+
+def _places(*values: int, shape: tuple[int, ...]) -> dict[int, Numbers]:
+    return {1: np.asarray(values, np.int64).reshape(shape)}
+
+
+_CASES = (
+    Case(((3, 5), (3, 2), (3, 2)), {"axis": 1}, arrays=_places(0, 4, 2, 2, -1, 9, shape=(3, 2))),
+    Case(((4, 2), (3, 1), (3, 2)), {"axis": 0}, arrays=_places(1, -1, 1, shape=(3, 1))),
+    Case(((2, 3, 2), (1, 2, 1), (2, 2, 2)), {"axis": -2}, arrays=_places(2, -9, shape=(1, 2, 1))),
+    Case(((3,), (0,), (0,)), arrays=_places(shape=(0,))),
+    Case(((0, 3), (0, 1), (0, 1)), {"axis": 1}, arrays=_places(shape=(0, 1))),
+)
+
+
+def _scatter(name: str, summary: str, dtypes: tuple[DType, ...], *, add: bool) -> Operator:
+    return Operator(
+        name=name,
+        summary=summary,
+        operands=(Operand("x", dtypes), index_operand(), Operand("updates", dtypes)),
+        attributes=(AttributeSpec("axis", "axis", 0),),
+        infer=lambda types, attributes: _infer(name, types, attributes),
+        reference=lambda x, indices, updates, axis: _reference(x, indices, updates, axis, add=add),
+        gradient=_differentiate_add if add else _differentiate_set,
+        lower=lambda e, operands, attributes, types: _lower(name, e, operands, attributes, add=add),
+        cases=_CASES,
+        properties=frozenset() if add else _MOVEMENT,
+    )
+
+
+def _infer_nd(name: str, types: Sequence[TensorType]) -> tuple[TensorType, ...]:
+    x, indices, updates = types
+    depth = index_depth(name, x, indices)
+    expected = (*indices.shape[:-1], *x.shape[depth:])
+    if updates.shape != expected:
+        raise InferenceError(
+            "shape-mismatch", f"the updates of `{name}` have shape {format_shape(expected)}, not {updates}", operand=2
+        )
+    return (x,)
+
+
+def _reference_nd(x: Numbers, indices: Numbers, updates: Numbers, *, add: bool) -> Numbers:
+    result = x.copy()
+    depth = indices.shape[-1]
+    if 0 in x.shape[:depth] or updates.size == 0:
+        return result
+    _write(result, places_nd(x, indices), updates, add=add)
+    return result
+
+
+def _lower_nd(name: str, e: Emitter, operands: Sequence[Tensor], *, add: bool) -> Sequence[Tensor]:
+    x, indices, updates = operands
+    depth = index_depth(name, x.type, indices.type)
+    outer = indices.type.rank - 1
+
+    def place(s: SequenceEmitter, inner: Sequence[Scalar]) -> Sequence[Scalar]:
+        read = [s.load(indices, [*inner[:outer], s.constant(i, I64)]) for i in range(depth)]
+        return [*(clamped(s, index, x.type.shape[i]) for i, index in enumerate(read)), *inner[outer:]]
+
+    return _write_updates(e, x, updates, place, range(depth), add=add)
+
+
+def _differentiate_nd_set(b: Builder, use: Use) -> Sequence[Value | None]:
+    x, indices, updates = use.inputs
+    nobody = b.full(shape=x.type.shape, value=-1, dtype=I64)
+    stays = _last_writes(
+        b,
+        updates,
+        lambda numbers: b.scatter_nd(nobody, indices, numbers),
+        lambda written: b.gather_nd(written, indices),
+    )
+    read = b.gather_nd(use.gradient, indices)
+    return [
+        b.scatter_nd(use.gradient, indices, zeros_like(b, updates)),
+        None,
+        b.where(stays, read, b.like(0, read)),
+    ]
+
+
+def _differentiate_nd_add(b: Builder, use: Use) -> Sequence[Value | None]:
+    return [use.gradient, None, b.gather_nd(use.gradient, use.inputs[1])]
+
+
+def _scatter_nd(name: str, summary: str, dtypes: tuple[DType, ...], *, add: bool) -> Operator:
+    return Operator(
+        name=name,
+        summary=summary,
+        operands=(Operand("x", dtypes), index_operand(), Operand("updates", dtypes)),
+        infer=lambda types, attributes: _infer_nd(name, types),
+        reference=lambda x, indices, updates: _reference_nd(x, indices, updates, add=add),
+        gradient=_differentiate_nd_add if add else _differentiate_nd_set,
+        lower=lambda e, operands, attributes, types: _lower_nd(name, e, operands, add=add),
+        cases=(
+            Case(((3, 4), (3, 2), (3,)), arrays=_places(0, 1, -1, 9, 0, 1, shape=(3, 2))),
+            Case(((3, 4, 2), (2, 2, 1), (2, 2, 4, 2)), arrays=_places(0, 2, 2, -4, shape=(2, 2, 1))),
+            Case(((3, 4), (0, 2), (0,)), arrays=_places(shape=(0, 2))),
+            Case(((3,), (1,), ()), arrays=_places(2, shape=(1,))),
+        ),
+        properties=frozenset() if add else _MOVEMENT,
+    )
+
+
+OPERATORS = (
+    _scatter(
+        "scatter",
+        "x with updates written along an axis at the places that indices say, which broadcast to the updates",
+        ANY,
+        add=False,
+    ),
+    _scatter("scatter_add", "x with updates added along an axis at the places that indices say", NUMBERS, add=True),
+    _scatter_nd("scatter_nd", "x with updates written at the places that rows of indices address", ANY, add=False),
+    _scatter_nd("scatter_nd_add", "x with updates added at the places that rows of indices address", NUMBERS, add=True),
+)

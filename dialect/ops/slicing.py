@@ -1,0 +1,358 @@
+"""Parts of tensors: slices with bounds that are sizes, slices that start where a tensor says, and writing into them.
+
+The bounds of `slice` are those of Python: from the end if negative, clipped to the axis, steps may be negative. Whether
+a bound that depends on dims counts from the end must be decided by their ranges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..dims import Shape, Size, at_least, ceil_divide, maximum, minimum
+from ..emitter import BodyEmitter, Emitter, Scalar, SequenceEmitter, Tensor
+from ..graph import Value
+from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..types import ANY, I64, TensorType
+from .accumulate import Numbers
+from .arguments import bad_attribute, is_negative, is_size, read_integers, read_sizes
+from .common import format_shape
+from .places import clamped, clamped_array
+from .windows import integers
+
+_MOVEMENT = frozenset({"movement"})
+_BOUNDS = (AttributeSpec("starts", "any"), AttributeSpec("stops", "any"), AttributeSpec("steps", "any", None))
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """`count` places of an axis: first, first + step, ..."""
+
+    first: Size
+    count: Size
+    step: int
+
+    @property
+    def least(self) -> Size:
+        return self.first if self.step > 0 else self.first + (self.count - 1) * self.step
+
+
+def _position(name: str, what: str, value: Any, size: Size, low: Size, high: Size) -> Size:
+    if not is_size(value):
+        raise bad_attribute(name, what, value, "sizes")
+    place: Size = size + value if is_negative(name, what, value) else value
+    return minimum(maximum(place, low), high)
+
+
+def _range(name: str, size: Size, start: Any, stop: Any, step: int) -> Range:
+    if step == 0:
+        raise InferenceError("bad-attribute", f"`steps` of `{name}` holds 0")
+    if step > 0:
+        first = 0 if start is None else _position(name, "starts", start, size, 0, size)
+        last = size if stop is None else _position(name, "stops", stop, size, 0, size)
+        return Range(first, maximum(ceil_divide(last - first, step), 0), step)
+    first = size - 1 if start is None else _position(name, "starts", start, size, -1, size - 1)
+    last = -1 if stop is None else _position(name, "stops", stop, size, -1, size - 1)
+    return Range(first, maximum(ceil_divide(first - last, -step), 0), step)
+
+
+def ranges(name: str, shape: Sequence[Size], attributes: Attributes) -> tuple[Range, ...]:
+    """What is taken of each axis; axes beyond those given are taken whole."""
+    starts, stops = (v if isinstance(v, tuple) else (v,) for v in (attributes["starts"], attributes["stops"]))
+    given = attributes["steps"]
+    steps = (1,) * len(starts) if given is None else read_integers(name, "steps", given, len(starts))
+    if len(starts) != len(stops) or len(starts) > len(shape):
+        raise InferenceError(
+            "bad-attribute",
+            f"`{name}` has {len(starts)} starts and {len(stops)} stops",
+            label=f"the tensor has {len(shape)} axes",
+        )
+    taken = [_range(name, *part) for part in zip(shape, starts, stops, steps, strict=False)]
+    return (*taken, *(Range(0, size, 1) for size in shape[len(taken) :]))
+
+
+def _grid(parts: Sequence[Range]) -> Any:
+    """The index of the parts in an array."""
+    firsts, counts = integers(tuple(p.first for p in parts)), integers(tuple(p.count for p in parts))
+    places = [np.arange(n) * p.step + first for p, first, n in zip(parts, firsts, counts, strict=True)]
+    return np.ix_(*places) if parts else ()
+
+
+def _infer_slice(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    (x,) = types
+    return (x.with_shape(part.count for part in ranges("slice", x.shape, attributes)),)
+
+
+def _mirrored(e: Emitter, x: Tensor, axes: Sequence[int]) -> Tensor:
+    """The tensor with some axes reversed."""
+    if not axes:
+        return x
+
+    def element(s: BodyEmitter) -> Scalar:
+        places = [s.index(axis) for axis in range(x.type.rank)]
+        for axis in axes:
+            places[axis] = s.binary("sub", s.size(x.type.shape[axis] - 1), places[axis])
+        return s.load(x, places)
+
+    return e.map(x.type, [], element)
+
+
+def _backward(parts: Sequence[Range]) -> list[int]:
+    return [axis for axis, part in enumerate(parts) if part.step < 0]
+
+
+def _lower_slice(
+    e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
+) -> Sequence[Tensor]:
+    (x,) = operands
+    parts = ranges("slice", x.type.shape, attributes)
+    backward = _backward(parts)
+    if not backward:
+        return [e.slice(x, [p.first for p in parts], types[0].shape, [p.step for p in parts])]
+
+    def element(s: BodyEmitter) -> Scalar:
+        places = []
+        for axis, part in enumerate(parts):
+            step = s.binary("mul", s.index(axis), s.constant(part.step, I64))
+            places.append(s.binary("add", s.size(part.first), step))
+        return s.load(x, places)
+
+    return [e.map(types[0], [], element)]
+
+
+def _differentiate_slice(b: Builder, use: Use) -> Sequence[Value]:
+    (x,) = use.inputs
+    zeros = b.full(shape=x.type.shape, value=0.0, dtype=x.type.dtype)
+    return [b.slice_update(zeros, use.gradient, **use.attributes)]
+
+
+slice_ = Operator(
+    name="slice",
+    summary="the elements start, start + step, ... before stop of the leading axes, by the rules of Python; None as a "
+    "start or stop is the end of the axis at that side",
+    operands=(Operand("x", ANY),),
+    attributes=_BOUNDS,
+    infer=_infer_slice,
+    reference=lambda x, **attributes: x[_grid(ranges("slice", x.shape, attributes))].copy(),
+    gradient=_differentiate_slice,
+    lower=_lower_slice,
+    cases=(
+        Case(((5, 6),), {"starts": (1, 2), "stops": (4, 6)}),
+        Case(((5, 7),), {"starts": (0, -6), "stops": (None, -1), "steps": (2, 3)}),
+        Case(((5, 7),), {"starts": (None, 5), "stops": (None, 0), "steps": (-1, -2)}),
+        Case(((4, 3),), {"starts": (2,), "stops": (100,)}),
+        Case(((4,),), {"starts": (3,), "stops": (1,)}),
+        Case(((0, 3),), {"starts": (0, 3), "stops": (1, None), "steps": (-1, -3)}),
+        Case(((),), {"starts": (), "stops": ()}),
+    ),
+    properties=_MOVEMENT,
+)
+
+
+def _infer_update(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    x, update = types
+    expected = tuple(part.count for part in ranges("slice_update", x.shape, attributes))
+    if update.shape != expected:
+        raise InferenceError(
+            "shape-mismatch", f"`slice_update` writes {update} into a slice {format_shape(expected)}", operand=1
+        )
+    return (x,)
+
+
+def _reference_update(x: Numbers, update: Numbers, **attributes: Any) -> Numbers:
+    result = x.copy()
+    result[_grid(ranges("slice_update", x.shape, attributes))] = update
+    return result
+
+
+def _lower_update(
+    e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
+) -> Sequence[Tensor]:
+    x, update = operands
+    parts = ranges("slice_update", x.type.shape, attributes)
+    source = _mirrored(e, update, _backward(parts))
+    # The places of a backward slice that turns out empty may lie outside of the axis.
+    starts = [
+        p.first if p.step > 0 else minimum(maximum(p.least, 0), size)
+        for p, size in zip(parts, x.type.shape, strict=True)
+    ]
+    return [e.insert(source, x, starts, [abs(p.step) for p in parts])]
+
+
+def _differentiate_update(b: Builder, use: Use) -> Sequence[Value]:
+    update = use.inputs[1].type
+    zeros = b.full(shape=update.shape, value=0.0, dtype=update.dtype)
+    return [b.slice_update(use.gradient, zeros, **use.attributes), b.slice(use.gradient, **use.attributes)]
+
+
+slice_update = Operator(
+    name="slice_update",
+    summary="x with `update` written into the slice with these bounds",
+    operands=(Operand("x", ANY), Operand("update", ANY)),
+    attributes=_BOUNDS,
+    infer=_infer_update,
+    reference=_reference_update,
+    gradient=_differentiate_update,
+    lower=_lower_update,
+    cases=(
+        Case(((5, 6), (3, 4)), {"starts": (1, 2), "stops": (4, 6)}),
+        Case(((5, 7), (3, 2)), {"starts": (0, -6), "stops": (None, -1), "steps": (2, 3)}),
+        Case(((5, 7), (5, 3)), {"starts": (None, 5), "stops": (None, 0), "steps": (-1, -2)}),
+        Case(((4,), (0,)), {"starts": (3,), "stops": (1,)}),
+        Case(((0, 3), (0, 3)), {"starts": (0,), "stops": (1,), "steps": (-1,)}),
+        Case(((1,), (1,)), {"starts": (-1,), "stops": (None,)}),
+    ),
+    properties=_MOVEMENT,
+)
+
+
+def _check_window(name: str, x: TensorType, window: Shape, starts: int) -> None:
+    if len(window) != x.rank or starts != x.rank:
+        raise InferenceError(
+            "wrong-operands", f"`{name}` needs a start and a size for each axis of {x}, not {starts} and {len(window)}"
+        )
+    for axis, (size, part) in enumerate(zip(x.shape, window, strict=True)):
+        if not at_least(size, part):
+            raise InferenceError(
+                "shape-mismatch",
+                f"`{name}` reaches over {part} elements of axis {axis}, which has {size}",
+                label="there may be fewer",
+                operand=0,
+            )
+
+
+def _check_starts(name: str, starts: Sequence[TensorType], first: int) -> None:
+    for number, start in enumerate(starts):
+        if start.rank:
+            raise InferenceError(
+                "rank-mismatch", f"a start of `{name}` is a scalar, not {start}", operand=first + number
+            )
+
+
+def _infer_dynamic(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    x, *starts = types
+    window = read_sizes("dynamic_slice", "sizes", attributes["sizes"])
+    _check_starts("dynamic_slice", starts, 1)
+    _check_window("dynamic_slice", x, window, len(starts))
+    return (x.with_shape(window),)
+
+
+def _window_index(shape: Sequence[int], window: Sequence[int], starts: Sequence[Numbers]) -> tuple[slice, ...]:
+    firsts = [int(clamped_array(s, n, window=w)) for s, n, w in zip(starts, shape, window, strict=True)]
+    return tuple(slice(first, first + w) for first, w in zip(firsts, window, strict=True))
+
+
+def _window_places(
+    s: BodyEmitter | SequenceEmitter, x: TensorType, window: Shape, starts: Sequence[Scalar], inner: Sequence[Scalar]
+) -> list[Scalar]:
+    """Places in `x` of the places in a window."""
+    firsts = [clamped(s, start, x.shape[i], window=window[i]) for i, start in enumerate(starts)]
+    return [s.binary("add", first, place) for first, place in zip(firsts, inner, strict=True)]
+
+
+def _lower_dynamic(
+    e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
+) -> Sequence[Tensor]:
+    x, *starts = operands
+    window = types[0].shape
+
+    def element(s: BodyEmitter, *firsts: Scalar) -> Scalar:
+        inner = [s.index(axis) for axis in range(len(window))]
+        return s.load(x, _window_places(s, x.type, window, firsts, inner))
+
+    return [e.map(types[0], [(start, ()) for start in starts], element)]
+
+
+def _differentiate_dynamic(b: Builder, use: Use) -> Sequence[Value | None]:
+    x, *starts = use.inputs
+    zeros = b.full(shape=x.type.shape, value=0.0, dtype=x.type.dtype)
+    return [b.dynamic_update_slice(zeros, use.gradient, *starts), *(None for _ in starts)]
+
+
+def _starts(*values: int) -> dict[int, Numbers]:
+    return {1 + i: np.asarray(v, np.int64) for i, v in enumerate(values)}
+
+
+dynamic_slice = Operator(
+    name="dynamic_slice",
+    summary="a window of `sizes` that begins where i64 scalars say: from the end if negative, moved inside if beyond",
+    operands=(Operand("x", ANY), Operand("starts", (I64,), group="I", variadic=True)),
+    attributes=(AttributeSpec("sizes", "sizes"),),
+    infer=_infer_dynamic,
+    reference=lambda x, *starts, sizes: x[_window_index(x.shape, sizes, starts)].copy(),
+    gradient=_differentiate_dynamic,
+    lower=_lower_dynamic,
+    cases=(
+        Case(((5, 6), (), ()), {"sizes": (2, 3)}, arrays=_starts(1, 2)),
+        Case(((5, 6), (), ()), {"sizes": (2, 6)}, arrays=_starts(-1, 7)),
+        Case(((4,), ()), {"sizes": (0,)}, arrays=_starts(-3)),
+        Case(((0, 3), (), ()), {"sizes": (0, 1)}, arrays=_starts(0, -2)),
+        Case(((3,), ()), {"sizes": (2,)}, arrays=_starts(-100)),
+    ),
+    properties=_MOVEMENT,
+)
+
+
+def _infer_dynamic_update(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    x, update, *starts = types
+    _check_starts("dynamic_update_slice", starts, 2)
+    _check_window("dynamic_update_slice", x, update.shape, len(starts))
+    return (x,)
+
+
+def _reference_dynamic_update(x: Numbers, update: Numbers, *starts: Numbers) -> Numbers:
+    result = x.copy()
+    result[_window_index(x.shape, update.shape, starts)] = update
+    return result
+
+
+def _lower_dynamic_update(
+    e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
+) -> Sequence[Tensor]:
+    x, update, *starts = operands
+    window = update.type.shape
+
+    # Writing element by element touches the window alone, where a map over the result would copy all of it.
+    def write(s: SequenceEmitter, indices: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        firsts = [s.load(start, []) for start in starts]
+        places = _window_places(s, x.type, window, firsts, indices)
+        return [s.store(tensors[0], places, s.load(update, indices))]
+
+    return e.scan(window, [x], write)
+
+
+def _differentiate_dynamic_update(b: Builder, use: Use) -> Sequence[Value | None]:
+    _, update, *starts = use.inputs
+    zeros = b.full(shape=update.type.shape, value=0.0, dtype=update.type.dtype)
+    return [
+        b.dynamic_update_slice(use.gradient, zeros, *starts),
+        b.dynamic_slice(use.gradient, *starts, sizes=update.type.shape),
+        *(None for _ in starts),
+    ]
+
+
+dynamic_update_slice = Operator(
+    name="dynamic_update_slice",
+    summary="x with `update` written into a window that begins where i64 scalars say, as for dynamic_slice",
+    operands=(Operand("x", ANY), Operand("update", ANY), Operand("starts", (I64,), group="I", variadic=True)),
+    infer=_infer_dynamic_update,
+    reference=_reference_dynamic_update,
+    gradient=_differentiate_dynamic_update,
+    lower=_lower_dynamic_update,
+    cases=tuple(
+        Case((x, update, *(() for _ in starts)), arrays={2 + i: np.asarray(v, np.int64) for i, v in enumerate(starts)})
+        for x, update, starts in (
+            ((5, 6), (2, 3), (1, 2)),
+            ((5, 6), (2, 6), (-1, 7)),
+            ((4,), (0,), (-3,)),
+            ((0, 3), (0, 1), (0, -2)),
+            ((3,), (1,), (-1,)),
+        )
+    ),
+    properties=_MOVEMENT,
+)
+
+OPERATORS = (slice_, slice_update, dynamic_slice, dynamic_update_slice)
