@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..dialect.dims import Size, add, at_least, bounds, ceil_divide, multiply
+from ..dialect.dims import INFINITY, Poly, Size, Symbol, add, bounds, ceil_divide, multiply, substitute, symbols
 
 ALIGNMENT = 64
 """Of the workspace and everything in it, in bytes."""
@@ -56,6 +56,30 @@ def aligned(size: Size) -> Size:
     return multiply(ALIGNMENT, ceil_divide(size, ALIGNMENT))
 
 
+def never_less(left: Size, right: Size) -> bool:
+    """Is `left >= right` for every value of the dims, as far as can be told?
+
+    With every dim counted from its least value, a polynomial without a negative coefficient is nowhere negative: so
+    `B*T >= T` where `B >= 1`, which bounds of the two sides do not tell.
+    """
+    difference = add(left, multiply(-1, right))
+    if bounds(difference)[0] >= 0:
+        return True
+    shifted = substitute(difference, {s.name: _from_least(s) for s in symbols(difference)})
+    terms = shifted.terms if isinstance(shifted, Poly) else (((), shifted),)
+    return all(
+        coefficient >= 0 and all(bounds(Poly(((((atom, 1),), 1),)))[0] >= 0 for atom, _ in monomial)
+        for monomial, coefficient in terms
+    )
+
+
+def _from_least(symbol: Symbol) -> Size:
+    """The dim as its least value and a dim that counts from 0."""
+    least = -(-symbol.low // symbol.multiple) * symbol.multiple
+    high = INFINITY if symbol.high == INFINITY else symbol.high - least
+    return add(Symbol(symbol.name, 0, high, symbol.multiple).size, least)
+
+
 def plan_memory(steps: Sequence[Step], sizes: Mapping[str, Size]) -> Plan:
     """Places the tensors named in `sizes` (bytes); what steps name besides lives elsewhere.
 
@@ -99,15 +123,15 @@ def _by_size(item: _Item) -> tuple[int, int, int, str]:
 
 def _choose(slots: list[_Slot], item: _Item) -> _Slot:
     free = [slot for slot in slots if slot.is_free(item)]
-    large = [slot for slot in free if at_least(slot.size, item.size)]
+    large = [slot for slot in free if never_less(slot.size, item.size)]
     if large:
         best = large[0]
         for slot in large[1:]:
-            if at_least(best.size, slot.size):
+            if never_less(best.size, slot.size):
                 best = slot
         return best
     for slot in free:
-        if at_least(item.size, slot.size):
+        if never_less(item.size, slot.size):
             slot.size = item.size
             return slot
     slots.append(_Slot(item.size))

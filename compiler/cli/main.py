@@ -1,4 +1,6 @@
-"""The command line, `nacre COMMAND`: commands stand in files of their own; this one lists them, contains their faults."""
+"""The command line, `nacre COMMAND`: commands stand in files of their own; this one lists them, contains their
+faults.
+"""
 
 from __future__ import annotations
 

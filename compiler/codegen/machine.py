@@ -65,3 +65,14 @@ class Machine:
 
     def emit_assembly(self, module: Any) -> str:
         return str(self._machine.emit_assembly(module))
+
+
+_LEVEL_FEATURES = {"x86-64-v3": ("fma", "avx2"), "x86-64-v4": ("fma", "avx2", "avx512f")}
+
+
+def vector_features(target: Target) -> frozenset[str]:
+    """The features that decide how vector code is written: of this CPU, of a level, and those that are added."""
+    added = {f.removeprefix("+") for f in target.features.split(",") if f.startswith("+")}
+    if target.cpu == "native" and not target.features:
+        return frozenset(name for name, there in llvm.get_host_cpu_features().items() if there)
+    return frozenset({*_LEVEL_FEATURES.get(target.cpu, ()), *added})

@@ -34,11 +34,13 @@ _BUFFERIZED = Stage(
         ":assert-no-allocation",
     ),
 )
+_TILED = Stage("tiled", (":tile", "inline,symbol-dce"))
 _LOOPS = Stage("loops", ("func.func(convert-linalg-to-loops),canonicalize,cse",))
 _LLVM = Stage(
     "llvm-dialect",
     (
-        "expand-strided-metadata,lower-affine,convert-scf-to-cf,arith-expand{include-bf16=true},"
+        "convert-vector-to-scf{full-unroll=true},expand-strided-metadata,lower-affine,convert-scf-to-cf,"
+        "convert-vector-to-llvm,convert-ub-to-llvm,arith-expand{include-bf16=true},"
         # The library first: converted to LLVM, expm1(x) would be exp(x) - 1.
         "convert-math-to-libm,convert-math-to-llvm,convert-arith-to-llvm,convert-index-to-llvm,"
         "finalize-memref-to-llvm,convert-func-to-llvm{use-bare-ptr-memref-call-conv=1},convert-cf-to-llvm,"
@@ -47,8 +49,12 @@ _LLVM = Stage(
     ),
 )
 
-ROUTES: Mapping[str, Route] = {"loops": Route("loops", (_BUFFERIZED, _LOOPS, _LLVM))}
-"""`loops`: upstream passes alone, one loop nest per structured op in the order that it states."""
+ROUTES: Mapping[str, Route] = {
+    # Upstream passes alone, one loop nest per structured op in the order that it states.
+    "loops": Route("loops", (_BUFFERIZED, _LOOPS, _LLVM)),
+    # Contractions in register tiles, elementary functions as vector arithmetic; the rest as above.
+    "tiled": Route("tiled", (_BUFFERIZED, _TILED, _LOOPS, _LLVM)),
+}
 
-LEVELS: Mapping[int, str] = dict.fromkeys(range(4), "loops")
+LEVELS: Mapping[int, str] = {0: "loops", 1: "loops", 2: "tiled", 3: "tiled"}
 """The route of each optimisation level of the compiler."""

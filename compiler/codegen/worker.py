@@ -16,9 +16,11 @@ from typing import Any
 from .. import mlir
 from .job import Job, Result
 from .literals import rewrite_literals
-from .machine import Machine, Options
+from .machine import Machine, Options, vector_features
 from .routes import ROUTES
 from .target import Target
+from .tiler.apply import apply_tiler
+from .tiler.tile import choose_machine
 
 
 class KernelError(Exception):
@@ -66,7 +68,7 @@ class Worker:
             with self._timed(stage.name):
                 for action in stage.actions:
                     if action.startswith(":"):
-                        ACTIONS[action](module)
+                        ACTIONS[action](module, self.job)
                     else:
                         mlir.passmanager.PassManager.parse(f"builtin.module({action})").run(module.operation)
             self._dump(f"{stage.name}.mlir", lambda: str(module))
@@ -105,7 +107,7 @@ def _kernel_of(operation: Any) -> str:
     return "?" if operation is None else mlir.ir.StringAttr(operation.attributes["sym_name"]).value
 
 
-def _copies_to_linalg(module: Any) -> None:
+def _copies_to_linalg(module: Any, job: Job) -> None:
     for copy in _operations(module, "memref.copy"):
         source, target = copy.operands
         with mlir.ir.InsertionPoint(copy), copy.location:
@@ -113,12 +115,12 @@ def _copies_to_linalg(module: Any) -> None:
         copy.erase()
 
 
-def _assert_no_allocation(module: Any) -> None:
+def _assert_no_allocation(module: Any, job: Job) -> None:
     for operation in _operations(module, "memref.alloc", "memref.alloca"):
         raise KernelError(f"{_kernel_of(operation)}: bufferization made `{operation}` at {operation.location}")
 
 
-def _assert_llvm(module: Any) -> None:
+def _assert_llvm(module: Any, job: Job) -> None:
     """Translation would abort the process at whatever is left of other dialects."""
 
     def visit(operation: Any) -> Any:
@@ -129,7 +131,14 @@ def _assert_llvm(module: Any) -> None:
     module.operation.walk(visit)
 
 
-ACTIONS: Mapping[str, Callable[[Any], None]] = {
+def _tile(module: Any, job: Job) -> None:
+    machine = choose_machine(vector_features(Target(job.cpu, job.triple, job.features)))
+    if machine is not None:
+        apply_tiler(module, machine)
+
+
+ACTIONS: Mapping[str, Callable[[Any, Job], None]] = {
+    ":tile": _tile,
     ":copies-to-linalg": _copies_to_linalg,
     ":assert-no-allocation": _assert_no_allocation,
     ":assert-llvm": _assert_llvm,

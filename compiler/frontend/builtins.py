@@ -13,7 +13,7 @@ from typing import Any
 from ...dialect.diagnostics import Span
 from ...dialect.dims import Poly, Size
 from ...dialect.graph import Value
-from ...dialect.operator import AttributeSpec, Operator
+from ...dialect.operator import AttributeSpec, Operand, Operator
 from ...dialect.types import DType
 from .context import Context, check_number, suggest
 from .operators import apply
@@ -137,7 +137,7 @@ class _Arguments:
         record, value = self.record, argument.value
         for number, operand in enumerate(record.operands):
             if operand.variadic:
-                if self.attributes or not self._belongs_to_operands(value):
+                if self.attributes or not self._belongs_to(operand, value):
                     break
                 self.variadic += _spread(argument)
                 return True
@@ -154,11 +154,14 @@ class _Arguments:
                 return True
         return False
 
-    def _belongs_to_operands(self, value: AnyValue) -> bool:
-        """Into a variadic operand go tensors, lists that hold one, and a list that comes first."""
+    def _belongs_to(self, operand: Operand, value: AnyValue) -> bool:
+        """Into a variadic operand go tensors, lists that hold one, a list that comes first; numbers where their dtype
+        is clear."""
         if value is ERROR or contains_tensor(value) or contains_error(value):
             return True
-        return isinstance(value, tuple) and not self.variadic
+        if isinstance(value, tuple):
+            return not self.variadic
+        return len(operand.dtypes) == 1 and isinstance(value, (int, Poly)) and not isinstance(value, bool)
 
     def _place_named(self, argument: Given, name: str) -> bool:
         record = self.record

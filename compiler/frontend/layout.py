@@ -143,7 +143,7 @@ def _lay(parts: Sequence[Part], indent: int, lead: str, suffix: str = "") -> lis
             comma = "," if elements > 1 or group.keeps_comma else ""
             lines += _lay(segment.parts, inner, " " * inner, comma)
         if segment.after:
-            pass
+            lines[-1] += "  " + segment.after
     return lines + _lay(parts[broken + 1 :], indent, " " * indent + group.closing, suffix)
 
 

@@ -42,7 +42,8 @@ def elaborate_model(context: Context, scope: FileScope, model: syntax.Model) -> 
             arguments.append(argument)
         frame.names[parameter.name.name] = Binding(argument, Kind.ARGUMENT, parameter.name.span)
     results = match_results(context, frame, model, run_body(context, frame, model.body))
-    if any(r is ERROR for r in results) or _errors(context) > errors:
+    wrong = len(arguments) < len(model.parameters) or any(r is ERROR for r in results)
+    if wrong or _errors(context) > errors:
         return None
     function = Function(
         model.name.name,

@@ -97,7 +97,7 @@ class _KeepTrivia:
 @cache
 def grammar() -> Lark:
     text = resources.files(__package__).joinpath("nacre.lark").read_text(encoding="utf-8")
-    return Lark(
+    grammar = Lark(
         text,
         parser="lalr",
         lexer="basic",
@@ -106,6 +106,9 @@ def grammar() -> Lark:
         maybe_placeholders=False,
         postlex=_KeepTrivia(),
     )
+    # Otherwise `lex` builds a lexer for every text.
+    grammar.lexer = grammar._build_lexer()
+    return grammar
 
 
 def span_of(token: Token, file: str) -> Span:

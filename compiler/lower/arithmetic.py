@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ...dialect.types import BOOL, Kind
+from ...dialect.types import BOOL, F32, I32, I64, Kind
 from .statements import Element, Statements
 
 Unary = Callable[[Statements, Element], Element]
@@ -167,9 +167,15 @@ def _modulo_signed(s: Statements, x: Element, y: Element) -> Element:
     return s.select(_needs_step(s, rest, y), s.op("arith.addi", rest, y), rest)
 
 
+def _zero_with_sign(s: Statements, x: Element) -> Element:
+    word = I32 if x.dtype == F32 else I64
+    sign = s.op("arith.andi", s.convert("arith.bitcast", x, word), s.constant(-(1 << (word.bits - 1)), word))
+    return s.convert("arith.bitcast", sign, x.dtype)
+
+
 def _modulo_float(s: Statements, x: Element, y: Element) -> Element:
     rest = s.op("arith.remf", x, y)
-    signed_zero = s.op("math.copysign", _zero(s, y), y)
+    signed_zero = _zero_with_sign(s, y)
     moved = s.select(_needs_step(s, rest, y), s.op("arith.addf", rest, y), rest)
     return s.select(s.compare("eq", rest, _zero(s, y)), signed_zero, moved)
 
@@ -186,7 +192,7 @@ def _floor_divide_float(s: Statements, x: Element, y: Element) -> Element:
     whole = s.op("math.floor", near)
     above = s.compare("gt", s.op("arith.subf", near, whole), s.constant(0.5, x.dtype))
     whole = s.select(above, s.op("arith.addf", whole, _one(s, x)), whole)
-    signed_zero = s.op("math.copysign", _zero(s, x), true_quotient)
+    signed_zero = _zero_with_sign(s, true_quotient)
     whole = s.select(s.compare("eq", near, _zero(s, x)), signed_zero, whole)
     return s.select(s.compare("eq", y, _zero(s, y)), true_quotient, whole)
 

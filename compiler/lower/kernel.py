@@ -161,6 +161,9 @@ class KernelEmitter:
         assert type.elements == ref.type.elements, (ref.type, type)
         if type == ref.type:
             return ref
+        if type.elements == 0:
+            # MLIR takes a group of axes with a static 0 for static where others of its axes are not.
+            return self.full(type, 0)
         return self._add(Reshape(types=(type,), operands=[ref])).result()
 
     def slice(self, x: protocol.Tensor, starts: Sequence[Size], sizes: Sequence[Size], steps: Sequence[int]) -> Ref:

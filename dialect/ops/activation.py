@@ -93,6 +93,7 @@ def _clip_gradient(x: Term, r: Term, g: Term, low: float | None, high: float | N
     return g
 
 
+_ONE = SHAPES[:1]
 _CLIP = decomposition(_clamped, exact=True)
 
 clip = Operator(

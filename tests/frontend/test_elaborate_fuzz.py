@@ -4,17 +4,20 @@ import random
 import re
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 from nacre.compiler import frontend
+from nacre.compiler.frontend.operators import BUILTINS
 from nacre.dialect.diagnostics import Diagnostic, render_all
+from operator_source import program
 
 TESTS = Path(__file__).parent.parent
 CHUNKS, ROUNDS = 20, 500
 SECONDS = 20  # of one program, on a busy machine; the slowest damage meets a limit of the elaboration
 
-SOURCES = sorted((TESTS / "files" / "check").glob("*.nacre")) + sorted((TESTS / "files" / "run").glob("*.nacre"))
+SOURCES = sorted((TESTS / "files" / "check").glob("*.nacre"))
 SAMPLES = sorted((TESTS.parent / "samples").glob("*/*.nacre"))
 TOKEN = re.compile(r'"[^"\n]*"|\w+|\.\.\.|\|>|->|\*\*|//|[<>=!]=|\s+|.', re.DOTALL)
 WORDS = [
@@ -27,41 +30,69 @@ WORDS = [
 ]
 
 
+CLASSES = [r"[A-Za-z_]\w*", r"\d[\w.]*", r'"', r"\s"]
+
+
+@cache
+def token_class(token: str) -> int:
+    """Names, numbers, texts and space: what may stand for one another in a program that still parses."""
+    return next((n for n, pattern in enumerate(CLASSES) if re.match(pattern, token)), -1)
+
+
 def damaged(pieces: list[str], choice: random.Random) -> str:
     """The text of the tokens with a few of them replaced, doubled, swapped, or gone; sometimes with strange bytes."""
     pieces = list(pieces)
+    gentle = choice.random() < 0.7
     for _ in range(choice.choice((1, 1, 2, 3, 6))):
+        if not pieces:
+            return ""
         at = choice.randrange(len(pieces))
+        if gentle:
+            # What still parses gets further.
+            same = [p for p in (*pieces, *WORDS) if token_class(p) == token_class(pieces[at]) and p != pieces[at]]
+            pieces[at] = choice.choice(same or pieces)
+            continue
         kind = choice.random()
-        if kind < 0.4:
+        if kind < 0.5:
             pieces[at] = choice.choice(WORDS)
-        elif kind < 0.6:
-            pieces[at] = choice.choice(pieces)
-        elif kind < 0.7:
+        elif kind < 0.65:
             pieces.insert(at, choice.choice(WORDS))
-        elif kind < 0.8:
-            end = at + choice.randrange(1, 12)
-            pieces[at:at] = pieces[at:end]
-        elif kind < 0.88:
+        elif kind < 0.75:
+            pieces[at:at] = pieces[at : at + choice.randrange(1, 12)]
+        elif kind < 0.85:
             del pieces[at : at + choice.randrange(1, 4)]
-        elif kind < 0.96:
+        elif kind < 0.95:
             other = choice.randrange(len(pieces))
             pieces[at], pieces[other] = pieces[other], pieces[at]
         else:
             pieces[at] = choice.choice(["\0", "\t", "é", "…", "\ud800", '"', "#", "{", "}", "9" * 30, "\\", "\r"])
-        if not pieces:
-            return ""
     return "".join(pieces)
+
+
+def read(path: Path) -> tuple[list[str], Path]:
+    return TOKEN.findall(path.read_text(encoding="utf-8")), path.parent
+
+
+@cache
+def seeds() -> tuple[list[tuple[list[str], Path]], ...]:
+    """Faulty programs, programs with one model each, calls of operators, and whole samples."""
+    faulty = [read(path) for path in SOURCES]
+    single = []
+    for path in sorted((TESTS / "files" / "run").glob("*.nacre")):
+        items = re.split(r"\n\n(?=model )", path.read_text(encoding="utf-8"))
+        single += [(TOKEN.findall(f"{items[0]}\n\n{model}"), path.parent) for model in items[1:]]
+    calls = [
+        (TOKEN.findall(program(operator, case)), TESTS) for operator in BUILTINS.values() for case in operator.cases[:2]
+    ]
+    # Those that meet the limits on purpose are slow, and are tested as they are.
+    return [f for f in faulty if len(f[0]) < 400 and "A6" not in f[0]], single, calls, [read(p) for p in SAMPLES]
 
 
 def programs(chunk: int) -> Iterator[tuple[str, Path]]:
     choice = random.Random(chunk)
-    texts = [(TOKEN.findall(path.read_text(encoding="utf-8")), path.parent) for path in SOURCES]
-    # Those that meet the limits on purpose are slow, and are tested as they are.
-    small = [item for item in texts if len(item[0]) < 400 and "A6" not in item[0]]
-    large = [(TOKEN.findall(path.read_text(encoding="utf-8")), path.parent) for path in SAMPLES]
     for number in range(ROUNDS):
-        pieces, folder = choice.choice(large if number % 50 == 0 else small)
+        kind = 3 if number % 100 == 0 else choice.choices((0, 1, 2), (3, 4, 3))[0]
+        pieces, folder = choice.choice(seeds()[kind])
         yield damaged(pieces, choice), folder
 
 

@@ -164,8 +164,8 @@ def test_where_statements_end(text: str, same: str | None) -> None:
 
 
 def test_words_are_names_where_nothing_else_could_stand() -> None:
-    text = "state = transpose(file, dim=c.block, from=1)\nweights = train\nmodel, test = split(within, as)\nquantize = grad"
-    assigned = statements(text)
+    calls = "state = transpose(file, dim=c.block, from=1); model, test = split(within, as)"
+    assigned = statements(f"{calls}\nweights = train\nquantize = grad")
     assert all(isinstance(statement, syntax.Assign) for statement in assigned)
     assert len(assigned) == 4
     (attribute,) = [node for node in nodes(assigned) if isinstance(node, syntax.Attribute)]

@@ -85,13 +85,13 @@ def expand_math(module: Any) -> None:
 
 
 def relax_sums(module: Any) -> None:
-    """Lets sums over a reduction loop be reassociated, so that they vectorise; the order of a sum is no one's promise."""
+    """Lets sums over a reduction loop be reassociated, so that they vectorise: nothing promises the order of a sum."""
     flags = ir.Attribute.parse("#arith.fastmath<reassoc>")
     for generic in _generics(module):
         if "reduction" not in str(generic.attributes["iterator_types"]):
             continue
         block = generic.regions[0].blocks[0]
-        inputs = list(ir.DenseI32ArrayAttr(generic.attributes["operandSegmentSizes"]))[0]
+        inputs, _ = ir.DenseI32ArrayAttr(generic.attributes["operandSegmentSizes"])
         accumulators = list(block.arguments)[inputs:]
         for operation in block.operations:
             if operation.operation.name == "arith.addf" and any(o in accumulators for o in operation.operands):

@@ -1,7 +1,7 @@
 """What the tiler sees of a structured op on memrefs: loops, operands with index maps, and whether it sums products.
 
-Reads `linalg.generic` through the bindings and nothing of the operator that it came from. What it does not understand it
-says None to, and the op goes the way of the upstream passes.
+Reads `linalg.generic` through the bindings and nothing of the operator that it came from. What it does not understand
+it says None to, and the op goes the way of the upstream passes.
 """
 
 from __future__ import annotations

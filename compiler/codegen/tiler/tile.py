@@ -1,13 +1,13 @@
 """Register tiles: a contraction becomes loops around a block of accumulators that stay in vector registers.
 
-The lane loop runs along contiguous memory of the result; the row loop is a parallel loop that some vector operand does
-not use, so that its loads are shared by all rows of the tile. What is neither goes outside. Every size may be a run-time
-value: rows that are left over run through smaller tiles, lanes through a mask.
+The lane loop runs along contiguous memory of the result; the row loop is a parallel loop that some vector operand
+does not use, so that its loads are shared by all rows of the tile. What is neither goes outside. Every size may be a
+run-time value: rows that are left over run through smaller tiles, lanes through a mask.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from .model import Contraction, Operand
@@ -24,7 +24,13 @@ class Machine:
 
 AVX512 = Machine(lanes=16, rows=8, vectors=3)
 AVX2 = Machine(lanes=8, rows=4, vectors=3)
-SSE = Machine(lanes=4, rows=4, vectors=2)
+
+
+def choose_machine(features: Collection[str]) -> Machine | None:
+    """The tile for a CPU with these features of LLVM's; None where products and sums are not fused into one."""
+    if "fma" not in features:
+        return None
+    return AVX512 if "avx512f" in features else AVX2
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,9 +222,8 @@ class TileWriter:
         initial = ", ".join(f"{c} = {t}" for c, t in zip(carried, totals, strict=True))
         types = ", ".join([self.vector] * len(totals))
         count = f":{len(totals)}" if len(totals) > 1 else ""
-        self.text.add(
-            f"{results}{count} = scf.for {index} = %c0 to {sizes[rest[0]]} step %c1 iter_args({initial}) -> ({types}) {{"
-        )
+        loop = f"scf.for {index} = %c0 to {sizes[rest[0]]} step %c1"
+        self.text.add(f"{results}{count} = {loop} iter_args({initial}) -> ({types}) {{")
         self.text.depth += 1
         sums = self._sum(rest[1:], loops | {rest[0]: index}, sizes, cells, carried, mask)
         self.text.add(f"scf.yield {', '.join(sums)} : {types}")

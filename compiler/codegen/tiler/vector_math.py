@@ -1,9 +1,9 @@
 """Elementary functions of f32 as straight-line arithmetic, so that loops that call them become vector code.
 
-Each is a `func.func private` on scalars that is always inlined; LLVM's loop vectoriser does the rest. No branch, no table,
-no conversion that is undefined for NaN: special values come out as the reference has them. Coefficients are least-maximum
-fits of the stated series on the stated interval. The error bound of each function, in units in the last place, stands in
-`ULP`; a test measures it over all exponents.
+Each is a `func.func private` on scalars that is always inlined; LLVM's loop vectoriser does the rest. No branch, no
+table, no conversion that is undefined for NaN: special values come out as the reference has them. Coefficients are
+least-maximum fits of the stated series on the stated interval. The error bound of each function, in units in the last
+place, stands in `ULP`; a test measures it over all exponents.
 """
 
 from __future__ import annotations
@@ -213,8 +213,7 @@ def emit_function(name: str) -> str:
     s = _Scalars()
     result = _FUNCTIONS[name](s, "%x")
     lines = "\n".join(s.lines)
-    attributes = 'attributes {passthrough = ["alwaysinline"], llvm.linkage = #llvm.linkage<internal>}'
-    return f"func.func private @{function_name(name)}(%x: f32) -> f32 {attributes} {{\n{lines}\n  return {result} : f32\n}}\n"
+    return f"func.func private @{function_name(name)}(%x: f32) -> f32 {{\n{lines}\n  return {result} : f32\n}}\n"
 
 
 FUNCTIONS = tuple(_FUNCTIONS)
