@@ -150,6 +150,8 @@ class Generator:
         output = self.builder.fresh(parameter.type)
         indices = tuple(self.random.sample(self.indices, len(parameter.counts)))
         self.builder.nodes.append(Node("parameter", indices, (output,), (("name", parameter.name),)))
+        if parameter.type.rank == 2 and self.random.random() < 0.3:
+            return output, *self.builder.apply("matrix_transpose", [output])
         return (output,)
 
     def add_repeat(self, pool: list[Value]) -> Sequence[Value]:
@@ -362,9 +364,12 @@ def run_module(
     """The results of a function on random arguments and parameters, for each of `DIM_VALUES`."""
 
     def load(parameter: Parameter) -> Array:
+        # As a checkpoint has it: by key, before it is transposed.
         shape = [s for s in parameter.type.shape if isinstance(s, int)]
-        name_seed = [seed, *parameter.name.encode()]
-        return random_array(shape, parameter.type.dtype, np.random.default_rng(name_seed), tame)
+        order = parameter.transpose or tuple(range(len(shape)))
+        stored = [shape[order.index(axis)] for axis in range(len(shape))]
+        rng = np.random.default_rng([seed, *parameter.key.encode()])
+        return random_array(stored, parameter.type.dtype, rng, tame).transpose(order)
 
     interpreter = Interpreter(module, load, precision=precision)
     results: list[Array] = []

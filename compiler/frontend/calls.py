@@ -67,9 +67,7 @@ def _check_recursion(context: Context, frame: Frame, instance: Instance, span: S
         raise context.reporter.stop("too-deep", f"blocks call each other more than {CALL_DEPTH} deep", span)
 
 
-def _bind_arguments(
-    context: Context, block: syntax.Block, arguments: Sequence[Given], span: Span
-) -> dict[str, Given]:
+def _bind_arguments(context: Context, block: syntax.Block, arguments: Sequence[Given], span: Span) -> dict[str, Given]:
     report = context.reporter.error
     names = [p.name.name for p in block.parameters]
     shown = block.name.name
@@ -222,4 +220,3 @@ def match_results(
             fitted = ERROR if type is None else context.writer.fresh(type)
         results.append(fitted)
     return tuple(results)
-

@@ -12,9 +12,7 @@ from .values import ERROR, FileScope, Poison
 BYTES = 16 << 20
 
 
-def find_file(
-    context: Context, file: FileScope, node: syntax.String, further: Sequence[Path] = ()
-) -> Path | Poison:
+def find_file(context: Context, file: FileScope, node: syntax.String, further: Sequence[Path] = ()) -> Path | Poison:
     """The file that the text names, relative to the source file or, failing that, to the further folders."""
     report = context.reporter.error
     if file.folder is None:

@@ -156,4 +156,3 @@ def _unpack(context: Context, item: syntax.Assign, value: AnyValue) -> tuple[Any
 
 def own_models(scope: FileScope) -> list[syntax.Model]:
     return [item for item in scope.tree.items if isinstance(item, syntax.Model)]
-

@@ -76,9 +76,7 @@ def index_tensor(context: Context, frame: Frame, x: Value, node: syntax.Index) -
     return _Selection(context, frame, node.span).apply(x, picks, new_axes, gathers)
 
 
-def _expand(
-    context: Context, x: Value, node: syntax.Index
-) -> list[syntax.Expression | syntax.Slice | None] | Poison:
+def _expand(context: Context, x: Value, node: syntax.Index) -> list[syntax.Expression | syntax.Slice | None] | Poison:
     """The items with one for each axis: `...` and the axes that are not mentioned become None."""
     dots = [item for item in node.items if isinstance(item, syntax.Dots)]
     if len(dots) > 1:
@@ -98,9 +96,7 @@ def _expand(
     return items if dots else items + [None] * rest
 
 
-def _single(
-    context: Context, frame: Frame, value: AnyValue, size: Size, axis: int, span: Span
-) -> _Pick | Poison:
+def _single(context: Context, frame: Frame, value: AnyValue, size: Size, axis: int, span: Span) -> _Pick | Poison:
     """One element of an axis, which then goes."""
     if isinstance(value, float) or not (value is ERROR or isinstance(value, (int, Poly))) or isinstance(value, bool):
         message = f"an index is an integer, a range, None or a tensor of integers, not {describe(value)}"
@@ -122,9 +118,7 @@ def _single(
     return _Pick(start, add(start, 1), drop=True)
 
 
-def _loop_index(
-    context: Context, frame: Frame, value: Poly, size: Size, axis: int, span: Span
-) -> AnyValue:
+def _loop_index(context: Context, frame: Frame, value: Poly, size: Size, axis: int, span: Span) -> AnyValue:
     """An element whose number changes with the loop: the index as a tensor."""
     if not (at_least(value, 0) and at_least(size, add(value, 1))):
         low, high = bounds(value)
@@ -207,9 +201,7 @@ class _Selection:
             return x
         return single(apply(self.context, self.frame, name, [x], attributes, self.span, [self.span], symbol="[]"))
 
-    def _gather(
-        self, x: Value, new_axes: Sequence[int], gathers: Sequence[tuple[int, Value, Span]]
-    ) -> Value | Poison:
+    def _gather(self, x: Value, new_axes: Sequence[int], gathers: Sequence[tuple[int, Value, Span]]) -> Value | Poison:
         report = self.context.reporter.error
         if len(gathers) > 1:
             help_text = "`take_along_axis` and `gather` say which axes go together"

@@ -174,9 +174,7 @@ def _unite(function: Function, program: Program) -> Function:
                     value = Value(f"index_{count}", TensorType(I64))
                     count += 1
                     constant = Constant(I64.numpy.type(index))  # type: ignore[arg-type]
-                    result.append(
-                        Node("constant", (), (value,), (("value", constant),), (), node.scope, node.span)
-                    )
+                    result.append(Node("constant", (), (value,), (("value", constant),), (), node.scope, node.span))
                     indices.append(value)
                 node = replace(node, inputs=tuple(indices), attributes=(("name", path.pattern),))
             result.append(node)

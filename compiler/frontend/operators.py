@@ -204,9 +204,7 @@ def _literal_dtype(operand: Operand, groups: Mapping[str, tuple[Value, int]]) ->
     return operand.dtypes[0] if len(operand.dtypes) == 1 else None
 
 
-def _report_no_dtype(
-    context: Context, shown: str, operand: Operand | None, value: AnyValue, span: Span
-) -> Poison:
+def _report_no_dtype(context: Context, shown: str, operand: Operand | None, value: AnyValue, span: Span) -> Poison:
     what = f"`{operand.name}` of `{shown}`" if operand is not None else f"`{shown}`"
     numeric = is_number(value) or isinstance(value, Poly)
     help_text = f"give the number a dtype: `cast({show(value)}, f32)`" if numeric else ""

@@ -111,9 +111,7 @@ class Rearrangement:
             return report("rank-mismatch", message, x_span, f"this is {x.type}")
         # `...` becomes as many axes as there are, with names that no pattern can write.
         dots = [(f"{number}",) for number in range(rest)]
-        left, right = (
-            [g for group in side for g in (dots if group == (DOTS,) else [group])] for side in (left, right)
-        )
+        left, right = ([g for group in side for g in (dots if group == (DOTS,) else [group])] for side in (left, right))
         known = self._solve(x, x_span, left, {name: size for name, (size, _) in sizes.items()})
         if known is ERROR:
             return ERROR
@@ -147,9 +145,7 @@ class Rearrangement:
                 return self._undivided(x, x_span, axis, size, group, parts)
         return known
 
-    def _undivided(
-        self, x: Value, x_span: Span, axis: int, size: Size, group: Group, parts: Size
-    ) -> Poison:
+    def _undivided(self, x: Value, x_span: Span, axis: int, size: Size, group: Group, parts: Size) -> Poison:
         shown = f"`({' '.join(group)})`" if len(group) > 1 else f"`{group[0]}`" if group else "`1`"
         if len(group) > 1:
             label = f"axis {axis} has size {format_size(size)}, not a multiple of {format_size(parts)}"
@@ -163,6 +159,4 @@ class Rearrangement:
         if not needed or x is ERROR:
             return x
         spans = [self.span]
-        return single(
-            apply(self.context, self.frame, name, [x], attributes, self.span, spans, symbol="rearrange")
-        )
+        return single(apply(self.context, self.frame, name, [x], attributes, self.span, spans, symbol="rearrange"))

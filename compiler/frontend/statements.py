@@ -183,9 +183,7 @@ class _Loop:
         index = Value(writer.name(self.variable.name), TensorType(I64))
         arguments = [Value(writer.name(name), value.type) for name, value in zip(carried, initial, strict=True)]
         writer.open()
-        names[self.variable.name] = Binding(
-            self._symbol(index), Kind.LOOP, self.variable.span
-        )
+        names[self.variable.name] = Binding(self._symbol(index), Kind.LOOP, self.variable.span)
         for name, argument in zip(carried, arguments, strict=True):
             names[name] = Binding(argument, names[name].kind, names[name].span)
         run_body(context, frame, [s for s in self.statement.body if not isinstance(s, syntax.Return)])
@@ -235,9 +233,7 @@ class _Loop:
             return value
         if value is not ERROR:
             message = f"`{name}` changes its type in the loop, from {argument.type} to {_type(value)}"
-            self.context.reporter.error(
-                "repeat-type", message, binding.span, "every round must leave it as it was"
-            )
+            self.context.reporter.error("repeat-type", message, binding.span, "every round must leave it as it was")
         return argument
 
     def _check_fixed(self, name: str, before: Binding) -> None:
