@@ -44,8 +44,10 @@ FORMATS: Mapping[str, Format] = {
 }
 _WIDE = ("fp128", "x86_fp80", "ppc_fp128")
 
-_SKIPPED = r'"(?:[^"\\]|\\.)*"|;[^\n]*'
-_NAME = r'[%@$!^#][-\w.$"]*|[-A-Za-z$._][-\w$.]*:(?!:)'
+# A quote always ends a string: inside, it is written \22.
+_STRING = '"[^"]*"'
+_SKIPPED = f"{_STRING}|;[^\\n]*"
+_NAME = rf"[%@$!^#](?:{_STRING}|[-\w.$]*)|[-A-Za-z$._][-\w$.]*:(?!:)"
 _TYPE = rf"(?<![\w.$-])(?P<type>{'|'.join((*FORMATS, *_WIDE))})(?![\w.$-])"
 _SPECIAL = r"[+-](?:inf|qnan|s?nan\(0x[0-9A-Fa-f]+\))"
 _NUMBER = r"[+-]?(?:0x[0-9A-Fa-f]*\.?[0-9A-Fa-f]*p[+-]?\d+|\d+\.\d*(?:[eE][+-]?\d+)?)"

@@ -14,8 +14,8 @@ from ...dialect.diagnostics import Note
 from ...dialect.types import DTYPES
 from . import syntax
 from .context import Context
-from .expressions import FUNCTIONS, unknown_name
 from .statics import CONSTANTS
+from .unknown import FUNCTIONS, unknown_name
 from .values import ERROR, Binding, FileScope, Frame, Kind
 
 

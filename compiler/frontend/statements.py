@@ -15,8 +15,9 @@ from ...dialect.graph import Node, Value
 from ...dialect.types import I64, TensorType
 from . import syntax
 from .context import Context
-from .instances import define_parameter, make_instances
+from .instances import make_instances
 from .operators import literal
+from .parameters import define_parameter
 from .statics import demand_integer
 from .values import ERROR, FIXED, AnyValue, Binding, Frame, Kind, contains_error, contains_tensor, describe, show
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from ...dialect.diagnostics import Span
 from ...dialect.dims import (
@@ -19,8 +19,6 @@ from ...dialect.dims import (
     bounds,
     divide_exactly,
     floor_divide,
-    maximum,
-    minimum,
     multiply,
 )
 from ...dialect.types import DType
@@ -50,7 +48,7 @@ _ORDERS: Mapping[str, Callable[[float, float], bool]] = {
 }
 
 
-class _WrongError(Exception):
+class WrongError(Exception):
     """An operation that has no result: code, message, help."""
 
 
@@ -58,7 +56,7 @@ def binary(context: Context, symbol: str, left: AnyValue, right: AnyValue, span:
     """The value of `left symbol right`, both known at compile time."""
     try:
         return _binary(context, symbol, left, right, span)
-    except _WrongError as wrong:
+    except WrongError as wrong:
         code, message, *help_text = wrong.args
         return context.reporter.error(code, message, span, help=help_text[0] if help_text else "")
 
@@ -73,20 +71,20 @@ def _binary(context: Context, symbol: str, left: AnyValue, right: AnyValue, span
             return check_number(context, _arithmetic(symbol, left, right), span)
     elif symbol == "+" and isinstance(left, str) and isinstance(right, str):
         if len(left) + len(right) > TEXT_LENGTH:
-            raise _WrongError("too-large", "the text is too long")
+            raise WrongError("too-large", "the text is too long")
         return left + right
     elif symbol == "+" and isinstance(left, tuple) and isinstance(right, tuple):
         if len(left) + len(right) > TUPLE_LENGTH:
-            raise _WrongError("too-large", "the tuple is too long")
+            raise WrongError("too-large", "the tuple is too long")
         return left + right
-    raise _WrongError("bad-operand", f"`{symbol}` does not go between {describe(left)} and {describe(right)}")
+    raise WrongError("bad-operand", f"`{symbol}` does not go between {describe(left)} and {describe(right)}")
 
 
 def _equal(left: AnyValue, right: AnyValue) -> bool:
     if isinstance(left, Poly) or isinstance(right, Poly):
         if not (is_size(left) and is_size(right)):
             if is_number(left) or is_number(right):
-                raise _WrongError("undecided-size", _uncompared(left, right))
+                raise WrongError("undecided-size", _uncompared(left, right))
             return False
         assert isinstance(left, (int, Poly)) and isinstance(right, (int, Poly))
         low, high = bounds(add(left, multiply(-1, right)))
@@ -94,7 +92,7 @@ def _equal(left: AnyValue, right: AnyValue) -> bool:
             return False
         if left == right or low == high == 0:
             return True
-        raise _WrongError("undecided-size", f"whether {show(left)} is {show(right)} is not known at compile time")
+        raise WrongError("undecided-size", f"whether {show(left)} is {show(right)} is not known at compile time")
     if isinstance(left, bool) != isinstance(right, bool):
         return False
     if isinstance(left, tuple) and isinstance(right, tuple):
@@ -111,13 +109,13 @@ def _ordered(symbol: str, left: AnyValue, right: AnyValue) -> bool:
     if isinstance(left, (int, float)) and isinstance(right, (int, float)):
         return compare(left, right)
     if not (is_size(left) and is_size(right)):
-        raise _WrongError("undecided-size", _uncompared(left, right))
+        raise WrongError("undecided-size", _uncompared(left, right))
     assert isinstance(left, (int, Poly)) and isinstance(right, (int, Poly))
     low, high = bounds(add(left, multiply(-1, right)))
     at_low, at_high = compare(low, 0), compare(high, 0)
     if at_low != at_high:
         text = f"{show(left)} {symbol} {show(right)}"
-        raise _WrongError("undecided-size", f"whether {text} holds is not known at compile time")
+        raise WrongError("undecided-size", f"whether {text} holds is not known at compile time")
     return at_low
 
 
@@ -127,22 +125,22 @@ def _arithmetic(symbol: str, left: AnyValue, right: AnyValue) -> int | float | P
     if isinstance(left, float) or isinstance(right, float):
         size = right if isinstance(left, float) else left
         help_text = f"make a tensor of it: cast({show(size)}, f32)"
-        raise _WrongError("bad-operand", f"the size {show(size)} is no number at compile time", help_text)
+        raise WrongError("bad-operand", f"the size {show(size)} is no number at compile time", help_text)
     assert isinstance(left, (int, Poly)) and isinstance(right, (int, Poly)), (left, right)
     return _size(symbol, left, right)
 
 
 def _number(symbol: str, left: float, right: float) -> int | float:
     if symbol == "**" and isinstance(left, int) and isinstance(right, int) and abs(left) > 1 and right > POWER:
-        raise _WrongError("integer-overflow", f"{left} ** {right} does not fit 64 bits")
+        raise WrongError("integer-overflow", f"{left} ** {right} does not fit 64 bits")
     try:
         result = _NUMBERS[symbol](left, right)
     except ZeroDivisionError:
-        raise _WrongError("division-by-zero", f"{left} {symbol} {right} divides by zero") from None
+        raise WrongError("division-by-zero", f"{left} {symbol} {right} divides by zero") from None
     except OverflowError:
-        raise _WrongError("number-overflow", f"{left} {symbol} {right} is too large for a number") from None
+        raise WrongError("number-overflow", f"{left} {symbol} {right} is too large for a number") from None
     if isinstance(result, complex):
-        raise _WrongError("bad-operand", f"{left} ** {right} is no real number")
+        raise WrongError("bad-operand", f"{left} ** {right} is no real number")
     return result
 
 
@@ -155,23 +153,23 @@ def _size(symbol: str, left: Size, right: Size) -> Size:
         return multiply(left, right)
     if symbol == "**":
         if not isinstance(right, int) or not 0 <= right <= 8:
-            raise _WrongError("bad-operand", f"a size cannot be raised to {show(right)}")
+            raise WrongError("bad-operand", f"a size cannot be raised to {show(right)}")
         power: Size = 1
         for _ in range(right):
             power = multiply(power, left)
         return power
     if right == 0:
-        raise _WrongError("division-by-zero", f"{show(left)} {symbol} {show(right)} divides by zero")
+        raise WrongError("division-by-zero", f"{show(left)} {symbol} {show(right)} divides by zero")
     if symbol == "/":
         exact = divide_exactly(left, right)
         if exact is None:
             message = f"{show(right)} does not divide {show(left)} for every value of the dims"
-            raise _WrongError("not-divisible", message, "`//` rounds down")
+            raise WrongError("not-divisible", message, "`//` rounds down")
         return exact
     try:
         quotient = floor_divide(left, right)
     except DimError as error:
-        raise _WrongError("bad-operand", str(error)) from None
+        raise WrongError("bad-operand", str(error)) from None
     return quotient if symbol == "//" else add(left, multiply(-1, multiply(quotient, right)))
 
 
@@ -181,106 +179,6 @@ def negative(context: Context, value: AnyValue, span: Span) -> AnyValue:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return -value
     return context.reporter.error("bad-operand", f"`-` does not apply to {describe(value)}", span)
-
-
-# --- functions of numbers ---
-
-
-def _extreme(symbolic: Callable[[Size, Size], Size], plain: Callable[..., float]) -> Callable[..., AnyValue]:
-    def of(*values: AnyValue) -> AnyValue:
-        items = values[0] if len(values) == 1 and isinstance(values[0], tuple) else values
-        if not items or not all(is_number(v) or is_size(v) for v in items):
-            raise _WrongError("bad-operand", f"expected numbers or sizes, not {describe(values)}")
-        if not any(isinstance(v, Poly) for v in items):
-            return plain(items)
-        total = items[0]
-        for item in items[1:]:
-            if not (isinstance(total, (int, Poly)) and isinstance(item, (int, Poly))):
-                raise _WrongError("undecided-size", "numbers with a fraction and symbolic sizes do not compare")
-            total = symbolic(total, item)
-        return total
-
-    return of
-
-
-def _length(value: AnyValue) -> AnyValue:
-    if isinstance(value, (tuple, str)):
-        return len(value)
-    raise _WrongError("bad-operand", f"{describe(value)} has no length")
-
-
-def _plain(function: Callable[[float], float]) -> Callable[..., AnyValue]:
-    def of(value: AnyValue) -> AnyValue:
-        if isinstance(value, Poly):
-            help_text = f"make a tensor of it: cast({show(value)}, f32)"
-            raise _WrongError("bad-operand", f"the size {show(value)} is no number at compile time", help_text)
-        if not isinstance(value, (int, float)) or isinstance(value, bool):
-            raise _WrongError("bad-operand", f"expected a number, not {describe(value)}")
-        return function(value)
-
-    return of
-
-
-def _to_int(value: AnyValue) -> AnyValue:
-    return value if isinstance(value, Poly) else _plain(int)(value)
-
-
-FUNCTIONS: Mapping[str, Callable[..., AnyValue]] = {
-    "min": _extreme(minimum, min),
-    "max": _extreme(maximum, max),
-    "minimum": _extreme(minimum, min),
-    "maximum": _extreme(maximum, max),
-    "len": _length,
-    "int": _to_int,
-    "float": _plain(float),
-    "floor": _plain(math.floor),
-    "ceil": _plain(math.ceil),
-    "round": _plain(round),
-    "trunc": _plain(math.trunc),
-    "abs": _plain(abs),
-    **{
-        name: _plain(getattr(math, name))
-        for name in (
-            "sqrt",
-            "cbrt",
-            "exp",
-            "exp2",
-            "expm1",
-            "log2",
-            "log10",
-            "log1p",
-            "sin",
-            "cos",
-            "tan",
-            "tanh",
-            "erf",
-        )
-    },
-    "log": _plain(lambda x: math.log(x)),
-    "rsqrt": _plain(lambda x: 1 / math.sqrt(x)),
-}
-"""Functions that stay numbers where all their arguments are. Others of the name are operators."""
-
-ONLY_STATIC = frozenset({"len", "int", "float"})
-
-
-def call(context: Context, name: str, arguments: Sequence[AnyValue], span: Span) -> AnyValue:
-    """The value of one of FUNCTIONS for arguments that are known at compile time."""
-    try:
-        result = FUNCTIONS[name](*arguments)
-    except _WrongError as wrong:
-        code, message, *help_text = wrong.args
-        return context.reporter.error(code, f"`{name}`: {message}", span, help=help_text[0] if help_text else "")
-    except TypeError:
-        message = f"`{name}` does not take {len(arguments)} argument{'s' if len(arguments) != 1 else ''}"
-        return context.reporter.error("wrong-arguments", message, span)
-    except (ValueError, ZeroDivisionError):
-        shown = ", ".join(map(show, arguments))
-        return context.reporter.error("bad-operand", f"`{name}` has no value at {shown}", span)
-    except OverflowError:
-        shown = ", ".join(map(show, arguments))
-        return context.reporter.error("number-overflow", f"`{name}({shown})` is too large for a number", span)
-    return check_number(context, result, span) if isinstance(result, (int, float, Poly)) else result
 
 
 # --- what a place in the source demands ---
