@@ -3,36 +3,37 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import get_args
 
 from ..dialect.diagnostics import Diagnostic, DiagnosticError
 from ..runtime.loader import Model, load
 from .artifact.assemble import Placement
-from .cache import build_cached
+from .cache import load_cached
 from .codegen.target import parse_target
 from .dumps import Dumps
-from .frontend import Elaborated, check_source, load_module
-from .frontend.parse import decode
-from .pipeline import Build, Options
+from .frontend import Elaborated, load_module
+from .parameters import needed_checkpoints, open_parameters
+from .pipeline import GRAPH_PASSES, Build, Options
+
+Source = str | os.PathLike[str]
+"""A path, or the text of a model: a `str` with a line break or a brace, which a path that is to be read may not have.
+A `Path` is always a path."""
 
 
-def _is_text(source: str | os.PathLike[str]) -> bool:
-    """A model's text has several lines, or at least a brace; a path has neither."""
-    return isinstance(source, str) and ("\n" in source or "{" in source)
-
-
-def read_model(source: str | os.PathLike[str], weights: str | os.PathLike[str] | None = None) -> Elaborated:
+def read_model(source: Source, weights: str | os.PathLike[str] | None = None) -> Elaborated:
     """A model from a path or from its text. Raises DiagnosticError."""
     override = None if weights is None else Path(weights)
     if override is not None and not override.exists():
         raise DiagnosticError([Diagnostic("missing-file", f"`{override}` cannot be read: no such file or folder")])
-    if _is_text(source):
-        return load_module(str(source), text=True, weights=override)
+    if isinstance(source, str) and ("\n" in source or "{" in source):
+        return load_module(source, text=True, weights=override)
     return load_module(Path(source), weights=override)
 
 
 def compile(
-    source: str | os.PathLike[str],
+    source: Source,
     output: str | os.PathLike[str] | None = None,
     *,
     weights: str | os.PathLike[str] | None = None,
@@ -45,33 +46,55 @@ def compile(
 ) -> Model:
     """Compiles a model and loads it.
 
-    source: the path of a `.nacre` file, or a model's text (anything with a line break or a brace).
+    source: the path of a `.nacre` file, or a model's text (a string with a line break or a brace).
     output: where the shared library goes; without it, into the user's cache, from which the same model is loaded again.
     weights: a checkpoint (.safetensors, .npz, .npy) or the folder of one, in place of what the source names.
     target: `native`, or a CPU level such as `x86-64-v3`.
     opt_level: 0 (the slow oracle) to 3.
     placement: `embedded`, or `external` for weights in a file beside the library.
-    dump_dir: a folder for the text of every stage.
+    threads: how many threads a call of the loaded model may use.
+    dump_dir: a folder for the text of every stage; with it, a model is compiled even if it is in the cache.
     cc: the C compiler that links, by default `$CC`, `cc`, or ziglang's.
 
-    Raises DiagnosticError for a fault of the input, CompilerFault for one of the compiler.
+    Raises ValueError for an argument that is none of these, DiagnosticError for a fault of the input, CompilerFault for
+    one of the compiler.
     """
-    options = Options(target=parse_target(target), level=opt_level, weights=placement, cc=cc)
-    if opt_level not in range(4):
+    if opt_level not in GRAPH_PASSES:
         raise ValueError(f"opt_level is 0, 1, 2 or 3, not {opt_level!r}")
+    if placement not in get_args(Placement):
+        raise ValueError(f"placement is 'embedded' or 'external', not {placement!r}")
+    if threads < 1:
+        raise ValueError(f"threads is at least 1, not {threads!r}")
+    options = Options(target=parse_target(target), level=opt_level, weights=placement, cc=cc)
     dumps = Dumps(None if dump_dir is None else Path(dump_dir))
     build = Build(read_model(source, weights), options, dumps)
     if output is None:
-        path = build_cached(build)
-    else:
-        path = Path(output)
-        build.run(path)
-    return load(path, threads=threads)
+        return load_cached(build, threads=threads)
+    build.run(Path(output))
+    return load(output, threads=threads)
 
 
-def check(source: str | os.PathLike[str]) -> list[Diagnostic]:
-    """Every fault of a model, given by path or text, in the order of its text; empty if there is none."""
-    if _is_text(source):
-        return check_source(str(source), "model.nacre", Path.cwd())
-    path = Path(source)
-    return check_source(decode(path.read_bytes(), str(path)), str(path), path.parent)
+def find_faults(
+    source: Source, weights: str | os.PathLike[str] | None = None
+) -> tuple[list[Diagnostic], Mapping[str, str]]:
+    """Everything that is wrong with a model, in the order of its text, and the texts that the diagnostics point into.
+
+    If its source is right, it is held against the headers of its checkpoints, where these are there.
+    """
+    try:
+        elaborated = read_model(source, weights)
+        if all(path is not None and path.exists() for path in needed_checkpoints(elaborated).values()):
+            open_parameters(elaborated)
+    except DiagnosticError as error:
+        # A file of blocks alone is there to be imported.
+        return [d for d in error.diagnostics if d.code != "no-model"], error.sources
+    return list(elaborated.warnings), elaborated.sources
+
+
+def check(source: Source, *, weights: str | os.PathLike[str] | None = None) -> list[Diagnostic]:
+    """Every fault of a model, given by path or text, in the order of its text; empty if there is none.
+
+    weights: a checkpoint or the folder of one, in place of what the source names. If the source is right, its
+    parameters are looked for there; no data is read.
+    """
+    return find_faults(source, weights)[0]

@@ -16,7 +16,8 @@ from ..dialect.graph import Module
 from .frontend import ModelBudget
 from .frontend.syntax import UNITS
 from .lower.cost import count_operations
-from .lower.module import Lowered
+from .lower.entry import Weight
+from .lower.module import Lowered, LoweredEntry
 from .parameters import used_parameters
 
 _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
@@ -29,23 +30,36 @@ _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What a model costs, by the names that budgets use; a metric that needs a measurement has no entry here."""
+    """What a model costs, by the names that budgets use.
 
-    module: Module
+    Parameters are counted as the `source` declares them, operations in the graph after the passes, `optimized`; the
+    workspace and the weights are those of the artifact.
+    """
+
+    source: Module
+    optimized: Module
     lowered: Lowered
 
     def formula(self, metric: str, model: str) -> Size | None:
         """The cost as a formula of the dims, or None for what has to be measured."""
         if metric == "memory":
-            return next(e.workspace for e in self.lowered.entries if e.name == model)
+            return self._entry(model).workspace
         if metric == "operations":
-            return count_operations(self.module.function(model).body)
-        parameters = used_parameters(self.module)[model]
+            return count_operations(self.optimized.function(model).body)
         if metric == "weights":
-            return sum(_static(p.type.bytes) for p in parameters)
+            return self._weight_bytes(self._entry(model))
         if metric == "parameters":
-            return sum(_static(product(p.type.shape)) for p in parameters)
+            used = used_parameters(self.source)[model]
+            return sum(_static(product([*p.counts, *p.type.shape])) for p in used)
         return None
+
+    def _entry(self, model: str) -> LoweredEntry:
+        return next(entry for entry in self.lowered.entries if entry.name == model)
+
+    def _weight_bytes(self, entry: LoweredEntry) -> int:
+        """The bytes of the tensors that the entry reads, each once."""
+        read = {place.offset for call in entry.calls for place in call.places if isinstance(place, Weight)}
+        return sum(_static(w.type.bytes) for w in self.lowered.weights if w.offset in read)
 
 
 def _static(size: Size) -> int:
@@ -77,13 +91,15 @@ def check_budgets(budgets: Iterable[ModelBudget], costs: Costs) -> list[Diagnost
 def over_budget(budget: ModelBudget, value: float) -> Diagnostic:
     dims = ", ".join(f"{name}={size}" for name, size in budget.dims.items())
     what = f"{budget.metric}({dims})" if dims else budget.metric
-    excess = value / budget.limit - 1 if budget.limit else float("inf")
     limit = f"{budget.comparison} {show(budget.limit, budget)}"
     message = f"`{what}` of `{budget.model}` is {show(value, budget)}, the budget is {limit}"
-    return Diagnostic("budget", message, budget.span, label=f"missed by {abs(excess):.1%}")
+    excess = abs(value - budget.limit)
+    share = f" ({excess / budget.limit:.1%})" if budget.limit else ""
+    return Diagnostic("budget", message, budget.span, label=f"missed by {show(excess, budget)}{share}")
 
 
 def show(value: float, budget: ModelBudget) -> str:
-    """The value in the budget's own unit."""
-    scale = UNITS[budget.unit][1] if budget.unit else 1
-    return f"{value / scale:,.4g} {budget.unit}".rstrip()
+    """The value in the budget's own unit; whole ones exactly."""
+    amount = value / (UNITS[budget.unit][1] if budget.unit else 1)
+    text = f"{amount:,.0f}" if amount == round(amount) and abs(amount) < 1e15 else f"{amount:,.4g}"
+    return f"{text} {budget.unit}".rstrip()

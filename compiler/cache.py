@@ -1,17 +1,26 @@
-"""Compiled models that nobody gave a place: kept in the user's cache, under a name made of all that went into them."""
+"""Compiled models that nobody gave a place: kept in the user's cache, under a name made of all that went into them.
+
+Nothing here decides what to compile, and nothing is ever thrown away; the folder may be deleted at any time.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import platform
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
-from ..dialect.printer import print_module
-from .frontend import Elaborated
-from .pipeline import Build, Options
+from ..dialect.diagnostics import Diagnostic, DiagnosticError
+from ..runtime.loader import Model, NacreError, load
+from .codegen.target import Target
+from .parameters import open_parameters
+from .pipeline import Build, source_hash
 from .version import __version__
+
+_ROOMS = [Path(__file__).parent.parent / room for room in ("compiler", "dialect", "passes", "runtime")]
 
 
 def cache_folder() -> Path:
@@ -19,40 +28,70 @@ def cache_folder() -> Path:
     chosen = os.environ.get("NACRE_CACHE")
     if chosen:
         return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nacre"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nacre"
+    except RuntimeError as error:
+        help_text = "let NACRE_CACHE name a folder, or say where the output goes"
+        raise DiagnosticError([Diagnostic("no-cache", f"there is no cache folder: {error}", help=help_text)]) from error
 
 
-def _cpu() -> str:
+def _identify(files: Iterable[Path]) -> Iterator[str]:
+    """What tells one state of files from another without reading them."""
+    for path in files:
+        status = path.stat()
+        yield f"{path.resolve()} {status.st_size} {status.st_mtime_ns}"
+
+
+@lru_cache(maxsize=1)
+def _compiler() -> tuple[str, ...]:
+    """The compiler itself: its version, and its files, which change while somebody works on it."""
+    files = sorted(p for room in _ROOMS for suffix in ("py", "lark", "c", "h") for p in room.rglob(f"*.{suffix}"))
+    return (__version__, *_identify(files))
+
+
+def _cpu(target: Target) -> Iterator[str]:
     """What `native` means here, as far as the system tells: code for one CPU may not run on another."""
+    if target.cpu != "native":
+        return
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return platform.processor()
-    return "\n".join(dict.fromkeys(line for line in lines if line.startswith(("model name", "flags", "Features"))))
+        lines = [f"model name {platform.processor()}"]
+    yield from dict.fromkeys(line for line in lines if line.startswith(("model name", "flags", "Features")))
 
 
-def _identity(path: Path | None) -> str:
-    """What tells one state of a checkpoint from another without reading it: names, sizes and times of its files."""
-    if path is None:
-        return ""
-    files = sorted(path.iterdir()) if path.is_dir() else [path]
-    return "\n".join(f"{f.resolve()} {f.stat().st_size} {f.stat().st_mtime_ns}" for f in files if f.is_file())
-
-
-def cached_path(elaborated: Elaborated, options: Options) -> Path:
-    """Where the artifact of this model under these options is, or would be."""
+def cached_path(build: Build) -> Path:
+    """Where the artifact of a build is, or would be. Raises DiagnosticError where its checkpoint does not fit."""
+    elaborated, options = build.elaborated, build.options
     digest = hashlib.sha256()
-    parts = [__version__, repr(replace(options, timeout=0.0)), _cpu(), print_module(elaborated.module)]
-    parts += [_identity(path) for path in elaborated.weights.values() if path is None or path.exists()]
-    for part in parts:
-        digest.update(hashlib.sha256(part.encode()).digest())
+
+    def add(*parts: str) -> None:
+        for part in parts:
+            digest.update(hashlib.sha256(part.encode()).digest())
+
+    add(*_compiler(), *_cpu(options.target), repr(replace(options, timeout=0.0)), source_hash(elaborated.module))
+    # A budget that has changed has to be checked again.
+    add(*(repr(replace(budget, span=None)) for budget in elaborated.budgets))  # type: ignore[arg-type]
+    add(*_identify(open_parameters(elaborated).files()))
     return cache_folder() / f"{elaborated.module.name}-{digest.hexdigest()[:32]}.so"
 
 
-def build_cached(build: Build) -> Path:
-    """The artifact of a build, made only if it is not there. Safe if several processes do so at once."""
-    path = cached_path(build.elaborated, build.options)
-    if not path.exists():
+def load_cached(build: Build, *, threads: int = 1) -> Model:
+    """The artifact of a build, made only if it is not there, or if the build is to be dumped.
+
+    Safe if several processes do so at once.
+    """
+    path = cached_path(build)
+    if path.exists() and not build.dumps.active:
+        try:
+            return load(path, threads=threads)
+        except NacreError:
+            pass  # it was damaged, and is made again
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        build.run(path)
-    return path
+    except OSError as error:
+        message = f"cannot write into the cache `{path.parent}`: {(error.strerror or str(error)).lower()}"
+        help_text = "let NACRE_CACHE name another folder"
+        raise DiagnosticError([Diagnostic("cannot-write", message, help=help_text)]) from error
+    build.run(path)
+    return load(path, threads=threads)

@@ -14,33 +14,41 @@ from pathlib import Path
 Show = Callable[[str, str], None]
 """`show(stage, text)`: what happens to a stage that was asked for by name."""
 
+_WRITTEN = re.compile(r"\d{2}-[\w.-]+\.(graph|mlir|ll|s)")
+
 
 @dataclass
 class Dumps:
-    """Where the texts go: into `directory`, if there is one, and those named in `after` to `show` as well."""
+    """Where the texts go: into `directory`, if there is one; those of the stages named in `after` to `show`; those of
+    the stages named in `keep` into `texts`. A stage that runs several times is shown each time, and its last text kept.
+
+    Files that an earlier build wrote into the directory go, lest two builds be read as one.
+    """
 
     directory: Path | None = None
     after: Collection[str] = ()
     show: Show | None = None
-    seen: list[str] = field(default_factory=list)
+    keep: Collection[str] = ()
+    texts: dict[str, str] = field(default_factory=dict)
+    _count: int = 0
 
     def __post_init__(self) -> None:
         if self.directory is not None:
             self.directory.mkdir(parents=True, exist_ok=True)
+            for path in self.directory.iterdir():
+                if _WRITTEN.fullmatch(path.name):
+                    path.unlink()
 
     @property
     def active(self) -> bool:
-        return self.directory is not None or bool(self.after)
+        return self.directory is not None or bool(self.after) or bool(self.keep)
 
     def write(self, stage: str, suffix: str, text: str) -> None:
-        """Takes the text of a stage; `suffix` names its language, such as `graph`, `mlir`, `ll`, `s`."""
+        """Takes the text of a stage; `suffix` names its language: `graph`, `mlir`, `ll` or `s`."""
         if self.directory is not None:
-            name = f"{len(self.seen):02d}-{re.sub(r'[^A-Za-z0-9._-]', '-', stage)}.{suffix}"
-            (self.directory / name).write_text(text)
+            (self.directory / f"{self._count:02d}-{stage}.{suffix}").write_text(text, encoding="utf-8")
         if self.show is not None and stage in self.after:
             self.show(stage, text)
-        self.seen.append(stage)
-
-    def missed(self) -> list[str]:
-        """The stages that were asked for by name and never came."""
-        return [name for name in self.after if name not in self.seen]
+        if stage in self.keep:
+            self.texts[stage] = text
+        self._count += 1

@@ -5,7 +5,6 @@ What may be converted was decided when the checkpoint's header was checked; here
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,26 +15,28 @@ from ..dialect.diagnostics import Diagnostic, DiagnosticError
 from ..dialect.graph import Module, Parameter, walk
 from ..dialect.types import Array
 from .checkpoint import Checkpoint, open_checkpoint
-from .frontend import Elaborated, check_weights
+from .frontend import Elaborated
+from .frontend.weights import check_parameters, elements
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterReader:
-    """Reads parameters; `checkpoints` are by the key under which a parameter stands in one of them."""
+    """Reads parameters; `checkpoints` says for each key in which of them it stands."""
 
     checkpoints: Mapping[str, Checkpoint]
 
     def __call__(self, parameter: Parameter) -> Array:
         """The tensor in the shape and dtype of the parameter's type; memory-mapped where nothing had to be changed."""
-        array = self.checkpoints[_family(parameter.key)].read(parameter.key)
+        array = self.checkpoints[parameter.key].read(parameter.key)
         if parameter.transpose is not None:
             array = np.transpose(array, parameter.transpose)
         return array.astype(parameter.type.dtype.numpy, copy=False)
 
-
-def _family(key: str) -> str:
-    """The key without its numbers: the elements of an array share one, and so does their pattern with braces."""
-    return re.sub(r"\d+|\{\}", "#", key)
+    def files(self) -> list[Path]:
+        """Every file that is read."""
+        opened = {c.path: c for c in self.checkpoints.values()}
+        files = {t.file for c in opened.values() for t in c.tensors.values()}
+        return sorted(files | opened.keys())
 
 
 def used_parameters(module: Module) -> dict[str, list[Parameter]]:
@@ -47,30 +48,43 @@ def used_parameters(module: Module) -> dict[str, list[Parameter]]:
     return used
 
 
+def needed_checkpoints(elaborated: Elaborated) -> dict[str, Path | None]:
+    """Where the parameters of each model that has any are; None where the source does not say."""
+    return {name: elaborated.weights[name] for name, used in used_parameters(elaborated.module).items() if used}
+
+
 def open_parameters(elaborated: Elaborated) -> ParameterReader:
     """Opens the checkpoints of a model and checks every parameter against their headers. Raises DiagnosticError."""
     used = used_parameters(elaborated.module)
-    checkpoints: dict[str, Checkpoint] = {}
     opened: dict[Path, Checkpoint] = {}
-    faults: list[Diagnostic] = []
-    for function in elaborated.module.functions:
-        parameters = used[function.name]
-        path = elaborated.weights[function.name]
-        if not parameters:
-            continue
+    by_key: dict[str, Checkpoint] = {}
+    faults: dict[Diagnostic, None] = {}
+    for model, path in needed_checkpoints(elaborated).items():
         if path is None:
-            faults.append(_no_weights(function.name, parameters))
+            faults[_no_weights(model, used[model])] = None
             continue
         if path not in opened:
             opened[path] = open_checkpoint(path)
-            faults += check_weights(elaborated, opened[path])
-        checkpoints |= {_family(parameter.key): opened[path] for parameter in parameters}
+        checkpoint = opened[path]
+        faults |= dict.fromkeys(check_parameters(used[model], checkpoint))
+        for parameter in used[model]:
+            for element in elements(parameter):
+                first = by_key.setdefault(element.key, checkpoint)
+                if first is not checkpoint:
+                    faults[_two_checkpoints(parameter, first, checkpoint)] = None
     if faults:
         raise DiagnosticError(faults, elaborated.sources)
-    return ParameterReader(checkpoints)
+    return ParameterReader(by_key)
 
 
 def _no_weights(model: str, parameters: list[Parameter]) -> Diagnostic:
-    message = f"model `{model}` has {len(parameters)} parameters and does not say where they are"
+    count = f"{len(parameters)} parameter{'s' * (len(parameters) != 1)}"
+    message = f"model `{model}` has {count} and does not say where they are"
     help_text = 'write `weights "model.safetensors"` in the model, or name a checkpoint when compiling'
     return Diagnostic("no-weights", message, parameters[0].span, help=help_text)
+
+
+def _two_checkpoints(parameter: Parameter, first: Checkpoint, second: Checkpoint) -> Diagnostic:
+    message = f"`{parameter.name}` would be read from `{first.path}` and from `{second.path}`"
+    help_text = "models of one file share the parameters of one name; give the instances different names"
+    return Diagnostic("two-checkpoints", message, parameter.span, help=help_text)

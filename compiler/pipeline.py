@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ..dialect.diagnostics import DiagnosticError
-from ..dialect.graph import Constant, Function, Module
+from ..dialect.diagnostics import Diagnostic, DiagnosticError
+from ..dialect.graph import Constant, Function, Module, walk
 from ..dialect.printer import print_module
 from ..dialect.types import Array
 from ..passes.manager import PassManager, Stage
@@ -29,11 +29,14 @@ from .artifact.assemble import Placement, build_artifact
 from .artifact.spec import ArgumentSpec, ArtifactSpec, EntrySpec, WeightSpec
 from .budgets import Costs, check_budgets
 from .codegen.object import generate_object
+from .codegen.routes import LEVELS, ROUTES
 from .codegen.target import Target
 from .dumps import Dumps
+from .files import check_writable
 from .frontend import Elaborated
 from .lower.module import Lowered, LoweredEntry, LoweredWeight, lower_module
 from .parameters import ParameterReader, open_parameters
+from .spans import relative_to, without_spans
 from .version import __version__
 
 GRAPH_PASSES: Mapping[int, str] = {
@@ -56,6 +59,22 @@ class Options:
     passes: str | None = None
     cc: str | None = None
     timeout: float = 600.0
+
+    @property
+    def pipeline(self) -> str:
+        return GRAPH_PASSES[self.level] if self.passes is None else self.passes
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Every stage whose text can be dumped, in order; a pass may stand there more than once."""
+        passes = (step.name for step in parse_pipeline(self.pipeline))
+        route = (stage.name for stage in ROUTES[LEVELS[self.level]].stages)
+        return ("graph", *passes, "linalg", *route, "llvm-ir", "optimized", "assembly")
+
+
+def source_hash(module: Module) -> str:
+    """What tells one model from another: not comments, nor where it lies."""
+    return hashlib.sha256(print_module(without_spans(module)).encode()).hexdigest()
 
 
 @dataclass
@@ -84,21 +103,24 @@ class Build:
             if self.dumps.active:
                 self.dumps.write("graph" if stage.number == 0 else stage.name, "graph", stage.text)
 
-        passes = parse_pipeline(self.options.passes or GRAPH_PASSES[self.options.level])
-        manager = PassManager(passes, watch=watch)
+        manager = PassManager(parse_pipeline(self.options.pipeline), watch=watch)
         with self._timed("passes"):
-            return manager.run(self.elaborated.module)
-
-    def graph_text(self, module: Module) -> str:
-        return print_module(module)
+            return manager.run(relative_to(self.elaborated.module, self.elaborated.file))
 
     def lower(self, module: Module) -> Lowered:
+        """Raises DiagnosticError where the passes left what cannot be lowered."""
+        if any(node.op == "repeat" for function in module.functions for node in walk(function.body)):
+            help_text = "`unroll-repeat` takes loops apart, as long as the graph does not become too large"
+            raise DiagnosticError([Diagnostic("repeat-left", "the passes leave a loop in the graph", help=help_text)])
         with self._timed("lower"):
             return lower_module(module)
 
+    def costs(self, module: Module, lowered: Lowered) -> Costs:
+        return Costs(self.elaborated.module, module, lowered)
+
     def check_budgets(self, module: Module, lowered: Lowered) -> None:
         """What can be told before machine code is made. Raises DiagnosticError."""
-        faults = check_budgets(self.elaborated.budgets, Costs(module, lowered))
+        faults = check_budgets(self.elaborated.budgets, self.costs(module, lowered))
         if faults:
             raise DiagnosticError(faults, self.elaborated.sources)
 
@@ -106,21 +128,22 @@ class Build:
         """The object file. Raises CompilerFault."""
         with TemporaryDirectory(prefix="nacre-dump-") as name:
             folder = Path(name) if self.dumps.active else None
-            with self._timed("codegen"):
-                result = generate_object(
-                    lowered, self.options.target, self.options.level, folder, timeout=self.options.timeout
-                )
-            for path in sorted(Path(name).iterdir()):
-                stage = path.stem.split("-", 1)[1]
-                self.dumps.write(stage, path.suffix.removeprefix("."), path.read_text())
+            try:
+                with self._timed("codegen"):
+                    result = generate_object(
+                        lowered, self.options.target, self.options.level, folder, timeout=self.options.timeout
+                    )
+            finally:
+                # Where it failed, the stages before are what one wants to see.
+                for path in sorted(Path(name).iterdir()):
+                    stage = path.stem.split("-", 1)[1]
+                    self.dumps.write(stage, path.suffix.removeprefix("."), path.read_text())
         self.times |= {f"codegen: {stage}": seconds for stage, seconds in result.times.items()}
         return result.code
 
-    def assemble(self, lowered: Lowered, reader: ParameterReader, code: bytes, output: Path) -> ArtifactSpec:
-        spec = self.specify(lowered, reader)
+    def assemble(self, spec: ArtifactSpec, code: bytes, output: Path) -> None:
         with self._timed("link"):
             build_artifact(spec, [code], output, weights=self.options.weights, cc=self.options.cc)
-        return spec
 
     def specify(self, lowered: Lowered, reader: ParameterReader) -> ArtifactSpec:
         """What the artifact says of itself, and its weights."""
@@ -132,17 +155,19 @@ class Build:
             weights=tuple(WeightSpec(w.name, w.type, w.offset, _data(w, reader)) for w in lowered.weights),
             target={"cpu": target.cpu, "triple": target.triple, "features": target.features},
             compiler_version=__version__,
-            source_hash=hashlib.sha256(print_module(self.elaborated.module).encode()).hexdigest(),
+            source_hash=source_hash(self.elaborated.module),
             options={"level": self.options.level, "passes": self.options.passes},
         )
 
-    def run(self, output: Path) -> ArtifactSpec:
+    def run(self, output: Path) -> None:
         """All stages. Raises DiagnosticError for a fault of the input, CompilerFault for one of the compiler."""
+        check_writable(output)
         reader = self.read_parameters()
         module = self.optimize()
         lowered = self.lower(module)
         self.check_budgets(module, lowered)
-        return self.assemble(lowered, reader, self.generate(lowered), output)
+        code = self.generate(lowered)
+        self.assemble(self.specify(lowered, reader), code, output)
 
 
 def _specify_entry(entry: LoweredEntry, function: Function) -> EntrySpec:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -14,14 +15,16 @@ from ..dialect.diagnostics import DiagnosticError
 from ..dialect.dims import DimError, evaluate
 from ..dialect.graph import Function
 from ..dialect.interpreter import Interpreter
-from ..dialect.types import Array
-from ..runtime.loader import Model, NacreError
+from ..dialect.types import Array, dtype_of
+from ..runtime.loader import Model, NacreError, load
 from .budgets import Costs, holds, over_budget, show
 from .frontend import Elaborated, ModelBudget, ModelTest
-from .lower.module import lower_module
 from .parameters import ParameterReader
+from .pipeline import Build
 
 TIMED_CALLS = 20
+TIMED_SECONDS = 5.0
+"""A `time` budget is judged by the median of that many calls, or of those that were done by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,35 +38,64 @@ class Outcome:
     detail: str
 
 
+def test_model(build: Build) -> list[Outcome]:
+    """Compiles into a temporary folder and runs every test and budget of the file.
+
+    Raises DiagnosticError and CompilerFault where there is nothing to be tested.
+    """
+    reader = build.read_parameters()
+    module = build.optimize()
+    lowered = build.lower(module)
+    code = build.generate(lowered)
+    with TemporaryDirectory(prefix="nacre-test-") as folder:
+        path = Path(folder) / f"{build.elaborated.module.name}.so"
+        build.assemble(build.specify(lowered, reader), code, path)
+        model = load(path)
+        return [
+            *run_tests(build.elaborated, reader, model),
+            *run_budgets(build.elaborated, build.costs(module, lowered), model, path),
+        ]
+
+
+test_model.__test__ = False  # type: ignore[attr-defined]  # pytest takes functions of this name for tests
+
+
 def run_tests(elaborated: Elaborated, reader: ParameterReader, model: Model) -> Iterator[Outcome]:
     """Every test twice: first what the model means, then what was made of it."""
     interpreter = Interpreter(elaborated.module, reader)
+
+    def call(name: str, inputs: Sequence[Array]) -> Sequence[Array]:
+        results = model.entries[name](*inputs)
+        return results if isinstance(results, tuple) else (results,)
+
+    means: Mapping[str, Callable[[str, Sequence[Array]], Sequence[Array]]] = {
+        "interpreter": interpreter.run,
+        "artifact": call,
+    }
     for test in elaborated.tests:
-        function = elaborated.module.function(test.model)
-        inputs = [test.inputs[a.name].load() for a in function.arguments]
-        for means in ("interpreter", "artifact"):
+        for name, run in means.items():
             try:
-                if means == "interpreter":
-                    results: Sequence[Array] = interpreter.run(function, inputs)
-                else:
-                    made = model.entries[test.model](*inputs)
-                    results = made if isinstance(made, tuple) else (made,)
+                yield from _judge(elaborated.module.function(test.model), test, name, run)
             except (DimError, NacreError) as error:
-                yield Outcome(test.model, test.title, means, False, str(error))
-                continue
-            yield from _judge(test, means, dict(zip(function.result_names, results, strict=True)))
+                yield Outcome(test.model, test.title, name, False, str(error))
+            except DiagnosticError as error:
+                yield Outcome(test.model, test.title, name, False, error.diagnostics[0].message)
 
 
-def _judge(test: ModelTest, means: str, results: Mapping[str, Array]) -> Iterator[Outcome]:
+def _judge(
+    function: Function, test: ModelTest, means: str, run: Callable[[str, Sequence[Array]], Sequence[Array]]
+) -> Iterator[Outcome]:
+    results = run(function.name, [test.inputs[a.name].load() for a in function.arguments])
+    by_name = dict(zip(function.result_names, results, strict=True))
     for expectation in test.expectations:
         name = expectation.data.name
-        expected, actual = expectation.data.load(), results[name]
+        expected, actual = expectation.data.load(), by_name[name]
         if expected.shape != actual.shape:
             detail = f"`{name}` has the shape {list(actual.shape)}, expected {list(expected.shape)}"
             yield Outcome(test.model, test.title, means, False, detail)
             continue
         error = largest_error(actual, expected)
-        detail = f"`{name}` differs by {error:.3g}, {expectation.tolerance:.3g} are allowed"
+        detail = f"`{name}` differs by {error:.3g}, {expectation.tolerance:.3g} is allowed"
         yield Outcome(test.model, test.title, means, error <= expectation.tolerance, detail)
 
 
@@ -71,6 +103,10 @@ def largest_error(actual: Array, expected: Array) -> float:
     """The largest absolute difference; infinite where one is NaN or infinite and the other is not the same."""
     if actual.size == 0:
         return 0.0
+    if not dtype_of(actual).is_float:
+        # Python's own integers: float64 holds no more than 53 bits of them.
+        pairs = zip(actual.reshape(-1).tolist(), expected.reshape(-1).tolist(), strict=True)
+        return float(max(abs(int(a) - int(e)) for a, e in pairs))
     a, e = actual.astype(np.float64), expected.astype(np.float64)
     same = (a == e) | (np.isnan(a) & np.isnan(e))
     with np.errstate(invalid="ignore"):
@@ -78,22 +114,19 @@ def largest_error(actual: Array, expected: Array) -> float:
     return float(np.where(np.isnan(difference), np.inf, difference).max())
 
 
-def run_budgets(elaborated: Elaborated, model: Model, path: Path) -> Iterator[Outcome]:
-    """Every budget: what follows from the graph again, and what has to be measured on the artifact."""
-    costs = Costs(elaborated.module, lower_module(elaborated.module)) if elaborated.budgets else None
+def run_budgets(elaborated: Elaborated, costs: Costs, model: Model, path: Path) -> Iterator[Outcome]:
+    """Every budget: what follows from the graph, and what has to be measured on the artifact."""
     for budget in elaborated.budgets:
-        assert costs is not None
         title = f"budget {budget.metric}"
         try:
             value = _measure(budget, costs, elaborated.module.function(budget.model), model, path)
-        except (DimError, NacreError, DiagnosticError) as error:
+        except (DimError, NacreError) as error:
             yield Outcome(budget.model, title, "budget", False, str(error))
             continue
-        if holds(budget, value):
-            yield Outcome(budget.model, title, "budget", True, f"{show(value, budget)} of {show(budget.limit, budget)}")
-        else:
-            fault = over_budget(budget, value)
-            yield Outcome(budget.model, title, "budget", False, f"{fault.message}, {fault.label}")
+        detail = f"{show(value, budget)}, the budget is {budget.comparison} {show(budget.limit, budget)}"
+        if not holds(budget, value):
+            detail += f": {over_budget(budget, value).label}"
+        yield Outcome(budget.model, title, "budget", holds(budget, value), detail)
 
 
 def _measure(budget: ModelBudget, costs: Costs, function: Function, model: Model, path: Path) -> float:
@@ -113,8 +146,8 @@ def _median_time(function: Function, dims: Mapping[str, int], model: Model) -> f
     inputs = [np.zeros(a.type.concrete(dims), a.type.dtype.numpy) for a in function.arguments]
     entry = model.entries[function.name]
     entry(*inputs)
-    times = []
-    for _ in range(TIMED_CALLS):
+    times: list[float] = []
+    while len(times) < TIMED_CALLS and sum(times) < TIMED_SECONDS:
         start = time.perf_counter()
         entry(*inputs)
         times.append(time.perf_counter() - start)

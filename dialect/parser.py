@@ -6,41 +6,22 @@ means is not checked here but by `verifier`.
 """
 
 from __future__ import annotations
+from __future__ import annotations
 
-import bisect
-import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NoReturn
 
-import numpy as np
-
-from .diagnostics import Collector, Diagnostic, DiagnosticError, Span
-from .dims import INFINITY, DimError, Size, Symbol, parse_size, product
-from .graph import Attribute, Constant, Function, Module, Node, Parameter, Region, Value
+from .diagnostics import Span
+from .dims import INFINITY, Symbol
+from .graph import Attribute, Function, Module, Node, Parameter, Region, Value
+from .literals import LiteralReader
 from .operator import REQUIRED
 from .ops import OPERATORS
-from .printer import FILE_NAME, LITERALS, SCOPE, VALUE_NAME, WORD
-from .types import DTYPES, F32, Array, DType, Kind, TensorType, dtype_of
+from .printer import FILE_NAME, SCOPE, VALUE_NAME, WORD
+from .types import F32, Array, TensorType
 
-# Sizes are read apart from this, so that their `//` begins no comment.
-_SPACE = re.compile(r"(?:\s+|//[^\n]*)*")
-_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
-_INTEGER = re.compile(r"-?[0-9]+(?!\w|\.(?!\.))")
-_FLOAT = re.compile(r"-?(?:[0-9]+\.[0-9]*(?:e[+-]?[0-9]+)?|[0-9]+e[+-]?[0-9]+)")
-_BITS = re.compile(r"0x[0-9a-f]{1,16}")
-_DIGEST = re.compile(r"#([0-9a-f]+)")
-_ELEMENT = re.compile(r"[-+.\w]+")
 _POSITION = re.compile(r":([0-9]{1,9}):([0-9]{1,9})-([0-9]{1,9}):([0-9]{1,9})\)")
-_FOUND = re.compile(r'%?[\w.]+|"[^"\n]*"?|\S')
-_NEGATED = re.compile(r"(?:^|[-+*/%(,])\s*-")
-
-_DEEPEST = 40
-"""How deep brackets and regions may be nested: deeper text is no graph that anybody printed."""
-_LONGEST_INTEGER = 30
-_LARGEST_CONSTANT = 1 << 40
-_MOST_AXES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,231 +53,13 @@ def parse_text(text: str, file: str = "<graph>", constants: Mapping[str, Array] 
     return ParsedModule(module, file, text, parser.spans)
 
 
-class _Parser:
+class _Parser(LiteralReader):
+    syntax_code = "graph-syntax"
+
     def __init__(self, text: str, file: str, constants: Mapping[str, Array]) -> None:
-        self.text, self.file, self.constants = text, file, constants
-        self.position = 0
-        self.depth = 0
-        self.dims: dict[str, Symbol] = {}
-        self.sizes: dict[str, Size] = {}
-        self.faults = Collector()
+        super().__init__(text, file, constants)
         self.spans: dict[int, Span] = {}
         self.names: set[str] = set()
-        self.line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
-
-    # --- places and faults ---
-
-    def _place(self, position: int) -> tuple[int, int]:
-        line = bisect.bisect_right(self.line_starts, position)
-        return line, position - self.line_starts[line - 1] + 1
-
-    def span(self, start: int, end: int) -> Span:
-        return Span(self.file, *self._place(start), *self._place(end))
-
-    def report(self, code: str, message: str, start: int, end: int, label: str = "", help: str = "") -> None:
-        self.faults.report(Diagnostic(code, message, self.span(start, end), label, help=help))
-
-    def fail(self, message: str, start: int | None = None, *, code: str = "graph-syntax", help: str = "") -> NoReturn:
-        """Ends with a fault at `start`, by default at what comes next."""
-        label = ""
-        if start is None:
-            start = self.position
-            found = _FOUND.match(self.text, start)
-            end = found.end() if found else start
-            label = f"found `{found.group()}`" if found else "found the end of the text"
-        else:
-            end = max(start, self.position)
-        self.report(code, message, start, end, label, help)
-        raise DiagnosticError(self.faults.diagnostics, {self.file: self.text})
-
-    # --- words and brackets ---
-
-    def skip(self) -> None:
-        """Passes over space and comments."""
-        match = _SPACE.match(self.text, self.position)
-        assert match is not None
-        self.position = match.end()
-
-    def peek(self, literal: str) -> bool:
-        self.skip()
-        if not self.text.startswith(literal, self.position):
-            return False
-        after = self.text[self.position + len(literal) : self.position + len(literal) + 1]
-        return not (literal[-1].isalnum() and (after.isalnum() or after == "_"))
-
-    def accept(self, literal: str) -> bool:
-        if not self.peek(literal):
-            return False
-        self.position += len(literal)
-        return True
-
-    def expect(self, literal: str) -> None:
-        if not self.accept(literal):
-            self.fail(f"expected `{literal}`")
-
-    def take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        self.skip()
-        match = pattern.match(self.text, self.position)
-        if match:
-            self.position = match.end()
-        return match
-
-    def string(self) -> str | None:
-        self.skip()
-        start = self.position
-        match = self.take(_STRING)
-        if match is None:
-            return None
-        try:
-            value = json.loads(match.group())
-        except ValueError:
-            self.fail("malformed text in quotes", start)
-        assert isinstance(value, str)
-        return value
-
-    def name(self, what: str, bare: re.Pattern[str] = WORD) -> str:
-        quoted = self.string()
-        if quoted is not None:
-            return quoted
-        match = self.take(bare)
-        return match.group() if match else self.fail(f"expected {what}")
-
-    def integer(self, what: str) -> int:
-        start = self.position
-        match = self.take(_INTEGER)
-        if match is None:
-            self.fail(f"expected {what}")
-        if len(match.group()) > _LONGEST_INTEGER:
-            self.fail("this number is too large", start)
-        return int(match.group())
-
-    def list(self, item: Callable[[], None], close: str) -> None:
-        """Items between commas up to the closing bracket; a comma may stand before it."""
-        while not self.accept(close):
-            item()
-            if not self.accept(","):
-                self.expect(close)
-                return
-
-    def deeper(self, start: int) -> None:
-        self.depth += 1
-        if self.depth > _DEEPEST:
-            self.fail("brackets are nested too deeply", start)
-
-    # --- sizes, types, attributes ---
-
-    def _slice(self, stops: str) -> str:
-        """The text up to one of the characters outside of round brackets."""
-        self.skip()
-        start, depth = self.position, 0
-        while self.position < len(self.text):
-            character = self.text[self.position]
-            if character == "\n" or (depth == 0 and character in stops):
-                break
-            depth += {"(": 1, ")": -1}.get(character, 0)
-            if depth > _DEEPEST:
-                self.fail("brackets are nested too deeply", start)
-            self.position += 1
-        return self.text[start : self.position].rstrip()
-
-    def _to_size(self, text: str, start: int) -> Size:
-        # Most sizes are a number or a dim.
-        if text.isascii() and text.isdigit() and len(text) < _LONGEST_INTEGER:
-            return int(text)
-        if text in self.sizes:
-            return self.sizes[text]
-        too_long = any(len(digits) > _LONGEST_INTEGER for digits in re.findall(r"\d+", text))
-        if too_long or len(_NEGATED.findall(text)) > _DEEPEST:
-            self.fail("malformed size", start)
-        try:
-            return parse_size(text, self.dims)
-        except DimError as error:
-            self.fail(str(error), start, code="bad-size")
-
-    def size(self) -> Size:
-        self.skip()
-        start = self.position
-        size = self._to_size(self._slice(",])"), start)
-        if isinstance(size, int) and size < 0:
-            self.fail(f"a size cannot be {size}", start, code="bad-size")
-        return size
-
-    def dtype(self) -> DType:
-        self.skip()
-        start = self.position
-        word = self.take(WORD)
-        if word is None:
-            self.fail("expected a type")
-        if word.group() not in DTYPES:
-            self.fail(f"`{word.group()}` is no dtype", start, help=f"dtypes are {', '.join(DTYPES)}")
-        return DTYPES[word.group()]
-
-    def type(self) -> TensorType:
-        dtype = self.dtype()
-        shape: list[Size] = []
-        if self.accept("["):
-            self.list(lambda: shape.append(self.size()), "]")
-        return TensorType(dtype, tuple(shape))
-
-    def attribute(self) -> Attribute:
-        self.skip()
-        start = self.position
-        string = self.string()
-        if string is not None:
-            return string
-        if self.accept("("):
-            parts: list[Attribute] = []
-            self.deeper(start)
-            self.list(lambda: parts.append(self.attribute()), ")")
-            self.depth -= 1
-            return tuple(parts)
-        if self.accept("constant<"):
-            return self.constant(start)
-        text = self._slice(",})")
-        if text in LITERALS:
-            return LITERALS[text]
-        if _FLOAT.fullmatch(text):
-            return float(text)
-        if _INTEGER.fullmatch(text) and len(text) <= _LONGEST_INTEGER:
-            return int(text)
-        if not text:
-            self.fail("expected an attribute")
-        return self._to_size(text, start)
-
-    def constant(self, start: int) -> Constant:
-        type = self.type()
-        self.expect(",")
-        sizes = [s for s in type.shape if isinstance(s, int)]
-        small = len(sizes) <= _MOST_AXES and product(max(s, 1) for s in sizes)
-        if len(sizes) != type.rank or not isinstance(small, int) or not 0 < small <= _LARGEST_CONSTANT:
-            self.fail(f"a constant cannot be {type}", start)
-        digest = self.take(_DIGEST)
-        if digest is not None:
-            self.expect(">")
-            array = self.constants.get(digest.group(1))
-            if array is None:
-                return Constant(None, type, digest.group(1))
-            if (dtype_of(array), array.shape) != (type.dtype, type.shape):
-                self.fail(f"the data of {digest.group()} is {dtype_of(array)}{list(array.shape)}, not {type}", start)
-            return Constant(array)
-        elements: list[Array] = []
-        if type.rank:
-            self.expect("[")
-            self.list(lambda: elements.append(self.element(type.dtype)), "]")
-        else:
-            elements.append(self.element(type.dtype))
-        self.expect(">")
-        if len(elements) != product(sizes):
-            self.fail(f"{type} has {product(sizes)} elements, not {len(elements)}", start)
-        return Constant(np.array(elements, type.dtype.numpy).reshape(sizes))
-
-    def element(self, dtype: DType) -> Array:
-        self.skip()
-        start = self.position
-        match = self.take(_ELEMENT)
-        text = match.group() if match else self.fail(f"expected an element of {dtype}")
-        array = _element(text, dtype)
-        return array if array is not None else self.fail(f"`{text}` is no {dtype}", start)
 
     # --- nodes ---
 
@@ -501,41 +264,13 @@ class _Parser:
             if self.position == len(self.text):
                 return Module(name, tuple(self.dims.values()), tuple(parameters), tuple(functions))
             if self.accept("dim"):
-                symbol = self.dim()
-                self.dims[symbol.name], self.sizes[symbol.name] = symbol, symbol.size
+                self.declare(self.dim())
             elif self.accept("param"):
                 parameters.append(self.parameter())
             elif self.accept("func"):
                 functions.append(self.function())
             else:
                 self.fail("expected `dim`, `param` or `func`")
-
-
-def _element(text: str, dtype: DType) -> Array | None:
-    """One element of a constant, or None where the text is none of the dtype."""
-    if dtype.kind is Kind.BOOL:
-        return np.array(text == "true") if text in ("true", "false") else None
-    if dtype.is_integer:
-        if not re.fullmatch(r"-?[0-9]{1,20}", text):
-            return None
-        low, high = (
-            (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1) if dtype.is_signed else (0, (1 << dtype.bits) - 1)
-        )
-        return np.array(int(text), dtype.numpy) if low <= int(text) <= high else None
-    if _BITS.fullmatch(text):
-        bits = int(text, 16)
-        return (
-            np.frombuffer(bits.to_bytes(8, "little")[: dtype.bytes], dtype.numpy)[0]
-            if bits >> dtype.bits == 0
-            else None
-        )
-    if text in ("inf", "-inf", "nan"):
-        return np.asarray(float(text)).astype(dtype.numpy)
-    if not _FLOAT.fullmatch(text):
-        return None
-    with np.errstate(over="ignore"):
-        value = np.asarray(float(text)).astype(dtype.numpy)
-    return value if np.isfinite(value.astype(np.float64)) else None
 
 
 def _complete(op: str, given: Mapping[str, Attribute]) -> tuple[tuple[str, Attribute], ...]:

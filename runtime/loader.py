@@ -278,9 +278,9 @@ class Model:
     def __repr__(self) -> str:
         return "\n".join([f"<nacre model {self.name}>", *(f"  {entry!r}" for entry in self.entries.values())])
 
-    def describe(self) -> dict[str, object]:
+    def describe(self) -> dict[str, Any]:
         """What the artifact says of itself: entries, shapes, weights, target, hashes."""
-        description: dict[str, object] = json.loads(self._text)
+        description: dict[str, Any] = json.loads(self._text)
         return description
 
     def __call__(self, *inputs: object, out: object = None, **named: object) -> Any:

@@ -13,6 +13,7 @@ import numpy as np
 from rich.console import Console
 
 from ...runtime.loader import Model, load
+from ..budgets import Costs
 from ..cache import build_cached
 from ..dumps import Dumps
 from ..testing import run_budgets, run_tests
@@ -66,7 +67,7 @@ def run_command(
     chosen = entry or ("main" if "main" in names else names[0])
     if chosen not in names or (entry is None and len(names) > 1 and "main" not in names):
         raise click.BadParameter(f"the model has the entries {', '.join(names)}", param_hint="--entry")
-    description = next(e for e in json.loads(json.dumps(loaded.describe()))["entries"] if e["name"] == chosen)
+    description = next(e for e in loaded.describe()["entries"] if e["name"] == chosen)
     results = loaded.entries[chosen](*read_inputs(inputs, description["arguments"]))
     named = dict(
         zip(
@@ -108,7 +109,9 @@ def test_command(
         with progress(f"compiling {model}"):
             build.run(path)
         loaded = load(path)
-        outcomes = [*run_tests(build.elaborated, reader, loaded), *run_budgets(build.elaborated, loaded, path)]
+        module = build.optimize()
+        costs = Costs(module, build.lower(module))
+        outcomes = [*run_tests(build.elaborated, reader, loaded), *run_budgets(build.elaborated, costs, loaded, path)]
     if as_json:
         click.echo(json.dumps([asdict(o) for o in outcomes], indent=2))
     else:

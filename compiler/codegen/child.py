@@ -55,6 +55,7 @@ class Outcome:
     code: bytes
     result: Result
     output: str
+    timed_out: bool = False
 
 
 def write_job(folder: Path, source: Source, job: Job) -> list[str]:
@@ -72,7 +73,7 @@ def attempt(folder: Path, source: Source, job: Job, timeout: float) -> Outcome:
         process = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=timeout)
     except subprocess.TimeoutExpired as error:
         output = error.stderr.decode(errors="replace") if isinstance(error.stderr, bytes) else (error.stderr or "")
-        return Outcome(b"", Result(error=f"no answer within {timeout:g} seconds"), output)
+        return Outcome(b"", Result(error=f"no answer within {timeout:g} seconds"), output, timed_out=True)
     if process.returncode < 0:
         died = signal.Signals(-process.returncode).name
         return Outcome(b"", Result(error=f"the child died of {died}: {_last_words(process.stderr)}"), process.stderr)
@@ -117,12 +118,14 @@ def _fault(source: Source, job: Job, outcome: Outcome, timeout: float) -> Compil
 
 def _locate(source: Source, job: Job, outcome: Outcome, timeout: float) -> tuple[Source, Outcome]:
     """The smallest part of the source that still fails, where one kernel is at fault; else all of it."""
-    timeout = min(timeout, _LOCATING_TIMEOUT)
+    if outcome.timed_out:
+        # Every try would take as long again, and perhaps it is no single kernel that takes it.
+        return source, outcome
 
     def fails(kernels: Sequence[tuple[str, str]]) -> Outcome | None:
         part = replace(job, keep=tuple(name for name, _ in kernels), dump=False)
         with tempfile.TemporaryDirectory(prefix="nacre-") as name:
-            tried = attempt(Path(name), source.only(kernels), part, timeout)
+            tried = attempt(Path(name), source.only(kernels), part, min(timeout, _LOCATING_TIMEOUT))
         return tried if tried.result.error else None
 
     suspects = list(source.kernels)

@@ -23,7 +23,7 @@ NODES = 50_000
 STEPS = 1_000_000
 DIAGNOSTICS = 200
 CALL_DEPTH = 48
-EXPRESSION_DEPTH = 120
+EXPRESSION_DEPTH = 180
 ARRAY_COUNT = 1 << 16
 ELEMENTS = 1 << 48
 RANK = 16
@@ -123,10 +123,14 @@ class Context:
     depth: int = 0
     steps: int = 0
 
-    def evaluate(self, node: syntax.Expression, frame: Frame) -> AnyValue:
-        self.steps += 1
+    def count_steps(self, count: int, span: Span) -> None:
+        """Ends the elaboration of a program that would take too long."""
+        self.steps += count
         if self.steps > STEPS:
-            raise self.reporter.stop("too-large", "the program takes too many steps to elaborate", node.span)
+            raise self.reporter.stop("too-large", "the program takes too many steps to elaborate", span)
+
+    def evaluate(self, node: syntax.Expression, frame: Frame) -> AnyValue:
+        self.count_steps(1, node.span)
         if self.depth >= EXPRESSION_DEPTH:
             raise self.reporter.stop("too-deep", "the expression is nested too deeply", node.span)
         self.depth += 1

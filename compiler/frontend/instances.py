@@ -156,9 +156,8 @@ def element(context: Context, array: InstanceArray, index: AnyValue, span: Span)
         return report("bad-index", message, span)
     low, high = bounds(size)
     if low < 0 or high >= array.count:
-        message = f"there are {array.count} instances of `{array.element.block.name}`, there is no {index}"
-        if low != high:
-            message = f"there are {array.count} instances of `{array.element.block.name}`, not {low}..{high + 1}"
+        problem = f"there is no {index}" if low == high else f"the index runs over {low}..{high + 1}"
+        message = f"there are {array.count} instances of `{array.element.block.name}`, {problem}"
         label = f"expected 0..{array.count}" if array.count else ""
         return report("index-out-of-range", message, span, label)
     path = array.element.path

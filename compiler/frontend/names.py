@@ -157,6 +157,8 @@ class _Block:
                 self.unused(name, binding)
 
     def unused(self, name: str, binding: Binding) -> None:
+        if name.startswith("_"):
+            return
         message = f"nothing uses the {binding.kind.value} `{name}`"
         self.context.reporter.warning("unused-name", message, binding.span)
 

@@ -47,6 +47,7 @@ def literal(context: Context, frame: Frame, value: AnyValue, dtype: DType, span:
         return report("not-a-tensor", f"{show(value)} is no tensor: its rows differ", span)
     if len(leaves) > LITERAL_ELEMENTS:
         return report("too-large", "a tensor of this size belongs in a file", span)
+    context.count_steps(len(leaves), span)
     for leaf in leaves:
         fault = _unfit(leaf, dtype)
         if fault:

@@ -22,7 +22,7 @@ from ...dialect.dims import (
     multiply,
 )
 from ...dialect.types import DType
-from .context import Context, check_number
+from .context import SIZE_PARTS, Context, check_number, parts
 from .values import ERROR, AnyValue, Poison, describe, is_number, is_size, show
 
 CONSTANTS: Mapping[str, float] = {"pi": math.pi, "inf": math.inf, "nan": math.nan}
@@ -157,6 +157,8 @@ def _size(symbol: str, left: Size, right: Size) -> Size:
         power: Size = 1
         for _ in range(right):
             power = multiply(power, left)
+            if parts(power) >= SIZE_PARTS:
+                raise WrongError("size-too-complex", "the formula of this size is too long")
         return power
     if right == 0:
         raise WrongError("division-by-zero", f"{show(left)} {symbol} {show(right)} divides by zero")

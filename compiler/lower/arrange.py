@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ...dialect.emitter import IndexMap
-from .records import Argument, Dense, Full, Insert, Op, Ref, Reshape, Scan, Slice, Structured, copy_of
+from ...dialect.emitter import IndexMap, Loop, identity
+from .records import Argument, Dense, Full, Insert, Op, Ref, Reshape, Scan, Slice, Structured, compose, copy_of
 from .shapes import plain_loop
 
 Key = tuple[int, int]
@@ -118,6 +118,10 @@ def _place_results(plan: Arrangement) -> None:
         plan.results[number] = ref
 
 
+Site = tuple[int, IndexMap]
+"""Where an operation is computed: in the loops of another one (by identity), its own loops being these of that one's."""
+
+
 def _inline(plan: Arrangement) -> None:
     """Marks the elementwise operations that are computed once where they are read, and those that compute nothing."""
     uses = _count_uses(plan)
@@ -125,25 +129,30 @@ def _inline(plan: Arrangement) -> None:
     readers: dict[Key, list[tuple[Structured, IndexMap]]] = {}
     for op in plan.ops:
         if isinstance(op, Structured):
-            inputs = list(zip(op.operands, op.input_maps, strict=False))
-            slots.update(key(ref) for ref, _ in inputs)
-            # The same element read twice is one read.
-            for name, map in dict.fromkeys((key(ref), map) for ref, map in inputs):
-                readers.setdefault(name, []).append((op, map))
-    repeated: set[int] = set()
-    # Readers come first, since what is inlined into an operation that is repeated would be repeated too.
+            for ref, map in zip(op.operands, op.input_maps, strict=False):
+                slots[key(ref)] += 1
+                readers.setdefault(key(ref), []).append((op, map))
+    loops = {id(op): op.loops for op in plan.ops if isinstance(op, Structured)}
+    sites: dict[int, set[Site]] = {}
+    # Readers come first: where they are computed, what they read is.
     for op in reversed(plan.ops):
-        name = (id(op), 0)
-        if not isinstance(op, Structured) or not op.elementwise or slots[name] != uses[name]:
+        if not isinstance(op, Structured):
             continue
-        once = len(readers[name]) == 1 and all(_covers(*reader, repeated) for reader in readers[name])
-        if once or op.moves:
+        sites[id(op)] = {(id(op), identity(len(op.loops)))}
+        name = (id(op), 0)
+        if not op.elementwise or slots[name] != uses[name]:
+            continue
+        inside = {
+            (root, tuple(compose(index, access) for index in map))
+            for reader, map in readers[name]
+            for root, access in sites[id(reader)]
+        }
+        if op.moves or (len(inside) == 1 and all(_covers(loops[root], access) for root, access in inside)):
             plan.inlined.add(id(op))
-            if not once:
-                repeated.add(id(op))
+            sites[id(op)] = inside
 
 
-def _covers(reader: Structured, map: IndexMap, repeated: set[int]) -> bool:
-    """Does the reader read every element through the map at most once?"""
-    loops = {plain_loop(index) for index in map}
-    return id(reader) not in repeated and all(i in loops or loop.size == 1 for i, loop in enumerate(reader.loops))
+def _covers(loops: Sequence[Loop], access: IndexMap) -> bool:
+    """Do no two iterations of the loops give the same element?"""
+    plain = {plain_loop(index) for index in access}
+    return all(i in plain or loop.size == 1 for i, loop in enumerate(loops))

@@ -5,14 +5,23 @@ Raises InferenceError for anything else, so that a bad argument never becomes a 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from ..dims import Poly, Shape, Size, at_least, bounds
+import numpy as np
+
+from ..dims import INFINITY, Poly, Shape, Size, at_least, bounds
 from ..operator import InferenceError
+from ..types import DType
+
+
+def is_integer(value: Any) -> bool:
+    """Is it an integer that an i64 holds with room to add to it?"""
+    return isinstance(value, int) and not isinstance(value, bool) and -INFINITY <= value <= INFINITY
 
 
 def is_size(value: Any) -> bool:
-    return isinstance(value, (int, Poly)) and not isinstance(value, bool)
+    return isinstance(value, Poly) or is_integer(value)
 
 
 def bad_attribute(operator: str, name: str, value: Any, expected: str) -> InferenceError:
@@ -39,11 +48,30 @@ def read_sizes(operator: str, name: str, value: Any, *, minus_one: bool = False)
 def read_integers(operator: str, name: str, value: Any, length: int | None = None) -> tuple[int, ...]:
     """Integers from one or a tuple of them."""
     values = value if isinstance(value, tuple) else (value,)
-    if any(not isinstance(v, int) or isinstance(v, bool) for v in values):
+    if not all(map(is_integer, values)):
         raise bad_attribute(operator, name, value, "integers")
     if length is not None and len(values) != length:
         raise bad_attribute(operator, name, value, f"{length} of them, one for each axis")
     return values
+
+
+def _limits(dtype: DType) -> tuple[int, int]:
+    if not dtype.is_integer:
+        return 0, 1
+    info = np.iinfo(dtype.numpy.name)
+    return int(info.min), int(info.max)
+
+
+def read_number(operator: str, name: str, value: Any, dtype: DType) -> float | int | bool:
+    """A number as an element of the dtype, which can hold it."""
+    if isinstance(value, (bool, int, float)):
+        if dtype.is_float:
+            return float(value)
+        if math.isfinite(value) and value == int(value):
+            low, high = _limits(dtype)
+            if low <= value <= high:
+                return int(value) if dtype.is_integer else bool(value)
+    raise bad_attribute(operator, name, value, f"a number of {dtype}")
 
 
 def is_negative(operator: str, name: str, value: Size) -> bool:

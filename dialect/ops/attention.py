@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from ..differentiate import by_decomposition
-from ..dims import Size, divide_exactly
+from ..dims import Shape, Size, divide_exactly
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator
 from ..types import BOOL, FLOATS, DType, TensorType, dtype_of
@@ -119,6 +119,11 @@ def _groups(q: TensorType, k: TensorType) -> Size:
     return each
 
 
+def _repeats_to(shape: Shape, target: Shape) -> bool:
+    offset = len(target) - len(shape)
+    return offset >= 0 and all(size in (1, target[offset + i]) for i, size in enumerate(shape))
+
+
 def _infer_attention(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
     q, k, v, *mask = types
     for number, type in enumerate((q, k, v)):
@@ -138,7 +143,7 @@ def _infer_attention(types: Sequence[TensorType], attributes: Attributes) -> tup
         if mask[0].dtype not in (BOOL, q.dtype):
             raise InferenceError("dtype-mismatch", f"the mask of `attention` is {mask[0].dtype}", operand=3)
         scores = (*broadcast_shapes([q.shape[:-2], keys], "attention"), q.shape[-2], k.shape[-2])
-        if broadcast_shapes([scores, mask[0].shape], "attention") != scores:
+        if not _repeats_to(mask[0].shape, scores):
             raise InferenceError(
                 "shape-mismatch", f"the mask {mask[0]} of `attention` does not fit the scores", operand=3
             )

@@ -18,6 +18,7 @@ from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import FLOATS, I64, TensorType
 from .accumulate import Numbers, add_up, widen
+from .arguments import read_sizes
 from .common import compute_dtype, lower_cast
 from .pooling import CEIL_MODE, KERNEL_ATTRIBUTES, infer_pool, pool_geometry, pool_windows
 from .windows import (
@@ -102,8 +103,9 @@ def _differentiate_average(b: Builder, use: Use) -> Sequence[Value]:
 
 
 def _adjoint_geometry(types: Sequence[TensorType], attributes: Attributes) -> Windows:
-    name, (g,), sizes = "avg_pool_gradient", types, attributes["sizes"]
-    if not isinstance(sizes, tuple) or g.rank != len(sizes) + 2:
+    name, (g,) = "avg_pool_gradient", types
+    sizes = read_sizes(name, "sizes", attributes["sizes"])
+    if g.rank != len(sizes) + 2:
         raise InferenceError("bad-attribute", f"`sizes` of `{name}` is {sizes!r}, expected {g.rank - 2} sizes")
     return pool_geometry(name, sizes, attributes)
 

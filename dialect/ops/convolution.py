@@ -17,6 +17,7 @@ from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import NUMBERS, TensorType
 from .accumulate import Numbers, multiply_add, widen
+from .arguments import read_sizes
 from .common import compute_dtype, lower_cast
 from .windows import (
     WINDOW_ATTRIBUTES,
@@ -208,8 +209,8 @@ def _infer_weight(types: Sequence[TensorType], attributes: Attributes) -> tuple[
 
 
 def _weight_geometry(shape: Sequence[Size], attributes: Attributes) -> Windows:
-    kernel = attributes["kernel"]
-    if not isinstance(kernel, tuple) or len(kernel) != len(shape) - 2:
+    kernel = read_sizes("conv_weight_gradient", "kernel", attributes["kernel"])
+    if len(kernel) != len(shape) - 2:
         raise InferenceError(
             "bad-attribute", f"`kernel` of `conv_weight_gradient` is {kernel!r}, expected {len(shape) - 2} sizes"
         )

@@ -13,7 +13,7 @@ from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import ANY, BOOL, F16, F32, I8, I32, I64, DType, TensorType
 from .accumulate import Numbers
-from .arguments import bad_attribute, is_size, read_size, read_sizes
+from .arguments import bad_attribute, is_size, read_number, read_size, read_sizes
 from .common import normalize_axis, same_type
 
 _DTYPES = (BOOL, I8, I32, I64, F16, F32)
@@ -68,15 +68,8 @@ iota = Operator(
 )
 
 
-def _full_value(value: Any, dtype: DType) -> float | int | bool:
-    fits = isinstance(value, (bool, int, float)) and (dtype.is_float or value == int(value))
-    if not fits:
-        raise bad_attribute("full", "value", value, f"a number of {dtype}")
-    return float(value) if dtype.is_float else int(value) if dtype.is_integer else bool(value)
-
-
 def _infer_full(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
-    _full_value(attributes["value"], attributes["dtype"])
+    read_number("full", "value", attributes["value"], attributes["dtype"])
     return (TensorType(attributes["dtype"], read_sizes("full", "shape", attributes["shape"])),)
 
 
@@ -93,7 +86,7 @@ full = Operator(
     reference=lambda shape, value, dtype: np.full(shape, value).astype(dtype.numpy),
     gradient=_no_gradient,
     lower=lambda e, operands, attributes, types: [
-        e.full(types[0], _full_value(attributes["value"], attributes["dtype"]))
+        e.full(types[0], read_number("full", "value", attributes["value"], attributes["dtype"]))
     ],
     cases=_cases({"shape": (3, 5), "value": 1}, {"shape": (), "value": 0}, {"shape": 0, "value": 1}),
 )

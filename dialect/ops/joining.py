@@ -18,6 +18,8 @@ from .arguments import bad_attribute, read_sizes
 from .common import format_shape, normalize_axis
 
 _MOVEMENT = frozenset({"movement"})
+MOST_PARTS = 1 << 16
+"""As many results as a split may have."""
 
 
 def _check_alike(name: str, types: Sequence[TensorType], except_axis: int | None) -> None:
@@ -137,7 +139,7 @@ stack = Operator(
 def part_sizes(size: Size, parts: Any) -> Shape:
     """The sizes of the parts of an axis. Raises InferenceError where they do not add up to it."""
     if isinstance(parts, int) and not isinstance(parts, bool):
-        each = divide_exactly(size, parts) if parts > 0 else None
+        each = divide_exactly(size, parts) if 0 < parts <= MOST_PARTS else None
         if each is None:
             raise InferenceError("shape-mismatch", f"`split` cannot cut {size} into {parts} equal parts", operand=0)
         return (each,) * parts

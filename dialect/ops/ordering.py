@@ -63,7 +63,7 @@ class _Merge:
         def number(value: int) -> Scalar:
             return s.constant(value, I64)
 
-        zero, one = number(0), number(1)
+        zero = number(0)
         pair = s.binary("div", place, number(self.kept))
         start = s.binary("mul", pair, number(2 * self.width))
         behind = s.binary("add", start, number(self.width))
@@ -71,9 +71,8 @@ class _Merge:
         lefts = s.binary("min", left_over, number(self.width))
         rights = s.binary("sub", left_over, number(self.span))
         rights = s.binary("max", s.binary("min", rights, number(self.width)), zero)
-        # Places after the last element of the last run hold a copy of it, which nobody reads.
+        # Places after the last element of the last run hold what nobody reads.
         rank = s.binary("sub", place, s.binary("mul", pair, number(self.kept)))
-        rank = s.binary("min", rank, s.binary("sub", s.binary("add", lefts, rights), one))
 
         def left(inner: ScalarEmitter, i: Scalar) -> Scalar:
             return load(inner, inner.binary("add", start, i))
@@ -93,7 +92,9 @@ class _Merge:
 
         lowest = s.binary("max", s.binary("sub", rank, rights), zero)
         highest = s.binary("min", rank, lefts)
-        taken, _ = s.iterate(number(self.width.bit_length()), [lowest, highest], halve)
+        # There is nothing to search where there is no right run, as in merges of more elements than there are.
+        turns = s.select(s.compare("lt", lowest, highest), number(self.width.bit_length()), zero)
+        taken, _ = s.iterate(turns, [lowest, highest], halve)
         other = s.binary("sub", rank, taken)
         from_right = s.compare("ge", taken, lefts)
         right_first = _comes_before(s, right(s, other), left(s, taken), self.descending)

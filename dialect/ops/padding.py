@@ -11,9 +11,9 @@ from ..dims import Size, at_least
 from ..emitter import BodyEmitter, Emitter, Scalar, Tensor
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
-from ..types import ANY, I64, DType, TensorType
+from ..types import ANY, I64, TensorType
 from .accumulate import Numbers
-from .arguments import bad_attribute, is_size
+from .arguments import bad_attribute, is_size, read_number
 from .common import size_as
 from .places import load_if_any
 from .windows import integers
@@ -36,17 +36,11 @@ def _pairs(widths: Any, rank: int) -> Pairs:
     return pairs
 
 
-def _constant(value: Any, dtype: DType) -> float | int | bool:
-    if not isinstance(value, (bool, int, float)) or (not dtype.is_float and value != int(value)):
-        raise bad_attribute("pad", "value", value, f"a number of {dtype}")
-    return value if dtype.is_float else int(value) if dtype.is_integer else bool(value)
-
-
 def _infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
     (x,) = types
     pairs = _pairs(attributes["widths"], x.rank)
     if attributes["mode"] == "constant":
-        _constant(attributes["value"], x.dtype)
+        read_number("pad", "value", attributes["value"], x.dtype)
     else:
         for axis, (size, pair) in enumerate(zip(x.shape, pairs, strict=True)):
             if size == 0 and pair != (0, 0):
@@ -72,7 +66,7 @@ def _lower(
     (x,) = operands
     pairs = _pairs(attributes["widths"], x.type.rank)
     if attributes["mode"] == "constant":
-        target = e.full(types[0], _constant(attributes["value"], x.type.dtype))
+        target = e.full(types[0], read_number("pad", "value", attributes["value"], x.type.dtype))
         return [e.insert(x, target, [low for low, _ in pairs], (1,) * x.type.rank)]
     padded = [axis for axis, pair in enumerate(pairs) if pair != (0, 0)]
 

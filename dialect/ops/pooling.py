@@ -14,7 +14,7 @@ from ..dims import Size, product
 from ..emitter import BodyEmitter, Emitter, Loop, Result, Scalar, ScalarEmitter, Tensor, identity, loops
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
-from ..types import BOOL, I64, NUMBERS, TensorType
+from ..types import BOOL, FLOATS, I64, NUMBERS, TensorType
 from .accumulate import Numbers
 from .common import lowest
 from .convolution import check_ranks
@@ -195,6 +195,10 @@ max_pool_indices = Operator(
         Case(((1, 1, 1),), {"kernel": 2, "dilation": 2, "padding": 1}),
         Case(((1, 2, 0),), {"kernel": 3, "padding": 1}),
         Case(((1, 1, 3, 4, 3),), {"kernel": 2}),
+        Case(((1, 1, 6),), {"kernel": 3, "stride": 1}, arrays={0: np.asarray([[[2, 3, 3, 1, 1, 1]]])}, dtypes=(I64,)),
+        Case(
+            ((1, 1, 4),), {"kernel": 3, "stride": 1}, arrays={0: np.asarray([[[1, np.nan, 2, np.nan]]])}, dtypes=FLOATS
+        ),
     ),
     properties=frozenset({"reduction"}),
 )

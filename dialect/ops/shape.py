@@ -16,7 +16,7 @@ from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import ANY, TensorType
 from .accumulate import Numbers
-from .arguments import bad_attribute, read_sizes
+from .arguments import bad_attribute, read_integers, read_sizes
 from .common import format_shape, normalize_axes, normalize_axis
 
 _VIEW = frozenset({"view", "movement"})
@@ -72,7 +72,7 @@ def _squeezed(shape: Shape, axes: Any) -> Shape:
 
 
 def _unsqueezed(shape: Shape, axes: Any) -> Shape:
-    rank = len(shape) + (1 if isinstance(axes, int) else len(axes))
+    rank = len(shape) + len(read_integers("unsqueeze", "axes", axes))
     added = normalize_axes(axes, rank, "unsqueeze")
     sizes = iter(shape)
     return tuple(1 if axis in added else next(sizes) for axis in range(rank))

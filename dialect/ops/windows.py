@@ -16,7 +16,7 @@ from ..dims import Shape, Size, at_least, bounds, ceil_divide, floor_divide, max
 from ..emitter import Emitter, IndexMap, Tensor, loop
 from ..operator import AttributeSpec, InferenceError
 from .accumulate import Numbers
-from .arguments import is_size
+from .arguments import is_integer, is_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ WINDOW_ATTRIBUTES = (
 def per_axis(value: Any, rank: int, what: str, operator: str, *, least: int = 1) -> tuple[int, ...]:
     """A number for every spatial axis from one for all of them or one for each."""
     values = (value,) * rank if isinstance(value, int) else tuple(value) if isinstance(value, tuple) else ()
-    if len(values) != rank or not all(isinstance(v, int) and v >= least for v in values):
+    if len(values) != rank or not all(is_integer(v) and v >= least for v in values):
         raise InferenceError(
             "bad-attribute",
             f"`{what}` of `{operator}` is {value!r}, expected an integer of at least {least}, or {rank} of them",

@@ -19,6 +19,7 @@ from nacre.dialect.verifier import verify
 from random_graphs import random_module
 
 B, T = Symbol("B", 1, 64), Symbol("T", 0, multiple=8)
+Z = Symbol("Z")
 TRICKY = [Symbol(name) for name in ("nan", "inf", "f32", "none", "true", "min", "max", "dim", "loc", "constant")]
 b, t = B.size, T.size
 
@@ -26,7 +27,7 @@ b, t = B.size, T.size
 def module_with(attribute: Attribute) -> Module:
     """A module that nobody verifies, with one attribute."""
     node = Node("anything", (), (Value("r", TensorType(F32)),), (("a", attribute),))
-    return Module("m", (B, T, *TRICKY), (), (Function("f", (), (node,), node.outputs),))
+    return Module("m", (B, T, Z, *TRICKY), (), (Function("f", (), (node,), node.outputs),))
 
 
 ATTRIBUTES: list[Attribute] = [
@@ -52,6 +53,8 @@ ATTRIBUTES: list[Attribute] = [
     4 * b + t - 3,
     floor_divide(t, 8),
     floor_divide(b, 2) * t,
+    floor_divide(b, 2) * floor_divide(b, 3),
+    floor_divide(t, 8) * Z.size,
     -floor_divide(b, 2),
     maximum(b, t) * 3,
     minimum(b + 1, floor_divide(t, 5)),
@@ -262,3 +265,29 @@ def test_cut_text_gives_diagnostics(end: int) -> None:
     cut = text[: end * len(text) // 400]
     with pytest.raises(DiagnosticError):
         parse_module(cut + " ?")
+
+
+HOSTILE_SIZES = [
+    "9" * 5000,
+    "-" * 5000 + "1",
+    "(" * 5000,
+    "min(" * 3000,
+    "-(" * 2000 + "B",
+    "B" + "*-B" * 2000,
+    "B//" * 3000,
+]
+
+
+@pytest.mark.parametrize("size", HOSTILE_SIZES, ids=lambda size: size[:9])
+def test_hostile_size_gives_diagnostics(size: str) -> None:
+    for text in (f"f32[{size}]", f"f32) -> () {{ %1 = a() {{k = {size}}} : f32"):
+        with pytest.raises(DiagnosticError) as caught:
+            parse_module(f"module m\ndim B in 1..9\nfunc f(%x: {text}")
+        assert len(str(caught.value)) < 20_000
+
+
+def test_hostile_nesting_gives_diagnostics() -> None:
+    loops = "repeat() {count = 1} : () do (%i: i64) {\n"
+    for text in (loops * 3000, "a() {k = " + "(" * 3000, "a() {k = constant<f32[0" + ", 1" * 3000 + "], []>} : f32 "):
+        with pytest.raises(DiagnosticError):
+            parse_module("module m\nfunc f() -> () {\n" + text)

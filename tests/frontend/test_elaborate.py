@@ -391,7 +391,7 @@ def test_a_size_is_traced_to_where_it_was_given(tmp_path: Path) -> None:
         "6 |   return x @ weight.T",
         "|          ^^^^^^^^^^^^ inner dimensions 384 and 512 differ",
         "|",
-        "= 384 is `width`, given at minilm.nacre:14:25 (c.hidden_size)",
+        "= 384 is `width`, given at minilm.nacre:15:25 (c.hidden_size)",
         "= 512 is `inputs`, given at minilm.nacre:10:22",
     ]
 

@@ -39,6 +39,8 @@ def test_what_is_known_of_two_sizes() -> None:
     assert never_less(b * t, t) and never_less(b * t, b) and never_less(b * t * 2, b + t) and never_less(5, 5)
     assert never_less((t + 7) // 8 * b, (t + 7) // 8) and never_less(b * t * t + 1, b * t + 1)
     assert never_less(Symbol("E", 8, 64, 8).size * b, b * 8)
+    assert never_less((t * 12 + 63) // 64 * 64, t * 12) and never_less(t * 12 + 63, (t * 12 + 63) // 64 * 64)
+    assert not never_less((t * 12 + 62) // 64 * 64, t * 12) and not never_less(t * 12 + 62, (t * 12 + 63) // 64 * 64)
     assert not never_less(b, t) and not never_less(t, b) and not never_less(b * t, b * 2) and not never_less(4, 5)
     assert not never_less(Symbol("Z", 0, 9).size * t, t)
 

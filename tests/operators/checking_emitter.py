@@ -165,9 +165,7 @@ class CheckingEmitter:
             s = CheckedScalars(self.values, place)
             read = [s.load(x, [element(I64, place_of(i, place)) for i in map]) for x, map in inputs]
             at = [tuple(place_of(i, place) for i in result.map) for result in results]
-            sums = [
-                CheckedScalar(r.type.dtype, out[p]) for r, out, p in zip(results, outputs, at, strict=True)
-            ]
+            sums = [CheckedScalar(r.type.dtype, out[p]) for r, out, p in zip(results, outputs, at, strict=True)]
             for result, out, done, p, value in zip(results, outputs, written, at, body(s, *read, *sums), strict=True):
                 assert value.dtype == result.type.dtype, (result.type, value)
                 out[p] = value.value

@@ -1,7 +1,8 @@
 """Every operator as compiled code, at -O0 and at the default level: equal to its reference.
 
-At -O0 all cases run in all dtypes; the default level runs all cases in one dtype of each kind, and the first case in
-the others. With symbolic sizes all cases run at -O0, and the first ones at the default level. Operators are compiled by the dozen, since starting the compiler costs more than compiling one of them.
+At -O0 all cases run in all dtypes, and in one dtype with symbolic sizes. The default level runs all cases in one dtype
+of each kind, the first case in the others, and the first cases with symbolic sizes. Operators are compiled by the
+dozen, since starting the compiler costs more than compiling one of them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from nacre.dialect.operator import Operator
 from nacre.dialect.types import BOOL, F32, I32, DType
 from operator_harness import TESTED, Example, build_function, case_dtypes, examples, symbolic, write_use
 
-GROUP = 8
+GROUP = 12
 GROUPS = [TESTED[i : i + GROUP] for i in range(0, len(TESTED), GROUP)]
 with_group = pytest.mark.parametrize("group", GROUPS, ids=[f"{group[0].name}..{group[-1].name}" for group in GROUPS])
 Uses = dict[str, tuple[Function, Example]]
@@ -44,7 +45,8 @@ def symbolic_uses(group: tuple[Operator, ...], limit: int | None = None) -> Uses
             if item.dtype is typical(operator, item)[0] and len(accepted) != limit:
                 variants = (v for v in symbolic(item) if v.infer() is not None and v.is_bound)
                 if (variant := next(variants, None)) is not None:
-                    accepted[item.name] = (build_function(variant.types, write_use(variant.item), item.name), item)
+                    name = f"symbolic_{item.name}"
+                    accepted[name] = (build_function(variant.types, write_use(variant.item), name), item)
         found |= accepted
     return found
 
@@ -54,27 +56,17 @@ def check(uses: Uses, level: int) -> None:
     module = Module("operators", tuple(sorted(dims, key=str)), functions=tuple(f for f, _ in uses.values()))
     compiled = build_functions(module, level=level)
     failures = []
-    for name, (_, item) in uses.items():
+    for name, (function, item) in uses.items():
         message = item.disagreement(compiled[name](item.arrays), item.reference())
-        failures += [f"{item.operator.name} {item}: {message}"] if message else []
+        failures += [f"{item.operator.name} {item} as {function.arguments}: {message}"] if message else []
     assert not failures, f"{len(failures)} of {len(uses)} differ:\n" + "\n".join(failures[:20])
 
 
 @with_group
 def test_without_optimisation(group: tuple[Operator, ...]) -> None:
-    check(uses(group, everything=True), 0)
+    check(uses(group, everything=True) | symbolic_uses(group), 0)
 
 
 @with_group
 def test_at_the_default_level(group: tuple[Operator, ...]) -> None:
-    check(uses(group, everything=False), 2)
-
-
-@with_group
-def test_with_symbolic_sizes(group: tuple[Operator, ...]) -> None:
-    check(symbolic_uses(group), 0)
-
-
-@with_group
-def test_with_symbolic_sizes_at_the_default_level(group: tuple[Operator, ...]) -> None:
-    check(symbolic_uses(group, 2), 2)
+    check(uses(group, everything=False) | symbolic_uses(group, 2), 2)

@@ -64,8 +64,8 @@ def test_lowering_stays_inside_and_equals_the_reference(operator: Operator) -> N
         for variant in symbolic(item):
             if variant.infer() is not None and variant.is_bound:
                 variants.append((variant.types, variant.item.case.attributes, dict(variant.values), str(variant)))
-        # The first of the symbolic variants has all sizes unknown; the others differ little.
-        for types, attributes, values, text in variants[:2]:
+        # The first of the symbolic variants has all sizes unknown; the others differ little. Sorting is too slow.
+        for types, attributes, values, text in variants[: 1 if operator in ordering.OPERATORS else 2]:
             message = item.disagreement(run(operator, types, attributes, item.arrays, values), expected)
             failures += [f"{text}: {message}"] if message else []
     assert not failures, "\n".join(failures)
@@ -107,13 +107,13 @@ def test_a_symbolic_size_may_turn_out_to_be_anything(
     rng = np.random.default_rng(n)
     given: list[Array] = []
     types = []
-    for number, shape in enumerate(shapes):
+    for number, wanted in enumerate(shapes):
         data = np.asarray(arrays[number], np.int64) if number in arrays else None
         if data is None:
-            concrete = tuple(n if s is ZERO_TO else s for s in shape)
+            concrete = tuple(n if s is ZERO_TO else s for s in wanted)
             data = rng.standard_normal(concrete).astype(np.float32)
         given.append(data)
-        types.append(TensorType(dtype_of(data), shape))
+        types.append(TensorType(dtype_of(data), wanted))
     if operator.lower is None:
         operator = OPERATORS["gather"]
     actual = run(operator, tuple(types), attributes, given, {"n": n})

@@ -94,6 +94,23 @@ def test_decomposition_equals_the_reference(operator: Operator) -> None:
     check(failures)
 
 
+@with_operator
+def test_half_floats_are_rounded_once(operator: Operator) -> None:
+    """f16 and bf16 are computed in f32: half a unit in the last place of the largest result, and little more."""
+    failures = []
+    for item in examples(operator):
+        if item.dtype in (F16, BF16):
+            results = {"reference": item.reference()}
+            if operator.decompose:
+                function = build_function(item.types, write_decomposition(item))
+                results["decomposition"] = interpret(function, item.arrays)
+            for name, result in results.items():
+                for actual, expected in zip(result, item.in_float64(), strict=True):
+                    message = difference(actual, expected, 0.6)
+                    failures += [f"{item}: {name}: {message}"] if message else []
+    check(failures)
+
+
 def symbolic_failures(
     item: Example, write: Callable[[Example], Write], arrays: Sequence[Array], expected: Sequence[Array]
 ) -> list[str]:

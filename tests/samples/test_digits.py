@@ -13,6 +13,7 @@ import nacre
 import numpy as np
 import numpy.typing as npt
 import pytest
+from nacre.compiler.frontend.format import format_source
 from safetensors import safe_open
 
 FOLDER = Path(__file__).parents[2] / "samples" / "digits"
@@ -134,3 +135,16 @@ def test_wrong_index_is_a_usage_error(index: str) -> None:
     done = run_sample(index)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
+
+
+def test_tests_and_budgets_in_the_file_hold() -> None:
+    command = [sys.executable, "-m", "nacre.compiler.cli.main", "test", str(FOLDER / "digits.nacre")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith("4 passed, 0 failed\n")
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.parent.rglob("*.nacre")), ids=lambda path: path.stem)
+def test_sample_is_formatted(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert format_source(text, path.name) == text

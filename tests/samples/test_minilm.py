@@ -111,6 +111,15 @@ def test_sample_prints_similarities(checkpoint: Path, tmp_path: Path) -> None:
     assert [float(x) for x in re.findall(r"\d\.\d{3}", first)] == [1.0, 0.695, 1.0, 0.257, 0.249, 1.0]
 
 
+@needs_data
+def test_tests_and_budgets_in_the_file_hold(checkpoint: Path) -> None:
+    source = str(FOLDER / "minilm.nacre")
+    command = [sys.executable, "-m", "nacre.compiler.cli.main", "test", source, "--checkpoint", str(checkpoint)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith("3 passed, 0 failed\n")
+
+
 def test_checkpoint_without_its_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(sample.FetchError, match=r"no model\.safetensors and no tokenizer\.json in"):

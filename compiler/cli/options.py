@@ -1,0 +1,115 @@
+"""What every command that compiles understands, and the build that follows from it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from rich.console import Console
+
+from ...dialect.diagnostics import DiagnosticError
+from ...passes.pipeline import parse_pipeline
+from ..api import read_model
+from ..codegen.target import LEVELS, Target, parse_target
+from ..dumps import Dumps
+from ..pipeline import Build, Options
+from .faults import tell
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_Context = click.Context
+_Parameter = click.Parameter
+
+PATH = click.Path(path_type=Path)
+MODEL = click.argument("model", metavar="MODEL.nacre", type=PATH)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The options of a build as they stand on the command line."""
+
+    level: int
+    target: Target
+    checkpoint: Path | None
+    passes: str | None
+
+    def options(self, **further: Any) -> Options:
+        return Options(target=self.target, level=self.level, passes=self.passes, **further)
+
+    def build(self, model: Path, dumps: Dumps | None = None, **further: Any) -> Build:
+        """Reads the model and tells its warnings. Raises DiagnosticError."""
+        elaborated = read_model(model, self.checkpoint)
+        if elaborated.warnings:
+            tell(elaborated.warnings, elaborated.sources)
+        return Build(elaborated, self.options(**further), dumps or Dumps())
+
+
+def _wrong(error: DiagnosticError) -> click.BadParameter:
+    """A fault of an option is one of the command line, not of the input."""
+    fault = error.diagnostics[0]
+    return click.BadParameter(f"{fault.message}; {fault.help}" if fault.help else fault.message)
+
+
+def read_passes(context: _Context, parameter: _Parameter, value: Any) -> Any:
+    """Lets a list of passes through that can be read."""
+    try:
+        for text in (value,) if isinstance(value, str) else value or ():
+            parse_pipeline(text)
+    except DiagnosticError as error:
+        raise _wrong(error) from error
+    return value
+
+
+def _read_target(context: _Context, parameter: _Parameter, value: str) -> Target:
+    try:
+        return parse_target(value)
+    except DiagnosticError as error:
+        raise _wrong(error) from error
+
+
+_BUILD_OPTIONS = (
+    click.option("-O", "level", type=click.IntRange(0, 3), default=2, show_default=True, help="Optimisation level."),
+    click.option(
+        "--target",
+        default="native",
+        show_default=True,
+        callback=_read_target,
+        help=f"The CPU to compile for: native, {', '.join(LEVELS)}, or an LLVM CPU name.",
+    ),
+    click.option("--checkpoint", type=PATH, help="A checkpoint file or folder, in place of the one that the model names."),
+    click.option(
+        "--passes",
+        metavar="LIST",
+        callback=read_passes,
+        help="Graph passes in place of the level's, such as `unroll-repeat,cse`; `nacre opt --help` lists them.",
+    ),
+)
+
+
+def build_options(command: _Command) -> Callable[..., Any]:
+    """Gives a command the options of a build, as its argument `chosen`."""
+
+    @wraps(command)
+    def with_options(
+        level: int, target: Target, checkpoint: Path | None, passes: str | None, **further: Any
+    ) -> object:
+        return command(chosen=Chosen(level, target, checkpoint, passes), **further)
+
+    for option in reversed(_BUILD_OPTIONS):
+        option(with_options)
+    return with_options
+
+
+@contextmanager
+def progress(what: str) -> Iterator[None]:
+    """A spinner on standard error while something long runs, if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    with Console(stderr=True).status(what):
+        yield

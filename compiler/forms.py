@@ -1,0 +1,67 @@
+"""The forms in which a build can be written: the library, and what comes before or stands beside it.
+
+All of them are made before any is written, and each takes its place whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from ..dialect.printer import print_module
+from .artifact.header import emit_header
+from .artifact.python_loader import emit_python, loader_path
+from .files import check_writable, replacing
+from .pipeline import Build
+
+LIBRARY = "so"
+STAGES: Mapping[str, str] = {"mlir": "linalg", "llvm": "llvm-ir", "asm": "assembly"}
+"""The forms that are the text of a stage of code generation."""
+SUFFIXES: Mapping[str, str] = {"graph": ".graph", "mlir": ".mlir", "llvm": ".ll", "asm": ".s", "obj": ".o", "header": ".h"}
+FORMS = (LIBRARY, *SUFFIXES, "python")
+
+_WITH_CODE = frozenset({LIBRARY, "obj", *STAGES})
+_WITH_WEIGHTS = frozenset({LIBRARY, "header", "python"})
+
+
+def place_forms(forms: Collection[str], output: Path) -> dict[str, Path]:
+    """Where each form goes: a single one to `output` itself, several beside it, each with its own suffix."""
+    if len(forms) == 1:
+        return {form: output for form in forms}
+    places = {form: output.with_suffix(suffix) for form, suffix in SUFFIXES.items()}
+    places |= {LIBRARY: output, "python": loader_path(output)}
+    return {form: places[form] for form in FORMS if form in forms}
+
+
+def write_forms(build: Build, places: Mapping[str, Path]) -> None:
+    """Makes the forms and writes them. Raises DiagnosticError and CompilerFault, and then nothing is written.
+
+    The texts of the stages are those that the dumps keep.
+    """
+    for path in places.values():
+        check_writable(path)
+    reader = build.read_parameters() if places.keys() & _WITH_WEIGHTS else None
+    module = build.optimize()
+    contents: dict[str, bytes] = {"graph": print_module(module).encode()}
+    spec, code = None, b""
+    if places.keys() - {"graph"}:
+        lowered = build.lower(module)
+        build.check_budgets(module, lowered)
+        if places.keys() & _WITH_CODE:
+            contents["obj"] = code = build.generate(lowered)
+            contents |= {form: build.dumps.texts[stage].encode() for form, stage in STAGES.items() if form in places}
+        if reader is not None:
+            spec = build.specify(lowered, reader)
+            library = places.get(LIBRARY, next(iter(places.values())).with_suffix(".so"))
+            contents["header"] = emit_header(spec).encode()
+            contents["python"] = emit_python(spec, library.name).encode()
+    with ExitStack() as stack:
+        for form, path in places.items():
+            if form != LIBRARY:
+                file = stack.enter_context(replacing(path))
+                file.write(contents[form])
+                file.flush()
+        if LIBRARY in places:
+            assert spec is not None
+            build.assemble(spec, code, places[LIBRARY])

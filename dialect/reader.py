@@ -1,0 +1,129 @@
+"""A cursor over text: words, strings, numbers, brackets, and faults with their places. It knows no grammar."""
+
+from __future__ import annotations
+
+import bisect
+import json
+import re
+from collections.abc import Callable
+from typing import NoReturn
+
+from .diagnostics import Collector, Diagnostic, DiagnosticError, Span
+from .printer import WORD
+
+_SPACE = re.compile(r"(?:\s+|//[^\n]*)*")
+_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
+_FOUND = re.compile(r'%?[\w.]+|"[^"\n]*"?|\S')
+INTEGER = re.compile(r"-?[0-9]+(?!\w|\.(?!\.))")
+
+DEEPEST = 40
+"""How deep brackets may be nested: deeper text is nothing that anybody printed, and would exhaust the stack."""
+LONGEST_INTEGER = 30
+
+
+class Reader:
+    """What a recursive parser calls. Syntax ends at the first fault; others are collected in `faults`."""
+
+    syntax_code = "syntax"
+
+    def __init__(self, text: str, file: str) -> None:
+        self.text, self.file = text, file
+        self.position = 0
+        self.depth = 0
+        self.faults = Collector()
+        self.line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
+
+    def _place(self, position: int) -> tuple[int, int]:
+        line = bisect.bisect_right(self.line_starts, position)
+        return line, position - self.line_starts[line - 1] + 1
+
+    def span(self, start: int, end: int) -> Span:
+        return Span(self.file, *self._place(start), *self._place(end))
+
+    def report(self, code: str, message: str, start: int, end: int, label: str = "", help: str = "") -> None:
+        self.faults.report(Diagnostic(code, message, self.span(start, end), label, help=help))
+
+    def fail(self, message: str, start: int | None = None, *, code: str = "", help: str = "") -> NoReturn:
+        """Ends with a fault at `start`, by default at what comes next."""
+        label = ""
+        if start is None:
+            start = self.position
+            found = _FOUND.match(self.text, start)
+            end = found.end() if found else start
+            label = f"found `{found.group()}`" if found else "found the end of the text"
+        else:
+            end = max(start, self.position)
+        self.report(code or self.syntax_code, message, start, end, label, help)
+        raise DiagnosticError(self.faults.diagnostics, {self.file: self.text})
+
+    def skip(self) -> None:
+        """Passes over space and comments."""
+        match = _SPACE.match(self.text, self.position)
+        assert match is not None
+        self.position = match.end()
+
+    def peek(self, literal: str) -> bool:
+        self.skip()
+        if not self.text.startswith(literal, self.position):
+            return False
+        after = self.text[self.position + len(literal) : self.position + len(literal) + 1]
+        return not (literal[-1].isalnum() and (after.isalnum() or after == "_"))
+
+    def accept(self, literal: str) -> bool:
+        if not self.peek(literal):
+            return False
+        self.position += len(literal)
+        return True
+
+    def expect(self, literal: str) -> None:
+        if not self.accept(literal):
+            self.fail(f"expected `{literal}`")
+
+    def take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        self.skip()
+        match = pattern.match(self.text, self.position)
+        if match:
+            self.position = match.end()
+        return match
+
+    def string(self) -> str | None:
+        self.skip()
+        start = self.position
+        match = self.take(_STRING)
+        if match is None:
+            return None
+        try:
+            value = json.loads(match.group())
+        except ValueError:
+            self.fail("malformed text in quotes", start)
+        assert isinstance(value, str)
+        return value
+
+    def name(self, what: str, bare: re.Pattern[str] = WORD) -> str:
+        quoted = self.string()
+        if quoted is not None:
+            return quoted
+        match = self.take(bare)
+        return match.group() if match else self.fail(f"expected {what}")
+
+    def integer(self, what: str) -> int:
+        start = self.position
+        match = self.take(INTEGER)
+        if match is None:
+            self.fail(f"expected {what}")
+        if len(match.group()) > LONGEST_INTEGER:
+            self.fail("this number is too large", start)
+        return int(match.group())
+
+    def list(self, item: Callable[[], None], close: str) -> None:
+        """Items between commas up to the closing bracket; a comma may stand before it."""
+        while not self.accept(close):
+            item()
+            if not self.accept(","):
+                self.expect(close)
+                return
+
+    def deeper(self, start: int) -> None:
+        self.depth += 1
+        if self.depth > DEEPEST:
+            self.fail("brackets are nested too deeply", start)

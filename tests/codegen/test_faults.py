@@ -1,0 +1,114 @@
+"""What happens when MLIR or LLVM fail, abort or hang: a fault that names the kernel, and a folder to show it again."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from nacre.compiler.codegen.child import CompilerFault, Source, generate
+from nacre.compiler.codegen.job import Job
+
+GOOD = """func.func @{name}(%p: memref<f32>) {{
+  %c = arith.constant 1.0 : f32
+  memref.store %c, %p[] : memref<f32>
+  return
+}}
+"""
+# LLVM ends the process at an intrinsic that the target does not have.
+ABORTING = """func.func @{name}(%p: memref<i32>) {{
+  %t = llvm.call_intrinsic "llvm.nvvm.read.ptx.sreg.tid.x"() : () -> i32
+  memref.store %t, %p[] : memref<i32>
+  return
+}}
+"""
+ALLOCATING = """func.func @{name}(%p: memref<4xf32>) {{
+  %e = tensor.empty() : tensor<4xf32>
+  %c = arith.constant 1.0 : f32
+  %f = linalg.fill ins(%c : f32) outs(%e : tensor<4xf32>) -> tensor<4xf32>
+  %t = bufferization.to_tensor %p restrict writable : memref<4xf32> to tensor<4xf32>
+  bufferization.materialize_in_destination %f in restrict writable %p : (tensor<4xf32>, memref<4xf32>) -> ()
+  return
+}}
+"""
+MALFORMED = "func.func @{name}(%p: memref<f32>) {{ %c = arith.constant 1 : f32 return }}\n"
+UNKNOWN = """func.func @{name}(%p: memref<f32>) {{
+  gpu.barrier
+  return
+}}
+"""
+
+
+def job(*names: str, route: str = "loops") -> Job:
+    return Job(route, 1, "x86-64-v3", "", "", names)
+
+
+def source(bad: str, at: int, count: int) -> Source:
+    texts = [(f"kernel_{i}", (bad if i == at else GOOD).format(name=f"kernel_{i}")) for i in range(count)]
+    return Source(tuple(texts), "")
+
+
+@pytest.fixture
+def faults() -> Iterator[list[CompilerFault]]:
+    """Faults whose folders are removed after the test."""
+    found: list[CompilerFault] = []
+    yield found
+    for fault in found:
+        shutil.rmtree(fault.reproducer)
+
+
+def fault_of(bad: Source, faults: list[CompilerFault], timeout: float = 60) -> CompilerFault:
+    with pytest.raises(CompilerFault) as caught:
+        generate(bad, job(*(name for name, _ in bad.kernels)), timeout=timeout)
+    faults.append(caught.value)
+    return caught.value
+
+
+def rerun(folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["sh", str(folder / "rerun.sh")], capture_output=True, text=True)
+
+
+def test_an_abort_is_a_fault(faults: list[CompilerFault]) -> None:
+    fault = fault_of(source(ABORTING, 2, 5), faults)
+    assert fault.exit_code == 70 and fault.kernel == "kernel_2" and "SIGABRT" in fault.what
+    assert "kernel_2" in str(fault) and str(fault.reproducer) in str(fault)
+    assert "kernel_1" not in (fault.reproducer / "kernels.mlir").read_text()
+    assert "llvmlite" in (fault.reproducer / "versions.txt").read_text()
+    again = rerun(fault.reproducer)
+    assert again.returncode != 0 and "tid.x" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("bad", "stage", "words"),
+    [
+        (ALLOCATING, "bufferized", "kernel_1: bufferization made"),
+        (MALFORMED, "linalg", "unexpected decimal integer literal"),
+        (UNKNOWN, "llvm-dialect", "kernel_1: `gpu.barrier` has no lowering"),
+    ],
+    ids=["allocation", "malformed", "unknown"],
+)
+def test_a_failing_stage_is_a_fault(bad: str, stage: str, words: str, faults: list[CompilerFault]) -> None:
+    fault = fault_of(source(bad, 1, 3), faults)
+    assert (fault.kernel, fault.stage) == ("kernel_1", stage) and words in fault.what, fault
+    assert rerun(fault.reproducer).returncode == 1
+
+
+def test_entries_that_do_not_fit_are_a_fault_of_no_kernel(faults: list[CompilerFault]) -> None:
+    fault = fault_of(Source(source(GOOD, 0, 2).kernels, "define void @entry() { nonsense }"), faults)
+    assert fault.kernel == "" and fault.stage == "llvm-ir"
+    assert rerun(fault.reproducer).returncode == 1
+
+
+def test_a_hang_is_a_fault(faults: list[CompilerFault]) -> None:
+    fault = fault_of(source(GOOD, 0, 1), faults, timeout=0.02)
+    assert "within 0.02 seconds" in fault.what
+    assert rerun(fault.reproducer).returncode == 0
+
+
+def test_nothing_is_left_behind_without_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    code, times = generate(source(GOOD, 0, 2), job("kernel_0"))
+    assert code.startswith(b"\x7fELF") and times.keys() >= {"linalg", "optimize", "emit"}
+    assert list(tmp_path.iterdir()) == []

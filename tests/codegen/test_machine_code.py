@@ -1,0 +1,119 @@
+"""What objects hold: the same bytes each time, entries and nothing else, calls of libc and libm alone, and dumps."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from nacre.compiler.codegen.jit import build_functions
+from nacre.compiler.codegen.object import generate_object
+from nacre.compiler.codegen.target import Target
+from nacre.compiler.lower.module import lower_module
+from nacre.dialect.dims import Symbol
+from nacre.dialect.graph import Function, Module, Value
+from nacre.dialect.operator import Builder
+from nacre.dialect.ops import OPERATORS
+from nacre.dialect.types import BF16, F16, F32, F64, FLOATS, I8, I64, DType, TensorType
+
+T = Symbol("T", 1, 512)
+
+
+def module(*functions: Function) -> Module:
+    return Module("m", (T,), (), functions)
+
+
+def function(name: str, dtype: DType, write: Callable[[Builder, Value], Value]) -> Function:
+    x = Value("x", TensorType(dtype, (T.size, 8)))
+    b = Builder(OPERATORS, "t")
+    result = write(b, x)
+    return Function(name, (x,), tuple(b.nodes), (result,))
+
+
+def busy(b: Builder, x: Value) -> Value:
+    """Casts and functions, of which some are calls on some CPUs."""
+    y = b.add(b.tanh(b.exp(x)), b.sqrt(b.abs(x)))
+    y = b.add(y, b.floor(b.erf(y)))
+    for dtype in (F16, BF16, F64, I8, I64, F32):
+        y = b.cast(y, dtype=dtype)
+    return b.cast(y, dtype=x.type.dtype)
+
+
+def undefined_symbols(code: bytes, folder: Path) -> set[str]:
+    path = folder / "kernels.o"
+    path.write_bytes(code)
+    done = subprocess.run(
+        ["nm", "--undefined-only", "--format=posix", str(path)], check=True, capture_output=True, text=True
+    )
+    return {line.split()[0] for line in done.stdout.splitlines()}
+
+
+def defined_symbols(code: bytes, folder: Path) -> dict[str, str]:
+    path = folder / "kernels.o"
+    path.write_bytes(code)
+    done = subprocess.run(["readelf", "-sW", str(path)], check=True, capture_output=True, text=True)
+    rows = [line.split() for line in done.stdout.splitlines()]
+    return {r[7]: r[5] for r in rows if len(r) == 8 and r[4] == "GLOBAL" and r[6] != "UND"}
+
+
+@pytest.mark.skipif(shutil.which("readelf") is None, reason="needs readelf")
+def test_entries_are_hidden_and_kernels_are_local(tmp_path: Path) -> None:
+    lowered = lower_module(module(function("f", F32, busy), function("g", F64, busy)))
+    code = generate_object(lowered, level=1).code
+    assert defined_symbols(code, tmp_path) == {"nacre_entry_f": "HIDDEN", "nacre_entry_g": "HIDDEN"}
+
+
+@pytest.mark.parametrize("cpu", ["x86-64-v3", "native"])
+def test_only_libc_and_libm_are_called(cpu: str, tmp_path: Path) -> None:
+    """No helper of a compiler's own library: instructions convert half floats, integer arithmetic bfloats."""
+    functions = [function(f"f_{d}", d, busy) for d in FLOATS]
+    code = generate_object(lower_module(module(*functions)), Target(cpu=cpu), level=1).code
+    libm = {f"{name}{suffix}" for name in ("tanh", "exp", "erf", "sqrt", "fabs", "floor") for suffix in ("", "f")}
+    assert undefined_symbols(code, tmp_path) <= libm | {"memset", "memcpy", "memmove", "_GLOBAL_OFFSET_TABLE_"}
+
+
+def test_the_oldest_cpu_runs_it(tmp_path: Path) -> None:
+    """Without instructions for half floats, what converts them comes from the compiler's static library."""
+    m = module(function("f", F32, busy))
+    x = np.linspace(-2, 2, 24, dtype=np.float32).reshape(3, 8)
+    (old,) = build_functions(m, target=Target(cpu="x86-64"))["f"]([x])
+    (new,) = build_functions(m)["f"]([x])
+    assert np.array_equal(old, new)
+
+
+def test_code_is_the_same_each_time() -> None:
+    lowered = lower_module(module(function("f", F32, busy), function("g", F16, busy)))
+    target = Target(cpu="x86-64-v3")
+    assert generate_object(lowered, target).code == generate_object(replace(lowered), target).code
+
+
+@pytest.mark.parametrize("level", [0, 2])
+def test_dumps_tell_every_stage(tmp_path: Path, level: int) -> None:
+    lowered = lower_module(module(function("f", F32, busy)))
+    generate_object(lowered, level=level, dump_dir=tmp_path / "a")
+    generate_object(lowered, level=level, dump_dir=tmp_path / "b")
+    names = sorted(p.name for p in (tmp_path / "a").iterdir())
+    stages = [name.split("-", 1)[1] for name in names]
+    expected = [
+        "linalg.mlir",
+        "bufferized.mlir",
+        "loops.mlir",
+        "llvm-dialect.mlir",
+        "llvm-ir.ll",
+        "optimized.ll",
+        "assembly.s",
+    ]
+    assert [s for s in stages if s in expected] == expected
+    assert [int(name.split("-")[0]) for name in names] == list(range(len(names)))
+    for name in names:
+        assert (tmp_path / "a" / name).read_text() == (tmp_path / "b" / name).read_text()
+
+
+def test_times_name_the_stages() -> None:
+    times = generate_object(lower_module(module(function("f", F32, busy))), level=0).times
+    assert {"linalg", "bufferized", "loops", "llvm-dialect", "literals", "optimize", "emit"} <= set(times)
+    assert all(seconds >= 0 for seconds in times.values())
