@@ -18,26 +18,31 @@ from .pipeline import Build
 LIBRARY = "so"
 STAGES: Mapping[str, str] = {"mlir": "linalg", "llvm": "llvm-ir", "asm": "assembly"}
 """The forms that are the text of a stage of code generation."""
-SUFFIXES: Mapping[str, str] = {"graph": ".graph", "mlir": ".mlir", "llvm": ".ll", "asm": ".s", "obj": ".o", "header": ".h"}
+SUFFIXES: Mapping[str, str] = {
+    "graph": ".graph",
+    "mlir": ".mlir",
+    "llvm": ".ll",
+    "asm": ".s",
+    "obj": ".o",
+    "header": ".h",
+}
 FORMS = (LIBRARY, *SUFFIXES, "python")
 
 _WITH_CODE = frozenset({LIBRARY, "obj", *STAGES})
 _WITH_WEIGHTS = frozenset({LIBRARY, "header", "python"})
 
 
-def place_forms(forms: Collection[str], output: Path) -> dict[str, Path]:
-    """Where each form goes: a single one to `output` itself, several beside it, each with its own suffix."""
-    if len(forms) == 1:
-        return {form: output for form in forms}
-    places = {form: output.with_suffix(suffix) for form, suffix in SUFFIXES.items()}
-    places |= {LIBRARY: output, "python": loader_path(output)}
+def place_forms(forms: Collection[str], library: Path) -> dict[str, Path]:
+    """Where each form goes: beside the library, with a suffix of its own."""
+    places = {form: library.with_suffix(suffix) for form, suffix in SUFFIXES.items()}
+    places |= {LIBRARY: library, "python": loader_path(library)}
     return {form: places[form] for form in FORMS if form in forms}
 
 
-def write_forms(build: Build, places: Mapping[str, Path]) -> None:
+def write_forms(build: Build, places: Mapping[str, Path], library: str) -> None:
     """Makes the forms and writes them. Raises DiagnosticError and CompilerFault, and then nothing is written.
 
-    The texts of the stages are those that the dumps keep.
+    The texts of the stages are those that the dumps keep. `library` is the file name that the Python loader looks for.
     """
     for path in places.values():
         check_writable(path)
@@ -53,9 +58,8 @@ def write_forms(build: Build, places: Mapping[str, Path]) -> None:
             contents |= {form: build.dumps.texts[stage].encode() for form, stage in STAGES.items() if form in places}
         if reader is not None:
             spec = build.specify(lowered, reader)
-            library = places.get(LIBRARY, next(iter(places.values())).with_suffix(".so"))
             contents["header"] = emit_header(spec).encode()
-            contents["python"] = emit_python(spec, library.name).encode()
+            contents["python"] = emit_python(spec, library).encode()
     with ExitStack() as stack:
         for form, path in places.items():
             if form != LIBRARY:

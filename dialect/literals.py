@@ -52,11 +52,11 @@ class LiteralReader(Reader):
 
     def _to_size(self, text: str, start: int) -> Size:
         # Most sizes are a number or a dim.
-        if text.isascii() and text.isdigit() and len(text) < _LONGEST_INTEGER:
+        if text.isascii() and text.isdigit() and len(text) < LONGEST_INTEGER:
             return int(text)
         if text in self.sizes:
             return self.sizes[text]
-        too_long = any(len(digits) > _LONGEST_INTEGER for digits in re.findall(r"\d+", text))
+        too_long = any(len(digits) > LONGEST_INTEGER for digits in re.findall(r"\d+", text))
         if too_long or len(_NESTING.findall(text)) > DEEPEST:
             self.fail("this size is too long", start)
         try:
@@ -108,7 +108,7 @@ class LiteralReader(Reader):
             return LITERALS[text]
         if _FLOAT.fullmatch(text):
             return float(text)
-        if INTEGER.fullmatch(text) and len(text) <= _LONGEST_INTEGER:
+        if INTEGER.fullmatch(text) and len(text) <= LONGEST_INTEGER:
             return int(text)
         if not text:
             self.fail("expected an attribute")

@@ -6,7 +6,6 @@ means is not checked here but by `verifier`.
 """
 
 from __future__ import annotations
-from __future__ import annotations
 
 import re
 from collections.abc import Mapping

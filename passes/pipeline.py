@@ -8,12 +8,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import Field, dataclass, fields
-from typing import Any, NoReturn
+from dataclasses import Field, fields
+from typing import Any
 
-from ..dialect.diagnostics import Diagnostic, DiagnosticError, Span
+from ..dialect.diagnostics import DiagnosticError
 from ..dialect.parser import parse_text
 from ..dialect.printer import print_module
+from ..dialect.reader import Reader
 from ..dialect.types import Array
 from ..dialect.verifier import verify
 from .manager import Pass, PassManager, Watch
@@ -58,74 +59,54 @@ _READ: Mapping[str, Callable[[str], object]] = {
 """How an option is read, by the annotation of its field. The error of each says what it takes."""
 
 
-@dataclass
-class _Reader:
-    text: str
-    file: str
-    position: int = 0
+class _PipelineReader(Reader):
+    syntax_code = "pipeline-syntax"
 
-    def fail(self, code: str, message: str, start: int, help: str = "") -> NoReturn:
-        line = self.text.count("\n", 0, start) + 1
-        column = start - (self.text.rfind("\n", 0, start) + 1) + 1
-        width = max(1, len(self.text[start : self.position].split("\n")[0]))
-        span = Span(self.file, line, column, line, column + width)
-        raise DiagnosticError([Diagnostic(code, message, span, help=help)], {self.file: self.text})
-
-    def skip(self) -> None:
-        while self.position < len(self.text) and self.text[self.position].isspace():
-            self.position += 1
-
-    def accept(self, literal: str) -> bool:
-        self.skip()
-        found = self.text.startswith(literal, self.position)
-        self.position += len(literal) if found else 0
-        return found
-
-    def take(self, pattern: re.Pattern[str], what: str) -> tuple[str, int]:
+    def word(self, pattern: re.Pattern[str], what: str) -> tuple[str, int]:
         """The match, and where it starts."""
+        match = self.take(pattern)
+        return (match.group(), match.start()) if match else self.fail(f"expected {what}")
+
+    def at_end(self) -> bool:
         self.skip()
-        start = self.position
-        match = pattern.match(self.text, start)
-        if match is None:
-            self.fail("pipeline-syntax", f"expected {what}", start)
-        self.position = match.end()
-        return match.group(), start
+        return self.position == len(self.text)
 
     def passes(self) -> tuple[Pass, ...]:
         found: list[Pass] = []
-        self.skip()
-        while self.position < len(self.text):
+        while not self.at_end():
             found.append(self.step())
-            if not self.accept(","):
-                self.skip()
-                if self.position < len(self.text):
-                    self.fail("pipeline-syntax", "expected `,` between passes", self.position)
-                break
-            self.skip()
+            if not self.accept(",") and not self.at_end():
+                self.fail("expected `,` between passes")
         return tuple(found)
 
     def step(self) -> Pass:
-        name, start = self.take(_WORD, "the name of a pass")
+        name, start = self.word(_WORD, "the name of a pass")
         if name not in PASSES:
-            self.fail("unknown-pass", f"there is no pass `{name}`", start, _nearest(name, PASSES))
+            self.fail(f"there is no pass `{name}`", start, code="unknown-pass", help=_nearest(name, PASSES))
         kind = PASSES[name]
-        known: dict[str, Field[Any]] = {f.name.replace("_", "-"): f for f in fields(kind)}  # type: ignore[arg-type]  # every pass is a dataclass
+        known: dict[str, Field[Any]] = {_option_name(f): f for f in fields(kind)}  # type: ignore[arg-type]  # a dataclass
         options: dict[str, object] = {}
+
+        def option() -> None:
+            option, start = self.word(_WORD, "the name of an option, or `}`")
+            if option not in known:
+                help = _nearest(option, known)
+                self.fail(f"`{name}` has no option `{option}`", start, code="unknown-option", help=help)
+            self.expect("=")
+            value, start = self.word(_OPTION_VALUE, "a value")
+            try:
+                options[known[option].name] = _READ[str(known[option].type)](value)
+            except ValueError as error:
+                message = f"`{option}` of `{name}` is `{value}`, expected {error}"
+                self.fail(message, start, code="bad-option")
+
         if self.accept("{"):
-            while not self.accept("}"):
-                option, start = self.take(_WORD, "the name of an option, or `}`")
-                if option not in known:
-                    self.fail("unknown-option", f"`{name}` has no option `{option}`", start, _nearest(option, known))
-                if not self.accept("="):
-                    self.fail("pipeline-syntax", "expected `=`", self.position)
-                value, start = self.take(_OPTION_VALUE, "a value")
-                try:
-                    options[known[option].name] = _READ[str(known[option].type)](value)
-                except ValueError as error:
-                    self.fail("bad-option", f"`{option}` of `{name}` is `{value}`, expected {error}", start)
-                if not self.accept(",") and self.text[self.position : self.position + 1] != "}":
-                    self.fail("pipeline-syntax", "expected `,` or `}`", self.position)
+            self.list(option, "}")
         return kind(**options)
+
+
+def _option_name(field: Field[Any]) -> str:
+    return field.name.replace("_", "-")
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
@@ -138,7 +119,7 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 def parse_pipeline(text: str, file: str = "<passes>") -> tuple[Pass, ...]:
     """The passes that the text lists, in order. Raises DiagnosticError."""
-    return _Reader(text, file).passes()
+    return _PipelineReader(text, file).passes()
 
 
 def _format_option(value: object) -> str:
@@ -150,7 +131,7 @@ def _format_option(value: object) -> str:
 def format_pass(step: Pass) -> str:
     """The text of a pass, with the options that are not the default."""
     options = [
-        f"{f.name.replace('_', '-')}={_format_option(getattr(step, f.name))}"
+        f"{_option_name(f)}={_format_option(getattr(step, f.name))}"
         for f in fields(step)  # type: ignore[arg-type]  # every pass is a dataclass
         if getattr(step, f.name) != f.default
     ]

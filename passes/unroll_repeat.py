@@ -12,7 +12,6 @@ from .manager import Context, Pass
 from .parameters import make_parameters_single
 from .rewrite import Replacement, Rewriter, clone, constant_node
 
-
 MOST_NODES = 200_000
 
 

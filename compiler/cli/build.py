@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..dumps import Dumps
-from ..forms import FORMS, STAGES, place_forms, write_forms
+from ..forms import FORMS, LIBRARY, STAGES, place_forms, write_forms
 from ..pipeline import Build
 from .options import MODEL, PATH, Chosen, build_options, progress
 
@@ -84,10 +84,11 @@ def compile_command(
     file, a C header, or a single-file Python loader. One form alone goes to OUTPUT; several go beside it, each with its
     own suffix. All are written, or none.
     """
-    if not forms and output is None:
-        output = model.with_suffix(".so")
-    chosen_forms = set(forms) or {"so"}
-    places = place_forms(chosen_forms, output) if output else _default_places(chosen_forms, model)
+    wanted = set(forms) or {LIBRARY}
+    library = output or model.with_suffix(".so")
+    places = place_forms(wanted, library)
+    if output is not None and len(wanted) == 1:
+        places = dict.fromkeys(wanted, output)
     _check_places(model, places)
     stages = chosen.options().stages
     for stage in dump_after:
@@ -98,7 +99,7 @@ def compile_command(
     with progress(f"compiling {model}"):
         dumps = Dumps(dump_dir, dump_after, _show, keep)
         build = chosen.build(model, dumps, weights=weights, cc=cc or None, timeout=timeout)
-        write_forms(build, places)
+        write_forms(build, places, library.name)
     if show_times:
         _print_times(build)
     if as_json:

@@ -4,12 +4,15 @@ compiler with 70 and a folder from which it can be run again. No command ends in
 
 from __future__ import annotations
 
+import os
 import platform
 import re
+import shlex
+import shutil
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -21,9 +24,12 @@ from ..version import __version__
 
 INPUT_FAULT = 1
 COMPILER_FAULT = 70
+INTERRUPTED = 130
+NO_READER = 141
 
 _COLOURS = {"error": "red", "warning": "yellow"}
 _HEAD = re.compile(r"(error|warning)\[([\w-]+)\](: .*)")
+_KEPT_BYTES = 1 << 20
 
 
 def colour(text: str) -> str:
@@ -39,13 +45,13 @@ def colour(text: str) -> str:
         elif re.match(r" *\| [ \t]*\^", line):
             bar, rest = line.split("|", 1)
             line = f"{bar}|{click.style(rest, fg='red')}"
-        elif line.startswith("   = help:"):
+        elif re.match(r" *= help:", line):
             line = click.style(line, fg="green")
         lines.append(line)
     return "\n".join(lines)
 
 
-def tell(diagnostics: Sequence[Diagnostic], sources: dict[str, str]) -> None:
+def tell(diagnostics: Sequence[Diagnostic], sources: Mapping[str, str]) -> None:
     """Writes diagnostics to standard error, and how many there are."""
     click.echo(colour(str(DiagnosticError(diagnostics, sources))), err=True)
     errors = sum(d.severity == "error" for d in diagnostics)
@@ -54,18 +60,34 @@ def tell(diagnostics: Sequence[Diagnostic], sources: dict[str, str]) -> None:
 
 
 def keep_reproducer(arguments: Sequence[str]) -> Path:
-    """A folder with the command, the versions and the traceback of the fault that is being handled."""
+    """A folder with the traceback of the fault that is being handled, the versions, the files that the command names
+    where they are small, and a script that runs it again.
+    """
     folder = Path(tempfile.mkdtemp(prefix="nacre-fault-"))
-    (folder / "command.txt").write_text(f"nacre {' '.join(arguments)}\ncwd {Path.cwd()}\n")
+    command = [sys.executable, "-m", "nacre.compiler.cli.main", *arguments]
+    (folder / "rerun.sh").write_text(f"#!/bin/sh\ncd {shlex.quote(os.getcwd())} && exec {shlex.join(command)}\n")
     (folder / "versions.txt").write_text(f"nacre {__version__}\npython {sys.version}\n{platform.platform()}\n")
     (folder / "traceback.txt").write_text(traceback.format_exc())
+    for path in map(Path, arguments):
+        if path.is_file() and path.stat().st_size <= _KEPT_BYTES:
+            shutil.copyfile(path, folder / path.name)
     return folder
+
+
+def _tell_fault(error: Exception, arguments: Sequence[str]) -> None:
+    what = (str(error).splitlines() or [""])[0]
+    click.echo(f"nacre: a fault of the compiler: {type(error).__name__}: {what}"[:300], err=True)
+    try:
+        click.echo(f"what is needed to see it again is in {keep_reproducer(arguments)}", err=True)
+    except OSError as reason:
+        click.echo(f"what is needed to see it again cannot be kept: {reason.strerror}", err=True)
 
 
 def contained(command: Callable[[], object], arguments: Sequence[str]) -> int:
     """Runs the command and gives its exit code."""
     try:
         result = command()
+        sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except DiagnosticError as error:
         tell(error.diagnostics, error.sources)
@@ -73,8 +95,13 @@ def contained(command: Callable[[], object], arguments: Sequence[str]) -> int:
     except NacreError as error:
         tell([Diagnostic("bad-call", str(error))], {})
         return INPUT_FAULT
+    except BrokenPipeError:
+        # Whoever read the output has seen enough. Python would complain once more while it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return NO_READER
     except OSError as error:
-        tell([Diagnostic("file-error", f"{error.filename or 'a file'}: {error.strerror or error}")], {})
+        reason = (error.strerror or str(error)).lower()
+        tell([Diagnostic("file-error", f"`{error.filename}`: {reason}" if error.filename else reason)], {})
         return INPUT_FAULT
     except click.exceptions.Exit as exit:
         return exit.exit_code
@@ -83,12 +110,13 @@ def contained(command: Callable[[], object], arguments: Sequence[str]) -> int:
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)
-        return 130
+        return INTERRUPTED
     except CompilerFault as fault:
-        click.echo(str(fault), err=True)
+        where = f" in `{fault.kernel}`" if fault.kernel else ""
+        what = (fault.what.splitlines() or [""])[0]
+        click.echo(f"nacre: code generation failed at stage {fault.stage}{where}: {what}"[:300], err=True)
+        click.echo(f"what is needed to see it again is in {fault.reproducer}", err=True)
         return COMPILER_FAULT
     except Exception as error:
-        folder = keep_reproducer(arguments)
-        click.echo(f"nacre: a fault of the compiler: {type(error).__name__}: {error}", err=True)
-        click.echo(f"what is needed to see it again is in {folder}", err=True)
+        _tell_fault(error, arguments)
         return COMPILER_FAULT

@@ -1,51 +1,81 @@
-"""`nacre inspect`: what an artifact says of itself, without calling it."""
+"""`nacre inspect`: what an artifact says of itself, without calling it or reading its weights."""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
+from rich.text import Text
 
-from ...runtime.loader import load
+from ...runtime.library import open_library
+from .options import PATH
 
 
 @click.command("inspect")
-@click.argument("artifact", metavar="MODEL.so", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="The artifact's own JSON description.")
+@click.argument("artifact", metavar="MODEL.so", type=PATH)
+@click.option("--json", "as_json", is_flag=True, help="The artifact's own JSON description; also where piped.")
 def inspect_command(artifact: Path, as_json: bool) -> None:
     """Show an artifact's entries, shapes, dims, workspace formulas, parameters, target and versions.
 
-    Prints JSON where the output is piped.
+    \b
+      nacre inspect model.so
+      nacre inspect model.so | jq '.entries[].name'
     """
-    description = load(artifact).describe()
-    console = Console()
-    if as_json or not console.is_terminal:
+    description = open_library(os.fspath(artifact)).description
+    if as_json or not sys.stdout.isatty():
         click.echo(json.dumps(description, indent=2))
         return
-    console.print(f"[bold]{description['name']}[/bold]  {artifact.stat().st_size:,} bytes")
+    console = Console(highlight=False, markup=False)
+    console.print(Text.assemble((description["name"], "bold"), f"  {artifact.stat().st_size:,} bytes"))
+    for part in (*_head(description), *_entries(description), _weights(description)):
+        console.print(part)
+
+
+def _table(title: str, *columns: str) -> Table:
+    return Table(*columns, title=Text(title, "bold"), title_justify="left")
+
+
+def _row(table: Table, *cells: str) -> None:
+    # A text of its own, since `f32[b]` would be read as markup.
+    table.add_row(*map(Text, cells))
+
+
+def _head(description: Mapping[str, Any]) -> Iterator[RenderableType]:
     for key in ("compiler", "abi", "target", "options", "source_hash"):
         value = description[key]
-        text = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
-        console.print(f"  {key}: {text}", highlight=False)
+        if isinstance(value, dict):
+            value = ", ".join(f"{k} {v}" for k, v in value.items() if v not in (None, ""))
+        yield f"  {key}: {value}"
+
+
+def _entries(description: Mapping[str, Any]) -> Iterator[RenderableType]:
     for entry in description["entries"]:
-        table = Table("", "name", "type", title=f"entry {entry['name']}", title_justify="left", title_style="bold")
+        table = _table(f"entry {entry['name']}", "", "name", "type")
         for kind in ("arguments", "results"):
             for item in entry[kind]:
-                table.add_row(kind[:-1], item["name"], item["type"])
-        console.print(table)
+                _row(table, kind.removesuffix("s"), item["name"], item["type"])
+        yield table
         for dim in entry["dims"]:
             multiple = f" multiple {dim['multiple']}" if dim["multiple"] != 1 else ""
-            high = "" if dim["high"] is None else dim["high"]
-            console.print(f"  dim {dim['name']} in {dim['low']}..{high}{multiple}", highlight=False)
-        for constraint in entry["constraints"]:
-            console.print(f"  {constraint}", highlight=False)
-        console.print(f"  workspace: {entry['workspace']} bytes", highlight=False)
+            yield f"  dim {dim['name']} in {dim['low']}..{'' if dim['high'] is None else dim['high']}{multiple}"
+        yield from (f"  {constraint}" for constraint in entry["constraints"])
+        yield f"  workspace: {entry['workspace']} bytes"
+
+
+def _weights(description: Mapping[str, Any]) -> RenderableType:
     weights = description["weights"]
-    title = f"{len(weights['tensors'])} weights, {weights['bytes']:,} bytes, {weights['placement']}"
-    table = Table("name", "type", title=title, title_justify="left", title_style="bold")
+    if not weights["tensors"]:
+        return "no weights"
+    table = _table(
+        f"{len(weights['tensors'])} weights, {weights['bytes']:,} bytes, {weights['placement']}", "name", "type"
+    )
     for item in weights["tensors"]:
-        table.add_row(item["name"], item["type"])
-    console.print(table)
+        _row(table, item["name"], item["type"])
+    return table

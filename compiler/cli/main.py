@@ -1,18 +1,19 @@
-"""The command line, `nacre COMMAND`: commands stand in files of their own; this one lists them, contains their
-faults.
-"""
+"""The command line, `nacre COMMAND`: commands stand in files of their own; this one lists them."""
 
 from __future__ import annotations
 
+import signal
 import sys
+from collections.abc import Sequence
 
 import click
 
 from ..version import __version__
-from .build import compile_command, dump_command, opt_command
+from .build import compile_command
 from .faults import contained
 from .inspection import inspect_command
 from .source import check_command, fmt_command
+from .stages import dump_command, opt_command
 from .use import run_command, test_command
 
 _EPILOG = """\b
@@ -47,10 +48,16 @@ for _command in (
     cli.add_command(_command)
 
 
+def run(arguments: Sequence[str]) -> int:
+    """Runs one command line, and gives its exit code."""
+    return contained(lambda: cli.main(list(arguments), prog_name="nacre", standalone_mode=False), arguments)
+
+
 def main() -> None:
     """The entry point of the program `nacre`."""
-    arguments = sys.argv[1:]
-    sys.exit(contained(lambda: cli.main(arguments, prog_name="nacre", standalone_mode=False), arguments))
+    # Ended from outside, it still removes what it has half written.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    sys.exit(run(sys.argv[1:]))
 
 
 if __name__ == "__main__":

@@ -81,7 +81,9 @@ _BUILD_OPTIONS = (
         callback=_read_target,
         help=f"The CPU to compile for: native, {', '.join(LEVELS)}, or an LLVM CPU name.",
     ),
-    click.option("--checkpoint", type=PATH, help="A checkpoint file or folder, in place of the one that the model names."),
+    click.option(
+        "--checkpoint", type=PATH, help="A checkpoint file or folder, in place of the one that the model names."
+    ),
     click.option(
         "--passes",
         metavar="LIST",
@@ -95,9 +97,7 @@ def build_options(command: _Command) -> Callable[..., Any]:
     """Gives a command the options of a build, as its argument `chosen`."""
 
     @wraps(command)
-    def with_options(
-        level: int, target: Target, checkpoint: Path | None, passes: str | None, **further: Any
-    ) -> object:
+    def with_options(level: int, target: Target, checkpoint: Path | None, passes: str | None, **further: Any) -> object:
         return command(chosen=Chosen(level, target, checkpoint, passes), **further)
 
     for option in reversed(_BUILD_OPTIONS):

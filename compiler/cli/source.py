@@ -4,49 +4,43 @@ from __future__ import annotations
 
 import difflib
 import json
-import os
-import sys
-import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
-from ...dialect.diagnostics import Diagnostic
-from ..frontend import check_source
+from ...dialect.diagnostics import Diagnostic, DiagnosticError
+from ..api import find_faults
+from ..files import write_whole
 from ..frontend.format import format_source
-from ..frontend.parse import parse_bytes
+from ..frontend.parse import decode, normalise
 from .faults import INPUT_FAULT, tell
-
-_FILES = click.argument(
-    "files", nargs=-1, required=True, metavar="FILE...", type=click.Path(exists=True, dir_okay=False, path_type=Path)
-)
-
-
-def _text(path: Path) -> str:
-    """The text of a file, or the diagnostic that it is not text."""
-    data = path.read_bytes()
-    parse_bytes(data, str(path))
-    return data.decode("utf-8-sig")
+from .options import PATH
 
 
 @click.command("check")
-@_FILES
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=PATH)
+@click.option("--checkpoint", type=PATH, help="A checkpoint file or folder, in place of those that the files name.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON list of diagnostics instead of text.")
-def check_command(files: tuple[Path, ...], as_json: bool) -> int:
+def check_command(files: Sequence[Path], checkpoint: Path | None, as_json: bool) -> int:
     """Find every fault of model files: syntax, names, shapes, dtypes, checkpoints.
 
-    All of a file's faults are told in one run. Exits with 1 if there is any error.
+    \b
+      nacre check model.nacre blocks/*.nacre
+      nacre check bert.nacre --checkpoint bert/
+
+    All of a file's faults are told in one run. A file without any is held against the names, shapes and dtypes in its
+    checkpoint, if that is there. With --checkpoint, configurations are found in that folder too. Exits with 1 if there
+    is an error.
     """
-    failed = False
     found: list[Diagnostic] = []
     for path in files:
-        text = path.read_bytes().decode("utf-8", errors="replace")
-        diagnostics = check_source(text, str(path), path.parent)
-        failed |= any(d.severity == "error" for d in diagnostics)
+        diagnostics, sources = find_faults(path, checkpoint)
         found += diagnostics
         if diagnostics and not as_json:
-            tell(diagnostics, {str(path): text})
+            tell(diagnostics, sources)
+    failed = any(d.severity == "error" for d in found)
     if as_json:
         click.echo(json.dumps([asdict(d) for d in found], indent=2))
     elif not failed:
@@ -54,39 +48,51 @@ def check_command(files: tuple[Path, ...], as_json: bool) -> int:
     return INPUT_FAULT if failed else 0
 
 
-def _replace(path: Path, text: str) -> None:
-    """Writes beside the file and renames, so that an interruption loses nothing; keeps the file's permissions."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(handle, "w", encoding="utf-8") as out:
-        out.write(text)
-    os.chmod(temporary, path.stat().st_mode & 0o7777)
-    os.replace(temporary, path)
-
-
 @click.command("fmt")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(exists=True, allow_dash=True))
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(allow_dash=True))
 @click.option("--check", is_flag=True, help="Write nothing; exit with 1 if a file would change.")
-@click.option("--diff", is_flag=True, help="Write nothing; print what would change.")
-def fmt_command(files: tuple[str, ...], check: bool, diff: bool) -> int:
+@click.option("--diff", is_flag=True, help="Write nothing; print what would change, and exit with 1 if anything would.")
+def fmt_command(files: Sequence[str], check: bool, diff: bool) -> int:
     """Bring model files into the one canonical format, keeping comments.
 
-    `-` reads standard input and writes standard output.
+    \b
+      nacre fmt model.nacre
+      nacre fmt --check --diff blocks/*.nacre
+      nacre fmt - < model.nacre
+
+    `-` reads standard input and writes standard output. A file with syntax errors stays as it is.
     """
-    changed = 0
+    failed = False
     for name in files:
-        if name == "-":
-            click.echo(format_source(sys.stdin.read(), "<stdin>"), nl=False)
-            continue
-        path = Path(name)
-        text = _text(path)
-        formatted = format_source(text, name)
-        if formatted == text:
-            continue
-        changed += 1
+        try:
+            failed |= _format(name, check or diff, diff)
+        except DiagnosticError as error:
+            tell(error.diagnostics, error.sources)
+            failed = True
+    return INPUT_FAULT if failed else 0
+
+
+def _format(name: str, only_look: bool, diff: bool) -> bool:
+    """Formats one file; with `only_look`, says whether it would change."""
+    shown = "<stdin>" if name == "-" else name
+    with click.open_file(name, "rb") as file:
+        text = decode(file.read(), shown)
+    formatted = format_source(text, shown)
+    changes = formatted != text
+    if name == "-" and not only_look:
+        click.echo(formatted, nl=False)
+    elif changes:
         if diff:
-            lines = difflib.unified_diff(text.splitlines(True), formatted.splitlines(True), name, f"{name} (formatted)")
-            click.echo("".join(lines), nl=False)
-        elif not check:
-            _replace(path, formatted)
-        click.echo(f"{'would format' if check or diff else 'formatted'} {name}", err=True)
-    return INPUT_FAULT if changed and (check or diff) else 0
+            click.echo("".join(_difference(text, formatted, shown)), nl=False)
+        if not only_look:
+            write_whole(Path(name), formatted)
+        click.echo(f"{'would format' if only_look else 'formatted'} {shown}", err=True)
+    return changes and only_look
+
+
+def _difference(text: str, formatted: str, name: str) -> list[str]:
+    old, new = (normalise(t).splitlines(keepends=True) for t in (text, formatted))
+    return [
+        line if line.endswith("\n") else f"{line}\n\\ no newline at the end of the file\n"
+        for line in difflib.unified_diff(old, new, name, f"{name} (formatted)")
+    ]

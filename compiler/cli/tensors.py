@@ -3,60 +3,115 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
-from ...dialect.types import DTYPES, Array
+from ...dialect.types import DTYPES, Array, DType, dtype_of
 from ..checkpoint import open_checkpoint
 
-
-def split_assignment(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise click.BadParameter(f"`{text}` is not of the form NAME=FILE or NAME=VALUE")
-    return name, value
+_FILE = re.compile(r"(.+\.(?:npy|npz|safetensors))(?::(.+))?", re.DOTALL)
+_SHOWN = 8
 
 
-def read_tensor(value: str, dtype: str) -> Array:
+def split_assignments(texts: Sequence[str]) -> dict[str, str]:
+    """`NAME=VALUE`, each name once."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"`{text}` is not of the form NAME=FILE or NAME=VALUE")
+        if name in found:
+            raise click.BadParameter(f"`{name}` is given twice")
+        found[name] = value
+    return found
+
+
+def read_tensor(name: str, value: str, dtype: DType) -> Array:
     """The tensor that `value` names or spells; `dtype` is what a spelled one becomes, and a file must already be."""
-    path, _, key = value.partition(":")
-    if path.endswith((".npy", ".npz", ".safetensors")):
-        checkpoint = open_checkpoint(Path(path))
-        names = list(checkpoint.names())
-        if key and key not in names:
-            raise click.BadParameter(f"`{path}` holds {', '.join(names)}, not `{key}`")
-        if not key and len(names) != 1:
-            raise click.BadParameter(f"`{path}` holds {len(names)} tensors: name one as {path}:KEY")
-        return checkpoint.read(key or names[0])
+    file = _FILE.fullmatch(value)
+    if file is None:
+        return _spelled(name, value, dtype)
+    path, key = file.groups()
+    checkpoint = open_checkpoint(Path(path))
+    names = list(checkpoint.names())
+    if key is not None and key not in names:
+        raise click.BadParameter(f"`{path}` holds {', '.join(names)}, not `{key}`")
+    if key is None and len(names) != 1:
+        raise click.BadParameter(f"`{path}` holds {len(names)} tensors: name one as {path}:KEY")
+    return checkpoint.read(key or names[0])
+
+
+def _spelled(name: str, value: str, dtype: DType) -> Array:
     try:
         spelled = json.loads(value)
-        return np.asarray(spelled).astype(DTYPES[dtype].numpy)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise click.BadParameter(f"`{value}` is neither a .npy, .npz or .safetensors file nor a JSON value") from error
+        for element in _elements(spelled):
+            _check_element(element, dtype)
+        return np.array(spelled, dtype.numpy) if dtype.is_float else np.array(spelled, object).astype(dtype.numpy)
+    except json.JSONDecodeError:
+        reason = "neither a .npy, .npz or .safetensors file nor a JSON value"
+    except RecursionError:
+        reason = "nested too deeply"
+    except (TypeError, OverflowError, ValueError) as error:
+        reason = str(error) if type(error) is TypeError else "not rectangular: its rows differ in length"
+    shown = value if len(value) <= 60 else f"{value[:57]}..."
+    raise click.BadParameter(f"`{name}`: `{shown}` is {reason}")
 
 
-def read_inputs(assignments: Sequence[str], arguments: Sequence[dict[str, Any]]) -> list[Array]:
+def _elements(spelled: Any) -> Iterator[Any]:
+    if isinstance(spelled, list):
+        for part in spelled:
+            yield from _elements(part)
+    else:
+        yield spelled
+
+
+def _check_element(element: Any, dtype: DType) -> None:
+    """Raises TypeError with what is wrong: nothing is rounded or wrapped in silence but floats to nearer ones."""
+    if dtype.name == "bool":
+        fits = isinstance(element, bool)
+    elif isinstance(element, bool):
+        fits = False
+    elif dtype.is_float:
+        fits = isinstance(element, (int, float)) and (isinstance(element, float) or abs(element) < 2**1000)
+    else:
+        limits = np.iinfo(dtype.numpy)  # type: ignore[type-var]  # only integers come here
+        fits = isinstance(element, int) and limits.min <= element <= limits.max
+    if not fits:
+        raise TypeError(f"not {dtype}: it has {json.dumps(element)[:40]}")
+
+
+def read_inputs(assignments: Sequence[str], arguments: Sequence[Mapping[str, Any]]) -> list[Array]:
     """The inputs of an entry in its order, from `NAME=VALUE` texts; `arguments` is how the artifact describes them."""
-    given = dict(split_assignment(a) for a in assignments)
+    given = split_assignments(assignments)
     names = [a["name"] for a in arguments]
     unknown = [n for n in given if n not in names]
     missing = [n for n in names if n not in given]
     if unknown or missing:
         what = [f"unknown {', '.join(unknown)}"] * bool(unknown) + [f"missing {', '.join(missing)}"] * bool(missing)
-        raise click.BadParameter(f"{'; '.join(what)}; the entry takes {', '.join(names) or 'no input'}")
-    return [read_tensor(given[a["name"]], a["dtype"]) for a in arguments]
+        takes = ", ".join(f"{a['name']}: {a['type']}" for a in arguments) or "no input"
+        raise click.BadParameter(f"{'; '.join(what)}; the entry takes {takes}")
+    return [read_tensor(a["name"], given[a["name"]], DTYPES[a["dtype"]]) for a in arguments]
+
+
+def _number(value: Any) -> float | int | bool | str:
+    """What JSON can hold: it has no NaN and no infinity, which become texts."""
+    plain: float | int | bool = value if isinstance(value, (bool, int)) else float(value)
+    return plain if math.isfinite(plain) else str(plain)
 
 
 def summary(array: Array) -> dict[str, Any]:
-    """What is worth showing of a result: dtype, shape, and for numbers their range and first elements."""
-    flat = np.asarray(array).reshape(-1)
-    info: dict[str, Any] = {"dtype": str(array.dtype), "shape": list(array.shape)}
+    """What is worth showing of a result: dtype, shape, and of its numbers the range, the mean and the first few."""
+    info: dict[str, Any] = {"dtype": dtype_of(array).name, "shape": list(array.shape)}
+    flat = array.reshape(-1)
     if flat.size:
-        values = flat.astype(np.float64)
-        info |= {"min": float(values.min()), "max": float(values.max()), "mean": float(values.mean())}
-        info["first"] = [float(v) for v in values[:8]]
+        with np.errstate(all="ignore"):
+            values = {"min": flat.min().item(), "max": flat.max().item(), "mean": flat.mean(dtype=np.float64)}
+        info |= {key: _number(value) for key, value in values.items()}
+        info["first"] = [_number(value) for value in flat[:_SHOWN].tolist()]
     return info

@@ -3,120 +3,130 @@
 from __future__ import annotations
 
 import json
-import os
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import Any
 
 import click
 import numpy as np
+from click.core import ParameterSource
 from rich.console import Console
+from rich.text import Text
 
+from ...dialect.types import Array
 from ...runtime.loader import Model, load
-from ..budgets import Costs
-from ..cache import build_cached
-from ..dumps import Dumps
-from ..testing import run_budgets, run_tests
-from .build import MODEL, build_options, make_build, progress
+from ..cache import load_cached
+from ..files import replacing
+from ..testing import Outcome, test_model
 from .faults import INPUT_FAULT
+from .options import MODEL, PATH, Chosen, build_options, progress
 from .tensors import read_inputs, summary
 
+_FOR_TEXT = ("level", "target", "checkpoint", "passes")
+"""The options of `run` that mean something for a model file alone."""
 
-def _open(
-    model: Path, level: int, target: str, checkpoint: Path | None, passes: str | None, weights: Path | None
-) -> Model:
+
+def _open(context: click.Context, model: Path, chosen: Chosen, weights: Path | None) -> Model:
     """An artifact as it is; a model file through the cache."""
     if model.suffix == ".so":
+        for option in context.command.params:
+            given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+            if option.name in _FOR_TEXT and given:
+                raise click.UsageError(f"{option.opts[0]} is for model files; {model} is compiled already")
         return load(model, weights=weights)
+    if weights is not None:
+        raise click.UsageError("--weights is for artifacts; --checkpoint names the weights of a model file")
     with progress(f"compiling {model}"):
-        return load(build_cached(make_build(model, level, target, checkpoint, passes, Dumps())))
+        return load_cached(chosen.build(model))
+
+
+def _choose_entry(model: Model, entry: str | None) -> Mapping[str, Any]:
+    """How the artifact describes the entry that is meant."""
+    entries: Any = model.describe()["entries"]
+    by_name: dict[str, Mapping[str, Any]] = {e["name"]: e for e in entries}
+    if entry is None:
+        entry = next(iter(by_name)) if len(by_name) == 1 else "main"
+    if entry not in by_name:
+        raise click.BadParameter(f"the model has the entries {', '.join(by_name)}", param_hint="--entry")
+    return by_name[entry]
+
+
+def _save(folder: Path, results: Mapping[str, Array]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, array in results.items():
+        with replacing(folder / f"{name}.npy") as file:
+            np.save(file, array)
 
 
 @click.command("run")
-@click.argument("model", metavar="MODEL.nacre|MODEL.so", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("model", metavar="MODEL.nacre|MODEL.so", type=PATH)
 @click.option("--input", "inputs", multiple=True, metavar="NAME=VALUE", help="A .npy file, FILE.npz:KEY, or JSON.")
-@click.option(
-    "--output", type=click.Path(file_okay=False, path_type=Path), help="A folder for NAME.npy of each result."
-)
-@click.option("--entry", help="Which entry, if there are several.")
-@click.option(
-    "--weights", type=click.Path(path_type=Path), help="The file of external weights, if not beside MODEL.so."
-)
+@click.option("--output", metavar="FOLDER", type=PATH, help="A folder for NAME.npy of each result.")
+@click.option("--entry", metavar="NAME", help="Which entry, if there are several and none is `main`.")
+@click.option("--weights", type=PATH, help="The file of external weights, if not beside MODEL.so.")
 @build_options
 @click.option("--json", "as_json", is_flag=True, help="The summary as JSON; also where the output is piped.")
+@click.pass_context
 def run_command(
+    context: click.Context,
     model: Path,
-    inputs: tuple[str, ...],
+    inputs: Sequence[str],
     output: Path | None,
     entry: str | None,
     weights: Path | None,
-    level: int,
-    target: str,
-    checkpoint: Path | None,
-    passes: str | None,
+    chosen: Chosen,
     as_json: bool,
 ) -> None:
-    """Call a model. A model file is compiled first, into a cache.
+    """Call a model. A model file is compiled first, into a cache ($NACRE_CACHE, or the user's).
 
     \b
       nacre run model.so --input x=x.npy --output results/
       nacre run model.nacre --input 'x=[[1, 2, 3]]'
+      nacre run model.nacre --input x=data.npz:images | jq .result.shape
     """
-    loaded = _open(model, level, target, checkpoint, passes, weights)
-    names = list(loaded.entries)
-    chosen = entry or ("main" if "main" in names else names[0])
-    if chosen not in names or (entry is None and len(names) > 1 and "main" not in names):
-        raise click.BadParameter(f"the model has the entries {', '.join(names)}", param_hint="--entry")
-    description = next(e for e in loaded.describe()["entries"] if e["name"] == chosen)
-    results = loaded.entries[chosen](*read_inputs(inputs, description["arguments"]))
-    named = dict(
-        zip(
-            [r["name"] for r in description["results"]],
-            results if isinstance(results, tuple) else [results],
-            strict=True,
-        )
-    )
+    loaded = _open(context, model, chosen, weights)
+    described = _choose_entry(loaded, entry)
+    made = loaded.entries[described["name"]](*read_inputs(inputs, described["arguments"]))
+    names = [r["name"] for r in described["results"]]
+    results = dict(zip(names, made if isinstance(made, tuple) else (made,), strict=True))
     if output is not None:
-        output.mkdir(parents=True, exist_ok=True)
-        for name, array in named.items():
-            temporary = output / f".{name}.npy"
-            np.save(temporary, array)
-            os.replace(temporary, output / f"{name}.npy")
-    console = Console()
-    if as_json or not console.is_terminal:
-        click.echo(json.dumps({name: summary(array) for name, array in named.items()}, indent=2))
+        _save(output, results)
+    if as_json or not sys.stdout.isatty():
+        click.echo(json.dumps({name: summary(array) for name, array in results.items()}, indent=2))
         return
-    for name, array in named.items():
-        console.print(f"[bold]{name}[/bold] {array.dtype} {list(array.shape)}", highlight=False)
-        console.print(np.array2string(array, threshold=64, precision=6), highlight=False)
+    console = Console(highlight=False, markup=False)
+    for name, array in results.items():
+        console.print(Text.assemble((name, "bold"), f" {array.dtype} {list(array.shape)}"))
+        console.print(np.array2string(array, threshold=64, precision=6))
 
 
 @click.command("test")
 @MODEL
 @build_options
 @click.option("--json", "as_json", is_flag=True, help="The outcomes as JSON.")
-def test_command(
-    model: Path, level: int, target: str, checkpoint: Path | None, passes: str | None, as_json: bool
-) -> int:
+def test_command(model: Path, chosen: Chosen, as_json: bool) -> int:
     """Run the tests and budgets that stand in a model file.
+
+    \b
+      nacre test model.nacre
+      nacre test bert.nacre --checkpoint bert/ --json
 
     Every test runs twice, by the reference interpreter and by the compiled artifact. Exits with 1 if one fails.
     """
-    build = make_build(model, level, target, checkpoint, passes, Dumps())
-    reader = build.read_parameters()
-    with TemporaryDirectory(prefix="nacre-test-") as folder:
-        path = Path(folder) / f"{build.elaborated.module.name}.so"
-        with progress(f"compiling {model}"):
-            build.run(path)
-        loaded = load(path)
-        module = build.optimize()
-        costs = Costs(module, build.lower(module))
-        outcomes = [*run_tests(build.elaborated, reader, loaded), *run_budgets(build.elaborated, costs, loaded, path)]
+    with progress(f"compiling and testing {model}"):
+        outcomes = test_model(chosen.build(model))
     if as_json:
         click.echo(json.dumps([asdict(o) for o in outcomes], indent=2))
     else:
-        for o in outcomes:
-            word = click.style("passed", fg="green") if o.passed else click.style("failed", fg="red", bold=True)
-            click.echo(f"{word}  {o.model}: {o.title} ({o.means}): {o.detail}")
-        click.echo(f"{sum(o.passed for o in outcomes)} passed, {sum(not o.passed for o in outcomes)} failed")
+        _print_outcomes(outcomes)
     return 0 if all(o.passed for o in outcomes) else INPUT_FAULT
+
+
+def _print_outcomes(outcomes: Sequence[Outcome]) -> None:
+    for o in outcomes:
+        word = click.style("passed", fg="green") if o.passed else click.style("failed", fg="red", bold=True)
+        means = "" if o.means == "budget" else f" ({o.means})"
+        click.echo(f"{word}  {o.model}: {o.title}{means}: {o.detail}")
+    click.echo(f"{sum(o.passed for o in outcomes)} passed, {sum(not o.passed for o in outcomes)} failed")

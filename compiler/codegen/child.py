@@ -19,6 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from .job import Job, Result
+from .target import check_target_is_known
 
 TIMEOUT = 600.0
 """Seconds after which a child is taken to hang."""
@@ -93,12 +94,13 @@ def _last_words(output: str) -> str:
 def generate(
     source: Source, job: Job, *, dump_folder: Path | None = None, timeout: float = TIMEOUT
 ) -> tuple[bytes, dict[str, float]]:
-    """The object of a job and the seconds of its stages. Raises CompilerFault."""
+    """The object of a job and the seconds of its stages. Raises CompilerFault, DiagnosticError for an unknown CPU."""
     with tempfile.TemporaryDirectory(prefix="nacre-") as name:
         folder = Path(name)
         outcome = attempt(folder, source, replace(job, dump=dump_folder is not None), timeout)
         if dump_folder is not None and (folder / "dump").exists():
             shutil.copytree(folder / "dump", dump_folder, dirs_exist_ok=True)
+    check_target_is_known(outcome.output)
     if outcome.result.error:
         raise _fault(source, job, outcome, timeout)
     return outcome.code, outcome.result.times

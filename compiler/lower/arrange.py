@@ -119,7 +119,7 @@ def _place_results(plan: Arrangement) -> None:
 
 
 Site = tuple[int, IndexMap]
-"""Where an operation is computed: in the loops of another one (by identity), its own loops being these of that one's."""
+"""Where an operation is computed: in the loops of another (by identity), its own being these forms of them."""
 
 
 def _inline(plan: Arrangement) -> None:

@@ -30,6 +30,8 @@ from . import (
     scatter,
     shape,
     slicing,
+    softmax,
+    statistics,
     structure,
     unary,
 )
@@ -41,7 +43,9 @@ _FAMILIES = (
     unary.OPERATORS,
     activation.OPERATORS,
     reduction.OPERATORS,
+    statistics.OPERATORS,
     cumulative.OPERATORS,
+    softmax.OPERATORS,
     normalization.OPERATORS,
     contraction.OPERATORS,
     einsum.OPERATORS,

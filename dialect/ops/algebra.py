@@ -13,6 +13,7 @@ from ..dims import Shape
 from ..graph import Value
 from ..operator import Attributes, Builder, Decompose, Gradient, Use
 from ..types import F32, DType
+from .common import is_half
 
 
 class Term:
@@ -92,7 +93,7 @@ def decomposition(formula: Callable[..., Term], *, exact: bool = False) -> Decom
     def decompose(b: Builder, operands: Sequence[Value], attributes: Attributes) -> Sequence[Value]:
         dtype = operands[0].type.dtype
         inputs = terms(b, operands)
-        if dtype.bits == 16 and dtype.is_float and not exact:
+        if is_half(dtype) and not exact:
             return [formula(*(x.cast(dtype=F32) for x in inputs), **attributes).cast(dtype=dtype).value]
         return [formula(*inputs, **attributes).value]
 

@@ -1,4 +1,4 @@
-"""Softmax and the normalisations, written with simpler operators; f16 and bf16 are computed in f32 throughout."""
+"""Normalisations by mean and variance, written with simpler operators; f16 and bf16 are computed in f32 throughout."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..dims import Shape, divide_exactly
 from ..operator import Attributes, AttributeSpec, Case, Gradient, InferenceError, Operand, Operator
 from ..types import FLOATS, Array, TensorType
 from .algebra import Term, decomposition, gradient_of
-from .common import format_shape, is_empty, normalize_axes, normalize_axis, sum_to, through_f32
+from .common import format_shape, normalize_axes, normalize_axis, sum_to, through_f32
 
 
 def _epsilon(default: float) -> AttributeSpec:
@@ -65,70 +65,6 @@ def _expect_shape(name: str, types: Sequence[TensorType], first: int, names: Seq
 def _scaled(x: Term, weight: Term | None, bias: Term | None) -> Term:
     scaled = x if weight is None else x * weight
     return scaled if bias is None else scaled + bias
-
-
-# Along one axis
-
-
-def _infer_along(name: str) -> Callable[[Sequence[TensorType], Attributes], tuple[TensorType, ...]]:
-    def infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
-        normalize_axis(attributes["axis"], types[0].rank, name)
-        return (types[0],)
-
-    return infer
-
-
-def _centred(x: Term, axis: int) -> Term:
-    """The elements less their greatest, so that no exponential overflows."""
-    return x if is_empty(x.shape[axis]) else x - x.max(axis=axis, keepdims=True)
-
-
-def _softmax(x: Term, axis: int) -> Term:
-    e = _centred(x, axis).exp()
-    return e / e.sum(axis=axis, keepdims=True)
-
-
-def _log_softmax(x: Term, axis: int) -> Term:
-    centred = _centred(x, axis)
-    return centred - centred.exp().sum(axis=axis, keepdims=True).log()
-
-
-def _l2_normalize(x: Term, axis: int, eps: float) -> Term:
-    return x / x.norm(axis=axis, keepdims=True).maximum(eps)
-
-
-def _centred_array(x: Any, axis: int) -> Any:
-    return x - np.max(x, axis=axis, keepdims=True, initial=float("-inf"))
-
-
-def _softmax_array(x: Any, axis: int) -> Any:
-    e = np.exp(_centred_array(x, axis))
-    return e / np.sum(e, axis=axis, keepdims=True)
-
-
-def _log_softmax_array(x: Any, axis: int) -> Any:
-    centred = _centred_array(x, axis)
-    return centred - np.log(np.sum(np.exp(centred), axis=axis, keepdims=True))
-
-
-def _l2_normalize_array(x: Any, axis: int, eps: float) -> Any:
-    return x / np.maximum(np.sqrt(np.sum(x * x, axis=axis, keepdims=True)), x.dtype.type(eps))
-
-
-_ALONG: tuple[tuple[tuple[int, ...], int], ...] = (
-    ((3, 5), -1),
-    ((3, 5), 0),
-    ((2, 7, 3), 1),
-    ((1,), 0),
-    ((0,), 0),
-    ((3, 0), -1),
-    ((0, 3), -1),
-    ((17, 33), -1),
-)
-
-
-def _along_cases(domain: tuple[float, float]) -> tuple[Case, ...]:
-    return tuple(Case((shape,), {"axis": axis}, domain, terms=max(1, shape[axis])) for shape, axis in _ALONG)
 
 
 # Over trailing axes, with a weight of their shape
@@ -315,38 +251,6 @@ def _channel_cases(
 
 
 OPERATORS = (
-    _record(
-        "softmax",
-        "exp(x) over its sum along an axis",
-        (_X,),
-        (AttributeSpec("axis", "axis", -1),),
-        _infer_along("softmax"),
-        _softmax_array,
-        _softmax,
-        _along_cases((-5.0, 5.0)),
-        gradient_of(lambda x, r, g, axis: r * (g - (g * r).sum(axis=axis, keepdims=True))),
-    ),
-    _record(
-        "log_softmax",
-        "the logarithm of softmax, accurate where that is small",
-        (_X,),
-        (AttributeSpec("axis", "axis", -1),),
-        _infer_along("log_softmax"),
-        _log_softmax_array,
-        _log_softmax,
-        _along_cases((-5.0, 5.0)),
-        gradient_of(lambda x, r, g, axis: g - r.exp() * g.sum(axis=axis, keepdims=True)),
-    ),
-    _record(
-        "l2_normalize",
-        "x divided by its Euclidean norm along an axis, or by `eps` where that is greater",
-        (_X,),
-        (AttributeSpec("axis", "axis", -1), _epsilon(1e-12)),
-        _infer_along("l2_normalize"),
-        _l2_normalize_array,
-        _l2_normalize,
-        _along_cases((-2.0, 2.0)),
-    ),
     _record(
         "layer_norm",
         "mean 0 and variance 1 over the last axes, then scaled and shifted",

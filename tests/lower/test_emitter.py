@@ -197,6 +197,14 @@ def test_producers_are_written_where_they_are_read(level: int) -> None:
         costly = e.map(f32(5), [(b, identity(1))], lambda s, v: s.unary("exp", v))
         return [e.map(f32(3, 5), [(a, identity(2)), (costly, loops(1))], lambda s, v, w: s.binary("mul", v, w))]
 
+    def shared(e: Any, a: Any, b: Any) -> Sequence[Any]:
+        """Two nests read the same costly elements, each all of them."""
+        costly = e.map(a.type, [(a, identity(2))], lambda s, v: s.unary("exp", v))
+        return [reduce(costly, e, 0, (5,), 0, "add"), reduce(costly, e, 1, (3,), 0, "add")]
+
+    kernel = Written([static(x), static(bias)], shared).kernel()
+    assert kernel.text.count("math.exp") == 1 and kernel.scratch == (f32(3, 5),), kernel.text
+
     two_nests = Written([static(x), static(bias)], broadcast)
     kernel = two_nests.kernel()
     assert kernel.text.count("linalg.generic") == 2 and kernel.scratch == (f32(5),), kernel.text
@@ -398,13 +406,25 @@ def test_loads_constants_and_repeated_results() -> None:
 
 
 def test_floor_division_in_shapes() -> None:
-    """Sizes that are evaluated in the kernel: quotients, also of what may be negative, minima and maxima."""
-    half = (T.size - 3) // 2 + 2
+    """Sizes with quotients of what may be negative, evaluated in the kernel and, for its scratch, in the entry."""
+    parts = Symbol("P", 1, 100)
+    size = (T.size - 5) // parts.size + 5
+
+    def write(e: Any, a: Any, b: Any) -> Sequence[Any]:
+        first = e.map(f32(size), [], lambda s: s.cast(s.size(size), F32))
+        # What is read through a reshape is stored: two of these live at once.
+        column = e.reshape(first, (size, 1))
+        second = e.map(f32(size, 1), [(column, identity(2))], negate)
+        row = e.reshape(second, (1, size))
+        return [e.map(f32(1, size), [(row, identity(2))], negate)]
+
+    assert len(Written([f32(T), f32(parts)], write).kernel().scratch) == 2
     batch = Batch()
+    examples = [(0, 1), (0, 2), (3, 7), (4, 3), (5, 5), (9, 2)]
     batch.add(
-        [f32(T)],
-        lambda e, a: [e.map(f32(half), [], lambda s: s.cast(s.size(half), F32))],
-        *(([array(n)], [np.full((n - 3) // 2 + 2, (n - 3) // 2 + 2, np.float32)]) for n in (0, 1, 2, 3, 8, 9)),
+        [f32(T), f32(parts)],
+        write,
+        *(([array(t), array(p)], [np.full((1, (t - 5) // p + 5), (t - 5) // p + 5, np.float32)]) for t, p in examples),
     )
     batch.check()
 

@@ -37,6 +37,9 @@ with_operator = pytest.mark.parametrize("operator", TESTED, ids=NAMES)
 KNOWN_SIZES = {"constant"}
 """Operators whose cases hold no size that could be symbolic."""
 
+ROUNDED_BETWEEN = {"attention"}
+"""Operators whose parts are rounded to f16 or bf16 one by one: its matrices are large, and f32 would double them."""
+
 
 def check(failures: list[str]) -> None:
     assert not failures, f"{len(failures)} failures:\n" + "\n".join(failures[:12])
@@ -101,7 +104,7 @@ def test_half_floats_are_rounded_once(operator: Operator) -> None:
     for item in examples(operator):
         if item.dtype in (F16, BF16):
             results = {"reference": item.reference()}
-            if operator.decompose:
+            if operator.decompose and operator.name not in ROUNDED_BETWEEN:
                 function = build_function(item.types, write_decomposition(item))
                 results["decomposition"] = interpret(function, item.arrays)
             for name, result in results.items():

@@ -141,7 +141,7 @@ def test_options_are_printed_where_they_are_not_the_default() -> None:
         ("dce{limit=3}", "unknown-option", "it has no options"),
         ("unroll-repeat{limt=3}", "unknown-option", "did you mean `limit`?"),
         ("unroll-repeat{limit}", "pipeline-syntax", "expected `=`"),
-        ("unroll-repeat{limit=3", "pipeline-syntax", "expected `,` or `}`"),
+        ("unroll-repeat{limit=3", "pipeline-syntax", "expected `}`"),
         ("unroll-repeat{limit=}", "bad-option", "is ``, expected a number or none"),
         ("unroll-repeat{limit=3.5}", "bad-option", "is `3.5`, expected a number or none"),
         ("fold-constants{growth=none}", "bad-option", "is `none`, expected a number"),

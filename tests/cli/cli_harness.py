@@ -1,0 +1,78 @@
+"""What the tests of the command line share: small models, and ways to run `nacre` in processes of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+DIGITS = Path(__file__).parents[2] / "samples" / "digits"
+
+DOUBLE = """dim N in 1..64
+
+model double(x: f32[N, 2]) -> y: f32[N, 2] {
+  return x + x
+}
+"""
+
+SCALED = """dim N in 1..64
+
+model scaled(x: f32[N, 2]) -> f32[N, 2] {
+  weights "scale.safetensors"
+  param scale: f32[2]
+  return x * scale
+}
+"""
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Cli = Callable[..., Done]
+
+
+def command_line(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-m", "nacre.compiler.cli.main", *map(str, arguments)]
+
+
+def nacre_process(*arguments: str | Path, **options: Any) -> Done:
+    """Runs a command line in a process of its own."""
+    done = subprocess.run(command_line(*arguments), capture_output=True, text=True, timeout=120, **options)
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def on_terminal(*arguments: str | Path, environment: Mapping[str, str] | None = None) -> Done:
+    """Runs a command line whose output goes to a terminal; both streams are in `out`."""
+    ours, theirs = pty.openpty()
+    variables = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40", **(environment or {})}
+    process = subprocess.Popen(command_line(*arguments), stdin=theirs, stdout=theirs, stderr=theirs, env=variables)
+    os.close(theirs)
+    parts = []
+    try:
+        while part := os.read(ours, 4096):
+            parts.append(part)
+    except OSError:
+        pass  # on Linux the end of a terminal is an error
+    os.close(ours)
+    return Done(process.wait(timeout=60), b"".join(parts).decode(), "")
+
+
+def leftovers(folder: Path) -> list[str]:
+    """What nobody asked for: hidden files, where temporary ones would be."""
+    return [p.name for p in folder.iterdir() if p.name.startswith(".")]

@@ -1,0 +1,183 @@
+"""The cache of compiled models: what changes a model's place in it, damage, and many processes at once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import nacre
+import numpy as np
+import pytest
+from cli_harness import DOUBLE, command_line
+from nacre.compiler import cache as module
+from nacre.compiler.api import read_model
+from nacre.compiler.cache import cache_folder, cached_path
+from nacre.compiler.codegen.target import Target
+from nacre.compiler.pipeline import Build, Options
+from safetensors.numpy import save_file
+
+SOURCE = """import "blocks.nacre"
+config "config.json" as c
+
+model main(x: f32[2]) -> f32[2] {
+  weights "w.safetensors"
+  use scale = Scale<c.width>
+  return scale(x)
+}
+
+budget main { parameters <= 2 }
+"""
+BLOCKS = "block Scale<n>(x: f32[n]) -> f32[n] {\n  param weight: f32[n]\n  return x * weight\n}\n"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    (tmp_path / "main.nacre").write_text(SOURCE)
+    (tmp_path / "blocks.nacre").write_text(BLOCKS)
+    (tmp_path / "config.json").write_text('{"width": 2, "name": "x"}')
+    save_file({"scale.weight": np.ones(2, np.float32)}, tmp_path / "w.safetensors")
+    return tmp_path / "main.nacre"
+
+
+def place(source: Path, options: Options | None = None) -> Path:
+    return cached_path(Build(read_model(source), options or Options()))
+
+
+def edit(name: str, old: str, new: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        text = (folder / name).read_text()
+        assert old in text
+        (folder / name).write_text(text.replace(old, new))
+
+    return change
+
+
+def rewrite_checkpoint(folder: Path) -> None:
+    save_file({"scale.weight": np.full(2, 2, np.float32)}, folder / "w.safetensors")
+
+
+def touch_checkpoint(folder: Path) -> None:
+    os.utime(folder / "w.safetensors", (1, 1))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        edit("main.nacre", "scale(x)", "scale(x) + 1"),
+        edit("main.nacre", "f32[2]", "f32[1, 2]"),
+        edit("blocks.nacre", "x * weight", "x / weight"),
+        edit("main.nacre", "<= 2 }", "<= 1 }"),
+        rewrite_checkpoint,
+        touch_checkpoint,
+        lambda folder: (folder / "main.nacre").rename(folder / "other.nacre"),
+    ],
+)
+def test_what_changes_the_place(source: Path, change: Callable[[Path], object]) -> None:
+    before = place(source)
+    change(source.parent)
+    now = next(p for p in (source, source.with_name("other.nacre")) if p.exists())
+    assert place(now) != before
+
+
+def test_configuration_changes_the_place(source: Path) -> None:
+    source.write_text(SOURCE.replace("x: f32[2]) -> f32[2]", "x: f32[c.width]) -> f32[c.width]"))
+    before = place(source)
+    (source.parent / "config.json").write_text('{"width": 3}')
+    save_file({"scale.weight": np.ones(3, np.float32)}, source.parent / "w.safetensors")
+    assert place(source) != before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda folder: None,
+        edit("main.nacre", "model main", "# a comment\n\nmodel main"),
+        edit("main.nacre", "  return", "    return"),
+        edit("config.json", '"x"', '"y"'),
+        lambda folder: (folder / "result.so").write_text("compiled beside the checkpoint"),
+        lambda folder: os.utime(folder / "main.nacre", (1, 1)),
+    ],
+)
+def test_what_does_not(source: Path, change: Callable[[Path], object]) -> None:
+    before = place(source)
+    change(source.parent)
+    assert place(source) == before
+
+
+def test_options_change_the_place(source: Path) -> None:
+    default = Options()
+    options = [
+        default,
+        replace(default, level=1),
+        replace(default, target=Target("x86-64-v3")),
+        replace(default, weights="external"),
+        replace(default, passes="dce"),
+    ]
+    assert len({place(source, o) for o in options}) == len(options)
+    assert place(source, replace(default, timeout=1)) == place(source)
+
+
+def test_another_compiler_changes_the_place(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = place(source)
+    monkeypatch.setattr(module, "_compiler", lambda: ("another version",))
+    assert place(source) != before
+
+
+def test_a_path_spelled_otherwise_is_the_same(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(source.parent)
+    assert place(Path("main.nacre")) == place(source)
+
+
+def test_a_missing_checkpoint_is_told(source: Path) -> None:
+    (source.parent / "w.safetensors").unlink()
+    with pytest.raises(nacre.DiagnosticError, match="does not exist"):
+        place(source)
+
+
+def test_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NACRE_CACHE", "chosen")
+    assert cache_folder() == Path("chosen")
+    monkeypatch.delenv("NACRE_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "xdg")
+    assert cache_folder() == Path("xdg/nacre")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", lambda: Path("somebody"))
+    assert cache_folder() == Path("somebody/.cache/nacre")
+
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    with pytest.raises(nacre.DiagnosticError, match="NACRE_CACHE"):
+        cache_folder()
+
+
+def test_a_hit_generates_no_code(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nacre.compile(DOUBLE, opt_level=0)
+    monkeypatch.setattr(Build, "generate", None)
+    assert nacre.compile(DOUBLE, opt_level=0).path == model.path
+    assert Path(model.path).parent == cache
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", "half"])
+def test_damaged_files_are_made_again(cache: Path, double_so: Path, content: bytes | str) -> None:
+    build = Build(read_model(DOUBLE), Options(level=0))
+    path = cached_path(build)
+    whole = double_so.read_bytes()
+    path.write_bytes(content if isinstance(content, bytes) else whole[: len(whole) // 2])
+    model = nacre.compile(DOUBLE, opt_level=0)
+    assert Path(model.path) == path
+    np.testing.assert_array_equal(model(np.ones((1, 2), np.float32)), [[2, 2]])
+    assert [p.name for p in cache.iterdir()] == [path.name]
+
+
+def test_many_processes_at_once(double: Path, cache: Path) -> None:
+    command = command_line("run", double, "--input=x=[[1, 2]]", "-O0")
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    answers = [p.communicate(timeout=120) for p in processes]
+    assert [p.returncode for p in processes] == [0, 0, 0], answers
+    assert len({out for out, _ in answers}) == 1
+    assert [p.suffix for p in cache.iterdir()] == [".so"]

@@ -1,0 +1,110 @@
+"""`nacre check`: several files, their checkpoints, and diagnostics as JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_harness import SCALED, Cli
+from nacre.compiler.pipeline import Build
+from safetensors.numpy import save_file
+
+BLOCKS = "block Half(x: f32[N]) -> f32[N] {\n  return x / 2\n}\ndim N in 1..4\n"
+WRONG = "model m(x: f32[2]) -> f32[3] {\n  y = x + z\n  return x\n}\n"
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Build, "generate", None)
+
+
+def test_several_files(cli: Cli, scaled: Path) -> None:
+    wrong, blocks = scaled.with_name("wrong.nacre"), scaled.with_name("blocks.nacre")
+    wrong.write_text(WRONG)
+    blocks.write_text(BLOCKS)
+    assert cli("check", scaled, blocks).err == "2 files: no errors\n"
+    done = cli("check", scaled, wrong, blocks)
+    assert done.code == 1
+    assert done.out == ""
+    assert f"--> {wrong}:2:11" in done.err and "2 errors" in done.err
+
+
+def test_json(cli: Cli, scaled: Path) -> None:
+    assert cli("check", scaled, "--json").json == []
+    wrong = scaled.with_name("wrong.nacre")
+    wrong.write_text(WRONG)
+    done = cli("check", scaled, wrong, "--json")
+    assert done.code == 1
+    assert {d["severity"] for d in done.json} == {"error"}
+    assert done.json[0]["span"] == {"file": str(wrong), "line": 2, "column": 11, "end_line": 2, "end_column": 12}
+    assert done.err == ""
+
+
+def test_faults_of_imported_files_show_their_lines(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "blocks.nacre").write_text("block B(x: f32[2]) -> f32[2] {\n  return x + nothing\n}\n")
+    (tmp_path / "m.nacre").write_text(
+        'import "blocks.nacre"\nmodel m(x: f32[2]) -> f32[2] {\n  use b = B\n  return b(x)\n}\n'
+    )
+    done = cli("check", tmp_path / "m.nacre")
+    assert done.code == 1
+    assert "2 |   return x + nothing\n" in done.err
+
+
+@pytest.mark.parametrize(("content", "told"), [(None, "no such file"), (b"\xff\xfe", "is not UTF-8"), (b"", "")])
+def test_files_that_are_no_source(cli: Cli, tmp_path: Path, content: bytes | None, told: str) -> None:
+    if content is not None:
+        (tmp_path / "m.nacre").write_bytes(content)
+    done = cli("check", tmp_path / "m.nacre")
+    assert done.code == (1 if told else 0)
+    assert told in done.err
+
+
+def test_folder_is_no_source(cli: Cli, tmp_path: Path) -> None:
+    done = cli("check", tmp_path)
+    assert done.code == 1 and "error[missing-file]" in done.err
+
+
+def test_checkpoint_beside_the_model_is_checked(cli: Cli, scaled: Path) -> None:
+    save_file({"scale": np.zeros(3, np.float32)}, scaled.parent / "scale.safetensors")
+    done = cli("check", scaled)
+    assert done.code == 1
+    assert "error[tensor-shape]" in done.err and "  param scale: f32[2]\n" in done.err
+
+
+def test_checkpoint_that_is_not_there_is_no_fault_of_the_source(cli: Cli, scaled: Path) -> None:
+    (scaled.parent / "scale.safetensors").unlink()
+    assert cli("check", scaled).code == 0
+
+
+def test_broken_checkpoint(cli: Cli, scaled: Path) -> None:
+    (scaled.parent / "scale.safetensors").write_bytes(b"1234567890")
+    done = cli("check", scaled)
+    assert done.code == 1 and "checkpoint-broken" in done.err
+
+
+def test_faults_of_the_source_come_alone(cli: Cli, scaled: Path) -> None:
+    (scaled.parent / "scale.safetensors").write_bytes(b"1234567890")
+    scaled.write_text(SCALED.replace("x * scale", "x * scal"))
+    done = cli("check", scaled)
+    assert "did you mean `scale`?" in done.err and "checkpoint-broken" not in done.err
+
+
+def test_checkpoint_folder(cli: Cli, tmp_path: Path) -> None:
+    """Configuration and weights are found in the folder, as when compiling."""
+    source, folder = tmp_path / "m.nacre", tmp_path / "bert"
+    source.write_text(
+        'config "config.json" as c\nmodel m(x: f32[c.width]) -> f32[c.width] {\n'
+        '  weights "model.safetensors"\n  param scale: f32[c.width]\n  return x * scale\n}\n'
+    )
+    assert 'there is no file "config.json"' in cli("check", source).err
+    folder.mkdir()
+    (folder / "config.json").write_text('{"width": 2}')
+    save_file({"scale": np.ones(2, np.float32)}, folder / "model.safetensors")
+    done = cli("check", source, "--checkpoint", folder)
+    assert done.code == 0, done.err
+    (folder / "config.json").write_text('{"width": 3}')
+    done = cli("check", source, "--checkpoint", folder)
+    assert done.code == 1 and "must be f32[3] in the checkpoint, not f32[2]" in done.err
+    done = cli("check", source, "--checkpoint", tmp_path / "none")
+    assert done.code == 1 and "no such file or folder" in done.err

@@ -1,0 +1,43 @@
+"""`nacre inspect`: JSON where it is piped, tables on a terminal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import nacre
+from cli_harness import Cli, nacre_process, on_terminal
+
+
+def test_piped(cli: Cli, double_so: Path) -> None:
+    done = cli("inspect", double_so)
+    assert done.code == 0
+    assert done.json == nacre.load(double_so).describe()
+    assert cli("inspect", double_so, "--json").out == done.out
+
+
+def test_piped_with_colours_forced_is_still_json(double_so: Path) -> None:
+    done = nacre_process("inspect", double_so, env={"FORCE_COLOR": "1", "PATH": ""})
+    assert json.loads(done.out)["name"] == "model"
+
+
+def test_on_a_terminal(digits_so: Path) -> None:
+    done = on_terminal("inspect", digits_so)
+    assert done.code == 0
+    for part in ("digits", "entry classify", "image", "f32[B, 8, 8]", "dim B in 1..256", "10 weights", "embedded"):
+        assert part in done.out, part
+    assert "workspace: " in done.out and '{"' not in done.out
+
+
+def test_types_are_not_taken_for_markup(tmp_path: Path) -> None:
+    path = tmp_path / "small.so"
+    text = "dim b in 1..8 multiple 2\nmodel m(red: f32[b]) -> f32[b] { return red }\n"
+    nacre.compile(text, path, opt_level=0)
+    done = on_terminal("inspect", path)
+    assert done.out.count("f32[b]") == 2
+    assert "dim b in 2..8 multiple 2" in done.out or "dim b in 1..8 multiple 2" in done.out
+    assert "no weights" in done.out
+
+
+def test_json_on_a_terminal(double_so: Path) -> None:
+    assert json.loads(on_terminal("inspect", double_so, "--json").out)["format"] == "nacre"
