@@ -25,7 +25,6 @@ from ..version import __version__
 INPUT_FAULT = 1
 COMPILER_FAULT = 70
 INTERRUPTED = 130
-NO_READER = 141
 
 _COLOURS = {"error": "red", "warning": "yellow"}
 _HEAD = re.compile(r"(error|warning)\[([\w-]+)\](: .*)")
@@ -98,7 +97,7 @@ def contained(command: Callable[[], object], arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         # Whoever read the output has seen enough. Python would complain once more while it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return NO_READER
+        return 1
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         tell([Diagnostic("file-error", f"`{error.filename}`: {reason}" if error.filename else reason)], {})

@@ -52,7 +52,8 @@ def _spelled(name: str, value: str, dtype: DType) -> Array:
         spelled = json.loads(value)
         for element in _elements(spelled):
             _check_element(element, dtype)
-        return np.array(spelled, dtype.numpy) if dtype.is_float else np.array(spelled, object).astype(dtype.numpy)
+        with np.errstate(over="ignore"):  # what is too large for a float is infinite
+            return np.array(spelled, dtype.numpy if dtype.is_float else object).astype(dtype.numpy, copy=False)
     except json.JSONDecodeError:
         reason = "neither a .npy, .npz or .safetensors file nor a JSON value"
     except RecursionError:

@@ -61,10 +61,11 @@ class Outcome:
 
 def write_job(folder: Path, source: Source, job: Job) -> list[str]:
     """Writes the files of a job, and gives the command that runs it."""
-    (folder / "kernels.mlir").write_text("\n".join(text for _, text in source.kernels))
-    (folder / "entries.ll").write_text(source.entries)
-    (folder / "job.json").write_text(job.to_json())
-    return [sys.executable, "-X", "faulthandler", "-m", _WORKER, str(folder / "job.json")]
+    (folder / "kernels.mlir").write_text("\n".join(text for _, text in source.kernels), encoding="utf-8")
+    (folder / "entries.ll").write_text(source.entries, encoding="utf-8")
+    (folder / "job.json").write_text(job.to_json(), encoding="utf-8")
+    # -P: no module of the folder that the user happens to stand in is taken for one of ours.
+    return [sys.executable, "-P", "-X", "faulthandler", "-m", _WORKER, str(folder / "job.json")]
 
 
 def attempt(folder: Path, source: Source, job: Job, timeout: float) -> Outcome:
@@ -80,7 +81,7 @@ def attempt(folder: Path, source: Source, job: Job, timeout: float) -> Outcome:
         return Outcome(b"", Result(error=f"the child died of {died}: {_last_words(process.stderr)}"), process.stderr)
     if not (folder / "result.json").exists():
         return Outcome(b"", Result(error=f"the child ended: {_last_words(process.stderr)}"), process.stderr)
-    result = Result.from_json((folder / "result.json").read_text())
+    result = Result.from_json((folder / "result.json").read_text(encoding="utf-8"))
     code = b"" if result.error else (folder / "kernels.o").read_bytes()
     return Outcome(code, result, process.stderr)
 
@@ -110,7 +111,7 @@ def _fault(source: Source, job: Job, outcome: Outcome, timeout: float) -> Compil
     culprit, outcome = _locate(source, job, outcome, timeout)
     folder = Path(tempfile.mkdtemp(prefix="nacre-fault-"))
     command = write_job(folder, culprit, job)
-    (folder / "output.txt").write_text(f"{outcome.result.error}\n\n{outcome.output}")
+    (folder / "output.txt").write_text(f"{outcome.result.error}\n\n{outcome.output}", encoding="utf-8")
     (folder / "versions.txt").write_text("".join(f"{line}\n" for line in _versions()))
     rerun = [*command[:-1], "job.json"]
     (folder / "rerun.sh").write_text(f'#!/bin/sh\ncd "$(dirname "$0")" && {shlex.join(rerun)}\n')

@@ -56,7 +56,7 @@ class Machine:
 
     def optimize(self, module: Any) -> None:
         tuning = llvm.create_pipeline_tuning_options(speed_level=self.options.level)
-        tuning.loop_vectorization = tuning.slp_vectorization = self.options.level > 1
+        tuning.loop_vectorization = tuning.slp_vectorization = self.options.level > 0
         builder = llvm.create_pass_builder(self._machine, tuning)
         builder.getModulePassManager().run(module, builder)
 

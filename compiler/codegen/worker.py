@@ -38,8 +38,8 @@ class Worker:
 
     def run(self) -> bytes:
         """The object."""
-        text = (self.folder / "kernels.mlir").read_text()
-        entries = (self.folder / "entries.ll").read_text()
+        text = (self.folder / "kernels.mlir").read_text(encoding="utf-8")
+        entries = (self.folder / "entries.ll").read_text(encoding="utf-8")
         with mlir.ir.Context() as context:
             context.enable_multithreading(False)
             ir = self._lower(text)
@@ -63,7 +63,7 @@ class Worker:
     def _lower(self, text: str) -> str:
         with self._timed("linalg"):
             module = mlir.ir.Module.parse(text)
-        self._dump("linalg.mlir", lambda: str(module))
+        self._dump("linalg.mlir", lambda: text)
         for stage in ROUTES[self.job.route].stages:
             with self._timed(stage.name):
                 for action in stage.actions:
@@ -85,7 +85,7 @@ class Worker:
     def _dump(self, name: str, text: Callable[[], str]) -> None:
         if self.job.dump:
             (self.folder / "dump").mkdir(exist_ok=True)
-            (self.folder / "dump" / f"{self._dumped:02}-{name}").write_text(text())
+            (self.folder / "dump" / f"{self._dumped:02}-{name}").write_text(text(), encoding="utf-8")
         self._dumped += 1
 
 
@@ -147,14 +147,14 @@ ACTIONS: Mapping[str, Callable[[Any, Job], None]] = {
 
 def main(path: str) -> int:
     folder = Path(path).parent
-    worker = Worker(Job.from_json(Path(path).read_text()), folder)
+    worker = Worker(Job.from_json(Path(path).read_text(encoding="utf-8")), folder)
     try:
         # Whatever goes wrong, the parent tells it.
         (folder / "kernels.o").write_bytes(worker.run())
         result = Result(worker.times)
     except Exception as error:
         result = Result(worker.times, stage=worker.stage, error=f"{type(error).__name__}: {error}")
-    (folder / "result.json").write_text(result.to_json())
+    (folder / "result.json").write_text(result.to_json(), encoding="utf-8")
     return 0 if not result.error else 1
 
 

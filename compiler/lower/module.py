@@ -20,6 +20,7 @@ from ..artifact.spec import align, c_identifier
 from .entry import Call, Input, Output, Place, Weight, Workspace, declare, write_entry
 from .kernel import KernelEmitter
 from .records import Ref
+from .text import printable
 from .writer import NAME, Kernel
 
 
@@ -43,7 +44,7 @@ class LoweredKernel:
 
     @property
     def text(self) -> str:
-        return self.kernel.text.replace(NAME, f"@{self.name}")
+        return self.kernel.text.replace(NAME, f"@{self.name}", 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,4 +344,4 @@ def _describe(node: Node) -> str:
     """What a reader of the generated text wants to know of a node, on one line."""
     operation = f"{', '.join(v.name for v in node.outputs)} = {node.op}({', '.join(v.name for v in node.inputs)})"
     scope = f" in {node.scope}" if node.scope else ""
-    return f"{operation}{scope}{f' at {node.span}' if node.span else ''}"
+    return printable(f"{operation}{scope}{f' at {node.span}' if node.span else ''}")

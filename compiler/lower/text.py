@@ -18,6 +18,11 @@ ELEMENT_TYPES: Mapping[str, str] = {"bool": "i1", "u8": "i8", "u16": "i16", "u32
 """MLIR's name of a dtype, where it differs: integers are signless, their operations are signed or unsigned."""
 
 
+def printable(text: str) -> str:
+    """The text as one line that any encoding of files can hold, for comments and locations."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
 def element_type(dtype: DType) -> str:
     return ELEMENT_TYPES.get(dtype.name, dtype.name)
 

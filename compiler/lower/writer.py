@@ -47,7 +47,7 @@ from .shapes import (
     values,
 )
 from .statements import INDENT, Element
-from .text import FunctionText, element_type
+from .text import FunctionText, element_type, printable
 
 NAME = "@@"
 """Stands for the function's symbol in a kernel's text, so that equal kernels have equal texts."""
@@ -163,7 +163,7 @@ def _as_local(x: protocol.Tensor) -> Local:
 def location(span: Span | None) -> str:
     if span is None:
         return ""
-    escaped = span.file.replace("\\", "\\\\").replace('"', '\\"')
+    escaped = printable(span.file).replace("\\", "\\\\").replace('"', '\\"')
     return f' loc("{escaped}":{span.line}:{span.column})'
 
 

@@ -67,7 +67,7 @@ def touch_checkpoint(folder: Path) -> None:
     "change",
     [
         edit("main.nacre", "scale(x)", "scale(x) + 1"),
-        edit("main.nacre", "f32[2]", "f32[1, 2]"),
+        edit("main.nacre", "model main", "model other(x: f32[2]) -> f32[2] { return x }\nmodel main"),
         edit("blocks.nacre", "x * weight", "x / weight"),
         edit("main.nacre", "<= 2 }", "<= 1 }"),
         rewrite_checkpoint,
@@ -176,8 +176,8 @@ def test_damaged_files_are_made_again(cache: Path, double_so: Path, content: byt
 
 def test_many_processes_at_once(double: Path, cache: Path) -> None:
     command = command_line("run", double, "--input=x=[[1, 2]]", "-O0")
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     answers = [p.communicate(timeout=120) for p in processes]
-    assert [p.returncode for p in processes] == [0, 0, 0], answers
+    assert [p.returncode for p in processes] == [0, 0], answers
     assert len({out for out, _ in answers}) == 1
     assert [p.suffix for p in cache.iterdir()] == [".so"]

@@ -98,7 +98,7 @@ def test_signals(double: Path, tmp_path: Path, number: signal.Signals, code: int
     os.killpg(process.pid, number)
     _, err = process.communicate(timeout=30)
     assert process.returncode == code
-    assert err == ("interrupted\n" if number is signal.SIGINT else "")
+    assert err.strip() == ("interrupted" if number is signal.SIGINT else "")
     assert output.read_text() == "the one before"
     assert leftovers(double.parent) == []
 
@@ -108,7 +108,7 @@ def test_a_reader_that_leaves(double_so: Path) -> None:
     os.close(read)
     done = subprocess.run(command_line("inspect", double_so), stdout=write, stderr=subprocess.PIPE, text=True)
     os.close(write)
-    assert (done.returncode, done.stderr) == (141, "")
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_progress_is_for_terminals(double: Path) -> None:

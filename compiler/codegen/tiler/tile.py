@@ -15,15 +15,18 @@ from .model import Contraction, Operand
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a tile is made for: `lanes` elements of f32 in a vector, a tile of `rows` by `vectors` accumulators."""
+    """What tiles are made for: `lanes` elements of f32 in a vector, and blocks of (rows, vectors) accumulators.
+
+    The first block does the bulk; each of the others takes the rows that those before it leave over, and is the wider
+    the fewer rows it has, so that there are always enough sums under way. The last block has one row.
+    """
 
     lanes: int
-    rows: int
-    vectors: int
+    blocks: tuple[tuple[int, int], ...]
 
 
-AVX512 = Machine(lanes=16, rows=8, vectors=3)
-AVX2 = Machine(lanes=8, rows=4, vectors=3)
+AVX512 = Machine(lanes=16, blocks=((8, 3), (4, 6), (2, 8), (1, 8)))
+AVX2 = Machine(lanes=8, blocks=((4, 3), (2, 4), (1, 6)))
 
 
 def choose_machine(features: Collection[str]) -> Machine | None:
@@ -95,17 +98,14 @@ class TileWriter:
         self.machine = machine
         self.vector = f"vector<{self.lanes}x{op.element}>"
         self.text = _Text()
-        self.constants: dict[int, str] = {}
 
     def write(self, name: str) -> str:
         types = [o.type for o in self.op.operands]
         arguments = ", ".join(f"%m{i}: {t}" for i, t in enumerate(types))
         body = self.text
-        numbers = sorted({0, 1, 2, 4, self.machine.rows, *range(self.machine.rows), self.lanes, self.lanes * 2})
-        numbers = sorted({*numbers, self.lanes * self.machine.vectors, *(axis for _, axis in self.op.sizes)})
-        numbers = sorted({*numbers, *(v * self.lanes for v in range(self.machine.vectors))})
-        for number in numbers:
-            self.constants[number] = f"%c{number}"
+        steps = {self.lanes, *(rows for rows, _ in self.machine.blocks)}
+        widths = {self.lanes * vectors for _, vectors in self.machine.blocks}
+        for number in sorted({0, 1, *steps, *widths, *(axis for _, axis in self.op.sizes)}):
             body.add(f"%c{number} = arith.constant {number} : index")
         body.add(f"%zero = arith.constant 0.0 : {self.op.element}")
         body.add(f"%pass = vector.broadcast %zero : {self.op.element} to {self.vector}")
@@ -120,16 +120,28 @@ class TileWriter:
             self._outer(rest[1:], loops | {rest[0]: index}, sizes)
             self._end()
             return
-        width = self.lanes * self.machine.vectors
-        size = sizes[self.roles.lane]
-        full = self._rounded("%c0", size, width)
+        if self.roles.row is None:
+            self._lanes(loops, sizes, None, 1, self.machine.blocks[-1][1])
+            return
+        start, size = "%c0", sizes[self.roles.row]
+        for rows, vectors in self.machine.blocks:
+            end = size if rows == 1 else self._rounded(start, size, rows)
+            self._lanes(loops, sizes, (start, end), rows, vectors)
+            start = end
+
+    def _lanes(
+        self, loops: dict[int, str], sizes: Sequence[str], span: tuple[str, str] | None, rows: int, vectors: int
+    ) -> None:
+        """All lanes for the rows of a span: panels of whole vectors, then single vectors under a mask."""
+        lane, width = self.roles.lane, self.lanes * vectors
+        full = self._rounded("%c0", sizes[lane], width)
         index = self._begin(f"scf.for {{}} = %c0 to {full} step %c{width}")
-        self._rows(loops | {self.roles.lane: index}, sizes, self.machine.vectors, None)
+        self._rows(loops | {lane: index}, sizes, span, rows, vectors, None)
         self._end()
-        index = self._begin(f"scf.for {{}} = {full} to {size} step %c{self.lanes}")
-        left = self.text.let(f"arith.subi {size}, {index} : index")
+        index = self._begin(f"scf.for {{}} = {full} to {sizes[lane]} step %c{self.lanes}")
+        left = self.text.let(f"arith.subi {sizes[lane]}, {index} : index")
         mask = self.text.let(f"vector.create_mask {left} : vector<{self.lanes}xi1>")
-        self._rows(loops | {self.roles.lane: index}, sizes, 1, mask)
+        self._rows(loops | {lane: index}, sizes, span, rows, 1, mask)
         self._end()
 
     def _begin(self, head: str) -> str:
@@ -149,20 +161,21 @@ class TileWriter:
         way = self.text.let(f"arith.muli {steps}, %c{step} : index")
         return self.text.let(f"arith.addi {start}, {way} : index")
 
-    def _rows(self, loops: dict[int, str], sizes: Sequence[str], vectors: int, mask: str | None) -> None:
-        row = self.roles.row
-        if row is None:
-            self._tile(loops, sizes, 1, vectors, mask)
+    def _rows(
+        self,
+        loops: dict[int, str],
+        sizes: Sequence[str],
+        span: tuple[str, str] | None,
+        rows: int,
+        vectors: int,
+        mask: str | None,
+    ) -> None:
+        if span is None or self.roles.row is None:
+            self._tile(loops, sizes, rows, vectors, mask)
             return
-        start = "%c0"
-        for rows in sorted({self.machine.rows, 4, 2, 1}, reverse=True):
-            if rows > self.machine.rows:
-                continue
-            end = sizes[row] if rows == 1 else self._rounded(start, sizes[row], rows)
-            index = self._begin(f"scf.for {{}} = {start} to {end} step %c{rows}")
-            self._tile(loops | {row: index}, sizes, rows, vectors, mask)
-            self._end()
-            start = end
+        index = self._begin(f"scf.for {{}} = {span[0]} to {span[1]} step %c{rows}")
+        self._tile(loops | {self.roles.row: index}, sizes, rows, vectors, mask)
+        self._end()
 
     def _address(self, operand: Operand, loops: dict[int, str], row: int, vector: int) -> str:
         """The indices of an element, `row` rows and `vector` vectors from where the tile starts."""
