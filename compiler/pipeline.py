@@ -137,7 +137,7 @@ class Build:
                 # Where it failed, the stages before are what one wants to see.
                 for path in sorted(Path(name).iterdir()):
                     stage = path.stem.split("-", 1)[1]
-                    self.dumps.write(stage, path.suffix.removeprefix("."), path.read_text())
+                    self.dumps.write(stage, path.suffix.removeprefix("."), path.read_text(encoding="utf-8"))
         self.times |= {f"codegen: {stage}": seconds for stage, seconds in result.times.items()}
         return result.code
 

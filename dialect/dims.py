@@ -265,8 +265,8 @@ def _atom_bounds(atom: Atom) -> tuple[int, int]:
     return (min(a, c), min(b, d)) if atom.kind == "min" else (max(a, c), max(b, d))
 
 
-def bounds(size: Size) -> tuple[int, int]:
-    """The least and the greatest value that interval arithmetic can tell; `INFINITY` where there is none."""
+def _interval(size: Size) -> tuple[int, int]:
+    """Bounds where every atom is taken for itself."""
     if isinstance(size, int):
         return size, size
     low = high = 0
@@ -277,6 +277,60 @@ def bounds(size: Size) -> tuple[int, int]:
                 part = _product_bounds(part, _atom_bounds(atom))
         low, high = max(low + part[0], -INFINITY), min(high + part[1], INFINITY)
     return low, high
+
+
+_MOST_REPLACED = 6
+"""So many atoms of a size are replaced by what they are made of; each minimum or maximum doubles the work."""
+
+
+def _split(size: Poly, atom: Atom) -> tuple[Size, Size] | None:
+    """`a` and `b` of `size == a * atom + b`, or None where the atom occurs with a higher power."""
+    factor: dict[Monomial, int] = {}
+    rest: dict[Monomial, int] = {}
+    for monomial, coefficient in size.terms:
+        power = dict(monomial).get(atom, 0)
+        if power > 1:
+            return None
+        others = tuple(part for part in monomial if part[0] != atom)
+        (factor if power else rest)[others] = coefficient
+    return _poly(factor), _poly(rest)
+
+
+def _least(size: Size, depth: int = _MOST_REPLACED) -> int:
+    """A lower bound that knows how `S//3` and `min(S, 5)` hang together with `S`."""
+    least = _interval(size)[0]
+    if isinstance(size, int) or depth == 0:
+        return least
+    for atom in _atoms(size):
+        if isinstance(atom, Symbol) or (isinstance(atom, FloorDiv) and not isinstance(atom.denominator, int)):
+            continue
+        parts = _split(size, atom)
+        if parts is None:
+            continue
+        factor, rest = parts
+        low, high = _interval(factor)
+        if low < 0 < high:
+            continue
+        if isinstance(atom, FloorDiv):
+            # n - d + 1 <= d * (n // d) <= n
+            d = atom.denominator
+            assert isinstance(d, int), d
+            numerator = atom.numerator if high <= 0 else add(atom.numerator, 1 - d)
+            found = _least(add(multiply(d, rest), multiply(factor, numerator)), depth - 1)
+            return max(least, -(-found // d)) if found > -INFINITY else least
+        # It is one of the two, and the minimum is neither's superior.
+        found_both = [_least(add(rest, multiply(factor, part)), depth - 1) for part in (atom.left, atom.right)]
+        either = (atom.kind == "min") == (high <= 0)
+        return max(least, max(found_both) if either else min(found_both))
+    return least
+
+
+def bounds(size: Size) -> tuple[int, int]:
+    """The least and the greatest value, as far as can be told; `INFINITY` where there is none."""
+    low, high = _interval(size)
+    if all(isinstance(atom, Symbol) for atom in _atoms(size)):
+        return low, high
+    return max(low, _least(size)), min(high, -_least(multiply(-1, size)))
 
 
 def at_least(left: Size, right: Size) -> bool:

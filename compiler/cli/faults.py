@@ -52,7 +52,8 @@ def colour(text: str) -> str:
 
 def tell(diagnostics: Sequence[Diagnostic], sources: Mapping[str, str]) -> None:
     """Writes diagnostics to standard error, and how many there are."""
-    click.echo(colour(str(DiagnosticError(diagnostics, sources))), err=True)
+    text = str(DiagnosticError(diagnostics, sources))
+    click.echo(text if os.environ.get("NO_COLOR") else colour(text), err=True)
     errors = sum(d.severity == "error" for d in diagnostics)
     if errors > 1:
         click.echo(f"\n{errors} errors", err=True)
@@ -64,9 +65,13 @@ def keep_reproducer(arguments: Sequence[str]) -> Path:
     """
     folder = Path(tempfile.mkdtemp(prefix="nacre-fault-"))
     command = [sys.executable, "-m", "nacre.compiler.cli.main", *arguments]
-    (folder / "rerun.sh").write_text(f"#!/bin/sh\ncd {shlex.quote(os.getcwd())} && exec {shlex.join(command)}\n")
-    (folder / "versions.txt").write_text(f"nacre {__version__}\npython {sys.version}\n{platform.platform()}\n")
-    (folder / "traceback.txt").write_text(traceback.format_exc())
+    texts = {
+        "rerun.sh": f"#!/bin/sh\ncd {shlex.quote(os.getcwd())} && exec {shlex.join(command)}\n",
+        "versions.txt": f"nacre {__version__}\npython {sys.version}\n{platform.platform()}\n",
+        "traceback.txt": traceback.format_exc(),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8", errors="surrogateescape")
     for path in map(Path, arguments):
         if path.is_file() and path.stat().st_size <= _KEPT_BYTES:
             shutil.copyfile(path, folder / path.name)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 
 import click
 
@@ -50,11 +52,17 @@ for _command in (
 
 def run(arguments: Sequence[str]) -> int:
     """Runs one command line, and gives its exit code."""
-    return contained(lambda: cli.main(list(arguments), prog_name="nacre", standalone_mode=False), arguments)
+    # https://no-color.org
+    color = False if os.environ.get("NO_COLOR") else None
+    return contained(lambda: cli.main(list(arguments), "nacre", standalone_mode=False, color=color), arguments)
 
 
 def main() -> None:
     """The entry point of the program `nacre`."""
+    for stream in (sys.stdout, sys.stderr):
+        # What a terminal cannot show is no reason to fail.
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     # Ended from outside, it still removes what it has half written.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     sys.exit(run(sys.argv[1:]))

@@ -80,7 +80,7 @@ def _format(name: str, only_look: bool, diff: bool) -> bool:
     formatted = format_source(text, shown)
     changes = formatted != text
     if name == "-" and not only_look:
-        click.echo(formatted, nl=False)
+        click.echo(formatted.encode(), nl=False)
     elif changes:
         if diff:
             click.echo("".join(_difference(text, formatted, shown)), nl=False)

@@ -47,7 +47,7 @@ def dump_command(model: Path, chosen: Chosen, stage: str) -> None:
         module = build.optimize()
         if stage not in dumps.texts:
             build.generate(build.lower(module))
-    click.echo(dumps.texts[stage], nl=False)
+    click.echo(dumps.texts[stage].encode(), nl=False)
 
 
 def _describe(name: str, kind: type[Pass]) -> str:
@@ -91,6 +91,6 @@ def opt_command(
     pipeline = ",".join([*([GRAPH_PASSES[level]] if level is not None else []), *passes])
     result = run_pipeline_text(text, pipeline, file=name, rewrite_limit=rewrite_limit)
     if output is None:
-        click.echo(result, nl=False)
+        click.echo(result.encode(), nl=False)
     else:
         write_whole(output, result)

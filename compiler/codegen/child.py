@@ -35,7 +35,7 @@ class CompilerFault(Exception):  # noqa: N818 (a fault, not an error of the user
     def __init__(self, what: str, stage: str, kernel: str, reproducer: Path) -> None:
         self.what, self.stage, self.kernel, self.reproducer = what, stage, kernel, reproducer
         where = f" in `{kernel}`" if kernel else ""
-        super().__init__(f"code generation failed at stage {stage or 'start'}{where}: {what}\nreproducer: {reproducer}")
+        super().__init__(f"code generation failed at stage {stage}{where}: {what}\nreproducer: {reproducer}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +75,22 @@ def attempt(folder: Path, source: Source, job: Job, timeout: float) -> Outcome:
         process = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=timeout)
     except subprocess.TimeoutExpired as error:
         output = error.stderr.decode(errors="replace") if isinstance(error.stderr, bytes) else (error.stderr or "")
-        return Outcome(b"", Result(error=f"no answer within {timeout:g} seconds"), output, timed_out=True)
+        return Outcome(b"", _dead(folder, f"no answer within {timeout:g} seconds"), output, timed_out=True)
     if process.returncode < 0:
         died = signal.Signals(-process.returncode).name
-        return Outcome(b"", Result(error=f"the child died of {died}: {_last_words(process.stderr)}"), process.stderr)
+        words = f"the child died of {died}: {_last_words(process.stderr)}"
+        return Outcome(b"", _dead(folder, words), process.stderr)
     if not (folder / "result.json").exists():
-        return Outcome(b"", Result(error=f"the child ended: {_last_words(process.stderr)}"), process.stderr)
+        return Outcome(b"", _dead(folder, f"the child ended: {_last_words(process.stderr)}"), process.stderr)
     result = Result.from_json((folder / "result.json").read_text(encoding="utf-8"))
     code = b"" if result.error else (folder / "kernels.o").read_bytes()
     return Outcome(code, result, process.stderr)
+
+
+def _dead(folder: Path, words: str) -> Result:
+    """The result of a child that wrote none: it left the stage that it had come to."""
+    reached = folder / "stage"
+    return Result(stage=reached.read_text() if reached.exists() else "start", error=words)
 
 
 def _last_words(output: str) -> str:

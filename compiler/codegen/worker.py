@@ -78,6 +78,8 @@ class Worker:
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
         self.stage = stage
+        # Read by whoever finds this process dead.
+        (self.folder / "stage").write_text(stage)
         start = time.perf_counter()
         yield
         self.times[stage] = time.perf_counter() - start

@@ -2,7 +2,7 @@
 
 Runs of 1, 2, 4, ... elements are merged pair by pair. Each merge is a parallel map: an element of a merged run finds by
 binary search how many of those before it come from the left run. `top_k` keeps only the first k (rounded up to a power
-of two) of every run, so that its work shrinks by half from merge to merge.
+of two) of every run, so that its work shrinks from merge to merge.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dims import Size, bounds, ceil_divide, minimum
+from ..dims import Size, bounds, floor_divide, minimum
 from ..emitter import BodyEmitter, Emitter, Loop, Result, Scalar, ScalarEmitter, Tensor, identity
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
@@ -24,6 +24,8 @@ from .common import normalize_axis, same_type
 
 MERGES = 40
 """As many as runs of more elements than fit memory need."""
+SHRINKING_MERGES = 4
+"""After so many merges that drop elements, those of a symbolic axis take less room."""
 
 
 def _doublings(size: Size) -> int:
@@ -114,7 +116,11 @@ def _sorted(
     for _ in range(_doublings(size)):
         merge = _Merge(axis, size, span, min(span, limit), min(2 * span, limit), descending)
         span *= 2
-        length = size if span <= limit else limit * ceil_divide(size, span)
+        # Room for all that remains. A symbolic one shrinks once, since it is one more size to plan memory with.
+        dropped = span.bit_length() - limit.bit_length()
+        if not isinstance(size, int):
+            dropped = SHRINKING_MERGES if dropped >= SHRINKING_MERGES else 0
+        length = floor_divide(size, 1 << dropped) + limit if dropped > 0 else size
         values, indices = _merged(e, values, indices, merge, length, with_indices=with_indices)
     if with_indices and indices is None:
         indices = e.map(x.type.with_dtype(I64), [], lambda s: s.index(axis))

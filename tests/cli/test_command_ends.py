@@ -112,12 +112,12 @@ def test_a_reader_that_leaves(double_so: Path) -> None:
 
 
 def test_progress_is_for_terminals(double: Path) -> None:
-    done = on_terminal("compile", double, "-O0")
+    command = ["compile", str(double), "--emit", "graph"]
+    done = on_terminal(*command)
     assert done.code == 0
     assert f"compiling {double.name}" in done.out.replace(f"{double.parent}/", "")
-    assert "\x1b[" in done.out
-    assert re.search(r"wrote .*double\.so", done.out)
-    piped = nacre_process("compile", double, "-O0", env={**os.environ, "FORCE_COLOR": "1"})
+    assert re.search(r"wrote .*double\.graph", done.out.replace("\r\n", ""))
+    piped = nacre_process(*command, env={**os.environ, "FORCE_COLOR": "1"})
     assert piped.code == 0
     assert piped.err.startswith("wrote ") and "\x1b[" not in piped.err and "compiling" not in piped.err
 
@@ -127,6 +127,18 @@ def test_diagnostics_have_colours_on_terminals_alone(tmp_path: Path) -> None:
     path.write_text("model m(x: f32[2]) -> f32[2] { return y }\n")
     assert "\x1b[31m" in on_terminal("check", path).out
     assert "\x1b[" not in nacre_process("check", path).err
+    assert "\x1b[" not in on_terminal("check", path, environment={"NO_COLOR": "1"}).out
+
+
+def test_streams_that_are_not_unicode(tmp_path: Path) -> None:
+    """Texts for people show what they can, texts for programs are always UTF-8."""
+    path = tmp_path / "m.nacre"
+    path.write_text("model m(x: f32[2]) -> f32[2] { return x } # 数\n", encoding="utf-8")
+    latin = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    done = nacre_process("fmt", "-", input=path.read_text(encoding="utf-8"), env=latin)
+    assert (done.code, done.out[-4:]) == (0, "# 数\n")
+    done = nacre_process("fmt", "--diff", path, env=latin)
+    assert done.code == 1 and "# \\u6570\n" in done.out
 
 
 def test_main_as_a_program() -> None:

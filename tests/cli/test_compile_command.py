@@ -103,10 +103,10 @@ def test_same_bytes_from_two_folders(cli: Cli, scaled: Path, tmp_path: Path) -> 
 def test_warnings_are_told(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "m.nacre"
     path.write_text("model m(x: f32[2]) -> f32[2] {\n  unused = x * 2\n  return x\n}\n")
-    checked = cli("check", path)
-    if "warning[" not in checked.err:
-        pytest.skip("the language has no warning for this")
-    assert "warning[" in cli("compile", path, "--emit", "graph").err
+    for command in (["check", path], ["compile", path, "--emit", "graph"], ["dump", path, "--stage", "dce"]):
+        done = cli(*command)
+        assert done.code == 0
+        assert "warning[unused-name]" in done.err and "2 |   unused = x * 2\n" in done.err
 
 
 # --- what cannot be done ---

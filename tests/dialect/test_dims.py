@@ -104,6 +104,23 @@ def test_canonical_text(size: Size, text: str) -> None:
     assert str(size) == text
 
 
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (dims.minimum(H, H // 3), "H//3"),
+        (dims.minimum(H // 3 * 3, H), "3*(H//3)"),
+        (dims.minimum(H - 3, H // 3 * 3), "H - 3"),
+        (dims.maximum(B * (H // 3), B * H), "B*H"),
+        (dims.minimum(B * (H // 3) + H // 3, B * H + H), "B*(H//3) + H//3"),
+        (dims.maximum(dims.minimum(H, B), H), "H"),
+        (dims.minimum(H // 2 + (H + 1) // 2, H + 1), "(H + 1)//2 + H//2"),
+        (dims.minimum(H // 3, H // 2), "H//3"),
+    ],
+)
+def test_extremes_of_related_sizes(size: Size, text: str) -> None:
+    assert str(size) == text
+
+
 def test_division_by_what_may_be_zero_is_refused() -> None:
     with pytest.raises(DimError, match="may be zero"):
         dims.floor_divide(T, H)
