@@ -32,7 +32,8 @@ def inspect_command(artifact: Path, as_json: bool) -> None:
     if as_json or not sys.stdout.isatty():
         click.echo(json.dumps(description, indent=2))
         return
-    console = Console(highlight=False, markup=False)
+    # Without markup and emoji, since `f32[b]` and a name with colons would be read as such.
+    console = Console(highlight=False, markup=False, emoji=False)
     console.print(Text.assemble((description["name"], "bold"), f"  {artifact.stat().st_size:,} bytes"))
     for part in (*_head(description), *_entries(description), _weights(description)):
         console.print(part)
@@ -40,11 +41,6 @@ def inspect_command(artifact: Path, as_json: bool) -> None:
 
 def _table(title: str, *columns: str) -> Table:
     return Table(*columns, title=Text(title, "bold"), title_justify="left")
-
-
-def _row(table: Table, *cells: str) -> None:
-    # A text of its own, since `f32[b]` would be read as markup.
-    table.add_row(*map(Text, cells))
 
 
 def _head(description: Mapping[str, Any]) -> Iterator[RenderableType]:
@@ -60,7 +56,7 @@ def _entries(description: Mapping[str, Any]) -> Iterator[RenderableType]:
         table = _table(f"entry {entry['name']}", "", "name", "type")
         for kind in ("arguments", "results"):
             for item in entry[kind]:
-                _row(table, kind.removesuffix("s"), item["name"], item["type"])
+                table.add_row(kind.removesuffix("s"), item["name"], item["type"])
         yield table
         for dim in entry["dims"]:
             multiple = f" multiple {dim['multiple']}" if dim["multiple"] != 1 else ""
@@ -77,5 +73,5 @@ def _weights(description: Mapping[str, Any]) -> RenderableType:
         f"{len(weights['tensors'])} weights, {weights['bytes']:,} bytes, {weights['placement']}", "name", "type"
     )
     for item in weights["tensors"]:
-        _row(table, item["name"], item["type"])
+        table.add_row(item["name"], item["type"])
     return table

@@ -96,7 +96,7 @@ def run_command(
     if as_json or not sys.stdout.isatty():
         click.echo(json.dumps({name: summary(array) for name, array in results.items()}, indent=2))
         return
-    console = Console(highlight=False, markup=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     for name, array in results.items():
         console.print(Text.assemble((name, "bold"), f" {array.dtype} {list(array.shape)}"))
         console.print(np.array2string(array, threshold=64, precision=6))

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dims import Size, bounds, floor_divide, minimum
+from ..dims import Size, bounds, ceil_divide, minimum
 from ..emitter import BodyEmitter, Emitter, Loop, Result, Scalar, ScalarEmitter, Tensor, identity
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
@@ -120,7 +120,7 @@ def _sorted(
         dropped = span.bit_length() - limit.bit_length()
         if not isinstance(size, int):
             dropped = SHRINKING_MERGES if dropped >= SHRINKING_MERGES else 0
-        length = floor_divide(size, 1 << dropped) + limit if dropped > 0 else size
+        length = limit * ceil_divide(size, limit << dropped) if dropped > 0 else size
         values, indices = _merged(e, values, indices, merge, length, with_indices=with_indices)
     if with_indices and indices is None:
         indices = e.map(x.type.with_dtype(I64), [], lambda s: s.index(axis))
