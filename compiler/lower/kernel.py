@@ -15,6 +15,7 @@ from ...dialect.dims import Shape, Size
 from ...dialect.emitter import IndexMap, identity
 from ...dialect.types import I64, TensorType
 from .arrange import arrange
+from .bodies import BodyWriter, SequenceWriter
 from .records import (
     Argument,
     Dense,
@@ -34,7 +35,7 @@ from .records import (
 from .scalars import ScalarWriter
 from .statements import Element
 from .text import FunctionText
-from .writer import BodyWriter, Kernel, KernelWriter, SequenceWriter
+from .writer import Kernel, KernelWriter
 
 
 class _AnyDims(dict[Any, str]):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ...dialect import emitter as protocol
@@ -18,6 +17,7 @@ from ...dialect.dims import Size, Symbol
 from ...dialect.emitter import IndexMap, identity
 from ...dialect.types import BOOL, I64, TensorType
 from .arrange import Arrangement, Key, key
+from .bodies import BodyWriter, SequenceWriter, as_local
 from .records import (
     Argument,
     Dense,
@@ -84,80 +84,6 @@ class _Dims(Mapping[Symbol, str]):
 
     def __len__(self) -> int:
         return len(self.names)
-
-
-class BodyWriter(ScalarWriter):
-    """Writes the body of a structured op. `loops` says what the loops of the body are in terms of those of the op that
-    is being written: the same, unless the body is inlined."""
-
-    def __init__(
-        self, text: FunctionText, load_element: Callable[..., Element], loops: IndexMap, depth: int = 2
-    ) -> None:
-        super().__init__(text, load_element, depth)
-        self.loops = loops
-        self._indices: dict[int, Element] = {}
-
-    @contextmanager
-    def inside(self, loops: IndexMap) -> Iterator[None]:
-        outer, self.loops = self.loops, loops
-        yield
-        self.loops = outer
-
-    def index(self, number: int) -> Element:
-        form = self.loops[number]
-        total: Element | None = None
-        for loop, coefficient in form.coefficients:
-            part = self._loop(loop)
-            if coefficient != 1:
-                part = self.op("arith.muli", part, self.constant(coefficient, I64))
-            total = part if total is None else self.op("arith.addi", total, part)
-        if total is None:
-            return self.constant(form.constant, I64)
-        return self.op("arith.addi", total, self.constant(form.constant, I64)) if form.constant else total
-
-    def _loop(self, loop: int) -> Element:
-        position = self.define(f"linalg.index {loop} : index", I64)
-        return self.define(f"arith.index_cast {position.name} : index to i64", I64)
-
-
-class SequenceWriter(ScalarWriter):
-    """Writes the body of sequential loops, which may also write elements."""
-
-    def store(
-        self, tensor: protocol.Tensor, indices: Sequence[protocol.Scalar], value: protocol.Scalar
-    ) -> protocol.Tensor:
-        assert isinstance(tensor, Local), tensor
-        element = as_element(value)
-        assert element.dtype == tensor.type.dtype and len(indices) == tensor.type.rank, (tensor, value, indices)
-        place = ", ".join(self.position(i) for i in indices)
-        type = tensor_type(tensor.type)
-        name = self.define(f"tensor.insert {element.name} into {tensor.name}[{place}] : {type}", element.dtype).name
-        return Local(tensor.type, name)
-
-    def branch(
-        self,
-        condition: protocol.Scalar,
-        then: Callable[[], Sequence[protocol.Tensor]],
-        otherwise: Sequence[protocol.Tensor],
-    ) -> tuple[protocol.Tensor, ...]:
-        kept = [_as_local(x) for x in otherwise]
-        types = ", ".join(tensor_type(x.type) for x in kept)
-        label, names = self.text.results(len(kept))
-        self.line(f"{label} = scf.if {as_element(condition).name} -> ({types}) {{")
-        with self.deeper():
-            changed = [_as_local(x) for x in then()]
-            assert [x.type for x in changed] == [x.type for x in kept], (changed, kept)
-            self.line(f"scf.yield {', '.join(x.name for x in changed)} : {types}")
-        self.line("} else {")
-        with self.deeper():
-            self.line(f"scf.yield {', '.join(x.name for x in kept)} : {types}")
-        self.line("}")
-        return tuple(Local(x.type, name) for x, name in zip(kept, names, strict=True))
-
-
-def _as_local(x: protocol.Tensor) -> Local:
-    assert isinstance(x, Local), x
-    return x
 
 
 def location(span: Span | None) -> str:
@@ -337,7 +263,7 @@ class KernelWriter:
         self, op: Scan, s: SequenceWriter, carried: Sequence[Local], indices: list[Element]
     ) -> Sequence[Local]:
         if len(indices) == len(op.sizes):
-            after = [_as_local(x) for x in op.body(s, indices, carried)]
+            after = [as_local(x) for x in op.body(s, indices, carried)]
             assert [x.type for x in after] == [x.type for x in carried], (after, carried)
             return after
         variable = self.text.fresh()

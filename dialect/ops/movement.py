@@ -1,4 +1,4 @@
-"""Operators that copy elements to other places by a fixed rule: transposes, repetition, reversal, rotation.
+"""Operators that copy elements to other places by a fixed rule: transposes, broadcasting, reversal, rotation.
 
 Nothing is computed but places, and every one is a parallel map over the result.
 """
@@ -10,15 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ..dims import Shape, Size, divide_exactly
 from ..emitter import BodyEmitter, Emitter, Scalar, Tensor, broadcast_map, loop
-from ..graph import Value
-from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..operator import Attributes, AttributeSpec, Case, InferenceError, Operand, Operator
 from ..types import ANY, I64, TensorType
-from .accumulate import Numbers
-from .arguments import bad_attribute, read_integers, read_size, read_sizes
+from .arguments import bad_attribute, read_integers, read_sizes
 from .common import format_shape, normalize_axes, normalize_axis, same_type, sum_to
-from .windows import integers
 
 _MOVEMENT = frozenset({"movement"})
 Position = Callable[[BodyEmitter, int, Scalar], Scalar]
@@ -217,194 +213,4 @@ roll = Operator(
 )
 
 
-def _repeats(x: TensorType, repeats: Any) -> tuple[Shape, Shape]:
-    """The shape with leading 1s as long as `repeats`, and repeats as long as the shape."""
-    counts = read_sizes("tile", "repeats", repeats)
-    length = max(len(counts), x.rank)
-    return (1,) * (length - x.rank) + x.shape, (1,) * (length - len(counts)) + counts
-
-
-def _infer_tile(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
-    shape, counts = _repeats(types[0], attributes["repeats"])
-    return (types[0].with_shape(size * count for size, count in zip(shape, counts, strict=True)),)
-
-
-def _decompose_tile(b: Builder, operands: Sequence[Value], attributes: Attributes) -> Sequence[Value]:
-    (x,) = operands
-    shape, counts = _repeats(x.type, attributes["repeats"])
-    pairs = list(zip(counts, shape, strict=True))
-    apart = b.reshape(x, shape=tuple(v for _, size in pairs for v in (1, size)))
-    repeated = b.broadcast_to(apart, shape=tuple(v for pair in pairs for v in pair))
-    return [b.reshape(repeated, shape=tuple(count * size for count, size in pairs))]
-
-
-def _differentiate_tile(b: Builder, use: Use) -> Sequence[Value]:
-    (x,) = use.inputs
-    shape, counts = _repeats(x.type, use.attributes["repeats"])
-    apart = b.reshape(use.gradient, shape=tuple(v for pair in zip(counts, shape, strict=True) for v in pair))
-    return [b.reshape(b.sum(apart, axis=tuple(range(0, 2 * len(shape), 2))), shape=x.type.shape)]
-
-
-tile = Operator(
-    name="tile",
-    summary="copies side by side, `repeats` of them along each of the last axes",
-    operands=(Operand("x", ANY),),
-    attributes=(AttributeSpec("repeats", "sizes"),),
-    infer=_infer_tile,
-    reference=lambda x, repeats: np.tile(x, repeats),
-    gradient=_differentiate_tile,
-    decompose=_decompose_tile,
-    cases=(
-        Case(((2, 3),), {"repeats": (2, 1)}),
-        Case(((3,),), {"repeats": (2, 3)}),
-        Case(((2, 3),), {"repeats": 2}),
-        Case(((),), {"repeats": (3,)}),
-        Case(((2,),), {"repeats": (0,)}),
-    ),
-    properties=_MOVEMENT,
-)
-
-
-def _infer_interleave(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
-    (x,) = types
-    axis = normalize_axis(attributes["axis"], x.rank, "repeat_interleave")
-    count = read_size("repeat_interleave", "repeats", attributes["repeats"])
-    return (x.with_shape((*x.shape[:axis], x.shape[axis] * count, *x.shape[axis + 1 :])),)
-
-
-def _decompose_interleave(b: Builder, operands: Sequence[Value], attributes: Attributes) -> Sequence[Value]:
-    (x,) = operands
-    axis = normalize_axis(attributes["axis"], x.type.rank, "repeat_interleave")
-    before, after, count = x.type.shape[: axis + 1], x.type.shape[axis + 1 :], attributes["repeats"]
-    repeated = b.broadcast_to(b.unsqueeze(x, axes=axis + 1), shape=(*before, count, *after))
-    return [b.reshape(repeated, shape=_infer_interleave([x.type], attributes)[0].shape)]
-
-
-def _differentiate_interleave(b: Builder, use: Use) -> Sequence[Value]:
-    (x,) = use.inputs
-    axis = normalize_axis(use.attributes["axis"], x.type.rank, "repeat_interleave")
-    shape = (*x.type.shape[: axis + 1], use.attributes["repeats"], *x.type.shape[axis + 1 :])
-    return [b.sum(b.reshape(use.gradient, shape=shape), axis=axis + 1)]
-
-
-repeat_interleave = Operator(
-    name="repeat_interleave",
-    summary="every element `repeats` times in a row along an axis",
-    operands=(Operand("x", ANY),),
-    attributes=(AttributeSpec("repeats", "size"), AttributeSpec("axis", "axis", -1)),
-    infer=_infer_interleave,
-    reference=lambda x, repeats, axis: np.repeat(x, repeats, axis),
-    gradient=_differentiate_interleave,
-    decompose=_decompose_interleave,
-    cases=(
-        Case(((2, 3),), {"repeats": 2}),
-        Case(((2, 3),), {"repeats": 3, "axis": 0}),
-        Case(((0, 2),), {"repeats": 2}),
-        Case(((2,),), {"repeats": 0}),
-        Case(((1,),), {"repeats": 1}),
-    ),
-    properties=_MOVEMENT,
-)
-
-
-def _blocks(name: str, types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, int]:
-    (x,) = types
-    block = attributes["block"]
-    if x.rank != 4:
-        raise InferenceError("rank-mismatch", f"`{name}` takes a tensor [N, C, H, W], not {x}", operand=0)
-    if not isinstance(block, int) or block < 1:
-        raise bad_attribute(name, "block", block, "a positive integer")
-    return x, block
-
-
-def _exactly(name: str, size: Size, divisor: int, what: str) -> Size:
-    result = divide_exactly(size, divisor)
-    if result is None:
-        raise InferenceError("shape-mismatch", f"`{name}` needs {what} that {divisor} divides, not {size}", operand=0)
-    return result
-
-
-def _depth_shapes(types: Sequence[TensorType], attributes: Attributes) -> tuple[Shape, tuple[int, ...], Shape]:
-    """The shape with the blocks apart, their order in the result, and the result's shape."""
-    x, block = _blocks("depth_to_space", types, attributes)
-    n, c, h, w = x.shape
-    rest = _exactly("depth_to_space", c, block * block, "a number of channels")
-    result = (n, rest, h * block, w * block)
-    if attributes["mode"] == "blocks_first":
-        return (n, block, block, rest, h, w), (0, 3, 4, 1, 5, 2), result
-    return (n, rest, block, block, h, w), (0, 1, 4, 2, 5, 3), result
-
-
-def _space_shapes(types: Sequence[TensorType], attributes: Attributes) -> tuple[Shape, tuple[int, ...], Shape]:
-    x, block = _blocks("space_to_depth", types, attributes)
-    n, c, h, w = x.shape
-    height, width = (_exactly("space_to_depth", size, block, "spatial axes") for size in (h, w))
-    apart = (n, c, height, block, width, block)
-    order = (0, 3, 5, 1, 2, 4) if attributes["mode"] == "blocks_first" else (0, 1, 3, 5, 2, 4)
-    return apart, order, (n, c * (block * block), height, width)
-
-
-def _regrouped(
-    name: str, summary: str, adjoint: str, shapes: Callable[..., tuple[Shape, tuple[int, ...], Shape]], *cases: Case
-) -> Operator:
-    """A reshape, a transpose and a reshape."""
-
-    def infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
-        return (types[0].with_shape(shapes(types, attributes)[2]),)
-
-    def reference(x: Numbers, **attributes: Any) -> Numbers:
-        apart, order, result = shapes([TensorType(I64, x.shape)], attributes)
-        return np.transpose(x.reshape(integers(apart)), order).reshape(integers(result))
-
-    def decompose(b: Builder, operands: Sequence[Value], attributes: Attributes) -> Sequence[Value]:
-        apart, order, result = shapes([operands[0].type], attributes)
-        return [b.reshape(b.transpose(b.reshape(operands[0], shape=apart), axes=order), shape=result)]
-
-    def differentiate(b: Builder, use: Use) -> Sequence[Value]:
-        return b.apply(adjoint, [use.gradient], use.attributes)
-
-    return Operator(
-        name=name,
-        summary=summary,
-        operands=(Operand("x", ANY),),
-        attributes=(
-            AttributeSpec("block", "int"),
-            AttributeSpec("mode", "str", "blocks_first", ("blocks_first", "channels_first")),
-        ),
-        infer=infer,
-        reference=reference,
-        gradient=differentiate,
-        decompose=decompose,
-        cases=cases,
-        properties=_MOVEMENT,
-    )
-
-
-OPERATORS = (
-    transpose,
-    matrix_transpose,
-    broadcast_to,
-    flip,
-    roll,
-    tile,
-    repeat_interleave,
-    _regrouped(
-        "depth_to_space",
-        "blocks of channels become blocks of pixels; `mode` says whether the channels of x count blocks or results "
-        'first ("channels_first" is the shuffle of pixels)',
-        "space_to_depth",
-        _depth_shapes,
-        Case(((2, 8, 3, 2),), {"block": 2}),
-        Case(((1, 18, 2, 3),), {"block": 3, "mode": "channels_first"}),
-        Case(((1, 4, 0, 2),), {"block": 2}),
-    ),
-    _regrouped(
-        "space_to_depth",
-        "blocks of pixels become blocks of channels, the reverse of depth_to_space",
-        "depth_to_space",
-        _space_shapes,
-        Case(((2, 2, 6, 4),), {"block": 2}),
-        Case(((1, 2, 3, 6),), {"block": 3, "mode": "channels_first"}),
-        Case(((1, 4, 0, 2),), {"block": 2}),
-    ),
-)
+OPERATORS = (transpose, matrix_transpose, broadcast_to, flip, roll)

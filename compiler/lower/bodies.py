@@ -1,0 +1,89 @@
+"""The bodies of structured ops and of sequential loops: scalar statements, and what may be said there besides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from ...dialect import emitter as protocol
+from ...dialect.emitter import IndexMap
+from ...dialect.types import I64
+from .records import Local
+from .scalars import ScalarWriter, as_element
+from .shapes import tensor_type
+from .statements import Element
+from .text import FunctionText
+
+
+class BodyWriter(ScalarWriter):
+    """Writes the body of a structured op. `loops` says what the loops of the body are in terms of those of the op that
+    is being written: the same, unless the body is inlined."""
+
+    def __init__(
+        self, text: FunctionText, load_element: Callable[..., Element], loops: IndexMap, depth: int = 2
+    ) -> None:
+        super().__init__(text, load_element, depth)
+        self.loops = loops
+        self._indices: dict[int, Element] = {}
+
+    @contextmanager
+    def inside(self, loops: IndexMap) -> Iterator[None]:
+        outer, self.loops = self.loops, loops
+        yield
+        self.loops = outer
+
+    def index(self, number: int) -> Element:
+        form = self.loops[number]
+        total: Element | None = None
+        for loop, coefficient in form.coefficients:
+            part = self._loop(loop)
+            if coefficient != 1:
+                part = self.op("arith.muli", part, self.constant(coefficient, I64))
+            total = part if total is None else self.op("arith.addi", total, part)
+        if total is None:
+            return self.constant(form.constant, I64)
+        return self.op("arith.addi", total, self.constant(form.constant, I64)) if form.constant else total
+
+    def _loop(self, loop: int) -> Element:
+        position = self.define(f"linalg.index {loop} : index", I64)
+        return self.define(f"arith.index_cast {position.name} : index to i64", I64)
+
+
+class SequenceWriter(ScalarWriter):
+    """Writes the body of sequential loops, which may also write elements."""
+
+    def store(
+        self, tensor: protocol.Tensor, indices: Sequence[protocol.Scalar], value: protocol.Scalar
+    ) -> protocol.Tensor:
+        assert isinstance(tensor, Local), tensor
+        element = as_element(value)
+        assert element.dtype == tensor.type.dtype and len(indices) == tensor.type.rank, (tensor, value, indices)
+        place = ", ".join(self.position(i) for i in indices)
+        type = tensor_type(tensor.type)
+        name = self.define(f"tensor.insert {element.name} into {tensor.name}[{place}] : {type}", element.dtype).name
+        return Local(tensor.type, name)
+
+    def branch(
+        self,
+        condition: protocol.Scalar,
+        then: Callable[[], Sequence[protocol.Tensor]],
+        otherwise: Sequence[protocol.Tensor],
+    ) -> tuple[protocol.Tensor, ...]:
+        kept = [as_local(x) for x in otherwise]
+        types = ", ".join(tensor_type(x.type) for x in kept)
+        label, names = self.text.results(len(kept))
+        self.line(f"{label} = scf.if {as_element(condition).name} -> ({types}) {{")
+        with self.deeper():
+            changed = [as_local(x) for x in then()]
+            assert [x.type for x in changed] == [x.type for x in kept], (changed, kept)
+            self.line(f"scf.yield {', '.join(x.name for x in changed)} : {types}")
+        self.line("} else {")
+        with self.deeper():
+            self.line(f"scf.yield {', '.join(x.name for x in kept)} : {types}")
+        self.line("}")
+        return tuple(Local(x.type, name) for x, name in zip(kept, names, strict=True))
+
+
+def as_local(x: protocol.Tensor) -> Local:
+    assert isinstance(x, Local), x
+    return x

@@ -1,0 +1,183 @@
+"""A function as an entry: which nodes become kernels, which values are views, weights or results, and where all live.
+
+Assumes that loops are unrolled. Constants up to a few elements are written into the kernels that read them; parameters
+and larger constants are weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ...dialect.graph import Constant, Function, Module, Node, Parameter, Value
+from ...dialect.ops import OPERATORS
+from ...dialect.ops.structure import ELEMENTS_INLINE
+from ...dialect.types import TensorType
+from ...passes.plan_memory import Step, plan_memory
+from ..artifact.spec import align, c_identifier
+from .entry import Call, Input, Output, Place, Weight, Workspace
+from .lowered import LoweredEntry, LoweredWeight, static_bytes
+from .nodes import Computed, Inline, KernelLowering, Source, Stored
+from .text import printable
+from .writer import Kernel
+
+
+@dataclass
+class Shared:
+    """What functions share: weights by name, and kernels by their text."""
+
+    module: Module
+    weights: dict[str, LoweredWeight] = field(default_factory=dict)
+    kernels: dict[str, tuple[str, Kernel]] = field(default_factory=dict)
+    origins: dict[str, list[str]] = field(default_factory=dict)
+
+    def weight(self, source: Parameter | Constant) -> Weight:
+        name = source.name if isinstance(source, Parameter) else f"constant.{source.digest}"
+        if isinstance(source, Constant):
+            # Arrays of equal bytes may differ in type.
+            name += f".{source.type.dtype}.{'x'.join(map(str, source.type.shape))}"
+        if name not in self.weights:
+            end = max((w.offset + static_bytes(w.type) for w in self.weights.values()), default=0)
+            self.weights[name] = LoweredWeight(name, source.type, align(end), source)
+        return Weight(self.weights[name].offset)
+
+    def parameter(self, node: Node, indices: Sequence[int]) -> Parameter:
+        name = node.attribute("name")
+        assert isinstance(name, str), node
+        return self.module.parameter_index[name].at(indices)
+
+    def add(self, kernel: Kernel, stem: str, origin: str) -> str:
+        """The name of the kernel, under which an equal one may be there already."""
+        name, _ = self.kernels.setdefault(kernel.shape_of_text, (f"kernel_{len(self.kernels)}_{stem}", kernel))
+        self.origins.setdefault(name, []).append(origin)
+        return name
+
+
+@dataclass
+class _PlannedCall:
+    kernel: Kernel
+    name: str
+    inputs: list[Stored]
+    outputs: list[str]
+    comment: str
+
+
+class FunctionLowering:
+    def __init__(self, shared: Shared, function: Function) -> None:
+        self.shared, self.function = shared, function
+        self.sources: dict[str, Source] = {v.name: Input(i) for i, v in enumerate(function.arguments)}
+        self.types: dict[str, TensorType] = {}
+        self.calls: list[_PlannedCall] = []
+
+    def lower(self, symbol: str) -> LoweredEntry:
+        needed = _needed(self.function)
+        for node in self.function.body:
+            if any(v.name in needed for v in node.outputs):
+                self._lower_node(node, needed)
+        outputs = self._place_results()
+        sizes = {name: type.bytes for name, type in self.types.items() if name not in outputs}
+        steps = [
+            Step(
+                tuple(s.name for s in call.inputs if isinstance(s, Computed)),
+                tuple(call.outputs),
+                tuple(t.bytes for t in call.kernel.scratch),
+            )
+            for call in self.calls
+        ]
+        plan = plan_memory(steps, sizes)
+        places: dict[str, Place] = {name: Workspace(offset) for name, offset in plan.offsets.items()}
+        places |= outputs
+        calls = [
+            Call(
+                call.name,
+                call.kernel.dims,
+                (
+                    *(places[s.name] if isinstance(s, Computed) else s for s in call.inputs),
+                    *(places[name] for name in call.outputs),
+                    *(Workspace(offset) for offset in scratch),
+                ),
+                call.comment,
+            )
+            for call, scratch in zip(self.calls, plan.scratch, strict=True)
+        ]
+        return LoweredEntry(self.function.name, symbol, self.function.symbols(), plan.total, tuple(calls), plan)
+
+    def _lower_node(self, node: Node, needed: set[str]) -> None:
+        operator = OPERATORS[node.op]
+        if node.op == "constant":
+            value = node.attribute("value")
+            assert isinstance(value, Constant), node
+            self.sources[node.output.name] = self._constant(value)
+        elif node.op == "parameter":
+            self.sources[node.output.name] = self.shared.weight(self._parameter(node))
+        elif operator.has("view") and not isinstance(self.sources[node.inputs[0].name], Inline):
+            self.sources[node.output.name] = self.sources[node.inputs[0].name]
+        else:
+            self._call(node, [v for v in node.outputs if v.name in needed])
+
+    def _constant(self, value: Constant) -> Source:
+        elements = value.type.elements
+        assert isinstance(elements, int), value
+        return Inline(value) if elements <= ELEMENTS_INLINE else self.shared.weight(value)
+
+    def _parameter(self, node: Node) -> Parameter:
+        indices: list[int] = []
+        for index in node.inputs:
+            source = self.sources[index.name]
+            assert isinstance(source, Inline), f"{node}: the loop around it is not unrolled"
+            indices.append(int(source.constant.data.item()))
+        return self.shared.parameter(node, indices)
+
+    def _call(self, node: Node, outputs: Sequence[Value]) -> None:
+        writer = self._kernel(node.inputs)
+        values = writer.lower_nodes([node], {})
+        kernel = writer.emitter.finish([values[v.name] for v in outputs])
+        self._add_call(kernel, writer.inputs, outputs, node.op, _describe(node))
+
+    def _kernel(self, inputs: Sequence[Value]) -> KernelLowering:
+        return KernelLowering(inputs, self.sources, self._constant)
+
+    def _add_call(
+        self,
+        kernel: Kernel,
+        inputs: list[Stored],
+        outputs: Sequence[Value],
+        stem: str,
+        comment: str,
+    ) -> None:
+        name = self.shared.add(kernel, c_identifier(stem), comment)
+        self.calls.append(_PlannedCall(kernel, name, inputs, [v.name for v in outputs], comment))
+        for value in outputs:
+            self.sources[value.name] = Computed(value.name)
+            self.types[value.name] = value.type
+
+    def _place_results(self) -> dict[str, Output]:
+        """Lets kernels write results where the caller wants them; what cannot be computed there is copied."""
+        placed: dict[str, Output] = {}
+        for number, value in enumerate(self.function.results):
+            source = self.sources[value.name]
+            if isinstance(source, Computed) and source.name not in placed:
+                placed[source.name] = Output(number)
+                continue
+            copy = Value(f"{value.name}.{number}", value.type)
+            writer = self._kernel([value])
+            kernel = writer.emitter.finish([writer.outer[value.name]])
+            self._add_call(kernel, writer.inputs, [copy], "copy", f"{value.name}, again")
+            placed[copy.name] = Output(number)
+        return placed
+
+
+def _needed(function: Function) -> set[str]:
+    """The values that the results depend on."""
+    needed = {v.name for v in function.results}
+    for node in reversed(function.body):
+        if any(v.name in needed for v in node.outputs):
+            needed |= {v.name for v in node.inputs}
+    return needed
+
+
+def _describe(node: Node) -> str:
+    """What a reader of the generated text wants to know of a node, on one line."""
+    operation = f"{', '.join(v.name for v in node.outputs)} = {node.op}({', '.join(v.name for v in node.inputs)})"
+    scope = f" in {node.scope}" if node.scope else ""
+    return printable(f"{operation}{scope}{f' at {node.span}' if node.span else ''}")

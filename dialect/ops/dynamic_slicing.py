@@ -1,0 +1,170 @@
+"""Windows of tensors that begin where i64 scalars say at run time: reading and writing them.
+
+A start counts from the end if negative, and is moved so that the window lies inside the tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..dims import Shape, at_least
+from ..emitter import BodyEmitter, Emitter, Scalar, SequenceEmitter, Tensor
+from ..graph import Value
+from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..types import ANY, I64, TensorType
+from .accumulate import Numbers
+from .arguments import read_sizes
+from .places import clamped, clamped_array
+
+_MOVEMENT = frozenset({"movement"})
+
+
+def _check_window(name: str, x: TensorType, window: Shape, starts: int) -> None:
+    if len(window) != x.rank or starts != x.rank:
+        raise InferenceError(
+            "wrong-operands", f"`{name}` needs a start and a size for each axis of {x}, not {starts} and {len(window)}"
+        )
+    for axis, (size, part) in enumerate(zip(x.shape, window, strict=True)):
+        if not at_least(size, part):
+            raise InferenceError(
+                "shape-mismatch",
+                f"`{name}` reaches over {part} elements of axis {axis}, which has {size}",
+                label="there may be fewer",
+                operand=0,
+            )
+
+
+def _check_starts(name: str, starts: Sequence[TensorType], first: int) -> None:
+    for number, start in enumerate(starts):
+        if start.rank:
+            raise InferenceError(
+                "rank-mismatch", f"a start of `{name}` is a scalar, not {start}", operand=first + number
+            )
+
+
+def _infer_dynamic(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    x, *starts = types
+    window = read_sizes("dynamic_slice", "sizes", attributes["sizes"])
+    _check_starts("dynamic_slice", starts, 1)
+    _check_window("dynamic_slice", x, window, len(starts))
+    return (x.with_shape(window),)
+
+
+def _window_index(shape: Sequence[int], window: Sequence[int], starts: Sequence[Numbers]) -> tuple[slice, ...]:
+    firsts = [int(clamped_array(s, n, window=w)) for s, n, w in zip(starts, shape, window, strict=True)]
+    return tuple(slice(first, first + w) for first, w in zip(firsts, window, strict=True))
+
+
+def _window_places(
+    s: BodyEmitter | SequenceEmitter, x: TensorType, window: Shape, starts: Sequence[Scalar], inner: Sequence[Scalar]
+) -> list[Scalar]:
+    """Places in `x` of the places in a window."""
+    firsts = [clamped(s, start, x.shape[i], window=window[i]) for i, start in enumerate(starts)]
+    return [s.binary("add", first, place) for first, place in zip(firsts, inner, strict=True)]
+
+
+def _lower_dynamic(
+    e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
+) -> Sequence[Tensor]:
+    x, *starts = operands
+    window = types[0].shape
+
+    def element(s: BodyEmitter, *firsts: Scalar) -> Scalar:
+        inner = [s.index(axis) for axis in range(len(window))]
+        return s.load(x, _window_places(s, x.type, window, firsts, inner))
+
+    return [e.map(types[0], [(start, ()) for start in starts], element)]
+
+
+def _differentiate_dynamic(b: Builder, use: Use) -> Sequence[Value | None]:
+    x, *starts = use.inputs
+    zeros = b.full(shape=x.type.shape, value=0.0, dtype=x.type.dtype)
+    return [b.dynamic_update_slice(zeros, use.gradient, *starts), *(None for _ in starts)]
+
+
+def _starts(*values: int) -> dict[int, Numbers]:
+    return {1 + i: np.asarray(v, np.int64) for i, v in enumerate(values)}
+
+
+dynamic_slice = Operator(
+    name="dynamic_slice",
+    summary="a window of `sizes` that begins where i64 scalars say: from the end if negative, moved inside if beyond",
+    operands=(Operand("x", ANY), Operand("starts", (I64,), group="I", variadic=True)),
+    attributes=(AttributeSpec("sizes", "sizes"),),
+    infer=_infer_dynamic,
+    reference=lambda x, *starts, sizes: x[_window_index(x.shape, sizes, starts)].copy(),
+    gradient=_differentiate_dynamic,
+    lower=_lower_dynamic,
+    cases=(
+        Case(((5, 6), (), ()), {"sizes": (2, 3)}, arrays=_starts(1, 2)),
+        Case(((5, 6), (), ()), {"sizes": (2, 6)}, arrays=_starts(-1, 7)),
+        Case(((4,), ()), {"sizes": (0,)}, arrays=_starts(-3)),
+        Case(((0, 3), (), ()), {"sizes": (0, 1)}, arrays=_starts(0, -2)),
+        Case(((3,), ()), {"sizes": (2,)}, arrays=_starts(-100)),
+    ),
+    properties=_MOVEMENT,
+)
+
+
+def _infer_dynamic_update(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    x, update, *starts = types
+    _check_starts("dynamic_update_slice", starts, 2)
+    _check_window("dynamic_update_slice", x, update.shape, len(starts))
+    return (x,)
+
+
+def _reference_dynamic_update(x: Numbers, update: Numbers, *starts: Numbers) -> Numbers:
+    result = x.copy()
+    result[_window_index(x.shape, update.shape, starts)] = update
+    return result
+
+
+def _lower_dynamic_update(
+    e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
+) -> Sequence[Tensor]:
+    x, update, *starts = operands
+    window = update.type.shape
+
+    # Writing element by element touches the window alone, where a map over the result would copy all of it.
+    def write(s: SequenceEmitter, indices: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        firsts = [s.load(start, []) for start in starts]
+        places = _window_places(s, x.type, window, firsts, indices)
+        return [s.store(tensors[0], places, s.load(update, indices))]
+
+    return e.scan(window, [x], write)
+
+
+def _differentiate_dynamic_update(b: Builder, use: Use) -> Sequence[Value | None]:
+    _, update, *starts = use.inputs
+    zeros = b.full(shape=update.type.shape, value=0.0, dtype=update.type.dtype)
+    return [
+        b.dynamic_update_slice(use.gradient, zeros, *starts),
+        b.dynamic_slice(use.gradient, *starts, sizes=update.type.shape),
+        *(None for _ in starts),
+    ]
+
+
+dynamic_update_slice = Operator(
+    name="dynamic_update_slice",
+    summary="x with `update` written into a window that begins where i64 scalars say, as for dynamic_slice",
+    operands=(Operand("x", ANY), Operand("update", ANY), Operand("starts", (I64,), group="I", variadic=True)),
+    infer=_infer_dynamic_update,
+    reference=_reference_dynamic_update,
+    gradient=_differentiate_dynamic_update,
+    lower=_lower_dynamic_update,
+    cases=tuple(
+        Case((x, update, *(() for _ in starts)), arrays={2 + i: np.asarray(v, np.int64) for i, v in enumerate(starts)})
+        for x, update, starts in (
+            ((5, 6), (2, 3), (1, 2)),
+            ((5, 6), (2, 6), (-1, 7)),
+            ((4,), (0,), (-3,)),
+            ((0, 3), (0, 1), (0, -2)),
+            ((3,), (1,), (-1,)),
+        )
+    ),
+    properties=_MOVEMENT,
+)
+
+OPERATORS = (dynamic_slice, dynamic_update_slice)
