@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 INFINITY = 1 << 62
 """Stands for "no upper bound"; larger than any size that fits memory."""
@@ -325,6 +326,8 @@ def _least(size: Size, depth: int = _MOST_REPLACED) -> int:
     return least
 
 
+# Sizes nest: without a memory, what is shared would be gone through once for every way that leads to it.
+@lru_cache(maxsize=1 << 16)
 def bounds(size: Size) -> tuple[int, int]:
     """The least and the greatest value, as far as can be told; `INFINITY` where there is none."""
     low, high = _interval(size)

@@ -24,6 +24,7 @@ from .values import (
 )
 
 ATTRIBUTES = ("T", "mT", "shape", "dtype", "rank")
+_FOREIGN = {"size": "shape", "dim": "rank", "t": "T", "H": "T", "mH": "mT", "type": "dtype"}
 
 
 def attribute(context: Context, node: syntax.Attribute, frame: Frame) -> AnyValue:
@@ -56,7 +57,7 @@ def attribute(context: Context, node: syntax.Attribute, frame: Frame) -> AnyValu
         function = name if name in FUNCTIONS else FOREIGN[name]
         help_text = f"functions take tensors as arguments: `{function}(x, ...)` or `x |> {function}(...)`"
     else:
-        help_text = suggest(name, ATTRIBUTES)
+        help_text = f"did you mean `.{_FOREIGN[name]}`?" if name in _FOREIGN else suggest(name, ATTRIBUTES)
     return report("unknown-attribute", f"a tensor has no `.{name}`", node.name.span, help=help_text)
 
 

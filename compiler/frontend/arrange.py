@@ -7,7 +7,7 @@ and leaves a FAULT token. Nothing here knows more of a statement than the word t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lark import Token
 
@@ -265,11 +265,13 @@ class _Arranger:
         span = span_of(self.previous, self.file)
         span = Span(self.file, span.end_line, span.end_column, span.end_line, span.end_column + 1)
         if not is_told and span.line != self.faulty_line:
-            self.collector.report(
-                Diagnostic("syntax", "header has no `{` at its end, and lines that belong to it", span)
-            )
+            message = "header has no `{` at its end, and lines that belong to it"
+            help_text = "a body stands between `{` and `}`" if self.previous.type == "COLON" else ""
+            self.collector.report(Diagnostic("syntax", message, span, help=help_text))
         self._emit(Token.new_borrow_pos(FAULT, "", place))
         self._push(Token.new_borrow_pos("LBRACE", "{", place))
+        # Whoever forgot the one bracket may have left out the other as well.
+        self.open[-1] = replace(self.open[-1], is_reported=True)
 
     def _end_forgotten_brackets(self, index: int) -> None:
         """At the first token of a line: a word that begins a statement shows that a bracket was left open."""

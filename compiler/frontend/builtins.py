@@ -108,6 +108,35 @@ CONVERSIONS: Mapping[str, Callable[[AnyValue], Any]] = {
 """From a value of the language to an attribute, by the kind that its record states."""
 
 
+FOREIGN_ARGUMENTS: Mapping[str, tuple[str, ...]] = {
+    "dim": ("axis", "axes"),
+    "dims": ("axes", "axis"),
+    "axis": ("axes",),
+    "axes": ("axis",),
+    "start_dim": ("start",),
+    "end_dim": ("end",),
+    "size": ("shape", "sizes"),
+    "sizes": ("shape",),
+    "scale_factor": ("scales",),
+    "kernel_size": ("kernel",),
+    "strides": ("stride",),
+    "num_groups": ("groups",),
+    "epsilon": ("eps",),
+    "min": ("low",),
+    "max": ("high",),
+    "negative_slope": ("slope",),
+    "is_causal": ("causal",),
+    "attn_mask": ("mask",),
+    "running_mean": ("mean",),
+    "running_var": ("variance",),
+    "var": ("variance",),
+    "input": ("x",),
+    "depth": ("depth",),
+    "num_classes": ("depth",),
+}
+"""What other libraries call arguments."""
+
+
 @dataclass(slots=True)
 class _Arguments:
     """Sorts the arguments of one call into operands and attributes."""
@@ -178,7 +207,9 @@ class _Arguments:
                 return True
         elif name not in attributes:
             message = f"`{self.shown}` has no argument `{name}`"
-            report("wrong-arguments", message, argument.name.span, help=suggest(name, [*numbers, *attributes]))
+            foreign = [n for n in FOREIGN_ARGUMENTS.get(name, ()) if n in numbers or n in attributes]
+            help_text = f"did you mean `{foreign[0]}`?" if foreign else suggest(name, [*numbers, *attributes])
+            report("wrong-arguments", message, argument.name.span, help=help_text)
             return False
         elif name not in self.attributes:
             self.attributes[name] = argument

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import pairwise
 
 from lark import Token
 from lark.lexer import PatternStr
@@ -272,6 +273,21 @@ def _chained_comparison(fault: Fault) -> str:
     return ""
 
 
+def _block_after_pipe(fault: Fault) -> str:
+    if fault.found.type == "LESS" and [token.type for token in fault.statement[-2:]] == ["PIPE", "NAME"]:
+        name = fault.before
+        return f"a block is applied by its instance: `use f = {name}<...>`, and then `x |> f`"
+    return ""
+
+
+def _foreign_comment(fault: Fault) -> str:
+    """`// ...` on a line of its own goes on with the line before."""
+    for before, token in pairwise(fault.statement):
+        if token.type == "FLOOR" and token.line == fault.found.line and before.line != token.line:
+            return "a comment begins with `#`"
+    return "a comment begins with `#`" if fault.found.type == "FLOOR" and fault.at == fault.start else ""
+
+
 def _operator_after_pipe(fault: Fault) -> str:
     if fault.found.type in CONTINUES and any(token.type == "PIPE" for token in fault.statement):
         return "a pipe binds looser than every operator: put it in parentheses, `(x |> f) + y`"
@@ -315,6 +331,7 @@ def _two_statements(fault: Fault) -> str:
 
 
 _KNOWN_MISTAKES: tuple[Callable[[Fault], str], ...] = (
+    _foreign_comment,
     _misplaced,
     _foreign_word,
     _misspelt_word,
@@ -326,6 +343,7 @@ _KNOWN_MISTAKES: tuple[Callable[[Fault], str], ...] = (
     _dangling_operator,
     _brace_on_next_line,
     _chained_comparison,
+    _block_after_pipe,
     _operator_after_pipe,
     _equality,
     _annotation,

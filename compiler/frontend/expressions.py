@@ -17,7 +17,7 @@ from .builtins import call_operator
 from .calls import call_instance
 from .context import Context
 from .instances import bind_hypers
-from .operators import BUILTINS, apply
+from .operators import BUILTINS, apply, multiply_matrices
 from .sugar import FORMS
 from .unknown import FUNCTIONS, unknown_name
 from .values import (
@@ -41,7 +41,6 @@ OPERATORS: Mapping[str, str] = {
     "//": "floor_divide",
     "%": "remainder",
     "**": "power",
-    "@": "matmul",
     "==": "equal",
     "!=": "not_equal",
     "<": "less",
@@ -129,6 +128,8 @@ def _combine(context: Context, node: syntax.Binary, left: AnyValue, frame: Frame
         return ERROR
     if contains_tensor(left) or contains_tensor(right) or symbol == "@":
         spans = [node.left.span, node.right.span]
+        if symbol == "@":
+            return multiply_matrices(context, frame, [left, right], node.span, spans, symbol)
         return apply(context, frame, OPERATORS[symbol], [left, right], {}, node.span, spans, symbol=symbol)
     if symbol in ("and", "or"):
         return statics.demand_truth(context, left, node.left.span)

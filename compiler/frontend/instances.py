@@ -74,12 +74,14 @@ def bind_hypers(
             name = declared[number]
         else:
             count = f"{len(declared)} hyper-parameter{'s' if len(declared) != 1 else ''}"
-            report("wrong-hypers", f"`{block.name}` has {count}, not {len(given or ())}", place)
+            message = f"`{block.name}` has {count}, not {len(given or ())}"
+            report("wrong-hypers", message, place, notes=[_definition(block)])
             return ERROR
         if name not in declared:
             assert argument.name is not None
             message = f"`{block.name}` has no hyper-parameter `{name}`"
-            report("wrong-hypers", message, argument.name.span, help=suggest(name, declared))
+            notes = [_definition(block)]
+            report("wrong-hypers", message, argument.name.span, notes=notes, help=suggest(name, declared))
             failed = True
         elif name in hypers:
             report("wrong-hypers", f"`{name}` of `{block.name}` is given twice", place)
@@ -98,8 +100,10 @@ def bind_hypers(
     missing = [h for h in block.block.hypers if h.name.name not in hypers and h.default is None]
     if missing and not failed:
         names = ", ".join(f"`{h.name.name}`" for h in missing)
-        note = Note(f"the definition of `{block.name}`", block.block.name.span)
-        report("wrong-hypers", f"`{block.name}` lacks a value for {names}", span, notes=[note])
+        form = f"{block.name}<{', '.join(declared)}>"
+        help_text = f"they stand between `<` and `>`, in a `use name = {form}`" if given is None else ""
+        message = f"`{block.name}` lacks a value for {names}"
+        report("wrong-hypers", message, span, notes=[_definition(block)], help=help_text)
     if failed or missing:
         return ERROR
     for hyper in block.block.hypers:
@@ -109,6 +113,10 @@ def bind_hypers(
             text = context.reporter.text(hyper.default.span)
             hypers[hyper.name.name] = Hyper(value, hyper.default.span, text, by_default=True)
     return hypers
+
+
+def _definition(block: BlockValue) -> Note:
+    return Note(f"the definition of `{block.name}`", block.block.name.span)
 
 
 def hyper_bindings(block: BlockValue, hypers: Mapping[str, Hyper]) -> dict[str, Binding]:

@@ -18,7 +18,7 @@ from ...dialect.dims import DimError, Poly, Size, bounds
 from ...dialect.graph import Constant, Value
 from ...dialect.operator import InferenceError, Operand, Operator
 from ...dialect.ops import OPERATORS
-from ...dialect.types import BOOL, DType, TensorType
+from ...dialect.types import BOOL, F32, I64, DType, TensorType
 from .context import ELEMENTS, NODES, RANK, SIZE_PARTS, Context, parts
 from .provenance import size_notes
 from .values import ERROR, AnyValue, Frame, Poison, contains_error, describe, is_number, show
@@ -29,8 +29,11 @@ BUILTINS: Mapping[str, Operator] = {n: o for n, o in OPERATORS.items() if not o.
 LITERAL_ELEMENTS = 1 << 16
 
 
-def literal(context: Context, frame: Frame, value: AnyValue, dtype: DType, span: Span) -> Value | Poison:
-    """A number, a size or nested lists of numbers as a tensor of the dtype. Refuses what the dtype cannot hold."""
+def literal(
+    context: Context, frame: Frame, value: AnyValue, dtype: DType, span: Span, beside: str = ""
+) -> Value | Poison:
+    """A number, a size or nested lists of numbers as a tensor of the dtype. Refuses what the dtype cannot hold;
+    `beside` is the text of the tensor that the dtype is of."""
     report = context.reporter.error
     if contains_error(value):
         return ERROR
@@ -51,7 +54,7 @@ def literal(context: Context, frame: Frame, value: AnyValue, dtype: DType, span:
     for leaf in leaves:
         fault = _unfit(leaf, dtype)
         if fault:
-            help_text = f"`cast({show(leaf)}, ...)` gives a number another dtype" if dtype != BOOL else ""
+            help_text = _wider(leaf, dtype, beside)
             return report("literal-range", f"{show(leaf)} {fault} {dtype}", span, help=help_text)
     with np.errstate(all="ignore"):
         array = np.asarray(leaves, dtype=object).astype(dtype.numpy).reshape(shape)
@@ -94,6 +97,17 @@ def _unfit(value: float | int | bool, dtype: DType) -> str:
     with np.errstate(all="ignore"):
         rounded = np.asarray(float(value)).astype(dtype.numpy)
     return "does not fit" if np.isinf(rounded.astype(np.float64)) else ""
+
+
+def _wider(value: float | int | bool, dtype: DType, beside: str) -> str:
+    """What to do where a number does not fit the dtype of the tensor beside it."""
+    if isinstance(value, bool):
+        return ""
+    if dtype == BOOL:
+        return f"`cast({beside}, f32)` is 1 where it holds, and 0 elsewhere" if beside else ""
+    if dtype.is_integer and beside and isinstance(value, float) and math.isfinite(value):
+        return f"`cast({beside}, f32)` holds fractions" if not value.is_integer() else ""
+    return f"`cast({show(value)}, ...)` gives a number another dtype"
 
 
 def emit(
@@ -151,10 +165,52 @@ def apply(
         message = error.message.replace(f"`{name}`", f"`{shown}`")
         sizes: list[Size] = [s for t in tensors for s in t.type.shape]
         notes = size_notes(context, frame, sizes, f"{error.label} {message if not error.label else ''}")
-        return context.reporter.error(error.code, message, at, error.label, notes=notes, help=error.help)
+        help_text = error.help or _remedy(context, record, shown, error, tensors, spans)
+        return context.reporter.error(error.code, message, at, error.label, notes=notes, help=help_text)
     except DimError as error:
         return context.reporter.error("bad-size", f"`{shown}`: {error}", span)
     return outputs[0] if len(outputs) == 1 else outputs
+
+
+def multiply_matrices(
+    context: Context, frame: Frame, operands: Sequence[AnyValue], span: Span, spans: Sequence[Span], symbol: str
+) -> AnyValue:
+    """`@` as the array API has it: a vector on the left is a row, one on the right a column, and the axis that makes it
+    one is none of the result's."""
+    matrices = list(operands)
+    axes: list[int] = []
+    for number, axis in enumerate((-2, -1)):
+        x = matrices[number]
+        if isinstance(x, Value) and x.type.rank == 1:
+            attributes = {"axes": 0 if axis == -2 else 1}
+            matrices[number] = apply(context, frame, "unsqueeze", [x], attributes, span, [spans[number]])
+            axes.append(axis)
+    product = apply(context, frame, "matmul", matrices, {}, span, spans, symbol=symbol)
+    if not axes or product is ERROR:
+        return product
+    return apply(context, frame, "squeeze", [product], {"axes": tuple(axes)}, span, [span])
+
+
+def _remedy(
+    context: Context, record: Operator, shown: str, error: InferenceError, tensors: Sequence[Value], spans: Sequence[Span]
+) -> str:
+    """What usually helps, where the operator itself has no advice."""
+    if record.name == "matmul" and error.code == "shape-mismatch":
+        left, right = (t.type for t in tensors)
+        fits = right.rank > 1 and left.shape[-1] == right.shape[-1] and left.shape[-1] != right.shape[-2]
+        text = context.reporter.text(spans[1])
+        return f"it fits when transposed: `{text}.{'T' if right.rank == 2 else 'mT'}`" if fits and text else ""
+    if error.code != "dtype-mismatch" or error.operand is None or error.operand >= len(spans):
+        return ""
+    operand, dtype = _operand(record, error.operand), tensors[error.operand].type.dtype
+    text = context.reporter.text(spans[error.operand]) or "..."
+    if not dtype.is_float and F32 in operand.dtypes and dtype not in operand.dtypes:
+        if record.name == "divide":
+            return f"`//` rounds down; `cast({text}, f32)` gives fractions"
+        return f"`cast({text}, {'i64' if dtype == BOOL and I64 in operand.dtypes else 'f32'})` converts it"
+    if dtype.is_float and not any(d.is_float for d in operand.dtypes):
+        return f"`{shown}` takes {', '.join([o.name for o in record.operands] + [a.name for a in record.attributes])}"
+    return ""
 
 
 def _operand(record: Operator, number: int) -> Operand:
@@ -181,6 +237,7 @@ def _tensors(
             _report_mix(context, shown, (first[0], spans[first[1]]), (value, spans[number]))
             failed = True
     result: list[Value] = []
+    without_dtype: set[str] = set()
     for number, (value, span) in enumerate(zip(operands, spans, strict=True)):
         tensor: Value | Poison
         if isinstance(value, Value):
@@ -189,9 +246,14 @@ def _tensors(
             operand = _operand(record, number) if record.operands else None
             dtype = _literal_dtype(operand, groups) if operand is not None else None
             if dtype is None:
-                tensor = _report_no_dtype(context, shown, operand, value, span)
+                # Of several numbers, one with a dtype is enough.
+                group = operand.group if operand is not None else ""
+                tensor = ERROR if group in without_dtype else _report_no_dtype(context, shown, operand, value, span)
+                without_dtype.add(group)
             else:
-                tensor = literal(context, frame, value, dtype, span)
+                beside = groups.get(operand.group) if operand is not None else None
+                text = context.reporter.text(spans[beside[1]]) if beside is not None else ""
+                tensor = literal(context, frame, value, dtype, span, text)
         if tensor is ERROR:
             failed = True
         else:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ...dialect.diagnostics import Note, Span
-from ...dialect.dims import Symbol, add
+from ...dialect.dims import Poly, Symbol, add
 from ...dialect.graph import Node, Value
 from ...dialect.types import I64, TensorType
 from . import syntax
@@ -247,7 +247,9 @@ class _Loop:
             help_text = f"start from a tensor: `{name} = cast({show(before.value)}, f32)`"
         else:
             message = f"`{name}` is {describe(before.value)} and cannot change in a loop"
-            help_text = ""
+            dtype = "i64" if isinstance(before.value, int) and isinstance(after.value, (int, Poly)) else "f32"
+            is_number = isinstance(before.value, (int, float)) and not isinstance(before.value, bool)
+            help_text = f"start from a tensor: `{name} = cast({show(before.value)}, {dtype})`" if is_number else ""
         self.context.reporter.error("repeat-type", message, after.span, help=help_text)
         self.frame.names[name] = Binding(ERROR, Kind.LOCAL, after.span)
 

@@ -1,7 +1,7 @@
 """Functions that are more than one operator, or that read better than it: each is one entry of `FORMS`.
 
 `rearrange`, `zeros` and `ones`, `tensor`, `max` and `min` of two things, `cast` of numbers and sizes, `einsum` with its
-equation first, `iota` of one size, permutations without parentheses. Everything else is called as its record says.
+equation first, `matmul` of vectors, `iota` of one size, permutations without parentheses. Everything else is called as its record says.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ...dialect.graph import Value
 from ...dialect.types import BOOL, F32, DType
 from .builtins import call_operator
 from .context import Context, check_size, suggest
-from .operators import BUILTINS, apply, literal
+from .operators import BUILTINS, apply, literal, multiply_matrices
 from .rearrange import Rearrangement
 from .statics import demand_size
 from .values import ERROR, AnyValue, Frame, Given, Poison, contains_error, contains_tensor, describe
@@ -150,6 +150,14 @@ def _einsum(context: Context, frame: Frame, arguments: Sequence[Given], span: Sp
     return call_operator(context, frame, BUILTINS["einsum"], [*_positional_first(others, texts)], span)
 
 
+def _matmul(context: Context, frame: Frame, arguments: Sequence[Given], span: Span) -> AnyValue:
+    bound = _sort(context, "matmul", ("x", "y"), 2, arguments, span)
+    if bound is ERROR:
+        return ERROR
+    x, y = bound["x"], bound["y"]
+    return multiply_matrices(context, frame, [x.value, y.value], span, [x.span, y.span], "matmul")
+
+
 def _positional_first(operands: Sequence[Given], texts: Sequence[Given]) -> list[Given]:
     return [
         *(a for a in operands if a.name is None),
@@ -165,7 +173,7 @@ def _axes_in_a_row(name: str) -> Form:
         positional = [a for a in arguments if a.name is None]
         if len(positional) > 2 and len(positional) == len(arguments):
             axes = tuple(a.value for a in positional[1:])
-            if all(isinstance(a, (int, Poly)) for a in axes):
+            if all(a is ERROR or isinstance(a, (int, Poly)) for a in axes):
                 arguments = [positional[0], Given(axes, positional[1].span.to(positional[-1].span))]
         return call_operator(context, frame, BUILTINS[name], arguments, span)
 
@@ -188,6 +196,7 @@ FORMS: Mapping[str, Form] = {
     "max": _extreme("max", "maximum"),
     "min": _extreme("min", "minimum"),
     "einsum": _einsum,
+    "matmul": _matmul,
     "transpose": _axes_in_a_row("transpose"),
     "reshape": _axes_in_a_row("reshape"),
     "iota": _iota,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Sequence
 
 from ...dialect.diagnostics import Note
@@ -40,6 +41,26 @@ FOREIGN = {
     "bmm": "matmul",
     "view": "reshape",
     "masked_fill": "where",
+    "interpolate": "resize",
+    "upsample": "resize",
+    "chunk": "split",
+    "expand": "broadcast_to",
+    "broadcast": "broadcast_to",
+    "swapaxes": "transpose",
+    "moveaxis": "transpose",
+    "repeat_kv": "repeat_interleave",
+    "full_like": "full",
+    "zeros_like": "zeros",
+    "ones_like": "ones",
+    "mm": "matmul",
+    "linear": "matmul",
+    "dense": "matmul",
+    "scaled_dot_product_attention": "attention",
+    "adaptive_avg_pool2d": "global_avg_pool",
+    "True": "true",
+    "False": "false",
+    "none": "None",
+    "null": "None",
     "erf_inv": "erf",
     "sgn": "sign",
     "float32": "f32",
@@ -47,6 +68,8 @@ FOREIGN = {
     "rmsnorm": "rms_norm",
 }
 """What other libraries call things."""
+
+_KEYWORDS = frozenset({"true", "false", "None"})
 
 
 def unknown_name(context: Context, frame: Frame, name: syntax.Name, what: str = "") -> Poison:
@@ -58,7 +81,7 @@ def unknown_name(context: Context, frame: Frame, name: syntax.Name, what: str = 
         later = [s for s in _definitions(frame.block.body) if s.name == name.name]
         notes = [Note("it is defined only later", later[0].span)] if later else []
     foreign = FOREIGN.get(name.name, "")
-    if foreign in FUNCTIONS or foreign in DTYPES:
+    if foreign in FUNCTIONS or foreign in DTYPES or foreign in _KEYWORDS:
         help_text = f"did you mean `{foreign}`?"
     elif notes:
         help_text = ""
@@ -69,6 +92,9 @@ def unknown_name(context: Context, frame: Frame, name: syntax.Name, what: str = 
         far = [*FUNCTIONS, *DTYPES, *statics.CONSTANTS]
         close = difflib.get_close_matches(name.name, far, 1, 0.75) if not help_text else []
         help_text = help_text or (f"did you mean `{close[0]}`?" if close else "")
+        if not help_text and not what and (name.name == "_" or re.fullmatch(r"[A-Z][A-Z0-9]*", name.name)):
+            shown = "N" if name.name == "_" else name.name
+            help_text = f"a size that is known only at a call is declared, `dim {shown} in 1..64`"
     message = f"there is no {what or 'name'} `{name.name}`"
     return context.reporter.error("unknown-name", message, name.span, notes=notes, help=help_text)
 

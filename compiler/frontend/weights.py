@@ -43,9 +43,17 @@ def converts(stored: DType | None, declared: DType) -> bool:
 def check_parameters(parameters: Sequence[Parameter], checkpoint: Checkpoint) -> list[Diagnostic]:
     """What is wrong between a model and a checkpoint; every fault of an array is told a few times at most."""
     faults: list[Diagnostic] = []
+    missing = [e for p in parameters for e in elements(p) if e.key not in checkpoint]
+    prefix = _common_prefix([e.key for e in missing], checkpoint) if len(missing) > 1 else ""
+    if prefix:
+        count = f"`{missing[0].key}`, nor {len(missing) - 1} more"
+        message = f"`{checkpoint.path.name}` has no tensor {count}"
+        faults.append(Diagnostic("missing-tensor", message, missing[0].span, help=prefix))
     for parameter in parameters:
         found: list[Diagnostic] = []
         for element in elements(parameter):
+            if prefix and element.key not in checkpoint:
+                continue
             fault = _check(element, checkpoint)
             if fault is not None:
                 found.append(fault)
@@ -55,6 +63,20 @@ def check_parameters(parameters: Sequence[Parameter], checkpoint: Checkpoint) ->
             first = found[0]
             faults.append(Diagnostic(first.code, f"and {rest} more of `{parameter.name}`", first.span))
     return faults
+
+
+def _common_prefix(keys: Sequence[str], checkpoint: Checkpoint) -> str:
+    """A help for when the checkpoint holds all of them, but under names with a prefix more or less."""
+    names, first = list(checkpoint.names()), keys[0]
+    more = [n.removesuffix(first) for n in names if n.endswith(f".{first}")]
+    less = [first.removesuffix(n) for n in names if first.endswith(f".{n}")]
+    for prefix in more:
+        if all(prefix + key in checkpoint for key in keys):
+            return f"all of them are there under `{prefix}`: their names begin with it"
+    for prefix in less:
+        if all(key.startswith(prefix) and key.removeprefix(prefix) in checkpoint for key in keys):
+            return f"all of them are there without the `{prefix}` at the beginning of their names"
+    return ""
 
 
 def _check(parameter: Parameter, checkpoint: Checkpoint) -> Diagnostic | None:
