@@ -109,7 +109,7 @@ def _number(value: Any) -> float | int | bool | str:
 def summary(array: Array) -> dict[str, Any]:
     """What is worth showing of a result: dtype, shape, and of its numbers the range, the mean and the first few."""
     info: dict[str, Any] = {"dtype": dtype_of(array).name, "shape": list(array.shape)}
-    flat = array.reshape(-1)
+    flat: Any = array.reshape(-1)  # of any dtype: which methods it has is not for a type to say
     if flat.size:
         with np.errstate(all="ignore"):
             values = {"min": flat.min().item(), "max": flat.max().item(), "mean": flat.mean(dtype=np.float64)}

@@ -112,7 +112,7 @@ def _product_of_others(x: Term, r: Term, g: Term, axes: tuple[int, ...]) -> Term
 
 def _position(name: str, summary: str, predicate: str, bound: Callable[[DType], float | int]) -> Operator:
     """The first place of the greatest or least element along one axis; NaN counts as beyond everything."""
-    choose = np.argmax if predicate == "gt" else np.argmin
+    choose: Callable[..., Any] = np.argmax if predicate == "gt" else np.argmin
 
     def infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
         (x,) = types

@@ -72,7 +72,7 @@ def _mean(x: Term, axis: Any, keepdims: bool) -> Term:
 
 def _mean_array(x: Any, axis: Any, keepdims: bool) -> Any:
     number = math.prod(x.shape[a] for a in reduced_axes(x.shape, {"axis": axis}))
-    return np.asarray(np.sum(x, axis=axis, keepdims=keepdims)) / x.dtype.type(number)
+    return np.asarray(x.sum(axis=axis, keepdims=keepdims)) / x.dtype.type(number)
 
 
 def _variance(x: Term, axis: Any, keepdims: bool, correction: int) -> Term:
@@ -84,8 +84,8 @@ def _variance(x: Term, axis: Any, keepdims: bool, correction: int) -> Term:
 def _variance_array(x: Any, axis: Any, keepdims: bool, correction: int) -> Any:
     axes = reduced_axes(x.shape, {"axis": axis})
     number = max(math.prod(x.shape[a] for a in axes) - correction, 0)
-    squares = np.square(x - _mean_array(x, axes, True))
-    return np.asarray(np.sum(squares, axis=axes, keepdims=keepdims)) / x.dtype.type(number)
+    squares: Any = np.square(x - _mean_array(x, axes, True))
+    return np.asarray(squares.sum(axis=axes, keepdims=keepdims)) / x.dtype.type(number)
 
 
 def _variance_gradient(x: Term, r: Term, g: Term, axes: tuple[int, ...], correction: int) -> Term:

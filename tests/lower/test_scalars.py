@@ -99,10 +99,6 @@ _ERF = np.vectorize(math.erf, otypes=[np.float64])
 _ERFC = np.vectorize(math.erfc, otypes=[np.float64])
 
 
-def sign(x: Array) -> Array:
-    return np.where(x > 0, 1, np.where(x < 0, -1, np.where(x == 0, 0, x))).astype(x.dtype)
-
-
 REFERENCES: dict[str, Callable[..., Array]] = {
     **{f: getattr(np, f) for f in ("ceil", "floor", "trunc", "sqrt", "cbrt", "exp", "exp2", "expm1", "log", "log2")},
     **{f: getattr(np, f) for f in ("log1p", "log10", "sin", "cos", "tan", "sinh", "cosh", "tanh", "isnan", "isinf")},
@@ -115,7 +111,7 @@ REFERENCES: dict[str, Callable[..., Array]] = {
     "neg": np.negative,
     "abs": np.abs,
     "not": np.invert,
-    "sign": sign,
+    "sign": np.sign,
 }
 
 
