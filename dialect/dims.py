@@ -105,6 +105,7 @@ Size = int | Poly
 Shape = tuple[Size, ...]
 
 
+@lru_cache(maxsize=1 << 14)
 def _atom_key(atom: Atom) -> tuple[str, str]:
     if isinstance(atom, Symbol):
         return ("0", atom.name)

@@ -6,9 +6,11 @@ assumed of sizes that cannot be compared. The plan decides nothing about what is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+
+import numpy as np
 
 from ..dialect.dims import (
     INFINITY,
@@ -21,13 +23,18 @@ from ..dialect.dims import (
     bounds,
     ceil_divide,
     divisible,
+    evaluate,
     multiply,
     substitute,
     symbols,
+    symbols_of,
 )
+from ..dialect.types import Array
 
 ALIGNMENT = 64
 """Of the workspace and everything in it, in bytes."""
+_CHUNK = 256
+"""So many offsets are tried at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,9 @@ class _Placed:
     item: _Item
     offset: Size
     end: Size
+    offsets: tuple[float, ...]
+    """The offset and the end for a few values of the dims."""
+    ends: tuple[float, ...]
 
 
 def aligned(size: Size) -> Size:
@@ -73,12 +83,16 @@ def aligned(size: Size) -> Size:
 
 @lru_cache(maxsize=1 << 16)
 def never_less(left: Size, right: Size) -> bool:
-    """Is `left >= right` for every value of the dims, as far as can be told?
+    """Is `left >= right` for every value of the dims, as far as can be told?"""
+    return _never_negative(add(left, multiply(-1, right)))
 
-    With every dim counted from its least value, a polynomial without a negative coefficient is nowhere negative: so
-    `B*T >= T` where `B >= 1`, which bounds of the two sides do not tell.
+
+@lru_cache(maxsize=1 << 16)
+def _never_negative(size: Size) -> bool:
+    """With every dim counted from its least value, a polynomial without a negative coefficient is nowhere negative: so
+    `B*T - T` where `B >= 1`, which its bounds do not tell.
     """
-    difference = _without_quotients(add(left, multiply(-1, right)))
+    difference = _without_quotients(size)
     if bounds(difference)[0] >= 0:
         return True
     shifted = substitute(difference, {s.name: _from_least(s) for s in symbols(difference)})
@@ -120,17 +134,19 @@ def plan_memory(steps: Sequence[Step], sizes: Mapping[str, Size]) -> Plan:
     Assumes that steps run in order, that the first step that names a tensor writes it, and that a step's results may
     share no memory with what it reads.
     """
-    placed: list[_Placed] = []
+    placed = _Placement(len(steps))
     total: Size = 0
+    items = list(_items(steps, sizes))
+    samples = _samples([item.size for item in items])
     # The largest first: smaller ones fill what they leave. Sizes that have to be rounded up come after the others,
     # since little can be told of offsets behind them.
-    for item in sorted(_items(steps, sizes), key=lambda item: (not divisible(item.size, ALIGNMENT), *_by_size(item))):
-        offset = _find_place(placed, item, total)
+    for item in sorted(items, key=lambda item: (not divisible(item.size, ALIGNMENT), *_by_size(item))):
+        offset = _find_place(placed.beside(item), item, total, samples)
         end = add(offset, aligned(item.size))
-        placed.append(_Placed(item, offset, end))
+        placed.add(_Placed(item, offset, end, _values(offset, samples), _values(end, samples)))
         if not never_less(total, add(offset, item.size)):
             total = end
-    offsets = {p.item.name: p.offset for p in placed}
+    offsets = {p.item.name: p.offset for p in placed.all}
     return Plan(
         {name: offset for name, offset in offsets.items() if isinstance(name, str)},
         tuple(tuple(offsets[i, k] for k in range(len(step.scratch))) for i, step in enumerate(steps)),
@@ -138,17 +154,71 @@ def plan_memory(steps: Sequence[Step], sizes: Mapping[str, Size]) -> Plan:
     )
 
 
-def _find_place(placed: Sequence[_Placed], item: _Item, total: Size) -> Size:
-    """The least offset at which the item is known to overlap nothing that lives at the same time, and to stay below the
-    total or to raise it to its own end; else the total."""
-    others = [p for p in placed if p.item.first <= item.last and item.first <= p.item.last]
+class _Placement:
+    """Everything that has its place, by the steps in which it lives."""
+
+    def __init__(self, steps: int) -> None:
+        self.all: list[_Placed] = []
+        self._at: list[list[int]] = [[] for _ in range(steps)]
+
+    def add(self, placed: _Placed) -> None:
+        for step in range(placed.item.first, placed.item.last + 1):
+            self._at[step].append(len(self.all))
+        self.all.append(placed)
+
+    def beside(self, item: _Item) -> list[_Placed]:
+        """What lives at the same time as the item, in the order in which it was placed."""
+        found = {number for step in range(item.first, item.last + 1) for number in self._at[step]}
+        return [self.all[number] for number in sorted(found)]
+
+
+def _samples(sizes: Sequence[Size]) -> list[dict[str, int]]:
+    """Some values of the dims: what overlaps for one of them needs no proof, and most of what is tried does."""
+    dims = symbols_of(sizes)
+    least = {s.name: -(-s.low // s.multiple) * s.multiple for s in dims}
+    larger = {s.name: min(s.high // s.multiple, least[s.name] // s.multiple + 61) * s.multiple for s in dims}
+    one_larger = [least | {name: larger[name]} for name in list(larger)[:6]]
+    return [least, larger, *(one_larger if len(dims) > 1 else [])] if dims else [{}]
+
+
+def _values(size: Size, samples: Sequence[Mapping[str, int]]) -> tuple[float, ...]:
+    return tuple(float(evaluate(size, sample)) for sample in samples)
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """An offset at which an item overlaps nothing for any of the samples; which of the others then lie above it."""
+
+    offset: Size
+    above: Array
+
+
+def _candidates(others: Sequence[_Placed], item: _Item, samples: Sequence[Mapping[str, int]]) -> Iterator[_Candidate]:
+    starts = {0: (0.0,) * len(samples)} | {p.end: p.ends for p in others}
+    size = np.array(_values(item.size, samples))
+    offsets = np.array([p.offsets for p in others]).reshape(-1, len(samples))
+    ends = np.array([p.ends for p in others]).reshape(-1, len(samples))
+    sizes = list(starts)
+    for first in range(0, len(sizes), _CHUNK):
+        start = np.array([starts[s] for s in sizes[first : first + _CHUNK]])[:, None, :]
+        above = (offsets >= start + size).all(axis=2)
+        fits = (above | (start >= ends).all(axis=2)).all(axis=1)
+        for row in np.flatnonzero(fits).tolist():
+            yield _Candidate(sizes[first + row], above[row])
+
+
+def _find_place(others: Sequence[_Placed], item: _Item, total: Size, samples: Sequence[Mapping[str, int]]) -> Size:
+    """The least offset at which the item is known to overlap none of the others, and to stay below the total or to
+    raise it to its own end; else the total."""
     best: Size | None = None
-    for offset in dict.fromkeys((0, *(p.end for p in others))):
+    for candidate in _candidates(others, item, samples):
+        offset = candidate.offset
         if best is not None and never_less(offset, best):
             continue
         # Offsets are multiples of the alignment: what ends below one does so when rounded up, too.
         end = add(offset, item.size)
-        if not all(never_less(p.offset, end) or never_less(offset, p.end) for p in others):
+        pairs = zip(others, candidate.above, strict=True)
+        if not all(never_less(p.offset, end) if above else never_less(offset, p.end) for p, above in pairs):
             continue
         if never_less(total, end) or never_less(end, total):
             best = offset

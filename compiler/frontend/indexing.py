@@ -1,7 +1,8 @@
 """`x[...]` of a tensor: integers, ranges with steps, None, `...`, and one tensor of indices.
 
 The rules are those of numpy and the array API: negative indices count from the end, ranges are cut to the axis. Bounds
-may be symbolic. An integer index must lie inside for every value of the dims; it is never cut.
+may be symbolic. An integer index must lie inside for every value of the dims; it is never cut. Nor is what moves with
+the variable of a loop, where a range must have one length in all rounds.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...dialect.diagnostics import Span
-from ...dialect.dims import Poly, Size, add, at_least, bounds, format_size
+from ...dialect.dims import Poly, Size, add, at_least, bounds, format_size, multiply
 from ...dialect.graph import Value
 from . import syntax
 from .context import Context, check_number
@@ -24,12 +25,14 @@ STEP_LIMIT = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class _Pick:
-    """What is taken of one axis, in the words of `slice`; `drop` where the axis then goes."""
+    """What is taken of one axis, in the words of `slice`; `drop` where the axis then goes. `moves` says where all this
+    is counted from, if that changes with a loop; then `stop` is a length."""
 
     start: Size | None = None
     stop: Size | None = None
     step: int = 1
     drop: bool = False
+    moves: Poly | None = None
 
     def is_all_of(self, size: Size) -> bool:
         return self.step == 1 and self.start in (None, 0) and (self.stop is None or self.stop == size)
@@ -54,11 +57,9 @@ def index_tensor(context: Context, frame: Frame, x: Value, node: syntax.Index) -
         if item is None:
             pick = _Pick()
         elif isinstance(item, syntax.Slice):
-            pick = _range(context, frame, item)
+            pick = _range(context, frame, item, size, axis)
         else:
             value = context.evaluate(item, frame)
-            if isinstance(value, Poly) and context.writer.depends_on_loop(value):
-                value = _loop_index(context, frame, value, size, axis, item.span)
             if isinstance(value, Value):
                 gathers.append((kept, value, item.span))
                 pick = _Pick()
@@ -105,30 +106,27 @@ def _single(context: Context, frame: Frame, value: AnyValue, size: Size, axis: i
     if index is ERROR:
         return ERROR
     start = add(index, size) if bounds(index)[1] < 0 else index
+    moves = context.writer.depends_on_loop(index)
     if not (at_least(start, 0) and at_least(size, add(start, 1))):
         shown = format_size(index)
         label = f"the size of axis {axis} is {format_size(size)}"
         if isinstance(size, Poly):
             label += f", which may be {bounds(size)[0]}"
+        if moves:
+            low, high = bounds(index)
+            label += f", the index is {low}..{high + 1}"
         notes = size_notes(context, frame, [size], label)
         message = f"the index {shown} may be outside of axis {axis}"
         if isinstance(size, int) and isinstance(index, int):
             message = f"the index {shown} is outside of axis {axis}"
         return context.reporter.error("index-out-of-range", message, span, label, notes=notes)
+    if moves:
+        assert isinstance(start, Poly), start
+        return _Pick(0, 1, drop=True, moves=start)
     return _Pick(start, add(start, 1), drop=True)
 
 
-def _loop_index(context: Context, frame: Frame, value: Poly, size: Size, axis: int, span: Span) -> AnyValue:
-    """An element whose number changes with the loop: the index as a tensor."""
-    if not (at_least(value, 0) and at_least(size, add(value, 1))):
-        low, high = bounds(value)
-        label = f"the size of axis {axis} is {format_size(size)}, the index is {low}..{high + 1}"
-        message = f"the index {format_size(value)} may be outside of axis {axis}"
-        return context.reporter.error("index-out-of-range", message, span, label)
-    return context.writer.size_value(value, frame.scope, span)
-
-
-def _range(context: Context, frame: Frame, node: syntax.Slice) -> _Pick | Poison:
+def _range(context: Context, frame: Frame, node: syntax.Slice, size: Size, axis: int) -> _Pick | Poison:
     step: int | Poison = 1
     if node.step is not None:
         step = demand_integer(context, context.evaluate(node.step, frame), node.step.span, "the step of a range")
@@ -138,7 +136,32 @@ def _range(context: Context, frame: Frame, node: syntax.Slice) -> _Pick | Poison
     stop = _bound(context, frame, node.stop)
     if step is ERROR or start is ERROR or stop is ERROR:
         return ERROR
+    if any(isinstance(bound, Poly) and context.writer.depends_on_loop(bound) for bound in (start, stop)):
+        return _moving_range(context, node, start, stop, step, size, axis)
     return _Pick(start, stop, step)
+
+
+def _moving_range(
+    context: Context, node: syntax.Slice, start: Size | None, stop: Size | None, step: int, size: Size, axis: int
+) -> _Pick | Poison:
+    """A range that begins elsewhere in every round of a loop, and is always as long."""
+    report = context.reporter.error
+    first, last = (
+        default if bound is None else add(bound, size) if bounds(bound)[1] < 0 else bound
+        for bound, default in ((start, 0), (stop, size))
+    )
+    length = add(last, multiply(-1, first))
+    if step < 0 or not isinstance(first, Poly) or context.writer.depends_on_loop(length):
+        message = "the length of a range cannot depend on the variable of a loop"
+        if step < 0:
+            message = "a range that moves with a loop has a positive step"
+        return report("not-constant", message, node.span, help="a range such as `i:i + 4` has a fixed length")
+    if not (at_least(first, 0) and at_least(length, 0) and at_least(size, last)):
+        label = (
+            f"the size of axis {axis} is {format_size(size)}, the range is within {bounds(first)[0]}..{bounds(last)[1]}"
+        )
+        return report("index-out-of-range", f"the range may be outside of axis {axis}", node.span, label)
+    return _Pick(0, length, step, moves=first)
 
 
 def _bound(context: Context, frame: Frame, node: syntax.Expression | None) -> Size | Poison | None:
@@ -147,10 +170,6 @@ def _bound(context: Context, frame: Frame, node: syntax.Expression | None) -> Si
     value = context.evaluate(node, frame)
     if value is None:
         return None
-    if isinstance(value, Poly) and context.writer.depends_on_loop(value):
-        message = "a range cannot depend on the variable of a loop"
-        help_text = "`gather(x, indices, axis)` and `dynamic_slice` take positions that are computed"
-        return context.reporter.error("not-constant", message, node.span, help=help_text)
     size = demand_size(context, value, node.span, "the bound of a range")
     if size is ERROR:
         return ERROR
@@ -179,13 +198,29 @@ class _Selection:
         new_axes: Sequence[int],
         gathers: Sequence[tuple[int, Value, Span]],
     ) -> AnyValue:
-        result: Value | Poison = self._slice(x, picks)
+        result: Value | Poison = self._move(x, picks)
+        if result is not ERROR:
+            result = self._slice(result, picks)
         dropped = tuple(axis for axis, pick in enumerate(picks) if pick.drop)
         result = self._step("squeeze", result, {"axes": dropped}, bool(dropped))
         result = self._step("unsqueeze", result, {"axes": tuple(new_axes)}, bool(new_axes) and not gathers)
         if gathers and result is not ERROR:
             result = self._gather(result, new_axes, gathers)
         return result
+
+    def _move(self, x: Value, picks: Sequence[_Pick]) -> Value | Poison:
+        """The part that moves with loops, from where the other steps count."""
+        if not any(pick.moves for pick in picks):
+            return x
+        writer, scope = self.context.writer, self.frame.scope
+        starts = [writer.size_value(0 if p.moves is None else p.moves, scope, self.span) for p in picks]
+        sizes = tuple(n if p.moves is None else p.stop for p, n in zip(picks, x.type.shape, strict=True))
+        spans = [self.span] * (1 + len(starts))
+        return single(
+            apply(
+                self.context, self.frame, "dynamic_slice", [x, *starts], {"sizes": sizes}, self.span, spans, symbol="[]"
+            )
+        )
 
     def _slice(self, x: Value, picks: Sequence[_Pick]) -> Value | Poison:
         attributes: dict[str, object] = {

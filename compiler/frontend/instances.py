@@ -101,7 +101,10 @@ def bind_hypers(
     if missing and not failed:
         names = ", ".join(f"`{h.name.name}`" for h in missing)
         form = f"{block.name}<{', '.join(declared)}>"
-        help_text = f"they stand between `<` and `>`, in a `use name = {form}`" if given is None else ""
+        is_model = isinstance(block.block, syntax.Model)
+        help_text = (
+            f"they stand between `<` and `>`, in a `use name = {form}`" if given is None and not is_model else ""
+        )
         message = f"`{block.name}` lacks a value for {names}"
         report("wrong-hypers", message, span, notes=[_definition(block)], help=help_text)
     if failed or missing:

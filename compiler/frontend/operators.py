@@ -101,12 +101,10 @@ def _unfit(value: float | int | bool, dtype: DType) -> str:
 
 def _wider(value: float | int | bool, dtype: DType, beside: str) -> str:
     """What to do where a number does not fit the dtype of the tensor beside it."""
-    if isinstance(value, bool):
-        return ""
     if dtype == BOOL:
         return f"`cast({beside}, f32)` is 1 where it holds, and 0 elsewhere" if beside else ""
-    if dtype.is_integer and beside and isinstance(value, float) and math.isfinite(value):
-        return f"`cast({beside}, f32)` holds fractions" if not value.is_integer() else ""
+    if dtype.is_integer and beside and isinstance(value, float) and math.isfinite(value) and not value.is_integer():
+        return f"`cast({beside}, f32)` holds fractions"
     return f"`cast({show(value)}, ...)` gives a number another dtype"
 
 
@@ -192,7 +190,12 @@ def multiply_matrices(
 
 
 def _remedy(
-    context: Context, record: Operator, shown: str, error: InferenceError, tensors: Sequence[Value], spans: Sequence[Span]
+    context: Context,
+    record: Operator,
+    shown: str,
+    error: InferenceError,
+    tensors: Sequence[Value],
+    spans: Sequence[Span],
 ) -> str:
     """What usually helps, where the operator itself has no advice."""
     if record.name == "matmul" and error.code == "shape-mismatch":
@@ -208,7 +211,12 @@ def _remedy(
         if record.name == "divide":
             return f"`//` rounds down; `cast({text}, f32)` gives fractions"
         return f"`cast({text}, {'i64' if dtype == BOOL and I64 in operand.dtypes else 'f32'})` converts it"
-    if dtype.is_float and not any(d.is_float for d in operand.dtypes):
+    if (
+        dtype.is_float
+        and not any(d.is_float for d in operand.dtypes)
+        and len(record.operands) > 1
+        and shown.isidentifier()
+    ):
         return f"`{shown}` takes {', '.join([o.name for o in record.operands] + [a.name for a in record.attributes])}"
     return ""
 

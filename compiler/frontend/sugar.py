@@ -1,7 +1,8 @@
 """Functions that are more than one operator, or that read better than it: each is one entry of `FORMS`.
 
 `rearrange`, `zeros` and `ones`, `tensor`, `max` and `min` of two things, `cast` of numbers and sizes, `einsum` with its
-equation first, `matmul` of vectors, `iota` of one size, permutations without parentheses. Everything else is called as its record says.
+equation first, `matmul` of vectors, `iota` of one size, permutations without parentheses. Everything else is called as
+its record says.
 """
 
 from __future__ import annotations

@@ -46,8 +46,7 @@ def check_parameters(parameters: Sequence[Parameter], checkpoint: Checkpoint) ->
     missing = [e for p in parameters for e in elements(p) if e.key not in checkpoint]
     prefix = _common_prefix([e.key for e in missing], checkpoint) if len(missing) > 1 else ""
     if prefix:
-        count = f"`{missing[0].key}`, nor {len(missing) - 1} more"
-        message = f"`{checkpoint.path.name}` has no tensor {count}"
+        message = f"`{checkpoint.path.name}` lacks `{missing[0].key}` and {len(missing) - 1} more tensors"
         faults.append(Diagnostic("missing-tensor", message, missing[0].span, help=prefix))
     for parameter in parameters:
         found: list[Diagnostic] = []

@@ -35,7 +35,7 @@ def _samples() -> Array:
     every = np.arange(0, 2**32, 2039, dtype=np.uint64).astype(np.uint32).view(np.float32)
     bends = [np.linspace(-110, 95, 500_001), np.linspace(-5, 5, 500_001), np.linspace(0.5, 2, 300_001)]
     special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1e-45, -1e-45, 88.72283, 88.72284, -103.97, -87.33]
-    return np.concatenate([every, *bends, special]).astype(np.float32)
+    return np.concatenate([every, *(np.asarray(part, np.float32) for part in (*bends, special))])
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

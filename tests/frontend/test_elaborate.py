@@ -1,6 +1,7 @@
 """What `load_module` and `check_source` give, beside what the file tests of diagnostics and the run tests see."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -365,6 +366,42 @@ model f(x: f32[1, 4]) -> f32[1, 3] {
     untransposed = next(f for m, f in by_code.items() if m.startswith("`other.f`"))
     assert untransposed.help == "it fits without `transpose`"
     assert all(fault.span is not None for fault in faults)
+
+
+@pytest.mark.parametrize(
+    ("stored", "help_text"),
+    [
+        ("{}", "all of them are there without the `net.` at the beginning of their names"),
+        ("module.net.{}", "all of them are there under `module.`: their names begin with it"),
+    ],
+)
+def test_names_with_another_prefix_are_one_fault(tmp_path: Path, stored: str, help_text: str) -> None:
+    text = (
+        LINEAR
+        + """
+block Net(x: f32[1, 4]) -> f32[1, 4] {
+  use a, b = Linear<4, 4>
+  use layer[9] = Linear<4, 4>
+  repeat i in 0..9 { x = layer[i](x) }
+  return a(b(x))
+}
+
+model f(x: f32[1, 4]) -> f32[1, 4] {
+  use net = Net
+  return net(x)
+}
+"""
+    )
+    names = ["a", "b", *(f"layer.{i}" for i in range(9))]
+    tensors = {stored.format(f"{name}.weight"): np.zeros((4, 4), np.float32) for name in names}
+    save_file(tensors, tmp_path / "w.safetensors")
+    (fault,) = frontend.check_weights(load(text), open_checkpoint(tmp_path / "w.safetensors"))
+    assert fault.code == "missing-tensor" and fault.help == help_text
+    assert re.fullmatch(r"`w.safetensors` lacks `net\.\S+` and 10 more tensors", fault.message)
+    # Where one of them is missing for another reason, they are told one by one.
+    tensors.popitem()
+    save_file(tensors, tmp_path / "w.safetensors")
+    assert len(frontend.check_weights(load(text), open_checkpoint(tmp_path / "w.safetensors"))) == 2 + 3 + 1
 
 
 # --- the look of a diagnostic ---
