@@ -71,7 +71,7 @@ def cached_path(build: Build) -> Path:
 
     add(*_compiler(), *_cpu(options.target), repr(replace(options, timeout=0.0)), source_hash(elaborated.module))
     # A budget that has changed has to be checked again.
-    add(*(repr(replace(budget, span=None)) for budget in elaborated.budgets))  # type: ignore[arg-type]
+    add(*(repr(replace(budget, span=None)) for budget in elaborated.budgets))  # type: ignore[arg-type]  # no span, on purpose
     add(*_identify(open_parameters(elaborated).files()))
     return cache_folder() / f"{elaborated.module.name}-{digest.hexdigest()[:32]}.so"
 

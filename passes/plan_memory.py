@@ -29,7 +29,6 @@ from ..dialect.dims import (
     symbols,
     symbols_of,
 )
-from ..dialect.types import Array
 
 ALIGNMENT = 64
 """Of the workspace and everything in it, in bytes."""
@@ -65,23 +64,27 @@ class _Item:
     last: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Point:
+    """A place in the workspace, and where it is for a few values of the dims. There is one for each size."""
+
+    size: Size
+    values: tuple[float, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class _Placed:
     """Memory from `offset` to `end`, both multiples of the alignment."""
 
     item: _Item
-    offset: Size
-    end: Size
-    offsets: tuple[float, ...]
-    """The offset and the end for a few values of the dims."""
-    ends: tuple[float, ...]
+    offset: _Point
+    end: _Point
 
 
 def aligned(size: Size) -> Size:
     return multiply(ALIGNMENT, ceil_divide(size, ALIGNMENT))
 
 
-@lru_cache(maxsize=1 << 16)
 def never_less(left: Size, right: Size) -> bool:
     """Is `left >= right` for every value of the dims, as far as can be told?"""
     return _never_negative(add(left, multiply(-1, right)))
@@ -110,15 +113,20 @@ def _without_quotients(size: Size) -> Size:
     """Something that is nowhere more than `size`: `n - (d - 1) <= d * (n // d) <= n`."""
     total = size
     for monomial, coefficient in _terms(size):
-        if len(monomial) != 1 or monomial[0][1] != 1 or not isinstance(monomial[0][0], FloorDiv):
-            continue
-        quotient = monomial[0][0]
-        divisor = quotient.denominator
-        if isinstance(divisor, int) and coefficient % divisor == 0:
-            times = coefficient // divisor
-            bound = add(quotient.numerator, 1 - divisor) if times > 0 else quotient.numerator
-            total = add(total, add(multiply(times, bound), Poly(((monomial, -coefficient),))))
+        if len(monomial) == 1 and monomial[0][1] == 1 and isinstance(monomial[0][0], FloorDiv):
+            total = add(total, _bound_of_quotient(monomial[0][0], coefficient))
     return total
+
+
+@lru_cache(maxsize=1 << 14)
+def _bound_of_quotient(quotient: FloorDiv, coefficient: int) -> Size:
+    """What bounds the term from below, less the term; 0 where nothing does."""
+    divisor = quotient.denominator
+    if not isinstance(divisor, int) or coefficient % divisor:
+        return 0
+    times = coefficient // divisor
+    bound = add(quotient.numerator, 1 - divisor) if times > 0 else quotient.numerator
+    return add(multiply(times, bound), Poly(((((quotient, 1),), -coefficient),)))
 
 
 def _from_least(symbol: Symbol) -> Size:
@@ -135,22 +143,22 @@ def plan_memory(steps: Sequence[Step], sizes: Mapping[str, Size]) -> Plan:
     share no memory with what it reads.
     """
     placed = _Placement(len(steps))
-    total: Size = 0
     items = list(_items(steps, sizes))
-    samples = _samples([item.size for item in items])
+    points = _Points([item.size for item in items])
+    total = points.of(0)
     # The largest first: smaller ones fill what they leave. Sizes that have to be rounded up come after the others,
     # since little can be told of offsets behind them.
     for item in sorted(items, key=lambda item: (not divisible(item.size, ALIGNMENT), *_by_size(item))):
-        offset = _find_place(placed.beside(item), item, total, samples)
-        end = add(offset, aligned(item.size))
-        placed.add(_Placed(item, offset, end, _values(offset, samples), _values(end, samples)))
-        if not never_less(total, add(offset, item.size)):
+        offset = _find_place(placed.beside(item), item, total, points)
+        end = points.of(add(offset.size, aligned(item.size)))
+        placed.add(_Placed(item, offset, end))
+        if not points.never_less(total, points.of(add(offset.size, item.size))):
             total = end
-    offsets = {p.item.name: p.offset for p in placed.all}
+    offsets = {p.item.name: p.offset.size for p in placed.all}
     return Plan(
         {name: offset for name, offset in offsets.items() if isinstance(name, str)},
         tuple(tuple(offsets[i, k] for k in range(len(step.scratch))) for i, step in enumerate(steps)),
-        total,
+        total.size,
     )
 
 
@@ -181,44 +189,56 @@ def _samples(sizes: Sequence[Size]) -> list[dict[str, int]]:
     return [least, larger, *(one_larger if len(dims) > 1 else [])] if dims else [{}]
 
 
-def _values(size: Size, samples: Sequence[Mapping[str, int]]) -> tuple[float, ...]:
-    return tuple(float(evaluate(size, sample)) for sample in samples)
+class _Points:
+    """The points of one plan, and their order as far as it was asked for: every pair is decided once."""
+
+    def __init__(self, sizes: Sequence[Size]) -> None:
+        self.samples = _samples(sizes)
+        self._known: dict[Size, _Point] = {}
+        self._ordered: dict[tuple[_Point, _Point], bool] = {}
+
+    def of(self, size: Size) -> _Point:
+        if size not in self._known:
+            self._known[size] = _Point(size, tuple(float(evaluate(size, sample)) for sample in self.samples))
+        return self._known[size]
+
+    def never_less(self, left: _Point, right: _Point) -> bool:
+        pair = left, right
+        if pair not in self._ordered:
+            may_hold = all(x >= y for x, y in zip(left.values, right.values, strict=True))
+            self._ordered[pair] = may_hold and never_less(left.size, right.size)
+        return self._ordered[pair]
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """An offset at which an item overlaps nothing for any of the samples; which of the others then lie above it."""
-
-    offset: Size
-    above: Array
-
-
-def _candidates(others: Sequence[_Placed], item: _Item, samples: Sequence[Mapping[str, int]]) -> Iterator[_Candidate]:
-    starts = {0: (0.0,) * len(samples)} | {p.end: p.ends for p in others}
-    size = np.array(_values(item.size, samples))
-    offsets = np.array([p.offsets for p in others]).reshape(-1, len(samples))
-    ends = np.array([p.ends for p in others]).reshape(-1, len(samples))
-    sizes = list(starts)
-    for first in range(0, len(sizes), _CHUNK):
-        start = np.array([starts[s] for s in sizes[first : first + _CHUNK]])[:, None, :]
-        above = (offsets >= start + size).all(axis=2)
+def _candidates(others: Sequence[_Placed], size: _Point, points: _Points) -> Iterator[tuple[_Point, list[bool]]]:
+    """The points where something of that size overlaps nothing for any of the samples; and which of the others then
+    lie above it."""
+    starts = list(dict.fromkeys((points.of(0), *(p.end for p in others))))
+    offsets = np.array([p.offset.values for p in others]).reshape(-1, len(size.values))
+    ends = np.array([p.end.values for p in others]).reshape(-1, len(size.values))
+    for first in range(0, len(starts), _CHUNK):
+        chunk = starts[first : first + _CHUNK]
+        start = np.array([point.values for point in chunk])[:, None, :]
+        above = (offsets >= start + np.array(size.values)).all(axis=2)
         fits = (above | (start >= ends).all(axis=2)).all(axis=1)
         for row in np.flatnonzero(fits).tolist():
-            yield _Candidate(sizes[first + row], above[row])
+            yield chunk[row], above[row].tolist()
 
 
-def _find_place(others: Sequence[_Placed], item: _Item, total: Size, samples: Sequence[Mapping[str, int]]) -> Size:
+def _find_place(others: Sequence[_Placed], item: _Item, total: _Point, points: _Points) -> _Point:
     """The least offset at which the item is known to overlap none of the others, and to stay below the total or to
     raise it to its own end; else the total."""
-    best: Size | None = None
-    for candidate in _candidates(others, item, samples):
-        offset = candidate.offset
+    never_less = points.never_less
+    best: _Point | None = None
+    for offset, above in _candidates(others, points.of(item.size), points):
         if best is not None and never_less(offset, best):
             continue
         # Offsets are multiples of the alignment: what ends below one does so when rounded up, too.
-        end = add(offset, item.size)
-        pairs = zip(others, candidate.above, strict=True)
-        if not all(never_less(p.offset, end) if above else never_less(offset, p.end) for p, above in pairs):
+        end = points.of(add(offset.size, item.size))
+        if not all(
+            never_less(p.offset, end) if is_above else never_less(offset, p.end)
+            for p, is_above in zip(others, above, strict=True)
+        ):
             continue
         if never_less(total, end) or never_less(end, total):
             best = offset

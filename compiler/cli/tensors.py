@@ -19,6 +19,10 @@ _FILE = re.compile(r"(.+\.(?:npy|npz|safetensors))(?::(.+))?", re.DOTALL)
 _SHOWN = 8
 
 
+class _UnfitError(Exception):
+    """An element that the dtype cannot hold."""
+
+
 def split_assignments(texts: Sequence[str]) -> dict[str, str]:
     """`NAME=VALUE`, each name once."""
     found: dict[str, str] = {}
@@ -53,13 +57,18 @@ def _spelled(name: str, value: str, dtype: DType) -> Array:
         for element in _elements(spelled):
             _check_element(element, dtype)
         with np.errstate(over="ignore"):  # what is too large for a float is infinite
-            return np.array(spelled, dtype.numpy if dtype.is_float else object).astype(dtype.numpy, copy=False)
+            array = np.array(spelled, dtype.numpy if dtype.is_float else object)
+            if any(isinstance(element, list) for element in array.flat):
+                raise ValueError(spelled)  # rows of different lengths are elements to numpy
+            return array.astype(dtype.numpy, copy=False)
     except json.JSONDecodeError:
         reason = "neither a .npy, .npz or .safetensors file nor a JSON value"
     except RecursionError:
         reason = "nested too deeply"
-    except (TypeError, OverflowError, ValueError) as error:
-        reason = str(error) if type(error) is TypeError else "not rectangular: its rows differ in length"
+    except _UnfitError as error:
+        reason = str(error)
+    except (TypeError, OverflowError, ValueError):
+        reason = "not rectangular: its rows differ in length"
     shown = value if len(value) <= 60 else f"{value[:57]}..."
     raise click.BadParameter(f"`{name}`: `{shown}` is {reason}")
 
@@ -73,7 +82,7 @@ def _elements(spelled: Any) -> Iterator[Any]:
 
 
 def _check_element(element: Any, dtype: DType) -> None:
-    """Raises TypeError with what is wrong: nothing is rounded or wrapped in silence but floats to nearer ones."""
+    """Raises _UnfitError with what is wrong: nothing is rounded or wrapped in silence but floats to nearer ones."""
     if dtype.name == "bool":
         fits = isinstance(element, bool)
     elif isinstance(element, bool):
@@ -84,7 +93,7 @@ def _check_element(element: Any, dtype: DType) -> None:
         limits = np.iinfo(dtype.numpy)  # type: ignore[type-var]  # only integers come here
         fits = isinstance(element, int) and limits.min <= element <= limits.max
     if not fits:
-        raise TypeError(f"not {dtype}: it has {json.dumps(element)[:40]}")
+        raise _UnfitError(f"not {dtype}: it has {json.dumps(element)[:40]}")
 
 
 def read_inputs(assignments: Sequence[str], arguments: Sequence[Mapping[str, Any]]) -> list[Array]:

@@ -104,7 +104,7 @@ def _solved(size: Poly, known: set[Symbol]) -> set[Symbol]:
 
 def _inner(atom: object) -> set[Symbol]:
     assert not isinstance(atom, Symbol)
-    return symbols(Poly((((((atom, 1),)), 1),)))  # type: ignore[arg-type]
+    return symbols(Poly((((((atom, 1),)), 1),)))  # type: ignore[arg-type]  # the atom is that of a size
 
 
 def _sizes(attribute: Attribute) -> Iterator[Size]:
@@ -173,7 +173,7 @@ def _unite(function: Function, program: Program) -> Function:
                         count += 1
                     value = Value(f"index_{count}", TensorType(I64))
                     count += 1
-                    constant = Constant(I64.numpy.type(index))  # type: ignore[arg-type]
+                    constant = Constant(I64.numpy.type(index))  # type: ignore[arg-type]  # a numpy scalar is an array of rank 0
                     result.append(Node("constant", (), (value,), (("value", constant),), (), node.scope, node.span))
                     indices.append(value)
                 node = replace(node, inputs=tuple(indices), attributes=(("name", path.pattern),))

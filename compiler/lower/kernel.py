@@ -109,7 +109,7 @@ class KernelEmitter:
                 starts.append(None)
                 continue
             number = isinstance(result.initial, (bool, int, float))
-            start = self.full(result.type, result.initial) if number else as_ref(result.initial)  # type: ignore[arg-type]
+            start = self.full(result.type, result.initial) if number else as_ref(result.initial)  # type: ignore[arg-type]  # `number` tells
             assert start.type == result.type, (start, result)
             starts.append(len(operands))
             operands.append(start)

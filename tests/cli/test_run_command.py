@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import click
 import ml_dtypes
 import nacre
 import numpy as np
@@ -90,6 +92,14 @@ def test_inputs_that_are_refused(
 )
 def test_nothing_is_rounded_or_wrapped(dtype: str, text: str) -> None:
     with pytest.raises(Exception, match=f"is not {dtype}: it has {text}"):
+        read_tensor("x", text, DTYPES[dtype])
+
+
+@pytest.mark.parametrize("text", ["[[1, 2], [3]]", "[[1, 2], 3]"])
+@pytest.mark.parametrize("dtype", ["i64", "f32", "bool"])
+def test_rows_of_different_lengths(dtype: str, text: str) -> None:
+    text = text if dtype != "bool" else re.sub(r"\d", "true", text)
+    with pytest.raises(click.BadParameter, match="is not rectangular: its rows differ in length"):
         read_tensor("x", text, DTYPES[dtype])
 
 

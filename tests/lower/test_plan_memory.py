@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nacre.dialect.dims import Size, Symbol, evaluate
@@ -64,6 +65,27 @@ def test_scratch_lives_as_long_as_its_kernel() -> None:
 def test_nothing_at_all() -> None:
     assert plan_memory([], {}).total == 0
     assert plan_memory([Step((), ("a",))], {"a": 0}).total == 0
+
+
+def test_a_long_function_takes_few_proofs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a loop over time leaves it that was unrolled: much lives from beginning to end beside short lives."""
+    steps = [Step((), (f"x{i}",)) for i in range(60)]
+    for i in range(60):
+        before = (f"y{i - 1}",) if i else ()
+        steps += [Step((f"x{i}", *before), (f"a{i}",)), Step((f"a{i}",), (f"y{i}",))]
+    steps += [Step((f"x{i}",), ()) for i in range(60)]
+    size = {"x": B.size * 20, "a": B.size * 112, "y": T.size * 28}
+    sizes: dict[str, Size] = {name: size[name[0]] for step in steps for name in step.writes}
+    proofs = 0
+
+    def counted(left: Size, right: Size) -> bool:
+        nonlocal proofs
+        proofs += 1
+        return never_less(left, right)
+
+    monkeypatch.setattr("nacre.passes.plan_memory.never_less", counted)
+    check(steps, sizes, plan_memory(steps, sizes), {"B": 3, "T": 77})
+    assert 0 < proofs < 20 * len(sizes)
 
 
 def check(steps: list[Step], sizes: dict[str, Size], plan: Plan, values: dict[str, int]) -> None:
