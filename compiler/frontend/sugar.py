@@ -139,6 +139,12 @@ def _extreme(name: str, of_two: str) -> Form:
         if both and (isinstance(arguments[1].value, (Value, float)) or not isinstance(arguments[0].value, Value)):
             values, spans = [a.value for a in arguments], [a.span for a in arguments]
             return apply(context, frame, of_two, values, {}, span, spans, symbol=name)
+        if both and isinstance(arguments[0].value, Value) and isinstance(arguments[1].value, int):
+            rank, axis = arguments[0].value.type.rank, arguments[1].value
+            if not -rank <= axis < rank:
+                help_text = f"`{of_two}(x, {axis})` compares each element with a number"
+                label = f"the tensor has rank {rank}"
+                return context.reporter.error("bad-axis", f"`{name}` has no axis {axis}", span, label, help=help_text)
         return call_operator(context, frame, BUILTINS[name], arguments, span)
 
     return form
