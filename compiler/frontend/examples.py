@@ -5,14 +5,16 @@ A test's data is a file, read when it is asked for, or a constant expression, wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from ...dialect.diagnostics import Diagnostic, DiagnosticError, Span
-from ...dialect.dims import Poly
+from ...dialect.dims import DimError, Poly
 from ...dialect.graph import Function, Module, Parameter, Value, walk
-from ...dialect.interpreter import Interpreter
+from ...dialect.interpreter import Interpreter, bind_dims
 from ...dialect.types import Array, DType, TensorType
 from ..checkpoint import open_checkpoint
 from . import syntax
@@ -45,6 +47,13 @@ class TestData:
     span: Span
     path: Path | None = None
     function: Function | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """The shape, where it is known without reading a file."""
+        if self.function is None:
+            return None
+        return self.function.results[0].type.concrete({})
 
     def load(self) -> Array:
         """The tensor. Raises DiagnosticError where the file is broken or holds another dtype or rank."""
@@ -154,7 +163,35 @@ def read_test(
             expectations.append(Expectation(data, tolerance))
     if not test.expects:
         report("wrong-results", "the test expects nothing", test.span, help='`expect file "result.npy" within 1e-5`')
-    return ERROR if failed else ModelTest(function.name, test.title.value, inputs, tuple(expectations), test.span)
+    if failed:
+        return ERROR
+    if not missing:
+        _check_shapes(context, function, inputs, expectations, test.span)
+    return ModelTest(function.name, test.title.value, inputs, tuple(expectations), test.span)
+
+
+def _check_shapes(
+    context: Context,
+    function: Function,
+    inputs: Mapping[str, TestData],
+    expectations: Sequence[Expectation],
+    span: Span,
+) -> None:
+    """Do the sizes of what stands in the file agree with each other? What lies in files is checked when it is read."""
+    shapes = [inputs[a.name].shape for a in function.arguments]
+    if None in shapes:
+        return
+    arrays = [np.broadcast_to(np.int8(0), shape) for shape in shapes if shape is not None]
+    try:
+        dims = bind_dims(function, arrays)
+    except DimError as error:
+        context.reporter.error("shape-mismatch", str(error), span)
+        return
+    for data in (e.data for e in expectations):
+        wanted = data.type.concrete(dims)
+        if data.shape not in (None, wanted):
+            message = f"`{data.name}` has the shape {list(wanted)} for these inputs, not {list(data.shape or ())}"
+            context.reporter.error("shape-mismatch", message, data.span)
 
 
 def _tolerance(context: Context, scope: FileScope, node: syntax.Expression | None) -> float | Poison:

@@ -244,6 +244,10 @@ def _call_in_use(fault: Fault) -> str:
     return ""
 
 
+def _loop(fault: Fault) -> str:
+    return "a loop is `repeat i in 0..n { ... }`" if fault.head.type == "REPEAT" else ""
+
+
 def _value_of_param(fault: Fault) -> str:
     if fault.head.type == "PARAM" and fault.found.type == "ASSIGN":
         return "the values of a parameter come from the weights"
@@ -345,6 +349,7 @@ _KNOWN_MISTAKES: tuple[Callable[[Fault], str], ...] = (
     _chained_comparison,
     _block_after_pipe,
     _operator_after_pipe,
+    _loop,
     _equality,
     _annotation,
     _expression_statement,

@@ -18,7 +18,7 @@ from ...dialect.dims import DimError, Poly, Size, bounds
 from ...dialect.graph import Constant, Value
 from ...dialect.operator import InferenceError, Operand, Operator
 from ...dialect.ops import OPERATORS
-from ...dialect.types import BOOL, F32, I64, DType, TensorType
+from ...dialect.types import BOOL, F32, F64, I64, DType, TensorType
 from .context import ELEMENTS, NODES, RANK, SIZE_PARTS, Context, parts
 from .provenance import size_notes
 from .values import ERROR, AnyValue, Frame, Poison, contains_error, describe, is_number, show
@@ -105,6 +105,9 @@ def _wider(value: float | int | bool, dtype: DType, beside: str) -> str:
         return f"`cast({beside}, f32)` is 1 where it holds, and 0 elsewhere" if beside else ""
     if dtype.is_integer and beside and isinstance(value, float) and math.isfinite(value) and not value.is_integer():
         return f"`cast({beside}, f32)` holds fractions"
+    for wider in (I64,) if dtype.is_integer else (F32, F64):
+        if beside and not _unfit(value, wider):
+            return f"`cast({beside}, {wider})` can hold it"
     return f"`cast({show(value)}, ...)` gives a number another dtype"
 
 
@@ -207,6 +210,8 @@ def _remedy(
         return ""
     operand, dtype = _operand(record, error.operand), tensors[error.operand].type.dtype
     text = context.reporter.text(spans[error.operand]) or "..."
+    if operand.dtypes == (BOOL,):
+        return _truth(context, spans[error.operand])
     if not dtype.is_float and F32 in operand.dtypes and dtype not in operand.dtypes:
         if record.name == "divide":
             return f"`//` rounds down; `cast({text}, f32)` gives fractions"
@@ -242,7 +247,11 @@ def _tensors(
         group = _operand(record, number).group
         first = groups.setdefault(group, (value, number))
         if first[0].type.dtype != value.type.dtype:
-            _report_mix(context, shown, (first[0], spans[first[1]]), (value, spans[number]))
+            if _operand(record, number).dtypes == (BOOL,):
+                place = number if value.type.dtype != BOOL else first[1]
+                _report_number(context, shown, operands[place], spans[place])
+            else:
+                _report_mix(context, shown, (first[0], spans[first[1]]), (value, spans[number]))
             failed = True
     result: list[Value] = []
     without_dtype: set[str] = set()
@@ -282,6 +291,16 @@ def _report_no_dtype(context: Context, shown: str, operand: Operand | None, valu
     return context.reporter.error(
         "not-a-tensor", f"{what} must be a tensor, not {describe(value)}", span, help=help_text
     )
+
+
+def _report_number(context: Context, shown: str, value: AnyValue, span: Span) -> None:
+    """Where only truth values may stand."""
+    message = f"`{shown}` takes truth values, not {describe(value)}"
+    context.reporter.error("dtype-mismatch", message, span, help=_truth(context, span))
+
+
+def _truth(context: Context, span: Span) -> str:
+    return f"`{context.reporter.text(span) or '...'} != 0` is a truth value"
 
 
 def _report_mix(context: Context, shown: str, first: tuple[Value, Span], second: tuple[Value, Span]) -> None:

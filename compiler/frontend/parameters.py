@@ -102,7 +102,8 @@ def _source(context: Context, frame: Frame, key: syntax.String, base: InstancePa
     if used != list(range(len(base.indices))):
         count = len(base.indices)
         arrays = f"{count} array{'s' if count != 1 else ''}"
-        label = f"the instance `{base.pattern}` lies in {arrays}: one pair of braces for each, in this order"
+        place = f"the instance `{base.pattern}`" if base.pattern else "the model"
+        label = f"{place} lies in {arrays}: one pair of braces for each, in this order"
         message = "the key of the tensor does not say which element of an array it belongs to"
         if len(used) > count:
             message = "the key of the tensor has braces for an index that there is not"

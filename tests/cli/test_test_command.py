@@ -48,7 +48,7 @@ test same "wrong by one in 2**60" {
   expect [1152921504606846976]
 }
 test same "another shape" {
-  given x = [1, 2]
+  given x = file "two.npy"
   expect [1]
 }
 test net "a file of the wrong dtype" {
@@ -87,6 +87,7 @@ def net(tmp_path: Path) -> Path:
     save_file({"first.weight": identity, "second.weight": identity}, tmp_path / "w.safetensors")
     np.save(tmp_path / "x.npy", np.zeros((1, 4)))
     np.save(tmp_path / "long.npy", np.zeros((65, 4), np.float32))
+    np.save(tmp_path / "two.npy", np.array([1, 2]))
     return tmp_path / "net.nacre"
 
 

@@ -37,7 +37,7 @@ from numpy_layers import (
 from safetensors.numpy import save_file
 
 FOLDER = Path(__file__).parent
-ROUNDINGS = 48
+ROUNDINGS = 24
 """What the worst of these models may lose, in units of its dtype's epsilon and of the largest number of a result."""
 
 
