@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ...dialect.dims import FloorDiv, Monomial, Size, Symbol, bounds
+from .writer import UNITS
 
 ARGUMENTS = "ptr noalias %inputs, ptr noalias %outputs, ptr noalias %workspace, ptr noalias %weights, ptr noalias %dims"
 
@@ -123,7 +124,9 @@ def write_entry(symbol: str, dims: Sequence[Symbol], calls: Sequence[Call]) -> s
     """The definition of an entry, hidden from whoever links the object."""
     text = _EntryText(dims)
     for call in calls:
-        arguments = [f"i64 {text.dim(s)}" for s in call.dims] + [f"ptr {text.place(p)}" for p in call.places]
+        dims = [f"i64 {text.dim(s)}" for s in call.dims]
+        units = text.define(f"call i64 @{call.kernel}{UNITS}({', '.join(dims)})")
+        arguments = [*dims, *(f"ptr {text.place(p)}" for p in call.places), "i64 0", f"i64 {units}"]
         text.lines.append(f"  call void @{call.kernel}({', '.join(arguments)}) ; {call.comment}")
     return "\n".join([f"define hidden void @{symbol}({ARGUMENTS}) {{", *text.lines, "  ret void", "}", ""])
 
@@ -132,6 +135,7 @@ def declare(calls: Iterable[Call]) -> str:
     """Declarations of whatever the entries with these calls refer to: the text of entries stands alone."""
     lines = {"i64 @llvm.smin.i64(i64, i64)", "i64 @llvm.smax.i64(i64, i64)"}
     for call in calls:
-        types = ["i64"] * len(call.dims) + ["ptr"] * len(call.places)
-        lines.add(f"void @{call.kernel}({', '.join(types)})")
+        dims = ["i64"] * len(call.dims)
+        lines.add(f"void @{call.kernel}({', '.join([*dims, *['ptr'] * len(call.places), 'i64', 'i64'])})")
+        lines.add(f"i64 @{call.kernel}{UNITS}({', '.join(dims)})")
     return "".join(f"declare {line}\n" for line in sorted(lines))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from ...dialect.dims import Size, Symbol
@@ -11,6 +12,8 @@ from ...passes.plan_memory import Plan
 from ..artifact.spec import align
 from .entry import Call, declare, write_entry
 from .writer import NAME, Kernel
+
+_DEFINITION = re.compile(rf"^func\.func {NAME}", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,7 +36,7 @@ class LoweredKernel:
 
     @property
     def text(self) -> str:
-        return self.kernel.text.replace(NAME, f"@{self.name}", 1)
+        return _DEFINITION.sub(f"func.func @{self.name}", self.kernel.text)
 
 
 @dataclass(frozen=True, slots=True)

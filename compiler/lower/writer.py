@@ -1,7 +1,8 @@
 """Writes an arranged kernel as a function of structured ops on tensors.
 
 The function takes its dims as `index` and every tensor as a pointer to memory that the caller owns: inputs, results,
-and scratch for what is neither. Inside it is linalg on tensors, in destination-passing style, so that bufferization
+and scratch for what is neither; then the range of units that it is to compute. A second function, whose name ends with
+`_units`, says how many units there are for given dims; different units may run at the same time. Inside it is linalg on tensors, in destination-passing style, so that bufferization
 allocates nothing.
 """
 
@@ -51,6 +52,8 @@ from .text import FunctionText, element_type, printable
 
 NAME = "@@"
 """Stands for the function's symbol in a kernel's text, so that equal kernels have equal texts."""
+UNITS = "_units"
+"""What the name of the function that counts a kernel's units ends with."""
 _LOCATION = re.compile(r' loc\("(?:[^"\\]|\\.)*":\d+:\d+\)$', re.MULTILINE)
 
 
@@ -129,9 +132,17 @@ class KernelWriter:
         arguments += [_pointer(f"%p{i}", t, "llvm.readonly, ") for i, t in enumerate(self.input_types)]
         arguments += [_pointer(f"%r{i}", t) for i, t in enumerate(self.result_types)]
         arguments += [_pointer(f"%s{i}", t) for i, t in enumerate(self.scratch)]
-        lines = [f"func.func {NAME}({', '.join(arguments)}) {{"]
+        counted = ", ".join(arguments[: len(self.dims.names)])
+        # As written here, a kernel is one unit.
+        units = [
+            f"func.func {NAME}{UNITS}({counted}) -> index {{",
+            f"{INDENT}%units = arith.constant 1 : index",
+            f"{INDENT}return %units : index",
+            "}",
+        ]
+        lines = [f"func.func {NAME}({', '.join([*arguments, '%begin: index', '%end: index'])}) {{"]
         lines += [INDENT + line for line in (*self.text.prologue, *self.bindings)]
-        lines += [*self.text.lines, f"{INDENT}return", "}"]
+        lines += [*self.text.lines, f"{INDENT}return", "}", *units]
         text = "\n".join(lines) + "\n"
         return Kernel(text, tuple(self.dims.names), self.input_types, self.result_types, tuple(self.scratch))
 
