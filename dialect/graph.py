@@ -8,8 +8,10 @@ they print equal. This module stores and walks; `verifier` says what is valid, `
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Union
 
 import numpy as np
@@ -102,12 +104,33 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class Formula:
+    """How a tensor is made of stored ones: `body` takes no arguments, its `parameter` nodes name the `parameters`.
+
+    A formula stands for itself, so what reads its tensor needs no module. No parameter of it has a formula.
+    """
+
+    parameters: tuple[Parameter, ...]
+    body: tuple[Node, ...]
+    result: Value
+
+    @property
+    def function(self) -> Function:
+        return Function("formula", (), self.body, (self.result,))
+
+    @property
+    def module(self) -> Module:
+        return Module("formula", parameters=self.parameters, functions=(self.function,))
+
+
+@dataclass(frozen=True, slots=True)
 class Parameter:
-    """A tensor that comes from a checkpoint.
+    """A tensor that comes from a checkpoint, or is computed from such tensors once, before any call.
 
     `name` is its path; in a repeated block it holds one pair of braces per loop, `layer.{}.weight`, and `counts` says
-    how many there are of each. `source` is the key in the checkpoint (with the same braces), if it is not the name;
-    `transpose` is the permutation that is applied to what the checkpoint holds.
+    how many there are of each. `source` is the key in the checkpoint (with as many braces), if it is not the name;
+    `transpose` is the permutation that is applied to what the checkpoint holds. A parameter with a `formula` is in no
+    checkpoint, and has none of these three.
     """
 
     name: str
@@ -116,6 +139,7 @@ class Parameter:
     source: str | None = None
     transpose: tuple[int, ...] | None = None
     span: Span | None = None
+    formula: Formula | None = None
 
     @property
     def key(self) -> str:
@@ -130,10 +154,14 @@ class Parameter:
 
 
 def fill_braces(pattern: str, indices: Iterable[int]) -> str:
-    """`layer.{}.weight` with numbers for the braces, in order."""
+    """`layer.{}.weight` with numbers for the braces, in order; `{+2}` is two more than its index."""
     for index in indices:
-        pattern = pattern.replace("{}", str(index), 1)
+        pattern = re.sub(r"\{(\+\d+)?\}", partial(_shifted, index), pattern, count=1)
     return pattern
+
+
+def _shifted(index: int, braces: re.Match[str]) -> str:
+    return str(index + int(braces[1] or 0))
 
 
 @dataclass(frozen=True, slots=True)

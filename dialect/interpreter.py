@@ -13,10 +13,10 @@ import numpy as np
 from .dims import DimError, divide_exactly, evaluate, symbols
 from .graph import Attribute, Constant, Function, Module, Node, Parameter, Region
 from .ops import OPERATORS
-from .types import Array, DType, dtype_of
+from .types import F64, Array, DType, dtype_of
 
 Load = Callable[[Parameter], Array]
-"""Gives the data of a parameter (one without loops), in the shape of its type."""
+"""Gives the data of a parameter (one without loops, without a formula), in the shape of its type."""
 Observe = Callable[[Node, Sequence[Array]], None]
 """Is told the results of every node that has run."""
 
@@ -135,7 +135,25 @@ class Interpreter:
     def _parameter(self, pattern: str, indices: Sequence[Array]) -> Array:
         parameter = self.module.parameter_index[pattern].at(int(i) for i in indices)
         if parameter.name not in self._parameters:
-            array = self.load(parameter)
+            array = load_parameter(parameter, self.load, precision=self.precision)
             assert array.shape == parameter.type.shape, (parameter, array.shape)
             self._parameters[parameter.name] = contiguous(self._cast(array))
         return self._parameters[parameter.name]
+
+
+def load_parameter(parameter: Parameter, load: Load, *, precision: DType | None = None) -> Array:
+    """The data of any single parameter; `load` gives those of stored ones.
+
+    A formula is computed in float64 and rounded once, to the dtype of its result; one that only moves elements keeps
+    their bits. With `precision` the result keeps that instead.
+    """
+    formula = parameter.formula
+    if formula is None:
+        return load(parameter)
+    moves = all(OPERATORS[n.op].has("movement") or OPERATORS[n.op].has("structure") for n in formula.body)
+    inner = precision if moves or precision is not None else F64
+    (result,) = Interpreter(formula.module, load, precision=inner).run(formula.function, ())
+    if precision is not None:
+        return result
+    with np.errstate(over="ignore"):
+        return result.astype(parameter.type.dtype.numpy, copy=False)

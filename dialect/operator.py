@@ -146,6 +146,8 @@ Lower = Callable[[Emitter, Sequence[Tensor], Attributes, Sequence[TensorType]], 
 """`lower(e, operands, attributes, result types) -> results`."""
 Decompose = Callable[["Builder", Sequence[Value], Attributes], Sequence[Value]]
 """`decompose(b, operands, attributes) -> results`, written with other operators."""
+RowAxes = Callable[[TensorType, Attributes], tuple[int, ...]]
+"""`row_axes(type of the first operand, attributes) -> axes`, counted from 0, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +160,18 @@ class Operator:
     place, after broadcasting), `contraction` (sums of products), `reduction`, `movement` (elements are copied, not
     computed), `commutative`, `idempotent` (`f(f(x)) == f(x)`), `involution` (`f(f(x)) == x`), `view` (the same memory
     read under another shape).
+
+    And for those that put operators together: `pointwise` (an element depends on the first operand's element at its own
+    place; other operands are read as a whole, or the place itself matters), `rowwise` (the first operand's shape, and
+    each element depends on the row through its place), `strided` (a movement from places that are linear forms of the
+    result's, once axes are split), `gathering` (whole slices of the first operand, by number), `generator` (told from
+    places alone), `sequential` (elements in an order, one after another), `attention` (two contractions around what is
+    rowwise), `costly` (an element costs many additions), `precomputed` (of a parameter it is computed once, even if the
+    result is larger), `internal` (only passes bring it in, when nothing is differentiated any more: it has no gradient
+    and no name in the language).
+
+    `row_axes` gives the axes of the first operand that each element of the result takes in whole; every `rowwise`
+    operator has it, and the reductions over axes.
     """
 
     name: str
@@ -171,6 +185,7 @@ class Operator:
     decompose: Decompose | None = None
     cases: tuple[Case, ...]
     properties: frozenset[str] = frozenset()
+    row_axes: RowAxes | None = None
     results: tuple[str, ...] = ("result",)
 
     def __post_init__(self) -> None:
@@ -178,6 +193,7 @@ class Operator:
         assert ways == 1 or "structure" in self.properties, f"{self.name}: give lower or decompose"
         assert self.cases or "structure" in self.properties, f"{self.name}: has no case"
         assert self.properties <= PROPERTIES, (self.name, self.properties - PROPERTIES)
+        assert self.row_axes is not None or "rowwise" not in self.properties, f"{self.name}: give row_axes"
 
     def has(self, property: str) -> bool:
         assert property in PROPERTIES, property
@@ -247,6 +263,16 @@ PROPERTIES = frozenset(
         "involution",
         "view",
         "structure",
+        "pointwise",
+        "rowwise",
+        "strided",
+        "gathering",
+        "generator",
+        "sequential",
+        "attention",
+        "costly",
+        "precomputed",
+        "internal",
     }
 )
 

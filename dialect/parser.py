@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from .diagnostics import Span
 from .dims import INFINITY, Symbol
-from .graph import Attribute, Function, Module, Node, Parameter, Region, Value
+from .graph import Attribute, Formula, Function, Module, Node, Parameter, Region, Value
 from .literals import LiteralReader
 from .operator import REQUIRED
 from .ops import OPERATORS
@@ -251,7 +251,23 @@ class _Parser(LiteralReader):
             self.expect("(")
             self.list(lambda: axes.append(self.integer("an axis")), ")")
             transpose = tuple(axes)
-        return Parameter(name, type, tuple(counts), source, transpose, self.location())
+        span = self.location()
+        formula = self.formula() if self.accept("=") else None
+        return Parameter(name, type, tuple(counts), source, transpose, span, formula)
+
+    def formula(self) -> Formula:
+        self.deeper(self.position)
+        self.expect("{")
+        parameters: list[Parameter] = []
+        while self.accept("param"):
+            parameters.append(self.parameter())
+        self.names = set()
+        visible: dict[str, Value] = {}
+        body = self.body("yield", visible)
+        result = self.use(visible)
+        self.expect("}")
+        self.depth -= 1
+        return Formula(tuple(parameters), body, result)
 
     def module(self) -> Module:
         self.expect("module")

@@ -16,6 +16,15 @@
       return %3
     }
 
+A parameter that is computed from others stands with how: those others, then nodes.
+
+    param "conv.weight.folded" : f32[3, 3, 64, 64] = {
+      param "conv.weight" : f32[64, 64, 3, 3]
+      %1 = parameter() {name = "conv.weight"} : f32[64, 64, 3, 3]
+      %2 = transpose(%1) {axes = (2, 3, 1, 0)} : f32[3, 3, 64, 64]
+      yield %2
+    }
+
 Names that are no plain words stand in quotes. Big constants print as a hash and a shape, never as data; small ones
 print exactly. `//` begins a comment. This module prints any graph, valid or not.
 """
@@ -30,7 +39,7 @@ import numpy as np
 
 from .diagnostics import Span
 from .dims import Poly, format_size
-from .graph import Attribute, Constant, Function, Module, Node, Parameter, Region, Value, walk
+from .graph import Attribute, Constant, Formula, Function, Module, Node, Parameter, Region, Value, walk
 from .ops.structure import ELEMENTS_INLINE
 from .types import DTYPES, Array, DType
 
@@ -175,7 +184,14 @@ def _format_parameter(parameter: Parameter) -> str:
         text += f" from {quote(parameter.source)}"
     if parameter.transpose is not None:
         text += f" transpose {format_attribute(parameter.transpose)}"
-    return text + _location(parameter.span)
+    text += _location(parameter.span)
+    return text if parameter.formula is None else f"{text} = {print_formula(parameter.formula)}"
+
+
+def print_formula(formula: Formula) -> str:
+    lines = ["{", *(f"  {_format_parameter(p)}" for p in formula.parameters)]
+    _print_nodes(formula.body, "  ", lines)
+    return "\n".join([*lines, f"  yield {format_value(formula.result)}", "}"])
 
 
 def print_function(function: Function) -> str:
@@ -211,10 +227,11 @@ def _constants_in(value: Attribute) -> Iterable[Constant]:
 
 def collect_constants(module: Module) -> dict[str, Array]:
     """The data of every constant by its digest: what `parse_module` needs to read elided ones back."""
+    bodies = [p.formula.body for p in module.parameters if p.formula is not None]
     return {
         constant.digest: constant.array
-        for function in module.functions
-        for node in walk(function.body)
+        for body in (*bodies, *(function.body for function in module.functions))
+        for node in walk(body)
         for _, value in node.attributes
         for constant in _constants_in(value)
         if constant.array is not None

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from .diagnostics import Collector, Diagnostic, Note, Span
 from .dims import DimError, Poly, Symbol, symbols_of
-from .graph import Attribute, Constant, Function, Module, Node, Region, Value, captured
+from .graph import Attribute, Constant, Formula, Function, Module, Node, Parameter, Region, Value, captured
 from .operator import AttributeSpec, InferenceError
 from .ops import OPERATORS
 from .printer import format_attribute, format_node, format_value
@@ -44,12 +44,32 @@ def verify(module: Module, locate: Locate | None = None) -> None:
         for symbol in _undeclared(parameter.type.shape, declared):
             message = f"parameter `{parameter.name}` uses {symbol}, which the module does not declare"
             faults.report(Diagnostic("undeclared-dim", message, parameter.span))
+        if parameter.formula is not None:
+            _verify_formula(parameter, parameter.formula, faults, locate or (lambda node: node.span))
         if parameter.name.count("{}") != len(parameter.counts):
             message = f"parameter `{parameter.name}` has {len(parameter.counts)} counts"
             faults.report(Diagnostic("bad-parameter", message, parameter.span))
     for function in module.functions:
         _FunctionVerifier(module, function, faults, locate or (lambda node: node.span)).run()
     faults.raise_if_any()
+
+
+def _verify_formula(parameter: Parameter, formula: Formula, faults: Collector, locate: Locate) -> None:
+    """A formula is a valid function without arguments, over parameters that are stored."""
+
+    def report(message: str) -> None:
+        faults.report(Diagnostic("bad-parameter", f"parameter `{parameter.name}` {message}", parameter.span))
+
+    if parameter.counts or parameter.source is not None or parameter.transpose is not None:
+        report("has a formula, and says that it is stored")
+    if formula.result.type != parameter.type:
+        report(f"is {parameter.type}, its formula gives {formula.result.type}")
+    for inner in formula.parameters:
+        if inner.formula is not None or inner.counts or not inner.type.is_static:
+            report(f"is made of `{inner.name}`, which is not stored as one tensor")
+    for name in _repeated(p.name for p in formula.parameters):
+        report(f"is made of `{name}` and `{name}`")
+    _FunctionVerifier(formula.module, formula.function, faults, locate).run()
 
 
 def _repeated(names: Iterable[str]) -> list[str]:

@@ -38,6 +38,7 @@ from . import (
     statistics,
     structure,
     unary,
+    winograd,
 )
 
 _FAMILIES = (
@@ -73,6 +74,7 @@ _FAMILIES = (
     creation.OPERATORS,
     resize.OPERATORS,
     attention.OPERATORS,
+    winograd.OPERATORS,
 )
 
 OPERATORS: Mapping[str, Operator] = {operator.name: operator for family in _FAMILIES for operator in family}

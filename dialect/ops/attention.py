@@ -247,7 +247,7 @@ attention = Operator(
         Case(((2, 0, 4), (2, 5, 4), (2, 5, 3)), tolerance=16.0),
         Case(((1, 1), (1, 1), (1, 1)), tolerance=16.0),
     ),
-    properties=frozenset({"contraction"}),
+    properties=frozenset({"contraction", "attention"}),
 )
 
 OPERATORS = (rotary_embedding, attention)

@@ -20,7 +20,8 @@ from ..types import FLOATS, I64, TensorType
 from .accumulate import Numbers, add_up, widen
 from .arguments import read_sizes
 from .common import compute_dtype, lower_cast
-from .pooling import CEIL_MODE, KERNEL_ATTRIBUTES, infer_pool, pool_geometry, pool_windows
+from .layouts import LAST, LAYOUT, gradient_in_layout, infer_in_layout, reference_in_layout, spatial_axis
+from .pooling import CEIL_MODE, KERNEL_ATTRIBUTES, POOLED, infer_pool, pool_geometry, pool_windows
 from .windows import (
     Windows,
     inside_padding,
@@ -57,13 +58,13 @@ def _count(s: BodyEmitter, w: Windows, include: bool, first_loop: int) -> Scalar
     return s.binary("max", count, s.constant(1, I64))
 
 
-def _divided(e: Emitter, x: Tensor, w: Windows, include: bool, type: TensorType) -> Tensor:
-    """The elements over the count of their window, in the dtype of `type`."""
+def _divided(e: Emitter, x: Tensor, w: Windows, include: bool, type: TensorType, axis: int = 2) -> Tensor:
+    """The elements over the count of their window, in the dtype of `type`; spatial axes begin at `axis`."""
     wide = compute_dtype(x.type.dtype)
     full = float(np.prod(integers(w.kernel))) if _always_full(w, include) else None
 
     def divide(s: BodyEmitter, element: Scalar) -> Scalar:
-        count = s.cast(_count(s, w, include, 2), wide) if full is None else s.constant(full, wide)
+        count = s.cast(_count(s, w, include, axis), wide) if full is None else s.constant(full, wide)
         return s.cast(s.binary("div", s.cast(element, wide), count), type.dtype)
 
     return e.map(type, [(x, identity(type.rank))], divide)
@@ -88,13 +89,14 @@ def _reference_average(name: str, x: Numbers, count_include_pad: bool, **attribu
 
 
 def _lower_average(
-    name: str, e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
+    name: str, rank: int, e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
 ) -> Sequence[Tensor]:
     (x,) = operands
-    w = pool_geometry(name, x.type.shape[2:], attributes)
+    axis = spatial_axis(attributes["layout"])
+    w = pool_geometry(name, x.type.shape[axis : axis + rank], attributes)
     result = Result(types[0].with_dtype(compute_dtype(x.type.dtype)), identity(types[0].rank), initial=0)
-    (total,) = pool_windows(e, pad_tensor(e, x, w, 0), w, [result], add_up)
-    return [_divided(e, total, w, attributes["count_include_pad"], types[0])]
+    (total,) = pool_windows(e, pad_tensor(e, x, w, 0, axis), w, [result], add_up, axis)
+    return [_divided(e, total, w, attributes["count_include_pad"], types[0], axis)]
 
 
 def _differentiate_average(b: Builder, use: Use) -> Sequence[Value]:
@@ -184,6 +186,7 @@ _AVERAGE_CASES: dict[int, tuple[Case, ...]] = {
         Case(((2, 2, 10),), {"kernel": 3, "stride": 2, "padding": ((1, 0),)}, terms=3),
         Case(((2, 2, 10),), {"kernel": 3, "stride": 2, "padding": 1, "count_include_pad": False}, terms=3),
         Case(((1, 2, 8),), {"kernel": 3, "stride": 2, "ceil_mode": True}, terms=3),
+        Case(((1, 8, 2),), {"kernel": 3, "stride": 2, "ceil_mode": True, "layout": LAST}, terms=3),
         Case(((0, 2, 5),), {"kernel": 2}),
         Case(((1, 2, 0),), {"kernel": 3, "padding": 2, "count_include_pad": False}),
     ),
@@ -195,6 +198,11 @@ _AVERAGE_CASES: dict[int, tuple[Case, ...]] = {
             terms=4,
         ),
         Case(((1, 2, 7, 6),), {"kernel": 3, "stride": 2, "padding": "same"}, terms=9),
+        Case(
+            ((2, 7, 6, 5),),
+            {"kernel": (3, 2), "stride": 2, "padding": (1, 0, 1, 1), "count_include_pad": False, "layout": LAST},
+            terms=6,
+        ),
         Case(((0, 1, 3, 3),), {"kernel": 2}),
     ),
     3: (
@@ -208,13 +216,13 @@ def _average_pool(rank: int) -> Operator:
     name = f"avg_pool{rank}d"
     return Operator(
         name=name,
-        summary="the average of each window; `count_include_pad` counts padding as zeros",
+        summary=f"the average of each window of {POOLED}; `count_include_pad` counts padding as zeros",
         operands=(Operand("x", FLOATS),),
-        attributes=_AVERAGE_ATTRIBUTES,
-        infer=lambda types, attributes: infer_pool(name, rank, types, attributes),
-        reference=lambda x, **attributes: _reference_average(name, x, **attributes),
-        gradient=_differentiate_average,
-        lower=lambda e, operands, attributes, types: _lower_average(name, e, operands, attributes, types),
+        attributes=(*_AVERAGE_ATTRIBUTES, LAYOUT),
+        infer=infer_in_layout(lambda types, attributes: infer_pool(name, rank, types, attributes)),
+        reference=reference_in_layout(lambda x, **attributes: _reference_average(name, x, **attributes)),
+        gradient=gradient_in_layout(_differentiate_average),
+        lower=lambda e, operands, attributes, types: _lower_average(name, rank, e, operands, attributes, types),
         cases=_AVERAGE_CASES[rank],
         properties=frozenset({"reduction"}),
     )

@@ -16,7 +16,7 @@ from ..graph import Value
 from ..operator import Attributes, Builder, Case, Gradient, Operand, Operator, Use
 from ..types import BOOL, FLOATS, INTEGERS, NUMBERS, DType, TensorType
 from .algebra import Term, terms
-from .common import broadcast_shapes, compute_dtype, lower_elementwise, sum_to, through_f32
+from .common import broadcast_shapes, compute_dtype, elementwise_properties, lower_elementwise, sum_to, through_f32
 
 BROADCAST_CASES: tuple[tuple[tuple[int, ...], ...], ...] = (
     ((3, 5), (3, 5)),
@@ -72,7 +72,7 @@ def binary(
         gradient=None if partials is None else broadcast_gradient(partials),
         lower=lower_elementwise(element),
         cases=tuple(Case(shapes, domain=domain) for shapes in BROADCAST_CASES),
-        properties=frozenset({"elementwise", *properties}),
+        properties=elementwise_properties(lower, *properties),
     )
 
 

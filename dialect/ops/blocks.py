@@ -15,7 +15,7 @@ from .accumulate import Numbers
 from .arguments import bad_attribute
 from .windows import integers
 
-_MOVEMENT = frozenset({"movement"})
+_STRIDED = frozenset({"movement", "strided"})
 
 
 def _blocks(name: str, types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, int]:
@@ -87,7 +87,7 @@ def _regrouped(
         gradient=differentiate,
         decompose=decompose,
         cases=cases,
-        properties=_MOVEMENT,
+        properties=_STRIDED,
     )
 
 

@@ -136,6 +136,19 @@ def lower_elementwise(body: Callable[..., Scalar]) -> Lower:
     return lower
 
 
+_ROOTS = ("sqrt", "rsqrt", "cbrt", "pow")
+_EXPONENTIALS = ("exp", "exp2", "expm1", "log", "log2", "log1p", "log10", "erf", "erfc")
+_ANGLES = ("sin", "cos", "tan", "asin", "acos", "atan", "atan2")
+_HYPERBOLIC = ("sinh", "cosh", "tanh", "asinh", "acosh", "atanh")
+COSTLY = frozenset((*_ROOTS, *_EXPONENTIALS, *_ANGLES, *_HYPERBOLIC))
+"""The emitter's functions of which one costs many additions."""
+
+
+def elementwise_properties(function: object, *further: str) -> frozenset[str]:
+    """The properties of an elementwise operator that is lowered to one of the emitter's functions, or to a body."""
+    return frozenset({"elementwise", *further, *(("costly",) if function in COSTLY else ())})
+
+
 def lower_cast(e: Emitter, x: Tensor, dtype: DType) -> Tensor:
     """The tensor in another dtype; itself where it has it already."""
     if x.type.dtype == dtype:

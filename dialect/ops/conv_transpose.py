@@ -18,7 +18,8 @@ from ..types import NUMBERS, TensorType
 from .accumulate import Numbers, multiply_add, widen
 from .arguments import is_size
 from .common import compute_dtype, lower_cast
-from .convolution import bias_gradient, case, check_bias, check_ranks, grouped, per_group, start_of_sum, weight_gradient
+from .convolution import bias_gradient, case, check_bias, check_ranks, per_group, weight_gradient
+from .convolution_lowering import grouped, start_of_sum
 from .windows import WINDOW_ATTRIBUTES, Windows, inside_padding, integers, spread_tensor, window_slices, windows
 
 _ATTRIBUTES = (*WINDOW_ATTRIBUTES, AttributeSpec("output_padding", "any", 0), AttributeSpec("groups", "int", 1))

@@ -1,6 +1,6 @@
-"""Convolutions in one to three dimensions, x [N, C, *spatial] and weight [out, C / groups, *kernel].
+"""Convolutions in one to three dimensions, x [N, C, *spatial] and weight [out, C / groups, *kernel], or channels last.
 
-Each is one structured op over the padded tensor. The three kinds of operator here are closed under differentiation:
+`convolution_lowering` writes them as structured ops. The three kinds of operator here are closed under differentiation:
 a convolution, its transpose (the gradient of `x`) and the gradient of its weight.
 """
 
@@ -12,30 +12,29 @@ from typing import Any
 import numpy as np
 
 from ..dims import Shape, Size, divide_exactly
-from ..emitter import Emitter, Loop, Result, Tensor, loop, loops
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import NUMBERS, TensorType
-from .accumulate import Numbers, multiply_add, widen
-from .common import compute_dtype, lower_cast
+from .accumulate import Numbers, widen
+from .convolution_lowering import lower_convolution
+from .layouts import (
+    CONVOLUTION_LAYOUT,
+    FIRST_TO_LAST,
+    LAST,
+    gradient_in_layout,
+    infer_in_layout,
+    reference_in_layout,
+)
 from .windows import (
     WINDOW_ATTRIBUTES,
-    Windows,
     check_reach,
+    conv_geometry,
     integers,
     pad_array,
-    pad_tensor,
-    window_map,
     window_slices,
-    windows,
 )
 
 CONVOLUTION_ATTRIBUTES = (*WINDOW_ATTRIBUTES, AttributeSpec("groups", "int", 1))
-_GEOMETRY = ("stride", "padding", "dilation")
-
-
-def conv_geometry(operator: str, sizes: Sequence[Size], kernel: Sequence[Size], attributes: Attributes) -> Windows:
-    return windows(operator, sizes, kernel, **{name: attributes[name] for name in _GEOMETRY})
 
 
 def check_ranks(operator: str, types: Sequence[TensorType], rank: int) -> None:
@@ -81,67 +80,6 @@ def _infer(name: str, rank: int, types: Sequence[TensorType], attributes: Attrib
     w = conv_geometry(name, x.shape[2:], weight.shape[2:], attributes)
     check_reach(name, w)
     return (TensorType(x.dtype, (x.shape[0], weight.shape[0], *w.counts)),)
-
-
-def grouped(e: Emitter, x: Tensor, axis: int, groups: int) -> Tensor:
-    """The tensor with `axis` split into groups and what each holds."""
-    shape = x.type.shape
-    each = divide_exactly(shape[axis], groups)
-    assert each is not None, (x.type, axis, groups)
-    return e.reshape(x, (*shape[:axis], groups, each, *shape[axis + 1 :]))
-
-
-def start_of_sum(e: Emitter, bias: Sequence[Tensor], type: TensorType) -> Tensor | int:
-    """What sums of `type` [N, C, *spatial] start from: the bias of each channel, or 0."""
-    if not bias:
-        return 0
-    return e.map(type, [(bias[0], loops(1))], lambda s, value: s.cast(value, type.dtype))
-
-
-def _lower(
-    name: str, e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
-) -> Sequence[Tensor]:
-    x, weight, *bias = operands
-    groups: int = attributes["groups"]
-    w = conv_geometry(name, x.type.shape[2:], weight.type.shape[2:], attributes)
-    total_type = types[0].with_dtype(compute_dtype(types[0].dtype))
-    start = start_of_sum(e, bias, total_type)
-    padded = pad_tensor(e, x, w, 0)
-    return [lower_cast(e, _convolve(e, padded, weight, start, total_type, groups, w), types[0].dtype)]
-
-
-def _convolve(
-    e: Emitter, padded: Tensor, weight: Tensor, start: Tensor | int, type: TensorType, groups: int, w: Windows
-) -> Tensor:
-    """The sums over windows of a padded tensor, [N, C, *spatial] by [out, C / groups, *kernel]."""
-    rank = len(w.kernel)
-    inner = weight.type.shape[1]
-    split = groups > 1
-    if split:
-        padded, weight = grouped(e, padded, 1, groups), grouped(e, weight, 0, groups)
-        if not isinstance(start, int):
-            start = grouped(e, start, 1, groups)
-    shape = type.shape
-    outer: Shape = (shape[0], *((groups, weight.type.shape[1]) if split else shape[1:2]))
-    place = len(outer)
-    channel = place + rank
-    offset = channel + 1
-    group = loops(1) if split else ()
-    result = TensorType(type.dtype, (*outer, *shape[2:]))
-    (total,) = e.structured(
-        [
-            *(Loop(size) for size in result.shape),
-            Loop(inner, parallel=False),
-            *(Loop(size, parallel=False) for size in w.kernel),
-        ],
-        [
-            (padded, (loop(0), *group, loop(channel), *window_map(w, place, offset))),
-            (weight, (*group, loop(place - 1), loop(channel), *(loop(offset + i) for i in range(rank)))),
-        ],
-        [Result(result, tuple(loop(i) for i in range(place + rank)), initial=start)],
-        multiply_add,
-    )
-    return e.reshape(total, shape) if split else total
 
 
 def _reference(name: str, x: Numbers, weight: Numbers, bias: Numbers | None, attributes: Attributes) -> Numbers:
@@ -202,13 +140,16 @@ def _convolution(rank: int) -> Operator:
     return Operator(
         name=name,
         summary=f"convolution in {_WORDS[rank]}: x [N, C, *spatial], weight [out, C / groups, *kernel], bias [out]; "
-        '`padding` is a size, one or two per axis, "valid", or "same" (the larger half after)',
+        '`padding` is a size, one or two per axis, "valid", or "same" (the larger half after); '
+        'with layout="channels_last" x is [N, *spatial, C] and weight [*kernel, C / groups, out]',
         operands=(Operand("x", NUMBERS), Operand("weight", NUMBERS), Operand("bias", NUMBERS, optional=True)),
-        attributes=CONVOLUTION_ATTRIBUTES,
-        infer=lambda types, attributes: _infer(name, rank, types, attributes),
-        reference=lambda x, weight, bias=None, **attributes: _reference(name, x, weight, bias, attributes),
-        gradient=lambda b, use: _differentiate(name, rank, b, use),
-        lower=lambda e, operands, attributes, types: _lower(name, e, operands, attributes, types),
+        attributes=(*CONVOLUTION_ATTRIBUTES, CONVOLUTION_LAYOUT),
+        infer=infer_in_layout(lambda types, attributes: _infer(name, rank, types, attributes)),
+        reference=reference_in_layout(
+            lambda x, weight, bias=None, **attributes: _reference(name, x, weight, bias, attributes)
+        ),
+        gradient=gradient_in_layout(lambda b, use: _differentiate(name, rank, b, use)),
+        lower=lambda e, operands, attributes, types: lower_convolution(name, e, operands, attributes, types),
         cases=_CASES[rank],
         properties=frozenset({"contraction"}),
     )
@@ -230,6 +171,10 @@ _CASES = {
         case((1, 2, 0), (3, 2, 3)),
         case((1, 0, 5), (3, 0, 2), (3,)),
         case((1, 1, 3), (1, 1, 2), padding=4, stride=5),
+        case((2, 9, 3), (3, 3, 4), (4,), layout=LAST),
+        case((1, 11, 2), (3, 2, 3), padding="same", dilation=2, layout=LAST),
+        case((2, 4, 10), (3, 2, 6), (6,), stride=2, padding=((2, 1),), groups=2, layout=FIRST_TO_LAST),
+        case((1, 5, 0), (2, 0, 3), (3,), layout=LAST),
     ),
     2: (
         case((2, 3, 7, 5), (4, 3, 3, 3), (4,), padding=1),
@@ -238,11 +183,19 @@ _CASES = {
         case((2, 5, 3, 3), (7, 5, 1, 1), padding="valid"),
         case((1, 2, 9, 9), (2, 2, 2, 2), stride=4),
         case((1, 2, 0, 3), (2, 2, 1, 1), padding=1),
+        case((1, 8, 9, 4), (3, 2, 2, 6), stride=(2, 3), padding=(1, 0, 2, 1), dilation=(1, 2), groups=2, layout=LAST),
+        case((2, 5, 6, 3), (3, 3, 1, 3), (3,), groups=3, padding="same", stride=2, layout=LAST),
+        case((1, 4, 4, 2), (3, 2, 1, 4), groups=2, layout=LAST),
+        case((2, 4, 3, 4), (1, 1, 2, 2), groups=2, layout=LAST),
+        case((2, 3, 7, 5), (3, 3, 3, 4), (4,), padding=1, layout=FIRST_TO_LAST),
+        case((1, 3, 5, 5), (2, 2, 1, 3), groups=3, layout=FIRST_TO_LAST),
+        case((0, 3, 3, 2), (2, 2, 2, 1), layout=LAST),
     ),
     3: (
         case((1, 2, 4, 5, 3), (2, 2, 2, 3, 1), (2,)),
         case((1, 2, 4, 5, 3), (2, 1, 2, 2, 2), groups=2, stride=(1, 2, 1), padding=1),
         case((0, 1, 3, 1, 2), (1, 1, 2, 1, 1)),
+        case((1, 4, 5, 3, 2), (2, 2, 2, 1, 2), groups=2, stride=(1, 2, 1), padding=1, layout=LAST),
     ),
 }
 

@@ -15,9 +15,11 @@ from ..types import NUMBERS, TensorType
 from .accumulate import Numbers, multiply_add, widen
 from .arguments import read_sizes
 from .common import compute_dtype, lower_cast
-from .convolution import CONVOLUTION_ATTRIBUTES, check_ranks, conv_geometry, grouped, per_group, transposed
+from .convolution import CONVOLUTION_ATTRIBUTES, check_ranks, per_group, transposed
+from .convolution_lowering import grouped
 from .windows import (
     Windows,
+    conv_geometry,
     integers,
     pad_array,
     pad_tensor,

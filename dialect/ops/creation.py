@@ -16,6 +16,7 @@ from .accumulate import Numbers
 from .arguments import bad_attribute, is_size, read_number, read_size, read_sizes
 from .common import normalize_axis, same_type
 
+_GENERATOR = frozenset({"generator"})
 _DTYPES = (BOOL, I8, I32, I64, F16, F32)
 """What the cases of operators without operands run for."""
 
@@ -65,6 +66,7 @@ iota = Operator(
     cases=_cases(
         {"shape": 7}, {"shape": 1}, {"shape": (3, 5), "axis": -1}, {"shape": (3, 0)}, {"shape": (2, 3), "axis": 0}
     ),
+    properties=_GENERATOR,
 )
 
 
@@ -89,6 +91,7 @@ full = Operator(
         e.full(types[0], read_number("full", "value", attributes["value"], attributes["dtype"]))
     ],
     cases=_cases({"shape": (3, 5), "value": 1}, {"shape": (), "value": 0}, {"shape": 0, "value": 1}),
+    properties=_GENERATOR,
 )
 
 size_value = Operator(
@@ -101,6 +104,7 @@ size_value = Operator(
     gradient=_no_gradient,
     lower=lambda e, operands, attributes, types: [e.map(types[0], [], lambda s: s.size(attributes["size"]))],
     cases=(Case((), {"size": 7}, dtypes=(I64,)), Case((), {"size": 0}, dtypes=(I64,))),
+    properties=_GENERATOR,
 )
 
 
@@ -150,6 +154,7 @@ triangular_mask = Operator(
         {"rows": 1, "columns": 1},
         dtypes=(BOOL, F32),
     ),
+    properties=_GENERATOR,
 )
 
 
@@ -171,6 +176,7 @@ eye = Operator(
         e.map(types[0], [], lambda s: s.cast(s.compare("eq", s.index(0), s.index(1)), types[0].dtype))
     ],
     cases=_cases({"n": 4}, {"n": 1}, {"n": 3, "m": 5}, {"n": 0, "m": 2}, dtypes=(F32, I32)),
+    properties=_GENERATOR,
 )
 
 
@@ -218,7 +224,7 @@ def _triangle(
             Case(((1, 1),)),
             Case(((0, 3),)),
         ),
-        properties=frozenset({"idempotent"}),
+        properties=frozenset({"idempotent", "pointwise"}),
     )
 
 

@@ -188,6 +188,7 @@ def _cumulative(
             for shape, axis in _SHAPES
             for exclusive, reverse in ((False, False), (True, False), (False, True), (True, True))
         ),
+        properties=frozenset({"sequential"}),
     )
 
 
@@ -205,6 +206,7 @@ linear_recurrence = Operator(
         for shape, axis in _SHAPES
         for reverse in (False, True)
     ),
+    properties=frozenset({"sequential"}),
 )
 
 OPERATORS = (

@@ -47,6 +47,7 @@ def _global(name: str, summary: str, reduction: str, reference: Callable[..., Nu
             Case((shape,), terms=int(np.prod(shape[2:]))) for shape in ((2, 3, 5, 7), (1, 1, 1), (0, 3, 4), (2, 2, 9))
         ),
         properties=frozenset({"reduction"}),
+        row_axes=lambda x, attributes: tuple(range(2, x.rank)),
     )
 
 

@@ -90,7 +90,7 @@ gather = Operator(
         Case(((4, 2), (0,)), arrays=_indices()),
         Case(((1,), (3,)), arrays={1: np.asarray([0, 1, -2], np.int32)}),
     ),
-    properties=_MOVEMENT,
+    properties=_MOVEMENT | {"gathering"},
 )
 
 
@@ -251,7 +251,7 @@ embedding = Operator(
         Case(((4, 0), (2,)), arrays=_indices(1, 2)),
         Case(((4, 2), (3, 0)), arrays=_indices(shape=(3, 0))),
     ),
-    properties=_MOVEMENT,
+    properties=_MOVEMENT | {"gathering"},
 )
 
 

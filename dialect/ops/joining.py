@@ -210,7 +210,7 @@ split = Operator(
         Case(((0, 3),), {"parts": 2}),
         Case(((1,),), {"parts": (1,)}),
     ),
-    properties=_MOVEMENT,
+    properties=_MOVEMENT | {"strided"},
     results=("parts",),
 )
 

@@ -17,6 +17,7 @@ from .arguments import bad_attribute, read_integers, read_sizes
 from .common import format_shape, normalize_axes, normalize_axis, same_type, sum_to
 
 _MOVEMENT = frozenset({"movement"})
+_STRIDED = _MOVEMENT | {"strided"}
 Position = Callable[[BodyEmitter, int, Scalar], Scalar]
 """Where along an axis the element at a place of the result comes from."""
 
@@ -71,7 +72,7 @@ transpose = Operator(
         Case(((0, 3),)),
         Case(((1, 33),), {"axes": (1, 0)}),
     ),
-    properties=_MOVEMENT,
+    properties=_STRIDED,
 )
 
 
@@ -91,7 +92,7 @@ matrix_transpose = Operator(
     gradient=lambda b, use: [b.matrix_transpose(use.gradient)],
     lower=lambda e, operands, attributes, types: [_transposed(e, operands[0], _swapped(types[0].rank), types[0])],
     cases=(Case(((3, 5),)), Case(((2, 3, 4),)), Case(((1, 1),)), Case(((0, 2),))),
-    properties=_MOVEMENT | {"involution"},
+    properties=_STRIDED | {"involution"},
 )
 
 
@@ -123,7 +124,7 @@ broadcast_to = Operator(
         Case(((2, 3),), {"shape": (2, 3)}),
         Case(((),), {"shape": ()}),
     ),
-    properties=_MOVEMENT,
+    properties=_STRIDED,
 )
 
 

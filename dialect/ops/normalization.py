@@ -10,7 +10,7 @@ import numpy as np
 
 from ..differentiate import by_decomposition
 from ..dims import Shape, divide_exactly
-from ..operator import Attributes, AttributeSpec, Case, Gradient, InferenceError, Operand, Operator
+from ..operator import Attributes, AttributeSpec, Case, Gradient, InferenceError, Operand, Operator, RowAxes
 from ..types import FLOATS, Array, TensorType
 from .algebra import Term, decomposition, gradient_of
 from .common import format_shape, normalize_axes, normalize_axis, sum_to, through_f32
@@ -31,6 +31,8 @@ def _record(
     formula: Callable[..., Term],
     cases: tuple[Case, ...],
     gradient: Gradient | None = None,
+    *,
+    row_axes: RowAxes | None = None,
 ) -> Operator:
     decompose = decomposition(formula)
     return Operator(
@@ -43,6 +45,8 @@ def _record(
         gradient=gradient or by_decomposition(decompose),
         decompose=decompose,
         cases=cases,
+        properties=frozenset({"pointwise" if row_axes is None else "rowwise"}),
+        row_axes=row_axes,
     )
 
 
@@ -271,6 +275,7 @@ OPERATORS = (
             for number in (0, 1, 2)
         ),
         gradient_of(_layer_norm_gradient),
+        row_axes=lambda x, attributes: normalize_axes(attributes["axes"], x.rank, "layer_norm"),
     ),
     _record(
         "rms_norm",
@@ -285,6 +290,7 @@ OPERATORS = (
             for shape in ((3, 5), (1,), (0, 3), (2, 1, 7), (17, 33))
             for number in (0, 1)
         ),
+        row_axes=lambda x, attributes: (x.rank - 1,),
     ),
     _record(
         "batch_norm",
@@ -312,6 +318,8 @@ OPERATORS = (
             *_channel_cases([(2, 6, 5), (0, 6, 3), (3, 6), (1, 6, 3, 3)], {"groups": 3}, 0, 2),
             *_channel_cases([(2, 3, 5)], {"groups": 1}, 2, 2),
         ),
+        # Of the channels a row takes only a group.
+        row_axes=lambda x, attributes: tuple(range(1, x.rank)),
     ),
     _record(
         "instance_norm",
@@ -322,5 +330,6 @@ OPERATORS = (
         _instance_norm_array,
         _instance_norm,
         _channel_cases([(2, 3, 5), (0, 3, 2), (1, 1, 7), (2, 3, 3, 5)], {}, 0, 2),
+        row_axes=lambda x, attributes: tuple(range(2, x.rank)),
     ),
 )

@@ -219,7 +219,7 @@ sort = Operator(
     gradient=_differentiate_sort,
     lower=lambda e, operands, attributes, types: _lower_sort(e, operands, attributes, types, want_indices=False),
     cases=_CASES,
-    properties=frozenset({"idempotent"}),
+    properties=frozenset({"idempotent", "sequential"}),
 )
 
 argsort = Operator(
@@ -232,6 +232,7 @@ argsort = Operator(
     gradient=None,
     lower=lambda e, operands, attributes, types: _lower_sort(e, operands, attributes, types, want_indices=True),
     cases=_CASES,
+    properties=frozenset({"sequential"}),
 )
 
 
@@ -291,6 +292,7 @@ top_k = Operator(
         Case(((9,),), {"k": 6}, arrays={0: np.asarray([3, 1, 3, 2, 1, 1, 3, 0, 2], np.int64)}, dtypes=(I64,)),
     ),
     results=("values", "indices"),
+    properties=frozenset({"sequential"}),
 )
 
 OPERATORS = (sort, argsort, top_k)

@@ -1,5 +1,7 @@
 """The largest element of windows over x [N, C, *spatial], and what poolings share: attributes and geometry.
 
+With the layout `channels_last` x is [N, *spatial, C], and so is the result.
+
 A maximum never sees padding, and is the least number where a window holds nothing else.
 """
 
@@ -18,6 +20,7 @@ from ..types import BOOL, FLOATS, I64, NUMBERS, TensorType
 from .accumulate import Numbers
 from .common import lowest
 from .convolution import check_ranks
+from .layouts import LAST, LAYOUT, gradient_in_layout, infer_in_layout, reference_in_layout, spatial_axis
 from .windows import (
     Windows,
     check_reach,
@@ -37,6 +40,7 @@ KERNEL_ATTRIBUTES = (
 )
 CEIL_MODE = AttributeSpec("ceil_mode", "bool", False)
 _MAX_ATTRIBUTES = (*KERNEL_ATTRIBUTES, AttributeSpec("dilation", "ints", 1), CEIL_MODE)
+POOLED = 'x [N, C, *spatial], or [N, *spatial, C] with layout="channels_last"'
 
 
 def pool_geometry(name: str, sizes: Sequence[Size], attributes: Attributes) -> Windows:
@@ -62,14 +66,20 @@ def infer_pool(name: str, rank: int, types: Sequence[TensorType], attributes: At
 
 
 def pool_windows(
-    e: Emitter, padded: Tensor, w: Windows, results: Sequence[Result], body: Callable[..., Sequence[Scalar]]
+    e: Emitter,
+    padded: Tensor,
+    w: Windows,
+    results: Sequence[Result],
+    body: Callable[..., Sequence[Scalar]],
+    axis: int = 2,
 ) -> tuple[Tensor, ...]:
-    """Reductions over the windows of a padded tensor; loops are batch, channel, places, then offsets."""
+    """Reductions over the windows of a padded tensor; loops are those of the result, then offsets."""
     rank = len(w.kernel)
     shape = results[0].type.shape
+    inner = range(axis + rank, len(shape))
     return e.structured(
         [*(Loop(size) for size in shape), *(Loop(size, parallel=False) for size in w.kernel)],
-        [(padded, (*loops(0, 1), *window_map(w, 2, 2 + rank)))],
+        [(padded, (*loops(*range(axis)), *window_map(w, axis, len(shape)), *loops(*inner)))],
         results,
         body,
     )
@@ -86,17 +96,18 @@ def _reference_max(name: str, x: Numbers, **attributes: Any) -> Numbers:
 
 
 def _lower_max(
-    name: str, e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
+    name: str, rank: int, e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
 ) -> Sequence[Tensor]:
     (x,) = operands
-    w = pool_geometry(name, x.type.shape[2:], attributes)
+    axis = spatial_axis(attributes["layout"])
+    w = pool_geometry(name, x.type.shape[axis : axis + rank], attributes)
     least = lowest(x.type.dtype)
 
     def larger(s: ScalarEmitter, element: Scalar, best: Scalar) -> Sequence[Scalar]:
         return [s.binary("max", best, element)]
 
     result = Result(types[0], identity(types[0].rank), initial=least)
-    return pool_windows(e, pad_tensor(e, x, w, least), w, [result], larger)
+    return pool_windows(e, pad_tensor(e, x, w, least, axis), w, [result], larger, axis)
 
 
 def _differentiate_max(b: Builder, use: Use) -> Sequence[Value]:
@@ -210,6 +221,7 @@ _MAX_CASES: dict[int, tuple[Case, ...]] = {
         Case(((1, 1, 1),), {"kernel": 1}),
         Case(((2, 2, 10),), {"kernel": 3, "stride": 2, "padding": ((1, 0),), "dilation": 2}),
         Case(((1, 2, 8),), {"kernel": 3, "stride": 2, "ceil_mode": True}),
+        Case(((1, 8, 2),), {"kernel": 3, "stride": 2, "ceil_mode": True, "layout": LAST}),
         Case(((0, 2, 5),), {"kernel": 2}),
         Case(((1, 2, 0),), {"kernel": 3, "padding": 1}),
     ),
@@ -217,6 +229,8 @@ _MAX_CASES: dict[int, tuple[Case, ...]] = {
         Case(((2, 3, 7, 5),), {"kernel": (3, 2), "stride": (2, 1), "padding": (1, 0)}),
         Case(((1, 2, 5, 5),), {"kernel": 2, "stride": 3, "ceil_mode": True, "padding": 1}),
         Case(((1, 2, 7, 6),), {"kernel": 3, "stride": 2, "padding": "same"}),
+        Case(((2, 7, 6, 5),), {"kernel": (3, 2), "stride": (2, 1), "padding": (1, 0, 1, 1), "layout": LAST}),
+        Case(((0, 3, 3, 2),), {"kernel": 2, "layout": LAST}),
         Case(((0, 1, 3, 3),), {"kernel": 2}),
     ),
     3: (Case(((1, 2, 4, 5, 3),), {"kernel": (2, 2, 3), "stride": 1}), Case(((0, 1, 2, 2, 2),), {"kernel": 2})),
@@ -227,13 +241,14 @@ def _max_pool(rank: int) -> Operator:
     name = f"max_pool{rank}d"
     return Operator(
         name=name,
-        summary="the largest element of each window; NaN where there is one; `stride` is the kernel by default",
+        summary=f"the largest element of each window of {POOLED}; NaN where there is one; `stride` is the kernel by "
+        "default",
         operands=(Operand("x", NUMBERS),),
-        attributes=_MAX_ATTRIBUTES,
-        infer=lambda types, attributes: infer_pool(name, rank, types, attributes),
-        reference=lambda x, **attributes: _reference_max(name, x, **attributes),
-        gradient=_differentiate_max,
-        lower=lambda e, operands, attributes, types: _lower_max(name, e, operands, attributes, types),
+        attributes=(*_MAX_ATTRIBUTES, LAYOUT),
+        infer=infer_in_layout(lambda types, attributes: infer_pool(name, rank, types, attributes)),
+        reference=reference_in_layout(lambda x, **attributes: _reference_max(name, x, **attributes)),
+        gradient=gradient_in_layout(_differentiate_max),
+        lower=lambda e, operands, attributes, types: _lower_max(name, rank, e, operands, attributes, types),
         cases=_MAX_CASES[rank],
         properties=frozenset({"reduction"}),
     )

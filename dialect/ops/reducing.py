@@ -58,6 +58,10 @@ def reduced_axes(shape: Shape, attributes: Attributes) -> tuple[int, ...]:
     return normalize_axes(attributes.get("axis"), len(shape), "reduction")
 
 
+def row_axes(x: TensorType, attributes: Attributes) -> tuple[int, ...]:
+    return reduced_axes(x.shape, attributes)
+
+
 Derivative = Callable[..., Term]
 """`derivative(x, result, gradient, axes, **other attributes)`, where result and gradient kept the reduced axes."""
 

@@ -28,6 +28,7 @@ from .reducing import (
     reduced_axes,
     reduced_shape,
     reduction_cases,
+    row_axes,
     share_among_equal,
 )
 
@@ -81,6 +82,7 @@ def _reduction(
         lower=_lower(initial, step),
         cases=reduction_cases(CASES if extreme else CASES + EMPTY_CASES, domain),
         properties=frozenset({"reduction"}),
+        row_axes=row_axes,
     )
 
 
@@ -174,6 +176,7 @@ def _position(name: str, summary: str, predicate: str, bound: Callable[[DType], 
             )
         ),
         properties=frozenset({"reduction"}),
+        row_axes=row_axes,
     )
 
 

@@ -14,7 +14,7 @@ from ..types import ANY, TensorType
 from .arguments import read_size, read_sizes
 from .common import normalize_axis
 
-_MOVEMENT = frozenset({"movement"})
+_STRIDED = frozenset({"movement", "strided"})
 
 
 def _repeats(x: TensorType, repeats: Any) -> tuple[Shape, Shape]:
@@ -61,7 +61,7 @@ tile = Operator(
         Case(((),), {"repeats": (3,)}),
         Case(((2,),), {"repeats": (0,)}),
     ),
-    properties=_MOVEMENT,
+    properties=_STRIDED,
 )
 
 
@@ -103,7 +103,7 @@ repeat_interleave = Operator(
         Case(((2,),), {"repeats": 0}),
         Case(((1,),), {"repeats": 1}),
     ),
-    properties=_MOVEMENT,
+    properties=_STRIDED,
 )
 
 

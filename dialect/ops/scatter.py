@@ -20,7 +20,7 @@ from .common import format_shape, normalize_axis
 from .indexing import index_depth, places_nd, zeros_like
 from .places import clamped, clamped_array, index_operand
 
-_MOVEMENT = frozenset({"movement"})
+_WRITES = frozenset({"sequential"})
 Place = Callable[[SequenceEmitter, Sequence[Scalar]], Sequence[Scalar]]
 """Where the update at some indices is written."""
 
@@ -150,7 +150,7 @@ def _scatter(name: str, summary: str, dtypes: tuple[DType, ...], *, add: bool) -
         gradient=_differentiate_add if add else _differentiate_set,
         lower=lambda e, operands, attributes, types: _lower(name, e, operands, attributes, add=add),
         cases=_CASES,
-        properties=frozenset() if add else _MOVEMENT,
+        properties=_WRITES if add else _WRITES | {"movement"},
     )
 
 
@@ -222,7 +222,7 @@ def _scatter_nd(name: str, summary: str, dtypes: tuple[DType, ...], *, add: bool
             Case(((3, 4), (0, 2), (0,)), arrays=_places(shape=(0, 2))),
             Case(((3,), (1,), ()), arrays=_places(2, shape=(1,))),
         ),
-        properties=frozenset() if add else _MOVEMENT,
+        properties=_WRITES if add else _WRITES | {"movement"},
     )
 
 

@@ -147,7 +147,7 @@ slice_ = Operator(
         Case(((0, 3),), {"starts": (0, 3), "stops": (1, None), "steps": (-1, -3)}),
         Case(((),), {"starts": (), "stops": ()}),
     ),
-    properties=_MOVEMENT,
+    properties=_MOVEMENT | {"strided"},
 )
 
 

@@ -91,6 +91,8 @@ def _along(
         gradient=gradient or by_decomposition(decompose),
         decompose=decompose,
         cases=tuple(Case((shape,), {"axis": axis}, (-5.0, 5.0), terms=max(1, shape[axis])) for shape, axis in _ALONG),
+        properties=frozenset({"rowwise"}),
+        row_axes=lambda x, given: (given["axis"] % x.rank,),
     )
 
 

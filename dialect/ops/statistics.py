@@ -27,6 +27,7 @@ from .reducing import (
     reduced_axes,
     reduced_shape,
     reduction_cases,
+    row_axes,
     share_among_equal,
 )
 
@@ -57,6 +58,7 @@ def _statistic(
         decompose=decompose,
         cases=tuple(c for given in variants for c in reduction_cases([(s, {**a, **given}) for s, a in cases], domain)),
         properties=frozenset({"reduction"}),
+        row_axes=row_axes,
     )
 
 
@@ -161,6 +163,7 @@ def _norm_operator() -> Operator:
         decompose=decompose,
         cases=reduction_cases(cases),
         properties=frozenset({"reduction"}),
+        row_axes=row_axes,
     )
 
 

@@ -17,7 +17,7 @@ from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, Operand, Operator, Use
 from ..types import ANY, BOOL, DTYPES, F32, FLOATS, INTEGERS, NUMBERS, Array, DType, TensorType, dtype_of
 from .algebra import Term, gradient_of
-from .common import SHAPES, integer_range, lower_elementwise, same_type, through_f32
+from .common import SHAPES, elementwise_properties, integer_range, lower_elementwise, same_type, through_f32
 from .error_function import erf, erfc
 
 
@@ -45,7 +45,7 @@ def _unary(
         gradient=None if derivative is None else gradient_of(derivative),
         lower=lower_elementwise(element),
         cases=tuple(Case((shape,), domain=domain) for shape in SHAPES),
-        properties=frozenset({"elementwise", *properties}),
+        properties=elementwise_properties(lower, *properties),
     )
 
 

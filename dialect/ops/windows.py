@@ -1,12 +1,13 @@
 """Windows that slide over spatial axes: what convolutions and poolings share.
 
 Here stand the geometry (how many windows, how much padding), the padded tensor that windows are read from, and its
-adjoint, the spread tensor, in which the elements of a strided result lie apart. Tensors are [N, C, *spatial].
+adjoint, the spread tensor, in which the elements of a strided result lie apart. Tensors are [N, C, *spatial], where
+nothing else is said.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -150,17 +151,25 @@ def windows(
     return Windows(tuple(sizes), tuple(kernel), steps, spread, tuple(low), tuple(high), ceil)
 
 
+def conv_geometry(
+    operator: str, sizes: Sequence[Size], kernel: Sequence[Size], attributes: Mapping[str, Any]
+) -> Windows:
+    """The windows of a convolution, from the attributes `stride`, `padding` and `dilation`."""
+    return windows(operator, sizes, kernel, **{name: attributes[name] for name in ("stride", "padding", "dilation")})
+
+
 def _all_zero(sizes: Sequence[Size]) -> bool:
     return all(s == 0 for s in sizes)
 
 
-def pad_tensor(e: Emitter, x: Tensor, w: Windows, value: float | int) -> Tensor:
-    """The tensor that windows are read from."""
+def pad_tensor(e: Emitter, x: Tensor, w: Windows, value: float | int, axis: int = 2) -> Tensor:
+    """The tensor that windows are read from; its spatial axes begin at `axis`."""
     if _all_zero((*w.low, *w.high)) and not w.ceil:
         return x
-    outer = x.type.shape[:2]
-    target = e.full(x.type.with_shape((*outer, *w.padded)), value)
-    return e.insert(x, target, (0, 0, *w.low), (1,) * x.type.rank)
+    shape = x.type.shape
+    inner = shape[axis + len(w.low) :]
+    target = e.full(x.type.with_shape((*shape[:axis], *w.padded, *inner)), value)
+    return e.insert(x, target, (*(0,) * axis, *w.low, *(0,) * len(inner)), (1,) * x.type.rank)
 
 
 def spread_tensor(e: Emitter, x: Tensor, w: Windows) -> Tensor:
