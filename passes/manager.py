@@ -30,15 +30,28 @@ class Rewrite:
         return f"{self.number}: {self.pass_name}: {self.rule}: {self.node}"
 
 
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """What a pass has to say of two nodes of the graph that it was given: the one computes what the other reads. They
+    are named by the first result of each that is used."""
+
+    pass_name: str
+    function: str
+    source: str
+    reader: str
+    text: str
+
+
 @dataclass
 class Context:
-    """What the passes of one run share: the count of rewrites, and the number after which they stop.
+    """What the passes of one run share: the count of rewrites, the number after which they stop, and remarks.
 
     Every change that a pass makes is asked for with `allow`, so that a wrong one is found by halving `rewrite_limit`.
     """
 
     rewrite_limit: int | None = None
     rewrites: list[Rewrite] = field(default_factory=list)
+    remarks: list[Remark] = field(default_factory=list)
     pass_name: str = ""
 
     def allow(self, rule: str, node: Node) -> bool:
@@ -47,6 +60,9 @@ class Context:
             return False
         self.rewrites.append(Rewrite(len(self.rewrites) + 1, self.pass_name, rule, format_node(node)))
         return True
+
+    def remark(self, function: str, source: str, reader: str, text: str) -> None:
+        self.remarks.append(Remark(self.pass_name, function, source, reader, text))
 
 
 class Pass(ABC):

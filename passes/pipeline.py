@@ -102,7 +102,12 @@ class _PipelineReader(Reader):
 
         if self.accept("{"):
             self.list(option, "}")
-        return kind(**options)
+        try:
+            return kind(**options)
+        except ValueError as error:
+            self.fail(
+                f"an option of `{name}` has a value that it cannot have, expected {error}", start, code="bad-option"
+            )
 
 
 def _option_name(field: Field[Any]) -> str:

@@ -5,24 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .canonicalize import Canonicalize
+from .channels_last import ChannelsLast
 from .cse import Cse
 from .dce import Dce
 from .decompose import Decompose
+from .fold_batch_norm import FoldBatchNorm
 from .fold_constants import FoldConstants
-from .fuse_elementwise import FuseElementwise
+from .fold_parameters import FoldParameters
+from .fuse import Fuse
 from .manager import Pass
-from .transpose_parameters import TransposeParameters
 from .unroll_repeat import UnrollRepeat
+from .winograd import Winograd
 
 _ALL: tuple[type[Pass], ...] = (
     Canonicalize,  # one form for what can be written in several: x * 1, transposes of transposes, axes from the end
+    ChannelsLast,  # convolutions and what lies between them have their channels as the last axis
     Cse,  # what is computed twice is computed once
     Dce,  # what no result depends on goes
     Decompose,  # operators that are defined by others become them
+    FoldBatchNorm,  # scales and shifts of channels go into the weights of contractions
     FoldConstants,  # what depends on constants alone is computed now
-    FuseElementwise,  # elementwise nodes, one after another, become one group
-    TransposeParameters,  # a parameter that is read transposed is stored so
+    FoldParameters,  # what depends on parameters alone is computed when weights are written
+    Fuse,  # what one kernel can compute becomes one group: attention, contractions and epilogues, rows, elements
     UnrollRepeat,  # a loop becomes copies of its body
+    Winograd,  # convolutions with 3x3 kernels by fewer products, rounded differently
 )
 
 PASSES: Mapping[str, type[Pass]] = {each.name: each for each in _ALL}

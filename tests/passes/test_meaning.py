@@ -21,11 +21,13 @@ from nacre.passes.pipeline import parse_pipeline
 from nacre.passes.registry import PASSES
 from random_graphs import assert_close, assert_same_bits, random_array, random_module, run_module
 
-EXACT = ["canonicalize", "cse", "dce", "fold-constants", "fold-constants{growth=0}", "fuse-elementwise"]
-EXACT += ["unroll-repeat", "unroll-repeat{limit=1}", "transpose-parameters", "unroll-repeat,transpose-parameters,dce"]
-ALL_EXACT = "unroll-repeat,fold-constants,canonicalize,fold-constants,cse,fuse-elementwise,dce"
-FUSED_FIRST = "fuse-elementwise,cse,canonicalize,fold-constants,unroll-repeat,fuse-elementwise,cse,dce"
-ALL = "fold-constants,canonicalize,unroll-repeat,decompose,fold-constants,canonicalize,cse,dce,fuse-elementwise,dce"
+EXACT = ["canonicalize", "cse", "dce", "fold-constants", "fold-constants{growth=0}", "fuse"]
+EXACT += ["unroll-repeat", "unroll-repeat{limit=1}", "fold-parameters{moves-only=true}"]
+EXACT += ["unroll-repeat,fold-parameters{moves-only=true},dce"]
+ALL_EXACT = "unroll-repeat,fold-constants,canonicalize,fold-constants,cse,fuse,dce"
+FUSED_FIRST = "fuse,cse,canonicalize,fold-constants,unroll-repeat,fuse,cse,dce"
+ALL = "fold-constants,canonicalize,unroll-repeat,decompose,fold-constants,fold-parameters,canonicalize,cse,dce,"
+ALL += "fuse,dce"
 
 
 def run_checked(module: Module, passes: str, limit: int | None = None) -> Module:

@@ -1,0 +1,109 @@
+"""`channels-last`: convolutions, and what lies between them, compute with the channels as the last axis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from ..dialect.graph import Function, Module, Node, Value, captured, substitute_values
+from ..dialect.ops.layouts import first_order
+from .channels_last_rules import Layouts, Made, Opened, Site, move, rule_of
+from .known_values import KnownValues, definitions_in
+from .manager import Context, Pass
+from .rewrite import Names, NodeBuilder, rename_results
+
+
+@dataclass(frozen=True)
+class ChannelsLast(Pass):
+    """Lets convolutions with known weights read and write [N, *spatial, C], and follows that as far as it goes.
+
+    A convolution with at least `channels` results is a reason to begin, and so is a tensor that lies so already. One
+    that reads at most `direct` channels, of a tensor that has them first, reads them there. Poolings, what is
+    elementwise, reductions, concatenations, slices and padding between convolutions compute in the new order, by the
+    rules in `channels_last_rules`. At the borders transposes are left, one for a value at most; where only an axis of
+    size 1 moves, reshapes. A function without such a convolution stays as it is, and so does what stands in loops.
+
+    The padding of a convolution becomes a node `pad` before it, its bias an `add` behind it, so that both can be fused
+    with what stands there; the numbers stay the same, except that sums are in another order. Leaves transposes of
+    weights to `fold-parameters`, and what is computed for nothing to `dce`.
+    """
+
+    name: ClassVar[str] = "channels-last"
+    channels: int = 8
+    direct: int = 8
+
+    def rewrite(self, module: Module, context: Context) -> Module:
+        return module.map_functions(lambda function: self._rewrite_function(function, module, context))
+
+    def _rewrite_function(self, function: Function, module: Module, context: Context) -> Function:
+        known = KnownValues(definitions_in(function.body), module.parameter_index)
+        layouts = Layouts(known, self.channels, self.direct)
+        if not any(layouts.is_reason(node) for node in function.body):
+            return function
+        return _Rewriter(function, layouts, context).run()
+
+
+class _Rewriter:
+    def __init__(self, function: Function, layouts: Layouts, context: Context) -> None:
+        self.function, self.layouts, self.context = function, layouts, context
+        self.names = Names(function)
+        self.body: list[Node] = []
+        self.aliases: dict[str, Value] = {}
+
+    def run(self) -> Function:
+        for node in self.function.body:
+            self.place(node)
+        results = tuple(self.aliases.get(v.name, v) for v in self.function.results)
+        for value in results:
+            self.need(value)
+        return replace(self.function, body=tuple(self.body), results=results)
+
+    def place(self, node: Node) -> None:
+        node = substitute_values(node, self.aliases)
+        rule = rule_of(node)
+        site = Site(node, NodeBuilder(self.names, node), self.layouts)
+        made = rule(site) if rule is not None else None
+        if made is None or not self.context.allow(node.op, node):
+            self.keep(node)
+        elif isinstance(made, Opened):
+            self.open(node, made)
+        else:
+            self.use(node, made, site)
+
+    def keep(self, node: Node) -> None:
+        for value in (*node.inputs, *(v for region in node.regions for v in captured(region))):
+            self.need(value)
+        self.emit([node])
+        if node.op == "transpose" and node.attribute("axes") == first_order(node.output.type.rank):
+            self.layouts.last[node.output.name] = node.inputs[0]
+
+    def open(self, node: Node, made: Opened) -> None:
+        inner = {v.name for n in made.nodes for v in n.outputs}
+        pairs = list(zip(made.values, node.outputs, strict=True))
+        for each in rename_results(made.nodes, {new.name: old for new, old in pairs if new.name in inner}):
+            self.place(each)
+        self.aliases |= {old.name: new for new, old in pairs if new.name not in inner}
+
+    def use(self, node: Node, made: Made, site: Site) -> None:
+        self.emit(site.b.nodes)
+        self.layouts.last |= site.found
+        for value, new in zip(node.outputs, made.values, strict=True):
+            if made.last:
+                self.layouts.last[value.name] = new
+                self.layouts.only_last[value.name] = node
+            else:
+                self.aliases[value.name] = new
+
+    def emit(self, nodes: Iterable[Node]) -> None:
+        for node in nodes:
+            self.body.append(node)
+            self.layouts.definitions.update((v.name, node) for v in node.outputs)
+
+    def need(self, value: Value) -> None:
+        """Sees to it that the value is there channels first, under its name."""
+        source = self.layouts.only_last.pop(value.name, None)
+        if source is not None:
+            b = NodeBuilder(self.names, source)
+            moved = move(b, self.layouts.last[value.name], first_order(value.type.rank))
+            self.emit(rename_results(b.nodes, {moved.name: value}))

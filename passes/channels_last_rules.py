@@ -1,0 +1,333 @@
+"""How each kind of node computes channels last: what `channels-last` knows of operators.
+
+A rule is asked for a node whose operands may be there channels last, [N, *spatial, C], or channels first, or both. It
+writes the node in the new order and gives the results, or None where the node is better left as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..dialect.dims import DimError, Size, bounds
+from ..dialect.graph import Node, Value
+from ..dialect.operator import InferenceError
+from ..dialect.ops import OPERATORS
+from ..dialect.ops.common import is_half, lowest
+from ..dialect.ops.layouts import FIRST, FIRST_TO_LAST, LAST, first_order, kernel_last_order, last_order, pick
+from ..dialect.ops.pooling import pool_geometry
+from ..dialect.ops.windows import Windows, conv_geometry
+from .known_values import KnownValues
+from .rewrite import NodeBuilder
+
+
+@dataclass
+class Layouts:
+    """In which order values are there, by their names."""
+
+    known: KnownValues
+    channels: int
+    direct: int
+    last: dict[str, Value] = field(default_factory=dict)
+    """The values that are there channels last."""
+    only_last: dict[str, Node] = field(default_factory=dict)
+    """Those of them that are not there channels first, with the node that they come from."""
+    definitions: dict[str, Node] = field(default_factory=dict)
+
+    def is_reason(self, node: Node) -> bool:
+        """Is it a convolution with channels first that pays for transposes around it?"""
+        if not OPERATORS[node.op].has("contraction") or dict(node.attributes).get("layout") != FIRST:
+            return False
+        return bounds(node.inputs[1].type.shape[0])[0] >= self.channels and self.has_known_weight(node)
+
+    def has_known_weight(self, node: Node) -> bool:
+        return all(self.known.find(v) is not None for v in node.inputs[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Values for the results of a node; `last` says whether they are channels last, else they are what they were."""
+
+    values: tuple[Value, ...]
+    last: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Simpler nodes for a node, to which rules apply in turn."""
+
+    nodes: tuple[Node, ...]
+    values: tuple[Value, ...]
+
+
+class Site:
+    """A node, a builder for what comes in its place, and what it may ask about its operands."""
+
+    def __init__(self, node: Node, b: NodeBuilder, layouts: Layouts) -> None:
+        self.node, self.b, self.layouts = node, b, layouts
+        self.found: dict[str, Value] = {}
+
+    @property
+    def x(self) -> Value:
+        return self.node.inputs[0]
+
+    @property
+    def rank(self) -> int:
+        return self.x.type.rank
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        return dict(self.node.attributes)
+
+    def wants(self, values: Sequence[Value]) -> bool:
+        """Is one of them there channels last alone, or are all there so?"""
+        return any(v.name in self.layouts.only_last for v in values) or (
+            bool(values) and all(v.name in self.layouts.last for v in values)
+        )
+
+    def last(self, value: Value) -> Value:
+        """The value channels last; transposed here if it is not there yet."""
+        known = self.layouts.last.get(value.name) or self.found.get(value.name)
+        if known is not None:
+            return known
+        order, source = last_order(value.type.rank), value
+        inner = self.layouts.definitions.get(value.name)
+        axes = inner.attribute("axes") if inner is not None and inner.op == "transpose" else None
+        if inner is not None and isinstance(axes, tuple):
+            # transpose(transpose(x, p), q) == transpose(x, p[q])
+            source, order = inner.inputs[0], tuple(int(str(axes[axis])) % len(axes) for axis in order)
+        self.found[value.name] = move(self.b, source, order)
+        return self.found[value.name]
+
+    def aligned(self, value: Value, rank: int) -> Value:
+        """An operand that is broadcast to a tensor of `rank`, for that tensor channels last."""
+        if value.type.rank == 0:
+            return value
+        if value.type.rank == rank:
+            return self.last(value)
+        shape = (*(1,) * (rank - value.type.rank), *value.type.shape)
+        after = pick(shape, last_order(rank))
+        if [s for s in shape if s != 1] == [s for s in after if s != 1]:
+            used = next((i for i, size in enumerate(after) if size != 1), len(after) - 1)
+            return self.b.reshape(value, shape=after[used:])
+        return move(self.b, self.b.reshape(value, shape=shape), last_order(rank))
+
+
+def move(b: NodeBuilder, x: Value, order: tuple[int, ...]) -> Value:
+    """The transpose; a view where only axes of size 1 move."""
+    if order == tuple(range(len(order))):
+        return x
+    kept = [axis for axis in order if x.type.shape[axis] != 1]
+    return b.reshape(x, shape=pick(x.type.shape, order)) if kept == sorted(kept) else b.transpose(x, axes=order)
+
+
+Rule = Callable[[Site], Made | Opened | None]
+
+
+def _elementwise(site: Site) -> Made | None:
+    rank = site.node.output.type.rank
+    full = [v for v in site.node.inputs if v.type.rank == rank and site.layouts.known.find(v) is None]
+    if not site.wants(full):
+        return None
+    operands = [site.aligned(v, rank) for v in site.node.inputs]
+    return Made(site.b.apply(site.node.op, operands, site.attributes))
+
+
+# Windows
+
+
+def _convolution(site: Site) -> Made | None:
+    node, b = site.node, site.b
+    x, weight, *bias = node.inputs
+    if site.attributes["layout"] != FIRST or not site.layouts.has_known_weight(node):
+        return None
+    if not site.wants([x]) and not site.layouts.is_reason(node):
+        return None
+    direct = not site.wants([x]) and bounds(x.type.shape[1])[1] <= site.layouts.direct
+    attributes = site.attributes | {"layout": FIRST_TO_LAST if direct else LAST}
+    if not direct:
+        x = site.last(x)
+    weight = move(b, weight, kernel_last_order(weight.type.rank))
+    # Of 16 bits, a sum with its bias is rounded once: the bias stays inside.
+    inside = bias if bias and is_half(x.type.dtype) else []
+    w = conv_geometry(node.op, node.inputs[0].type.shape[2:], node.inputs[1].type.shape[2:], site.attributes)
+    x, attributes = _padded(site, x, w, 0, attributes, 2 if direct else 1)
+    (value,) = b.apply(node.op, [x, weight, *inside], attributes)
+    if bias and not inside:
+        value = b.add(value, bias[0])
+    return Made((value,))
+
+
+def _padded(
+    site: Site, x: Value, w: Windows, value: float | int, attributes: dict[str, Any], axis: int
+) -> tuple[Value, dict[str, Any]]:
+    """The operand with the padding of its windows as a node, and the attributes without it, if that can be said."""
+    pairs = list(zip(w.low, w.high, strict=True))
+    if all(pair == (0, 0) for pair in pairs) or w.ceil:
+        return x, attributes
+    widths: list[tuple[Size, Size]] = [(0, 0)] * x.type.rank
+    widths[axis : axis + len(pairs)] = pairs
+    operands = (*site.node.inputs[1:2],)
+    before = len(site.b.nodes)
+    try:
+        padded = site.b.pad(x, widths=tuple(widths), value=value)
+        changed = attributes | {"padding": 0}
+        types = [
+            padded.type,
+            *(v.type.with_shape(pick(v.type.shape, kernel_last_order(v.type.rank))) for v in operands),
+        ]
+        (type,) = OPERATORS[site.node.op].check(types, changed)
+        if pick(type.shape, first_order(type.rank)) == site.node.output.type.shape:
+            return padded, changed
+    except (InferenceError, DimError):
+        pass
+    del site.b.nodes[before:]
+    return x, attributes
+
+
+def _pool(site: Site) -> Made | None:
+    if site.attributes["layout"] != FIRST or not site.wants([site.x]):
+        return None
+    return Made(site.b.apply(site.node.op, [site.last(site.x)], site.attributes | {"layout": LAST}))
+
+
+def _max_pool(site: Site) -> Made | None:
+    if site.attributes["layout"] != FIRST or not site.wants([site.x]):
+        return None
+    w = pool_geometry(site.node.op, site.x.type.shape[2:], site.attributes)
+    attributes = site.attributes | {"layout": LAST}
+    x, attributes = _padded(site, site.last(site.x), w, lowest(site.x.type.dtype), attributes, 1)
+    return Made(site.b.apply(site.node.op, [x], attributes))
+
+
+# Along axes
+
+
+def _axis(site: Site, axis: Any) -> int:
+    """Where an axis of the operand is when it is channels last."""
+    return last_order(site.rank).index(int(axis) % site.rank)
+
+
+def _along_axis(site: Site) -> Made | None:
+    """Operators whose attribute `axis` names one axis, which their results keep."""
+    if not site.wants(site.node.inputs):
+        return None
+    operands = [site.last(v) for v in site.node.inputs]
+    return Made(site.b.apply(site.node.op, operands, site.attributes | {"axis": _axis(site, site.attributes["axis"])}))
+
+
+def _gather(site: Site) -> Made | None:
+    x, indices = site.node.inputs
+    if not site.wants([x]) or indices.type.rank != 1:
+        return None
+    return Made((site.b.gather(site.last(x), indices, axis=_axis(site, site.attributes["axis"])),))
+
+
+def _batch_norm(site: Site) -> Made | None:
+    if not site.wants([site.x]):
+        return None
+    operands = [site.last(site.x), *site.node.inputs[1:]]
+    return Made(site.b.apply(site.node.op, operands, site.attributes | {"axis": _axis(site, site.attributes["axis"])}))
+
+
+def _reduction(site: Site) -> Made | None:
+    attributes = site.attributes
+    axis = attributes.get("axis")
+    if axis is None or not site.wants([site.x]) or len(site.node.outputs) != 1:
+        return None
+    named = [a % site.rank for a in (axis if isinstance(axis, tuple) else (axis,))]
+    moved = [_axis(site, a) for a in named]
+    attributes["axis"] = tuple(sorted(moved)) if isinstance(axis, tuple) else moved[0]
+    kept = [a for a in range(site.rank) if a not in named]
+    after = [a for a in last_order(site.rank) if a not in named]
+    keeps = bool(attributes.get("keepdims"))
+    # Without some spatial axes what is left is channels last too, as long as batch and channels are there.
+    stays_last = keeps or (kept[:2] == [0, 1] and len(kept) > 2)
+    if not stays_last and kept != after:
+        return None
+    return Made(site.b.apply(site.node.op, [site.last(site.x)], attributes), stays_last)
+
+
+# Elements that move
+
+
+def _pad(site: Site) -> Made | None:
+    widths = site.attributes["widths"]
+    if not site.wants([site.x]) or not isinstance(widths, tuple):
+        return None
+    pairs = widths if len(widths) == site.rank else tuple(zip(widths[::2], widths[1::2], strict=True))
+    if not all(isinstance(pair, tuple) for pair in pairs):
+        return None
+    moved = pick(pairs, last_order(site.rank))
+    return Made(site.b.apply("pad", [site.last(site.x)], site.attributes | {"widths": moved}))
+
+
+def _slice(site: Site) -> Made | None:
+    bounds = {name: site.attributes[name] for name in ("starts", "stops", "steps")}
+    moved: dict[str, Any] = {}
+    for name, value in bounds.items():
+        if isinstance(value, tuple) and len(value) == site.rank:
+            moved[name] = pick(value, last_order(site.rank))
+        elif value is None or (name == "steps" and isinstance(value, int)):
+            moved[name] = value
+        else:
+            return None
+    return Made(site.b.apply("slice", [site.last(site.x)], moved)) if site.wants([site.x]) else None
+
+
+def _view(site: Site) -> Made | None:
+    """With one place in space, the order of the elements is the same."""
+    if not site.wants([site.x]) or any(size != 1 for size in site.x.type.shape[2:]):
+        return None
+    return Made((site.b.reshape(site.last(site.x), shape=site.node.output.type.shape),), last=False)
+
+
+def _transpose(site: Site) -> Made | None:
+    axes = site.attributes["axes"]
+    if site.x.name not in site.layouts.only_last or not isinstance(axes, tuple):
+        return None
+    order = pick(first_order(site.rank), [a % site.rank for a in axes])
+    return Made((move(site.b, site.last(site.x), order),), last=False)
+
+
+def _open(site: Site) -> Opened | None:
+    """Operators that others define, which all have rules."""
+    decompose = OPERATORS[site.node.op].decompose
+    if not site.wants([site.x]) or decompose is None:
+        return None
+    values = tuple(decompose(site.b, site.node.inputs, site.attributes))
+    return Opened(tuple(site.b.nodes), values)
+
+
+_BY_NAME: Mapping[str, Rule] = {
+    **{f"conv{rank}d": _convolution for rank in (1, 2, 3)},
+    **{f"avg_pool{rank}d": _pool for rank in (1, 2, 3)},
+    **{f"max_pool{rank}d": _max_pool for rank in (1, 2, 3)},
+    "batch_norm": _batch_norm,
+    "global_avg_pool": _open,
+    "global_max_pool": _open,
+    "resize": _open,
+    "gather": _gather,
+    "concat": _along_axis,
+    "split": _along_axis,
+    "softmax": _along_axis,
+    "log_softmax": _along_axis,
+    "cumsum": _along_axis,
+    "pad": _pad,
+    "slice": _slice,
+    "transpose": _transpose,
+    **{name: _view for name in ("reshape", "flatten", "squeeze")},
+}
+assert all(name in OPERATORS for name in _BY_NAME), "a rule is for an unknown operator"
+
+
+def rule_of(node: Node) -> Rule | None:
+    operator = OPERATORS[node.op]
+    if node.regions or not node.inputs or max(v.type.rank for v in node.inputs) < 3:
+        return None
+    if node.op in _BY_NAME:
+        return _BY_NAME[node.op]
+    if operator.has("elementwise") and len(node.outputs) == 1:
+        return _elementwise
+    return _reduction if operator.has("reduction") and operator.row_axes is not None else None

@@ -1,0 +1,114 @@
+"""`fold-parameters`: what depends on parameters and constants alone is computed once, when the artifact is built."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from ..dialect.graph import Formula, Function, Module, Node, Parameter, Value
+from ..dialect.ops import OPERATORS
+from .known_values import KnownValues, definitions_in
+from .manager import Context, Pass
+from .rewrite import Replacement, Rewriter
+
+
+@dataclass(frozen=True)
+class FoldParameters(Pass):
+    """Replaces the last values that parameters and constants determine by parameters with a formula.
+
+    Nothing is computed here: the data of such a parameter, `weight.folded`, are computed when weights are written, in
+    float64 with one rounding at the end, so a folded value may differ in its last bits from what a call would compute.
+    With `moves-only`, only transposes, slices and the like are folded, which changes no bit. What would grow, such as
+    a broadcast, stays, and a view at the end stays since it costs nothing. The parameters that are read no more go in
+    `dce`, with the nodes that are left over.
+    """
+
+    name: ClassVar[str] = "fold-parameters"
+    moves_only: bool = False
+
+    def rewrite(self, module: Module, context: Context) -> Module:
+        added = _Added(module)
+        changed = module.map_functions(lambda f: _Folder(f, module, context, added, self.moves_only).run())
+        return replace(changed, parameters=(*changed.parameters, *added.parameters))
+
+
+class _Added:
+    """The new parameters: equal formulas are one."""
+
+    def __init__(self, module: Module) -> None:
+        self.parameters: list[Parameter] = []
+        self._names = {p.name for p in module.parameters}
+        self._found = {p.formula: p for p in module.parameters if p.formula is not None}
+
+    def parameter(self, formula: Formula) -> Parameter:
+        if formula not in self._found:
+            # It goes by the name of the largest that it is made of.
+            main = max(formula.parameters, key=_bytes)
+            made = Parameter(self._fresh(f"{main.name}.folded"), formula.result.type, span=main.span, formula=formula)
+            self._found[formula] = made
+            self.parameters.append(made)
+        return self._found[formula]
+
+    def _fresh(self, stem: str) -> str:
+        name, number = stem, 1
+        while name in self._names:
+            number += 1
+            name = f"{stem}_{number}"
+        self._names.add(name)
+        return name
+
+
+class _Folder(Rewriter):
+    def __init__(self, function: Function, module: Module, context: Context, added: _Added, moves_only: bool) -> None:
+        super().__init__(function)
+        self.context, self.added = context, added
+        before = definitions_in(function.body)
+        if moves_only:
+            before = {name: node for name, node in before.items() if _is_moved(node)}
+        self.known = KnownValues(before, module.parameter_index)
+        self.last: set[str] = set()
+        self._find_last(function.body, function.results)
+
+    def _find_last(self, nodes: Iterable[Node], results: Iterable[Value]) -> None:
+        """Collects the known values that something unknown uses."""
+        for node in nodes:
+            if not all(self.known.find(v) for v in node.outputs):
+                for value in node.inputs:
+                    self._use(value)
+            for region in node.regions:
+                self._find_last(region.body, region.results)
+        for value in results:
+            self._use(value)
+
+    def _use(self, value: Value) -> None:
+        known = self.known.find(value)
+        if known is None or not known.has_parameter or self.known.is_leaf(value):
+            return
+        node = self.known.definitions[value.name]
+        if OPERATORS[node.op].has("view"):
+            self._use(node.inputs[0])
+        else:
+            self.last.add(value.name)
+
+    def visit(self, node: Node) -> Replacement | None:
+        if node.op == "parameter" or self.last.isdisjoint(v.name for v in node.outputs):
+            return None
+        if not self.context.allow("fold", node):
+            return None
+        reads = tuple(self._read(value, node) for value in node.outputs)
+        return Replacement(reads, node.outputs)
+
+    def _read(self, value: Value, node: Node) -> Node:
+        parameter = self.added.parameter(self.known.formula(value))
+        return Node("parameter", (), (value,), (("name", parameter.name),), (), node.scope, node.span)
+
+
+def _bytes(parameter: Parameter) -> int:
+    size = parameter.type.bytes
+    assert isinstance(size, int), parameter
+    return size
+
+
+def _is_moved(node: Node) -> bool:
+    return node.op in ("constant", "parameter") or OPERATORS[node.op].has("movement")

@@ -1,0 +1,164 @@
+"""Growing an attention group: two contractions, with something rowwise between them.
+
+    scores = contraction(q, k) -> elementwise -> rowwise along the last axis -> elementwise -> contraction(scores, v)
+
+What lies between is used once and has the shape of the scores; the second contraction sums over the last axis of the
+scores, its first operand. Movements of q, k and v that nobody else reads belong to it, as long as the last axis stays
+the last one, and permutations of the result. An operator that is all of this by itself takes such movements too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ..dialect.types import DType
+from .fuse_flow import Edge, Flow, has
+from .fuse_maps import summed_axes
+from .fuse_rules import (
+    OTHER_AXIS,
+    OTHER_SHAPE,
+    OTHER_TYPE,
+    USED_TWICE,
+    fits_type,
+    float_type,
+    follows,
+    is_weight,
+    keeps_last_axis,
+    moves_linearly,
+    permutes,
+    row_axes,
+)
+
+
+def starts_attention(flow: Flow, number: int) -> bool:
+    return has(flow.nodes[number], "rowwise", "attention")
+
+
+def grow_attention(flow: Flow, number: int) -> set[int]:
+    """The group around something rowwise, or around a whole attention; empty where there is none."""
+    node = flow.nodes[number]
+    dtype = float_type(node)
+    if dtype is None or not fits_type(flow, node, dtype):
+        return set()
+    if has(node, "attention"):
+        return _take_movements(flow, {number}, number, dtype)
+    if row_axes(node) != (node.output.type.rank - 1,):
+        return set()
+    return _Attention(flow, number, dtype).grow()
+
+
+class _Attention:
+    def __init__(self, flow: Flow, rows: int, dtype: DType) -> None:
+        self.flow, self.rows, self.dtype = flow, rows, dtype
+        self.members = {rows}
+        self.refused: list[tuple[Edge, str]] = []
+
+    def grow(self) -> set[int]:
+        first, last = self.find_scores(), self.find_values()
+        found = [c for c in (first, last) if c is not None]
+        # Operands that are known when the model is compiled make it layers of a network, with rows that are too long
+        # to stay in the cache between them.
+        if not found or any(is_weight(self.flow, v) for c in found for v in self.flow.nodes[c].inputs):
+            return set()
+        for edge, reason in self.refused:
+            self.flow.refuse(*edge, reason)
+        return set() if last is None or first is None else _take_movements(self.flow, self.members, last, self.dtype)
+
+    def find_scores(self) -> int | None:
+        """Adds what computes the operand of the rowwise node, up to the contraction, which is given back."""
+        flow = self.flow
+        shape = flow.nodes[self.rows].output.type.shape
+        found: int | None = None
+        # The highest number first: then all readers of a node have been looked at before it.
+        pending = {s for v in flow.nodes[self.rows].inputs[:1] if (s := flow.source(v)) is not None}
+        while pending:
+            number = max(pending)
+            pending.discard(number)
+            node = flow.nodes[number]
+            contracts = found is None and has(node, "contraction") and not has(node, "attention")
+            if not flow.is_free(number) or not (contracts or has(node, "elementwise")):
+                continue
+            if any(v.type.shape != shape for v in node.outputs):
+                continue
+            twice = not flow.stays_inside(number, self.members)
+            if twice or not fits_type(flow, node, self.dtype):
+                reason = USED_TWICE if twice else OTHER_TYPE
+                self.refused += [((number, r), reason) for r in flow.readers[number] if r in self.members]
+                continue
+            self.members.add(number)
+            if contracts:
+                found = number
+            else:
+                pending.update(flow.sources(number))
+        return found
+
+    def find_values(self) -> int | None:
+        """Adds what follows the rowwise node, up to the contraction, which is given back."""
+        flow, current = self.flow, self.rows
+        while True:
+            if flow.leaves[current] or len(flow.readers[current]) != 1:
+                self.refused += [((current, r), USED_TWICE) for r in flow.readers[current]]
+                return None
+            number = flow.readers[current][0]
+            reader = flow.nodes[number]
+            if not flow.is_free(number) or not has(reader, "contraction", "elementwise"):
+                return None
+            obstacle = self.obstacle(current, number)
+            if obstacle is not None:
+                self.refused.append(((current, number), obstacle))
+                return None
+            self.members.add(number)
+            if has(reader, "contraction"):
+                return number
+            current = number
+
+    def obstacle(self, source: int, number: int) -> str | None:
+        node, reader = self.flow.nodes[source], self.flow.nodes[number]
+        if not fits_type(self.flow, reader, self.dtype):
+            return OTHER_TYPE
+        if has(reader, "contraction"):
+            is_left = reader.inputs[0] == node.output and node.output not in reader.inputs[1:]
+            if not is_left or has(reader, "attention"):
+                return "is not the left operand of a contraction"
+            return None if summed_axes(reader, 0) == (node.output.type.rank - 1,) else OTHER_AXIS
+        same = reader.output.type.shape == node.output.type.shape and follows(reader, node.outputs)
+        return None if same else OTHER_SHAPE
+
+
+def _take_movements(flow: Flow, members: set[int], last: int, dtype: DType) -> set[int]:
+    """Adds movements in front of the members that only they read, and permutations behind the last of them."""
+    add_movements_before(flow, members, dtype)
+    current = last
+    while not flow.leaves[current] and len(flow.readers[current]) == 1:
+        number = flow.readers[current][0]
+        node = flow.nodes[number]
+        if not flow.is_free(number) or not (permutes(node) or has(node, "view")):
+            break
+        members.add(number)
+        current = number
+    return members
+
+
+def add_movements_before(flow: Flow, members: set[int], dtype: DType) -> None:
+    """Adds linear movements of what contractions read, where all that reads them is in the group.
+
+    What is known when the model is compiled is not moved here: that can be done then.
+    """
+    pending = _sources(flow, {m for m in members if has(flow.nodes[m], "contraction")}) - members
+    while pending:
+        number = max(pending)
+        pending.discard(number)
+        node = flow.nodes[number]
+        if not flow.is_free(number) or not moves_linearly(node) or not fits_type(flow, node, dtype):
+            continue
+        if permutes(node) and not keeps_last_axis(node):
+            # A tile wants its columns beside each other in memory: turning them is a kernel of its own.
+            continue
+        if all(is_weight(flow, v) for v in node.inputs) or not flow.stays_inside(number, members):
+            continue
+        members.add(number)
+        pending.update(flow.sources(number))
+
+
+def _sources(flow: Flow, numbers: Collection[int]) -> set[int]:
+    return {s for number in numbers for s in flow.sources(number)}

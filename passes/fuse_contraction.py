@@ -1,0 +1,102 @@
+"""Growing a contraction's group: its epilogue, and movements of its operands.
+
+The epilogue is elementwise in the contraction's result: a bias, an activation, a residual. Every tensor of it has the
+result's shape, perhaps seen or stored with its axes in another order, and whatever else it reads broadcasts to that. A
+reduction stays outside, since a tile of a contraction does not hold whole rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ..dialect.types import BOOL, DType
+from .fuse_attention import add_movements_before
+from .fuse_flow import Flow, has
+from .fuse_rules import (
+    BEHIND_CONTRACTION,
+    MOVES,
+    NO_KIND,
+    OTHER_SHAPE,
+    OTHER_TYPE,
+    SEQUENTIAL,
+    TAKEN,
+    USED_TWICE,
+    fits_type,
+    float_type,
+    follows,
+    is_elementwise,
+    keeps_last_axis,
+)
+
+
+def starts_contraction(flow: Flow, number: int) -> bool:
+    node = flow.nodes[number]
+    return has(node, "contraction") and not has(node, "attention") and len(node.outputs) == 1
+
+
+def grow_contraction(flow: Flow, number: int) -> set[int]:
+    """The group of a contraction of floats; the contraction alone where nothing joins it."""
+    node = flow.nodes[number]
+    dtype = float_type(node)
+    if dtype is None or not fits_type(flow, node, dtype):
+        return set()
+    members = _epilogue(flow, number, dtype)
+    add_movements_before(flow, members, dtype)
+    return members
+
+
+def _epilogue(flow: Flow, contraction: int, dtype: DType) -> set[int]:
+    """The largest set of nodes behind the contraction that others see only one node of, the last."""
+    reached = [contraction]
+    pending = set(flow.readers[contraction])
+    while pending:
+        number = min(pending)
+        pending.discard(number)
+        obstacle = _obstacle(flow, reached, number, dtype)
+        if obstacle is not None:
+            for source in flow.sources(number):
+                if source in reached:
+                    flow.refuse(source, number, obstacle)
+            continue
+        reached.append(number)
+        pending.update(flow.readers[number])
+    for last in reversed(reached):
+        members = _leading_to(flow, reached, last)
+        if all(flow.stays_inside(m, members) for m in members if m != last):
+            break
+    for number in reached:
+        if number not in members:
+            for source in flow.sources(number):
+                if source in members:
+                    flow.refuse(source, number, USED_TWICE)
+    return members
+
+
+def _obstacle(flow: Flow, reached: Collection[int], number: int, dtype: DType) -> str | None:
+    """Why a node that reads members cannot be part of the epilogue; None where it can."""
+    node = flow.nodes[number]
+    given = [v for v in node.inputs if flow.source(v) in reached]
+    if not flow.is_free(number):
+        return TAKEN
+    if has(node, "reduction", "rowwise"):
+        return BEHIND_CONTRACTION
+    if has(node, "view") or keeps_last_axis(node):
+        return None
+    if has(node, "sequential"):
+        return SEQUENTIAL
+    if not is_elementwise(node) or not follows(node, given):
+        return MOVES if has(node, "movement") else NO_KIND
+    if any(v.type.shape != node.output.type.shape for v in given):
+        return OTHER_SHAPE
+    if node.output.type.dtype not in (dtype, BOOL) or not fits_type(flow, node, dtype):
+        return OTHER_TYPE
+    return None
+
+
+def _leading_to(flow: Flow, reached: Collection[int], last: int) -> set[int]:
+    """Those of the nodes from which the last one is reached through them."""
+    members = {last}
+    for number in sorted(reached, reverse=True):
+        if any(reader in members for reader in flow.readers[number]) and number < last:
+            members.add(number)
+    return members

@@ -1,0 +1,93 @@
+"""Which axes a contraction sums over and how a movement orders them, read off their own lowering.
+
+An emitter that writes nothing: tensors remember of which operand they are the elements, as long as nothing but their
+dtype changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..dialect.dims import Shape, Size
+from ..dialect.emitter import IndexMap, Loop, Result, identity, loop
+from ..dialect.graph import Node
+from ..dialect.ops import OPERATORS
+from ..dialect.types import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    type: TensorType
+    operand: int | None = None
+
+
+@dataclass
+class _Reader:
+    """The part of the emitter's protocol that contractions and movements use, but for what reads single elements."""
+
+    summed: dict[int, set[int]] = field(default_factory=dict)
+    maps: list[tuple[IndexMap, ...]] = field(default_factory=list)
+
+    def map(self, result: TensorType, inputs: Sequence[tuple[_Tensor, IndexMap]], body: Callable[..., Any]) -> _Tensor:
+        self.maps.append(tuple(map for _, map in inputs))
+        alone = len(inputs) == 1 and inputs[0][1] == identity(result.rank)
+        return _Tensor(result, inputs[0][0].operand if alone else None)
+
+    def structured(
+        self,
+        loops: Sequence[Loop],
+        inputs: Sequence[tuple[_Tensor, IndexMap]],
+        results: Sequence[Result],
+        body: Callable[..., Any],
+    ) -> tuple[_Tensor, ...]:
+        sums = {number for number, each in enumerate(loops) if not each.parallel}
+        for tensor, map in inputs:
+            if tensor.operand is None:
+                continue
+            axes = self.summed.setdefault(tensor.operand, set())
+            axes |= {axis for axis, index in enumerate(map) if any(index == loop(number) for number in sums)}
+        return tuple(_Tensor(r.type) for r in results)
+
+    def full(self, type: TensorType, value: object) -> _Tensor:
+        return _Tensor(type)
+
+    def constant(self, type: TensorType, values: object) -> _Tensor:
+        return _Tensor(type)
+
+    def reshape(self, x: _Tensor, shape: Shape) -> _Tensor:
+        return _Tensor(x.type.with_shape(shape))
+
+    def slice(self, x: _Tensor, starts: object, sizes: Sequence[Size], steps: object) -> _Tensor:
+        return _Tensor(x.type.with_shape(sizes))
+
+    def insert(self, source: _Tensor, target: _Tensor, starts: object, steps: object) -> _Tensor:
+        return _Tensor(target.type)
+
+
+def summed_axes(node: Node, operand: int) -> tuple[int, ...]:
+    """The axes of an operand over which the node sums products; none where that cannot be told."""
+    return tuple(sorted(_read(node).summed.get(operand, ())))
+
+
+def permutation(node: Node) -> tuple[int, ...] | None:
+    """For each axis of the operand, which axis of the result it becomes, where that is all that the node does."""
+    if len(node.inputs) != 1 or len(node.outputs) != 1 or node.inputs[0].type.rank != node.output.type.rank:
+        return None
+    maps = _read(node).maps
+    if len(maps) != 1 or len(maps[0]) != 1:
+        return None
+    loops = [loop(number) for number in range(node.output.type.rank)]
+    order = [loops.index(index) for index in maps[0][0] if index in loops]
+    return tuple(order) if sorted(order) == list(range(len(loops))) else None
+
+
+def _read(node: Node) -> _Reader:
+    operator = OPERATORS[node.op]
+    reader: Any = _Reader()  # stands in for an Emitter, with tensors of its own
+    if operator.lower is not None:
+        tensors: Any = [_Tensor(v.type, number) for number, v in enumerate(node.inputs)]
+        operator.lower(reader, tensors, operator.complete(dict(node.attributes)), [v.type for v in node.outputs])
+    found: _Reader = reader
+    return found

@@ -1,0 +1,153 @@
+"""What nodes are to the fusion: told from their operators' properties and their types, never from names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from ..dialect.dims import Shape
+from ..dialect.graph import Node, Value
+from ..dialect.operator import Builder
+from ..dialect.ops import OPERATORS
+from ..dialect.types import BOOL, DType, TensorType
+from .fuse_flow import Flow, has
+from .fuse_maps import permutation
+
+USED_TWICE = "its result is used elsewhere too"
+OTHER_SHAPE = "different shape"
+OTHER_AXIS = "reduces another axis"
+OTHER_TYPE = "another element type"
+TAKEN = "is part of another group"
+COSTLY = "would be computed again for every element that it is broadcast to"
+BEHIND_CONTRACTION = "would put a reduction behind a contraction"
+BEFORE_CONTRACTION = "stands in front of a contraction"
+NO_KIND = "no kind of group takes such an operator"
+SEQUENTIAL = "sequential"
+WINDOWS = "reduces windows"
+MOVES = "moves elements in a way that no group follows"
+WEIGHT = "moves a weight"
+CIRCLE = "something outside stands between"
+
+
+def row_axes(node: Node) -> tuple[int, ...] | None:
+    """The axes of the first operand that each element of the result takes in whole, where the operator has such."""
+    find = OPERATORS[node.op].row_axes
+    return None if find is None else find(node.inputs[0].type, dict(node.attributes))
+
+
+def are_last(axes: Sequence[int], rank: int) -> bool:
+    return tuple(axes) == tuple(range(rank - len(axes), rank))
+
+
+def is_elementwise(node: Node) -> bool:
+    """Does each element of the only result depend on elements at its place, as far as its first operand goes?"""
+    return len(node.outputs) == 1 and has(node, "elementwise", "pointwise")
+
+
+def follows(node: Node, values: Sequence[Value]) -> bool:
+    """Is it elementwise in each of these operands?"""
+    names = {v.name for v in values}
+    return has(node, "elementwise") or (
+        has(node, "pointwise") and all(v.name not in names for v in node.inputs[1:]) and bool(node.inputs)
+    )
+
+
+def moves_linearly(node: Node) -> bool:
+    return has(node, "strided", "view")
+
+
+def permutes(node: Node) -> bool:
+    """Is it a movement that puts the axes into another order and does nothing else?"""
+    return has(node, "strided") and permutation(node) is not None
+
+
+def keeps_last_axis(node: Node) -> bool:
+    """Is it a permutation that leaves the last axis where it is?"""
+    order = permutation(node) if has(node, "strided") else None
+    return order is not None and order[-1:] == (len(order) - 1,)
+
+
+def is_cheap(node: Node) -> bool:
+    """Does an element cost no more than a few additions, so that it may be computed more than once?"""
+    operator = OPERATORS[node.op]
+    if not has(node, "elementwise") or operator.has("costly"):
+        return False
+    if operator.decompose is None:
+        return True
+    builder = Builder(OPERATORS, "c")
+    operator.decompose(builder, [Value(f"i{i}", v.type) for i, v in enumerate(node.inputs)], dict(node.attributes))
+    return all(has(each, "structure", "generator") or is_cheap(each) for each in builder.nodes)
+
+
+def float_type(node: Node) -> DType | None:
+    """The dtype of the node's float results, if it has one."""
+    return next((v.type.dtype for v in node.outputs if v.type.dtype.is_float), None)
+
+
+def fits_type(flow: Flow, node: Node, dtype: DType) -> bool:
+    """Are all tensors of the node of that dtype, but for scalars, booleans, numbers of slices and what is generated?"""
+    values = node.inputs[:1] if has(node, "gathering") else node.inputs
+    read = [v for v in values if flow.source(v) not in flow.generated]
+    return all(_is_scalar(v.type) or v.type.dtype in (dtype, BOOL) for v in (*read, *node.outputs))
+
+
+def _is_scalar(type: TensorType) -> bool:
+    return type.rank == 0
+
+
+def is_weight(flow: Flow, value: Value) -> bool:
+    """Is the value known when the model is compiled: a parameter, a constant, or one of these moved?"""
+    source = flow.source(value)
+    if source is None:
+        return False
+    node = flow.nodes[source]
+    if has(node, "structure"):
+        return True
+    return moves_linearly(node) and all(is_weight(flow, v) for v in node.inputs)
+
+
+def broadcasts_to(shape: Shape, target: Shape) -> bool:
+    offset = len(target) - len(shape)
+    return offset >= 0 and all(size in (1, target[offset + i]) for i, size in enumerate(shape))
+
+
+def explain(flow: Flow, path: Sequence[int]) -> str:
+    """Why two nodes are not in one group: the first and the last of a path, with views between.
+
+    What was found when they were looked at, else what their operators are.
+    """
+    source, reader = path[0], path[-1]
+    first, second = flow.nodes[source], flow.nodes[reader]
+    if _leads_into_contraction(flow, reader):
+        return BEFORE_CONTRACTION
+    for edge in reversed(list(pairwise(path))):
+        if edge in flow.reasons:
+            return flow.reasons[edge]
+    made, read = first.outputs[0].type, second.inputs[0].type
+    for holds, reason in (
+        (has(first, "sequential") or has(second, "sequential"), SEQUENTIAL),
+        (bool(first.regions or second.regions), "one of them is a group or a loop already"),
+        (has(first, "contraction") and has(second, "reduction", "rowwise"), BEHIND_CONTRACTION),
+        (any(has(n, "reduction") and row_axes(n) is None for n in (first, second)), WINDOWS),
+        (flow.leaves[source] or len(flow.readers[source]) > 1, USED_TWICE),
+        (any(has(n, "movement") and not moves_linearly(n) for n in (first, second)), MOVES),
+        (any(not has(n, *_GROUPED) for n in (first, second)), NO_KIND),
+        (float_type(first) != float_type(second), OTHER_TYPE),
+        (made.shape != read.shape or read.shape != second.outputs[0].type.shape, OTHER_SHAPE),
+        (source in flow.groups or reader in flow.groups, TAKEN),
+    ):
+        if holds:
+            return reason
+    return "no kind of group takes both"
+
+
+def _leads_into_contraction(flow: Flow, number: int) -> bool:
+    """Is the node a contraction, or one of its group through which it reads an operand?"""
+    unit = flow.unit(number)
+    inner = any(source in unit for source in flow.sources(number))
+    return has(flow.nodes[number], "contraction") or (
+        not inner and any(has(flow.nodes[m], "contraction") for m in unit)
+    )
+
+
+_GROUPED = ("elementwise", "pointwise", "contraction", "reduction", "rowwise", "movement", "generator")

@@ -1,0 +1,148 @@
+"""Which values of a function are known before any call: what constants and parameters alone determine.
+
+Here it is told what is known and how it is made; whether that is worth doing is left to the passes that ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from ..dialect.dims import Poly
+from ..dialect.graph import Attribute, Formula, Node, Parameter, Value
+from ..dialect.ops import OPERATORS
+
+GROWTH = 1.25
+"""What is known may be this many times as large as what it is made of: nothing that is repeated is stored so."""
+SMALL = 64
+"""And by this many bytes larger, so that a few elements may always be converted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a known value is made of: names of the leaves, with their bytes, in order of first use."""
+
+    leaves: tuple[tuple[str, int], ...]
+    has_parameter: bool
+
+    @property
+    def bytes(self) -> int:
+        return sum(size for _, size in self.leaves)
+
+
+class KnownValues:
+    """Answers for values by name. `definitions` may grow while it is asked, as long as no definition changes."""
+
+    def __init__(self, definitions: Mapping[str, Node], parameters: Mapping[str, Parameter]) -> None:
+        self.definitions, self.parameters = definitions, parameters
+        self._found: dict[str, Known | None] = {}
+
+    def find(self, value: Value) -> Known | None:
+        """What the value is made of, or None where it is not known."""
+        if value.name not in self._found:
+            node = self.definitions.get(value.name)
+            self._found[value.name] = None if node is None else self._of(node, value)
+        return self._found[value.name]
+
+    def is_leaf(self, value: Value) -> bool:
+        node = self.definitions.get(value.name)
+        return node is not None and node.op in ("constant", "parameter")
+
+    def _of(self, node: Node, value: Value) -> Known | None:
+        if node.op == "constant" or (node.op == "parameter" and not node.inputs):
+            size = value.type.bytes
+            return Known(((value.name, size),), node.op == "parameter") if isinstance(size, int) else None
+        if not _is_foldable(node):
+            return None
+        operands = [self.find(v) for v in node.inputs]
+        made = [known for known in operands if known is not None]
+        if len(made) < len(operands):
+            return None
+        leaves = dict(leaf for known in made for leaf in known.leaves)
+        known = Known(tuple(leaves.items()), any(k.has_parameter for k in made))
+        size = sum(v.type.bytes for v in node.outputs)
+        assert isinstance(size, int), node
+        fits = size <= known.bytes * GROWTH + SMALL or OPERATORS[node.op].has("precomputed")
+        return known if fits else None
+
+    def formula(self, value: Value) -> Formula:
+        """How a known value is made of stored parameters. Equal ways give equal formulas."""
+        writer = _Writer(self.definitions, self.parameters)
+        result = writer.copy(value)
+        return Formula(tuple(writer.stored.values()), tuple(writer.body), result)
+
+
+def _is_foldable(node: Node) -> bool:
+    operator = OPERATORS[node.op]
+    # Sums of products are left out: what a matrix library gives may depend on the machine and its threads.
+    if operator.has("structure") or operator.has("contraction") or node.regions:
+        return False
+    return all(v.type.is_static for v in node.outputs) and not any(_is_symbolic(a) for _, a in node.attributes)
+
+
+def _is_symbolic(value: Attribute) -> bool:
+    return any(map(_is_symbolic, value)) if isinstance(value, tuple) else isinstance(value, Poly)
+
+
+class _Writer:
+    """Copies the nodes behind a value, under numbers for names, without scopes and spans."""
+
+    def __init__(self, definitions: Mapping[str, Node], parameters: Mapping[str, Parameter]) -> None:
+        self.definitions, self.parameters = definitions, parameters
+        self.stored: dict[str, Parameter] = {}
+        self.body: list[Node] = []
+        self._copies: dict[str, Value] = {}
+        self._read: dict[str, Value] = {}
+        self._count = 0
+
+    def copy(self, value: Value) -> Value:
+        if value.name not in self._copies:
+            node = self.definitions[value.name]
+            if node.op == "parameter":
+                parameter = self.parameters[str(node.attribute("name"))]
+                self._copies[value.name] = self._parameter(parameter, node)
+            else:
+                inputs = tuple(map(self.copy, node.inputs))
+                self._add(node, inputs, self._copies)
+        return self._copies[value.name]
+
+    def _parameter(self, parameter: Parameter, node: Node) -> Value:
+        """Its only read in the body; one that has a formula is written out."""
+        if parameter.name not in self._read:
+            if parameter.formula is not None:
+                self._read[parameter.name] = self._inline(parameter.formula)
+            else:
+                self.stored[parameter.name] = parameter
+                read = replace(node, inputs=(), outputs=(self._fresh(node.output),), scope="", span=None)
+                self.body.append(read)
+                self._read[parameter.name] = read.output
+        return self._read[parameter.name]
+
+    def _inline(self, formula: Formula) -> Value:
+        stored = {p.name: p for p in formula.parameters}
+        copies: dict[str, Value] = {}
+        for node in formula.body:
+            if node.op == "parameter":
+                copies[node.output.name] = self._parameter(stored[str(node.attribute("name"))], node)
+            else:
+                self._add(node, tuple(copies[v.name] for v in node.inputs), copies)
+        return copies[formula.result.name]
+
+    def _add(self, node: Node, inputs: tuple[Value, ...], copies: dict[str, Value]) -> None:
+        outputs = tuple(self._fresh(v) for v in node.outputs)
+        self.body.append(replace(node, inputs=inputs, outputs=outputs, scope="", span=None))
+        copies.update((old.name, new) for old, new in zip(node.outputs, outputs, strict=True))
+
+    def _fresh(self, value: Value) -> Value:
+        self._count += 1
+        return Value(str(self._count), value.type)
+
+
+def definitions_in(nodes: Iterable[Node]) -> dict[str, Node]:
+    """The node of every value, those in regions included: names are unique in a function."""
+    found: dict[str, Node] = {}
+    for node in nodes:
+        found.update((v.name, node) for v in node.outputs)
+        for region in node.regions:
+            found |= definitions_in(region.body)
+    return found

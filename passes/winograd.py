@@ -1,0 +1,105 @@
+"""`winograd`: convolutions with 3x3 kernels become products of transformed blocks, with a quarter of the products."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..dialect.dims import Size, bounds, ceil_divide, product
+from ..dialect.graph import Constant, Function, Module, Node, Value
+from ..dialect.operator import Builder
+from ..dialect.ops.layouts import LAST
+from ..dialect.ops.winograd import BLOCK, INPUT, OUTPUT, REACH, Matrix, matrix_array
+from ..dialect.types import F32
+from .known_values import KnownValues
+from .manager import Context, Pass
+from .rewrite import NodeBuilder, Replacement, Rewriter
+
+
+@dataclass(frozen=True)
+class Winograd(Pass):
+    """Rewrites convolutions in f32, channels last, with known 3x3 kernels, stride 1 and no padding, by F(4x4, 3x3).
+
+    Only where it pays: at least `channels` channels are read and computed, and there are always at least `blocks`
+    blocks of 4x4 results to share the 36 matrices, which are four times as large as the weight. Assumes that
+    `channels-last` has made nodes of the padding; zeros that fill the last blocks are added there. Leaves the transform
+    of the weight to `fold-parameters`.
+
+    Results differ from those of a direct sum by up to 1e-5 of the largest: what must not be rounded differently has to
+    do without this pass.
+    """
+
+    name: ClassVar[str] = "winograd"
+    channels: int = 32
+    blocks: int = 16
+
+    def rewrite(self, module: Module, context: Context) -> Module:
+        return module.map_functions(lambda function: _Rewriter(function, module, context, self).run())
+
+
+class _Rewriter(Rewriter):
+    def __init__(self, function: Function, module: Module, context: Context, options: Winograd) -> None:
+        super().__init__(function)
+        self.context, self.options = context, options
+        self.known = KnownValues(self.definitions, module.parameter_index)
+
+    def visit(self, node: Node) -> Replacement | None:
+        if node.op != "conv2d" or not self.pays(node) or not self.context.allow("f4x4", node):
+            return None
+        b = NodeBuilder(self.names, node)
+        value = self.rewritten(b, node)
+        return Replacement(tuple(b.nodes), (value,))
+
+    def pays(self, node: Node) -> bool:
+        attributes = dict(node.attributes)
+        x, weight = node.inputs[:2]
+        plain = (
+            attributes["layout"] == LAST
+            and attributes["groups"] == 1
+            and _all(attributes["padding"], 0)
+            and _all(attributes["stride"], 1)
+            and _all(attributes["dilation"], 1)
+        )
+        if not plain or len(node.inputs) > 2 or x.type.dtype != F32 or self.known.find(weight) is None:
+            return False
+        batch, height, width, results = node.output.type.shape
+        shares = bounds(product((batch, ceil_divide(height, BLOCK), ceil_divide(width, BLOCK))))[0]
+        least = min(bounds(size)[0] for size in (results, x.type.shape[-1]))
+        return weight.type.shape[:2] == (3, 3) and least >= self.options.channels and shares >= self.options.blocks
+
+    def rewritten(self, b: Builder, node: Node) -> Value:
+        x, weight = node.inputs
+        batch, height, width, results = node.output.type.shape
+        rows, columns = ceil_divide(height, BLOCK), ceil_divide(width, BLOCK)
+        blocks = product((batch, rows, columns))
+        filled = self.filled(b, x, rows * BLOCK - height, columns * BLOCK - width)
+        before, after = (_constant(b, matrix) for matrix in (INPUT, OUTPUT))
+        parts = b.reshape(b.winograd_input(filled, before), shape=(REACH * REACH, blocks, x.type.shape[-1]))
+        products = b.matmul(parts, b.winograd_weight(weight))
+        y = b.winograd_output(b.reshape(products, shape=(REACH * REACH, batch, rows, columns, results)), after)
+        if y.type == node.output.type:
+            return y
+        return b.slice(y, starts=(0,) * 4, stops=node.output.type.shape)
+
+    def filled(self, b: Builder, x: Value, below: Size, right: Size) -> Value:
+        """The tensor with zeros below and on the right, added where its padding is added if it has one."""
+        if below == 0 and right == 0:
+            return x
+        widths: list[tuple[Size, Size]] = [(0, 0), (0, below), (0, right), (0, 0)]
+        inner = self.definitions.get(x.name)
+        if inner is not None and inner.op == "pad":
+            given: dict[str, Any] = dict(inner.attributes)
+            before = given["widths"]
+            if given["mode"] == "constant" and given["value"] == 0 and isinstance(before, tuple) and len(before) == 4:
+                # pad(pad(x, a), b) == pad(x, a + b)
+                x = inner.inputs[0]
+                widths = [(low + a, high + b) for (low, high), (a, b) in zip(widths, before, strict=True)]
+        return b.pad(x, widths=tuple(widths))
+
+
+def _constant(b: Builder, matrix: Matrix) -> Value:
+    return b.apply("constant", (), {"value": Constant(matrix_array(matrix, F32))})[0]
+
+
+def _all(value: object, number: int) -> bool:
+    return all(_all(v, number) for v in value) if isinstance(value, tuple) else value == number
