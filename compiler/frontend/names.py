@@ -119,7 +119,8 @@ class _Block:
             if isinstance(statement, syntax.Param):
                 self.type(statement.type)
                 if statement.key is not None:
-                    self.used.update(name.strip() for name in re.findall(r"\{([^{}]*)\}", statement.key.value))
+                    braces = re.findall(r"\{([^{}]*)\}", statement.key.value)
+                    self.used.update(name.strip() for inside in braces for name in inside.split("+"))
                 self.define(statement.name, Kind.PARAMETER)
             elif isinstance(statement, syntax.Use):
                 self.used.add(statement.block.path[0].name)

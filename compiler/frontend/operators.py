@@ -23,7 +23,11 @@ from .context import ELEMENTS, NODES, RANK, SIZE_PARTS, Context, parts
 from .provenance import size_notes
 from .values import ERROR, AnyValue, Frame, Poison, contains_error, describe, is_number, show
 
-BUILTINS: Mapping[str, Operator] = {n: o for n, o in OPERATORS.items() if not o.has("structure")}
+BUILTINS: Mapping[str, Operator] = {
+    name: operator
+    for name, operator in OPERATORS.items()
+    if not (operator.has("structure") or operator.has("internal"))
+}
 """The operators that the language can call by name."""
 
 LITERAL_ELEMENTS = 1 << 16

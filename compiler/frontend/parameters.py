@@ -75,7 +75,8 @@ def _source(context: Context, frame: Frame, key: syntax.String, base: InstancePa
     """The key in the checkpoint with `{}` for each index of an array.
 
     `{}` is the next index, `{i}` the one whose loop variable is `i`, else the value of a hyper-parameter `i`, else,
-    again, the next index: blocks do not see the loop variables of those who call them, but may name them.
+    again, the next index: blocks do not see the loop variables of those who call them, but may name them. Integers
+    and hyper-parameters that are integers may be added to it: `{i+1}`, `{i+first}`.
     """
     report = context.reporter.error
     used: list[int] = []
@@ -86,19 +87,28 @@ def _source(context: Context, frame: Frame, key: syntax.String, base: InstancePa
             if "{" in piece or "}" in piece:
                 return report("bad-key", "a brace in the key of a tensor has no partner", key.span)
             continue
-        name = piece[1:-1].strip()
-        binding = frame.names.get(name)
-        value = binding.value if binding is not None else None
+        name, *added = (term.strip() for term in piece[1:-1].split("+"))
+        offsets = [int(term) if term.isdecimal() else _hyper(frame, term) for term in added]
+        if ERROR in offsets:
+            return ERROR
+        if not all(isinstance(offset, int) and not isinstance(offset, bool) and offset >= 0 for offset in offsets):
+            message = f"only integers that are known can be added to `{name}` in the key of a tensor"
+            return report("bad-key", message, key.span)
+        offset = sum(offset for offset in offsets if isinstance(offset, int))
+        value = _hyper(frame, name)
         if name in loops:
             used.append(loops.index(name))
         elif value is ERROR:
             return ERROR
-        elif isinstance(value, (int, str)) and not isinstance(value, bool):
-            pieces[number] = str(value).replace("{", "").replace("}", "")
+        elif isinstance(value, int) and not isinstance(value, bool):
+            pieces[number] = str(value + offset)
+            continue
+        elif isinstance(value, str) and not added:
+            pieces[number] = value.replace("{", "").replace("}", "")
             continue
         else:
             used.append(len(used))
-        pieces[number] = "{}"
+        pieces[number] = f"{{+{offset}}}" if offset else "{}"
     if used != list(range(len(base.indices))):
         count = len(base.indices)
         arrays = f"{count} array{'s' if count != 1 else ''}"
@@ -109,6 +119,11 @@ def _source(context: Context, frame: Frame, key: syntax.String, base: InstancePa
             message = "the key of the tensor has braces for an index that there is not"
         return report("bad-key", message, key.span, label)
     return "".join(pieces)
+
+
+def _hyper(frame: Frame, name: str) -> AnyValue:
+    binding = frame.names.get(name)
+    return None if binding is None else binding.value
 
 
 def _loop_name(index: Size) -> str | None:
