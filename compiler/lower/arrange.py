@@ -7,7 +7,7 @@ Assumes operations in an order in which each follows its operands, and keeps tha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...dialect.emitter import IndexMap, Loop, identity
@@ -147,9 +147,25 @@ def _inline(plan: Arrangement) -> None:
             for reader, map in readers[name]
             for root, access in sites[id(reader)]
         }
-        if op.moves or (len(inside) == 1 and all(_covers(loops[root], access) for root, access in inside)):
+        if (op.moves and not _turns(op, loops, inside)) or (
+            len(inside) == 1 and all(_covers(loops[root], access) for root, access in inside)
+        ):
             plan.inlined.add(id(op))
             sites[id(op)] = inside
+
+
+def _turns(op: Structured, loops: Mapping[int, Sequence[Loop]], inside: set[Site]) -> bool:
+    """Does a sum read along columns what lies in rows, where the copy would lie in columns?"""
+    if not op.input_maps or not op.input_maps[0]:
+        return False
+    for root, access in inside:
+        before = plain_loop(access[-1]) if access else None
+        after = plain_loop(compose(op.input_maps[0][-1], access))
+        if before is None or after is None:
+            continue
+        if loops[root][before].parallel and not loops[root][after].parallel:
+            return True
+    return False
 
 
 def _covers(loops: Sequence[Loop], access: IndexMap) -> bool:

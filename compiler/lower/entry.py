@@ -1,6 +1,7 @@
 """The entry function of a graph function, as LLVM IR: it finds every tensor's memory and calls the kernels in order.
 
-An entry computes nothing itself. Its sizes and offsets are formulas of the dims, each evaluated once per call.
+An entry computes nothing itself. Its sizes and offsets are formulas of the dims, each evaluated once per call. A kernel
+of several units is handed to the threads of the call, if it has any.
 """
 
 from __future__ import annotations
@@ -11,7 +12,12 @@ from dataclasses import dataclass
 from ...dialect.dims import FloorDiv, Monomial, Size, Symbol, bounds
 from .writer import UNITS
 
-ARGUMENTS = "ptr noalias %inputs, ptr noalias %outputs, ptr noalias %workspace, ptr noalias %weights, ptr noalias %dims"
+ARGUMENTS = ", ".join(
+    [*(f"ptr noalias %{a}" for a in ("inputs", "outputs", "workspace", "weights", "dims")), "ptr %team"]
+)
+LAUNCH, TASK, PACE = "_launch", "_task", "_pace"
+"""What the names of a kernel's parts among the entries end with: the function that computes all units, on the threads
+of a team; what each thread calls; the memory where the runtime notes how long a unit takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +44,12 @@ class Workspace:
     offset: Size
 
 
-Place = Input | Output | Weight | Workspace
+@dataclass(frozen=True, slots=True)
+class Unused:
+    """Scratch that the kernel does not use."""
+
+
+Place = Input | Output | Weight | Workspace | Unused
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +80,8 @@ class _EntryText:
             return self._table("%inputs", place.number)
         if isinstance(place, Output):
             return self._table("%outputs", place.number)
+        if isinstance(place, Unused):
+            return "null"
         base = "%weights" if isinstance(place, Weight) else "%workspace"
         if place.offset == 0:
             return base
@@ -124,18 +137,56 @@ def write_entry(symbol: str, dims: Sequence[Symbol], calls: Sequence[Call]) -> s
     """The definition of an entry, hidden from whoever links the object."""
     text = _EntryText(dims)
     for call in calls:
-        dims = [f"i64 {text.dim(s)}" for s in call.dims]
-        units = text.define(f"call i64 @{call.kernel}{UNITS}({', '.join(dims)})")
-        arguments = [*dims, *(f"ptr {text.place(p)}" for p in call.places), "i64 0", f"i64 {units}"]
-        text.lines.append(f"  call void @{call.kernel}({', '.join(arguments)}) ; {call.comment}")
+        sizes = (f"i64 {text.dim(s)}" for s in call.dims)
+        arguments = ["ptr %team", *sizes, *(f"ptr {text.place(p)}" for p in call.places)]
+        text.lines.append(f"  call void @{call.kernel}{LAUNCH}({', '.join(arguments)}) ; {call.comment}")
     return "\n".join([f"define hidden void @{symbol}({ARGUMENTS}) {{", *text.lines, "  ret void", "}", ""])
 
 
 def declare(calls: Iterable[Call]) -> str:
-    """Declarations of whatever the entries with these calls refer to: the text of entries stands alone."""
+    """Whatever the entries with these calls refer to: the text of entries stands alone."""
     lines = {"i64 @llvm.smin.i64(i64, i64)", "i64 @llvm.smax.i64(i64, i64)"}
-    for call in calls:
-        dims = ["i64"] * len(call.dims)
-        lines.add(f"void @{call.kernel}({', '.join([*dims, *['ptr'] * len(call.places), 'i64', 'i64'])})")
-        lines.add(f"i64 @{call.kernel}{UNITS}({', '.join(dims)})")
-    return "".join(f"declare {line}\n" for line in sorted(lines))
+    kernels = {call.kernel: (["i64"] * len(call.dims), ["ptr"] * len(call.places)) for call in calls}
+    for kernel, (dims, pointers) in kernels.items():
+        lines.add(f"void @{kernel}({', '.join([*dims, *pointers, 'i64', 'i64'])})")
+        lines.add(f"i64 @{kernel}{UNITS}({', '.join(dims)})")
+    launchers = [_write_launcher(kernel, *kernels[kernel]) for kernel in sorted(kernels)]
+    return "\n".join(["".join(f"declare {line}\n" for line in sorted(lines)), *launchers])
+
+
+def _write_launcher(kernel: str, dims: Sequence[str], pointers: Sequence[str]) -> str:
+    """What computes all units of a kernel. One unit, or no team, is a plain call; else dims and pointers go through
+    memory, from where the task takes them in each thread. See `nacre_team` in the runtime's tables.h."""
+    types = [*dims, *pointers]
+    values = [f"{type} %a{number}" for number, type in enumerate(types)]
+    slots = [f"getelementptr i64, ptr %context, i64 {number}" for number in range(len(types))]
+    parameters = ", ".join(["ptr %team", *values])
+    return "\n".join(
+        [
+            f"@{kernel}{PACE} = internal global i64 0, align 8",
+            f"define internal void @{kernel}{TASK}(ptr %context, i64 %begin, i64 %end) {{",
+            *(f"  %s{number} = {slot}" for number, slot in enumerate(slots)),
+            *(f"  %a{number} = load {type}, ptr %s{number}, align 8" for number, type in enumerate(types)),
+            f"  call void @{kernel}({', '.join([*values, 'i64 %begin', 'i64 %end'])})",
+            "  ret void",
+            "}",
+            f"define internal void @{kernel}{LAUNCH}({parameters}) noinline {{",
+            f"  %context = alloca [{max(1, len(types))} x i64], align 8",
+            f"  %units = call i64 @{kernel}{UNITS}({', '.join(values[: len(dims)])})",
+            "  %single = icmp slt i64 %units, 2",
+            "  %alone = icmp eq ptr %team, null",
+            "  %direct = or i1 %single, %alone",
+            "  br i1 %direct, label %here, label %shared",
+            "here:",
+            f"  call void @{kernel}({', '.join([*values, 'i64 0', 'i64 %units'])})",
+            "  ret void",
+            "shared:",
+            *(f"  %s{number} = {slot}" for number, slot in enumerate(slots)),
+            *(f"  store {value}, ptr %s{number}, align 8" for number, value in enumerate(values)),
+            "  %parallel = load ptr, ptr %team, align 8",
+            f"  call void %parallel(ptr %team, ptr @{kernel}{TASK}, ptr %context, i64 %units, ptr @{kernel}{PACE})",
+            "  ret void",
+            "}",
+            "",
+        ]
+    )

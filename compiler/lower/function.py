@@ -1,4 +1,4 @@
-"""A function as an entry: which nodes become kernels, which values are views, weights or results, and where all live.
+"""A function as calls of kernels: which nodes become kernels, and which values are views, weights or results.
 
 Assumes that loops are unrolled. Constants up to a few elements are written into the kernels that read them; parameters
 and larger constants are weights.
@@ -13,11 +13,11 @@ from ...dialect.graph import Constant, Function, Module, Node, Parameter, Value
 from ...dialect.ops import OPERATORS
 from ...dialect.ops.structure import ELEMENTS_INLINE
 from ...dialect.types import TensorType
-from ...passes.plan_memory import Step, plan_memory
 from ..artifact.spec import align, c_identifier
-from .entry import Call, Input, Output, Place, Weight, Workspace
-from .lowered import LoweredEntry, LoweredWeight, static_bytes
-from .nodes import Computed, Inline, KernelLowering, Source, Stored
+from .entry import Input, Output, Weight
+from .lowered import LoweredCall, LoweredFunction, LoweredWeight, name_kernel, static_bytes
+from .nodes import Computed, Inline, KernelLowering, Source, Stored, Unplaced
+from .packing import Packing
 from .text import printable
 from .writer import Kernel
 
@@ -27,18 +27,22 @@ class Shared:
     """What functions share: weights by name, and kernels by their text."""
 
     module: Module
+    pack: bool = False
     weights: dict[str, LoweredWeight] = field(default_factory=dict)
     kernels: dict[str, tuple[str, Kernel]] = field(default_factory=dict)
     origins: dict[str, list[str]] = field(default_factory=dict)
 
-    def weight(self, source: Parameter | Constant) -> Weight:
+    def weight(self, source: Parameter | Constant, packing: Packing | None = None) -> Weight:
         name = source.name if isinstance(source, Parameter) else f"constant.{source.digest}"
         if isinstance(source, Constant):
             # Arrays of equal bytes may differ in type.
             name += f".{source.type.dtype}.{'x'.join(map(str, source.type.shape))}"
+        if packing is not None:
+            name += f".{packing.name}"
         if name not in self.weights:
             end = max((w.offset + static_bytes(w.type) for w in self.weights.values()), default=0)
-            self.weights[name] = LoweredWeight(name, source.type, align(end), source)
+            type = source.type if packing is None else packing.type(source.type)
+            self.weights[name] = LoweredWeight(name, type, align(end), source, packing)
         return Weight(self.weights[name].offset)
 
     def parameter(self, node: Node, indices: Sequence[int]) -> Parameter:
@@ -47,19 +51,10 @@ class Shared:
         return self.module.parameter_index[name].at(indices)
 
     def add(self, kernel: Kernel, stem: str, origin: str) -> str:
-        """The name of the kernel, under which an equal one may be there already."""
-        name, _ = self.kernels.setdefault(kernel.shape_of_text, (f"kernel_{len(self.kernels)}_{stem}", kernel))
-        self.origins.setdefault(name, []).append(origin)
-        return name
-
-
-@dataclass
-class _PlannedCall:
-    kernel: Kernel
-    name: str
-    inputs: list[Stored]
-    outputs: list[str]
-    comment: str
+        """The symbol of the kernel, under which an equal one may be there already."""
+        symbol, _ = self.kernels.setdefault(kernel.shape_of_text, (name_kernel(stem, kernel), kernel))
+        self.origins.setdefault(symbol, []).append(origin)
+        return symbol
 
 
 class FunctionLowering:
@@ -67,40 +62,17 @@ class FunctionLowering:
         self.shared, self.function = shared, function
         self.sources: dict[str, Source] = {v.name: Input(i) for i, v in enumerate(function.arguments)}
         self.types: dict[str, TensorType] = {}
-        self.calls: list[_PlannedCall] = []
+        self.calls: list[LoweredCall] = []
 
-    def lower(self, symbol: str) -> LoweredEntry:
+    def lower(self, symbol: str) -> LoweredFunction:
         needed = _needed(self.function)
         for node in self.function.body:
             if any(v.name in needed for v in node.outputs):
                 self._lower_node(node, needed)
         outputs = self._place_results()
         sizes = {name: type.bytes for name, type in self.types.items() if name not in outputs}
-        steps = [
-            Step(
-                tuple(s.name for s in call.inputs if isinstance(s, Computed)),
-                tuple(call.outputs),
-                tuple(t.bytes for t in call.kernel.scratch),
-            )
-            for call in self.calls
-        ]
-        plan = plan_memory(steps, sizes)
-        places: dict[str, Place] = {name: Workspace(offset) for name, offset in plan.offsets.items()}
-        places |= outputs
-        calls = [
-            Call(
-                call.name,
-                call.kernel.dims,
-                (
-                    *(places[s.name] if isinstance(s, Computed) else s for s in call.inputs),
-                    *(places[name] for name in call.outputs),
-                    *(Workspace(offset) for offset in scratch),
-                ),
-                call.comment,
-            )
-            for call, scratch in zip(self.calls, plan.scratch, strict=True)
-        ]
-        return LoweredEntry(self.function.name, symbol, self.function.symbols(), plan.total, tuple(calls), plan)
+        dims = self.function.symbols()
+        return LoweredFunction(self.function.name, symbol, dims, tuple(self.calls), sizes, outputs)
 
     def _lower_node(self, node: Node, needed: set[str]) -> None:
         operator = OPERATORS[node.op]
@@ -109,7 +81,7 @@ class FunctionLowering:
             assert isinstance(value, Constant), node
             self.sources[node.output.name] = self._constant(value)
         elif node.op == "parameter":
-            self.sources[node.output.name] = self.shared.weight(self._parameter(node))
+            self.sources[node.output.name] = Unplaced(self._parameter(node))
         elif operator.has("view") and not isinstance(self.sources[node.inputs[0].name], Inline):
             self.sources[node.output.name] = self.sources[node.inputs[0].name]
         else:
@@ -118,7 +90,7 @@ class FunctionLowering:
     def _constant(self, value: Constant) -> Source:
         elements = value.type.elements
         assert isinstance(elements, int), value
-        return Inline(value) if elements <= ELEMENTS_INLINE else self.shared.weight(value)
+        return Inline(value) if elements <= ELEMENTS_INLINE else Unplaced(value)
 
     def _parameter(self, node: Node) -> Parameter:
         indices: list[int] = []
@@ -135,7 +107,7 @@ class FunctionLowering:
         self._add_call(kernel, writer.inputs, outputs, node.op, _describe(node))
 
     def _kernel(self, inputs: Sequence[Value]) -> KernelLowering:
-        return KernelLowering(inputs, self.sources, self._constant)
+        return KernelLowering(inputs, self.sources, self._constant, pack=self.shared.pack)
 
     def _add_call(
         self,
@@ -145,8 +117,12 @@ class FunctionLowering:
         stem: str,
         comment: str,
     ) -> None:
-        name = self.shared.add(kernel, c_identifier(stem), comment)
-        self.calls.append(_PlannedCall(kernel, name, inputs, [v.name for v in outputs], comment))
+        symbol = self.shared.add(kernel, c_identifier(stem), comment)
+        places = tuple(
+            self.shared.weight(source.data, kernel.packings.get(slot)) if isinstance(source, Unplaced) else source
+            for slot, source in enumerate(inputs)
+        )
+        self.calls.append(LoweredCall(symbol, kernel, places, tuple(v.name for v in outputs), comment))
         for value in outputs:
             self.sources[value.name] = Computed(value.name)
             self.types[value.name] = value.type

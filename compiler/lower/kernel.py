@@ -51,9 +51,9 @@ class KernelEmitter:
         self._ops: list[Op] = []
         self._inputs: list[TensorType] = []
 
-    def input(self, type: TensorType) -> Ref:
+    def input(self, type: TensorType, *, weight: bool = False) -> Ref:
         self._inputs.append(type)
-        return self._add(Argument(types=(type,), slot=len(self._inputs) - 1)).result()
+        return self._add(Argument(types=(type,), slot=len(self._inputs) - 1, weight=weight)).result()
 
     def finish(self, results: Sequence[protocol.Tensor]) -> Kernel:
         """The text of the kernel that computes these results. Nothing may be recorded after it."""

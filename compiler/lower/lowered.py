@@ -1,58 +1,83 @@
-"""What lowering leaves and code generation starts from: kernels, entries, and the placed weights."""
+"""What lowering leaves and code generation starts from: kernels, the calls of each function, and the placed weights.
+
+No memory is planned yet: how much a kernel needs besides its tensors is told by the code that is made of it.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...dialect.dims import Size, Symbol
 from ...dialect.graph import Constant, Parameter
-from ...dialect.types import TensorType
-from ...passes.plan_memory import Plan
+from ...dialect.types import Array, TensorType
 from ..artifact.spec import align
-from .entry import Call, declare, write_entry
+from .entry import Input, Output, Weight
+from .nodes import Computed
+from .packing import Packing
 from .writer import NAME, Kernel
 
 _DEFINITION = re.compile(rf"^func\.func {NAME}", re.MULTILINE)
+_DIGEST = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoweredWeight:
-    """A tensor that generated code reads at `offset` bytes of the weights. `source` says where its data come from."""
+    """A tensor that generated code reads at `offset` bytes of the weights. `source` says where its data come from, and
+    `packing` in which order they are stored."""
 
     name: str
     type: TensorType
     offset: int
     source: Parameter | Constant
+    packing: Packing | None = None
+
+    def store(self, data: Array) -> Array:
+        """The data of the source as they are stored."""
+        return data if self.packing is None else self.packing(data)
 
 
 @dataclass(frozen=True, slots=True)
 class LoweredKernel:
-    """`text` is a function named `name`; `origins` says which nodes it computes."""
+    """A kernel and the symbol of its function; `origins` says which nodes it computes."""
 
-    name: str
+    symbol: str
     kernel: Kernel
     origins: tuple[str, ...]
 
-    @property
-    def text(self) -> str:
-        return _DEFINITION.sub(f"func.func @{self.name}", self.kernel.text)
+    def text(self, suffix: str = "") -> str:
+        """The function, with the suffix at its symbol."""
+        return _DEFINITION.sub(f"func.func @{self.symbol}{suffix}", self.kernel.text)
+
+    def identity(self, suffix: str = "") -> str:
+        """The text without what makes no difference: where it was written."""
+        return _DEFINITION.sub(f"func.func @{self.symbol}{suffix}", self.kernel.shape_of_text)
 
 
 @dataclass(frozen=True, slots=True)
-class LoweredEntry:
-    """`symbol` is the C function of the function `name`; `dims` is the order in which it takes the dims."""
+class LoweredCall:
+    """A call of a kernel: where it reads, the names of the tensors that it writes, and in words what it computes."""
+
+    symbol: str
+    kernel: Kernel
+    inputs: tuple[Input | Weight | Computed, ...]
+    outputs: tuple[str, ...]
+    comment: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredFunction:
+    """The calls of a function in order. `sizes` are the bytes of the tensors in between, which need memory; `outputs`
+    are those that the caller wants, and has memory for. `dims` is the order in which the entry takes the dims."""
 
     name: str
     symbol: str
     dims: tuple[Symbol, ...]
-    workspace: Size
-    calls: tuple[Call, ...]
-    plan: Plan
-
-    @property
-    def text(self) -> str:
-        return write_entry(self.symbol, self.dims, self.calls)
+    calls: tuple[LoweredCall, ...]
+    sizes: Mapping[str, Size]
+    outputs: Mapping[str, Output]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,23 +86,22 @@ class Lowered:
 
     name: str
     kernels: tuple[LoweredKernel, ...]
-    entries: tuple[LoweredEntry, ...]
+    functions: tuple[LoweredFunction, ...]
     weights: tuple[LoweredWeight, ...]
 
     @property
     def mlir(self) -> str:
         """The kernels, as MLIR."""
-        return "\n".join(f"// {', '.join(k.origins)}\n{k.text}" for k in self.kernels)
-
-    @property
-    def entry_ir(self) -> str:
-        """The entries, as a module of LLVM IR to be linked with the kernels."""
-        calls = [call for entry in self.entries for call in entry.calls]
-        return "\n".join([declare(calls), *(entry.text for entry in self.entries)])
+        return "\n".join(f"// {', '.join(k.origins)}\n{k.text()}" for k in self.kernels)
 
     @property
     def weight_bytes(self) -> int:
         return align(max((w.offset + static_bytes(w.type) for w in self.weights), default=0))
+
+
+def name_kernel(stem: str, kernel: Kernel) -> str:
+    """The symbol of a kernel: equal kernels have the same one in every model, others never do."""
+    return f"{stem}_{hashlib.sha256(kernel.shape_of_text.encode()).hexdigest()[:_DIGEST]}"
 
 
 def static_bytes(type: TensorType) -> int:

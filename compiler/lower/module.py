@@ -1,28 +1,29 @@
-"""A module as kernels and entries: every node (or fused group) of a function becomes one kernel, equal ones once."""
+"""A module as kernels and calls of them: every node (or fused group) becomes one kernel, and equal ones are one."""
 
 from __future__ import annotations
 
 from ...dialect.graph import Module
 from ..artifact.spec import c_identifier
 from .function import FunctionLowering, Shared
-from .lowered import Lowered, LoweredEntry, LoweredKernel, LoweredWeight
+from .lowered import Lowered, LoweredFunction, LoweredKernel, LoweredWeight
 
-__all__ = ["Lowered", "LoweredEntry", "LoweredKernel", "LoweredWeight", "lower_module"]
+__all__ = ["Lowered", "LoweredFunction", "LoweredKernel", "LoweredWeight", "lower_module"]
 
 
-def lower_module(module: Module) -> Lowered:
-    """Every function of the module as an entry."""
-    lowering = Shared(module)
-    entries: list[LoweredEntry] = []
+def lower_module(module: Module, *, pack: bool = False) -> Lowered:
+    """Every function of the module as calls of kernels; `pack` lets weights be stored as contractions read them."""
+    lowering = Shared(module, pack)
+    functions: list[LoweredFunction] = []
     taken: set[str] = set()
     for function in module.functions:
         symbol = stem = f"nacre_entry_{c_identifier(function.name)}"
         while symbol in taken:
             symbol = f"{stem}_{len(taken)}"
         taken.add(symbol)
-        entries.append(FunctionLowering(lowering, function).lower(symbol))
+        functions.append(FunctionLowering(lowering, function).lower(symbol))
     kernels = tuple(
-        LoweredKernel(name, kernel, tuple(dict.fromkeys(lowering.origins[name])))
-        for name, kernel in lowering.kernels.values()
+        LoweredKernel(symbol, kernel, tuple(dict.fromkeys(lowering.origins[symbol])))
+        for symbol, kernel in lowering.kernels.values()
     )
-    return Lowered(module.name, kernels, tuple(entries), tuple(lowering.weights.values()))
+    assert len({kernel.symbol for kernel in kernels}) == len(kernels), [kernel.symbol for kernel in kernels]
+    return Lowered(module.name, kernels, tuple(functions), tuple(lowering.weights.values()))

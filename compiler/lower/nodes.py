@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...dialect.graph import Constant, Node, Value
+from ...dialect.graph import Constant, Node, Parameter, Value
 from ...dialect.operator import Builder
 from ...dialect.ops import OPERATORS
 from ...dialect.types import TensorType
-from .entry import Input, Weight
+from .entry import Input
 from .kernel import KernelEmitter
 from .records import Ref, as_ref
 
@@ -32,7 +32,14 @@ class Inline:
     constant: Constant
 
 
-Stored = Input | Weight | Computed
+@dataclass(frozen=True, slots=True)
+class Unplaced:
+    """A weight; where it lies depends on how the kernels that read it want it."""
+
+    data: Parameter | Constant
+
+
+Stored = Input | Unplaced | Computed
 Source = Stored | Inline
 """Where the value of a graph comes from."""
 
@@ -41,9 +48,15 @@ class KernelLowering:
     """Records the nodes of one kernel. `inputs` are what the kernel reads, in the order of its arguments."""
 
     def __init__(
-        self, inputs: Sequence[Value], sources: Mapping[str, Source], place_constant: Callable[[Constant], Source]
+        self,
+        inputs: Sequence[Value],
+        sources: Mapping[str, Source],
+        place_constant: Callable[[Constant], Source],
+        *,
+        pack: bool = False,
     ) -> None:
         self.place_constant = place_constant
+        self.pack = pack
         self.emitter = KernelEmitter()
         self.inputs: list[Stored] = []
         self.outer: dict[str, Ref] = {}
@@ -56,7 +69,7 @@ class KernelLowering:
         if isinstance(source, Inline):
             return self.emitter.constant(type, [x.item() for x in source.constant.data.reshape(-1)])
         self.inputs.append(source)
-        return self.emitter.input(type)
+        return self.emitter.input(type, weight=self.pack and isinstance(source, Unplaced))
 
     def lower_nodes(self, nodes: Sequence[Node], values: Mapping[str, Ref]) -> dict[str, Ref]:
         """The tensors of the nodes by name, besides those given."""

@@ -54,9 +54,10 @@ class Op:
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Argument(Op):
-    """An input of the kernel."""
+    """An input of the kernel; may a `weight` be stored in another order?"""
 
     slot: int
+    weight: bool = False
 
 
 @dataclass(eq=False, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from ...dialect.dims import Shape, Size, multiply, product
@@ -49,7 +50,18 @@ def affine_map(loops: int, map: IndexMap) -> str:
     return f"affine_map<({arguments}) -> ({', '.join(map_term(index) for index in map)})>"
 
 
+@dataclass(frozen=True)
+class PanelIndex(Index):
+    """The number of the panel that an index falls into, or where `within` it; panels are `width` long."""
+
+    width: int = 1
+    within: bool = False
+
+
 def map_term(index: Index) -> str:
+    if isinstance(index, PanelIndex):
+        inner = map_term(Index(index.coefficients, index.constant))
+        return f"({inner}) {'mod' if index.within else 'floordiv'} {index.width}"
     terms = [f"d{loop}" if c == 1 else f"d{loop} * {c}" for loop, c in index.coefficients]
     if index.constant or not terms:
         terms.append(str(index.constant))
@@ -58,6 +70,8 @@ def map_term(index: Index) -> str:
 
 def plain_loop(index: Index) -> int | None:
     """The loop that the index is, if it is just that."""
+    if isinstance(index, PanelIndex):
+        return None
     if index.constant == 0 and len(index.coefficients) == 1 and index.coefficients[0][1] == 1:
         return index.coefficients[0][0]
     return None

@@ -2,15 +2,15 @@
 
 The function takes its dims as `index` and every tensor as a pointer to memory that the caller owns: inputs, results,
 and scratch for what is neither; then the range of units that it is to compute. A second function, whose name ends with
-`_units`, says how many units there are for given dims; different units may run at the same time. Inside it is linalg on tensors, in destination-passing style, so that bufferization
-allocates nothing.
+`_units`, says how many units there are for given dims; different units may run at the same time. Inside it is linalg
+on tensors, in destination-passing style, so that bufferization allocates nothing.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...dialect import emitter as protocol
 from ...dialect.diagnostics import Span
@@ -19,6 +19,7 @@ from ...dialect.emitter import IndexMap, identity
 from ...dialect.types import BOOL, I64, TensorType
 from .arrange import Arrangement, Key, key
 from .bodies import BodyWriter, SequenceWriter, as_local
+from .packing import Packing, Packings, choose_packing
 from .records import (
     Argument,
     Dense,
@@ -54,6 +55,13 @@ NAME = "@@"
 """Stands for the function's symbol in a kernel's text, so that equal kernels have equal texts."""
 UNITS = "_units"
 """What the name of the function that counts a kernel's units ends with."""
+
+
+def part_name(kernel: str, part: int) -> str:
+    """The name of a kernel's function where code generation makes several of it, to be called one after another."""
+    return f"{kernel}_part{part}" if part else kernel
+
+
 _LOCATION = re.compile(r' loc\("(?:[^"\\]|\\.)*":\d+:\d+\)$', re.MULTILINE)
 
 
@@ -66,6 +74,7 @@ class Kernel:
     inputs: tuple[TensorType, ...]
     results: tuple[TensorType, ...]
     scratch: tuple[TensorType, ...]
+    packings: Packings = field(default_factory=dict, hash=False)
 
     @property
     def shape_of_text(self) -> str:
@@ -107,6 +116,7 @@ class KernelWriter:
         self.bindings: list[str] = []
         self.names: dict[Key, str] = {}
         self.scratch: list[TensorType] = []
+        self.packings: dict[int, Packing] = {}
         self._writers: Mapping[type[Op], Callable[..., None]] = {
             Argument: self._write_nothing,
             Dense: self._write_nothing,
@@ -119,6 +129,7 @@ class KernelWriter:
         }
 
     def write(self) -> Kernel:
+        self._pack()
         for op in self.plan.ops:
             if id(op) not in self.plan.inlined:
                 self._writers[type(op)](op)
@@ -140,11 +151,41 @@ class KernelWriter:
             f"{INDENT}return %units : index",
             "}",
         ]
-        lines = [f"func.func {NAME}({', '.join([*arguments, '%begin: index', '%end: index'])}) {{"]
+        signature = ", ".join([*arguments, "%begin: index", "%end: index"])
+        lines = [f"func.func {NAME}({signature}){_facts(list(self.dims.names))} {{"]
         lines += [INDENT + line for line in (*self.text.prologue, *self.bindings)]
         lines += [*self.text.lines, f"{INDENT}return", "}", *units]
         text = "\n".join(lines) + "\n"
-        return Kernel(text, tuple(self.dims.names), self.input_types, self.result_types, tuple(self.scratch))
+        dims, scratch = tuple(self.dims.names), tuple(self.scratch)
+        return Kernel(text, dims, self.input_types, self.result_types, scratch, self.packings)
+
+    def _pack(self) -> None:
+        """Decides in which order weights are stored that one contraction reads and nothing else."""
+        readers: dict[int, list[tuple[Op, IndexMap | None, list[IndexMap]]]] = {}
+        for op in self.plan.ops:
+            if id(op) in self.plan.inlined:
+                continue
+            leaves: dict[tuple[Key, IndexMap], Ref] = {}
+            if isinstance(op, Structured):
+                self._collect(op, identity(len(op.loops)), leaves)
+            for (_, access), ref in leaves.items():
+                if isinstance(ref.op, Argument) and ref.op.weight:
+                    others = [m for (k, m) in leaves if (k, m) != (key(ref), access)]
+                    readers.setdefault(ref.op.slot, []).append((op, access, others))
+            inputs = len(op.input_maps) if isinstance(op, Structured) else 0
+            for ref in (*op.operands[inputs:], *op.loads):
+                if isinstance(ref.op, Argument):
+                    readers.setdefault(ref.op.slot, []).append((op, None, []))
+        for slot, ((op, map, others), *more) in readers.items():
+            if not more and map is not None and isinstance(op, Structured):
+                packing = choose_packing(op, self.input_types[slot], map, others)
+                if packing is not None:
+                    self.packings[slot] = packing
+
+    def _stored(self, ref: Ref, map: IndexMap) -> tuple[TensorType, IndexMap]:
+        """The type under which a tensor lies in memory, and how it is read there."""
+        packing = self.packings.get(ref.op.slot) if isinstance(ref.op, Argument) else None
+        return (ref.type, map) if packing is None else (packing.type(ref.type), packing.map(map))
 
     def line(self, text: str) -> None:
         self.text.lines.append(INDENT + text)
@@ -160,7 +201,9 @@ class KernelWriter:
         if known is None:
             op = tensor.op
             if isinstance(op, Argument):
-                known = self._bind(f"p{op.slot}", tensor.type, "restrict")
+                packing = self.packings.get(op.slot)
+                type = tensor.type if packing is None else packing.type(tensor.type)
+                known = self._bind(f"p{op.slot}", type, "restrict")
             else:
                 assert isinstance(op, Dense), op
                 known = self.text.dense(op.values, [int(str(s)) for s in op.types[0].shape], op.types[0].dtype)
@@ -302,7 +345,7 @@ class KernelWriter:
             self._memory(op.result(i)) if start is None else self.name(op.operands[start])
             for i, start in enumerate(op.starts)
         ]
-        operands = [(self.name(ref), ref.type, map) for (_, map), ref in leaves.items()]
+        operands = [(self.name(ref), *self._stored(ref, map)) for (_, map), ref in leaves.items()]
         maps = [map for _, _, map in operands] + list(op.result_maps)
         unbounded = set(range(rank)) - {plain_loop(index) for map in maps for index in map}
         if unbounded:
@@ -369,6 +412,15 @@ class KernelWriter:
             elements.append(known[key(ref), map])
         with s.inside(access):
             return [as_element(x) for x in op.body(s, elements, starting)]
+
+
+def _facts(dims: Sequence[Symbol]) -> str:
+    """What is known of the dims, for whoever reads the text: their ranges, and what they are multiples of."""
+    if not dims:
+        return ""
+    columns = {"low": [d.low for d in dims], "high": [d.high for d in dims], "multiple": [d.multiple for d in dims]}
+    facts = (f"nacre.{name} = array<i64: {', '.join(map(str, column))}>" for name, column in columns.items())
+    return f" attributes {{{', '.join(facts)}}}"
 
 
 def _typed(keyword: str, names: Sequence[str], types: Sequence[TensorType]) -> str:

@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nacre.compiler.codegen.jit import Run, load_functions
-from nacre.compiler.lower.entry import Call, Input, Output, Place, Workspace
+from nacre.compiler.lower.entry import Input, Output
 from nacre.compiler.lower.kernel import KernelEmitter
-from nacre.compiler.lower.module import Lowered, LoweredEntry, LoweredKernel
+from nacre.compiler.lower.lowered import Lowered, LoweredCall, LoweredFunction, LoweredKernel, name_kernel
 from nacre.compiler.lower.records import Ref
 from nacre.compiler.lower.writer import Kernel
 from nacre.dialect.graph import Function, Value
 from nacre.dialect.types import TensorType
-from nacre.passes.plan_memory import Step, plan_memory
 
 
 @dataclass(frozen=True)
@@ -32,19 +31,20 @@ class Written:
 
 def run_kernels(written: Mapping[str, Written], *, level: int = 0) -> dict[str, Run]:
     """A callable per kernel, by name."""
-    kernels, entries, functions = [], [], []
+    kernels: dict[str, LoweredKernel] = {}
+    lowered: list[LoweredFunction] = []
+    functions: list[Function] = []
     for name, one in written.items():
         kernel = one.kernel()
         symbols = {s for t in (*kernel.inputs, *kernel.results) for s in t.symbols()} | set(kernel.dims)
         dims = tuple(sorted(symbols, key=lambda s: s.name))
-        plan = plan_memory([Step((), (), tuple(t.bytes for t in kernel.scratch))], {})
-        places: list[Place] = [Input(i) for i in range(len(kernel.inputs))]
-        places += [Output(i) for i in range(len(kernel.results))]
-        places += [Workspace(offset) for offset in plan.scratch[0]]
-        kernels.append(LoweredKernel(f"kernel_{name}", kernel, (name,)))
-        call = Call(f"kernel_{name}", kernel.dims, tuple(places), name)
-        entries.append(LoweredEntry(name, f"nacre_entry_{name}", dims, plan.total, (call,), plan))
+        symbol = name_kernel("kernel", kernel)
+        kernels.setdefault(symbol, LoweredKernel(symbol, kernel, (name,)))
+        outputs = {f"y{i}": Output(i) for i in range(len(kernel.results))}
+        inputs = tuple(Input(i) for i in range(len(kernel.inputs)))
+        call = LoweredCall(symbol, kernel, inputs, tuple(outputs), name)
+        lowered.append(LoweredFunction(name, f"nacre_entry_{name}", dims, (call,), {}, outputs))
         arguments = tuple(Value(f"x{i}", t) for i, t in enumerate(kernel.inputs))
         results = tuple(Value(f"y{i}", t) for i, t in enumerate(kernel.results))
         functions.append(Function(name, arguments, (), results))
-    return load_functions(Lowered("test", tuple(kernels), tuple(entries), ()), functions, level=level)
+    return load_functions(Lowered("test", tuple(kernels.values()), tuple(lowered), ()), functions, level=level)

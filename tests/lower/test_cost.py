@@ -92,7 +92,7 @@ model m(x: f32[N]) -> f32[N] {
 
 def test_loops_count_as_often_as_they_run() -> None:
     assert count(LOOPS, N=7) == 3 * (4 + 1) * 7
-    module = PassManager(parse_pipeline("unroll-repeat,fuse-elementwise")).run(read(LOOPS))
+    module = PassManager(parse_pipeline("unroll-repeat,fuse")).run(read(LOOPS))
     assert "fusion" in {node.op for node in module.functions[0].body}
     assert evaluate(count_operations(module.functions[0].body), {"N": 7}) == 3 * (4 + 1) * 7
 

@@ -11,6 +11,7 @@ import numpy as np
 from nacre.compiler.codegen.jit import build_functions
 from nacre.compiler.lower.entry import Output, Weight, Workspace
 from nacre.compiler.lower.module import lower_module
+from nacre.compiler.lower.plan import plan_entries
 from nacre.dialect.diagnostics import Span
 from nacre.dialect.dims import Symbol
 from nacre.dialect.graph import Constant, Function, Module, Node, Parameter, Region, Value
@@ -50,8 +51,8 @@ def mlp(b: Builder, x: Value, w: Value, v: Value) -> Sequence[Value]:
 def test_equal_kernels_are_emitted_once() -> None:
     lowered = lower_module(module(function("f", [f32(B, 8), f32(8, 8), f32(8, 8)], mlp)))
     assert len(lowered.kernels) == 3
-    matmul = next(k for k in lowered.kernels if "matmul" in k.name)
-    assert [call.kernel for call in lowered.entries[0].calls].count(matmul.name) == 2
+    matmul = next(k for k in lowered.kernels if "matmul" in k.symbol)
+    assert [call.symbol for call in lowered.functions[0].calls].count(matmul.symbol) == 2
     assert len(matmul.origins) == 2
 
 
@@ -76,7 +77,7 @@ def test_workspace_is_reused_and_symbolic() -> None:
             x = b.add(x, b.like(1.0, x))
         return [x]
 
-    (entry,) = lower_module(module(function("f", [f32(B, 64)], deep))).entries
+    (entry,) = plan_entries(lower_module(module(function("f", [f32(B, 64)], deep))))
     assert entry.workspace == B.size * 256 * 2
     assert entry.calls[-1].places[-1] == Output(0)
 
@@ -101,8 +102,8 @@ def test_views_move_nothing() -> None:
         return [b.multiply(y, y), b.reshape(y, shape=(8 * B.size,))]
 
     f = function("f", [f32(B, 8)], turn)
-    (entry,) = lower_module(module(f)).entries
-    assert [c.kernel.split("_", 2)[2] for c in entry.calls] == ["add", "multiply"]
+    (entry,) = plan_entries(lower_module(module(f)))
+    assert [c.kernel.split("_")[0] for c in entry.calls] == ["add", "multiply"]
     assert entry.workspace == 0
     x = random(3, 8)
     squares, flat = build_functions(module(f))["f"]([x])
@@ -130,8 +131,8 @@ def test_dead_nodes_are_not_computed() -> None:
         b.matmul(x, x)
         return [b.add(x, x)]
 
-    (entry,) = lower_module(module(function("f", [f32(4, 4)], waste))).entries
-    assert len(entry.calls) == 1
+    (lowered,) = lower_module(module(function("f", [f32(4, 4)], waste))).functions
+    assert len(lowered.calls) == 1
 
 
 def test_constants_and_parameters() -> None:
@@ -147,7 +148,7 @@ def test_constants_and_parameters() -> None:
     f = function("f", [f32(100)], use)
     lowered = lower_module(module(f))
     assert [w.type for w in lowered.weights] == [f32(100)] and lowered.weights[0].offset == 0
-    places = [p for call in lowered.entries[0].calls for p in call.places if isinstance(p, Weight)]
+    places = [p for call in plan_entries(lowered)[0].calls for p in call.places if isinstance(p, Weight)]
     assert places == [Weight(0), Weight(0)]
     x = random(100)
     assert np.allclose(build_functions(module(f))["f"]([x])[0], x + 2 * big)
@@ -187,8 +188,8 @@ def test_a_fusion_is_one_loop_nest() -> None:
     node = fused(x)
     m = module(Function("f", (x,), (node,), node.outputs))
     lowered = lower_module(m)
-    assert len(lowered.kernels) == 1 and lowered.entries[0].workspace == 0
-    assert lowered.kernels[0].text.count("linalg.generic") == 1
+    assert len(lowered.kernels) == 1 and plan_entries(lowered)[0].workspace == 0
+    assert lowered.kernels[0].text().count("linalg.generic") == 1
     a = random(3, 100)
     expected = (a + 1) ** 2 + np.arange(100, dtype=np.float32)
     assert np.allclose(build_functions(m)["f"]([a])[0], expected, rtol=1e-6)
@@ -196,7 +197,7 @@ def test_a_fusion_is_one_loop_nest() -> None:
 
 def test_operators_that_are_defined_by_others_are_one_kernel() -> None:
     f = function("f", [f32(T, 7)], lambda b, x: [b.softmax(x, axis=-1)])
-    (entry,) = lower_module(module(f)).entries
+    (entry,) = plan_entries(lower_module(module(f)))
     assert len(entry.calls) == 1
     assert any(isinstance(place, Workspace) for place in entry.calls[0].places)
     x = random(5, 7)
@@ -206,13 +207,14 @@ def test_operators_that_are_defined_by_others_are_one_kernel() -> None:
 
 def test_names_that_c_cannot_spell() -> None:
     functions = [function(name, [f32(2)], lambda b, x: [b.add(x, x)]) for name in ("a.b", "a_b", "a-b")]
-    symbols = [entry.symbol for entry in lower_module(module(*functions)).entries]
+    symbols = [f.symbol for f in lower_module(module(*functions)).functions]
     assert len(set(symbols)) == 3 and all(s.isidentifier() for s in symbols)
     assert set(build_functions(module(*functions))) == {"a.b", "a_b", "a-b"}
 
 
 PROGRAM = """
 from nacre.compiler.lower.module import lower_module
+from nacre.compiler.lower.plan import entry_ir, plan_entries
 from nacre.dialect.dims import Symbol
 from nacre.dialect.graph import Function, Module, Value
 from nacre.dialect.operator import Builder
@@ -224,7 +226,7 @@ b = Builder(OPERATORS, "t")
 y = b.softmax(b.matmul(x, b.transpose(x, axes=(0, 2, 1))), axis=-1)
 y = b.add(b.gelu(b.matmul(y, x)), x)
 lowered = lower_module(Module("m", (B, T), (), (Function("f", (x,), tuple(b.nodes), (y,)),)))
-print(lowered.mlir, lowered.entry_ir, [k.kernel.scratch for k in lowered.kernels])
+print(lowered.mlir, entry_ir(plan_entries(lowered)), [k.kernel.scratch for k in lowered.kernels])
 """
 
 

@@ -1,0 +1,84 @@
+"""The entries of a lowered module: where every tensor lives, now that it is known what its kernels need.
+
+Nothing is decided about what is computed, or when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ...dialect.dims import Size, Symbol
+from ...passes.plan_memory import Plan, Step, plan_memory
+from .entry import Call, Place, Unused, Workspace, declare, write_entry
+from .lowered import Lowered, LoweredCall, LoweredFunction
+from .nodes import Computed
+from .writer import part_name
+
+Usage = Mapping[str, Sequence[bool]]
+"""Which of its scratch arguments a kernel uses, by the kernel's symbol; one that is not there uses all."""
+Parts = Mapping[str, int]
+"""How many functions were made of a kernel, by its symbol; one if it is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredEntry:
+    """`symbol` is the C function of the function `name`; `dims` is the order in which it takes the dims."""
+
+    name: str
+    symbol: str
+    dims: tuple[Symbol, ...]
+    workspace: Size
+    calls: tuple[Call, ...]
+    plan: Plan
+
+    def text(self, suffix: str = "", parts: Parts | None = None) -> str:
+        """The entry whose symbol has the suffix, and calls kernels with the same."""
+        return write_entry(self.symbol + suffix, self.dims, self.parts(suffix, parts))
+
+    def parts(self, suffix: str = "", parts: Parts | None = None) -> list[Call]:
+        """The calls of all parts of all kernels."""
+        return [
+            replace(call, kernel=part_name(call.kernel + suffix, number))
+            for call in self.calls
+            for number in range((parts or {}).get(call.kernel, 1))
+        ]
+
+
+def plan_entries(lowered: Lowered, usage: Usage | None = None) -> tuple[LoweredEntry, ...]:
+    """An entry for every function. Scratch that its kernel does not use gets no memory."""
+    return tuple(_plan_entry(function, usage or {}) for function in lowered.functions)
+
+
+def entry_ir(entries: Sequence[LoweredEntry], suffix: str = "", parts: Parts | None = None) -> str:
+    """The entries as a module of LLVM IR, to be linked with the kernels of the same suffix."""
+    calls = [call for entry in entries for call in entry.parts(suffix, parts)]
+    return "\n".join([declare(calls), *(entry.text(suffix, parts) for entry in entries)])
+
+
+def _used(call: LoweredCall, usage: Usage) -> Sequence[bool]:
+    used = usage.get(call.symbol, (True,) * len(call.kernel.scratch))
+    assert len(used) == len(call.kernel.scratch), (call.symbol, used)
+    return used
+
+
+def _plan_entry(function: LoweredFunction, usage: Usage) -> LoweredEntry:
+    steps = [
+        Step(
+            tuple(s.name for s in call.inputs if isinstance(s, Computed)),
+            call.outputs,
+            tuple(t.bytes for t, used in zip(call.kernel.scratch, _used(call, usage), strict=True) if used),
+        )
+        for call in function.calls
+    ]
+    plan = plan_memory(steps, function.sizes)
+    places: dict[str, Place] = {name: Workspace(offset) for name, offset in plan.offsets.items()}
+    places |= function.outputs
+    calls: list[Call] = []
+    for call, planned in zip(function.calls, plan.scratch, strict=True):
+        offsets = iter(planned)
+        scratch = [Workspace(next(offsets)) if used else Unused() for used in _used(call, usage)]
+        inputs = [places[s.name] if isinstance(s, Computed) else s for s in call.inputs]
+        outputs = [places[name] for name in call.outputs]
+        calls.append(Call(call.symbol, call.kernel.dims, (*inputs, *outputs, *scratch), call.comment))
+    return LoweredEntry(function.name, function.symbol, function.dims, plan.total, tuple(calls), plan)

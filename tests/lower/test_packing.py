@@ -1,0 +1,70 @@
+"""Weights in the order in which contractions read them: which are packed, how, and that nothing is lost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from nacre.compiler.codegen.jit import build_functions
+from nacre.compiler.lower.module import lower_module
+from nacre.compiler.lower.packing import Packing
+from nacre.dialect.graph import Function, Module, Node, Parameter, Value
+from nacre.dialect.operator import Builder
+from nacre.dialect.ops import OPERATORS
+from nacre.dialect.types import F32, Array, TensorType
+
+
+def product(rows: int, inner: int, columns: int, *, again: bool = False) -> Module:
+    """x @ w of a parameter w, and where it is wanted `again`, exp(w) besides."""
+    x, w = Value("x", TensorType(F32, (rows, inner))), Value("w", TensorType(F32, (inner, columns)))
+    b = Builder(OPERATORS)
+    b.nodes.append(Node("parameter", (), (w,), (("name", "w"),)))
+    results = [b.matmul(x, w), *([b.exp(w)] if again else [])]
+    names = ("y", "z")[: len(results)]
+    return Module("m", (), (Parameter("w", w.type),), (Function("f", (x,), tuple(b.nodes), tuple(results), names),))
+
+
+@pytest.mark.parametrize(
+    ("columns", "panels", "width"), [(8, 1, 16), (16, 1, 16), (48, 1, 48), (64, 2, 32), (100, 3, 48)]
+)
+def test_panels_hold_every_column(columns: int, panels: int, width: int) -> None:
+    (weight,) = lower_module(product(4, 5, columns), pack=True).weights
+    assert weight.packing is not None and weight.type.shape == (panels, 5, width)
+    data = np.arange(5 * columns, dtype=np.float32).reshape(5, columns)
+    stored = weight.store(data)
+    assert stored.shape == weight.type.shape and stored.flags.c_contiguous
+    together = np.moveaxis(stored, 0, 1).reshape(5, -1)
+    assert np.array_equal(together[:, :columns], data) and not together[:, columns:].any()
+
+
+def test_batches_and_several_summed_axes_keep_their_order() -> None:
+    packing = Packing(batch=(2,), summed=(3, 0), lane=1, width=16)
+    data = np.arange(2 * 20 * 3 * 4, dtype=np.float32).reshape(2, 20, 3, 4)
+    stored = packing(data)
+    assert stored.shape == packing.type(TensorType(F32, data.shape)).shape == (3, 2, 4, 2, 16)
+    for b, c, k, m in ((0, 0, 0, 0), (2, 19, 3, 1), (1, 16, 2, 0)):
+        assert stored[b, c // 16, k, m, c % 16] == data[m, c, b, k]
+
+
+@pytest.mark.parametrize("columns", [1, 7])
+def test_few_columns_stay_as_they_are(columns: int) -> None:
+    (weight,) = lower_module(product(4, 5, columns), pack=True).weights
+    assert weight.packing is None and weight.type.shape == (5, columns)
+
+
+def test_nothing_is_packed_unless_asked_for() -> None:
+    (weight,) = lower_module(product(4, 5, 48)).weights
+    assert weight.packing is None
+
+
+def test_who_else_reads_a_weight_gets_it_as_it_is() -> None:
+    module = product(3, 5, 40, again=True)
+    packings = [weight.packing is None for weight in lower_module(module, pack=True).weights]
+    assert sorted(packings) == [False, True]
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(s).astype(np.float32) for s in ((3, 5), (5, 40)))
+
+    def load(parameter: Parameter) -> Array:
+        return w
+
+    y, z = build_functions(module, level=2, load=load)["f"]([x])
+    assert np.allclose(y, x @ w, rtol=1e-5, atol=1e-6) and np.allclose(z, np.exp(w), rtol=1e-6)
