@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from nacre.compiler.codegen.jit import build_functions
-from nacre.compiler.codegen.object import generate_object
+from nacre.compiler.codegen.objects import CodeOptions, generate_objects
 from nacre.compiler.codegen.target import Target
 from nacre.compiler.lower.module import lower_module
 from nacre.dialect.dims import Symbol
@@ -103,12 +103,12 @@ def symbolic() -> Any:
 
 @pytest.mark.parametrize(("cpu", "lanes"), [("x86-64-v4", 16), ("x86-64-v3", 8)])
 def test_a_contraction_becomes_vector_code_of_the_target(cpu: str, lanes: int, tmp_path: Path) -> None:
-    generate_object(lower_module(_symbolic_module()), Target(cpu=cpu), 2, tmp_path)
+    generate_objects(lower_module(_symbolic_module()), CodeOptions((Target(cpu=cpu),)), tmp_path)
     (tiled,) = tmp_path.glob("*-tiled.mlir")
     text = tiled.read_text()
     assert "vector.fma" in text and f"vector<{lanes}xf32>" in text and "linalg.generic" not in text
 
 
 def test_level_0_is_not_tiled(tmp_path: Path) -> None:
-    generate_object(lower_module(_symbolic_module()), None, 0, tmp_path)
+    generate_objects(lower_module(_symbolic_module()), CodeOptions(level=0), tmp_path)
     assert not list(tmp_path.glob("*-tiled.mlir"))

@@ -1,8 +1,6 @@
-"""Applies the tiler to a module of bufferized kernels, in place.
+"""What the upstream passes are helped with where a kernel is left to them, on memrefs and in place.
 
-Assumes memrefs and `linalg.generic`; leaves functions `@tile_<n>` that are called instead of the contractions it took,
-calls of `@nacre_<f>_f32` instead of elementary functions, and permission to reassociate sums. What it does not
-understand stays as it is, for the upstream passes.
+Sums may be reassociated, so that they vectorise; elementary functions of f32 become calls of the tiler's own.
 """
 
 from __future__ import annotations
@@ -10,8 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from ...mlir import ir
-from .model import Contraction, read_contraction
-from .tile import Machine, TileWriter, assign_roles
 from .vector_math import FUNCTIONS, emit_function, function_name
 
 
@@ -32,30 +28,6 @@ def _append(module: Any, text: str) -> None:
     parsed = ir.Module.parse(text)  # kept while its operations are read: they do not keep it alive
     for function in parsed.body.operations:
         module.body.append(function.operation.clone())
-
-
-def _map(attribute: Any) -> Any:
-    return ir.AffineMapAttr(attribute).value
-
-
-def tile_contractions(module: Any, machine: Machine) -> int:
-    """Replaces every contraction that fits by a call of its tile; the same contraction shares one. Returns how many."""
-    names: dict[Contraction, str] = {}
-    count = 0
-    for generic in _generics(module):
-        contraction = read_contraction(generic, _map)
-        roles = None if contraction is None else assign_roles(contraction)
-        if contraction is None or roles is None:
-            continue
-        if contraction not in names:
-            names[contraction] = f"tile_{len(names)}"
-            _append(module, TileWriter(contraction, roles, machine).write(names[contraction]))
-        with ir.InsertionPoint(generic), generic.location:
-            callee = ir.FlatSymbolRefAttr.get(names[contraction])
-            ir.Operation.create("func.call", operands=list(generic.operands), attributes={"callee": callee})
-        generic.erase()
-        count += 1
-    return count
 
 
 def expand_math(module: Any) -> None:
@@ -96,11 +68,3 @@ def relax_sums(module: Any) -> None:
         for operation in block.operations:
             if operation.operation.name == "arith.addf" and any(o in accumulators for o in operation.operands):
                 operation.operation.attributes["fastmath"] = flags
-
-
-def apply_tiler(module: Any, machine: Machine) -> int:
-    """All of it, in order. Returns the number of contractions that were tiled."""
-    count = tile_contractions(module, machine)
-    relax_sums(module)
-    expand_math(module)
-    return count

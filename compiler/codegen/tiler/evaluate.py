@@ -1,0 +1,235 @@
+"""The values of ops at a place: reads, bodies, stores, each written once where it is still in reach.
+
+A place says where every class of loops of a stage is, as a linear form; the class that runs over lanes has a form with
+LANE. What an op of the stage computed is taken from registers or from rows on the stack; what others computed, from
+memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ....dialect.dims import Size
+from ....dialect.types import F32
+from ...lower.text import literal
+from .forms import Form, constant
+from .schedule import Stage
+from .structure import Access, Buffer, Node, Op, Panel, Position, Unsupported, linear
+from .text import Value, Writer
+
+Place = Mapping[int, Form]
+Read = Callable[[int], Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A result that is kept on the stack: its buffer, and a form of its place there."""
+
+    buffer: Buffer
+    strides: Mapping[int, Size]
+    origin: Form
+
+    def at(self, place: Place) -> Form:
+        total = self.origin
+        for c, stride in self.strides.items():
+            total = total + place[c].times(stride)
+        return total
+
+
+class Evaluator:
+    """Writes the values of one stage's ops."""
+
+    def __init__(self, writer: Writer, stage: Stage, *, strict: bool = False) -> None:
+        self.writer, self.stage = writer, stage
+        self.exact_division = strict or not any(op.reduced for op in stage.ops)
+        """Where nothing is reduced, memory is what takes time."""
+        self.kept: dict[int, Kept] = {}
+        """What may be read from the stack by now, by the identity of the op."""
+        self.stacked: dict[tuple[str, int], Buffer] = {}
+        self.reciprocals: dict[tuple[int, int], Value] = {}
+        """Of divisors by op and node, where multiplying by them will do."""
+        self.unit = {c: constant(0) for c, size in enumerate(stage.sizes) if size == 1}
+
+    def stack(self, kind: str, op: Op, elements: int) -> Buffer:
+        """Memory on the stack for results of an op, the same one whenever it is asked for."""
+        if (kind, id(op)) not in self.stacked:
+            self.stacked[kind, id(op)] = self.writer.on_stack(elements + self.writer.lanes, op.result.element)
+        return self.stacked[kind, id(op)]
+
+    # Places
+
+    def loops(self, op: Op, place: Place) -> dict[int, Form]:
+        """Where the loops of an op are, as far as the place says it."""
+        classes = enumerate(self.stage.loops(op))
+        return {loop: form for loop, c in classes if (form := place.get(c, self.unit.get(c))) is not None}
+
+    def position(self, position: Position, loops: Mapping[int, Form]) -> Form:
+        total = constant(linear(position).constant)
+        for loop, coefficient in linear(position).coefficients:
+            total = total + loops[loop].times(coefficient)
+        if isinstance(position, Panel):
+            parts = total.split(position.width, self.writer.lanes)
+            if parts is None:
+                raise Unsupported("panels that are read across")
+            return parts[position.within]
+        return total
+
+    def address(self, access: Access, loops: Mapping[int, Form]) -> Form:
+        view = access.tensor.view
+        if view is None:
+            raise Unsupported("a tensor without memory is read")
+        total = constant(view.offset)
+        for position, stride in zip(access.index, view.strides, strict=True):
+            total = total + self.position(position, loops).times(stride)
+        return total
+
+    def _key(self, op: Op, place: Place) -> tuple[object, ...]:
+        forms = self.loops(op, place)
+        at = tuple(forms[i] for i in op.outer)
+        return ("value", id(op), at, self.writer.mask if any(f.lane != 0 for f in at) else None)
+
+    # Values
+
+    def read(self, op: Op, number: int, place: Place) -> Value:
+        access = op.reads[number]
+        if self.stage.holds(access.tensor):
+            assert access.tensor.op is not None
+            return self.value(access.tensor.op, place)
+        known = self.writer.recall(self._read_key(op, number, place))
+        if known is not None:
+            return known  # type: ignore[no-any-return]
+        return self.writer.load(access.tensor.view.buffer, self.address(access, self.loops(op, place)))  # type: ignore[union-attr]  # `address` has looked
+
+    def define_read(self, op: Op, number: int, place: Place, value: Value) -> None:
+        """From here on this is what an op reads at a place."""
+        self.writer.remember(self._read_key(op, number, place), value)
+
+    def _read_key(self, op: Op, number: int, place: Place) -> tuple[object, ...]:
+        return ("read", id(op), number, tuple(self.loops(op, place).items()), self.writer.mask)
+
+    def is_known(self, op: Op, place: Place) -> bool:
+        """Has the value of an op at a place been written, where it can still be reached?"""
+        return self.writer.recall(self._key(op, place)) is not None
+
+    def value(self, op: Op, place: Place) -> Value:
+        """The result of an op at a place."""
+        key = self._key(op, place)
+        known = self.writer.recall(key)
+        if known is not None:
+            return known  # type: ignore[no-any-return]
+        kept = self.kept.get(id(op))
+        if kept is not None:
+            value = self.writer.load(kept.buffer, kept.at({**self.unit, **place}))
+        else:
+            assert not op.reduced, f"a sum is asked for before it is there: {op.location}"
+            value = self.body(op, place)
+        self.writer.remember(key, value)
+        return value
+
+    def define(self, op: Op, place: Place, value: Value) -> None:
+        """From here on this is the result of an op at a place."""
+        self.writer.remember(self._key(op, place), value)
+
+    def body(self, op: Op, place: Place, start: Value | None = None, root: Node | None = None) -> Value:
+        """What the body of an op, or a part of it, gives at a place."""
+        done: dict[int, Value] = {}
+
+        def evaluate(node: Node) -> Value:
+            if id(node) not in done:
+                done[id(node)] = self._node(op, node, place, evaluate, start)
+            return done[id(node)]
+
+        return evaluate(root or op.body)
+
+    def _node(self, op: Op, node: Node, place: Place, evaluate: Callable[[Node], Value], start: Value | None) -> Value:
+        writer = self.writer
+        if node.kind == "read":
+            return self.read(op, node.number, place)
+        if node.kind == "start":
+            assert start is not None, op.location
+            return start
+        if node.kind == "constant":
+            return writer.constant(node.text, node.type)
+        if node.kind == "size":
+            return writer.scalar(Value("", node.type, form=constant(node.size)))
+        if node.kind == "index":
+            return Value("", node.type, form=self.loops(op, place)[node.number])
+        if node.kind == "arith.divf" and not self.exact_division:
+            reciprocal = self.reciprocals.get((id(op), id(node.operands[1]))) or self._constant_reciprocal(node)
+            if reciprocal is not None:
+                numerator = evaluate(node.operands[0])
+                if numerator.vector:
+                    return writer.apply("arith.mulf", "", [numerator, reciprocal], node.type)
+        operands = [evaluate(o) for o in node.operands]
+        if node.kind == "extract":
+            return self._extract(node, operands)
+        if node.kind == "arith.index_cast" and operands[0].form is not None:
+            return Value("", node.type, form=operands[0].form)
+        return writer.apply(node.kind, node.text, operands, node.type)
+
+    def _constant_reciprocal(self, node: Node) -> Value | None:
+        """One over a constant divisor, where both are normal numbers."""
+        divisor = node.operands[1]
+        if divisor.kind != "constant" or node.type != "f32" or divisor.text.startswith("0x"):
+            return None
+        value = float(divisor.text.split(" ")[0])
+        if not 1e-37 < abs(value) < 1e37:
+            return None
+        return self.writer.constant(literal(1 / value, F32), "f32")
+
+    def _extract(self, node: Node, indices: Sequence[Value]) -> Value:
+        """An element whose place is computed: contiguous memory if only the last index runs with the lanes."""
+        assert node.tensor is not None and node.tensor.view is not None
+        view, writer = node.tensor.view, self.writer
+        base, lanes = constant(view.offset), None
+        for value, stride in zip(indices, view.strides, strict=True):
+            if value.form is not None:
+                base = base + value.form.times(stride)
+            elif not value.vector:
+                base = base + Form(((value.name, 1),)).times(stride)
+            else:
+                scaled = value
+                if stride != 1:
+                    factor = writer.scalar(Value("", "index", form=constant(stride)))
+                    scaled = writer.apply("arith.muli", "", [value, factor], "index")
+                lanes = scaled if lanes is None else writer.apply("arith.addi", "", [lanes, scaled], "index")
+        if lanes is None:
+            return writer.load(view.buffer, base)
+        if base.lane != 0:
+            steps = writer.broadcast(Value("", "index", form=Form((("lane", base.lane),))))
+            lanes = writer.apply("arith.addi", "", [lanes, steps], "index")
+        return writer.gather(view.buffer, base.base, lanes)
+
+    # Sums
+
+    def starting(self, op: Op, place: Place) -> Value:
+        """What the reduction of an op starts from at a place."""
+        assert op.start is not None, op.location
+        if op.start.splat is not None:
+            return self.writer.constant(op.start.splat, op.result.element)
+        access = Access(op.start, op.map)
+        return self.writer.load(op.start.view.buffer, self.address(access, self.loops(op, place)))  # type: ignore[union-attr]  # `address` has looked
+
+    def accumulate(self, op: Op, place: Place, total: Value) -> Value:
+        """The accumulator after one more iteration; a product of floats is added with one rounding."""
+        factors = op.product
+        if factors is not None and total.vector:
+            left, right = (self.writer.broadcast(self.body(op, place, root=f)) for f in factors)
+            type = self.writer.type(total)
+            name = self.writer.let(f"vector.fma {left.name}, {right.name}, {total.name} : {type}")
+            return Value(name, total.type, True)
+        return self.body(op, place, total)
+
+    # Results
+
+    def write(self, op: Op, place: Place) -> None:
+        """Puts the result of an op into its home."""
+        value = self.value(op, place)
+        form = self.address(op.written, self.loops(op, place))
+        assert op.result.view is not None
+        self.writer.store(op.result.view.buffer, form, value)
+
+    def keep(self, op: Op, place: Place, kept: Kept) -> None:
+        """Puts the result of an op into its row on the stack."""
+        self.writer.store(kept.buffer, kept.at({**self.unit, **place}), self.value(op, place))

@@ -1,0 +1,152 @@
+"""How a reduction along rows is computed in lanes: what is carried, one step, and the end across the lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from .structure import Op, Unsupported
+from .text import Value, Writer
+
+_INFINITIES: Mapping[str, str] = {"f16": "0x7C00", "bf16": "0x7F80", "f32": "0x7F800000", "f64": "0x7FF0000000000000"}
+_MINUS: Mapping[str, str] = {"f16": "0xFC00", "bf16": "0xFF80", "f32": "0xFF800000", "f64": "0xFFF0000000000000"}
+_NANS: Mapping[str, str] = {"f16": "0x7E00", "bf16": "0x7FC0", "f32": "0x7FC00000", "f64": "0x7FF8000000000000"}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`vector` is the name by which `vector.reduction` knows an operation; `neutral` what changes nothing, by the
+    longest beginning of an element type's name; `free` attributes let the order of the lanes be chosen."""
+
+    vector: str
+    neutral: Mapping[str, str]
+    free: str = ""
+
+
+RULES: Mapping[str, Rule] = {
+    "arith.addf": Rule("add", {"": "0.0"}, " fastmath<reassoc>"),
+    "arith.mulf": Rule("mul", {"": "1.0"}, " fastmath<reassoc>"),
+    "arith.maximumf": Rule("maximumf", _MINUS),
+    "arith.minimumf": Rule("minimumf", _INFINITIES),
+    "arith.addi": Rule("add", {"": "0"}),
+    "arith.muli": Rule("mul", {"": "1"}),
+    "arith.ori": Rule("or", {"i1": "false", "": "0"}),
+    "arith.xori": Rule("xor", {"i1": "false", "": "0"}),
+    "arith.andi": Rule("and", {"i1": "true", "": "-1"}),
+}
+
+
+class Fold:
+    """Carries one vector per strand and combines strands as the body combines elements."""
+
+    def __init__(self, writer: Writer, op: Op) -> None:
+        combination = op.combination
+        if combination is None or combination[0] not in RULES:
+            raise Unsupported(f"a reduction by `{op.body.kind}`")
+        self.writer, self.op = writer, op
+        self.name, self.added = combination
+        self.rule = RULES[self.name]
+        self.element = op.result.element
+        self.neutral = next(
+            self.rule.neutral[self.element[:n]] for n in (9, 3, 2, 0) if self.element[:n] in self.rule.neutral
+        )
+
+    def first(self) -> list[Value]:
+        """What a strand starts from."""
+        return [self.writer.broadcast(self.writer.constant(self.neutral, self.element))]
+
+    def step(
+        self, strand: Sequence[Value], accumulate: Callable[[Value], Value], add: Callable[[], Value]
+    ) -> list[Value]:
+        """A strand after one more vector: `accumulate` is the op's body, `add` only what it adds."""
+        (total,) = strand
+        return [self.masked(self.writer.broadcast(accumulate(total)), total)]
+
+    def masked(self, after: Value, before: Value) -> Value:
+        """`after` in the lanes of the mask, `before` in the others."""
+        if self.writer.mask is None:
+            return after
+        types = f"{self.writer.vector_type('i1')}, {self.writer.type(after)}"
+        chosen = self.writer.let(f"arith.select {self.writer.mask}, {after.name}, {before.name} : {types}")
+        return Value(chosen, after.type, True)
+
+    def finish(self, strands: Sequence[Sequence[Value]], start: Value) -> Value:
+        """The result of all strands and of what the reduction starts from."""
+        totals = [strand[0] for strand in strands]
+        total = self.pairwise(totals, lambda x, y: self.writer.apply(self.name, "", [x, y], self.element))
+        types = f"{self.writer.type(total)} into {self.element}"
+        text = f"vector.reduction <{self.rule.vector}>, {total.name}{self.rule.free} : {types}"
+        return self.writer.apply(self.name, "", [start, Value(self.writer.let(text), self.element)], self.element)
+
+    @staticmethod
+    def pairwise(values: Sequence[Value], combine: Callable[[Value, Value], Value]) -> Value:
+        left = list(values)
+        while len(left) > 1:
+            left = [combine(*left[i : i + 2]) if i + 1 < len(left) else left[i] for i in range(0, len(left), 2)]
+        return left[0]
+
+
+class Extreme(Fold):
+    """A maximum or minimum of floats whose sign does not matter where it is zero: NaNs are noted aside, so that a step
+    is one comparison that need not care for them."""
+
+    def first(self) -> list[Value]:
+        return [*super().first(), self.writer.broadcast(self.writer.constant("false", "i1"))]
+
+    def step(
+        self, strand: Sequence[Value], accumulate: Callable[[Value], Value], add: Callable[[], Value]
+    ) -> list[Value]:
+        total, unordered = strand
+        value = self.writer.broadcast(add())
+        nan = self.writer.apply("arith.cmpf", "predicate = 14 : i64", [value, value], "i1")
+        seen = self.writer.apply("arith.ori", "", [unordered, nan], "i1")
+        return [self.masked(self.better(total, value), total), self.masked(seen, unordered)]
+
+    def better(self, x: Value, y: Value) -> Value:
+        predicate = 2 if self.name == "arith.maximumf" else 4
+        comparison = self.writer.apply("arith.cmpf", f"predicate = {predicate} : i64", [x, y], "i1")
+        return self.writer.apply("arith.select", "", [comparison, x, y], self.element)
+
+    def finish(self, strands: Sequence[Sequence[Value]], start: Value) -> Value:
+        writer = self.writer
+        total = self.pairwise([s[0] for s in strands], self.better)
+        unordered = self.pairwise([s[1] for s in strands], lambda x, y: writer.apply("arith.ori", "", [x, y], "i1"))
+        lanes = writer.lanes
+        name, width = total.name, lanes
+        while width > 1:
+            half = width // 2
+            parts = []
+            for offset in (0, half):
+                place = f"{{offsets = [{offset}], sizes = [{half}], strides = [1]}}"
+                types = f"vector<{width}x{self.element}> to vector<{half}x{self.element}>"
+                parts.append(writer.let(f"vector.extract_strided_slice {name} {place} : {types}"))
+            predicate = "ogt" if self.name == "arith.maximumf" else "olt"
+            type = f"vector<{half}x{self.element}>"
+            chosen = writer.let(f"arith.cmpf {predicate}, {parts[0]}, {parts[1]} : {type}")
+            name = writer.let(f"arith.select {chosen}, {parts[0]}, {parts[1]} : vector<{half}xi1>, {type}")
+            width = half
+        best = Value(
+            writer.let(f"vector.extract {name}[0] : {self.element} from vector<1x{self.element}>"), self.element
+        )
+        any_nan = writer.let(f"vector.reduction <or>, {unordered.name} : {writer.vector_type('i1')} into i1")
+        nan = writer.constant(_NANS[self.element], self.element)
+        marked = writer.let(f"arith.select {any_nan}, {nan.name}, {best.name} : {self.element}")
+        return writer.apply(self.name, "", [start, Value(marked, self.element)], self.element)
+
+
+def choose_fold(writer: Writer, op: Op, readers: Sequence[Op], *, stored: bool) -> Fold:
+    """How the reduction is computed, `readers` being all that reads it within its stage."""
+    extreme = op.body.kind in ("arith.maximumf", "arith.minimumf") and op.combination is not None
+    if extreme and not stored and readers and all(_subtracts(reader, op) for reader in readers):
+        return Extreme(writer, op)
+    return Fold(writer, op)
+
+
+def _subtracts(reader: Op, op: Op) -> bool:
+    """Does it read the op only to subtract it, so that the sign of a zero is lost?"""
+    numbers = {i for i, access in enumerate(reader.reads) if access.tensor.op is op}
+    for node in reader.body.walk():
+        for position, operand in enumerate(node.operands):
+            if operand.kind == "read" and operand.number in numbers and (node.kind, position) != ("arith.subf", 1):
+                return False
+    return not (reader.body.kind == "read" and reader.body.number in numbers)

@@ -1,0 +1,78 @@
+"""Linear forms: where an index or an address is, as sums of sizes times index values.
+
+A variable is the name of an index value in the text that is being written, or LANE, which counts the elements of a
+vector. So the coefficient of LANE says how a vector is read: 0 is one element for all lanes, 1 is contiguous memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ....dialect.dims import Size, add, multiply
+
+LANE = "lane"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """`sum(coefficient * variable) + constant`; terms are sorted by variable, none has the coefficient 0."""
+
+    terms: tuple[tuple[str, Size], ...] = ()
+    constant: Size = 0
+
+    def __add__(self, other: Form) -> Form:
+        total = dict(self.terms)
+        for variable, coefficient in other.terms:
+            total[variable] = add(total.get(variable, 0), coefficient)
+        return _form(total, add(self.constant, other.constant))
+
+    def plus(self, constant: Size) -> Form:
+        return Form(self.terms, add(self.constant, constant)) if constant != 0 else self
+
+    def times(self, factor: Size) -> Form:
+        if factor == 1:
+            return self
+        return _form({v: multiply(c, factor) for v, c in self.terms}, multiply(self.constant, factor))
+
+    @property
+    def lane(self) -> Size:
+        """The coefficient of LANE."""
+        return dict(self.terms).get(LANE, 0)
+
+    @property
+    def base(self) -> Form:
+        """The form of the first lane."""
+        return Form(tuple(t for t in self.terms if t[0] != LANE), self.constant)
+
+    def split(self, width: int, lanes: int) -> tuple[Form, Form] | None:
+        """Quotient and remainder by `width` where they are forms too: what varies are whole widths, and a vector of
+        `lanes` elements stays within one."""
+        if not isinstance(self.constant, int) or self.lane not in (0, 1):
+            return None
+        quotients: dict[str, Size] = {}
+        for variable, coefficient in self.base.terms:
+            if not isinstance(coefficient, int) or coefficient % width:
+                return None
+            quotients[variable] = coefficient // width
+        whole, rest = divmod(self.constant, width)
+        if self.lane == 1 and rest + lanes > width:
+            return None
+        remainder = {LANE: 1} if self.lane == 1 else {}
+        return _form(quotients, whole), _form(remainder, rest)
+
+
+def _form(terms: Mapping[str, Size], constant: Size) -> Form:
+    return Form(tuple(sorted(((v, c) for v, c in terms.items() if c != 0), key=lambda t: t[0])), constant)
+
+
+def variable(name: str, coefficient: Size = 1) -> Form:
+    return _form({name: coefficient}, 0)
+
+
+def constant(value: Size) -> Form:
+    return Form((), value)
+
+
+LANES = variable(LANE)
+"""The number of the lane itself."""

@@ -1,0 +1,160 @@
+"""A kernel of structured ops on tensors becomes loops over vectors: the tiler as a whole.
+
+Each kernel is taken or left as it is; of what is left, the report says why.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ....dialect.dims import Size, product
+from ...lower.text import FunctionText
+from ...lower.writer import UNITS, part_name
+from ...mlir import ir
+from .evaluate import Evaluator
+from .machine import Machine
+from .maps import MapStage
+from .read import read_kernel
+from .row_blocks import RowStage
+from .schedule import Stage, is_tiled, plan_stages
+from .structure import Kernel, Unsupported
+from .text import Writer, stored_type
+from .tiles import assign_roles, count_tile_units, write_tiles
+from .vector_math import emit_function, function_name
+
+WIDTHS = {"f64": 64, "i64": 64, "index": 64}
+"""The element types, in bits, that halve the lanes of a stage that writes them; narrower ones take those of f32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What became of a kernel: the schemes of its loop nests, or the reason why it was left."""
+
+    name: str
+    reason: str = ""
+    schemes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Text:
+    text: str
+    schemes: tuple[str, ...]
+    functions: frozenset[tuple[str, int | None]]
+
+
+def tile_kernels(module: Any, machine: Machine, *, strict: bool = False) -> list[Report]:
+    """Rewrites every kernel of the module that the tiler can, in place; `strict` keeps divisions as they are."""
+    functions = {ir.StringAttr(f.attributes["sym_name"]).value: f for f in module.body.operations}
+    reports: list[Report] = []
+    needed: set[tuple[str, int | None]] = set()
+    for name, function in functions.items():
+        if name + UNITS not in functions:
+            continue
+        try:
+            written = write_kernel(read_kernel(function), machine, strict=strict)
+        except Unsupported as reason:
+            reports.append(Report(name, str(reason)))
+            continue
+        for old in (function, functions[name + UNITS]):
+            old.operation.erase()
+        declared = "".join(_signature(*f) for f in sorted(written.functions, key=lambda f: function_name(*f)))
+        parts = [part_name(name, number) for number in range(len(written.schemes))]
+        _append(module, written.text + declared, {*parts, *(part + UNITS for part in parts)})
+        needed |= written.functions
+        reports.append(Report(name, "", written.schemes))
+    for wanted in sorted(needed, key=lambda f: function_name(*f)):
+        _append(module, emit_function(*wanted, machine.features), {function_name(*wanted)})
+    return reports
+
+
+def _append(module: Any, text: str, names: Collection[str]) -> None:
+    """Adds the functions with these names of a text to the module."""
+    parsed = ir.Module.parse(text)  # kept while its operations are read: they do not keep it alive
+    for function in parsed.body.operations:
+        if ir.StringAttr(function.attributes["sym_name"]).value in names:
+            module.body.append(function.operation.clone())
+
+
+def _signature(name: str, lanes: int | None) -> str:
+    """A declaration, for a text that is read by itself."""
+    head = emit_function(name, lanes).split("{", 1)[0]
+    types = re.sub(r"%\w+: ", "", head)
+    return f"{types}\n"
+
+
+def write_kernel(kernel: Kernel, machine: Machine, *, strict: bool) -> _Text:
+    """For each stage of the kernel a function, and one that counts its units; the first has the kernel's name.
+
+    A stage needs all that the one before computes: whoever calls them waits in between.
+    """
+    texts: list[str] = []
+    schemes: list[str] = []
+    functions: set[tuple[str, int | None]] = set()
+    if not kernel.ops:
+        raise Unsupported("nothing is computed")
+    for number, stage in enumerate(plan_stages(kernel)):
+        writer = Writer(kernel.dims)
+        writer.lanes = _lanes(stage, machine)
+        scheme = _choose(Evaluator(writer, stage, strict=strict), machine)
+        scheme.write("%begin", "%end")
+        texts.append(_function(kernel, part_name(kernel.name, number), writer, product(scheme.counts)))
+        schemes.append(scheme.name)
+        functions |= writer.functions
+    return _Text("".join(texts), tuple(schemes), frozenset(functions))
+
+
+def _function(kernel: Kernel, name: str, writer: Writer, units: Size) -> str:
+    names = [*(argument for argument, _, _ in kernel.signature[:-2]), "%begin", "%end"]
+    arguments = [
+        f"{argument}: {_argument_type(type)}{f' {extra}' if extra else ''}"
+        for argument, (_, type, extra) in zip(names, kernel.signature, strict=True)
+    ]
+    lines = [f"func.func @{name}({', '.join(arguments)}) {{"]
+    lines += ["  " + line for line in (*writer.function.prologue, *writer.stack)]
+    lines += [*writer.lines, "  return", "}"]
+    counter = FunctionText(kernel.dims)
+    count = counter.size(units)
+    dims = ", ".join(f"{dim}: index" for dim in kernel.dims.values())
+    lines += [f"func.func @{name}{UNITS}({dims}) -> index {{"]
+    lines += ["  " + line for line in counter.prologue]
+    lines += [f"  return {count} : index", "}"]
+    return "\n".join(lines) + "\n"
+
+
+def _argument_type(type: str) -> str:
+    if not type.startswith("memref<"):
+        return type
+    return f"memref<{stored_type(type.removeprefix('memref<').removesuffix('>'))}>"
+
+
+def _lanes(stage: Stage, machine: Machine) -> int:
+    return machine.lanes(max(WIDTHS.get(op.result.element, 32) for op in stage.ops))
+
+
+@dataclass(frozen=True)
+class _Scheme:
+    """How a stage is written: `counts` are its units, by loops; `write(begin, end)` writes some of them."""
+
+    name: str
+    counts: Sequence[Size]
+    write: Callable[[str, str], None]
+
+
+def _choose(evaluator: Evaluator, machine: Machine) -> _Scheme:
+    stage = evaluator.stage
+    if all(any(size == 0 for size in sink.result.shape) for sink in stage.sinks):
+        return _Scheme("nothing", [0], lambda begin, end: None)
+    reductions = [op for op in stage.ops if op.reduced]
+    if not reductions:
+        maps = MapStage(evaluator)
+        return _Scheme("map", maps.counts(), maps.write)
+    if len(reductions) == 1 and is_tiled(reductions[0]):
+        (op,) = reductions
+        roles = assign_roles(stage, op, machine, evaluator.writer.lanes)
+        return _Scheme("tile", count_tile_units(stage, roles), partial(write_tiles, evaluator, op, roles))
+    rows = RowStage(evaluator, machine)
+    return _Scheme("rows", rows.counts(), rows.write)

@@ -1,0 +1,33 @@
+"""The vector units that code is written for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """`bytes` of a vector; the accumulators of a tile are at most `rows` by `vectors`, which with what is loaded beside
+    them fill the registers; `window` rows where nothing is shared but what overlaps."""
+
+    bytes: int
+    rows: int
+    vectors: int
+    window: int
+    features: frozenset[str] = frozenset()
+
+    def lanes(self, width: int) -> int:
+        """Elements of `width` bits in a vector."""
+        return self.bytes * 8 // width
+
+
+AVX512 = Machine(bytes=64, rows=8, vectors=3, window=14, features=frozenset({"avx512f"}))
+AVX2 = Machine(bytes=32, rows=4, vectors=3, window=6)
+
+
+def choose_machine(features: Collection[str]) -> Machine | None:
+    """The unit of a CPU with these features of LLVM's; None where products and sums are not fused into one."""
+    if "fma" not in features:
+        return None
+    return AVX512 if "avx512f" in features else AVX2

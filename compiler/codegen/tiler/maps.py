@@ -1,0 +1,167 @@
+"""Parallel maps: every element for itself, in vectors along the memory of the result.
+
+Where something is read across (its neighbours in memory lie along another class), blocks of as many rows as lanes are
+turned in registers.
+"""
+
+from __future__ import annotations
+
+from ....dialect.dims import Size
+from .evaluate import Evaluator, Place
+from .forms import LANES, Form, variable
+from .nest import blocks, units
+from .structure import Access, Op
+from .text import Value, Writer
+
+CHUNK = 64
+"""The vectors of one unit along the lanes."""
+AT_ONCE = 4
+
+
+class MapStage:
+    """Writes a stage without reductions."""
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        self.evaluator = evaluator
+        self.writer, self.stage = evaluator.writer, evaluator.stage
+        self.last = self.stage.sinks[-1]
+        self.order = [c for c in self.stage.loops(self.last) if self.stage.sizes[c] != 1]
+        self.lane = self._choose_lane()
+        self.across = self._choose_across()
+        self.outer = [c for c in self.order if c not in (self.lane, self.across)]
+
+    def _accesses(self) -> list[tuple[Op, Access]]:
+        own = self.stage.ops
+        found = [(op, a) for op in own for a in op.reads if not self.stage.holds(a.tensor)]
+        return found + [(op, op.written) for op in self.stage.sinks]
+
+    def _step(self, op: Op, access: Access, c: int) -> Size | None:
+        loops = [i for i in range(len(op.loops)) if self.stage.of(op, i) == c]
+        return access.step(loops[0]) if loops else 0
+
+    def _choose_lane(self) -> int | None:
+        for c in reversed(self.order):
+            if self._step(self.last, self.last.written, c) == 1:
+                return c
+        return self.order[-1] if self.order else None
+
+    def _choose_across(self) -> int | None:
+        """The class along which something is contiguous that is not along the lanes."""
+        if self.lane is None:
+            return None
+        for op, access in self._accesses():
+            if self._step(op, access, self.lane) not in (0, 1, None):
+                for c in self.order:
+                    if c != self.lane and self._step(op, access, c) == 1:
+                        return c
+        return None
+
+    def counts(self) -> list[Size]:
+        counts = [self.stage.sizes[c] for c in self.outer]
+        if self.across is not None:
+            counts.append(blocks(self.stage.sizes[self.across], self.writer.lanes))
+        if self.lane is not None:
+            counts.append(blocks(self.stage.sizes[self.lane], CHUNK * self.writer.lanes))
+        return counts
+
+    def write(self, begin: str, end: str) -> None:
+        writer = self.writer
+        with units(writer, self.counts(), begin, end) as numbers:
+            place = dict(zip(self.outer, numbers, strict=False))
+            if self.lane is None:
+                self._store(place)
+                return
+            chunk = CHUNK * writer.lanes
+            first = writer.index(numbers[-1].times(chunk))
+            last = self._end(first, self.stage.sizes[self.lane], chunk)
+            if self.across is None:
+                self._along(place, first, last)
+            else:
+                row = writer.index(numbers[-2].times(writer.lanes))
+                self._turned(place, row, self._end(row, self.stage.sizes[self.across], writer.lanes), first, last)
+
+    def _end(self, start: str, size: Size, step: int) -> str:
+        writer = self.writer
+        past = writer.let(f"arith.addi {start}, {writer.size(step)} : index")
+        return writer.let(f"arith.minui {past}, {writer.size(size)} : index")
+
+    def _store(self, place: Place) -> None:
+        for sink in self.stage.sinks:
+            self.evaluator.write(sink, place)
+
+    def _along(self, place: Place, first: str, last: str) -> None:
+        """The lanes from `first` to `last`."""
+        assert self.lane is not None
+        writer, lanes, lane = self.writer, self.writer.lanes, self.lane
+        start = first
+        for step in (AT_ONCE * lanes, lanes):
+            left = writer.let(f"arith.subi {last}, {start} : index")
+            whole = writer.let(f"arith.divui {left}, {writer.size(step)} : index")
+            way = writer.let(f"arith.muli {whole}, {writer.size(step)} : index")
+            end = writer.let(f"arith.addi {start}, {way} : index")
+            with writer.loop(start, end, step) as index:
+                for number in range(step // lanes):
+                    self._store({**place, lane: variable(index).plus(number * lanes) + LANES})
+            start = end
+        size = self.stage.sizes[lane]
+        if isinstance(size, int) and size % lanes == 0:
+            return
+        left = writer.let(f"arith.subi {last}, {start} : index")
+        some = writer.let(f"arith.cmpi ugt, {left}, {writer.size(0)} : index")
+        with writer.when(some), writer.masked(writer.first_lanes(variable(left))):
+            self._store({**place, lane: variable(start) + LANES})
+
+    def _turned(self, place: Place, row: str, row_end: str, first: str, last: str) -> None:
+        """A block of as many rows as lanes: whole squares are turned, the rest is gathered."""
+        assert self.lane is not None and self.across is not None
+        writer, lanes, lane, across = self.writer, self.writer.lanes, self.lane, self.across
+        height = writer.let(f"arith.subi {row_end}, {row} : index")
+        whole_rows = writer.let(f"arith.cmpi eq, {height}, {writer.size(lanes)} : index")
+        left = writer.let(f"arith.subi {last}, {first} : index")
+        count = writer.let(f"arith.divui {left}, {writer.size(lanes)} : index")
+        way = writer.let(f"arith.muli {count}, {writer.size(lanes)} : index")
+        way = writer.let(f"arith.addi {first}, {way} : index")
+        end = writer.let(f"arith.select {whole_rows}, {way}, {first} : index")
+        with writer.loop(first, end, lanes) as column:
+            self._square(place, variable(row), variable(column))
+        with writer.loop(row, row_end, 1) as single:
+            at = {**place, across: variable(single)}
+            with writer.loop(end, last, lanes) as column:
+                rest = writer.let(f"arith.subi {last}, {column} : index")
+                with writer.masked(writer.first_lanes(variable(rest))):
+                    self._store({**at, lane: variable(column) + LANES})
+
+    def _square(self, place: Place, row: Form, column: Form) -> None:
+        assert self.lane is not None and self.across is not None
+        evaluator, lanes = self.evaluator, self.writer.lanes
+        for op in self.stage.ops:
+            for number, access in enumerate(op.reads):
+                if self.stage.holds(access.tensor) or self._step(op, access, self.lane) in (0, 1):
+                    continue
+                if self._step(op, access, self.across) != 1:
+                    continue
+                across = [{**place, self.lane: column.plus(i), self.across: row + LANES} for i in range(lanes)]
+                turned = transpose(self.writer, [evaluator.read(op, number, at) for at in across])
+                for i, value in enumerate(turned):
+                    at = {**place, self.lane: column + LANES, self.across: row.plus(i)}
+                    evaluator.define_read(op, number, at, value)
+        for i in range(lanes):
+            self._store({**place, self.lane: column + LANES, self.across: row.plus(i)})
+
+
+def transpose(writer: Writer, rows: list[Value]) -> list[Value]:
+    """As many vectors as they have lanes, turned: in each round pairs exchange halves of blocks."""
+    lanes, values, step = len(rows), list(rows), 1
+    while step < lanes:
+        for i in range(lanes):
+            if i & step:
+                continue
+            left, right = values[i], values[i | step]
+            low = [k if not k & step else lanes + (k ^ step) for k in range(lanes)]
+            high = [(k | step) if not k & step else lanes + k for k in range(lanes)]
+            type = writer.type(left)
+            for place, picks in ((i, low), (i | step, high)):
+                name = writer.let(f"vector.shuffle {left.name}, {right.name} {picks} : {type}, {type}")
+                values[place] = Value(name, left.type, True)
+        step *= 2
+    return values

@@ -1,0 +1,365 @@
+"""Reads a function of structured ops on tensors, through MLIR's bindings, into the tiler's model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ....dialect.dims import INFINITY, Size, Symbol, add, divide_exactly, floor_divide, maximum, minimum, multiply
+from ....dialect.emitter import Index
+from ...mlir import ir
+from .positions import read_map
+from .reshape import collapse, expand
+from .structure import Access, Buffer, Kernel, Node, Op, Panel, Position, Tensor, Unsupported, View, plain
+
+_SIZES: Mapping[str, Callable[[Size, Size], Size]] = {
+    "arith.addi": add,
+    "arith.subi": lambda x, y: add(x, multiply(y, -1)),
+    "arith.muli": multiply,
+    "arith.minsi": minimum,
+    "arith.maxsi": maximum,
+    "arith.floordivsi": floor_divide,
+}
+_UNKNOWN = (0, INFINITY, 1)
+"""What is known of a dim of which nothing is said: least, most, and a divisor."""
+_WRITING = frozenset({"tensor.insert", "tensor.dim", "scf.for", "scf.if"})
+
+
+def read_kernel(function: Any) -> Kernel:
+    """The model of a `func.func`. Raises Unsupported."""
+    return _Reader(function).read()
+
+
+def _integers(attribute: Any) -> list[int]:
+    return list(ir.DenseI64ArrayAttr(attribute))
+
+
+def _element(type: Any) -> str:
+    return str(ir.ShapedType(type).element_type)
+
+
+class _Reader:
+    def __init__(self, function: Any) -> None:
+        self.function = function
+        self.block = function.regions[0].blocks[0]
+        self.sizes: dict[Any, Size] = {}
+        self.constants: dict[Any, tuple[str, str]] = {}
+        self.buffers: dict[Any, Buffer] = {}
+        self.views: dict[Any, View] = {}
+        self.tensors: dict[Any, Tensor] = {}
+        self.ops: list[Op] = []
+        self.written: list[Tensor] = []
+        self.shapes: dict[Any, tuple[Size, ...]] = {}
+
+    def read(self) -> Kernel:
+        signature, dims = self._arguments()
+        readers: dict[str, Callable[[Any], None]] = {
+            "arith.constant": self._constant,
+            "arith.index_cast": self._cast_size,
+            "arith.divui": self._divide,
+            "memref.reinterpret_cast": self._bind,
+            "bufferization.to_tensor": self._to_tensor,
+            "bufferization.materialize_in_destination": self._written,
+            "linalg.fill": self._fill,
+            "linalg.generic": self._generic,
+            "tensor.expand_shape": self._expand,
+            "tensor.collapse_shape": self._collapse,
+            "tensor.cast": self._cast,
+            "tensor.extract_slice": self._slice,
+            "tensor.insert_slice": self._insert,
+            "func.return": lambda op: None,
+            **dict.fromkeys(_SIZES, self._size),
+        }
+        for operation in (o.operation for o in self.block.operations):
+            reader = readers.get(operation.name)
+            if reader is None:
+                raise Unsupported(f"`{operation.name}`")
+            reader(operation)
+        name = ir.StringAttr(self.function.attributes["sym_name"]).value
+        return Kernel(name, signature, dims, self.ops, self.written)
+
+    # Arguments
+
+    def _arguments(self) -> tuple[tuple[tuple[str, str, str], ...], dict[Symbol, str]]:
+        signature: list[tuple[str, str, str]] = []
+        dims: dict[Symbol, str] = {}
+        attributes = self.function.attributes
+        facts = [
+            _integers(attributes[k]) if k in attributes else [] for k in ("nacre.low", "nacre.high", "nacre.multiple")
+        ]
+        attached = list(ir.ArrayAttr(attributes["arg_attrs"])) if "arg_attrs" in attributes else []
+        for number, argument in enumerate(self.block.arguments):
+            type, name = str(argument.type), f"%a{number}"
+            extra = str(attached[number]) if attached else ""
+            if type == "index":
+                known = zip(facts, _UNKNOWN, strict=True)
+                low, high, multiple = (f[len(dims)] if len(dims) < len(f) else d for f, d in known)
+                symbol = Symbol(name[1:], low, high, multiple)
+                if number < len(self.block.arguments) - 2:
+                    self.sizes[argument], dims[symbol] = symbol.size, name
+                signature.append((name, type, ""))
+                continue
+            element = type.removeprefix("memref<").removesuffix(">")
+            role = "input" if "readonly" in extra else "memory"
+            self.buffers[argument] = Buffer(name, element, role)
+            signature.append((name, type, extra if extra not in ("{}", "") else ""))
+        return tuple(signature), dims
+
+    # Sizes and constants
+
+    def _constant(self, operation: Any) -> None:
+        result, attribute = operation.results[0], operation.attributes["value"]
+        type = str(result.type)
+        if type == "index":
+            self.sizes[result] = ir.IntegerAttr(attribute).value
+        elif type.startswith("tensor"):
+            raise Unsupported("a constant tensor")
+        self.constants[result] = (str(attribute), type)
+
+    def _size(self, operation: Any) -> None:
+        if str(operation.results[0].type) != "index":
+            raise Unsupported(f"`{operation.name}` outside of a body")
+        left, right = (self._size_of(o) for o in operation.operands)
+        self.sizes[operation.results[0]] = _SIZES[operation.name](left, right)
+
+    def _divide(self, operation: Any) -> None:
+        """A dim over what it is a multiple of: from here on the dim is that many times its unit."""
+        left, right = (self._size_of(o) for o in operation.operands)
+        exact = divide_exactly(left, right)
+        self.sizes[operation.results[0]] = floor_divide(left, right) if exact is None else exact
+
+    def _cast_size(self, operation: Any) -> None:
+        self.sizes[operation.results[0]] = self._size_of(operation.operands[0])
+
+    def _size_of(self, value: Any) -> Size:
+        if value not in self.sizes:
+            raise Unsupported("a size that is computed from elements")
+        return self.sizes[value]
+
+    def _mixed(self, static: Sequence[int], dynamic: list[Any]) -> tuple[Size, ...]:
+        return tuple(self._size_of(dynamic.pop(0)) if s <= _DYNAMIC else s for s in static)
+
+    # Tensors
+
+    def _bind(self, operation: Any) -> None:
+        operands = list(operation.operands)
+        buffer = self.buffers[operands.pop(0)]
+        offsets, sizes, strides = (
+            self._mixed(_integers(operation.attributes[f"static_{name}"]), operands)
+            for name in ("offsets", "sizes", "strides")
+        )
+        self.views[operation.results[0]] = View(buffer, offsets[0], strides)
+        self.shapes[operation.results[0]] = sizes
+
+    def _to_tensor(self, operation: Any) -> None:
+        memory, result = operation.operands[0], operation.results[0]
+        self.tensors[result] = Tensor(self.shapes[memory], _element(result.type), self.views[memory])
+
+    def _written(self, operation: Any) -> None:
+        tensor, memory = self.tensors[operation.operands[0]], self.views[operation.operands[1]]
+        if tensor.view is None or tensor.view.buffer != memory.buffer:
+            raise Unsupported("a result that is computed elsewhere")
+        self._in_memory(tensor)
+
+    def _fill(self, operation: Any) -> None:
+        value, target = operation.operands
+        home = self.tensors[target]
+        text, _ = self._captured(value)
+        self.tensors[operation.results[0]] = Tensor(home.shape, home.element, home.view, splat=text)
+
+    def _captured(self, value: Any) -> tuple[str, str]:
+        if value not in self.constants:
+            raise Unsupported("a value from outside of a body")
+        return self.constants[value]
+
+    def _reassociation(self, operation: Any) -> list[list[int]]:
+        groups = ir.ArrayAttr(operation.attributes["reassociation"])
+        return [[ir.IntegerAttr(i).value for i in ir.ArrayAttr(group)] for group in groups]
+
+    def _expand(self, operation: Any) -> None:
+        operands = list(operation.operands)
+        source = self.tensors[operands.pop(0)]
+        shape = self._mixed(_integers(operation.attributes["static_output_shape"]), operands)
+        groups = self._reassociation(operation)
+        self.tensors[operation.results[0]] = expand(source, shape, groups)
+
+    def _collapse(self, operation: Any) -> None:
+        source = self.tensors[operation.operands[0]]
+        self.tensors[operation.results[0]] = collapse(source, self._reassociation(operation))
+
+    def _cast(self, operation: Any) -> None:
+        self.tensors[operation.results[0]] = self.tensors[operation.operands[0]]
+
+    def _part(self, operation: Any, whole: Tensor, operands: list[Any]) -> tuple[tuple[Size, ...], View]:
+        offsets, sizes, steps = (
+            self._mixed(_integers(operation.attributes[f"static_{name}"]), operands)
+            for name in ("offsets", "sizes", "strides")
+        )
+        if whole.view is None:
+            raise Unsupported("a part of what is not in memory")
+        offset = whole.view.offset
+        for start, stride in zip(offsets, whole.view.strides, strict=True):
+            offset = add(offset, multiply(start, stride))
+        strides = tuple(multiply(a, b) for a, b in zip(whole.view.strides, steps, strict=True))
+        return sizes, View(whole.view.buffer, offset, strides)
+
+    def _slice(self, operation: Any) -> None:
+        operands = list(operation.operands)
+        whole = self.tensors[operands.pop(0)]
+        sizes, view = self._part(operation, whole, operands)
+        if whole.splat is not None:
+            view = None  # type: ignore[assignment]  # a constant needs no memory
+        self.tensors[operation.results[0]] = Tensor(sizes, whole.element, view, whole.splat)
+
+    def _insert(self, operation: Any) -> None:
+        """A copy into a part of the target's memory."""
+        operands = list(operation.operands)
+        source, target = (self.tensors[operands.pop(0)] for _ in range(2))
+        self._in_memory(target)
+        sizes, view = self._part(operation, target, operands)
+        loops = tuple(Index(((i, 1),)) for i in range(len(sizes)))
+        self._add(sizes, (True,) * len(sizes), (Access(source, loops),), loops, Node("read", source.element), view)
+        self.tensors[operation.results[0]] = Tensor(target.shape, target.element, target.view)
+
+    def _in_memory(self, tensor: Tensor) -> None:
+        """Sees to it that a tensor stands in its home."""
+        if tensor.splat is None:
+            self.written.append(tensor)
+            return
+        if tensor.view is None:
+            raise Unsupported("a constant without memory")
+        loops = tuple(Index(((i, 1),)) for i in range(len(tensor.shape)))
+        body = Node("constant", tensor.element, text=tensor.splat)
+        self._add(tensor.shape, (True,) * len(loops), (), loops, body, tensor.view)
+
+    def _add(
+        self,
+        sizes: tuple[Size, ...],
+        parallel: tuple[bool, ...],
+        reads: tuple[Access, ...],
+        map: tuple[Index, ...],
+        body: Node,
+        view: View,
+    ) -> Op:
+        """An op whose result is needed in memory."""
+        op = Op(sizes, parallel, reads, map, body, None)
+        op.result = Tensor(sizes, body.type, view, op=op, axes=tuple(range(len(sizes))))
+        self.ops.append(op)
+        self.written.append(op.result)
+        return op
+
+    # Structured ops
+
+    def _generic(self, operation: Any) -> None:
+        if len(operation.results) != 1:
+            raise Unsupported("an op with several results")
+        inputs, _ = ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"])
+        maps = [read_map(ir.AffineMapAttr(m).value) for m in operation.attributes["indexing_maps"]]
+        parallel = tuple("parallel" in str(kind) for kind in operation.attributes["iterator_types"])
+        values = list(operation.operands)
+        target = self.tensors[values[-1]]
+        accesses: list[Access] = []
+        leaves: list[Node] = []
+        arguments = list(operation.regions[0].blocks[0].arguments)
+        scalars = {}
+        for value, map in zip(values[:inputs], maps, strict=False):
+            if value in self.constants:
+                leaves.append(Node("constant", str(value.type), text=self.constants[value][0]))
+                continue
+            tensor = self.tensors[value]
+            if tensor.splat is not None:
+                leaves.append(Node("constant", tensor.element, text=tensor.splat))
+                continue
+            leaves.append(Node("read", tensor.element, number=len(accesses)))
+            accesses.append(Access(tensor, map))
+        written = maps[-1]
+        if any(isinstance(p, Panel) for p in written):
+            raise Unsupported("a result in panels")
+        reduces = not all(parallel)
+        if reduces:
+            leaves.append(Node("start", target.element))
+        elif target.splat is not None:
+            leaves.append(Node("constant", target.element, text=target.splat))
+        else:
+            leaves.append(Node("read", target.element, number=len(accesses)))
+        scalars = dict(zip(arguments, leaves, strict=True))
+        body = self._body(operation.regions[0].blocks[0], scalars)
+        if not reduces and any(n.kind == "read" and n.number == len(accesses) for n in body.walk()):
+            accesses.append(Access(target, written))
+        used = {n.number for n in body.walk() if n.kind == "read"}
+        loops = self._loop_sizes(len(parallel), [*accesses, *self._unread(values, maps, inputs)], target, written)
+        kept = {old: new for new, old in enumerate(sorted(used))}
+        for node in body.walk():
+            if node.kind == "read":
+                node.number = kept[node.number]
+        reads = tuple(accesses[i] for i in sorted(used))
+        place = tuple(p for p in written if isinstance(p, Index))
+        op = Op(loops, parallel, reads, place, body, target if reduces else None, location=str(operation.location))
+        axes = tuple(range(len(target.shape)))
+        op.result = Tensor(target.shape, target.element, target.view, op=op, axes=axes)
+        self.ops.append(op)
+        self.tensors[operation.results[0]] = op.result
+
+    def _unread(self, values: list[Any], maps: list[Any], inputs: int) -> list[Access]:
+        """Operands that say how long loops are, constants among them."""
+        pairs = zip(values[:inputs], maps, strict=False)
+        return [Access(self.tensors[value], map) for value, map in pairs if value in self.tensors]
+
+    def _loop_sizes(
+        self, count: int, accesses: Sequence[Access], target: Tensor, written: Sequence[Position]
+    ) -> tuple[Size, ...]:
+        sizes: dict[int, Size] = {}
+        for tensor, map in ((target, written), *((a.tensor, a.index) for a in accesses)):
+            for size, position in zip(tensor.shape, map, strict=True):
+                loop = plain(position)
+                if loop is not None:
+                    sizes.setdefault(loop, size)
+        if len(sizes) != count:
+            raise Unsupported("a loop without a size")
+        return tuple(sizes[i] for i in range(count))
+
+    def _body(self, block: Any, known: dict[Any, Node]) -> Node:
+        def value(operand: Any) -> Node:
+            if operand in known:
+                return known[operand]
+            if operand in self.sizes:
+                known[operand] = Node("size", str(operand.type), size=self.sizes[operand])
+                if operand in self.constants:
+                    text, type = self.constants[operand]
+                    known[operand] = Node("constant", type, text=text)
+            else:
+                text, type = self._captured(operand)
+                known[operand] = Node("constant", type, text=text)
+            return known[operand]
+
+        for operation in (o.operation for o in block.operations):
+            name = operation.name
+            if name == "linalg.yield":
+                return value(operation.operands[0])
+            if len(operation.regions) or name in _WRITING or len(operation.results) != 1:
+                raise Unsupported(f"`{name}` in a body")
+            result = operation.results[0]
+            type = str(result.type)
+            if name == "linalg.index":
+                number = ir.IntegerAttr(operation.attributes["dim"]).value
+                known[result] = Node("index", type, number=number)
+            elif name == "arith.constant":
+                known[result] = Node("constant", type, text=str(operation.attributes["value"]))
+            elif name == "tensor.extract":
+                source, *place = operation.operands
+                tensor = self.tensors[source]
+                if tensor.splat is not None or tensor.view is None:
+                    raise Unsupported("an element of what is not in memory")
+                known[result] = Node("extract", type, tuple(value(p) for p in place), tensor=tensor)
+            else:
+                attributes = ", ".join(f"{a.name} = {a.attr}" for a in _named(operation.attributes))
+                known[result] = Node(name, type, tuple(value(o) for o in operation.operands), text=attributes)
+        raise Unsupported("a body without a result")
+
+
+_DYNAMIC = -(1 << 62)
+"""MLIR's marker of a dynamic size is the least i64."""
+
+
+def _named(attributes: Any) -> list[Any]:
+    return [attributes[i] for i in range(len(attributes))]

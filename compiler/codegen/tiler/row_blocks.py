@@ -1,0 +1,186 @@
+"""Stages with reductions along rows: row by row, or where contractions stand before and behind them (attention), by
+blocks of rows that are passed from each to the next on the stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from ....dialect.dims import Size, bounds
+from .evaluate import Evaluator, Kept, Place
+from .forms import Form, variable
+from .machine import Machine
+from .nest import blocks, units
+from .rows import RowWriter
+from .schedule import ROWS, is_tiled
+from .structure import Op, Unsupported
+from .tiles import Tiles, assign_roles
+
+SPACING = 16
+"""Elements between rows whose lengths are powers of two."""
+
+
+class RowStage:
+    """Writes a stage whose reductions run along rows."""
+
+    def __init__(self, evaluator: Evaluator, machine: Machine) -> None:
+        self.evaluator, self.machine = evaluator, machine
+        self.writer, self.stage = evaluator.writer, evaluator.stage
+        self.tiles = [op for op in self.stage.ops if is_tiled(op)]
+        self.outer = self._order()
+        self.rows = ROWS if self.tiles else 1
+        self.row = RowWriter(evaluator, self.outer)
+
+    def _order(self) -> list[int]:
+        """The outer classes; where there are contractions, the rows of the first one come last."""
+        outer = self.stage.outer
+        if not self.tiles:
+            return outer
+        roles = assign_roles(self.stage, self.tiles[0], self.machine, self.writer.lanes, outer)
+        if roles.row is None:
+            raise Unsupported("contractions without rows")
+        return [*(c for c in outer if c != roles.row), roles.row]
+
+    def counts(self) -> list[Size]:
+        sizes = [self.stage.sizes[c] for c in self.outer]
+        return [*sizes[:-1], blocks(sizes[-1], self.rows)] if self.tiles else sizes
+
+    def write(self, begin: str, end: str) -> None:
+        with units(self.writer, self.counts(), begin, end) as numbers:
+            place = dict(zip(self.outer, numbers, strict=True))
+            if not self.tiles:
+                self.row.write(self.stage.ops, self.stage.sinks, place)
+                return
+            row = self.outer[-1]
+            size = self.stage.sizes[row]
+            batch = {c: f for c, f in place.items() if c != row}
+            self._block_of(size, place[row].times(self.rows), lambda at, n: self._block(batch, at, n))
+
+    def _block_of(self, size: Size, row: Form, write: Callable[[Form, int], None]) -> None:
+        """A whole block of rows, if need be moved back over rows of the block before; fewer rows one by one."""
+        writer, rows = self.writer, self.rows
+        low, _ = bounds(size)
+        if isinstance(size, int) and (size <= rows or size % rows == 0):
+            write(row, min(size, rows))
+            return
+        total = writer.size(size)
+
+        def whole() -> None:
+            last = writer.let(f"arith.subi {total}, {writer.size(rows)} : index")
+            write(variable(writer.let(f"arith.minsi {writer.index(row)}, {last} : index")), rows)
+
+        if low >= rows:
+            whole()
+            return
+        enough = writer.let(f"arith.cmpi uge, {total}, {writer.size(rows)} : index")
+        writer.add(f"scf.if {enough} {{")
+        with writer.scope():
+            whole()
+        writer.add("} else {")
+        with writer.scope(), writer.loop(writer.size(0), total, 1) as single:
+            write(variable(single), 1)
+        writer.add("}")
+
+    # Blocks of rows between contractions
+
+    def _segments(self) -> list[list[Op]]:
+        """Runs of ops: a contraction with what is computed from it at its place, or what is computed row by row."""
+        segments: list[list[Op]] = []
+        for op in self.stage.ops:
+            if is_tiled(op) or not segments:
+                segments.append([op])
+            elif is_tiled(segments[-1][0]) and not op.reduced and self._at_place_of(op, segments[-1][0]):
+                segments[-1].append(op)
+            elif is_tiled(segments[-1][0]):
+                segments.append([op])
+            else:
+                segments[-1].append(op)
+        return segments
+
+    def _at_place_of(self, op: Op, tile: Op) -> bool:
+        return set(self.stage.parallel(op)) == set(self.stage.parallel(tile))
+
+    def _block(self, batch: Place, row: Form, count: int) -> None:
+        segments = self._segments()
+        self.evaluator.kept = {}
+        for number, segment in enumerate(segments):
+            later = [op for other in segments[number + 1 :] for op in other]
+            sinks = [op for op in segment if op in self.stage.sinks]
+            read = [op for op in segment if self._is_read(op, later)]
+            over = self._overwritten(segment, later) if read and len({*map(id, read), *map(id, sinks)}) == 1 else None
+            kept = {id(op): self._rows_on_stack(over or op, row, count) for op in read}
+            if is_tiled(segment[0]):
+                self._tile(segment, sinks, kept, batch, row, count)
+            elif count == 1:
+                with self.writer.scope():
+                    self.row.write(segment, sinks, {**batch, self.outer[-1]: row}, kept)
+            else:
+                zero, limit = self.writer.size(0), self.writer.size(count)
+                with self.writer.loop(zero, limit, 1) as index:
+                    self.row.write(segment, sinks, {**batch, self.outer[-1]: row + variable(index)}, kept)
+            self.evaluator.kept |= kept
+
+    def _overwritten(self, segment: Sequence[Op], later: Sequence[Op]) -> Op | None:
+        """What the only result of a segment of rows may be stored over: nothing behind the segment reads it, and the
+        rows are of the same form."""
+        if is_tiled(segment[0]):
+            return None
+        result = next(op for op in reversed(segment) if self._is_read(op, later))
+        for access in (a for op in segment for a in op.reads):
+            source = access.tensor.op
+            if source is None or source in segment or id(source) not in self.evaluator.kept:
+                continue
+            same = self.stage.parallel(source) == self.stage.parallel(result)
+            if same and source.result.element == result.result.element and not self._is_read(source, later):
+                return source
+        return None
+
+    def _is_read(self, op: Op, later: Sequence[Op]) -> bool:
+        return any(a.tensor.op is op for other in later for a in other.reads)
+
+    def _inner(self, op: Op) -> list[int]:
+        return [c for c in self.stage.parallel(op) if c not in self.outer]
+
+    def _rows_on_stack(self, op: Op, row: Form, count: int) -> Kept:
+        inner = self._inner(op)
+        strides: dict[int, Size] = {}
+        length = 1
+        for c in reversed(inner):
+            strides[c] = length
+            length *= bounds(self.stage.sizes[c])[1]
+        lanes = self.writer.lanes
+        length = _apart(-(-length // lanes) * lanes) if inner else 1
+        strides[self.outer[-1]] = length
+        buffer = self.evaluator.stack("rows", op, length * self.rows)
+        return Kept(buffer, strides, row.times(-length))
+
+    def _tile(
+        self,
+        segment: Sequence[Op],
+        sinks: Sequence[Op],
+        kept: Mapping[int, Kept],
+        batch: Place,
+        row: Form,
+        count: int,
+    ) -> None:
+        op = segment[0]
+        roles = assign_roles(self.stage, op, self.machine, self.writer.lanes, [self.outer[-1]])
+        if roles.row is None:
+            raise Unsupported("a contraction whose rows are not those of the others")
+
+        def finish(place: Place) -> None:
+            for done in segment:
+                if id(done) in kept:
+                    self.evaluator.keep(done, place, kept[id(done)])
+            for sink in sinks:
+                self.evaluator.write(sink, place)
+
+        tiles = Tiles(self.evaluator, op, roles)
+        size = self.stage.sizes[roles.lane]
+        with self.writer.loop(self.writer.size(0), self.writer.size(size), roles.step) as column:
+            tiles.cover(batch, row, variable(column), count, finish)
+
+
+def _apart(elements: int) -> int:
+    """The length of rows that do not meet in the same few sets of a cache."""
+    return elements + SPACING if elements % (4 * SPACING) == 0 else elements

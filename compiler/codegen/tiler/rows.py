@@ -1,0 +1,279 @@
+"""One row: its reductions in order, each along vectors of what is read, and all that is computed around them.
+
+A short row of known length stays in registers; a longer one is passed over once per reduction, and what is dear and
+needed in a later pass is kept on the stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from ....dialect.dims import Size, bounds
+from .evaluate import Evaluator, Kept, Place
+from .folds import Fold, choose_fold
+from .forms import LANES, constant, variable
+from .reciprocals import with_reciprocals
+from .schedule import ROW_BYTES
+from .structure import Op
+from .text import Value
+
+IN_REGISTERS = 32
+"""The vectors of the longest row that is held as values."""
+AT_ONCE = 4
+"""The vectors that one turn of a loop takes."""
+DEAR = 8
+"""What a value costs at least that is kept rather than computed again."""
+COSTS: Mapping[str, int] = {"arith.divf": 8, "math.sqrt": 8, "arith.addf": 1, "arith.mulf": 1, "arith.subf": 1}
+
+
+class RowWriter:
+    """Writes ops for one place of the `outer` classes."""
+
+    def __init__(self, evaluator: Evaluator, outer: Collection[int]) -> None:
+        self.evaluator, self.outer = evaluator, outer
+        self.writer, self.stage = evaluator.writer, evaluator.stage
+        self.pending: dict[int, Kept] = {}
+
+    def write(
+        self, ops: Sequence[Op], sinks: Sequence[Op], place: Place, kept: Mapping[int, Kept] | None = None
+    ) -> None:
+        """All reductions of a row in order, then what is to be stored of it."""
+        kept = kept or {}
+        before = dict(self.evaluator.kept)
+        wanted = [op for op in ops if op in sinks or id(op) in kept]
+        by_classes: dict[tuple[int, ...], list[Op]] = {}
+        for op in wanted:
+            by_classes.setdefault(tuple(self._inner(op)), []).append(op)
+        spilled = self._dear(ops, by_classes)
+        for op in ops:
+            if op.reduced:
+                self._reduce(op, place, spilled)
+        for classes, written in by_classes.items():
+            self._store(classes, written, sinks, kept, place, spilled)
+        self.evaluator.kept = before
+
+    def _dear(self, ops: Sequence[Op], written: Mapping[tuple[int, ...], Sequence[Op]]) -> dict[int, Op]:
+        """What is kept between passes: it costs much, and more than one pass needs it."""
+        dear: dict[int, Op] = {}
+        stored = {id(op) for group in written.values() for op in group}
+        for op in ops:
+            inner = self._inner(op)
+            if op.reduced or len(inner) != 1 or self._in_registers(inner[0]) or cost(op) < DEAR:
+                continue
+            readers = sum(a.tensor.op is op for other in ops for a in other.reads) + (id(op) in stored)
+            if readers > 1 and bounds(self.stage.sizes[inner[0]])[1] * 8 <= ROW_BYTES * 4:
+                dear[id(op)] = op
+        return dear
+
+    def _in_registers(self, c: int) -> bool:
+        size = self.stage.sizes[c]
+        return isinstance(size, int) and size <= IN_REGISTERS * self.writer.lanes
+
+    def _chunks(self, c: int, place: Place, write: Callable[[Place, int], None]) -> None:
+        """`write(place, number)` for every vector of a class, of which `number` counts them."""
+        writer, lanes = self.writer, self.writer.lanes
+        size = self.stage.sizes[c]
+        if self._in_registers(c):
+            assert isinstance(size, int)
+            for number in range(-(-size // lanes)):
+                left = size - number * lanes
+                with writer.masked(writer.first_lanes(constant(left)) if left < lanes else None):
+                    # A class of size 1 is everywhere the same single place.
+                    write({**place, c: LANES.plus(number * lanes) if size > 1 else constant(0)}, number)
+            return
+        start = writer.size(0)
+        for step in (AT_ONCE * lanes, lanes):
+            end = self._rounded(start, size, step)
+            with writer.loop(start, end, step) as index:
+                for number in range(step // lanes):
+                    write({**place, c: variable(index).plus(number * lanes) + LANES}, number)
+            start = end
+        self._rest(start, size, lambda: write({**place, c: variable(start) + LANES}, 0))
+
+    def _rounded(self, start: str, size: Size, step: int) -> str:
+        """The last point that whole steps from `start` reach."""
+        writer = self.writer
+        left = writer.let(f"arith.subi {writer.size(size)}, {start} : index")
+        whole = writer.let(f"arith.divui {left}, {writer.size(step)} : index")
+        way = writer.let(f"arith.muli {whole}, {writer.size(step)} : index")
+        return writer.let(f"arith.addi {start}, {way} : index")
+
+    def _rest(self, start: str, size: Size, write: Callable[[], None]) -> None:
+        """The lanes that are left over, if any, under a mask."""
+        writer = self.writer
+        if isinstance(size, int) and size % writer.lanes == 0:
+            return
+        left = writer.let(f"arith.subi {writer.size(size)}, {start} : index")
+        some = writer.let(f"arith.cmpi ugt, {left}, {writer.size(0)} : index")
+        with writer.when(some), writer.masked(writer.first_lanes(variable(left))):
+            write()
+
+    def _keeping(self, spilled: Mapping[int, Op]) -> Callable[[Place], None]:
+        """Stores dear values where they are computed first; later passes read them from the stack."""
+        fresh = [op for key, op in spilled.items() if key not in self.evaluator.kept]
+
+        def keep(place: Place) -> None:
+            for op in fresh:
+                if self._placed(op, place) and self.evaluator.is_known(op, place):
+                    self.pending[id(op)] = self._spill(op)
+                    self.evaluator.keep(op, place, self.pending[id(op)])
+
+        return keep
+
+    def _placed(self, op: Op, place: Place) -> bool:
+        return all(c in place or c in self.evaluator.unit for c in self.stage.parallel(op))
+
+    def _spill(self, op: Op) -> Kept:
+        (c,) = self._inner(op)
+        lanes = self.writer.lanes
+        length = -(-bounds(self.stage.sizes[c])[1] // lanes) * lanes
+        return Kept(self.evaluator.stack("row", op, length), {c: 1}, constant(0))
+
+    def _settle(self) -> None:
+        self.evaluator.kept |= self.pending
+        self.pending = {}
+
+    def _reduce(self, op: Op, place: Place, spilled: Mapping[int, Op]) -> None:
+        readers = [o for o in self.stage.ops if any(a.tensor.op is op for a in o.reads)]
+        fold = choose_fold(self.writer, op, readers, stored=op in self.stage.sinks)
+        lane, middle = self._lane(op)
+        keep = self._keeping(spilled)
+        strands = [fold.first() for _ in range(AT_ONCE)]
+        if not middle and self._in_registers(lane):
+
+            def step(at: Place, number: int) -> None:
+                strands[number % AT_ONCE] = self._step(fold, at, strands[number % AT_ONCE])
+                keep(at)
+
+            self._chunks(lane, place, step)
+            count = -(-int(str(self.stage.sizes[lane])) // self.writer.lanes)
+            strands = strands[: max(1, min(count, AT_ONCE))]
+        else:
+            strands = self._over(middle, lane, fold, place, strands, keep)
+        self._settle()
+        self.evaluator.define(op, place, fold.finish(strands, self.evaluator.starting(op, place)))
+
+    def _step(self, fold: Fold, at: Place, strand: Sequence[Value]) -> list[Value]:
+        evaluator, op = self.evaluator, fold.op
+        return fold.step(
+            strand,
+            lambda total: evaluator.accumulate(op, at, total),
+            lambda: evaluator.body(op, at, root=fold.added),
+        )
+
+    def _lane(self, op: Op) -> tuple[int, list[int]]:
+        """The reduced class that lanes run over, and the others."""
+        loops = [i for i in op.reduced if self.stage.sizes[self.stage.of(op, i)] != 1]
+        if not loops:
+            loops = list(op.reduced[-1:])
+        near = [i for i in loops if any(a.tensor.view is not None and a.step(i) == 1 for a in op.reads)]
+        lane = (near or loops)[-1]
+        return self.stage.of(op, lane), [self.stage.of(op, i) for i in loops if i != lane]
+
+    def _over(
+        self,
+        middle: Sequence[int],
+        lane: int,
+        fold: Fold,
+        place: Place,
+        strands: Sequence[Sequence[Value]],
+        keep: Callable[[Place], None],
+    ) -> list[list[Value]]:
+        """Loops over the other reduced classes, and over the lanes inside them."""
+        writer, width = self.writer, len(strands[0])
+
+        def apart(values: Sequence[Value]) -> list[list[Value]]:
+            return [list(values[i : i + width]) for i in range(0, len(values), width)]
+
+        def together(parts: Sequence[Sequence[Value]]) -> list[Value]:
+            return [value for part in parts for value in part]
+
+        if middle:
+            c, *rest = middle
+            end = writer.size(self.stage.sizes[c])
+            with writer.carrying(writer.size(0), end, 1, together(strands)) as loop:
+                inside = {**place, c: variable(loop.index)}
+                loop.after = together(self._over(rest, lane, fold, inside, apart(loop.values), keep))
+            return apart(loop.results)
+        lanes, size = writer.lanes, self.stage.sizes[lane]
+        start, done = writer.size(0), [list(s) for s in strands]
+        for step in (AT_ONCE * lanes, lanes):
+            end, count = self._rounded(start, size, step), step // lanes
+            with writer.carrying(start, end, step, together(done[:count])) as loop:
+                loop.after = []
+                for number, strand in enumerate(apart(loop.values)):
+                    at = {**place, lane: variable(loop.index).plus(number * lanes) + LANES}
+                    loop.after += self._step(fold, at, strand)
+                    keep(at)
+            done[:count] = apart(loop.results)
+            start = end
+        if isinstance(size, int) and size % lanes == 0:
+            return done
+        left = writer.let(f"arith.subi {writer.size(size)}, {start} : index")
+        with writer.masked(writer.first_lanes(variable(left))):
+            at = {**place, lane: variable(start) + LANES}
+            done[0] = self._step(fold, at, done[0])
+            keep(at)
+        return done
+
+    def _store(
+        self,
+        classes: Sequence[int],
+        ops: Sequence[Op],
+        sinks: Sequence[Op],
+        kept: Mapping[int, Kept],
+        place: Place,
+        spilled: Mapping[int, Op],
+    ) -> None:
+        """Stores what ops give over the inner classes, the last of which runs over the lanes."""
+        keep = self._keeping(spilled)
+
+        def store(at: Place) -> None:
+            for op in ops:
+                if id(op) in kept:
+                    self.evaluator.keep(op, at, kept[id(op)])
+                if op in sinks:
+                    self.evaluator.write(op, at)
+            keep(at)
+
+        large = [c for c in classes if self.stage.sizes[c] != 1]
+        place = {**place, **{c: constant(0) for c in classes if c not in large}}
+        if not large:
+            store(place)
+            return
+        lane = self._written_lane(ops, large)
+
+        def write() -> None:
+            with self.writer.scope(indent=False):
+                others = [c for c in large if c != lane]
+                self._nest(others, place, lambda at: self._chunks(lane, at, lambda p, _: store(p)))
+
+        with_reciprocals(self.evaluator, ops, place, large, write)
+        self._settle()
+
+    def _written_lane(self, ops: Sequence[Op], classes: Sequence[int]) -> int:
+        for op in ops:
+            for loop in reversed(op.outer):
+                if self.stage.of(op, loop) in classes and op.written.step(loop) == 1:
+                    return self.stage.of(op, loop)
+        return classes[-1]
+
+    def _nest(self, classes: Sequence[int], place: Place, write: Callable[[Place], None]) -> None:
+        if not classes:
+            write(place)
+            return
+        c, *rest = classes
+        with self.writer.loop(self.writer.size(0), self.writer.size(self.stage.sizes[c]), 1) as index:
+            self._nest(rest, {**place, c: variable(index)}, write)
+
+    def _inner(self, op: Op) -> list[int]:
+        return [c for c in self.stage.parallel(op) if c not in self.outer]
+
+
+def cost(op: Op) -> int:
+    """Roughly what an element costs, in operations of a vector unit."""
+    total = 0
+    for node in op.body.walk():
+        if node.operands:
+            total += COSTS.get(node.kind, 12 if node.kind.startswith("math.") else 1)
+    return total

@@ -1,0 +1,252 @@
+"""Which ops of a kernel share one loop nest, and how its loops correspond: stages, and classes of loops.
+
+Loops of different ops belong to one class where one op reads what the other computes, at the same place. A stage is
+written as one nest: around all of its ops the loops of the classes that are parallel in each of them. What is read
+from an earlier stage lies in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from ....dialect.dims import Size, bounds, multiply
+from .structure import Access, Buffer, Kernel, Op, Tensor, plain
+
+ROW_BYTES = 64 * 1024
+"""What a block of rows that stays on the stack may take."""
+ROWS = 8
+"""The rows of such a block."""
+SHORT = 8
+"""Reductions of fewer elements than this never get lanes of their own."""
+
+
+@dataclass
+class Stage:
+    """Ops in order, and the class of every loop. `sinks` are the ops whose results are needed in memory."""
+
+    ops: list[Op] = field(default_factory=list)
+    classes: dict[tuple[int, int], int] = field(default_factory=dict)
+    sizes: list[Size] = field(default_factory=list)
+    sinks: list[Op] = field(default_factory=list)
+
+    def of(self, op: Op, loop: int) -> int:
+        return self.classes[id(op), loop]
+
+    def loops(self, op: Op) -> list[int]:
+        """The classes of an op's loops, in their order."""
+        return [self.of(op, i) for i in range(len(op.loops))]
+
+    def parallel(self, op: Op) -> list[int]:
+        return [self.of(op, i) for i in op.outer]
+
+    def reduced(self, op: Op) -> list[int]:
+        return [self.of(op, i) for i in op.reduced]
+
+    def holds(self, tensor: Tensor) -> bool:
+        """Is it computed in this stage?"""
+        return tensor.op is not None and any(tensor.op is op for op in self.ops)
+
+    @property
+    def outer(self) -> list[int]:
+        """The classes that are parallel in every op, in the order of the last one."""
+        shared = set.intersection(*(set(self.parallel(op)) for op in self.ops))
+        return [c for c in self.parallel(self.ops[-1]) if c in shared]
+
+    def copy(self) -> Stage:
+        return Stage(list(self.ops), dict(self.classes), list(self.sizes))
+
+
+def plan_stages(kernel: Kernel) -> list[Stage]:
+    """The stages of a kernel, in order."""
+    stages: list[Stage] = []
+    for op in kernel.ops:
+        joined = _join(stages[-1], op) if stages else None
+        if joined is None:
+            stages.append(_start(op))
+        else:
+            stages[-1] = joined
+    wanted = {id(t.op) for t in kernel.written if t.op is not None}
+    for number, stage in enumerate(stages):
+        later = [op for other in stages[number + 1 :] for op in other.ops]
+        stage.sinks = [op for op in stage.ops if id(op) in wanted or _is_read_from_memory(op, later)]
+        _merge(stage)
+    return stages
+
+
+def _merge(stage: Stage) -> None:
+    """Makes one of neighbouring parallel classes that move through all memory as one: the inner one takes the size of
+    both, the outer one stands still."""
+    if any(n.kind in ("index", "extract") for op in stage.ops for n in op.body.walk()):
+        return
+    order = max((stage.loops(op) for op in stage.ops), key=len)
+    reduced = {c for op in stage.ops for c in stage.reduced(op)}
+    candidates = [c for c in order if c not in reduced and stage.sizes[c] != 1]
+    position = len(candidates) - 2
+    while position >= 0:
+        outer, inner = candidates[position : position + 2]
+        if all(_moves_as_one(stage, op, outer, inner) for op in stage.ops):
+            stage.sizes[inner] = multiply(stage.sizes[outer], stage.sizes[inner])
+            stage.sizes[outer] = 1
+            del candidates[position]
+        position -= 1
+
+
+def _moves_as_one(stage: Stage, op: Op, outer: int, inner: int) -> bool:
+    loops = {stage.of(op, i): i for i in op.outer}
+    if outer not in loops and inner not in loops:
+        return True
+    if outer not in loops or inner not in loops:
+        return False
+    accesses = [a for a in op.reads if not stage.holds(a.tensor)]
+    if op in stage.sinks:
+        accesses.append(op.written)
+    if op.start is not None and op.start.splat is None:
+        accesses.append(Access(op.start, op.map))
+    steps = [(a.step(loops[outer]), a.step(loops[inner])) for a in accesses]
+    return all(x is not None and y is not None and x == multiply(y, stage.sizes[inner]) for x, y in steps)
+
+
+def _is_read_from_memory(op: Op, later: Sequence[Op]) -> bool:
+    home = op.result.view
+    return home is not None and any(
+        tensor.view is not None and tensor.view.buffer == home.buffer for other in later for tensor in _sources(other)
+    )
+
+
+def _sources(op: Op) -> list[Tensor]:
+    """What an op reads, from memory or not."""
+    extracted = [n.tensor for n in op.body.walk() if n.tensor is not None]
+    return [*(a.tensor for a in op.reads), *([op.start] if op.start is not None else []), *extracted]
+
+
+def _start(op: Op) -> Stage:
+    stage = Stage([op])
+    for loop, size in enumerate(op.loops):
+        stage.classes[id(op), loop] = len(stage.sizes)
+        stage.sizes.append(size)
+    return stage
+
+
+def _join(stage: Stage, op: Op) -> Stage | None:
+    """The stage with the op in it, if they can share loops and gain by it."""
+    joined = _unify(stage, op)
+    return joined if joined is not None and _worth(stage, op, joined) else None
+
+
+def _unify(stage: Stage, op: Op) -> Stage | None:
+    """Classes for the loops of an op by what it reads of the stage; None where that contradicts itself."""
+    homes = {o.result.view.buffer for o in stage.ops if o.result.view is not None}
+    if any(n.tensor is not None and _lies_in(n.tensor, homes) for n in op.body.walk()):
+        return None
+    if op.start is not None and op.start.splat is None and _lies_in(op.start, homes):
+        return None
+    own = op.result.view
+    if own is not None and own.buffer in homes:
+        return None
+    if own is not None and any(_lies_in(t, {own.buffer}) for o in stage.ops for t in _sources(o) if not stage.holds(t)):
+        return None
+    found: dict[int, int] = {}
+    for access in op.reads:
+        if not stage.holds(access.tensor):
+            if _lies_in(access.tensor, homes):
+                return None
+            continue
+        if not _pair(stage, access, op, found):
+            return None
+    joined = stage.copy()
+    for loop, size in enumerate(op.loops):
+        if loop not in found:
+            found[loop] = len(joined.sizes)
+            joined.sizes.append(size)
+        joined.classes[id(op), loop] = found[loop]
+    joined.ops.append(op)
+    return joined
+
+
+def _lies_in(tensor: Tensor, buffers: Collection[Buffer]) -> bool:
+    return tensor.splat is None and tensor.view is not None and tensor.view.buffer in buffers
+
+
+def _pair(stage: Stage, access: Access, op: Op, found: dict[int, int]) -> bool:
+    """Gives the loops by which an op reads a result the classes of the loops that computed it."""
+    producer, axes = access.tensor.op, access.tensor.axes
+    assert producer is not None and axes is not None, access
+    if producer.result.element != access.tensor.element:
+        return False
+    for computed, axis in zip(producer.map, axes, strict=True):
+        made = plain(computed)
+        if made is None:
+            if computed.coefficients or computed.constant:
+                return False
+            continue
+        size = producer.loops[made]
+        if axis is None:
+            continue
+        read = plain(access.index[axis])
+        if read is None:
+            if size == 1:
+                continue
+            return False
+        wanted = stage.of(producer, made)
+        if found.setdefault(read, wanted) != wanted:
+            return False
+        if any(loop != read and c == wanted for loop, c in found.items()):
+            return False
+        if op.loops[read] != size:
+            return False
+    return True
+
+
+# What is worth sharing loops
+
+
+def is_tiled(op: Op) -> bool:
+    """Does a reduction run over whole vectors of its result, rather than along vectors of what it reads?"""
+    return bool(op.reduced) and (lane_loop(op) is not None)
+
+
+def lane_loop(op: Op) -> int | None:
+    """The parallel loop of a reduction whose steps are neighbours in memory, in what it reads and writes."""
+    found = [i for i in op.outer if op.loops[i] != 1 and op.written.step(i) is not None and _is_vector(op, i)]
+    near = [i for i in found if op.written.step(i) == 1]
+    return next(reversed(near or found), None)
+
+
+def _is_vector(op: Op, loop: int) -> bool:
+    steps = [a.step(loop) for a in op.reads]
+    return 1 in steps and all(s in (0, 1) for s in steps)
+
+
+def _worth(stage: Stage, op: Op, joined: Stage) -> bool:
+    tiles = [o for o in joined.ops if is_tiled(o)]
+    rows = [o for o in joined.ops if o.reduced and not is_tiled(o)]
+    if not tiles and not rows:
+        return all(set(joined.loops(o)) == set(joined.loops(op)) for o in stage.ops)
+    if not rows:
+        return not op.reduced and len(tiles) == 1 and set(joined.parallel(op)) == set(joined.parallel(tiles[0]))
+    outer = set(joined.outer)
+    if not outer and any(o.outer for o in joined.ops if o.reduced):
+        return False
+    for o in joined.ops:
+        inner = [c for c in joined.parallel(o) if c not in outer and joined.sizes[c] != 1]
+        if (o in rows and inner) or len(inner) > 1:
+            return False
+        if o in tiles and [joined.of(o, lane) for lane in [lane_loop(o)] if lane is not None] != inner:
+            return False
+    if not tiles:
+        return True
+    # Rows of scores stay in memory of the stack between the contractions around them.
+    return is_tiled(stage.ops[0]) and all(_row_bytes(joined, o, outer) <= ROW_BYTES for o in joined.ops)
+
+
+def _row_bytes(stage: Stage, op: Op, outer: set[int]) -> int:
+    inner = 1
+    for c in stage.parallel(op):
+        if c not in outer:
+            inner *= bounds(stage.sizes[c])[1]
+    return ROWS * 4 * inner
+
+
+def extracted(op: Op) -> bool:
+    return any(n.kind == "extract" for n in op.body.walk())

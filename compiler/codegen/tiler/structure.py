@@ -1,0 +1,198 @@
+"""What the tiler sees of a kernel: structured ops with their loops, index maps and bodies, and the memory of tensors.
+
+Nothing here knows operators of the graph or how code is written. What it has no words for is `Unsupported`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from ....dialect.dims import Size, Symbol
+from ....dialect.emitter import Index
+
+
+class Unsupported(Exception):  # noqa: N818 (a reason, not an error)
+    """Why a kernel is left to the upstream passes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Memory that the caller passes; `role` is input, result or scratch."""
+
+    name: str
+    element: str
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A tensor in memory: element `i` lies at `offset + sum(i[axis] * strides[axis])`."""
+
+    buffer: Buffer
+    offset: Size
+    strides: tuple[Size, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """`index floordiv width`, or `index mod width` if `within`: an axis that is stored in panels."""
+
+    index: Index
+    width: int
+    within: bool
+
+
+Position = Index | Panel
+
+
+@dataclass(eq=False, slots=True)
+class Tensor:
+    """A tensor value. It is a constant everywhere (`splat`), or what `op` computes, or what lies in memory.
+
+    `view` is its home in memory; only tensors that are needed there are written to it. `axes` gives for each axis of
+    the op's result the axis of this tensor, or None for one of size 1 that a reshape took away; it is None as a whole
+    where the tensor can be read from its home only.
+    """
+
+    shape: tuple[Size, ...]
+    element: str
+    view: View | None = None
+    splat: str | None = None
+    op: Op | None = None
+    axes: tuple[int | None, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What an op reads, and where as a function of its loops."""
+
+    tensor: Tensor
+    index: tuple[Position, ...]
+
+    def loops(self) -> frozenset[int]:
+        """The loops that it depends on."""
+        return frozenset(loop for p in self.index for loop, _ in linear(p).coefficients)
+
+    def plain(self, axis: int) -> int | None:
+        """The loop that the index of an axis is, if it is just that."""
+        return plain(self.index[axis])
+
+    def step(self, loop: int) -> Size | None:
+        """By how many elements of memory one step of the loop moves; None if that differs from step to step."""
+        view = self.tensor.view
+        if view is None:
+            return 0 if loop not in self.loops() else None
+        total: Size = 0
+        for position, stride in zip(self.index, view.strides, strict=True):
+            coefficient = dict(linear(position).coefficients).get(loop, 0)
+            if coefficient == 0:
+                continue
+            if isinstance(position, Panel):
+                if coefficient != 1:
+                    return None
+                if not position.within:
+                    continue
+            total = total + coefficient * stride
+        return total
+
+
+def linear(position: Position) -> Index:
+    return position.index if isinstance(position, Panel) else position
+
+
+def plain(position: Position) -> int | None:
+    if isinstance(position, Index) and position.constant == 0 and len(position.coefficients) == 1:
+        (loop, coefficient), *_ = position.coefficients
+        return loop if coefficient == 1 else None
+    return None
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """A value in a body. `kind` is read, start, constant, index, size or extract, or the name of an operation.
+
+    read, start: `number` of the access or result; index: `number` of the loop; constant: `text` is the attribute;
+    size: `size`; extract: the element of `tensor` at the operands. Of an operation, `text` holds its attributes.
+    """
+
+    kind: str
+    type: str
+    operands: tuple[Node, ...] = ()
+    number: int = 0
+    text: str = ""
+    size: Size = 0
+    tensor: Tensor | None = None
+
+    def walk(self) -> Iterator[Node]:
+        """All nodes below and itself, each once."""
+        seen: set[int] = set()
+        pending = [self]
+        while pending:
+            node = pending.pop()
+            if id(node) not in seen:
+                seen.add(id(node))
+                yield node
+                pending += node.operands
+
+
+@dataclass(eq=False)
+class Op:
+    """`result[map] = body(reads, result[map])` over the loops, those that are not parallel in any order."""
+
+    loops: tuple[Size, ...]
+    parallel: tuple[bool, ...]
+    reads: tuple[Access, ...]
+    map: tuple[Index, ...]
+    body: Node
+    start: Tensor | None
+    """What a reduction starts from."""
+    result: Tensor = field(init=False)
+    location: str = ""
+
+    @cached_property
+    def outer(self) -> tuple[int, ...]:
+        return tuple(i for i, p in enumerate(self.parallel) if p)
+
+    @cached_property
+    def reduced(self) -> tuple[int, ...]:
+        return tuple(i for i, p in enumerate(self.parallel) if not p)
+
+    @property
+    def written(self) -> Access:
+        return Access(self.result, self.map)
+
+    @cached_property
+    def product(self) -> tuple[Node, Node] | None:
+        """The factors, where the body adds a product of floats to the accumulator."""
+        body = self.body
+        if not self.reduced or body.kind != "arith.addf":
+            return None
+        for this, other in (body.operands, body.operands[::-1]):
+            if this.kind == "start" and other.kind == "arith.mulf":
+                return other.operands[0], other.operands[1]
+        return None
+
+    @cached_property
+    def combination(self) -> tuple[str, Node] | None:
+        """The operation that adds to the accumulator and what it adds, where the body is just that."""
+        body = self.body
+        if len(body.operands) != 2:
+            return None
+        for this, other in (body.operands, body.operands[::-1]):
+            if this.kind == "start" and all(n.kind != "start" for n in other.walk()):
+                return body.kind, other
+        return None
+
+
+@dataclass(slots=True)
+class Kernel:
+    """A function as read. `signature` are the names, MLIR types and attributes of its arguments."""
+
+    name: str
+    signature: tuple[tuple[str, str, str], ...]
+    dims: Mapping[Symbol, str]
+    ops: list[Op]
+    written: list[Tensor]
+    """The tensors that must be in their homes when it ends."""

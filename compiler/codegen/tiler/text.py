@@ -1,0 +1,315 @@
+"""Writes a function in vector, scf and arith: values that are named once, loops, and memory through linear forms.
+
+Every expression is remembered until the loop or branch in which it stands ends, so what is asked for twice is written
+once. A vector has as many lanes as the stage wants; under a mask only the first few of them are read and written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from ....dialect.dims import Size, Symbol
+from ...lower.text import FunctionText
+from .forms import Form, constant
+from .structure import Buffer
+from .vector_math import FUNCTIONS, function_name
+
+ENDLESS = 1 << 60
+"""The size of memory of which only the beginning is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A scalar or a vector by its name, or an index value as a linear form."""
+
+    name: str
+    type: str
+    vector: bool = False
+    form: Form | None = None
+
+
+def stored_type(element: str) -> str:
+    """The element type in memory: a truth value takes a byte."""
+    return "i8" if element == "i1" else element
+
+
+class Writer:
+    """The text of one function."""
+
+    def __init__(self, dims: Mapping[Symbol, str]) -> None:
+        self.function = FunctionText(dims)
+        self.lines: list[str] = []
+        self.stack: list[str] = []
+        """Memory on the stack, which is made at the beginning."""
+        self.depth = 1
+        self.lanes = 1
+        self.mask: str | None = None
+        self.functions: set[tuple[str, int | None]] = set()
+        self._memo: list[dict[Any, Any]] = [{}]
+        self._bound: dict[str, str] = {}
+        self._count = 0
+
+    # Lines
+
+    def add(self, line: str) -> None:
+        self.lines.append("  " * self.depth + line)
+
+    def fresh(self) -> str:
+        self._count += 1
+        return f"%v{self._count}"
+
+    def let(self, expression: str) -> str:
+        """The name of an expression without effects; each is written once where it is still in reach."""
+        known = self.recall(expression)
+        if known is None:
+            known = self.fresh()
+            self.add(f"{known} = {expression}")
+            self.remember(expression, known)
+        return str(known)
+
+    def recall(self, key: Any) -> Any:
+        for scope in reversed(self._memo):
+            if key in scope:
+                return scope[key]
+        return None
+
+    def remember(self, key: Any, value: Any) -> None:
+        self._memo[-1][key] = value
+
+    @contextmanager
+    def scope(self, *, indent: bool = True) -> Iterator[None]:
+        self._memo.append({})
+        self.depth += indent
+        yield
+        self.depth -= indent
+        self._memo.pop()
+
+    # Index values
+
+    def size(self, size: Size) -> str:
+        return self.function.size(size)
+
+    def index(self, form: Form) -> str:
+        """The value of a form that holds no lane."""
+        if not form.terms:
+            return self.size(form.constant)
+        if form.constant != 0:
+            base = self.index(Form(form.terms))
+            return self.let(f"arith.addi {base}, {self.size(form.constant)} : index")
+        total = ""
+        for variable, coefficient in form.terms:
+            part = variable
+            if coefficient != 1:
+                part = self.let(f"arith.muli {variable}, {self.size(coefficient)} : index")
+            total = self.let(f"arith.addi {total}, {part} : index") if total else part
+        return total
+
+    # Control
+
+    @contextmanager
+    def loop(self, start: str, end: str, step: int) -> Iterator[str]:
+        name = self.fresh()
+        self.add(f"scf.for {name} = {start} to {end} step {self.size(step)} {{")
+        with self.scope():
+            yield name
+        self.add("}")
+
+    @contextmanager
+    def carrying(self, start: str, end: str, step: int, carried: Sequence[Value]) -> Iterator[CarryingLoop]:
+        """A loop over carried values; whoever writes its body sets `after`, and `results` are there when it is done."""
+        names = [self.fresh() for _ in carried]
+        results, index = self.fresh(), self.fresh()
+        initial = ", ".join(f"{n} = {v.name}" for n, v in zip(names, carried, strict=True))
+        types = ", ".join(self.type(v) for v in carried)
+        count = f":{len(names)}" if len(names) > 1 else ""
+        bounds = f"{start} to {end} step {self.size(step)}"
+        self.add(f"{results}{count} = scf.for {index} = {bounds} iter_args({initial}) -> ({types}) {{")
+        values = [Value(n, v.type, v.vector) for n, v in zip(names, carried, strict=True)]
+        loop = CarryingLoop(index, values)
+        with self.scope():
+            yield loop
+            self.add(f"scf.yield {', '.join(v.name for v in loop.after)} : {types}")
+        self.add("}")
+        outside = [f"{results}#{i}" for i in range(len(names))] if count else [results]
+        loop.results = [Value(n, v.type, v.vector) for n, v in zip(outside, carried, strict=True)]
+
+    @contextmanager
+    def when(self, condition: str) -> Iterator[None]:
+        self.add(f"scf.if {condition} {{")
+        with self.scope():
+            yield
+        self.add("}")
+
+    @contextmanager
+    def masked(self, mask: str | None) -> Iterator[None]:
+        before, self.mask = self.mask, mask
+        yield
+        self.mask = before
+
+    # Types and values
+
+    def vector_type(self, element: str) -> str:
+        return f"vector<{self.lanes}x{element}>"
+
+    def type(self, value: Value) -> str:
+        return self.vector_type(value.type) if value.vector else value.type
+
+    def constant(self, text: str, type: str) -> Value:
+        """A scalar constant; `text` is its attribute as MLIR prints it."""
+        literal = text if ":" in text or text in ("true", "false") else f"{text} : {type}"
+        return Value(self.function._define("arith.constant", literal), type)
+
+    def broadcast(self, value: Value) -> Value:
+        """The value as a vector."""
+        if value.form is not None:
+            return self._lanes_of(value)
+        if value.vector:
+            return value
+        type = self.vector_type(value.type)
+        return Value(self.let(f"vector.broadcast {value.name} : {value.type} to {type}"), value.type, True)
+
+    def scalar(self, value: Value) -> Value:
+        """A value that is no vector, by its name."""
+        if value.form is None or value.name:
+            return value
+        assert value.form.lane == 0, value
+        name = self.index(value.form)
+        if value.type != "index":
+            name = self.let(f"arith.index_cast {name} : index to {value.type}")
+        return Value(name, value.type)
+
+    def _lanes_of(self, value: Value) -> Value:
+        assert value.form is not None
+        base = self.broadcast(self.scalar(Value("", value.type, form=value.form.base)))
+        if value.form.lane == 0:
+            return base
+        vector = self.vector_type(value.type)
+        lanes = self.function._define("vector.step", f": {self.vector_type('index')}")
+        if value.type != "index":
+            lanes = self.let(f"arith.index_cast {lanes} : {self.vector_type('index')} to {vector}")
+        if value.form.lane != 1:
+            step = self.broadcast(self.scalar(Value("", value.type, form=constant(value.form.lane))))
+            lanes = self.let(f"arith.muli {lanes}, {step.name} : {vector}")
+        return Value(self.let(f"arith.addi {base.name}, {lanes} : {vector}"), value.type, True)
+
+    def apply(self, name: str, attributes: str, operands: Sequence[Value], type: str) -> Value:
+        """An operation on elements, lane by lane if any operand is a vector."""
+        vector = any(v.vector or (v.form is not None and v.form.lane != 0) for v in operands)
+        values = [self.broadcast(v) if vector else self.scalar(v) for v in operands]
+        result = self.vector_type(type) if vector else type
+        function = name.removeprefix("math.")
+        if name.startswith("math.") and function in FUNCTIONS and type == "f32":
+            lanes = self.lanes if vector else None
+            self.functions.add((function, lanes))
+            types = ", ".join(self.type(v) for v in values)
+            symbol = function_name(function, lanes)
+            called = f"func.call @{symbol}({', '.join(v.name for v in values)}) : ({types}) -> {result}"
+            return Value(self.let(called), type, vector)
+        types = ", ".join(self.type(v) for v in values)
+        suffix = f" {{{attributes}}}" if attributes else ""
+        text = f'"{name}"({", ".join(v.name for v in values)}){suffix} : ({types}) -> {result}'
+        return Value(self.let(text), type, vector)
+
+    # Memory
+
+    def memory(self, buffer: Buffer) -> str:
+        """The memory of an argument, as one long row."""
+        if buffer.name not in self._bound:
+            element = stored_type(buffer.element)
+            flat = f"memref<{ENDLESS}x{element}>"
+            place = f"to offset: [0], sizes: [{ENDLESS}], strides: [1] : memref<{element}> to {flat}"
+            self._bound[buffer.name] = self.function._define("memref.reinterpret_cast", buffer.name, place)
+        return self._bound[buffer.name]
+
+    def on_stack(self, elements: int, element: str) -> Buffer:
+        """Memory of the function's own."""
+        name = f"%stack{len(self.stack)}"
+        type = f"memref<{elements}x{stored_type(element)}>"
+        self.stack.append(f"{name}_row = memref.alloca() {{alignment = 64 : i64}} : {type}")
+        flat = f"memref<{ENDLESS}x{stored_type(element)}>"
+        place = f"to offset: [0], sizes: [{ENDLESS}], strides: [1] : {type} to {flat}"
+        self.stack.append(f"{name} = memref.reinterpret_cast {name}_row {place}")
+        self._bound[name] = name
+        return Buffer(name, element, "stack")
+
+    def load(self, buffer: Buffer, form: Form) -> Value:
+        """The element at a form, or the vector of elements that its lanes are at."""
+        element = stored_type(buffer.element)
+        type = f"memref<{ENDLESS}x{element}>"
+        memory, base = self.memory(buffer), form.base
+        if form.lane == 0:
+            value = Value(self.let(f"memref.load {memory}[{self.index(base)}] : {type}"), element)
+        elif form.lane == 1:
+            vector = self.vector_type(element)
+            place = f"{memory}[{self.index(base)}]"
+            if self.mask is None:
+                name = self.let(f"vector.load {place} : {type}, {vector}")
+            else:
+                rest = self._zero(element)
+                types = f"{type}, {self.vector_type('i1')}, {vector} into {vector}"
+                name = self.let(f"vector.maskedload {place}, {self.mask}, {rest.name} : {types}")
+            value = Value(name, element, True)
+        else:
+            indices = self._lanes_of(Value("", "index", form=Form((("lane", form.lane),))))
+            value = self.gather(buffer, base, indices)
+            return value
+        return self._as_read(value, buffer)
+
+    def gather(self, buffer: Buffer, base: Form, indices: Value) -> Value:
+        """The elements at `base + indices`, lane by lane."""
+        element = stored_type(buffer.element)
+        vector, masks = self.vector_type(element), self.vector_type("i1")
+        mask = self.mask or self._all_lanes()
+        rest = self._zero(element)
+        types = f"memref<{ENDLESS}x{element}>, {self.vector_type('index')}, {masks}, {vector} into {vector}"
+        place = f"{self.memory(buffer)}[{self.index(base)}] [{indices.name}], {mask}, {rest.name}"
+        return self._as_read(Value(self.let(f"vector.gather {place} : {types}"), element, True), buffer)
+
+    def _all_lanes(self) -> str:
+        return self.function._define("vector.constant_mask", f"[{self.lanes}] : {self.vector_type('i1')}")
+
+    def _zero(self, element: str) -> Value:
+        return self.broadcast(self.constant("0.0" if element.startswith(("f", "b")) else "0", element))
+
+    def _as_read(self, value: Value, buffer: Buffer) -> Value:
+        return self.apply("arith.trunci", "", [value], "i1") if buffer.element == "i1" else value
+
+    def store(self, buffer: Buffer, form: Form, value: Value) -> None:
+        if buffer.element == "i1":
+            value = self.apply("arith.extui", "", [value], "i8")
+        element = stored_type(buffer.element)
+        type, memory = f"memref<{ENDLESS}x{element}>", self.memory(buffer)
+        place = f"{memory}[{self.index(form.base)}]"
+        if form.lane == 0:
+            scalar = self.scalar(value)
+            assert not scalar.vector, (form, value)
+            self.add(f"memref.store {scalar.name}, {place} : {type}")
+            return
+        vector, masks = self.broadcast(value), self.vector_type("i1")
+        if form.lane == 1 and self.mask is None:
+            self.add(f"vector.store {vector.name}, {place} : {type}, {self.type(vector)}")
+        elif form.lane == 1:
+            self.add(f"vector.maskedstore {place}, {self.mask}, {vector.name} : {type}, {masks}, {self.type(vector)}")
+        else:
+            indices = self._lanes_of(Value("", "index", form=Form((("lane", form.lane),))))
+            mask = self.mask or self._all_lanes()
+            types = f"{type}, {self.vector_type('index')}, {masks}, {self.type(vector)}"
+            self.add(f"vector.scatter {place} [{indices.name}], {mask}, {vector.name} : {types}")
+
+    def first_lanes(self, count: Form) -> str:
+        """A mask of the first `count` lanes."""
+        if not count.terms and isinstance(count.constant, int):
+            return self.function._define("vector.constant_mask", f"[{count.constant}] : {self.vector_type('i1')}")
+        return self.let(f"vector.create_mask {self.index(count)} : {self.vector_type('i1')}")
+
+
+class CarryingLoop:
+    """A loop that carries values: `values` inside it, `after` at the end of its body, `results` behind it."""
+
+    def __init__(self, index: str, values: Sequence[Value]) -> None:
+        self.index, self.values = index, list(values)
+        self.after: list[Value] = []
+        self.results: list[Value] = []

@@ -1,0 +1,311 @@
+"""Register tiles: a reduction as loops around a block of accumulators that stay in vector registers.
+
+The lane class runs along memory that is contiguous in what is read; the row class is one that some vector operand does
+not use, so that its loads are shared by all rows. What else is parallel goes outside. Sizes may be known at run time
+only: rows that are left over run through a tile of just as many, lanes through a mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from ....dialect.dims import Size, bounds, multiply
+from .evaluate import Evaluator, Place
+from .forms import LANES, Form, constant, variable
+from .machine import Machine
+from .nest import blocks, units
+from .schedule import Stage, lane_loop
+from .structure import Access, Op, Panel
+from .text import Value
+
+WINDOW = 32
+"""Reductions of at most this many steps are written out where nothing but overlapping reads is shared."""
+UNDER_WAY = 8
+"""Sums that must be under way at a time to hide how long each addition takes. Fewer rows do not split their sums: the
+bits of a row would depend on how many rows there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Which class is which. `step` is the width of a panel of lanes, `width` that of a tile, `rows` its height."""
+
+    lane: int
+    row: int | None
+    outer: tuple[int, ...]
+    rows: int
+    width: int
+    step: int
+    windowed: bool
+
+
+def assign_roles(stage: Stage, op: Op, machine: Machine, lanes: int, among: Sequence[int] | None = None) -> Roles:
+    """The roles of the classes that are parallel in a tiled op; rows are looked for `among` some, else in all."""
+    loop = lane_loop(op)
+    assert loop is not None, op.location
+    lane = stage.of(op, loop)
+    vectors = [a for a in op.reads if loop in a.loops()]
+    others = [i for i in op.outer if i != loop and stage.sizes[stage.of(op, i)] != 1]
+    windowed = len(vectors) == len(op.reads)
+    free = [i for i in others if any(i not in a.loops() for a in vectors)]
+    if windowed:
+        free = free or [i for i in others if _overlaps(op, i)]
+    candidates = [stage.of(op, i) for i in free if among is None or stage.of(op, i) in among]
+    row = candidates[-1] if candidates else None
+    parallel = stage.parallel(op)
+    outer = tuple(c for c in parallel if c not in (lane, row))
+    count = -(-size // lanes) if isinstance(size := stage.sizes[lane], int) else machine.vectors
+    short = windowed and _window(op)
+    if row is None:
+        vectors_each = min(max(count, 1), UNDER_WAY)
+    elif short:
+        vectors_each = 1
+    else:
+        vectors_each = _even(count, machine.vectors)
+    width = step = vectors_each * lanes
+    packed = _panel_width(op, loop)
+    if packed is not None:
+        step = packed
+        width = _even(packed // lanes, machine.vectors) * lanes
+    rows = 1 if row is None else machine.window if short else machine.rows
+    if row is not None and isinstance(most := stage.sizes[row], int):
+        rows = min(rows, max(most, 1)) if not short else _even(max(most, 1), machine.window)
+    return Roles(lane, row, outer, rows, width, step, short)
+
+
+def _even(count: int, most: int) -> int:
+    """`count` things in as few groups of at most `most` as there can be: the size of the groups."""
+    groups = max(1, -(-count // most))
+    return max(1, -(-count // groups))
+
+
+def _overlaps(op: Op, loop: int) -> bool:
+    """Do neighbours along a loop read the same elements at other steps of the reduction?"""
+    return any(
+        loop in {n for n, _ in p.coefficients} and any(not op.parallel[n] for n, _ in p.coefficients)
+        for a in op.reads
+        for p in a.index
+        if not isinstance(p, Panel)
+    )
+
+
+def _window(op: Op) -> bool:
+    sizes = [op.loops[i] for i in op.reduced]
+    return all(isinstance(s, int) for s in sizes) and prod(int(str(s)) for s in sizes) <= WINDOW
+
+
+def _panel_width(op: Op, loop: int) -> int | None:
+    for access in op.reads:
+        for position in access.index:
+            if isinstance(position, Panel) and loop in dict(position.index.coefficients):
+                return position.width
+    return None
+
+
+class Tiles:
+    """Writes the tiles of one op."""
+
+    def __init__(self, evaluator: Evaluator, op: Op, roles: Roles) -> None:
+        self.evaluator, self.op, self.roles = evaluator, op, roles
+        self.writer, self.stage = evaluator.writer, evaluator.stage
+        self.loops = self._merged()
+
+    # Reduction loops
+
+    def _merged(self) -> list[tuple[tuple[int, ...], Size]]:
+        """The loops that are summed over; neighbours that move through memory as one do so."""
+        op = self.op
+        groups: list[tuple[tuple[int, ...], Size]] = [((i,), op.loops[i]) for i in op.reduced]
+        if self.roles.windowed:
+            return groups
+        position = len(groups) - 2
+        while position >= 0:
+            (first, outer), (second, inner) = groups[position], groups[position + 1]
+            if all(self._as_one(a, first[-1], second[-1], inner) for a in op.reads):
+                groups[position : position + 2] = [((*first, *second), multiply(outer, inner))]
+            position -= 1
+        return groups
+
+    def _as_one(self, access: Access, first: int, second: int, inner: Size) -> bool:
+        if self.stage.holds(access.tensor):
+            return False
+        here, there = access.step(first), access.step(second)
+        return here is not None and there is not None and here == multiply(there, inner)
+
+    # Tiles
+
+    def cover(self, place: Place, row: Form, column: Form, rows: int, finish: Callable[[Place], None]) -> None:
+        """All lanes from `column` on that belong to one panel, for `rows` rows from `row` on."""
+        roles, writer = self.roles, self.writer
+        size, step, lanes = self.stage.sizes[roles.lane], roles.step, writer.lanes
+        if isinstance(size, int):
+            whole, rest = divmod(size, step)
+            if rest == 0 or whole == 0:
+                self._panel(place, row, column, rows, min(size, step), finish)
+                return
+            is_whole = writer.let(f"arith.cmpi ult, {writer.index(column)}, {writer.size(whole * step)} : index")
+            self._either(
+                is_whole,
+                lambda: self._panel(place, row, column, rows, step, finish),
+                lambda: self._panel(place, row, column, rows, rest, finish),
+            )
+            return
+        end = writer.size(size)
+        past = writer.let(f"arith.addi {writer.index(column)}, {writer.size(step)} : index")
+        is_whole = writer.let(f"arith.cmpi ule, {past}, {end} : index")
+
+        def masked() -> None:
+            with writer.loop(writer.index(column), end, lanes) as start:
+                left = writer.let(f"arith.subi {end}, {start} : index")
+                mask = writer.first_lanes(variable(left))
+                self._tile(place, row, variable(start), rows, [mask], finish)
+
+        self._either(is_whole, lambda: self._panel(place, row, column, rows, step, finish), masked)
+
+    def _either(self, condition: str, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
+        writer = self.writer
+        writer.add(f"scf.if {condition} {{")
+        with writer.scope():
+            then()
+        writer.add("} else {")
+        with writer.scope():
+            otherwise()
+        writer.add("}")
+
+    def _panel(
+        self, place: Place, row: Form, column: Form, rows: int, width: int, finish: Callable[[Place], None]
+    ) -> None:
+        """`width` lanes, in tiles side by side."""
+        lanes = self.writer.lanes
+        for start in range(0, width, self.roles.width):
+            left = min(self.roles.width, width - start)
+            masks: list[str | None] = [None] * (left // lanes)
+            if left % lanes:
+                masks.append(self.writer.first_lanes(constant(left % lanes)))
+            with self.writer.scope():
+                self._tile(place, row, column.plus(start), rows, masks, finish)
+
+    def _tile(
+        self,
+        place: Place,
+        row: Form,
+        column: Form,
+        rows: int,
+        masks: Sequence[str | None],
+        finish: Callable[[Place], None],
+    ) -> None:
+        cells = [(r, v) for r in range(rows) for v in range(len(masks))]
+        places = [self._cell(place, row.plus(r), column.plus(v * self.writer.lanes)) for r, v in cells]
+        starts: list[Value] = []
+        for (_, v), at in zip(cells, places, strict=True):
+            with self.writer.masked(masks[v]):
+                starts.append(self.writer.broadcast(self.evaluator.starting(self.op, at)))
+        totals = self._sum(list(self.loops), places, [masks[v] for _, v in cells], starts, rows)
+        for (_, v), at, total in zip(cells, places, totals, strict=True):
+            with self.writer.masked(masks[v]):
+                self.evaluator.define(self.op, at, total)
+                finish(at)
+
+    def _cell(self, place: Place, row: Form, column: Form) -> Place:
+        at = {**place, self.roles.lane: column + LANES}
+        return at if self.roles.row is None else {**at, self.roles.row: row}
+
+    def _sum(
+        self,
+        loops: list[tuple[tuple[int, ...], Size]],
+        places: Sequence[Place],
+        masks: Sequence[str | None],
+        totals: list[Value],
+        rows: int,
+    ) -> list[Value]:
+        if not loops:
+            return self._step(places, masks, totals, rows)
+        (numbers, size), *inner = loops
+        classes = [self.stage.of(self.op, n) for n in numbers]
+        fixed = dict.fromkeys(classes[:-1], constant(0))
+
+        def at(form: Form) -> list[Place]:
+            return [{**p, **fixed, classes[-1]: form} for p in places]
+
+        if size == 1 or (self.roles.windowed and isinstance(size, int)):
+            for number in range(int(str(size))):
+                totals = self._sum(inner, at(constant(number)), masks, totals, rows)
+            return totals
+        writer = self.writer
+        start, end = writer.size(0), writer.size(size)
+        with writer.carrying(start, end, 1, totals) as loop:
+            loop.after = self._sum(inner, at(variable(loop.index)), masks, loop.values, rows)
+        return loop.results
+
+    def _step(
+        self, places: Sequence[Place], masks: Sequence[str | None], totals: Sequence[Value], rows: int
+    ) -> list[Value]:
+        """One more iteration for every cell. What all rows share is loaded first: the loads are then under way while
+        rows are broadcast."""
+        row = self.roles.row
+        loop = None if row is None else next(i for i in range(len(self.op.loops)) if self.stage.of(self.op, i) == row)
+        for number, access in enumerate(self.op.reads):
+            if rows > 1 and loop not in access.loops():
+                for at, mask in list(zip(places, masks, strict=True))[: len(places) // rows]:
+                    with self.writer.masked(mask):
+                        self.evaluator.read(self.op, number, at)
+        after = []
+        for at, mask, total in zip(places, masks, totals, strict=True):
+            with self.writer.masked(mask):
+                after.append(self.writer.broadcast(self.evaluator.accumulate(self.op, at, total)))
+        return after
+
+
+# A stage of one tiled op and what is computed from it in its place
+
+
+def count_tile_units(stage: Stage, roles: Roles) -> list[Size]:
+    """Units by outer classes, panels of lanes, and blocks of rows."""
+    counts = [stage.sizes[c] for c in roles.outer]
+    counts.append(blocks(stage.sizes[roles.lane], roles.step))
+    counts.append(1 if roles.row is None else blocks(stage.sizes[roles.row], roles.rows))
+    return counts
+
+
+def write_tiles(evaluator: Evaluator, op: Op, roles: Roles, begin: str, end: str) -> None:
+    stage, writer = evaluator.stage, evaluator.writer
+    tiles = Tiles(evaluator, op, roles)
+
+    def finish(place: Place) -> None:
+        for sink in stage.sinks:
+            evaluator.write(sink, place)
+
+    with units(writer, count_tile_units(stage, roles), begin, end) as (*outer, panel, block):
+        place = dict(zip(roles.outer, outer, strict=True))
+        column, row = panel.times(roles.step), block.times(roles.rows)
+        if roles.row is None:
+            tiles.cover(place, row, column, 1, finish)
+        else:
+            cover_rows(
+                evaluator, stage.sizes[roles.row], roles.rows, row, lambda n: tiles.cover(place, row, column, n, finish)
+            )
+
+
+def cover_rows(evaluator: Evaluator, size: Size, rows: int, row: Form, write: Callable[[int], None]) -> None:
+    """Writes the block of rows that begins at `row`, whole or as many as are left."""
+    writer = evaluator.writer
+    _, high = bounds(size)
+    if isinstance(size, int) and (size <= rows or size % rows == 0):
+        write(min(size, rows))
+        return
+    left = writer.let(f"arith.subi {writer.size(size)}, {writer.index(row)} : index")
+    left = writer.let(f"arith.minui {left}, {writer.size(rows)} : index")
+    cases = [rows, size % rows] if isinstance(size, int) else list(range(min(rows, high), 0, -1))
+    writer.add(f"scf.index_switch {left}")
+    for count in cases:
+        writer.add(f"case {count} {{")
+        with writer.scope():
+            write(count)
+            writer.add("scf.yield")
+        writer.add("}")
+    writer.add("default {")
+    writer.add("}")
+
+
+__all__ = ["Roles", "Tiles", "assign_roles", "count_tile_units", "cover_rows", "write_tiles"]

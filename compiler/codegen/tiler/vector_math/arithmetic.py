@@ -1,0 +1,98 @@
+"""What formulas are made of beyond operators: fused steps, polynomials, signs, and the one kind of control flow.
+
+That is `rarely`: work that is left out where no lane needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from .writer import Lanes, Operand
+
+SIGN, MAGNITUDE = -0x80000000, 0x7FFFFFFF
+
+
+def _intrinsic(name: str, x: Lanes, *operands: Operand) -> Lanes:
+    # The intrinsics themselves: operations of the math dialect would be taken for functions of libm.
+    type = x.writer.type_of(x.element)
+    names = ", ".join((x.name, *(x.lift(operand).name for operand in operands)))
+    types = ", ".join([type] * (1 + len(operands)))
+    return x.writer.let(f"llvm.intr.{name}({names}) : ({types}) -> {type}", x.element)
+
+
+def fma(x: Lanes, y: Operand, z: Operand) -> Lanes:
+    """x * y + z, rounded once."""
+    return _intrinsic("fma", x, y, z)
+
+
+def square_root(x: Lanes) -> Lanes:
+    return _intrinsic("sqrt", x)
+
+
+def truncate(x: Lanes) -> Lanes:
+    return _intrinsic("trunc", x)
+
+
+def funnel_shift(high: Lanes, low: Lanes, count: Lanes) -> Lanes:
+    """The upper half of high:low shifted up."""
+    return _intrinsic("fshl", high, low, count)
+
+
+def polynomial(x: Lanes, coefficients: Sequence[float], square: Lanes | None = None) -> Lanes:
+    """The constant comes first.
+
+    Where the square is at hand, all but the constant is summed in pairs: as many steps, but half as long a chain.
+    """
+    first, *rest = coefficients
+    if square is None or len(rest) < 3:
+        total = fma(x, rest[-1], rest[-2]) if len(rest) > 1 else x.lift(rest[0])
+        for c in reversed(rest[:-2]):
+            total = fma(total, x, c)
+    else:
+        pairs = [fma(x, rest[i + 1], rest[i]) for i in range(0, len(rest) - 1, 2)]
+        if len(rest) % 2:
+            *pairs, last = pairs
+            total = fma(square, rest[-1], last)
+        else:
+            *pairs, total = pairs
+        for pair in reversed(pairs):
+            total = fma(total, square, pair)
+    return fma(total, x, first)
+
+
+def rarely(condition: Lanes, usual: Sequence[Lanes], rare: Callable[[], Sequence[Lanes]]) -> list[Lanes]:
+    """What `rare` gives in the lanes where the condition holds, else what is usual; left out where it holds in none."""
+    writer = condition.writer
+    if writer.lanes is None:
+        some = condition.name
+    else:
+        mask = writer.type_of("i1")
+        some = writer.let(f"vector.reduction <or>, {condition.name} : {mask} into i1", "i1").name
+    result = writer.fresh_name()
+    types = ", ".join(writer.type_of(value.element) for value in usual)
+    writer.write(f"{result}:{len(usual)} = scf.if {some} -> ({types}) {{")
+    chosen = [condition.choose(value, other) for value, other in zip(rare(), usual, strict=True)]
+    writer.write(f"  scf.yield {', '.join(value.name for value in chosen)} : {types}")
+    writer.write("} else {")
+    writer.write(f"  scf.yield {', '.join(value.name for value in usual)} : {types}")
+    writer.write("}")
+    return [Lanes(writer, f"{result}#{i}", value.element) for i, value in enumerate(usual)]
+
+
+def minimum(x: Lanes, bound: float) -> Lanes:
+    """NaN stays NaN."""
+    return (x > bound).choose(bound, x)
+
+
+def maximum(x: Lanes, bound: float) -> Lanes:
+    """NaN stays NaN."""
+    return (x < bound).choose(bound, x)
+
+
+def magnitude(x: Lanes) -> Lanes:
+    return (x.bits() & MAGNITUDE).as_float()
+
+
+def with_sign_of(x: Lanes, sign: Lanes) -> Lanes:
+    """`x`, which is not negative, with the sign of `sign`."""
+    return (x.bits() | (sign.bits() & SIGN)).as_float()

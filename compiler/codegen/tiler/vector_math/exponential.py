@@ -1,0 +1,92 @@
+"""exp and its relatives."""
+
+from __future__ import annotations
+
+from .arithmetic import fma, magnitude, maximum, minimum, polynomial
+from .writer import Lanes
+
+ROUND = 12582912.0
+"""1.5 * 2**23: adding it leaves the nearest integer in the low bits."""
+LOG2_E = 1.4426950408889634
+LN2 = 0.6931471805599453
+LN2_HIGH, LN2_LOW = 0.693145751953125, 1.42860682030941723212e-6
+"""ln 2; the first part has few bits, so that small multiples of it are exact."""
+
+EXP_TAIL = (0.4999999403953552, 0.1666652262210846, 0.04166829213500023, 0.008368532173335552, 0.0013818296138197184)
+"""(exp(r) - 1 - r) / r**2 for |r| <= ln 2 / 2, to the rounding of exp."""
+_EXPM1_TAIL = (0.4999999701976776, 0.1666654646396637, 0.04166744276881218, 0.008366252295672894, 0.0013869963586330414)
+"""The same, to the rounding of expm1."""
+EXP2_SLOPE = (
+    0.6931471824645996,
+    0.24022647738456726,
+    0.05550359934568405,
+    0.009618505835533142,
+    0.0013390807434916496,
+    0.00015326468565035611,
+)
+"""(2**r - 1) / r for |r| <= 1/2."""
+
+TWO_FACTORS, ONE_FACTOR = ROUND + 254, ROUND + 127
+"""ROUND, and what makes an exponent of the low bits: for `scale`, and for powers of two that are normal numbers."""
+
+
+def scale(p: Lanes, n: Lanes, shifted: Lanes) -> Lanes:
+    """p * 2**n where shifted = n + TWO_FACTORS and -254 < n < 256, rounded once."""
+    if p.writer.scales:
+        return _scale_by_instruction(p, n)
+    # Two factors, so that neither leaves the normal numbers where the product is denormal or overflows.
+    bits = shifted.bits()
+    half = (bits << 22) & 0x7F800000
+    rest = (bits << 23) - half
+    return p * half.as_float() * rest.as_float()
+
+
+def _scale_by_instruction(p: Lanes, n: Lanes) -> Lanes:
+    writer = p.writer
+    everywhere = writer.let("llvm.mlir.constant(-1 : i16) : i16", "i16")
+    default_rounding = writer.let("llvm.mlir.constant(4 : i32) : i32", "i32")
+    type = writer.type_of("f32")
+    return writer.let(
+        'llvm.call_intrinsic "llvm.x86.avx512.mask.scalef.ps.512"'
+        f"({p.name}, {n.name}, {p.name}, {everywhere.name}, {default_rounding.name})"
+        f" : ({type}, {type}, {type}, i16, i32) -> {type}",
+        "f32",
+    )
+
+
+def power_of_two(shifted: Lanes) -> Lanes:
+    """2**n where shifted = n + ONE_FACTOR and -127 < n < 128."""
+    return (shifted.bits() << 23).as_float()
+
+
+def exp(x: Lanes) -> Lanes:
+    # exp(x) = 2**n * exp(r), n = round(x / ln 2), |r| <= ln 2 / 2. Beyond the clamp the result is 0 or infinity anyway.
+    x = maximum(minimum(x, 89.0), -105.0)
+    shifted = fma(x, LOG2_E, TWO_FACTORS)
+    n = shifted - TWO_FACTORS
+    r = fma(n, -LN2_LOW, fma(n, -LN2_HIGH, x))
+    square = r * r
+    return scale(fma(polynomial(r, EXP_TAIL, square), square, r) + 1.0, n, shifted)
+
+
+def exp2(x: Lanes) -> Lanes:
+    # 2**x = 2**n * 2**r, n = round(x).
+    x = maximum(minimum(x, 129.0), -151.0)
+    shifted = x + TWO_FACTORS
+    n = shifted - TWO_FACTORS
+    r = x - n
+    return scale(fma(polynomial(r, EXP2_SLOPE, r * r), r, 1.0), n, shifted)
+
+
+def expm1(x: Lanes) -> Lanes:
+    # 2**n * exp(r) - 1 = 2**n * expm1(r) + (2**n - 1), computed as half of that so that n = 128 is possible.
+    bounded = maximum(minimum(x, 89.0), -18.0)
+    shifted = fma(bounded, LOG2_E, ONE_FACTOR - 1)
+    n = shifted - (ONE_FACTOR - 1)
+    r = fma(n, -LN2_LOW, fma(n, -LN2_HIGH, bounded))
+    square = r * r
+    small = fma(polynomial(r, _EXPM1_TAIL, square), square, r)
+    half = power_of_two(shifted)
+    result = fma(half, small, half - 0.5) * 2.0
+    # Denormals have no half, and zeros keep their sign.
+    return (magnitude(x) < 2.0**-25).choose(x, result)

@@ -1,0 +1,85 @@
+"""log and its relatives."""
+
+from __future__ import annotations
+
+from .arithmetic import SIGN, fma, polynomial
+from .exponential import LN2_HIGH, LN2_LOW, LOG2_E
+from .writer import INFINITY, NAN, Lanes
+
+ROOT_HALF = 0x3F3504F3
+"""The pattern of sqrt(1/2): mantissas lie between it and sqrt(2)."""
+_FRACTION, _EXPONENT = 0x7FFFFF, -0x800000
+_TAIL = (
+    0.3333333134651184,
+    -0.2500081956386566,
+    0.2000124156475067,
+    -0.166234090924263,
+    0.14201579988002777,
+    -0.13159610331058502,
+    0.12762215733528137,
+    -0.07636435329914093,
+)
+"""(log(1 + m) - m + m**2 / 2) / m**3 for sqrt(1/2) <= 1 + m < sqrt(2)."""
+_LOG10_E = 0.4342944819032518
+_LOG10_2_HIGH, _LOG10_2_LOW = 0.301025390625, 4.605038981195214e-06
+
+
+def split(x: Lanes) -> tuple[Lanes, Lanes]:
+    """e and m with x = 2**e * m and sqrt(1/2) <= m < sqrt(2), for positive finite numbers."""
+    tiny = x < 2.0**-126
+    offset = tiny.choose(x * 2.0**23, x).bits() - ROOT_HALF
+    e = (offset >> 23).to_float()
+    m = ((offset & _FRACTION) + ROOT_HALF).as_float()
+    return tiny.choose(e - 23.0, e), m
+
+
+def _sum(e: Lanes, m: Lanes) -> Lanes:
+    """e * ln 2 + log(1 + m)"""
+    square = m * m
+    small = fma(e, LN2_LOW, polynomial(m, _TAIL, square) * (square * m))
+    return fma(e, LN2_HIGH, m + fma(square, -0.5, small))
+
+
+def _at_the_ends(x: Lanes, result: Lanes) -> Lanes:
+    """The result for positive finite numbers, else what a logarithm has for infinity, zero and negative numbers."""
+    result = (x < INFINITY).choose(result, x)
+    result = x.equals(0.0).choose(-INFINITY, result)
+    return (x < 0.0).choose(NAN, result)
+
+
+def log(x: Lanes) -> Lanes:
+    e, m = split(x)
+    return _at_the_ends(x, _sum(e, m - 1.0))
+
+
+def _log1p_of_mantissa(m: Lanes) -> Lanes:
+    square = m * m
+    return m + fma(square, -0.5, polynomial(m, _TAIL, square) * (square * m))
+
+
+def log2(x: Lanes) -> Lanes:
+    e, m = split(x)
+    return _at_the_ends(x, fma(_log1p_of_mantissa(m - 1.0), LOG2_E, e))
+
+
+def log10(x: Lanes) -> Lanes:
+    e, m = split(x)
+    small = fma(_log1p_of_mantissa(m - 1.0), _LOG10_E, e * _LOG10_2_LOW)
+    return _at_the_ends(x, fma(e, _LOG10_2_HIGH, small))
+
+
+def log1p_of_finite(x: Lanes) -> Lanes:
+    """log(1 + x) for -1 < x < infinity."""
+    # The exponent is that of 1 + x, but the mantissa is taken from x: 1 + m = 2**-e * (1 + x).
+    offset = (x + 1.0).bits() - ROOT_HALF
+    # 2**(2 - e) and then a quarter of it: 2**-128 is no normal number.
+    shrink = (0x40800000 - (offset & _EXPONENT)).as_float() * 0.25
+    return _sum((offset >> 23).to_float(), fma(x, shrink, shrink - 1.0))
+
+
+def log1p(x: Lanes) -> Lanes:
+    result = (x < INFINITY).choose(log1p_of_finite(x), x)
+    result = x.equals(-1.0).choose(-INFINITY, result)
+    result = (x < -1.0).choose(NAN, result)
+    # The sum of zeros has lost its sign.
+    return (result.bits() | (x.bits() & SIGN)).as_float()

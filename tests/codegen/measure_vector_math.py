@@ -1,0 +1,157 @@
+"""Writes compiler/docs/vector_math.md: the errors and the cost of the tiler's elementary functions on this machine.
+
+`python tests/codegen/measure_vector_math.py` goes over all 2**32 arguments of every function of one operand, which
+takes hours; `--step 1021` over every 1021st of them. Functions of two operands are sampled. `--jobs` processes share
+the work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import platform
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from pathlib import Path
+
+import llvmlite.binding as llvm
+import numpy as np
+from nacre.compiler.codegen.machine import Machine, Options, vector_features
+from nacre.compiler.codegen.target import Target
+from nacre.compiler.codegen.tiler.vector_math import FUNCTIONS, ULP
+from nacre.dialect.types import Array
+from vector_math_harness import BINARY, Run, build, build_library, seconds, worst
+
+PAGE = Path(__file__).parents[2] / "compiler" / "docs" / "vector_math.md"
+CHUNK = 1 << 16
+PAIRS = 200_000_000
+TIMED = 4096
+"""Elements of a timed call: arguments and results fit the first cache."""
+DOMAINS = {
+    **dict.fromkeys(("log", "log2", "log10", "powf"), (0.1, 10.0)),
+    **dict.fromkeys(("asin", "acos", "atanh"), (-1.0, 1.0)),
+    **{"log1p": (-0.9, 10.0), "acosh": (1.0, 10.0), "exp": (-10.0, 0.0)},
+}
+HEAD = """# Elementary functions
+
+Operations of MLIR's math dialect on f32 become arithmetic of the tiler's own (`compiler/codegen/tiler/vector_math`), on
+vectors or on single numbers; other types keep the C library. f16 and bf16 are computed in f32. The same arithmetic runs
+everywhere, so a result does not depend on the number of lanes; with `avx512f` the last step of exponentials is one
+instruction, with the same result. NaN, infinities, signed zeros and denormals are those of IEEE 754 and numpy.
+
+This page is written by `python tests/codegen/measure_vector_math.py`. Errors are in units in the last place of the
+nearest f32 (denormals: multiples of 2**-149) against float64, and 0.5 is the least that is possible.
+{extent}
+
+Cycles are those of {cpu} for 16 results, out of the first cache: with AVX-512, with AVX2
+(two vectors of 8), and of scalar calls of the C library. `sin`, `cos` and `tan` take a longer way, with some 50 cycles
+more, where an argument is beyond 2**15; `powf` where one is not positive or not finite.
+
+| function | bound | largest error | at | AVX-512 | AVX2 | C library |
+|---|---|---|---|---|---|---|
+"""
+
+
+@cache
+def functions() -> dict[str, Run]:
+    return build(16)
+
+
+def chunks(step: int, part: int, parts: int) -> Iterator[Array]:
+    """This part of every step-th f32."""
+    size = CHUNK * step
+    for start in range(part * size, 2**32, parts * size):
+        bits = np.arange(start, min(start + size, 2**32), step, dtype=np.uint64)
+        yield bits.astype(np.uint32).view(np.float32)
+
+
+def pairs(count: int, part: int) -> Iterator[tuple[Array, Array]]:
+    """Any two numbers, and powers all over the range of results, for small and large exponents."""
+    random = np.random.default_rng(part)
+    for i in range(count // CHUNK + 1):
+        if i % 4 == 0:
+            yield tuple(random.integers(0, 2**32, CHUNK, dtype=np.uint32).view(np.float32) for _ in range(2))
+            continue
+        spread = (149.0, 1.0, 0.02)[i % 4 - 1]
+        x = np.exp2(random.uniform(-spread, min(spread, 127.9), CHUNK)).astype(np.float32)
+        slope = np.log2(x.astype(np.float64))
+        y = random.uniform(-152, 129, CHUNK) / np.where(slope == 0, 1.0, slope)
+        yield x, y.astype(np.float32)
+
+
+def sweep(name: str, step: int, part: int, parts: int) -> tuple[float, tuple[float, ...]]:
+    run = functions()[name]
+    if name in BINARY:
+        return max(worst(run, name, *pair) for pair in pairs(PAIRS // step // parts, part))
+    return max(worst(run, name, x) for x in chunks(step, part, parts))
+
+
+def cycles_per_second() -> float:
+    """By a chain of multiplications of three cycles and exclusive ors of one."""
+    links = "".join(
+        f"  %m{i} = mul i64 {f'%v{i - 1}' if i else '%v'}, %x\n  %v{i} = xor i64 %m{i}, 12345\n" for i in range(8)
+    )
+    text = f"""define i64 @chain(i64 %n, i64 %x) {{
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [0, %entry], [%j, %loop]
+  %v = phi i64 [%x, %entry], [%v7, %loop]
+{links}  %j = add i64 %i, 1
+  %end = icmp eq i64 %j, %n
+  br i1 %end, label %done, label %loop
+done:
+  ret i64 %v7
+}}"""
+    module = Machine(Target(), Options(1)).parse(text)
+    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
+    engine = llvm.create_mcjit_compiler(module, machine)
+    engine.finalize_object()
+    chain = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(engine.get_function_address("chain"))
+    return 100_000 * 8 * 4 / min(seconds(lambda: chain(100_000, 3)) for _ in range(30))
+
+
+def cost(run: Run, name: str) -> float:
+    """Cycles for 16 results."""
+    random = np.random.default_rng(0)
+    operands = 2 if name in BINARY else 1
+    arguments = [random.uniform(*DOMAINS.get(name, (-3.0, 3.0)), TIMED).astype(np.float32) for _ in range(operands)]
+    # The clock is taken beside every measurement, since it changes.
+    return min(run.seconds(*arguments) * cycles_per_second() for _ in range(3)) / (TIMED / 16)
+
+
+def costs(name: str) -> list[str]:
+    """The last cells of a row."""
+    here = vector_features(Target())
+    cells = []
+    for needed, make in (
+        ("avx512f", lambda: build(16, here, names=[name])),
+        ("avx2", lambda: build(8, target=Target("x86-64-v3"), names=[name])),
+        ("", lambda: build_library([name])),
+    ):
+        cells.append(f"{cost(make()[name], name):.0f}" if not needed or needed in here else "")
+    return cells
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--step", type=int, default=1, help="look at every so many numbers (1)")
+    parser.add_argument("--jobs", type=int, default=1, help="processes (1)")
+    options = parser.parse_args()
+    timed = {name: costs(name) for name in FUNCTIONS}
+    extent = f"Functions of two operands are sampled at {PAIRS // options.step:,} pairs, the others at "
+    extent += "all 2**32 arguments." if options.step == 1 else f"one in {options.step} of the 2**32."
+    page = HEAD.format(extent=extent, cpu=f"one core ({llvm.get_host_cpu_name()}, {platform.machine()})")
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for name in FUNCTIONS:
+            parts = [pool.submit(sweep, name, options.step, part, options.jobs) for part in range(options.jobs)]
+            error, place = max(part.result() for part in parts)
+            at = ", ".join(f"{v:.9g}" for v in place)
+            page += f"| {name} | {ULP[name]} | {error:.3f} | {at} | {' | '.join(timed[name])} |\n"
+            print(f"{name}: {error:.3f} at {at}, {timed[name]}", flush=True)
+    PAGE.write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

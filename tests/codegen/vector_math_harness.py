@@ -1,0 +1,181 @@
+"""The tiler's elementary functions as loops that Python can call, and what their results are measured by."""
+
+from __future__ import annotations
+
+import ctypes
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from nacre.compiler.artifact.link import find_linker
+from nacre.compiler.codegen.literals import rewrite_literals
+from nacre.compiler.codegen.machine import Machine, Options
+from nacre.compiler.codegen.routes import ROUTES
+from nacre.compiler.codegen.target import Target
+from nacre.compiler.codegen.tiler.vector_math import FUNCTIONS, emit_function, function_name
+from nacre.compiler.mlir import ir, passmanager, translate
+from nacre.dialect.ops.error_function import erf, erfc
+from nacre.dialect.types import Array
+
+REFERENCES: Mapping[str, Callable[..., Array]] = {
+    **{"exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "erf": erf, "erfc": erfc},
+    **{"log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p, "powf": np.power, "cbrt": np.cbrt},
+    **{"sin": np.sin, "cos": np.cos, "tan": np.tan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh},
+    **{"asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": np.arctan2},
+    **{"asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh},
+}
+"""In float64; its rounding is some 2**-29 of what is measured."""
+BINARY = frozenset({"powf", "atan2"})
+SMALLEST_NORMAL = np.float32(2.0**-126)
+_BLOCK = 4096
+"""Elements that a kernel takes at a time: a multiple of all numbers of lanes."""
+_MEMORY = "memref<4294967296xf32>"
+
+_ROUNDS = 100
+"""Of a timed call, so that calling costs nothing beside them."""
+
+
+def _loop(name: str, callee: str, lanes: int | None) -> str:
+    """A function that computes the first n elements of a result from those of the arguments, some rounds of it."""
+    operands = ("%x", "%y")[: 2 if name in BINARY else 1]
+    type = "f32" if lanes is None else f"vector<{lanes}xf32>"
+    load, store = ("memref.load", "memref.store") if lanes is None else ("vector.load", "vector.store")
+    suffix = "" if lanes is None else f", {type}"
+    arguments = ", ".join(f"{o}: {_MEMORY}" for o in (*operands, "%r"))
+    loads = "".join(f"    {o}i = {load} {o}[%i] : {_MEMORY}{suffix}\n" for o in operands)
+    values = ", ".join(f"{o}i" for o in operands)
+    types = ", ".join([type] * len(operands))
+    return f"""
+func.func @loop_{name}({arguments}, %n: index, %rounds: index) {{
+  %zero = arith.constant 0 : index
+  %one = arith.constant 1 : index
+  %step = arith.constant {lanes or 1} : index
+  scf.for %round = %zero to %rounds step %one {{
+  scf.for %i = %zero to %n step %step {{
+{loads}    %v = func.call @{callee}({values}) : ({types}) -> {type}
+    {store} %v, %r[%i] : {_MEMORY}{suffix}
+  }}
+  }}
+  return
+}}
+"""
+
+
+def _library(text: str, target: Target) -> ctypes.CDLL:
+    with ir.Context():
+        module = ir.Module.parse(text)
+        lower = [action for action in ROUTES["loops"].stages[-1].actions if not action.startswith(":")]
+        for pipeline in ("inline,symbol-dce", *lower):
+            passmanager.PassManager.parse(f"builtin.module({pipeline})").run(module.operation)
+        machine = Machine(target, Options(2))
+        parsed = machine.parse(rewrite_literals(translate(module)))
+    machine.optimize(parsed)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "functions.o").write_bytes(machine.emit_object(parsed))
+        linked = find_linker().run(["-shared", "-o", "functions.so", "functions.o", "-lm"], folder)
+        assert linked.returncode == 0, linked.stderr
+        return ctypes.CDLL(str(folder / "functions.so"))
+
+
+class Run:
+    """A loop over arrays of f32 of the same size."""
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+
+    def __call__(self, *arguments: Array) -> Array:
+        memory = self._padded(*arguments)
+        self._call(memory, 1)
+        return memory[-1][: arguments[0].size]
+
+    def seconds(self, *arguments: Array) -> float:
+        """For one round over the arguments, at best."""
+        memory = self._padded(*arguments)
+        return min(seconds(lambda: self._call(memory, _ROUNDS)) for _ in range(30)) / _ROUNDS
+
+    def _padded(self, *arguments: Array) -> list[Array]:
+        """Memory for the arguments and the result."""
+        size = arguments[0].size
+        memory = [_aligned(-size % _BLOCK + size) for _ in (*arguments, None)]
+        for whole, given in zip(memory, arguments, strict=False):
+            whole[:size] = given
+        return memory
+
+    def _call(self, memory: Sequence[Array], rounds: int) -> None:
+        pointers = (ctypes.c_void_p(a.ctypes.data) for a in memory)
+        self._function(*pointers, ctypes.c_int64(memory[0].size), ctypes.c_int64(rounds))
+
+
+def _aligned(size: int) -> Array:
+    memory = np.zeros(size * 4 + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    return memory[start : start + size * 4].view(np.float32)
+
+
+def seconds(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def build(
+    lanes: int | None,
+    features: frozenset[str] = frozenset(),
+    target: Target | None = None,
+    names: Sequence[str] = FUNCTIONS,
+) -> dict[str, Run]:
+    """Every function, computed that many lanes at a time: arrays of f32 to one of the same size."""
+    text = "".join(emit_function(n, lanes, features) + _loop(n, function_name(n, lanes), lanes) for n in names)
+    library = _library(text, target or Target())
+    return {name: Run(library[f"loop_{name}"]) for name in names}
+
+
+def build_library(names: Sequence[str] = FUNCTIONS) -> dict[str, Run]:
+    """The same loops over the functions of the C library."""
+    text = ""
+    for name in names:
+        operands = ("%x", "%y")[: 2 if name in BINARY else 1]
+        arguments = ", ".join(f"{o}: f32" for o in operands)
+        text += f"func.func private @library_{name}({arguments}) -> f32 {{\n"
+        text += f"  %r = math.{name} {', '.join(operands)} : f32\n  return %r : f32\n}}\n"
+        text += _loop(name, f"library_{name}", None)
+    library = _library(text, Target())
+    return {name: Run(library[f"loop_{name}"]) for name in names}
+
+
+def errors(actual: Array, exact: Array) -> Array:
+    """The distances in units in the last place; infinite where a special value or the sign of a zero is wrong."""
+    with np.errstate(all="ignore"):
+        nearest = exact.astype(np.float32)
+        power = (nearest.view(np.uint32) & np.uint32(0x7F800000)).view(np.float32)
+        unit = np.maximum(power, SMALLEST_NORMAL) * 2.0**-23
+        distance = np.abs(actual - exact) / unit.astype(np.float64)
+    # Equal patterns are right whatever they stand for; else both have to be numbers, and not zeros.
+    equal = actual.view(np.uint32) == nearest.view(np.uint32)
+    special = ~np.isfinite(distance) | np.isinf(nearest) | ((actual == 0) & (nearest == 0))
+    unlike = special & ~equal & ~(np.isnan(actual) & np.isnan(nearest))
+    distance[special] = 0.0
+    distance[unlike] = np.inf
+    return distance
+
+
+def worst(run: Run, name: str, *arguments: Array) -> tuple[float, tuple[float, ...]]:
+    """The largest error, and the arguments of it."""
+    with np.errstate(all="ignore"):
+        exact = np.asarray(REFERENCES[name](*(a.astype(np.float64) for a in arguments)))
+    distance = errors(run(*arguments), exact)
+    place = int(np.argmax(distance))
+    return float(distance[place]), tuple(float(a[place]) for a in arguments)
+
+
+def neighbours(points: Iterable[float], count: int = 4) -> Array:
+    """The f32 nearest to each point, as many on both sides of it, and the same with the other sign."""
+    with np.errstate(over="ignore"):
+        nearest = np.abs(np.asarray(list(points), np.float64)).astype(np.float32).view(np.int32)
+    around = (nearest[:, None] + np.arange(-count, count + 1)).ravel()
+    kept = around[(around >= 0) & (around <= 0x7F800000)].astype(np.int32).view(np.float32)
+    return np.concatenate([kept, -kept])
