@@ -17,7 +17,8 @@ enum {
     NACRE_INVALID = 1,       /* an argument, a dim or a workspace that the entry does not take */
     NACRE_OUT_OF_MEMORY = 2, /* session_create and session_reserve only */
     NACRE_NO_WEIGHTS = 3,    /* the weights file is missing, or is not the one of this artifact */
-    NACRE_BUSY = 4           /* the session's own workspace is in use by another call */
+    NACRE_BUSY = 4,          /* the session's own workspace is in use by another call */
+    NACRE_WRONG_CPU = 5      /* session_create only: the CPU lacks instructions that the artifact's code needs */
 };
 
 typedef int32_t nacre_dtype;
@@ -51,8 +52,9 @@ typedef struct nacre_session nacre_session;
 /* `bytes` is sizeof(nacre_options) of the caller, so that the struct can grow. Zero in a field asks for the default. */
 typedef struct nacre_options {
     uint32_t bytes;
-    uint32_t threads;    /* how many threads one call may use; default 1 */
+    uint32_t threads;    /* how many threads one call may use; default what NACRE_THREADS says, else all CPUs */
     const char *weights; /* path of the weights file of an artifact with external weights */
+    uint32_t huge_pages; /* 1: compute from a copy of the weights on huge pages */
 } nacre_options;
 
 /* One call whose dims are known: data pointers alone, in the order of arguments and results. */

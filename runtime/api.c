@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "internal.h"
+#include "pool.h"
 
 static const char *describe(void) { return nacre_this_artifact.description; }
 
@@ -47,11 +48,12 @@ static nacre_status compute(nacre_session *session, const nacre_entry *entry, co
     const int64_t needed = nacre_value(&entry->workspace, dims);
     const int borrow = workspace == NULL && needed > 0;
     if (borrow) {
-        if (atomic_flag_test_and_set_explicit(&session->workspace_busy, memory_order_acquire))
+        if (!nacre_take_workspace(session))
             return nacre_fail(NACRE_BUSY, "the session's own workspace is in use by another call");
         workspace = session->workspace;
         bytes = session->workspace_bytes;
     }
+    nacre_crew crew = nacre_crew_of(session->threads);
     nacre_status status = NACRE_OK;
     if (bytes < needed && needed > 0)
         status = nacre_fail(NACRE_INVALID, "entry `%s` needs a workspace of %" PRId64 " bytes, got %" PRId64,
@@ -60,8 +62,10 @@ static nacre_status compute(nacre_session *session, const nacre_entry *entry, co
         status = nacre_fail(NACRE_INVALID, "entry `%s`: the workspace is not aligned to %d bytes", entry->name,
                             NACRE_ALIGNMENT);
     else
-        entry->kernel(inputs, outputs, workspace, session->weights, dims);
-    if (borrow) atomic_flag_clear_explicit(&session->workspace_busy, memory_order_release);
+        entry->kernels[session->level](inputs, outputs, workspace, session->weights, dims,
+                                       crew.helpers > 0 ? &crew.base : NULL);
+    nacre_crew_leave(&crew);
+    if (borrow) nacre_return_workspace(session);
     return status;
 }
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .library import ArgumentError, NacreError, word_at
+from .library import ArgumentError, NacreError
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 DType = np.dtype[np.generic]
@@ -39,12 +39,15 @@ _NUMPY = {
 DTYPE_CODES = {name: code for code, name in enumerate(_NUMPY, start=1)}
 """The numbers of `nacre_dtype`, in the order of abi.h."""
 
-_DATA_OFFSET = object.__basicsize__
+_WORD = ctypes.sizeof(ctypes.c_size_t)
+_DATA_WORD = object.__basicsize__ // _WORD
+# All addresses that there are, as words: reading one makes no object besides its value.
+_WORDS = (ctypes.c_size_t * (sys.maxsize // (2 * _WORD))).from_address(0)
 
 
 def _read_address(array: Array) -> int:
     """The data pointer is the first field of a numpy array's object: ten times as fast as asking `array.ctypes`."""
-    return word_at(id(array) + _DATA_OFFSET).value
+    return _WORDS[id(array) // _WORD + _DATA_WORD]
 
 
 def _ask_address(array: Array) -> int:
@@ -217,6 +220,26 @@ def order_out(entry: str, results: Sequence[Argument], out: object) -> Sequence[
     given = out if isinstance(out, tuple | list) else [out]
     if len(given) != len(names):
         raise ArgumentError(f"{has}, got {len(given)}")
+    return given
+
+
+def take_out(out: object, plans: Sequence[ResultPlan], taken: list[tuple[int, int]]) -> Sequence[Array] | None:
+    """The arrays of `out`, if they are as simple as they nearly always are; None says that they must be looked into.
+
+    `taken` are the addresses and sizes of the inputs; those of the results are added.
+    """
+    given = (out,) if type(out) is np.ndarray else out
+    if type(given) is not tuple or len(given) != len(plans):
+        return None
+    for number, (shape, dtype, size) in enumerate(plans):
+        x = given[number]
+        if type(x) is not np.ndarray or x.dtype is not dtype or x.shape != shape or not x.flags.carray:
+            return None
+        start = address_of(x)
+        for other, length in taken:
+            if other < start + size and start < other + length:
+                return None
+        taken.append((start, size))
     return given
 
 

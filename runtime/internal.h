@@ -9,12 +9,14 @@
 
 struct nacre_session {
     const char *weights;
-    void *mapping; /* of the external weights file, or NULL */
+    void *mapping; /* of the external weights file, or a copy of it, or NULL */
     size_t mapping_bytes;
+    int shares_copy; /* of the library's own weights */
     char *workspace; /* the session's own, or NULL */
     int64_t workspace_bytes;
-    atomic_flag workspace_busy;
-    uint32_t threads;
+    atomic_int workspace_user; /* 0: nobody, else the process that a call in progress belongs to, see workers.c */
+    uint32_t threads; /* of a call, at least 1 */
+    int32_t level;    /* of the artifact's machine code */
 };
 
 /* error.c: each returns the status, so that a failure is one statement. */
@@ -31,7 +33,16 @@ nacre_status nacre_check_shape(const nacre_entry *entry, const nacre_argument *e
 nacre_status nacre_bind_inputs(const nacre_entry *entry, const nacre_tensor *inputs, int32_t count, int64_t *dims);
 int64_t nacre_tensor_bytes(const nacre_tensor *tensor);
 
+/* cpu.c */
+nacre_status nacre_choose_level(int32_t *level);
+
+/* weights.c */
+nacre_status nacre_open_weights(nacre_session *session, const nacre_options *options);
+void nacre_close_weights(nacre_session *session);
+
 /* session.c */
+int nacre_take_workspace(nacre_session *session); /* returns 0 while a call uses it */
+void nacre_return_workspace(nacre_session *session);
 nacre_status nacre_session_create(const nacre_options *options, nacre_session **session);
 void nacre_session_destroy(nacre_session *session);
 nacre_status nacre_session_reserve(nacre_session *session, int64_t bytes);

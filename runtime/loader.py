@@ -35,6 +35,7 @@ from .arguments import (
     order_out,
     refuse,
     refuse_layout,
+    take_out,
 )
 from .library import ArgumentError, ArtifactError, Library, NacreError, open_library
 
@@ -48,7 +49,12 @@ _LARGE = 4096
 
 
 class _Options(ctypes.Structure):
-    _fields_ = (("bytes", ctypes.c_uint32), ("threads", ctypes.c_uint32), ("weights", ctypes.c_char_p))
+    _fields_ = (
+        ("bytes", ctypes.c_uint32),
+        ("threads", ctypes.c_uint32),
+        ("weights", ctypes.c_char_p),
+        ("huge_pages", ctypes.c_uint32),
+    )
 
 
 class _Frame:
@@ -83,9 +89,10 @@ class _Session:
     child has whole frames. There are as many frames as there ever were calls at one time.
     """
 
-    def __init__(self, library: Library, threads: int, weights: str | None) -> None:
+    def __init__(self, library: Library, weights: str | None, threads: int, huge_pages: bool) -> None:
         self.library = library
-        options = _Options(ctypes.sizeof(_Options), threads, os.fsencode(weights) if weights is not None else None)
+        file = os.fsencode(weights) if weights is not None else None
+        options = _Options(ctypes.sizeof(_Options), threads, file, huge_pages)
         handle = ctypes.c_void_p()
         functions = library.functions
         if functions["session_create"](ctypes.addressof(options), ctypes.addressof(handle)):
@@ -103,10 +110,13 @@ class _Session:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is known of calls with inputs of certain types. `mask` is the strictest alignment of an input less one."""
+    """What is known of calls with inputs of certain types. `sizes` are their bytes, `mask` the strictest alignment of
+    an input less one.
+    """
 
     dims: array.array[int]
     dims_address: int
+    sizes: tuple[int, ...]
     mask: int
     workspace: int
     results: tuple[ResultPlan, ...]
@@ -146,11 +156,11 @@ class Entry:
         if named:
             inputs = order_named(self.name, self.arguments, inputs, named)
         arrays: Sequence[Array] = inputs  # type: ignore[assignment]  # a key that is known holds types of arrays alone
-        key: list[object] = []
+        key: tuple[object, ...] = ()
         try:
             for x in arrays:
-                key += type(x), x.dtype, x.shape, x.strides
-            plan = self._plans[tuple(key)]
+                key += (type(x), x.dtype, x.shape, x.strides)
+            plan = self._plans[key]
         except (AttributeError, KeyError, TypeError):
             arrays, plan = self._prepare(inputs)
         try:
@@ -165,15 +175,17 @@ class Entry:
         if joined & plan.mask:
             self._check_alignment(arrays)
         position = frame.outputs
+        results: Sequence[Array]
         if out is None:
-            results = []
+            results = made = []
             for shape, dtype, size in plan.results:
                 x = np.empty(shape, dtype) if size < _LARGE else empty_aligned(shape, dtype, size)
                 words[position] = address_of(x)
                 position += 1
-                results.append(x)
+                made.append(x)
         else:
-            results = self._take_out(out, plan, arrays)
+            taken = [(words[i], size) for i, size in enumerate(plan.sizes, _INPUTS)]
+            results = take_out(out, plan.results, taken) or self._check_out(out, plan, arrays)
             for x in results:
                 words[position] = address_of(x)
                 position += 1
@@ -240,7 +252,8 @@ class Entry:
                 raise refuse_layout(argument)
         mask = max((x.itemsize for x in arrays), default=1) - 1
         results = tuple(self._plan_result(i, address) for i in range(len(self.results)))
-        return _Plan(dims, address, mask, library.functions["workspace_bytes"](self._index, address), results)
+        workspace = library.functions["workspace_bytes"](self._index, address)
+        return _Plan(dims, address, tuple(x.nbytes for x in arrays), mask, workspace, results)
 
     def _plan_result(self, index: int, dims: int) -> ResultPlan:
         rank = len(self.results[index].shape)
@@ -253,7 +266,7 @@ class Entry:
             size *= n
         return tuple(shape[:rank]), dtype, size
 
-    def _take_out(self, out: object, plan: _Plan, inputs: Sequence[Array]) -> list[Array]:
+    def _check_out(self, out: object, plan: _Plan, inputs: Sequence[Array]) -> list[Array]:
         given = order_out(self.name, self.results, out)
         others = {f"argument `{a.name}`": x for a, x in zip(self.arguments, inputs, strict=True)}
         taken: list[Array] = []
@@ -266,8 +279,8 @@ class Entry:
 class Model:
     """A loaded artifact. Calling it calls its only entry, or the one named `main`."""
 
-    def __init__(self, library: Library, path: str, weights: str | None, threads: int, raw_bfloat16: bool) -> None:
-        session = _Session(library, threads, weights)
+    def __init__(self, path: str, session: _Session, raw_bfloat16: bool) -> None:
+        library = session.library
         self.path = path
         self.name: str = library.description["name"]
         self._text = library.text
@@ -294,19 +307,22 @@ def load(
     path: str | os.PathLike[str],
     *,
     weights: str | os.PathLike[str] | None = None,
-    threads: int = 1,
+    threads: int = 0,
+    huge_pages: bool = False,
     raw_bfloat16: bool = False,
 ) -> Model:
     """Loads an artifact.
 
-    `weights` says where external weights are, if not beside it; `threads` how many threads a call may use. bfloat16
-    arrays are those of the package `ml_dtypes`, or with `raw_bfloat16` their bits as uint16.
+    `weights` says where external weights are, if not beside it. `threads` is how many threads a call may use; 0 lets
+    the variable NACRE_THREADS say it, and without that it is as many as there are CPUs. The results are the same bits
+    for any number. `huge_pages` reads the weights from a copy on large pages of memory, faster where they exceed the
+    caches. bfloat16 arrays are those of the package `ml_dtypes`, or with `raw_bfloat16` their bits as uint16.
     """
-    if threads < 1:
-        raise ArgumentError(f"threads must be at least 1, not {threads}")
+    if threads < 0:
+        raise ArgumentError(f"threads must be at least 0, not {threads}")
     path = os.fspath(path)
     file = os.fspath(weights) if weights is not None else None
     library = open_library(path)
     if file is None and library.description["weights"]["placement"] == "external":
         file = f"{os.path.abspath(path)}.safetensors"
-    return Model(library, path, file, threads, raw_bfloat16)
+    return Model(path, _Session(library, file, threads, huge_pages), raw_bfloat16)

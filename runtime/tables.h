@@ -41,12 +41,28 @@ typedef struct nacre_constraint {
     int32_t relation;
 } nacre_constraint;
 
+typedef void (*nacre_task)(const void *context, int64_t begin, int64_t end);
+
+/* The threads of one call. An entry hands every kernel of more than one unit to `parallel`, which computes the units
+[0, units), each once, on whatever threads; `pace` is memory of the kernel's own for how long a unit takes, 0 before its
+first run. Generated code knows this field alone. */
+typedef struct nacre_team {
+    void (*parallel)(struct nacre_team *team, nacre_task task, const void *context, int64_t units, int64_t *pace);
+} nacre_team;
+
+/* Without a team (NULL) an entry computes everything in the thread that calls it. */
 typedef void (*nacre_kernel)(const void *const *inputs, void *const *outputs, char *workspace, const char *weights,
-                             const int64_t *dims);
+                             const int64_t *dims, nacre_team *team);
+
+/* Code for one kind of CPU: its name, and what the CPU must be able to do, as in cpu.h. */
+typedef struct nacre_level {
+    const char *name;
+    uint64_t features;
+} nacre_level;
 
 typedef struct nacre_entry {
     const char *name;
-    nacre_kernel kernel;
+    const nacre_kernel *kernels; /* one for each level */
     const nacre_argument *arguments;
     const nacre_argument *results;
     const nacre_dim *dims;
@@ -58,8 +74,9 @@ typedef struct nacre_entry {
 
 typedef struct nacre_artifact {
     const char *description;
+    const nacre_level *levels; /* the most demanding first */
     const nacre_entry *entries;
-    int32_t entry_count;
+    int32_t level_count, entry_count;
     const char *weights;       /* NULL: external, if weight_bytes is not 0 */
     int64_t weight_bytes;
     int64_t header_bytes;      /* of the external file, the length field included */

@@ -1,0 +1,99 @@
+/* Which level of the artifact's machine code this CPU runs: the best that it can, or that NACRE_CPU_LEVEL lets it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu.h"
+#include "internal.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+enum { EAX, EBX, ECX, EDX, REGISTERS };
+enum { ALWAYS, YMM, ZMM };
+
+/* Registers that the system saves: none but the least, those of AVX too, those of AVX-512 too. */
+static int saved_state(void) {
+    unsigned a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE)) return ALWAYS;
+    unsigned low, high;
+    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    if ((low & 0x06) != 0x06) return ALWAYS;
+    return (low & 0xe6) == 0xe6 ? ZMM : YMM;
+}
+
+static int has(int state, unsigned leaf, unsigned subleaf, int where, int bit, int needed) {
+    unsigned registers[REGISTERS] = {0, 0, 0, 0};
+    if (state < needed) return 0;
+    if (subleaf) {
+        unsigned most, b, c, d;
+        if (!__get_cpuid_count(leaf, 0, &most, &b, &c, &d) || most < subleaf) return 0;
+    }
+    if (!__get_cpuid_count(leaf, subleaf, &registers[EAX], &registers[EBX], &registers[ECX], &registers[EDX])) return 0;
+    return registers[where] >> bit & 1;
+}
+
+uint64_t nacre_cpu_features(void) {
+    const int state = saved_state();
+    uint64_t features = 0;
+#define X(name, leaf, subleaf, where, bit, needed) \
+    if (has(state, leaf, subleaf, where, bit, needed)) features |= NACRE_CPU(name);
+    NACRE_CPU_FEATURES(X)
+#undef X
+    return features;
+}
+#else
+uint64_t nacre_cpu_features(void) { return 0; }
+#endif
+
+static const char *const feature_names[] = {
+#define X(name, leaf, subleaf, where, bit, state) #name,
+    NACRE_CPU_FEATURES(X)
+#undef X
+};
+
+static const nacre_level known_levels[] = {
+    {"x86-64", 0},
+    {"x86-64-v2", NACRE_CPU_V2},
+    {"x86-64-v3", NACRE_CPU_V3},
+    {"x86-64-v4", NACRE_CPU_V4},
+    {"x86-64-v4-vnni-bf16", NACRE_CPU_V4_VNNI_BF16},
+};
+
+static void append(char *text, size_t capacity, const char *part) {
+    strncat(text, part, capacity - strlen(text) - 1);
+}
+
+/* Takes away what is above the level that NACRE_CPU_LEVEL names. */
+static nacre_status limit(uint64_t *features) {
+    const char *wanted = getenv("NACRE_CPU_LEVEL");
+    if (wanted == NULL || *wanted == '\0') return NACRE_OK;
+    char names[256] = "";
+    for (size_t i = 0; i < sizeof known_levels / sizeof known_levels[0]; i++) {
+        if (strcmp(known_levels[i].name, wanted) == 0) {
+            *features &= known_levels[i].features;
+            return NACRE_OK;
+        }
+        append(names, sizeof names, i ? ", " : "");
+        append(names, sizeof names, known_levels[i].name);
+    }
+    return nacre_fail(NACRE_INVALID, "NACRE_CPU_LEVEL is `%s`, which is none of %s", wanted, names);
+}
+
+nacre_status nacre_choose_level(int32_t *level) {
+    uint64_t features = nacre_cpu_features();
+    nacre_status status = limit(&features);
+    if (status) return status;
+    const nacre_artifact *artifact = &nacre_this_artifact;
+    for (*level = 0; *level < artifact->level_count; ++*level)
+        if ((artifact->levels[*level].features & ~features) == 0) return NACRE_OK;
+    /* The last level needs least. */
+    const nacre_level *least = &artifact->levels[artifact->level_count - 1];
+    char missing[768] = "";
+    for (int i = 0; i < NACRE_CPU_FEATURE_COUNT; i++) {
+        if (!((least->features & ~features) >> i & 1)) continue;
+        append(missing, sizeof missing, *missing ? ", " : "");
+        append(missing, sizeof missing, feature_names[i]);
+    }
+    return nacre_fail(NACRE_WRONG_CPU, "the artifact is for %s%s, and this CPU lacks %s", least->name,
+                      artifact->level_count > 1 ? " or more" : "", missing);
+}

@@ -1,0 +1,78 @@
+/* What a CPU can do, as far as machine code may depend on it. The names are LLVM's, with `_` where it has a dot. */
+#ifndef NACRE_CPU_H
+#define NACRE_CPU_H
+
+#include <stdint.h>
+
+/* X(name, leaf, subleaf, register, bit, state): where `cpuid` tells it, and which registers the system must save. */
+#define NACRE_CPU_FEATURES(X)                    \
+    X(sse3, 1, 0, ECX, 0, ALWAYS)                \
+    X(pclmul, 1, 0, ECX, 1, ALWAYS)              \
+    X(ssse3, 1, 0, ECX, 9, ALWAYS)               \
+    X(fma, 1, 0, ECX, 12, YMM)                   \
+    X(cx16, 1, 0, ECX, 13, ALWAYS)               \
+    X(sse4_1, 1, 0, ECX, 19, ALWAYS)             \
+    X(sse4_2, 1, 0, ECX, 20, ALWAYS)             \
+    X(movbe, 1, 0, ECX, 22, ALWAYS)              \
+    X(popcnt, 1, 0, ECX, 23, ALWAYS)             \
+    X(aes, 1, 0, ECX, 25, ALWAYS)                \
+    X(avx, 1, 0, ECX, 28, YMM)                   \
+    X(f16c, 1, 0, ECX, 29, YMM)                  \
+    X(bmi, 7, 0, EBX, 3, ALWAYS)                 \
+    X(avx2, 7, 0, EBX, 5, YMM)                   \
+    X(bmi2, 7, 0, EBX, 8, ALWAYS)                \
+    X(avx512f, 7, 0, EBX, 16, ZMM)               \
+    X(avx512dq, 7, 0, EBX, 17, ZMM)              \
+    X(adx, 7, 0, EBX, 19, ALWAYS)                \
+    X(avx512ifma, 7, 0, EBX, 21, ZMM)            \
+    X(avx512cd, 7, 0, EBX, 28, ZMM)              \
+    X(sha, 7, 0, EBX, 29, ALWAYS)                \
+    X(avx512bw, 7, 0, EBX, 30, ZMM)              \
+    X(avx512vl, 7, 0, EBX, 31, ZMM)              \
+    X(avx512vbmi, 7, 0, ECX, 1, ZMM)             \
+    X(avx512vbmi2, 7, 0, ECX, 6, ZMM)            \
+    X(gfni, 7, 0, ECX, 8, ALWAYS)                \
+    X(vaes, 7, 0, ECX, 9, YMM)                   \
+    X(vpclmulqdq, 7, 0, ECX, 10, YMM)            \
+    X(avx512vnni, 7, 0, ECX, 11, ZMM)            \
+    X(avx512bitalg, 7, 0, ECX, 12, ZMM)          \
+    X(avx512vpopcntdq, 7, 0, ECX, 14, ZMM)       \
+    X(avx512vp2intersect, 7, 0, EDX, 8, ZMM)     \
+    X(avx512fp16, 7, 0, EDX, 23, ZMM)            \
+    X(avxvnni, 7, 1, EAX, 4, YMM)                \
+    X(avx512bf16, 7, 1, EAX, 5, ZMM)             \
+    X(avxifma, 7, 1, EAX, 23, YMM)               \
+    X(avxvnniint8, 7, 1, EDX, 4, YMM)            \
+    X(avxneconvert, 7, 1, EDX, 5, YMM)           \
+    X(sahf, 0x80000001, 0, ECX, 0, ALWAYS)       \
+    X(lzcnt, 0x80000001, 0, ECX, 5, ALWAYS)      \
+    X(sse4a, 0x80000001, 0, ECX, 6, ALWAYS)      \
+    X(xop, 0x80000001, 0, ECX, 11, YMM)          \
+    X(fma4, 0x80000001, 0, ECX, 16, YMM)         \
+    X(tbm, 0x80000001, 0, ECX, 21, ALWAYS)
+
+enum {
+#define X(name, leaf, subleaf, where, bit, state) NACRE_CPU_BIT_##name,
+    NACRE_CPU_FEATURES(X)
+#undef X
+    NACRE_CPU_FEATURE_COUNT
+};
+
+#define NACRE_CPU(name) (UINT64_C(1) << NACRE_CPU_BIT_##name)
+
+/* The levels that compilers know by name, https://gitlab.com/x86-psABIs/x86-64-ABI. */
+#define NACRE_CPU_V2                                                                                                  \
+    (NACRE_CPU(sse3) | NACRE_CPU(ssse3) | NACRE_CPU(sse4_1) | NACRE_CPU(sse4_2) | NACRE_CPU(popcnt) | NACRE_CPU(cx16) \
+     | NACRE_CPU(sahf))
+#define NACRE_CPU_V3                                                                                                  \
+    (NACRE_CPU_V2 | NACRE_CPU(avx) | NACRE_CPU(avx2) | NACRE_CPU(bmi) | NACRE_CPU(bmi2) | NACRE_CPU(f16c)             \
+     | NACRE_CPU(fma) | NACRE_CPU(lzcnt) | NACRE_CPU(movbe))
+#define NACRE_CPU_V4                                                                                                  \
+    (NACRE_CPU_V3 | NACRE_CPU(avx512f) | NACRE_CPU(avx512bw) | NACRE_CPU(avx512cd) | NACRE_CPU(avx512dq)              \
+     | NACRE_CPU(avx512vl))
+#define NACRE_CPU_V4_VNNI_BF16 (NACRE_CPU_V4 | NACRE_CPU(avx512vnni) | NACRE_CPU(avx512bf16))
+
+/* What this CPU can do, a bit for each feature; nothing where it is no x86. */
+uint64_t nacre_cpu_features(void);
+
+#endif

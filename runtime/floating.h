@@ -1,0 +1,30 @@
+/* How a thread rounds and whether it flushes denormals: a worker computes as the caller does, so that results are the
+same bits whoever computes them. */
+#ifndef NACRE_FLOATING_H
+#define NACRE_FLOATING_H
+
+#include <stdint.h>
+
+#if defined(__x86_64__)
+
+#define NACRE_STICKY 0x3fu /* flags of what has happened, which are no mode */
+static inline uint64_t nacre_floating_mode(void) { return __builtin_ia32_stmxcsr() & ~NACRE_STICKY; }
+static inline void nacre_set_floating_mode(uint64_t mode) { __builtin_ia32_ldmxcsr((unsigned)mode); }
+
+#elif defined(__aarch64__)
+
+static inline uint64_t nacre_floating_mode(void) {
+    uint64_t mode;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(mode));
+    return mode;
+}
+static inline void nacre_set_floating_mode(uint64_t mode) { __asm__ volatile("msr fpcr, %0" : : "r"(mode)); }
+
+#else
+
+static inline uint64_t nacre_floating_mode(void) { return 0; }
+static inline void nacre_set_floating_mode(uint64_t mode) { (void)mode; }
+
+#endif
+
+#endif

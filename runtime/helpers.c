@@ -1,0 +1,142 @@
+/* Workers: how they find jobs, help, spin and sleep.
+ *
+ * They spin for a while after their last job, which makes the next one start in a fraction of a microsecond, and sleep
+ * then. No more are awake than there are CPUs for besides the callers in seats.
+ */
+#define _GNU_SOURCE
+#include <limits.h>
+#include <sched.h>
+
+#include "floating.h"
+#include "job.h"
+#include "pool.h"
+#include "ticks.h"
+
+enum { MOVE = 1000 }; /* microseconds after which a worker may move to another CPU again */
+
+/* The open job with the fewest helpers that has a place, and that this worker has not seen the end of. */
+static int find_job(nacre_pool *pool, const uint32_t *ended, uint64_t *state) {
+    int found = -1;
+    for (uint64_t left = atomic_load(&pool->seats); left; left &= left - 1) {
+        const int seat = __builtin_ctzll(left);
+        const uint64_t seen = atomic_load(&pool->jobs[seat].state);
+        if (!(seen & OPEN) || HELPERS(seen) >= PLACES(seen) || GENERATION(seen) == ended[seat]) continue;
+        if (found >= 0 && HELPERS(seen) >= HELPERS(*state)) continue;
+        found = seat, *state = seen;
+    }
+    return found;
+}
+
+/* Would this worker do more good elsewhere? Then another call has fewer helpers, even after it has come. */
+static int should_move(nacre_pool *pool, int seat, const uint32_t *ended) {
+    if (atomic_load_explicit(&pool->seats, memory_order_relaxed) == UINT64_C(1) << seat) return 0;
+    uint64_t other = 0;
+    if (find_job(pool, ended, &other) < 0) return 0;
+    return HELPERS(other) + 1 < HELPERS(atomic_load(&pool->jobs[seat].state));
+}
+
+/* A worker's own, from job to job. */
+typedef struct {
+    uint32_t ended[NACRE_SEATS]; /* the last job of each seat that it has seen the end of */
+    uint64_t floating_mode;
+    int64_t moved;
+} worker;
+
+/* On a busy machine a worker may wake where its caller was running, and keep it from running. Then it moves, before it
+joins and the caller has to wait for it. */
+static int move_away(const nacre_job *job, worker *own) {
+    const int cpu = atomic_load_explicit(&job->cpu, memory_order_relaxed);
+    if (cpu < 0 || cpu != nacre_current_cpu()) return 0;
+    if (nacre_ticks() - own->moved < MOVE * nacre_ticks_per_microsecond()) return 0;
+    nacre_leave_cpu(cpu);
+    own->moved = nacre_ticks();
+    return 1;
+}
+
+static void help(nacre_pool *pool, int seat, worker *own) {
+    nacre_job *job = &pool->jobs[seat];
+    uint32_t *ended = own->ended;
+    if (job->floating_mode != own->floating_mode) nacre_set_floating_mode(own->floating_mode = job->floating_mode);
+    for (;;) {
+        if (nacre_compute_chunk(job) == 0) {
+            ended[seat] = GENERATION(atomic_load_explicit(&job->state, memory_order_relaxed));
+            break;
+        }
+        if (nacre_library_stops() || atomic_load_explicit(&pool->awake, memory_order_relaxed) > nacre_spare_cpus(pool) ||
+            should_move(pool, seat, ended))
+            break;
+    }
+    const uint64_t before = atomic_fetch_sub(&job->state, 1);
+    if (HELPERS(before) == 1 && before & WAITING) {
+        /* The caller may be gone by now: a later sleeper of this seat wakes for nothing, and sleeps again. */
+        atomic_fetch_add(&job->left, 1);
+        nacre_unpark(&pool->parking, &job->left, 1);
+    }
+}
+
+static int take_grant(nacre_pool *pool) {
+    int32_t there = atomic_load(&pool->grants);
+    while (there > 0)
+        if (atomic_compare_exchange_weak(&pool->grants, &there, there - 1)) return 1;
+    return 0;
+}
+
+/* Returns 1 when there is something to do, 0 when the library stops; this worker counts as awake only after 1. */
+static int sleep_until_called(nacre_pool *pool, const uint32_t *ended) {
+    atomic_fetch_sub(&pool->awake, 1);
+    /* A call that posted before it could know that this worker sleeps has woken nobody. */
+    uint64_t state;
+    if (find_job(pool, ended, &state) >= 0 && atomic_load(&pool->awake) < nacre_spare_cpus(pool)) {
+        if (!take_grant(pool)) atomic_fetch_add(&pool->awake, 1);
+        return 1;
+    }
+    for (;;) {
+        const uint32_t heard = atomic_load(&pool->bell);
+        if (take_grant(pool)) {
+            /* Whoever granted woke two: the rest is passed on, so that no caller wakes dozens. */
+            if (atomic_load(&pool->grants) > 0) nacre_unpark(&pool->parking, &pool->bell, 2);
+            return 1;
+        }
+        if (nacre_library_stops()) return 0;
+        nacre_park(&pool->parking, &pool->bell, heard);
+    }
+}
+
+void *nacre_work(void *argument) {
+    nacre_pool *pool = argument;
+    worker own = {.floating_mode = nacre_floating_mode()};
+    uint64_t state = 0;
+    const int64_t patience = SPIN * nacre_ticks_per_microsecond(), step = YIELD * nacre_ticks_per_microsecond();
+    int64_t since = nacre_ticks(), offered = since;
+    /* Each that starts starts the next, so that a call starts one at most. */
+    if (atomic_load(&pool->started) < atomic_load(&pool->wanted)) nacre_start_worker(pool, 1);
+    while (!nacre_library_stops()) {
+        const int crowded = atomic_load(&pool->awake) > nacre_spare_cpus(pool);
+        const int seat = crowded ? -1 : find_job(pool, own.ended, &state);
+        if (seat >= 0) {
+            nacre_job *job = &pool->jobs[seat];
+            if (move_away(job, &own) || !atomic_compare_exchange_strong(&job->state, &state, state + 1)) continue;
+            help(pool, seat, &own);
+            since = offered = nacre_ticks();
+        } else if (crowded || nacre_ticks() - since > patience) {
+            if (!sleep_until_called(pool, own.ended)) {
+                atomic_fetch_sub(&pool->started, 1);
+                return NULL;
+            }
+            since = offered = nacre_ticks();
+        } else if (nacre_ticks() - offered > step) {
+            sched_yield();
+            offered = nacre_ticks();
+        } else {
+            nacre_pause();
+        }
+    }
+    atomic_fetch_sub(&pool->started, 1);
+    atomic_fetch_sub(&pool->awake, 1);
+    return NULL;
+}
+
+void nacre_wake_everyone(nacre_pool *pool) {
+    atomic_fetch_add(&pool->bell, 1);
+    nacre_unpark(&pool->parking, &pool->bell, INT_MAX);
+}

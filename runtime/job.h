@@ -1,0 +1,39 @@
+/* A job, as those who post and those who help read it.
+ *
+ * The state of a job, from its high bits: how many jobs this seat has seen, so that a worker that was late cannot join
+ * the wrong one; OPEN; WAITING, if the caller sleeps until the helpers have left; how many may help; how many do.
+ */
+#ifndef NACRE_JOB_H
+#define NACRE_JOB_H
+
+#include "pool.h"
+
+#define OPEN (UINT64_C(1) << 31)
+#define WAITING (UINT64_C(1) << 30)
+#define PLACES_SHIFT 15
+#define COUNT_MASK UINT64_C(0x7fff)
+#define HELPERS(state) ((int32_t)((state) & COUNT_MASK))
+#define PLACES(state) ((int32_t)((state) >> PLACES_SHIFT & COUNT_MASK))
+#define GENERATION(state) ((uint32_t)((state) >> 32))
+#define CALLER (UINT64_C(1) << 32)
+
+enum {
+    SPIN = 50, /* microseconds that a worker without a job, or a caller without a unit, stays awake */
+    YIELD = 5  /* microseconds between the offers of such a one to let another thread have the CPU */
+};
+
+/* How many workers there are CPUs for. */
+static inline int32_t nacre_spare_cpus(nacre_pool *pool) {
+    return atomic_load(&pool->cpus) - (int32_t)(atomic_load(&pool->crowd) >> 32);
+}
+
+/* Takes a chunk and computes it; returns how many units that were, 0 when none is left. */
+static inline int64_t nacre_compute_chunk(nacre_job *job) {
+    const int64_t begin = atomic_fetch_add_explicit(&job->next, job->chunk, memory_order_relaxed);
+    if (begin >= job->units) return 0;
+    const int64_t end = begin + job->chunk < job->units ? begin + job->chunk : job->units;
+    job->task(job->context, begin, end);
+    return end - begin;
+}
+
+#endif

@@ -1,0 +1,136 @@
+/* Finds the pool of the process.
+ *
+ * Libraries of one process cannot see each other's names, and an artifact exports nothing for the sake of another.
+ * But each carries a note that says where its anchor is, a pointer to the pool or NULL, and the dynamic loader lists
+ * all notes. The pool is what any anchor points to; the first to need one makes it, and hangs it on the anchor of the
+ * library that was loaded first, which all find alike.
+ */
+#define _GNU_SOURCE
+#include <link.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "pool.h"
+
+#define NOTE_TYPE 2u
+#define TEXT_OF(x) #x
+#define TEXT(x) TEXT_OF(x)
+
+typedef _Atomic(nacre_pool *) anchor;
+
+extern anchor nacre_pool_anchor;
+__attribute__((visibility("hidden"), used)) anchor nacre_pool_anchor;
+
+/* Owner, then the layout and the distance from there to the anchor. */
+__asm__(".pushsection .note.nacre,\"a\",%note\n"
+        ".balign 4\n"
+        ".4byte 6, 12, 2\n"
+        ".ascii \"Nacre\\0\\0\\0\"\n"
+        ".4byte " TEXT(NACRE_POOL_LAYOUT) "\n"
+        ".8byte nacre_pool_anchor - .\n"
+        ".popsection\n");
+
+/* The anchor that a segment of notes tells of, or NULL. */
+static anchor *read_notes(const char *at, const char *end, size_t alignment) {
+    while ((size_t)(end - at) >= sizeof(ElfW(Nhdr))) {
+        const ElfW(Nhdr) *head = (const ElfW(Nhdr) *)(const void *)at;
+        const char *name = at + sizeof *head;
+        const size_t name_bytes = (head->n_namesz + alignment - 1) / alignment * alignment;
+        const size_t bytes = (head->n_descsz + alignment - 1) / alignment * alignment;
+        if (name_bytes > (size_t)(end - name) || bytes > (size_t)(end - name) - name_bytes) return NULL;
+        if (head->n_type == NOTE_TYPE && head->n_namesz == 6 && memcmp(name, "Nacre", 6) == 0 &&
+            head->n_descsz == 12) {
+            uint32_t layout;
+            int64_t distance;
+            const char *place = name + name_bytes + sizeof layout;
+            memcpy(&layout, name + name_bytes, sizeof layout);
+            memcpy(&distance, place, sizeof distance);
+            if (layout == NACRE_POOL_LAYOUT) return (anchor *)((uintptr_t)place + (uintptr_t)distance);
+        }
+        at = name + name_bytes + bytes;
+    }
+    return NULL;
+}
+
+static anchor *find_anchor(const struct dl_phdr_info *info) {
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *notes = &info->dlpi_phdr[i];
+        if (notes->p_type != PT_NOTE) continue;
+        const char *at = (const char *)(uintptr_t)(info->dlpi_addr + notes->p_vaddr);
+        anchor *found = read_notes(at, at + notes->p_memsz, notes->p_align == 8 ? 8 : 4);
+        if (found) return found;
+    }
+    return NULL;
+}
+
+typedef struct {
+    anchor *first; /* of the library that was loaded first */
+    nacre_pool *pool;
+} search;
+
+static int look(struct dl_phdr_info *info, size_t size, void *context) {
+    search *found = context;
+    (void)size;
+    anchor *seen = find_anchor(info);
+    if (seen == NULL) return 0;
+    if (found->first == NULL) found->first = seen;
+    found->pool = atomic_load(seen);
+    return found->pool != NULL;
+}
+
+static int take_down(struct dl_phdr_info *info, size_t size, void *context) {
+    nacre_pool *pool = context;
+    (void)size;
+    anchor *seen = find_anchor(info);
+    if (seen) atomic_compare_exchange_strong(seen, &pool, NULL);
+    return 0;
+}
+
+static void make(search *found) {
+    nacre_pool *made = mmap(NULL, sizeof *made, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (made == MAP_FAILED) return;
+    nacre_pool_start(made);
+    if (atomic_compare_exchange_strong(found->first, &found->pool, made))
+        found->pool = made;
+    else
+        munmap(made, sizeof *made);
+}
+
+/* These two run in the callback of a first object. With glibc, nothing is loaded or unloaded meanwhile, and no other
+callback runs. Others promise nothing of the kind: there the pool stays for whoever comes. */
+#ifdef __GLIBC__
+#define CALLBACKS_EXCLUDE 1
+#else
+#define CALLBACKS_EXCLUDE 0
+#endif
+
+static int attach(struct dl_phdr_info *info, size_t size, void *context) {
+    search *found = context;
+    (void)info, (void)size;
+    dl_iterate_phdr(look, found);
+    if (found->first == NULL) found->first = &nacre_pool_anchor;
+    if (found->pool == NULL) make(found);
+    if (found->pool) {
+        atomic_fetch_add(&found->pool->references, 1);
+        atomic_store(&nacre_pool_anchor, found->pool);
+    }
+    return 1;
+}
+
+static int detach(struct dl_phdr_info *info, size_t size, void *context) {
+    nacre_pool *pool = context;
+    (void)info, (void)size;
+    if (atomic_fetch_sub(&pool->references, 1) == 1 && CALLBACKS_EXCLUDE) {
+        dl_iterate_phdr(take_down, pool);
+        munmap(pool, sizeof *pool);
+    }
+    return 1;
+}
+
+nacre_pool *nacre_pool_attach(void) {
+    search found = {.first = NULL, .pool = NULL};
+    dl_iterate_phdr(attach, &found);
+    return found.pool;
+}
+
+void nacre_pool_detach(nacre_pool *pool) { dl_iterate_phdr(detach, pool); }
