@@ -11,7 +11,7 @@ from ..dialect.diagnostics import Diagnostic, DiagnosticError
 from ..runtime.loader import Model, load
 from .artifact.assemble import Placement
 from .cache import load_cached
-from .codegen.target import parse_target
+from .codegen.target import parse_targets
 from .dumps import Dumps
 from .frontend import Elaborated, load_module
 from .parameters import needed_checkpoints, open_parameters
@@ -39,8 +39,9 @@ def compile(
     weights: str | os.PathLike[str] | None = None,
     target: str = "native",
     opt_level: int = 2,
+    strict: bool = False,
     placement: Placement = "embedded",
-    threads: int = 1,
+    threads: int = 0,
     dump_dir: str | os.PathLike[str] | None = None,
     cc: str | None = None,
 ) -> Model:
@@ -49,10 +50,11 @@ def compile(
     source: the path of a `.nacre` file, or a model's text (a string with a line break or a brace).
     output: where the shared library goes; without it, into the user's cache, from which the same model is loaded again.
     weights: a checkpoint (.safetensors, .npz, .npy) or the folder of one, in place of what the source names.
-    target: `native`, or a CPU level such as `x86-64-v3`.
+    target: `native`, a CPU level such as `x86-64-v3` or several with commas, `portable`, or what else `--target` takes.
     opt_level: 0 (the slow oracle) to 3.
+    strict: no pass that changes how results are rounded by more than another order of sums.
     placement: `embedded`, or `external` for weights in a file beside the library.
-    threads: how many threads a call of the loaded model may use.
+    threads: how many threads a call of the loaded model may use; 0 for `$NACRE_THREADS`, else one for each CPU.
     dump_dir: a folder for the text of every stage; with it, a model is compiled even if it is in the cache.
     cc: the C compiler that links, by default `$CC`, `cc`, or ziglang's.
 
@@ -63,9 +65,9 @@ def compile(
         raise ValueError(f"opt_level is 0, 1, 2 or 3, not {opt_level!r}")
     if placement not in get_args(Placement):
         raise ValueError(f"placement is 'embedded' or 'external', not {placement!r}")
-    if threads < 1:
-        raise ValueError(f"threads is at least 1, not {threads!r}")
-    options = Options(target=parse_target(target), level=opt_level, weights=placement, cc=cc)
+    if threads < 0:
+        raise ValueError(f"threads is at least 0, not {threads!r}")
+    options = Options(targets=parse_targets(target), level=opt_level, strict=strict, weights=placement, cc=cc)
     dumps = Dumps(None if dump_dir is None else Path(dump_dir))
     build = Build(read_model(source, weights), options, dumps)
     if output is None:

@@ -1,6 +1,6 @@
 """Budgets: what a model file says that the model may cost, held against what it does cost.
 
-What follows from the graph and the memory plan is checked before machine code is made; time and file size are measured
+What follows from the graph and the memory plan is checked before anything is linked; time and file size are measured
 by `nacre test`. A budget that does not hold is a fault of the input, told with by how much.
 """
 
@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from ..dialect.diagnostics import Diagnostic
 from ..dialect.dims import DimError, Size, evaluate, product
 from ..dialect.graph import Module
+from .codegen.objects import Program
 from .frontend import ModelBudget
 from .frontend.syntax import UNITS
 from .lower.cost import count_operations
 from .lower.entry import Weight
-from .lower.module import Lowered, LoweredEntry
+from .lower.plan import LoweredEntry
 from .parameters import used_parameters
 
 _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
@@ -38,7 +39,7 @@ class Costs:
 
     source: Module
     optimized: Module
-    lowered: Lowered
+    program: Program
 
     def formula(self, metric: str, model: str) -> Size | None:
         """The cost as a formula of the dims, or None for what has to be measured."""
@@ -54,12 +55,12 @@ class Costs:
         return None
 
     def _entry(self, model: str) -> LoweredEntry:
-        return next(entry for entry in self.lowered.entries if entry.name == model)
+        return next(entry for entry in self.program.entries if entry.name == model)
 
     def _weight_bytes(self, entry: LoweredEntry) -> int:
         """The bytes of the tensors that the entry reads, each once."""
         read = {place.offset for call in entry.calls for place in call.places if isinstance(place, Weight)}
-        return sum(_static(w.type.bytes) for w in self.lowered.weights if w.offset in read)
+        return sum(_static(w.type.bytes) for w in self.program.lowered.weights if w.offset in read)
 
 
 def _static(size: Size) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 from ..dialect.printer import print_module
 from .artifact.header import emit_header
 from .artifact.python_loader import emit_python, loader_path
+from .artifact.spec import ArtifactSpec
 from .files import check_writable, replacing
 from .pipeline import Build
 
@@ -49,15 +50,18 @@ def write_forms(build: Build, places: Mapping[str, Path], library: str) -> None:
     reader = build.read_parameters() if places.keys() & _WITH_WEIGHTS else None
     module = build.optimize()
     contents: dict[str, bytes] = {"graph": print_module(module).encode()}
-    spec, code = None, b""
+    spec: ArtifactSpec | None = None
+    objects: tuple[bytes, ...] = ()
     if places.keys() - {"graph"}:
-        lowered = build.lower(module)
-        build.check_budgets(module, lowered)
+        program = build.generate(build.lower(module))
+        build.check_budgets(module, program)
         if places.keys() & _WITH_CODE:
-            contents["obj"] = code = build.generate(lowered)
+            objects = build.generate_entries(program)
+            if "obj" in places:
+                contents["obj"] = build.merge(objects)
             contents |= {form: build.dumps.texts[stage].encode() for form, stage in STAGES.items() if form in places}
         if reader is not None:
-            spec = build.specify(lowered, reader)
+            spec = build.specify(program, reader)
             contents["header"] = emit_header(spec).encode()
             contents["python"] = emit_python(spec, library).encode()
     with ExitStack() as stack:
@@ -68,4 +72,4 @@ def write_forms(build: Build, places: Mapping[str, Path], library: str) -> None:
                 file.flush()
         if LIBRARY in places:
             assert spec is not None
-            build.assemble(spec, code, places[LIBRARY])
+            build.assemble(spec, objects, places[LIBRARY])

@@ -14,8 +14,10 @@ PACKAGE = "mlir" if find_spec("mlir") is not None and find_spec("mlir.ir") is no
 
 ir: Any = importlib.import_module(f"{PACKAGE}.ir")
 passmanager: Any = importlib.import_module(f"{PACKAGE}.passmanager")
-linalg: Any = importlib.import_module(f"{PACKAGE}.dialects.linalg")
-_llvm: Any = importlib.import_module(f"{PACKAGE}.dialects.llvm")
+_llvm: Any = importlib.import_module(f"{PACKAGE}._mlir_libs._mlirDialectsLLVM")
+# No dialect has a class of its own for each operation: loading them takes longer than loading MLIR, and what an
+# operation has is told by its name, operands and attributes.
+importlib.import_module(f"{PACKAGE}._mlir_libs._mlir").globals.dialect_search_modules = []
 
 
 def translate(module: Any) -> str:

@@ -1,4 +1,4 @@
-"""The data of parameters: found in checkpoints by name, transposed and converted as the model declares.
+"""The data of parameters: found in checkpoints by name, transposed and converted as the model declares, or computed.
 
 What may be converted was decided when the checkpoint's header was checked; here data is read, and only when asked for.
 """
@@ -13,6 +13,7 @@ import numpy as np
 
 from ..dialect.diagnostics import Diagnostic, DiagnosticError
 from ..dialect.graph import Module, Parameter, walk
+from ..dialect.interpreter import load_parameter
 from ..dialect.types import Array
 from .checkpoint import Checkpoint, open_checkpoint
 from .frontend import Elaborated
@@ -21,12 +22,15 @@ from .frontend.weights import check_parameters, elements
 
 @dataclass(frozen=True, slots=True)
 class ParameterReader:
-    """Reads parameters; `checkpoints` says for each key in which of them it stands."""
+    """Reads and computes parameters; `checkpoints` says for each key in which of them it stands."""
 
     checkpoints: Mapping[str, Checkpoint]
 
     def __call__(self, parameter: Parameter) -> Array:
         """The tensor in the shape and dtype of the parameter's type; memory-mapped where nothing had to be changed."""
+        return load_parameter(parameter, self._stored)
+
+    def _stored(self, parameter: Parameter) -> Array:
         array = self.checkpoints[parameter.key].read(parameter.key)
         if parameter.transpose is not None:
             array = np.transpose(array, parameter.transpose)

@@ -3,66 +3,94 @@
 1. `load_module`      text to a checked graph                    frontend/
 2. `open_parameters`  checkpoint headers against the graph       parameters.py, checkpoint/
 3. `GRAPH_PASSES`     graph to graph                             ../passes/
-4. `lower_module`     graph to kernels, entries, memory plan     lower/
-5. `check_budgets`    what the model may cost                    budgets.py
-6. `generate_object`  linalg to machine code, in a child         codegen/
-7. `build_artifact`   object, weights, runtime to one library    artifact/
+4. `lower_module`     graph to kernels, and calls of them        lower/
+5. `compile_kernels`  linalg to machine code, in children        codegen/
+6. `plan_entries`     where every tensor lives                   lower/plan.py, ../passes/plan_memory.py
+7. `check_budgets`    what the model may cost                    budgets.py
+8. `compile_entries`  what calls the kernels, to machine code    codegen/
+9. `build_artifact`   objects, weights, runtime to one library   artifact/
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from ..dialect.diagnostics import Diagnostic, DiagnosticError
 from ..dialect.graph import Constant, Function, Module, walk
 from ..dialect.printer import print_module
 from ..dialect.types import Array
-from ..passes.manager import PassManager, Stage
+from ..passes.manager import PassManager, Remark, Stage
 from ..passes.pipeline import parse_pipeline
 from .artifact.assemble import Placement, build_artifact
-from .artifact.spec import ArgumentSpec, ArtifactSpec, EntrySpec, WeightSpec
+from .artifact.link import find_linker, merge_objects
+from .artifact.spec import ArgumentSpec, ArtifactSpec, EntrySpec, LevelSpec, WeightSpec
 from .budgets import Costs, check_budgets
-from .codegen.object import generate_object
+from .cache_folder import object_folder
+from .codegen.job import MadeFor
+from .codegen.objects import CodeGenerator, CodeOptions, Program
 from .codegen.routes import LEVELS, ROUTES
 from .codegen.target import Target
 from .dumps import Dumps
 from .files import check_writable
 from .frontend import Elaborated
-from .lower.module import Lowered, LoweredEntry, LoweredWeight, lower_module
+from .lower.module import Lowered, LoweredWeight, lower_module
+from .lower.plan import LoweredEntry
 from .parameters import ParameterReader, open_parameters
+from .report import FunctionReport, report_kernels
 from .spans import relative_to, without_spans
 from .version import __version__
+
+
+def _optimizing(convolutions: str, parameters: str) -> str:
+    # Parameters are folded last, when all that can be told of them stands there.
+    first = "canonicalize,unroll-repeat,fold-constants"
+    return f"{first},{convolutions},canonicalize,fold-constants,dce,{parameters},canonicalize,cse,dce,fuse"
+
 
 GRAPH_PASSES: Mapping[int, str] = {
     # The oracle: what cannot be left out, and nothing else.
     0: "unroll-repeat,fold-constants,dce",
-    1: "canonicalize,unroll-repeat,fold-constants,transpose-parameters,cse,dce",
-    2: "canonicalize,unroll-repeat,fold-constants,transpose-parameters,canonicalize,cse,dce,fuse-elementwise",
-    3: "canonicalize,unroll-repeat,fold-constants,transpose-parameters,canonicalize,cse,dce,fuse-elementwise",
+    1: "canonicalize,unroll-repeat,fold-constants,fold-parameters{moves-only=true},cse,dce",
+    2: _optimizing("fold-batch-norm,channels-last,winograd", "fold-parameters"),
+    3: _optimizing("fold-batch-norm,channels-last,winograd", "fold-parameters"),
 }
 """The passes of each optimisation level."""
+
+STRICT_PASSES: Mapping[int, str] = {
+    **GRAPH_PASSES,
+    2: _optimizing("channels-last", "fold-parameters{moves-only=true}"),
+    3: _optimizing("channels-last", "fold-parameters{moves-only=true}"),
+}
+"""The same without what changes how results are rounded by more than another order of sums."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What changes the artifact. `passes` replaces those of the level; code generation may take `timeout` seconds."""
+    """What changes the artifact. `passes` replaces those of the level; code generation may take `timeout` seconds.
 
-    target: Target = field(default_factory=Target)
+    `strict` leaves out the passes that change how results are rounded by more than another order of sums. `cache`
+    changes nothing of it: objects that were made before are taken, and those that are made are kept.
+    """
+
+    targets: tuple[Target, ...] = (Target(),)
     level: int = 2
     weights: Placement = "embedded"
     passes: str | None = None
+    strict: bool = False
     cc: str | None = None
     timeout: float = 600.0
+    cache: bool = True
 
     @property
     def pipeline(self) -> str:
-        return GRAPH_PASSES[self.level] if self.passes is None else self.passes
+        levels = STRICT_PASSES if self.strict else GRAPH_PASSES
+        return levels[self.level] if self.passes is None else self.passes
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -79,12 +107,16 @@ def source_hash(module: Module) -> str:
 
 @dataclass
 class Build:
-    """One build, stage by stage; every stage takes what the one before left. Times are in seconds, by stage."""
+    """One build, stage by stage; every stage takes what the one before left. Times are in seconds, by stage; what the
+    passes made, their remarks and the kernels are kept for a report."""
 
     elaborated: Elaborated
     options: Options = field(default_factory=Options)
     dumps: Dumps = field(default_factory=Dumps)
     times: dict[str, float] = field(default_factory=dict)
+    optimized: Module | None = None
+    lowered: Lowered | None = None
+    remarks: list[Remark] = field(default_factory=list)
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
@@ -105,7 +137,9 @@ class Build:
 
         manager = PassManager(parse_pipeline(self.options.pipeline), watch=watch)
         with self._timed("passes"):
-            return manager.run(relative_to(self.elaborated.module, self.elaborated.file))
+            self.optimized = manager.run(relative_to(self.elaborated.module, self.elaborated.file))
+        self.remarks = manager.context.remarks
+        return self.optimized
 
     def lower(self, module: Module) -> Lowered:
         """Raises DiagnosticError where the passes left what cannot be lowered."""
@@ -113,47 +147,70 @@ class Build:
             help_text = "`unroll-repeat` takes loops apart, as long as the graph does not become too large"
             raise DiagnosticError([Diagnostic("repeat-left", "the passes leave a loop in the graph", help=help_text)])
         with self._timed("lower"):
-            return lower_module(module)
+            self.lowered = lower_module(module, pack=self.options.level >= 2)
+        return self.lowered
 
-    def costs(self, module: Module, lowered: Lowered) -> Costs:
-        return Costs(self.elaborated.module, module, lowered)
+    def report(self, dims: Mapping[str, int] | None = None) -> tuple[FunctionReport, ...]:
+        """What the kernels are, at sizes of the dims, once the graph has been optimized."""
+        assert self.optimized is not None, "there is nothing to report yet"
+        return report_kernels(self.optimized, self.lowered or self.lower(self.optimized), self.remarks, dims)
 
-    def check_budgets(self, module: Module, lowered: Lowered) -> None:
-        """What can be told before machine code is made. Raises DiagnosticError."""
-        faults = check_budgets(self.elaborated.budgets, self.costs(module, lowered))
+    def generate(self, lowered: Lowered) -> Program:
+        """The code of the kernels, and where all tensors live. Raises CompilerFault."""
+        with self._generator("kernels") as generator:
+            return generator.compile_kernels(lowered)
+
+    def generate_entries(self, program: Program) -> tuple[bytes, ...]:
+        """All object files. Raises CompilerFault."""
+        with self._generator("entries") as generator:
+            return generator.compile_entries(program)
+
+    @contextmanager
+    def _generator(self, stage: str) -> Iterator[CodeGenerator]:
+        chosen = self.options
+        options = CodeOptions(chosen.targets, chosen.level, chosen.timeout, cache=chosen.cache, strict=chosen.strict)
+        generator = CodeGenerator(options, self.dumps)
+        with self._timed(stage):
+            yield generator
+        self.times |= {f"{stage}: {name}": seconds for name, seconds in generator.times.items()}
+
+    def costs(self, module: Module, program: Program) -> Costs:
+        return Costs(self.elaborated.module, module, program)
+
+    def check_budgets(self, module: Module, program: Program) -> None:
+        """What can be told before there is an artifact. Raises DiagnosticError."""
+        faults = check_budgets(self.elaborated.budgets, self.costs(module, program))
         if faults:
             raise DiagnosticError(faults, self.elaborated.sources)
 
-    def generate(self, lowered: Lowered) -> bytes:
-        """The object file. Raises CompilerFault."""
-        with TemporaryDirectory(prefix="nacre-dump-") as name:
-            folder = Path(name) if self.dumps.active else None
-            try:
-                with self._timed("codegen"):
-                    result = generate_object(
-                        lowered, self.options.target, self.options.level, folder, timeout=self.options.timeout
-                    )
-            finally:
-                # Where it failed, the stages before are what one wants to see.
-                for path in sorted(Path(name).iterdir()):
-                    stage = path.stem.split("-", 1)[1]
-                    self.dumps.write(stage, path.suffix.removeprefix("."), path.read_text(encoding="utf-8"))
-        self.times |= {f"codegen: {stage}": seconds for stage, seconds in result.times.items()}
-        return result.code
-
-    def assemble(self, spec: ArtifactSpec, code: bytes, output: Path) -> None:
+    def merge(self, objects: Sequence[bytes]) -> bytes:
+        """One object file that is all of them."""
         with self._timed("link"):
-            build_artifact(spec, [code], output, weights=self.options.weights, cc=self.options.cc)
+            return merge_objects(find_linker(self.options.cc, self.options.targets[0].triple), objects)
 
-    def specify(self, lowered: Lowered, reader: ParameterReader) -> ArtifactSpec:
+    def assemble(self, spec: ArtifactSpec, objects: Sequence[bytes], output: Path) -> None:
+        with self._timed("link"):
+            kept = object_folder() if self.options.cache else None
+            build_artifact(
+                spec,
+                objects,
+                output,
+                weights=self.options.weights,
+                cc=self.options.cc,
+                kept=kept,
+                triple=self.options.targets[0].triple,
+            )
+
+    def specify(self, program: Program, reader: ParameterReader) -> ArtifactSpec:
         """What the artifact says of itself, and its weights."""
+        lowered = program.lowered
         functions = {f.name: f for f in self.elaborated.module.functions}
-        target = self.options.target
         return ArtifactSpec(
             name=lowered.name,
-            entries=tuple(_specify_entry(e, functions[e.name]) for e in lowered.entries),
-            weights=tuple(WeightSpec(w.name, w.type, w.offset, _data(w, reader)) for w in lowered.weights),
-            target={"cpu": target.cpu, "triple": target.triple, "features": target.features},
+            entries=tuple(_specify_entry(e, functions[e.name]) for e in program.entries),
+            weights=tuple(WeightSpec(w.name, w.type, w.offset, partial(_data, w, reader)) for w in lowered.weights),
+            levels=tuple(_specify_level(program, target) for target in self.options.targets),
+            triple=_made_for(program, self.options.targets[0]).triple,
             compiler_version=__version__,
             source_hash=source_hash(self.elaborated.module),
             options={"level": self.options.level, "passes": self.options.passes},
@@ -164,10 +221,20 @@ class Build:
         check_writable(output)
         reader = self.read_parameters()
         module = self.optimize()
-        lowered = self.lower(module)
-        self.check_budgets(module, lowered)
-        code = self.generate(lowered)
-        self.assemble(self.specify(lowered, reader), code, output)
+        program = self.generate(self.lower(module))
+        self.check_budgets(module, program)
+        objects = self.generate_entries(program)
+        self.assemble(self.specify(program, reader), objects, output)
+
+
+def _made_for(program: Program, target: Target) -> MadeFor:
+    return next(iter(program.kernels[target].values())).report.made_for
+
+
+def _specify_level(program: Program, target: Target) -> LevelSpec:
+    made_for = _made_for(program, target)
+    suffix = target.suffix if len(program.kernels) > 1 else ""
+    return LevelSpec(target.name, suffix, made_for.features, made_for.cpu)
 
 
 def _specify_entry(entry: LoweredEntry, function: Function) -> EntrySpec:
@@ -184,4 +251,4 @@ def _specify_entry(entry: LoweredEntry, function: Function) -> EntrySpec:
 
 
 def _data(weight: LoweredWeight, reader: ParameterReader) -> Array:
-    return weight.source.data if isinstance(weight.source, Constant) else reader(weight.source)
+    return weight.store(weight.source.data if isinstance(weight.source, Constant) else reader(weight.source))

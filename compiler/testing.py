@@ -45,15 +45,15 @@ def test_model(build: Build) -> list[Outcome]:
     """
     reader = build.read_parameters()
     module = build.optimize()
-    lowered = build.lower(module)
-    code = build.generate(lowered)
+    program = build.generate(build.lower(module))
+    objects = build.generate_entries(program)
     with TemporaryDirectory(prefix="nacre-test-") as folder:
         path = Path(folder) / f"{build.elaborated.module.name}.so"
-        build.assemble(build.specify(lowered, reader), code, path)
+        build.assemble(build.specify(program, reader), objects, path)
         model = load(path)
         return [
             *run_tests(build.elaborated, reader, model),
-            *run_budgets(build.elaborated, build.costs(module, lowered), model, path),
+            *run_budgets(build.elaborated, build.costs(module, program), model, path),
         ]
 
 

@@ -16,7 +16,7 @@ from typing import Literal
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from .describe import describe_artifact, to_json
-from .link import find_linker, link
+from .link import Linker, find_linker, link
 from .spec import ArtifactSpec, c_identifier, check_artifact
 from .tables import emit_blob, emit_tables
 from .weights import WrittenWeights, write_blob, write_safetensors
@@ -40,7 +40,9 @@ def _digest(description: str, objects: Sequence[bytes]) -> bytes:
     return digest.digest()
 
 
-def _write(spec: ArtifactSpec, objects: Sequence[bytes], folder: Path, placement: Placement, cc: str | None) -> bool:
+def _write(
+    spec: ArtifactSpec, objects: Sequence[bytes], folder: Path, placement: Placement, linker: Linker, kept: Path | None
+) -> bool:
     """Writes `artifact` and, if it is to have one, `weights.safetensors`; says whether it has."""
     written = WrittenWeights("")
     external = placement == "external" and spec.weight_bytes > 0
@@ -56,7 +58,8 @@ def _write(spec: ArtifactSpec, objects: Sequence[bytes], folder: Path, placement
     names = [f"code_{i}.o" for i in range(len(objects))]
     for name, data in zip(names, objects, strict=True):
         (folder / name).write_bytes(data)
-    link(find_linker(cc), folder, names, ["nacre_get_api", f"nacre_get_api_{c_identifier(spec.name)}"], "artifact")
+    exports = ["nacre_get_api", f"nacre_get_api_{c_identifier(spec.name)}"]
+    link(linker, folder, names, exports, "artifact", kept)
     return external
 
 
@@ -67,10 +70,14 @@ def build_artifact(
     *,
     weights: Placement = "embedded",
     cc: str | None = None,
+    kept: Path | None = None,
+    triple: str = "",
 ) -> Path:
     """Links `objects` (relocatable ELF, position-independent) into an artifact at `output`, and returns its path.
 
-    `weights="external"` puts the weights into `<output>.safetensors`. Raises DiagnosticError.
+    `weights="external"` puts the weights into `<output>.safetensors`. `kept` is a folder for the compiled runtime, so
+    that it need not be compiled each time; `triple` is that of the objects, where it is another machine's than this.
+    Raises DiagnosticError.
     """
     faults = check_artifact(spec)
     if faults:
@@ -82,7 +89,7 @@ def build_artifact(
     folder: Path | None = None
     try:
         folder = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
-        if _write(spec, objects, folder, weights, cc):
+        if _write(spec, objects, folder, weights, find_linker(cc, triple), kept):
             os.replace(folder / "weights.safetensors", weights_path(output))
         os.replace(folder / "artifact", output)
     except OSError as error:

@@ -6,7 +6,7 @@ import json
 
 from ...dialect.dims import INFINITY, Size, Symbol, format_size
 from ...dialect.types import TensorType
-from .spec import ArgumentSpec, ArtifactSpec, EntrySpec, JsonValue
+from .spec import ArgumentSpec, ArtifactSpec, EntrySpec, JsonValue, LevelSpec
 
 ABI_VERSION = 1
 
@@ -40,6 +40,10 @@ def _entry(entry: EntrySpec) -> dict[str, JsonValue]:
     }
 
 
+def _level(level: LevelSpec) -> dict[str, JsonValue]:
+    return {"name": level.name, "cpu": level.cpu, "features": list(level.features)}
+
+
 def describe_artifact(
     spec: ArtifactSpec, *, placement: str = "embedded", weights_hash: str = ""
 ) -> dict[str, JsonValue]:
@@ -51,7 +55,7 @@ def describe_artifact(
         "name": spec.name,
         "compiler": spec.compiler_version,
         "source_hash": spec.source_hash,
-        "target": dict(spec.target),
+        "target": {"triple": spec.triple, "levels": [_level(level) for level in spec.levels]},
         "options": dict(spec.options),
         "entries": [_entry(e) for e in spec.entries],
         "weights": {"placement": placement, "bytes": spec.weight_bytes, "hash": weights_hash, "tensors": tensors},

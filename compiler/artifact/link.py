@@ -6,6 +6,7 @@ or moment gets into what is written.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import platform
@@ -21,12 +22,29 @@ from pathlib import Path
 
 from ... import runtime
 from ...dialect.diagnostics import Diagnostic, DiagnosticError, Note
+from ..store import Store
 
 RUNTIME_FOLDER = Path(runtime.__file__).parent
-RUNTIME_SOURCES = ("api.c", "check.c", "error.c", "session.c")
-RUNTIME_HEADERS = ("abi.h", "internal.h", "tables.h")
+_STEMS = (
+    "affinity",
+    "api",
+    "check",
+    "cpu",
+    "error",
+    "helpers",
+    "park",
+    "pool",
+    "session",
+    "share",
+    "weights",
+    "workers",
+)
+RUNTIME_SOURCES = tuple(f"{stem}.c" for stem in _STEMS)
+RUNTIME_HEADERS = tuple(
+    f"{stem}.h" for stem in ("abi", "affinity", "cpu", "floating", "internal", "job", "park", "pool", "tables", "ticks")
+)
 
-_COMPILE_FLAGS = ("-std=c11", "-O2", "-fPIC", "-fvisibility=hidden")
+_COMPILE_FLAGS = ("-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-pthread")
 _LINK_FLAGS = (
     "-shared",
     "-Wl,--build-id=none",
@@ -44,6 +62,7 @@ class Linker:
     """A C compiler driver that also assembles and links."""
 
     command: tuple[str, ...]
+    machine: str = platform.machine()
 
     @property
     def is_zig(self) -> bool:
@@ -69,21 +88,26 @@ def _no_linker(message: str) -> DiagnosticError:
     return DiagnosticError([Diagnostic("no-linker", message, help=help_text)])
 
 
-def find_linker(cc: str | Sequence[str] | None = None) -> Linker:
-    """What `cc` or the variable CC names, else a compiler on the path, else the one of the `ziglang` package."""
+def find_linker(cc: str | Sequence[str] | None = None, triple: str = "") -> Linker:
+    """What `cc` or the variable CC names, else a compiler on the path, else the one of the `ziglang` package.
+
+    For the triple of another machine, a compiler is looked for that bears it in its name, as Debian's do.
+    """
+    machine = triple.split("-", 1)[0] or platform.machine()
+    foreign = machine != platform.machine()
     given = cc or os.environ.get("CC")
     if given:
         command = tuple(shlex.split(given)) if isinstance(given, str) else tuple(given)
         origin = "`cc`" if cc else "the variable CC"
         if not command or shutil.which(command[0]) is None:
             raise _no_linker(f"the C compiler `{shlex.join(command)}` that {origin} names was not found")
-        return Linker(command)
-    for name in ("cc", "gcc", "clang"):
+        return Linker(command, machine)
+    for name in (f"{triple}-gcc", f"{triple}-clang") if foreign else ("cc", "gcc", "clang"):
         if shutil.which(name):
-            return Linker((name,))
+            return Linker((name,), machine)
     if importlib.util.find_spec("ziglang"):
-        return Linker((sys.executable, "-m", "ziglang", "cc"))
-    raise _no_linker("no C compiler was found to link the artifact")
+        return Linker((sys.executable, "-m", "ziglang", "cc", *(["-target", triple] if foreign else [])), machine)
+    raise _no_linker(f"no C compiler was found to link the artifact{f' for {triple}' if foreign else ''}")
 
 
 def _failure(action: str, command: Sequence[str], result: subprocess.CompletedProcess[str]) -> DiagnosticError:
@@ -94,31 +118,66 @@ def _failure(action: str, command: Sequence[str], result: subprocess.CompletedPr
 
 
 @lru_cache(maxsize=8)
-def _runtime_objects(linker: Linker, sources: tuple[tuple[str, str], ...]) -> tuple[tuple[str, bytes], ...]:
-    """The compiled runtime; in memory, since a process that builds many artifacts needs it every time."""
-    with tempfile.TemporaryDirectory(prefix="nacre-") as name:
-        folder = Path(name)
-        for file, text in sources:
-            (folder / file).write_text(text)
-        # TLS descriptors make no use of __tls_get_addr, which would add the dynamic loader to the needed libraries.
-        dialect = ["-mtls-dialect=gnu2"] if platform.machine() in ("x86_64", "AMD64") else []
-        return tuple(_compile(linker, folder, Path(source).stem, dialect) for source in RUNTIME_SOURCES)
+def _runtime_objects(
+    linker: Linker, sources: tuple[tuple[str, str], ...], kept: Path | None
+) -> tuple[tuple[str, bytes], ...]:
+    """The compiled runtime, from memory or from the folder of what was `kept`: every artifact needs it."""
+    # TLS descriptors make no use of __tls_get_addr, which would add the dynamic loader to the needed libraries.
+    dialect = ["-mtls-dialect=gnu2"] if linker.machine in ("x86_64", "AMD64") else []
+    store, key = Store(kept), _key(linker, dialect, sources)
+    names = [f"{Path(source).stem}.o" for source in RUNTIME_SOURCES]
+    found = [data for name in names if (data := store.get(f"{key}-{name}")) is not None]
+    if len(found) < len(names):
+        with tempfile.TemporaryDirectory(prefix="nacre-") as folder:
+            for file, text in sources:
+                (Path(folder) / file).write_text(text)
+            _compile(linker, Path(folder), dialect)
+            found = [(Path(folder) / name).read_bytes() for name in names]
+        for name, data in zip(names, found, strict=True):
+            store.put(f"{key}-{name}", data)
+    return tuple((f"runtime_{name}", data) for name, data in zip(names, found, strict=True))
 
 
-def _compile(linker: Linker, folder: Path, stem: str, dialect: Sequence[str]) -> tuple[str, bytes]:
-    arguments = [*_COMPILE_FLAGS, "-c", f"{stem}.c", "-o", f"runtime_{stem}.o"]
+def _key(linker: Linker, dialect: Sequence[str], sources: Sequence[tuple[str, str]]) -> str:
+    """What compiled runtime is kept under: the sources, the flags, and the compiler, by its path and date."""
+    compiler = Path(shutil.which(linker.command[0]) or linker.command[0]).resolve()
+    package = importlib.util.find_spec("ziglang") if linker.is_zig else None
+    files = [compiler, *([Path(package.origin)] if package is not None and package.origin else [])]
+    dates = [f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files if file.exists()]
+    parts = [*linker.command, *dates, *_COMPILE_FLAGS, *dialect, *(part for source in sources for part in source)]
+    return hashlib.sha256(b"".join(hashlib.sha256(part.encode()).digest() for part in parts)).hexdigest()
+
+
+def _compile(linker: Linker, folder: Path, dialect: Sequence[str]) -> None:
+    arguments = [*_COMPILE_FLAGS, "-c", *RUNTIME_SOURCES]
     result = linker.run([*dialect, *arguments], folder)
-    if result.returncode and dialect:
+    if result.returncode > 0 and dialect:
         result = linker.run(arguments, folder)
     if result.returncode:
         raise _failure("compile the runtime of", [*linker.command, *arguments], result)
-    return f"runtime_{stem}.o", (folder / f"runtime_{stem}.o").read_bytes()
 
 
-def link(linker: Linker, folder: Path, objects: Sequence[str], exports: Sequence[str], output: str) -> None:
-    """Links `tables.c`, `blob.s` and the named objects, which stand in `folder`, with the runtime."""
+def merge_objects(linker: Linker, objects: Sequence[bytes]) -> bytes:
+    """One relocatable object that defines what all of them define."""
+    with tempfile.TemporaryDirectory(prefix="nacre-") as name:
+        folder = Path(name)
+        names = [f"code_{i}.o" for i in range(len(objects))]
+        for file, data in zip(names, objects, strict=True):
+            (folder / file).write_bytes(data)
+        arguments = ["-r", "-nostdlib", "-Wl,--build-id=none", "-o", "merged.o", *names]
+        result = linker.run(arguments, folder)
+        if result.returncode:
+            raise _failure("merge the objects of", [*linker.command, *arguments], result)
+        return (folder / "merged.o").read_bytes()
+
+
+def link(
+    linker: Linker, folder: Path, objects: Sequence[str], exports: Sequence[str], output: str, kept: Path | None = None
+) -> None:
+    """Links `tables.c`, `blob.s` and the named objects, which stand in `folder`, with the runtime, whose objects are
+    `kept` in a folder, if there is one."""
     sources = tuple((file, (RUNTIME_FOLDER / file).read_text()) for file in (*RUNTIME_SOURCES, *RUNTIME_HEADERS))
-    compiled = _runtime_objects(linker, sources)
+    compiled = _runtime_objects(linker, sources, kept)
     for file, data in compiled:
         (folder / file).write_bytes(data)
     for file in RUNTIME_HEADERS:

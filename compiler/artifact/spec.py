@@ -7,8 +7,9 @@ Code generation fills these records; the assembler turns them into tables, the h
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import gcd
 from typing import Literal
 
@@ -58,32 +59,51 @@ class EntrySpec:
     doc: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class LevelSpec:
+    """Machine code for one kind of CPU: what the symbols of its entries end with, and the features that it needs, by
+    LLVM's names of those that `runtime/cpu.h` lists. `cpu` is what the code generator was told."""
+
+    name: str = "any"
+    suffix: str = ""
+    features: tuple[str, ...] = ()
+    cpu: str = ""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class WeightSpec:
-    """A tensor of the weight blob at `offset` bytes. `data` may be memory-mapped; it is read once, while writing."""
+    """A tensor of the weight blob at `offset` bytes. `read` gives its data; it is called once, while writing."""
 
     name: str
     type: TensorType
     offset: int
-    data: Array
+    read: Callable[[], Array]
+
+    @property
+    def nbytes(self) -> int:
+        size = self.type.bytes
+        assert isinstance(size, int), (self.name, self.type)
+        return size
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArtifactSpec:
-    """Everything that goes into an artifact, save the machine code."""
+    """Everything that goes into an artifact, save the machine code, which is there for each of the `levels`, the most
+    demanding first."""
 
     name: str
     entries: tuple[EntrySpec, ...]
     weights: tuple[WeightSpec, ...] = ()
-    target: Mapping[str, JsonValue] = field(default_factory=dict)
+    triple: str = ""
     compiler_version: str = ""
     source_hash: str = ""
     options: Mapping[str, JsonValue] = field(default_factory=dict)
+    levels: tuple[LevelSpec, ...] = (LevelSpec(),)
 
     @property
     def weight_bytes(self) -> int:
         """The size of the weight blob, a multiple of the alignment."""
-        return align(max((w.offset + w.data.nbytes for w in self.weights), default=0))
+        return align(max((w.offset + w.nbytes for w in self.weights), default=0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +127,13 @@ def place_weights(tensors: Iterable[tuple[str, TensorType, Array]]) -> tuple[Wei
     placed: list[WeightSpec] = []
     end = 0
     for name, type, data in tensors:
-        placed.append(WeightSpec(name, type, align(end), data))
-        end = placed[-1].offset + data.nbytes
+        placed.append(WeightSpec(name, type, align(end), partial(_itself, data)))
+        end = placed[-1].offset + placed[-1].nbytes
     return tuple(placed)
+
+
+def _itself(data: Array) -> Array:
+    return data
 
 
 def c_identifier(name: str) -> str:
@@ -217,9 +241,7 @@ def check_artifact(spec: ArtifactSpec) -> tuple[Diagnostic, ...]:
         assert not unknown, (entry.name, unknown)
     assert spec.entries, spec.name
     end = 0
-    for weight in sorted(spec.weights, key=lambda w: (w.offset, w.data.nbytes)):
+    for weight in sorted(spec.weights, key=lambda w: (w.offset, w.nbytes)):
         assert weight.offset >= end and weight.offset % WEIGHT_ALIGNMENT == 0, (weight.name, weight.offset, end)
-        assert weight.type.shape == weight.data.shape, (weight.name, weight.type, weight.data.shape)
-        assert weight.type.dtype.numpy == weight.data.dtype, (weight.name, weight.type, weight.data.dtype)
-        end = weight.offset + weight.data.nbytes
+        end = weight.offset + weight.nbytes
     return tuple(faults)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from ...dialect.dims import INFINITY, Size, Symbol, format_size
 from .describe import ABI_VERSION
 from .formulas import Functions, c_expression
-from .spec import ArgumentSpec, ArtifactSpec, Binding, EntrySpec, bind_dims, c_identifier
+from .spec import ArgumentSpec, ArtifactSpec, Binding, EntrySpec, LevelSpec, bind_dims, c_identifier
 from .weights import WrittenWeights, fnv1a
 
 _RELATIONS = {"==": "NACRE_EQUAL", ">=": "NACRE_AT_LEAST", "multiple-of": "NACRE_MULTIPLE_OF"}
@@ -31,8 +31,9 @@ def _pointer(name: str, rows: Sequence[object]) -> str:
 class _EntryTables:
     """The tables of one entry, in the order in which C must see them."""
 
-    def __init__(self, entry: EntrySpec, prefix: str, functions: Functions) -> None:
+    def __init__(self, entry: EntrySpec, levels: Sequence[LevelSpec], prefix: str, functions: Functions) -> None:
         self.entry = entry
+        self.symbols = [entry.symbol + level.suffix for level in levels]
         self.prefix = prefix
         self.functions = functions
         self.index: Mapping[Symbol, int] = {symbol: i for i, symbol in enumerate(entry.dims)}
@@ -76,6 +77,7 @@ class _EntryTables:
             f"{{{self.size(c.left)}, {self.size(c.right)}, {c_string(str(c))}, {_RELATIONS[c.relation]}}}"
             for c in entry.constraints
         ]
+        self.lines += _array("nacre_kernel", f"{prefix}_kernels", self.symbols)
         self.arguments(entry.arguments, f"{prefix}_arguments")
         self.arguments(entry.results, f"{prefix}_results")
         self.lines += _array("nacre_dim", f"{prefix}_dims", [self.dim(s) for s in entry.dims])
@@ -83,7 +85,7 @@ class _EntryTables:
         self.lines += _array("nacre_constraint", f"{prefix}_constraints", constraints)
         fields = [
             c_string(entry.name),
-            entry.symbol,
+            f"{prefix}_kernels",
             _pointer(f"{prefix}_arguments", entry.arguments),
             _pointer(f"{prefix}_results", entry.results),
             _pointer(f"{prefix}_dims", entry.dims),
@@ -95,6 +97,11 @@ class _EntryTables:
         return "{" + ", ".join(fields) + "}"
 
 
+def _level(level: LevelSpec) -> str:
+    features = " | ".join(f"NACRE_CPU({feature.replace('.', '_')})" for feature in level.features)
+    return f"{{{c_string(level.name)}, {features or '0'}}}"
+
+
 def emit_tables(spec: ArtifactSpec, weights: WrittenWeights) -> str:
     """The C source of the tables of one artifact."""
     functions = Functions()
@@ -102,25 +109,29 @@ def emit_tables(spec: ArtifactSpec, weights: WrittenWeights) -> str:
     rows: list[str] = []
     kernels: list[str] = []
     for i, entry in enumerate(spec.entries):
-        tables = _EntryTables(entry, f"entry_{i}", functions)
+        tables = _EntryTables(entry, spec.levels, f"entry_{i}", functions)
         rows.append(tables.emit())
         lines += tables.lines
-        kernels.append(
-            f'extern __attribute__((visibility("hidden"))) void {entry.symbol}'
-            "(const void *const *, void *const *, char *, const char *, const int64_t *);"
-        )
+        kernels += [
+            f'extern __attribute__((visibility("hidden"))) void {symbol}'
+            "(const void *const *, void *const *, char *, const char *, const int64_t *, nacre_team *);"
+            for symbol in tables.symbols
+        ]
     alias = f"nacre_get_api_{c_identifier(spec.name)}"
     embedded = spec.weight_bytes and not weights.header
     return "\n".join(
         [
+            '#include "cpu.h"',
             '#include "tables.h"',
             'extern __attribute__((visibility("hidden"))) const char nacre_description[], nacre_weights[];',
             *kernels,
             *functions.definitions(),
             *lines,
+            *_array("nacre_level", "levels", [_level(level) for level in spec.levels]),
             *_array("nacre_entry", "entries", rows),
             "const nacre_artifact nacre_this_artifact = {",
-            f"    nacre_description, entries, {len(rows)}, {'nacre_weights' if embedded else '0'},",
+            f"    nacre_description, levels, entries, {len(spec.levels)}, {len(rows)},",
+            f"    {'nacre_weights' if embedded else '0'},",
             f"    INT64_C({spec.weight_bytes}), {len(weights.header)}, UINT64_C({fnv1a(weights.header)})",
             "};",
             f'__attribute__((visibility("default"))) const nacre_api *{alias}(uint32_t version);',

@@ -1,6 +1,6 @@
 """Writes the weight blob: bare for the assembler, or as a safetensors file that stands beside the artifact.
 
-Tensors are streamed, so that memory-mapped weights never occupy memory as a whole.
+Tensors are read one after another and streamed, so that weights never occupy memory as a whole.
 """
 
 from __future__ import annotations
@@ -49,11 +49,14 @@ def _stream(spec: ArtifactSpec, file: BinaryIO) -> str:
         file.write(data)
 
     position = 0
-    for weight in sorted(spec.weights, key=lambda w: (w.offset, w.data.nbytes)):
+    for weight in sorted(spec.weights, key=lambda w: (w.offset, w.nbytes)):
         write(bytes(weight.offset - position))
-        for chunk in _chunks(weight.data):
+        data = weight.read()
+        assert weight.type.shape == data.shape, (weight.name, weight.type, data.shape)
+        assert weight.type.dtype.numpy == data.dtype, (weight.name, weight.type, data.dtype)
+        for chunk in _chunks(data):
             write(chunk)
-        position = weight.offset + weight.data.nbytes
+        position = weight.offset + weight.nbytes
     write(bytes(spec.weight_bytes - position))
     return digest.hexdigest()
 
@@ -71,13 +74,13 @@ def _header(spec: ArtifactSpec, sha256: str) -> bytes:
             tensors[f"nacre.padding.{start}"] = {"dtype": "U8", "shape": [end - start], "data_offsets": [start, end]}
 
     position = 0
-    for weight in sorted(spec.weights, key=lambda w: (w.offset, w.data.nbytes)):
+    for weight in sorted(spec.weights, key=lambda w: (w.offset, w.nbytes)):
         pad(position, weight.offset)
-        position = weight.offset + weight.data.nbytes
+        position = weight.offset + weight.nbytes
         assert weight.name not in tensors, weight.name
         tensors[weight.name] = {
             "dtype": weight.type.dtype.name.upper(),
-            "shape": list(weight.data.shape),
+            "shape": list(weight.type.shape),
             "data_offsets": [weight.offset, position],
         }
     pad(position, spec.weight_bytes)

@@ -12,6 +12,7 @@ from rich.table import Table
 from ..dumps import Dumps
 from ..forms import FORMS, LIBRARY, STAGES, place_forms, write_forms
 from ..pipeline import Build
+from ..report import format_report, report_data
 from .options import MODEL, PATH, Chosen, build_options, progress
 
 
@@ -24,6 +25,28 @@ def _print_times(build: Build) -> None:
 
 def _show(stage: str, text: str) -> None:
     click.echo(f"// ----- after {stage} -----\n{text}", err=True)
+
+
+def _read_dims(context: click.Context, parameter: click.Parameter, value: str | None) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for part in filter(None, (value or "").replace(" ", "").split(",")):
+        name, _, size = part.partition("=")
+        if not (name.isidentifier() and size.isdecimal()):
+            raise click.BadParameter(f"`{part}` is not a dim and its size, as in `T=128`")
+        sizes[name] = int(size)
+    return sizes
+
+
+def _check_dims(build: Build, dims: dict[str, int]) -> None:
+    known = {symbol.name: symbol for symbol in build.elaborated.module.dims}
+    for name, size in dims.items():
+        symbol = known.get(name)
+        if symbol is None:
+            raise click.BadParameter(
+                f"there is no dim `{name}`; there are {', '.join(known) or 'none'}", param_hint="--at"
+            )
+        if not symbol.low <= size <= symbol.high or size % symbol.multiple:
+            raise click.BadParameter(f"`{name}` cannot be {size}: it is {symbol}", param_hint="--at")
 
 
 def _check_places(model: Path, places: dict[str, Path]) -> None:
@@ -51,6 +74,8 @@ def _check_places(model: Path, places: dict[str, Path]) -> None:
 @click.option("--dump-dir", metavar="FOLDER", type=PATH, help="A folder for every stage's text, in numbered files.")
 @click.option("--dump-after", multiple=True, metavar="STAGE", help="Print the text after a pass or stage; repeatable.")
 @click.option("--time", "show_times", is_flag=True, help="A table of what took how long.")
+@click.option("-v", "--verbose", is_flag=True, help="What each kernel computes, its cost, and why it is not larger.")
+@click.option("--at", "dims", metavar="B=1,T=128", callback=_read_dims, help="Sizes at which -v and --json count.")
 @click.option("--json", "as_json", is_flag=True, help="A JSON report on standard output.")
 @click.option(
     "--timeout",
@@ -69,6 +94,8 @@ def compile_command(
     dump_dir: Path | None,
     dump_after: tuple[str, ...],
     show_times: bool,
+    verbose: bool,
+    dims: dict[str, int],
     as_json: bool,
     timeout: float,
 ) -> None:
@@ -79,6 +106,7 @@ def compile_command(
       nacre compile model.nacre --checkpoint bert/ --weights external
       nacre compile model.nacre --emit so --emit header --emit python
       nacre compile model.nacre --dump-dir stages/ --dump-after cse
+      nacre compile model.nacre -v --at B=1,T=128
 
     --emit writes other forms than the library: the graph after the passes, MLIR (linalg), LLVM IR, assembly, the object
     file, a C header, or a single-file Python loader. One form alone goes to OUTPUT; several go beside it, each with its
@@ -99,12 +127,17 @@ def compile_command(
     with progress(f"compiling {model}"):
         dumps = Dumps(dump_dir, dump_after, _show, keep)
         build = chosen.build(model, dumps, weights=weights, cc=cc or None, timeout=timeout)
+        _check_dims(build, dims)
         write_forms(build, places, library.name)
     if show_times:
         _print_times(build)
+    if verbose:
+        click.echo(format_report(build.report(dims)), err=True)
     if as_json:
         written = [{"form": f, "path": str(p), "bytes": p.stat().st_size} for f, p in places.items()]
-        click.echo(json.dumps({"model": str(model), "written": written, "seconds": build.times}, indent=2))
+        kernels = report_data(build.report(dims))
+        report = {"model": str(model), "written": written, "seconds": build.times, "functions": kernels}
+        click.echo(json.dumps(report, indent=2))
     else:
         for path in places.values():
             click.echo(f"wrote {path} ({path.stat().st_size:,} bytes)", err=True)

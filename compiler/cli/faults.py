@@ -19,7 +19,7 @@ import click
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...runtime.loader import NacreError
-from ..codegen.child import CompilerFault
+from ..codegen.faults import CompilerFault
 from ..version import __version__
 
 INPUT_FAULT = 1

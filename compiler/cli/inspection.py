@@ -46,7 +46,10 @@ def _table(title: str, *columns: str) -> Table:
 def _head(description: Mapping[str, Any]) -> Iterator[RenderableType]:
     for key in ("compiler", "abi", "target", "options", "source_hash"):
         value = description[key]
-        if isinstance(value, dict):
+        if key == "target":
+            levels = (level["name"] + (f" ({level['cpu']})" * (level["name"] == "native")) for level in value["levels"])
+            value = f"{value['triple']}, {', '.join(levels)}"
+        elif isinstance(value, dict):
             value = ", ".join(f"{k} {v}" for k, v in value.items() if v not in (None, ""))
         yield f"  {key}: {value}"
 

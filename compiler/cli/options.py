@@ -16,7 +16,7 @@ from rich.console import Console
 from ...dialect.diagnostics import DiagnosticError
 from ...passes.pipeline import parse_pipeline
 from ..api import read_model
-from ..codegen.target import LEVELS, Target, parse_target
+from ..codegen.target import LEVELS, PORTABLE, Target, parse_targets
 from ..dumps import Dumps
 from ..pipeline import Build, Options
 from .faults import tell
@@ -34,12 +34,21 @@ class Chosen:
     """The options of a build as they stand on the command line."""
 
     level: int
-    target: Target
+    targets: tuple[Target, ...]
     checkpoint: Path | None
     passes: str | None
+    strict: bool
+    cache: bool
 
     def options(self, **further: Any) -> Options:
-        return Options(target=self.target, level=self.level, passes=self.passes, **further)
+        return Options(
+            targets=self.targets,
+            level=self.level,
+            passes=self.passes,
+            strict=self.strict,
+            cache=self.cache,
+            **further,
+        )
 
     def build(self, model: Path, dumps: Dumps | None = None, **further: Any) -> Build:
         """Reads the model and tells its warnings. Raises DiagnosticError."""
@@ -65,9 +74,9 @@ def read_passes(context: _Context, parameter: _Parameter, value: Any) -> Any:
     return value
 
 
-def _read_target(context: _Context, parameter: _Parameter, value: str) -> Target:
+def _read_target(context: _Context, parameter: _Parameter, value: str) -> tuple[Target, ...]:
     try:
-        return parse_target(value)
+        return parse_targets(value)
     except DiagnosticError as error:
         raise _wrong(error) from error
 
@@ -79,7 +88,8 @@ _BUILD_OPTIONS = (
         default="native",
         show_default=True,
         callback=_read_target,
-        help=f"The CPU to compile for: native, {', '.join(LEVELS)}, or an LLVM CPU name.",
+        help=f"What to compile for: native; {', '.join(LEVELS)}, or several of these with commas; {PORTABLE}, which is "
+        "the levels from x86-64-v3 on; an LLVM CPU name; or a triple such as aarch64-linux-gnu.",
     ),
     click.option(
         "--checkpoint", type=PATH, help="A checkpoint file or folder, in place of the one that the model names."
@@ -90,6 +100,13 @@ _BUILD_OPTIONS = (
         callback=read_passes,
         help="Graph passes in place of the level's, such as `unroll-repeat,cse`; `nacre opt --help` lists them.",
     ),
+    click.option(
+        "--strict",
+        is_flag=True,
+        help="Leave out what changes how results are rounded by more than another order of sums: scales that go into "
+        "weights, and convolutions by Winograd's transforms.",
+    ),
+    click.option("--no-cache", is_flag=True, help="Compile everything anew; so does $NACRE_NO_CACHE."),
 )
 
 
@@ -97,8 +114,16 @@ def build_options(command: _Command) -> Callable[..., Any]:
     """Gives a command the options of a build, as its argument `chosen`."""
 
     @wraps(command)
-    def with_options(level: int, target: Target, checkpoint: Path | None, passes: str | None, **further: Any) -> object:
-        return command(chosen=Chosen(level, target, checkpoint, passes), **further)
+    def with_options(
+        level: int,
+        target: tuple[Target, ...],
+        checkpoint: Path | None,
+        passes: str | None,
+        strict: bool,
+        no_cache: bool,
+        **further: Any,
+    ) -> object:
+        return command(chosen=Chosen(level, target, checkpoint, passes, strict, not no_cache), **further)
 
     for option in reversed(_BUILD_OPTIONS):
         option(with_options)

@@ -28,7 +28,7 @@ def dump_command(model: Path, chosen: Chosen, stage: str) -> None:
 
     \b
       nacre dump model.nacre --stage list
-      nacre dump model.nacre --stage fuse-elementwise
+      nacre dump model.nacre --stage fuse
       nacre dump model.nacre --stage assembly --target x86-64-v3
 
     The graph stages are `graph` (before any pass) and the name of each pass; then come those of code generation. Where
@@ -46,7 +46,7 @@ def dump_command(model: Path, chosen: Chosen, stage: str) -> None:
         build = chosen.build(model, dumps)
         module = build.optimize()
         if stage not in dumps.texts:
-            build.generate(build.lower(module))
+            build.generate_entries(build.generate(build.lower(module)))
     click.echo(dumps.texts[stage].encode(), nl=False)
 
 

@@ -1,164 +1,158 @@
-"""Runs code generation in a child process, and makes a fault with a reproducer of whatever goes wrong there.
+"""The child processes that generate code: one job at a time each, and whatever becomes of it.
 
-MLIR and LLVM abort on what they do not expect. A fault names the kernel at which it happens, found by halving; the
-folder that it leaves holds that kernel, the options, the versions, and the command that shows the fault again.
+MLIR and LLVM abort on what they do not expect, and may hang; a child that does so is an outcome like any other. Nothing
+here decides what a failure means to the user.
 """
 
 from __future__ import annotations
 
-import platform
-import shlex
-import shutil
+import os
+import re
+import selectors
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from .job import Job, Result
-from .target import check_target_is_known
+from .job import ENTRIES, KERNEL, Job, Result
+from .messages import STAGE, Answer, Request
 
 TIMEOUT = 600.0
-"""Seconds after which a child is taken to hang."""
-_LOCATING_TIMEOUT = 60.0
-_WORKER = "nacre.compiler.codegen.worker"
+"""Seconds after which code generation is taken to hang."""
+KERNEL_WORKER = "nacre.compiler.codegen.worker"
+ENTRY_WORKER = "nacre.compiler.codegen.entry_worker"
 
-
-class CompilerFault(Exception):  # noqa: N818 (a fault, not an error of the user's)
-    """The compiler's own fault. `reproducer` is a folder that shows it, `kernel` the function at which it happens."""
-
-    exit_code = 70
-
-    def __init__(self, what: str, stage: str, kernel: str, reproducer: Path) -> None:
-        self.what, self.stage, self.kernel, self.reproducer = what, stage, kernel, reproducer
-        where = f" in `{kernel}`" if kernel else ""
-        super().__init__(f"code generation failed at stage {stage}{where}: {what}\nreproducer: {reproducer}")
+_COMMENT = re.compile(r" ; .*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The texts of a job: kernels by name, and the entries that call them."""
+    """What a job is made from: files by name. `kernel` is the symbol of the kernel that it is, if it is one; `identity`
+    is its text without what makes no difference to the object."""
 
-    kernels: tuple[tuple[str, str], ...]
-    entries: str
+    files: Mapping[str, str]
+    job: Job
+    identity: str
+    kernel: str = ""
 
-    def only(self, kernels: Sequence[tuple[str, str]]) -> Source:
-        return Source(tuple(kernels), "")
+    @property
+    def worker(self) -> str:
+        return KERNEL_WORKER if KERNEL in self.files else ENTRY_WORKER
+
+
+def kernel_source(text: str, identity: str, job: Job) -> Source:
+    return Source({KERNEL: text}, job, identity, job.keep[0])
+
+
+def entry_source(text: str, job: Job, dumped: Mapping[str, str]) -> Source:
+    """`dumped` are texts of kernels, for dumps of the whole."""
+    return Source({ENTRIES: text, **dumped}, job, _COMMENT.sub("", text))
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a child left: the object, or what went wrong."""
+    """What a job left: the object and the dumps, by file name, or what went wrong."""
 
     code: bytes
     result: Result
     output: str
-    timed_out: bool = False
+    dumps: Mapping[str, str] = field(default_factory=dict)
 
 
-def write_job(folder: Path, source: Source, job: Job) -> list[str]:
-    """Writes the files of a job, and gives the command that runs it."""
-    (folder / "kernels.mlir").write_text("\n".join(text for _, text in source.kernels), encoding="utf-8")
-    (folder / "entries.ll").write_text(source.entries, encoding="utf-8")
-    (folder / "job.json").write_text(job.to_json(), encoding="utf-8")
+def worker_command(worker: str) -> list[str]:
     # -P: no module of the folder that the user happens to stand in is taken for one of ours.
-    return [sys.executable, "-P", "-X", "faulthandler", "-m", _WORKER, str(folder / "job.json")]
+    return [sys.executable, "-P", "-X", "faulthandler", "-m", worker]
 
 
-def attempt(folder: Path, source: Source, job: Job, timeout: float) -> Outcome:
-    """One child, whatever becomes of it."""
-    command = write_job(folder, source, job)
-    try:
-        process = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=timeout)
-    except subprocess.TimeoutExpired as error:
-        output = error.stderr.decode(errors="replace") if isinstance(error.stderr, bytes) else (error.stderr or "")
-        return Outcome(b"", _dead(folder, f"no answer within {timeout:g} seconds"), output, timed_out=True)
-    if process.returncode < 0:
-        died = signal.Signals(-process.returncode).name
-        words = f"the child died of {died}: {_last_words(process.stderr)}"
-        return Outcome(b"", _dead(folder, words), process.stderr)
-    if not (folder / "result.json").exists():
-        return Outcome(b"", _dead(folder, f"the child ended: {_last_words(process.stderr)}"), process.stderr)
-    result = Result.from_json((folder / "result.json").read_text(encoding="utf-8"))
-    code = b"" if result.error else (folder / "kernels.o").read_bytes()
-    return Outcome(code, result, process.stderr)
+class Child:
+    """One process. It starts to import what it needs at once, and waits for jobs until it is closed."""
 
+    def __init__(self, worker: str) -> None:
+        # What it says goes into a file: a pipe would have to be emptied all the time.
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the child)
+        self._process = subprocess.Popen(
+            worker_command(worker), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said
+        )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._jobs, self.answers = self._process.stdin, self._process.stdout
+        self._read = 0
 
-def _dead(folder: Path, words: str) -> Result:
-    """The result of a child that wrote none: it left the stage that it had come to."""
-    reached = folder / "stage"
-    return Result(stage=reached.read_text() if reached.exists() else "start", error=words)
+    def send(self, source: Source) -> None:
+        self._read = os.fstat(self._said.fileno()).st_size
+        try:
+            self._jobs.write(Request(source.job, source.files).pack())
+            self._jobs.flush()
+        except BrokenPipeError:
+            pass  # it is dead, which shows where its answer is read
+
+    def outcome(self) -> Outcome:
+        """What became of the job, once the child has ended it or died of it."""
+        answer = Answer.unpack(self.answers.read)
+        if answer is not None:
+            return Outcome(answer.code, answer.result, self._output(), answer.dumps)
+        status = self._process.wait()
+        how = f"died of {signal.Signals(-status).name}" if status < 0 else "ended"
+        return self.fault(f"the child {how}: {_last_words(self._output())}")
+
+    def fault(self, why: str) -> Outcome:
+        """The outcome of a job without an answer: the child has told the stage that it had come to."""
+        output = self._output()
+        stages = [line.removeprefix(STAGE) for line in output.splitlines() if line.startswith(STAGE)]
+        return Outcome(b"", Result(stage=stages[-1] if stages else "start", error=why), output)
+
+    def _output(self) -> str:
+        """What it said since it was given the job."""
+        return os.pread(self._said.fileno(), 1 << 24, self._read).decode(errors="replace")
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+        self._said.close()
 
 
 def _last_words(output: str) -> str:
-    lines = [line for line in output.splitlines() if line.strip()]
+    lines = [line for line in output.splitlines() if line.strip() and not line.startswith(STAGE)]
     told = [line for line in lines if "error" in line.lower() or "fatal" in line.lower()]
     return (told or lines or ["it said nothing"])[0].strip()
 
 
-def generate(
-    source: Source, job: Job, *, dump_folder: Path | None = None, timeout: float = TIMEOUT
-) -> tuple[bytes, dict[str, float]]:
-    """The object of a job and the seconds of its stages. Raises CompilerFault, DiagnosticError for an unknown CPU."""
-    with tempfile.TemporaryDirectory(prefix="nacre-") as name:
-        folder = Path(name)
-        outcome = attempt(folder, source, replace(job, dump=dump_folder is not None), timeout)
-        if dump_folder is not None and (folder / "dump").exists():
-            shutil.copytree(folder / "dump", dump_folder, dirs_exist_ok=True)
-    check_target_is_known(outcome.output)
-    if outcome.result.error:
-        raise _fault(source, job, outcome, timeout)
-    return outcome.code, outcome.result.times
+class Children:
+    """Do jobs of one kind, as many at a time as there are. To be closed: whoever still works then is ended."""
 
+    def __init__(self, children: Sequence[Child]) -> None:
+        self._children = list(children)
 
-def _fault(source: Source, job: Job, outcome: Outcome, timeout: float) -> CompilerFault:
-    culprit, outcome = _locate(source, job, outcome, timeout)
-    folder = Path(tempfile.mkdtemp(prefix="nacre-fault-"))
-    command = write_job(folder, culprit, job)
-    (folder / "output.txt").write_text(f"{outcome.result.error}\n\n{outcome.output}", encoding="utf-8")
-    (folder / "versions.txt").write_text("".join(f"{line}\n" for line in _versions()))
-    rerun = [*command[:-1], "job.json"]
-    (folder / "rerun.sh").write_text(f'#!/bin/sh\ncd "$(dirname "$0")" && {shlex.join(rerun)}\n')
-    kernel = culprit.kernels[0][0] if len(culprit.kernels) == 1 else ""
-    return CompilerFault(outcome.result.error, outcome.result.stage, kernel, folder)
+    def close(self) -> None:
+        for child in self._children:
+            child.close()
+        self._children.clear()
 
+    def run(self, sources: Sequence[Source], timeout: float, take: Callable[[int, Outcome], None]) -> None:
+        """Gives `take` the number of every source, and its outcome as soon as it is there.
 
-def _locate(source: Source, job: Job, outcome: Outcome, timeout: float) -> tuple[Source, Outcome]:
-    """The smallest part of the source that still fails, where one kernel is at fault; else all of it."""
-    if outcome.timed_out:
-        # Every try would take as long again, and perhaps it is no single kernel that takes it.
-        return source, outcome
-
-    def fails(kernels: Sequence[tuple[str, str]]) -> Outcome | None:
-        part = replace(job, keep=tuple(name for name, _ in kernels), dump=False)
-        with tempfile.TemporaryDirectory(prefix="nacre-") as name:
-            tried = attempt(Path(name), source.only(kernels), part, min(timeout, _LOCATING_TIMEOUT))
-        return tried if tried.result.error else None
-
-    suspects = list(source.kernels)
-    found = fails(suspects)
-    if found is None:
-        return source, outcome
-    while len(suspects) > 1:
-        half = len(suspects) // 2
-        for part in (suspects[:half], suspects[half:]):
-            tried = fails(part)
-            if tried is not None:
-                suspects, found = part, tried
-                break
-        else:
-            break
-    return source.only(suspects), found
-
-
-def _versions() -> list[str]:
-    lines = [f"python {platform.python_version()}", platform.platform()]
-    for package in ("nacre", "torch-mlir", "mlir", "llvmlite", "numpy"):
-        try:
-            lines.append(f"{package} {version(package)}")
-        except PackageNotFoundError:
-            continue
-    return lines
+        It has to raise where the outcome is a failure: the child may be dead.
+        """
+        assert self._children or not sources
+        deadline = time.monotonic() + timeout
+        waiting, idle = deque(enumerate(sources)), deque(self._children)
+        with selectors.DefaultSelector() as selector:
+            while waiting or selector.get_map():
+                while waiting and idle:
+                    child, (number, source) = idle.popleft(), waiting.popleft()
+                    selector.register(child.answers, selectors.EVENT_READ, (child, number))
+                    child.send(source)
+                events = selector.select(max(0.0, deadline - time.monotonic()))
+                if not events:
+                    # The one that has been at its job for longest.
+                    child, number = next(iter(selector.get_map().values())).data
+                    take(number, child.fault(f"no answer within {timeout:g} seconds"))
+                    return
+                for key, _ in events:
+                    child, number = key.data
+                    selector.unregister(key.fileobj)
+                    idle.append(child)
+                    take(number, child.outcome())

@@ -14,13 +14,14 @@ import numpy as np
 
 from ...dialect.dims import evaluate
 from ...dialect.graph import Constant, Function, Module, Parameter
-from ...dialect.interpreter import Load, bind_dims
+from ...dialect.interpreter import Load, bind_dims, load_parameter
 from ...dialect.types import Array, TensorType
 from ...passes.fold_constants import FoldConstants
 from ...passes.unroll_repeat import UnrollRepeat
 from ..artifact.link import find_linker
-from ..lower.module import Lowered, LoweredEntry, lower_module
-from .object import generate_object
+from ..lower.module import Lowered, lower_module
+from ..lower.plan import LoweredEntry
+from .objects import CodeOptions, generate_objects
 from .target import Target
 
 Run = Callable[[Sequence[Array]], tuple[Array, ...]]
@@ -36,7 +37,9 @@ def build_functions(
     """
     if any(node.op == "repeat" for function in module.functions for node in function.body):
         module = FoldConstants().run(UnrollRepeat().run(module))
-    return load_functions(lower_module(module), module.functions, level=level, load=load, target=target)
+    return load_functions(
+        lower_module(module, pack=level >= 2), module.functions, level=level, load=load, target=target
+    )
 
 
 def load_functions(
@@ -49,34 +52,38 @@ def load_functions(
 ) -> dict[str, Run]:
     """A callable per entry, by name. `functions` give the types of each entry's arguments and results."""
     # At level 0 functions run once or twice: optimising them would take longer than that.
-    built = generate_object(lowered, target, level, quick=level == 0, visible=True)
-    library = _link(built.code)
-    weights = _fill_weights(lowered, load)
+    options = CodeOptions((target or Target(),), level, quick=level == 0, visible=True)
+    program, objects = generate_objects(lowered, options)
+    library = link_objects(objects)
+    weights = fill_weights(lowered, load)
     return {
         entry.name: _callable(library[entry.symbol], entry, function, weights)
-        for entry, function in zip(lowered.entries, functions, strict=True)
+        for entry, function in zip(program.entries, functions, strict=True)
     }
 
 
-def _link(code: bytes) -> ctypes.CDLL:
+def link_objects(objects: Sequence[bytes]) -> ctypes.CDLL:
     with tempfile.TemporaryDirectory(prefix="nacre-") as name:
         folder = Path(name)
-        (folder / "kernels.o").write_bytes(code)
-        process = find_linker().run(["-shared", "-o", "functions.so", "kernels.o", "-lm"], folder)
+        names = [f"code_{i}.o" for i in range(len(objects))]
+        for file, code in zip(names, objects, strict=True):
+            (folder / file).write_bytes(code)
+        process = find_linker().run(["-shared", "-o", "functions.so", *names, "-lm"], folder)
         assert process.returncode == 0, process.stderr
         return ctypes.CDLL(str(folder / "functions.so"))
 
 
-def _fill_weights(lowered: Lowered, load: Load | None) -> Array:
+def fill_weights(lowered: Lowered, load: Load | None) -> Array:
     blob = _aligned(lowered.weight_bytes)
     for weight in lowered.weights:
         source = weight.source
         if isinstance(source, Parameter):
             assert load is not None, f"the data of `{source.name}` is needed"
-            data = load(source)
+            data = load_parameter(source, load)
         else:
             assert isinstance(source, Constant), source
             data = source.data
+        data = weight.store(data)
         assert data.shape == weight.type.shape and data.dtype == weight.type.dtype.numpy, (weight, data.dtype)
         blob[weight.offset : weight.offset + data.nbytes] = np.frombuffer(data.tobytes(), np.uint8)
     return blob
@@ -103,6 +110,7 @@ def _callable(function: Callable[..., None], entry: LoweredEntry, graph: Functio
             ctypes.c_void_p(workspace.ctypes.data),
             ctypes.c_void_p(weights.ctypes.data),
             ctypes.c_void_p(values.ctypes.data),
+            ctypes.c_void_p(None),  # no team: one thread
         )
         return tuple(outputs)
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import llvmlite.binding as llvm  # type: ignore[import-untyped]  # has no stubs
 
-from .target import Target
+from .job import MadeFor
+from .target import CHECKED_FEATURES, LEVELS, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,30 +34,35 @@ class Machine:
             cpu=cpu, features=features, opt=options.level, reloc="pic", codemodel="small"
         )
         self._triple = triple
+        host = llvm.get_host_cpu_features() if target.cpu == "native" else {}
+        needed = {name for name, there in host.items() if there and name in CHECKED_FEATURES}
+        self.made_for = MadeFor(cpu, triple, tuple(sorted(needed | set(target.needs))))
+        # Names in a context that was used before would be other names.
+        self._context = llvm.create_context()
 
     def parse(self, text: str) -> Any:
         """A verified module for the target."""
-        module = llvm.parse_assembly(text)
+        module = llvm.parse_assembly(text, self._context)
         module.triple = self._triple
         module.data_layout = str(self._machine.target_data)
         module.verify()
         return module
 
-    def hide_kernels(self, module: Any, keep: frozenset[str], visible: bool) -> None:
-        """Makes every defined function internal but those to keep, and keeps each a function of its own."""
+    def hide_others(self, module: Any, keep: frozenset[str], visible: bool) -> None:
+        """Makes every defined function internal but those to keep; a loader of the library sees these if `visible`."""
         for function in module.functions:
             if function.is_declaration:
                 continue
+            function.add_function_attribute("nounwind")
             if function.name in keep:
                 function.visibility = "default" if visible else "hidden"
             else:
                 function.linkage = "internal"
-                function.add_function_attribute("noinline")
-                function.add_function_attribute("nounwind")
 
-    def optimize(self, module: Any) -> None:
+    def optimize(self, module: Any, *, vectorize: bool = True) -> None:
         tuning = llvm.create_pipeline_tuning_options(speed_level=self.options.level)
-        tuning.loop_vectorization = tuning.slp_vectorization = self.options.level > 0
+        tuning.loop_vectorization = tuning.slp_vectorization = vectorize and self.options.level > 0
+        tuning.loop_unrolling = vectorize
         builder = llvm.create_pass_builder(self._machine, tuning)
         builder.getModulePassManager().run(module, builder)
 
@@ -67,12 +73,8 @@ class Machine:
         return str(self._machine.emit_assembly(module))
 
 
-_LEVEL_FEATURES = {"x86-64-v3": ("fma", "avx2"), "x86-64-v4": ("fma", "avx2", "avx512f")}
-
-
 def vector_features(target: Target) -> frozenset[str]:
     """The features that decide how vector code is written: of this CPU, of a level, and those that are added."""
-    added = {f.removeprefix("+") for f in target.features.split(",") if f.startswith("+")}
     if target.cpu == "native" and not target.features:
         return frozenset(name for name, there in llvm.get_host_cpu_features().items() if there)
-    return frozenset({*_LEVEL_FEATURES.get(target.cpu, ()), *added})
+    return frozenset({*LEVELS.get(target.cpu, ()), *target.added})

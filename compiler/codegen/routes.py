@@ -34,15 +34,17 @@ _BUFFERIZED = Stage(
         ":assert-no-allocation",
     ),
 )
-_TILED = Stage("tiled", (":tile", "inline,symbol-dce"))
-_LOOPS = Stage("loops", ("func.func(convert-linalg-to-loops),canonicalize,cse",))
+_TILED = Stage("tiled", (":tile",))
+_RELAXED = Stage("relaxed", (":relax", "inline,symbol-dce"))
+_LOOPS = Stage("loops", ("func.func(convert-linalg-to-loops),canonicalize,cse", ":report-scratch"))
 _LLVM = Stage(
     "llvm-dialect",
     (
+        # The library first: converted to LLVM, expm1(x) would be exp(x) - 1. It takes vectors apart.
+        "convert-math-to-libm,"
         "convert-vector-to-scf{full-unroll=true},expand-strided-metadata,lower-affine,convert-scf-to-cf,"
         "convert-vector-to-llvm,convert-ub-to-llvm,arith-expand{include-bf16=true},"
-        # The library first: converted to LLVM, expm1(x) would be exp(x) - 1.
-        "convert-math-to-libm,convert-math-to-llvm,convert-arith-to-llvm,convert-index-to-llvm,"
+        "convert-math-to-llvm,convert-arith-to-llvm,convert-index-to-llvm,"
         "finalize-memref-to-llvm,convert-func-to-llvm{use-bare-ptr-memref-call-conv=1},convert-cf-to-llvm,"
         "canonicalize,cse,reconcile-unrealized-casts",
         ":assert-llvm",
@@ -52,8 +54,8 @@ _LLVM = Stage(
 ROUTES: Mapping[str, Route] = {
     # Upstream passes alone, one loop nest per structured op in the order that it states.
     "loops": Route("loops", (_BUFFERIZED, _LOOPS, _LLVM)),
-    # Contractions in register tiles, elementary functions as vector arithmetic; the rest as above.
-    "tiled": Route("tiled", (_BUFFERIZED, _TILED, _LOOPS, _LLVM)),
+    # Kernels as loops over vectors; what the tiler leaves goes as above, with elementary functions that vectorise.
+    "tiled": Route("tiled", (_TILED, _BUFFERIZED, _RELAXED, _LOOPS, _LLVM)),
 }
 
 LEVELS: Mapping[int, str] = {0: "loops", 1: "loops", 2: "tiled", 3: "tiled"}

@@ -1,34 +1,131 @@
-"""What machine code is made for: a CPU level, and the triple."""
+"""What machine code is made for: a CPU level, any CPU that LLVM knows, or another machine altogether.
+
+A level is a name that says what a CPU can do, https://gitlab.com/x86-psABIs/x86-64-ABI. Code for several levels may
+stand in one artifact; the runtime takes the best that the CPU runs.
+"""
 
 from __future__ import annotations
 
+import platform
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
 
-LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
+_V2 = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
+_V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
+_V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
+_BEYOND_V4 = ("avx512bf16", "avx512vnni")
+
+LEVELS: Mapping[str, tuple[str, ...]] = {
+    "x86-64": (),
+    "x86-64-v2": _V2,
+    "x86-64-v3": _V3,
+    "x86-64-v4": _V4,
+    "x86-64-v4-vnni-bf16": (*_V4, *_BEYOND_V4),
+}
+"""The features that the code of each level needs, by LLVM's names."""
+PORTABLE = "portable"
+_PORTABLE_LEVELS = ("x86-64-v4-vnni-bf16", "x86-64-v4", "x86-64-v3")
+_OTHERS = """adx aes avx512bitalg avx512fp16 avx512ifma avx512vbmi avx512vbmi2 avx512vp2intersect avx512vpopcntdq
+avxifma avxneconvert avxvnni avxvnniint8 fma4 gfni pclmul sha sse4a tbm vaes vpclmulqdq xop"""
+CHECKED_FEATURES = frozenset((*_V4, *_BEYOND_V4, *_OTHERS.split()))
+"""What the runtime can look for in a CPU; the code generator puts other features to no use of its own accord."""
+
+_MACHINES: Mapping[str, tuple[str, str]] = {
+    "x86_64": ("x86-64", ""),
+    "aarch64": ("generic", ""),
+    "riscv64": ("generic-rv64", "+m,+a,+f,+d,+c"),
+}
+"""The CPU and the features that code for a triple is made for, by the machine that the triple begins with."""
+X86 = "x86_64-linux-gnu"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`cpu` is a name that LLVM knows, or `native` for the CPU that compiles; `features` as in `+avx512f,-fma`."""
+    """`cpu` is a name that LLVM knows, or `native` for the CPU that compiles; `features` as in `+avx512f,-fma`.
+
+    Without a triple it is the machine that compiles.
+    """
 
     cpu: str = "native"
     triple: str = ""
     features: str = ""
 
+    @property
+    def added(self) -> tuple[str, ...]:
+        return tuple(f.removeprefix("+") for f in self.features.split(",") if f.startswith("+"))
 
-def parse_target(text: str) -> Target:
-    """`native`, a CPU level, or any CPU name of LLVM's, perhaps with `+feature` behind it: `x86-64-v3`, `znver4`.
+    @property
+    def name(self) -> str:
+        """As a user types it."""
+        if self.triple not in ("", X86):
+            return self.triple
+        if self.cpu == "x86-64-v4" and sorted(self.added) == sorted(_BEYOND_V4):
+            return "x86-64-v4-vnni-bf16"
+        return "+".join([self.cpu, *self.added])
 
-    Raises DiagnosticError where the text is none of these.
+    @property
+    def suffix(self) -> str:
+        """What symbols for this target end with where those for several stand in one library."""
+        return "_" + re.sub(r"\W", "_", self.name)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The features that its code needs, as far as its name tells them: what `native` is, LLVM knows."""
+        return tuple(sorted({*LEVELS.get(self.cpu, ()), *self.added} & CHECKED_FEATURES))
+
+
+def machine_of(triple: str) -> str:
+    return triple.split("-", 1)[0] if triple else platform.machine().replace("AMD64", "x86_64")
+
+
+def parse_targets(text: str) -> tuple[Target, ...]:
+    """The targets of one artifact, the most demanding first. Raises DiagnosticError.
+
+    `native`; levels, with commas between them; `portable` for those from x86-64-v3 on; the triple of another machine,
+    such as `aarch64-linux-gnu`; or any CPU name of LLVM's, perhaps with `+feature` behind it, such as `znver4`.
     """
-    cpu, *features = text.split("+")
+    names = [name.strip() for part in text.split(",") for name in (_PORTABLE_LEVELS if part == PORTABLE else (part,))]
+    if len(set(names)) == 1:
+        return (_parse(names[0]),)
+    for name in names:
+        if name not in LEVELS:
+            message = f"`{name}` is no CPU level, and only levels can share an artifact"
+            raise _unknown(message)
+    return tuple(sorted({_parse(name) for name in names}, key=lambda target: (-len(target.needs), target.name)))
+
+
+def _parse(name: str) -> Target:
+    if name in LEVELS:
+        extra = _BEYOND_V4 if name == "x86-64-v4-vnni-bf16" else ()
+        cpu = "x86-64-v4" if extra else name
+        return Target(cpu, "" if machine_of("") == "x86_64" else X86, ",".join(f"+{f}" for f in extra))
+    if re.fullmatch(r"[a-z0-9_]+(-[a-z0-9_]+){1,3}", name) and machine_of(name) in _MACHINES:
+        cpu, added = _MACHINES[machine_of(name)]
+        return Target(cpu, name, added)
+    cpu, *features = name.split("+")
     if not cpu or not all(c.isalnum() or c in "-_." for c in cpu):
-        known = ", ".join(("native", *LEVELS))
-        raise DiagnosticError([Diagnostic("unknown-target", f"`{text}` names no CPU", help=f"known levels: {known}")])
-    return Target(cpu=cpu, features=",".join(f"+{feature}" for feature in features))
+        raise _unknown(f"`{name}` names no CPU")
+    return Target(cpu, features=",".join(f"+{feature}" for feature in features))
+
+
+def _unknown(message: str, more: str = "") -> DiagnosticError:
+    help_text = f"known levels: {', '.join(('native', *LEVELS, PORTABLE))}{more}"
+    return DiagnosticError([Diagnostic("unknown-target", message, help=help_text)])
+
+
+@lru_cache(maxsize=1)
+def identify_host() -> str:
+    """What `native` means here, as far as the system tells: another text, other code."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = [f"model name {platform.processor()}"]
+    return "\n".join(dict.fromkeys(line for line in lines if line.startswith(("model name", "flags", "Features"))))
 
 
 _REFUSALS = re.compile(
@@ -48,5 +145,4 @@ def check_target_is_known(output: str) -> None:
     if refusal["name"]:
         kind = "CPU" if refusal["kind"] == "processor" else "CPU feature"
         message = f"LLVM knows no {kind} `{refusal['name']}`"
-    help_text = f"known levels: {', '.join(('native', *LEVELS))}; any name that `llc -mcpu=help` lists will do"
-    raise DiagnosticError([Diagnostic("unknown-target", message, help=help_text)])
+    raise _unknown(message, "; any name that `llc -mcpu=help` lists will do")

@@ -1,94 +1,82 @@
-"""The child process that generates code: `python -m nacre.compiler.codegen.worker JOB.json`.
+"""The child process that makes machine code of kernels: `python -m nacre.compiler.codegen.worker FOLDER`.
 
-It reads the job's texts from the job's folder, and writes the object and `result.json` beside them. MLIR and LLVM may
-abort or hang here; whoever started the process makes a diagnostic of that.
+One kernel is one job and one object: nothing of a kernel depends on which others are compiled, or where.
 """
 
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from .. import mlir
-from .job import Job, Result
+from ..lower.writer import UNITS, part_name
+from .job import KERNEL
 from .literals import rewrite_literals
 from .machine import Machine, Options, vector_features
 from .routes import ROUTES
+from .serve import Task, serve
 from .target import Target
-from .tiler.apply import apply_tiler
-from .tiler.tile import choose_machine
+from .tiler.kernels import tile_kernels
+from .tiler.machine import choose_machine
+from .tiler.relax import expand_math, relax_sums
+
+CONTEXT: Any = mlir.ir.Context()
+"""Of all kernels, since making one takes as long as compiling a small kernel. What it remembers are types and
+attributes, which no text depends on."""
+CONTEXT.enable_multithreading(False)
 
 
 class KernelError(Exception):
     """A kernel that a stage could not take."""
 
 
-class Worker:
-    """One job. `times` are seconds per stage."""
+def compile_kernel(task: Task) -> bytes:
+    job = task.job
+    with CONTEXT:
+        ir = _lower(task)
+    with task.timed("literals"):
+        ir = rewrite_literals(ir)
+    with task.timed("llvm-ir"):
+        machine = Machine(Target(job.cpu, job.triple, job.features), Options(job.level))
+        task.report = replace(task.report, made_for=machine.made_for)
+        module = machine.parse(ir)
+        machine.hide_others(module, _kept(task), job.visible)
+    task.dump("llvm-ir.ll", lambda: str(module))
+    with task.timed("optimize"):
+        # Tiles are vectors already, as long as they should be.
+        machine.optimize(module, vectorize=not task.report.tiled)
+    task.dump("optimized.ll", lambda: str(module))
+    with task.timed("emit"):
+        return machine.emit_object(module)
 
-    def __init__(self, job: Job, folder: Path) -> None:
-        self.job, self.folder = job, folder
-        self.times: dict[str, float] = {}
-        self.stage = "start"
-        self._dumped = 0
 
-    def run(self) -> bytes:
-        """The object."""
-        text = (self.folder / "kernels.mlir").read_text(encoding="utf-8")
-        entries = (self.folder / "entries.ll").read_text(encoding="utf-8")
-        with mlir.ir.Context() as context:
-            context.enable_multithreading(False)
-            ir = self._lower(text)
-        with self._timed("literals"):
-            ir = rewrite_literals(ir)
-        with self._timed("llvm-ir"):
-            options = Options(self.job.level)
-            machine = Machine(Target(self.job.cpu, self.job.triple, self.job.features), options)
-            module = machine.parse(ir)
-            module.link_in(machine.parse(entries))
-            machine.hide_kernels(module, frozenset(self.job.keep), self.job.visible)
-        self._dump("llvm-ir.ll", lambda: str(module))
-        with self._timed("optimize"):
-            machine.optimize(module)
-        self._dump("optimized.ll", lambda: str(module))
-        with self._timed("emit"):
-            code = machine.emit_object(module)
-        self._dump("assembly.s", lambda: machine.emit_assembly(module))
-        return code
+def _lower(task: Task) -> str:
+    text = task.read(KERNEL)
+    with task.timed("linalg"):
+        mlir.ir.Context.current.allow_unregistered_dialects = True
+        module = mlir.ir.Module.parse(text)
+    task.dump("linalg.mlir", lambda: text)
+    for stage in ROUTES[task.job.route].stages:
+        with task.timed(stage.name):
+            for action in stage.actions:
+                if action.startswith(":"):
+                    ACTIONS[action](module, task)
+                else:
+                    mlir.passmanager.PassManager.parse(f"builtin.module({action})").run(module.operation)
+        # Without aliases at its top, a text can stand behind that of another kernel.
+        task.dump(f"{stage.name}.mlir", lambda: module.operation.get_asm(use_local_scope=True) + "\n")
+    with task.timed("translate"):
+        return mlir.translate(module)
 
-    def _lower(self, text: str) -> str:
-        with self._timed("linalg"):
-            module = mlir.ir.Module.parse(text)
-        self._dump("linalg.mlir", lambda: text)
-        for stage in ROUTES[self.job.route].stages:
-            with self._timed(stage.name):
-                for action in stage.actions:
-                    if action.startswith(":"):
-                        ACTIONS[action](module, self.job)
-                    else:
-                        mlir.passmanager.PassManager.parse(f"builtin.module({action})").run(module.operation)
-            self._dump(f"{stage.name}.mlir", lambda: str(module))
-        with self._timed("translate"):
-            return mlir.translate(module)
 
-    @contextmanager
-    def _timed(self, stage: str) -> Iterator[None]:
-        self.stage = stage
-        # Read by whoever finds this process dead.
-        (self.folder / "stage").write_text(stage)
-        start = time.perf_counter()
-        yield
-        self.times[stage] = time.perf_counter() - start
-
-    def _dump(self, name: str, text: Callable[[], str]) -> None:
-        if self.job.dump:
-            (self.folder / "dump").mkdir(exist_ok=True)
-            (self.folder / "dump" / f"{self._dumped:02}-{name}").write_text(text(), encoding="utf-8")
-        self._dumped += 1
+def _kept(task: Task) -> frozenset[str]:
+    """The functions that the object exports: of every part of the kernel those that the job names."""
+    names = task.job.keep
+    kernel = names[0]
+    parts = range(task.report.parts)
+    return frozenset(part_name(kernel, n) + name.removeprefix(kernel) for n in parts for name in names)
 
 
 def _operations(module: Any, *names: str) -> list[Any]:
@@ -106,23 +94,34 @@ def _operations(module: Any, *names: str) -> list[Any]:
 def _kernel_of(operation: Any) -> str:
     while operation is not None and operation.name not in ("func.func", "llvm.func"):
         operation = operation.parent
-    return "?" if operation is None else mlir.ir.StringAttr(operation.attributes["sym_name"]).value
+    return "?" if operation is None else _symbol(operation)
 
 
-def _copies_to_linalg(module: Any, job: Job) -> None:
+def _symbol(function: Any) -> str:
+    return str(mlir.ir.StringAttr(function.attributes["sym_name"]).value)
+
+
+def _copies_to_linalg(module: Any, task: Task) -> None:
     for copy in _operations(module, "memref.copy"):
         source, target = copy.operands
+        element = mlir.ir.MemRefType(target.type).element_type
+        attributes = {"operandSegmentSizes": mlir.ir.DenseI32ArrayAttr.get([1, 1])}
         with mlir.ir.InsertionPoint(copy), copy.location:
-            mlir.linalg.copy(source, outs=[target])
+            made = mlir.ir.Operation.create("linalg.copy", operands=[source, target], attributes=attributes, regions=1)
+            body = made.regions[0].blocks.append(element, element)
+            with mlir.ir.InsertionPoint(body):
+                mlir.ir.Operation.create("linalg.yield", operands=[body.arguments[0]])
         copy.erase()
 
 
-def _assert_no_allocation(module: Any, job: Job) -> None:
+def _assert_no_allocation(module: Any, task: Task) -> None:
+    if task.report.tiled:
+        return
     for operation in _operations(module, "memref.alloc", "memref.alloca"):
         raise KernelError(f"{_kernel_of(operation)}: bufferization made `{operation}` at {operation.location}")
 
 
-def _assert_llvm(module: Any, job: Job) -> None:
+def _assert_llvm(module: Any, task: Task) -> None:
     """Translation would abort the process at whatever is left of other dialects."""
 
     def visit(operation: Any) -> Any:
@@ -133,32 +132,46 @@ def _assert_llvm(module: Any, job: Job) -> None:
     module.operation.walk(visit)
 
 
-def _tile(module: Any, job: Job) -> None:
+def _tile(module: Any, task: Task) -> None:
+    job = task.job
     machine = choose_machine(vector_features(Target(job.cpu, job.triple, job.features)))
-    if machine is not None:
-        apply_tiler(module, machine)
+    if machine is None:
+        return
+    (report,) = tile_kernels(module, machine, strict=job.strict)
+    task.report = replace(task.report, schemes=report.schemes, reason=report.reason)
+    if report.schemes:
+        # Not where a kernel was left: inlining also simplifies, and then bufferization would need memory.
+        mlir.passmanager.PassManager.parse("builtin.module(inline,symbol-dce)").run(module.operation)
 
 
-ACTIONS: Mapping[str, Callable[[Any, Job], None]] = {
+def _relax(module: Any, task: Task) -> None:
+    relax_sums(module)
+    expand_math(module)
+
+
+def _report_scratch(module: Any, task: Task) -> None:
+    """Which scratch is still used: tiles and loops need less than whole tensors did."""
+    names = _kept(task)
+    used = [False] * task.job.scratch
+    for function in _operations(module, "func.func"):
+        if _symbol(function) not in names or _symbol(function).endswith(UNITS):
+            continue
+        arguments = list(function.regions[0].blocks[0].arguments)
+        # The last two are the range of units.
+        scratch = arguments[len(arguments) - 2 - task.job.scratch : len(arguments) - 2]
+        used = [before or bool(list(a.uses)) for before, a in zip(used, scratch, strict=True)]
+    task.report = replace(task.report, scratch=tuple(used))
+
+
+ACTIONS: Mapping[str, Callable[[Any, Task], None]] = {
     ":tile": _tile,
+    ":relax": _relax,
     ":copies-to-linalg": _copies_to_linalg,
     ":assert-no-allocation": _assert_no_allocation,
+    ":report-scratch": _report_scratch,
     ":assert-llvm": _assert_llvm,
 }
 
 
-def main(path: str) -> int:
-    folder = Path(path).parent
-    worker = Worker(Job.from_json(Path(path).read_text(encoding="utf-8")), folder)
-    try:
-        # Whatever goes wrong, the parent tells it.
-        (folder / "kernels.o").write_bytes(worker.run())
-        result = Result(worker.times)
-    except Exception as error:
-        result = Result(worker.times, stage=worker.stage, error=f"{type(error).__name__}: {error}")
-    (folder / "result.json").write_text(result.to_json(), encoding="utf-8")
-    return 0 if not result.error else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(serve(compile_kernel, sys.argv[1:]))

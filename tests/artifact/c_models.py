@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from nacre.compiler.artifact.assemble import Placement, build_artifact
+from nacre.compiler.artifact.link import RUNTIME_FOLDER
 from nacre.compiler.artifact.spec import ArgumentSpec, ArtifactSpec, Constraint, EntrySpec, place_weights
 from nacre.dialect.dims import Size, Symbol
 from nacre.dialect.types import BF16, BOOL, F32, I64, U8, DType, TensorType
@@ -74,6 +75,7 @@ ENTRIES = (
     entry("constant", [], [argument("y", F32)]),
     entry("half", [argument("x", BF16, S.size)], [argument("y", BF16, S.size)], (S,)),
     entry("cube", [argument("x", U8, S.size)], [argument("y", U8, S.size, S.size, S.size)], (S,)),
+    entry("rows", [argument("x", F32, S.size, 64)], [argument("y", F32, S.size, 64)], (S,)),
     entry("wait", [argument("x", F32, 1)], [argument("y", F32, 1)], (), 64),
 )
 
@@ -82,7 +84,7 @@ ENTRIES = (
 def kernels() -> bytes:
     assert CC
     with tempfile.TemporaryDirectory() as folder:
-        flags = ["-D_DEFAULT_SOURCE", "-O2", "-fPIC", *STRICT]
+        flags = ["-D_DEFAULT_SOURCE", "-O2", "-fPIC", f"-I{RUNTIME_FOLDER}", *STRICT]
         source = Path(__file__).with_name("kernels.c")
         subprocess.run([CC, *flags, "-c", str(source), "-o", f"{folder}/kernels.o"], check=True)
         return Path(folder, "kernels.o").read_bytes()
@@ -96,7 +98,7 @@ def zoo(name: str = "zoo", entries: tuple[EntrySpec, ...] = ENTRIES, first: floa
             ("table", TensorType(F32, (5, 3)), TABLE),
         ]
     )
-    return ArtifactSpec(name, entries, weights, {"triple": "x86_64-linux-gnu"}, "0.1.0", "abc", {"opt_level": 2})
+    return ArtifactSpec(name, entries, weights, "x86_64-linux-gnu", "0.1.0", "abc", {"opt_level": 2})
 
 
 def build(spec: ArtifactSpec, output: Path, weights: Placement = "embedded") -> Path:

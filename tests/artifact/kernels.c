@@ -4,12 +4,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tables.h"
+
 #define ENTRY(name)                                                                                               \
     __attribute__((visibility("hidden"))) void nacre_entry_##name(                                                \
-        const void *const *in, void *const *out, char *workspace, const char *weights, const int64_t *d);         \
+        const void *const *in, void *const *out, char *workspace, const char *weights, const int64_t *d,          \
+        nacre_team *team);                                                                                        \
     void nacre_entry_##name(const void *const *in, void *const *out, char *workspace, const char *weights,        \
-                            const int64_t *d)
-#define UNUSED (void)in, (void)out, (void)workspace, (void)weights, (void)d
+                            const int64_t *d, nacre_team *team)
+#define UNUSED (void)in, (void)out, (void)workspace, (void)weights, (void)d, (void)team
 
 ENTRY(add) { /* d: B, T; through the workspace, so that a wrong one shows */
     UNUSED;
@@ -53,6 +56,31 @@ ENTRY(constant) { UNUSED; memcpy(out[0], weights, 4); }
 ENTRY(half) { UNUSED; memcpy(out[0], in[0], (size_t)d[0] * 2); }
 
 ENTRY(cube) { UNUSED; memset(out[0], 1, (size_t)(d[0] * d[0] * d[0])); }
+
+/* A kernel of many units, and what code generation writes beside one: see tables.h. */
+typedef struct {
+    const float *x;
+    float *y;
+} rows;
+
+static void compute_rows(const void *context, int64_t begin, int64_t end) {
+    const rows *all = context;
+    for (int64_t i = begin * 64; i < end * 64; i++) {
+        float value = all->x[i];
+        for (int step = 0; step < 100; step++) value = value * 0.99f + 0.01f / (1 + value * value);
+        all->y[i] = value;
+    }
+}
+
+ENTRY(rows) { /* d: S; a row is a unit */
+    UNUSED;
+    static int64_t pace;
+    rows all = {in[0], out[0]};
+    if (team && d[0] > 1)
+        team->parallel(team, compute_rows, &all, d[0], &pace);
+    else
+        compute_rows(&all, 0, d[0]);
+}
 
 ENTRY(wait) {
     UNUSED;

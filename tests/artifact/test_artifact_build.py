@@ -30,7 +30,8 @@ def test_needs_libc_and_libm_alone(zoo_file: Path) -> None:
     needed = [
         line.split("[")[1].rstrip("]") for line in readelf("-d", str(zoo_file)).splitlines() if "(NEEDED)" in line
     ]
-    assert sorted(needed) == ["libc.so.6", "libm.so.6"]  # the kernels call powf
+    # The kernels call powf. Threads are a library of their own in an old glibc.
+    assert sorted(set(needed) - {"libpthread.so.0"}) == ["libc.so.6", "libm.so.6"]
 
 
 def test_exports_the_table_and_its_alias_alone(zoo_file: Path) -> None:
@@ -112,7 +113,7 @@ def test_the_description(tmp_path: Path) -> None:
         "name": "zoo",
         "compiler": "0.1.0",
         "source_hash": "abc",
-        "target": {"triple": "x86_64-linux-gnu"},
+        "target": {"triple": "x86_64-linux-gnu", "levels": [{"name": "any", "cpu": "", "features": []}]},
         "options": {"opt_level": 2},
         "entries": [
             {
@@ -238,7 +239,7 @@ def test_a_previous_artifact_survives_a_failure(tmp_path: Path) -> None:
 
 def test_weights_that_no_library_can_hold(tmp_path: Path) -> None:
     huge = np.broadcast_to(np.float32(0), (1 << 29,))
-    spec = ArtifactSpec("x", (ADD,), (WeightSpec("w", TensorType(F32, huge.shape), 0, huge),))
+    spec = ArtifactSpec("x", (ADD,), (WeightSpec("w", TensorType(F32, huge.shape), 0, lambda: huge),))
     refused(spec, tmp_path / "x.so", "weights-too-large", "use external weights")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from c_models import build, zoo
 from nacre.compiler.artifact.assemble import weights_path
-from nacre.runtime.loader import ArgumentError, ArtifactError, load
+from nacre.runtime.loader import ArtifactError, load
 
 
 def refused(path: Path, message: str, **options: object) -> None:
@@ -50,7 +50,7 @@ def test_other_machines_and_versions(zoo_file: Path, tmp_path: Path) -> None:
     other.write_bytes(data)
     refused(other, "is for another kind of machine")
     data = bytearray(zoo_file.read_bytes())
-    note = data.index(b"Nacre\0\0\0") + 8
+    note = data.index(b"Nacre\0\0\0\1\0\0\0") + 8
     data[note] = 9
     other.write_bytes(data)
     refused(other, "has version 9 of the interface, this loader takes 1")
@@ -99,12 +99,6 @@ def test_external_weights(tmp_path: Path) -> None:
     assert load(both).entries["constant"]() == 7
     embedded = build(zoo(), tmp_path / "e.so")
     refused(embedded, "the artifact carries its own weights and takes no weights file", weights=other)
-
-
-def test_threads_are_at_least_one(zoo_file: Path) -> None:
-    with pytest.raises(ArgumentError, match="threads must be at least 1, not 0"):
-        load(zoo_file, threads=0)
-    assert load(zoo_file, threads=2).entries["constant"]() == 7
 
 
 def test_damage_does_not_pass_for_an_artifact(zoo_file: Path, tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_options_change_the_place(source: Path) -> None:
     options = [
         default,
         replace(default, level=1),
-        replace(default, target=Target("x86-64-v3")),
+        replace(default, targets=(Target("x86-64-v3"),)),
         replace(default, weights="external"),
         replace(default, passes="dce"),
     ]
@@ -171,7 +171,7 @@ def test_damaged_files_are_made_again(cache: Path, double_so: Path, content: byt
     model = nacre.compile(DOUBLE, opt_level=0)
     assert Path(model.path) == path
     np.testing.assert_array_equal(model(np.ones((1, 2), np.float32)), [[2, 2]])
-    assert [p.name for p in cache.iterdir()] == [path.name]
+    assert sorted(p.name for p in cache.iterdir()) == sorted([path.name, "objects"])
 
 
 def test_many_processes_at_once(double: Path, cache: Path) -> None:
@@ -180,4 +180,4 @@ def test_many_processes_at_once(double: Path, cache: Path) -> None:
     answers = [p.communicate(timeout=120) for p in processes]
     assert [p.returncode for p in processes] == [0, 0], answers
     assert len({out for out, _ in answers}) == 1
-    assert [p.suffix for p in cache.iterdir()] == [".so"]
+    assert sorted(p.suffix for p in cache.iterdir()) == ["", ".so"]

@@ -8,23 +8,27 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from nacre.compiler.codegen.child import CompilerFault, Source, generate
-from nacre.compiler.codegen.job import Job
+from nacre.compiler.codegen import objects
+from nacre.compiler.codegen.faults import CompilerFault
+from nacre.compiler.codegen.objects import CodeGenerator, CodeOptions, generate_objects
+from nacre.compiler.codegen.target import Target
+from nacre.compiler.lower.lowered import Lowered, LoweredKernel
+from nacre.compiler.lower.writer import NAME, Kernel
 
-GOOD = """func.func @{name}(%p: memref<f32>) {{
+GOOD = """func.func @{name}(%p: memref<f32>, %b: index, %e: index) {{
   %c = arith.constant 1.0 : f32
   memref.store %c, %p[] : memref<f32>
   return
 }}
 """
 # LLVM ends the process at an intrinsic that the target does not have.
-ABORTING = """func.func @{name}(%p: memref<i32>) {{
+ABORTING = """func.func @{name}(%p: memref<i32>, %b: index, %e: index) {{
   %t = llvm.call_intrinsic "llvm.nvvm.read.ptx.sreg.tid.x"() : () -> i32
   memref.store %t, %p[] : memref<i32>
   return
 }}
 """
-ALLOCATING = """func.func @{name}(%p: memref<4xf32>) {{
+ALLOCATING = """func.func @{name}(%p: memref<4xf32>, %b: index, %end: index) {{
   %e = tensor.empty() : tensor<4xf32>
   %c = arith.constant 1.0 : f32
   %f = linalg.fill ins(%c : f32) outs(%e : tensor<4xf32>) -> tensor<4xf32>
@@ -33,21 +37,19 @@ ALLOCATING = """func.func @{name}(%p: memref<4xf32>) {{
   return
 }}
 """
-MALFORMED = "func.func @{name}(%p: memref<f32>) {{ %c = arith.constant 1 : f32 return }}\n"
-UNKNOWN = """func.func @{name}(%p: memref<f32>) {{
+MALFORMED = "func.func @{name}(%p: memref<f32>, %b: index, %e: index) {{ %c = arith.constant 1 : f32 return }}\n"
+UNKNOWN = """func.func @{name}(%p: memref<f32>, %b: index, %e: index) {{
   gpu.barrier
   return
 }}
 """
 
 
-def job(*names: str, route: str = "loops") -> Job:
-    return Job(route, 1, "x86-64-v3", "", "", names)
-
-
-def source(bad: str, at: int, count: int) -> Source:
-    texts = [(f"kernel_{i}", (bad if i == at else GOOD).format(name=f"kernel_{i}")) for i in range(count)]
-    return Source(tuple(texts), "")
+def program(bad: str, at: int, count: int) -> Lowered:
+    """A function that calls so many kernels, of which one is bad."""
+    texts = [(bad if i == at else GOOD).format(name=NAME.removeprefix("@")) for i in range(count)]
+    kernels = [LoweredKernel(f"kernel_{i}", Kernel(text, (), (), (), ()), ()) for i, text in enumerate(texts)]
+    return Lowered("m", tuple(kernels), (), ())
 
 
 @pytest.fixture
@@ -59,9 +61,9 @@ def faults() -> Iterator[list[CompilerFault]]:
         shutil.rmtree(fault.reproducer)
 
 
-def fault_of(bad: Source, faults: list[CompilerFault], timeout: float = 60) -> CompilerFault:
+def fault_of(bad: Lowered, faults: list[CompilerFault], timeout: float = 60) -> CompilerFault:
     with pytest.raises(CompilerFault) as caught:
-        generate(bad, job(*(name for name, _ in bad.kernels)), timeout=timeout)
+        CodeGenerator(CodeOptions((Target("x86-64-v3"),), 1, timeout, cache=False)).compile_kernels(bad)
     faults.append(caught.value)
     return caught.value
 
@@ -71,13 +73,14 @@ def rerun(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_an_abort_is_a_fault(faults: list[CompilerFault]) -> None:
-    fault = fault_of(source(ABORTING, 2, 5), faults)
+    fault = fault_of(program(ABORTING, 2, 5), faults)
     assert fault.exit_code == 70 and fault.kernel == "kernel_2" and "SIGABRT" in fault.what
     assert fault.stage == "emit" and "kernel_2" in str(fault) and str(fault.reproducer) in str(fault)
-    assert "kernel_1" not in (fault.reproducer / "kernels.mlir").read_text()
+    assert "@kernel_2(" in (fault.reproducer / "kernel.mlir").read_text()
     assert "llvmlite" in (fault.reproducer / "versions.txt").read_text()
     again = rerun(fault.reproducer)
     assert again.returncode != 0 and "tid.x" in again.stderr
+    assert "tid.x" in (fault.reproducer / "dump" / "optimized.ll").read_text()
 
 
 @pytest.mark.parametrize(
@@ -90,25 +93,37 @@ def test_an_abort_is_a_fault(faults: list[CompilerFault]) -> None:
     ids=["allocation", "malformed", "unknown"],
 )
 def test_a_failing_stage_is_a_fault(bad: str, stage: str, words: str, faults: list[CompilerFault]) -> None:
-    fault = fault_of(source(bad, 1, 3), faults)
+    fault = fault_of(program(bad, 1, 3), faults)
     assert (fault.kernel, fault.stage) == ("kernel_1", stage) and words in fault.what, fault
     assert rerun(fault.reproducer).returncode == 1
 
 
-def test_entries_that_do_not_fit_are_a_fault_of_no_kernel(faults: list[CompilerFault]) -> None:
-    fault = fault_of(Source(source(GOOD, 0, 2).kernels, "define void @entry() { nonsense }"), faults)
-    assert fault.kernel == "" and fault.stage == "llvm-ir"
-    assert rerun(fault.reproducer).returncode == 1
+def test_entries_that_do_not_fit_are_a_fault_of_no_kernel(
+    faults: list[CompilerFault], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "entry_ir", lambda *_: "define void @entry() { nonsense }")
+    with pytest.raises(CompilerFault) as caught:
+        generate_objects(program(GOOD, 0, 2), CodeOptions(level=1))
+    faults.append(caught.value)
+    assert caught.value.kernel == "" and caught.value.stage == "llvm-ir"
+    assert rerun(caught.value.reproducer).returncode == 1
 
 
 def test_a_hang_is_a_fault(faults: list[CompilerFault]) -> None:
-    fault = fault_of(source(GOOD, 0, 1), faults, timeout=0.02)
+    fault = fault_of(program(GOOD, 0, 1), faults, timeout=0.02)
     assert "within 0.02 seconds" in fault.what
     assert rerun(fault.reproducer).returncode == 0
 
 
+def test_one_child_does_many_kernels_and_ends_at_the_first_fault(faults: list[CompilerFault]) -> None:
+    fault = fault_of(program(MALFORMED, 30, 40), faults)
+    assert fault.kernel == "kernel_30"
+
+
 def test_nothing_is_left_behind_without_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    code, times = generate(source(GOOD, 0, 2), job("kernel_0"))
-    assert code.startswith(b"\x7fELF") and times.keys() >= {"linalg", "optimize", "emit"}
+    generator = CodeGenerator(CodeOptions(level=1, cache=False))
+    code = generator.compile_entries(generator.compile_kernels(program(GOOD, 0, 2)))
+    assert len(code) == 3 and all(c.startswith(b"\x7fELF") for c in code)
+    assert generator.times.keys() >= {"linalg", "optimize", "emit"}
     assert list(tmp_path.iterdir()) == []

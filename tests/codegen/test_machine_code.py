@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from nacre.compiler.artifact.link import find_linker, merge_objects
 from nacre.compiler.codegen.jit import build_functions
-from nacre.compiler.codegen.object import generate_object
+from nacre.compiler.codegen.objects import CodeGenerator, CodeOptions, generate_objects
 from nacre.compiler.codegen.target import Target
 from nacre.compiler.lower.module import lower_module
+from nacre.compiler.lower.writer import UNITS
 from nacre.dialect.dims import Symbol
 from nacre.dialect.graph import Function, Module, Value
 from nacre.dialect.operator import Builder
@@ -43,37 +44,47 @@ def busy(b: Builder, x: Value) -> Value:
     return b.cast(y, dtype=x.type.dtype)
 
 
-def undefined_symbols(code: bytes, folder: Path) -> set[str]:
-    path = folder / "kernels.o"
-    path.write_bytes(code)
+def undefined_symbols(objects: Sequence[bytes], folder: Path) -> set[str]:
+    path = folder / "merged.o"
+    path.write_bytes(merge_objects(find_linker(), objects))
     done = subprocess.run(
         ["nm", "--undefined-only", "--format=posix", str(path)], check=True, capture_output=True, text=True
     )
     return {line.split()[0] for line in done.stdout.splitlines()}
 
 
-def defined_symbols(code: bytes, folder: Path) -> dict[str, str]:
-    path = folder / "kernels.o"
-    path.write_bytes(code)
+def defined_symbols(objects: Sequence[bytes], folder: Path) -> dict[str, str]:
+    path = folder / "merged.o"
+    path.write_bytes(merge_objects(find_linker(), objects))
     done = subprocess.run(["readelf", "-sW", str(path)], check=True, capture_output=True, text=True)
     rows = [line.split() for line in done.stdout.splitlines()]
     return {r[7]: r[5] for r in rows if len(r) == 8 and r[4] == "GLOBAL" and r[6] != "UND"}
 
 
 @pytest.mark.skipif(shutil.which("readelf") is None, reason="needs readelf")
-def test_entries_are_hidden_and_kernels_are_local(tmp_path: Path) -> None:
+def test_entries_and_kernels_are_hidden(tmp_path: Path) -> None:
     lowered = lower_module(module(function("f", F32, busy), function("g", F64, busy)))
-    code = generate_object(lowered, level=1).code
-    assert defined_symbols(code, tmp_path) == {"nacre_entry_f": "HIDDEN", "nacre_entry_g": "HIDDEN"}
+    _, objects = generate_objects(lowered, CodeOptions(level=1))
+    kernels = {symbol for kernel in lowered.kernels for symbol in (kernel.symbol, kernel.symbol + UNITS)}
+    expected = {"nacre_entry_f", "nacre_entry_g", *kernels}
+    assert len(objects) == len(lowered.kernels) + 1
+    assert defined_symbols(objects, tmp_path) == dict.fromkeys(expected, "HIDDEN")
 
 
 @pytest.mark.parametrize("cpu", ["x86-64-v3", "native"])
 def test_only_libc_and_libm_are_called(cpu: str, tmp_path: Path) -> None:
     """No helper of a compiler's own library: instructions convert half floats, integer arithmetic bfloats."""
     functions = [function(f"f_{d}", d, busy) for d in FLOATS]
-    code = generate_object(lower_module(module(*functions)), Target(cpu=cpu), level=1).code
+    lowered = lower_module(module(*functions))
+    _, objects = generate_objects(lowered, CodeOptions((Target(cpu=cpu),), level=1))
+    kernels = {symbol for kernel in lowered.kernels for symbol in (kernel.symbol, kernel.symbol + UNITS)}
     libm = {f"{name}{suffix}" for name in ("tanh", "exp", "erf", "sqrt", "fabs", "floor") for suffix in ("", "f")}
-    assert undefined_symbols(code, tmp_path) <= libm | {"memset", "memcpy", "memmove", "_GLOBAL_OFFSET_TABLE_"}
+    assert undefined_symbols(objects, tmp_path) - kernels <= libm | {
+        "memset",
+        "memcpy",
+        "memmove",
+        "_GLOBAL_OFFSET_TABLE_",
+    }
 
 
 def test_the_oldest_cpu_runs_it(tmp_path: Path) -> None:
@@ -87,15 +98,15 @@ def test_the_oldest_cpu_runs_it(tmp_path: Path) -> None:
 
 def test_code_is_the_same_each_time() -> None:
     lowered = lower_module(module(function("f", F32, busy), function("g", F16, busy)))
-    target = Target(cpu="x86-64-v3")
-    assert generate_object(lowered, target).code == generate_object(replace(lowered), target).code
+    options = CodeOptions((Target(cpu="x86-64-v3"),), cache=False)
+    assert generate_objects(lowered, options)[1] == generate_objects(lowered, options)[1]
 
 
 @pytest.mark.parametrize("level", [0, 2])
 def test_dumps_tell_every_stage(tmp_path: Path, level: int) -> None:
     lowered = lower_module(module(function("f", F32, busy)))
-    generate_object(lowered, level=level, dump_dir=tmp_path / "a")
-    generate_object(lowered, level=level, dump_dir=tmp_path / "b")
+    generate_objects(lowered, CodeOptions(level=level), tmp_path / "a")
+    generate_objects(lowered, CodeOptions(level=level), tmp_path / "b")
     names = sorted(p.name for p in (tmp_path / "a").iterdir())
     stages = [name.split("-", 1)[1] for name in names]
     expected = [
@@ -114,6 +125,8 @@ def test_dumps_tell_every_stage(tmp_path: Path, level: int) -> None:
 
 
 def test_times_name_the_stages() -> None:
-    times = generate_object(lower_module(module(function("f", F32, busy))), level=0).times
-    assert {"linalg", "bufferized", "loops", "llvm-dialect", "literals", "optimize", "emit"} <= set(times)
-    assert all(seconds >= 0 for seconds in times.values())
+    generator = CodeGenerator(CodeOptions(level=0, cache=False))
+    generator.compile_kernels(lower_module(module(function("f", F32, busy))))
+    expected = {"linalg", "bufferized", "loops", "llvm-dialect", "literals", "optimize", "emit"}
+    assert expected <= set(generator.times)
+    assert all(seconds >= 0 for seconds in generator.times.values())

@@ -1,0 +1,184 @@
+"""From a lowered module to object files: one for every kernel, and one for the entries once memory is planned.
+
+An object follows from its text and the options alone. Which child makes it, with which others and when, or whether it
+was made before, changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ..cache_folder import object_folder
+from ..dumps import Dumps
+from ..lower.lowered import Lowered, LoweredKernel
+from ..lower.plan import LoweredEntry, entry_ir, plan_entries
+from ..lower.writer import UNITS
+from .child import ENTRY_WORKER, KERNEL_WORKER, TIMEOUT, Children, Outcome, Source, entry_source, kernel_source
+from .faults import make_fault
+from .job import Job, Report
+from .nursery import start_ahead, take_child
+from .object_cache import ObjectCache
+from .routes import LEVELS, ROUTES
+from .target import Target, check_target_is_known
+
+_KERNELS_PER_CHILD = 4
+"""A child takes about as long to start as so many kernels to compile."""
+_LLVM_STAGES = ("llvm-ir.ll", "optimized.ll", "assembly.s")
+
+
+@dataclass(frozen=True, slots=True)
+class CodeOptions:
+    """What code is made for, and how: everything is made once for every target.
+
+    timeout: seconds after which code generation is taken to hang.
+    quick: leave the machine code unoptimised, which takes a third of the time.
+    visible: let a loader find the entries by name.
+    cache: take objects that were made before, and keep those that are made.
+    strict: results are rounded as the structured ops say, but for the order of sums.
+    """
+
+    targets: tuple[Target, ...] = (Target(),)
+    level: int = 2
+    timeout: float = TIMEOUT
+    quick: bool = False
+    visible: bool = False
+    cache: bool = True
+    strict: bool = False
+
+    def suffix(self, target: Target) -> str:
+        """What the symbols for a target end with."""
+        return target.suffix if len(self.targets) > 1 else ""
+
+    def job(self, target: Target, keep: Sequence[str], *, dump: bool) -> Job:
+        # Level 0 is a choice of route, not of slow machine code.
+        level = 0 if self.quick else max(self.level, 1)
+        return Job(level, target.cpu, target.triple, target.features, tuple(keep), dump=dump, strict=self.strict)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectCode:
+    """An object, what is to be told of it, and the texts that it was on its way."""
+
+    code: bytes
+    report: Report
+    dumps: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A lowered module with its kernels compiled, by symbol for each target, and its memory planned."""
+
+    lowered: Lowered
+    kernels: Mapping[Target, Mapping[str, ObjectCode]]
+    entries: tuple[LoweredEntry, ...]
+
+
+@dataclass
+class CodeGenerator:
+    """Makes the objects of one module. `times` are seconds by stage, of all children together.
+
+    Raises CompilerFault where MLIR or LLVM fail, DiagnosticError for a CPU that LLVM does not know.
+    """
+
+    options: CodeOptions = field(default_factory=CodeOptions)
+    dumps: Dumps = field(default_factory=Dumps)
+    times: dict[str, float] = field(default_factory=dict)
+
+    def compile_kernels(self, lowered: Lowered) -> Program:
+        options = self.options
+        sources = [self._source(kernel, target) for target in options.targets for kernel in lowered.kernels]
+        stages = ("linalg", *(stage.name for stage in ROUTES[LEVELS[options.level]].stages))
+        made = iter(self._make(sources, KERNEL_WORKER, [f"{stage}.mlir" for stage in stages]))
+        kernels = {target: {kernel.symbol: next(made) for kernel in lowered.kernels} for target in options.targets}
+        usage: dict[str, Sequence[bool]] = {}
+        for kernel in lowered.kernels:
+            # One plan of memory serves all targets.
+            reports = [kernels[target][kernel.symbol].report.scratch for target in options.targets]
+            usage[kernel.symbol] = [any(used) for used in zip(*reports, strict=True)]
+        return Program(lowered, kernels, plan_entries(lowered, usage))
+
+    def compile_entries(self, program: Program) -> tuple[bytes, ...]:
+        """All objects of the program: for every target the kernels in their order, then the entries."""
+        sources = [self._entry_source(program, target) for target in self.options.targets]
+        entries = self._make(sources, ENTRY_WORKER, _LLVM_STAGES)
+        objects: list[bytes] = []
+        for target, entry in zip(self.options.targets, entries, strict=True):
+            objects += [*(kernel.code for kernel in program.kernels[target].values()), entry.code]
+        return tuple(objects)
+
+    def _source(self, kernel: LoweredKernel, target: Target) -> Source:
+        suffix = self.options.suffix(target)
+        symbol = kernel.symbol + suffix
+        job = self.options.job(target, [symbol, symbol + UNITS], dump=self.dumps.active)
+        job = replace(job, route=LEVELS[self.options.level], scratch=len(kernel.kernel.scratch))
+        return kernel_source(kernel.text(suffix), kernel.identity(suffix), job)
+
+    def _entry_source(self, program: Program, target: Target) -> Source:
+        suffix = self.options.suffix(target)
+        keep = [entry.symbol + suffix for entry in program.entries]
+        job = replace(self.options.job(target, keep, dump=self.dumps.active), visible=self.options.visible)
+        kernels = program.kernels[target].values()
+        dumped = {f"{i:06}-{stage}": text for i, k in enumerate(kernels) for stage, text in k.dumps.items()}
+        parts = {symbol: k.report.parts for symbol, k in program.kernels[target].items()}
+        return entry_source(entry_ir(program.entries, suffix, parts), job, dumped)
+
+    def _make(self, sources: Sequence[Source], worker: str, dumped: Sequence[str]) -> list[ObjectCode]:
+        """The objects of the sources, those that were not made before in as many children as it is worth."""
+        # What is dumped is to be seen, not to be skipped.
+        cache = ObjectCache(object_folder() if self.options.cache and not self.dumps.active else None)
+        keys = [cache.key(source.identity, source.job) for source in sources]
+        found = {key: ObjectCode(*kept) for key in keys if (kept := cache.get(key)) is not None}
+        missing = {key: source for source, key in zip(sources, keys, strict=True) if key not in found}
+        for key, outcome in zip(missing, self._compile(list(missing.values()), worker, dumped), strict=True):
+            found[key] = ObjectCode(outcome.code, outcome.result.report, outcome.dumps)
+            cache.put(key, outcome.code, outcome.result.report)
+        if missing:
+            cache.prune()
+        return [found[key] for key in keys]
+
+    def _compile(self, sources: Sequence[Source], worker: str, dumped: Sequence[str]) -> list[Outcome]:
+        outcomes: dict[int, Outcome] = {}
+
+        def take(number: int, outcome: Outcome) -> None:
+            outcomes[number] = outcome
+            check_target_is_known(outcome.output)
+            if outcome.result.error:
+                raise make_fault(sources[number], outcome)
+            for stage, seconds in outcome.result.times.items():
+                self.times[stage] = self.times.get(stage, 0.0) + seconds
+
+        count = min(os.cpu_count() or 1, -(-len(sources) // _KERNELS_PER_CHILD))
+        if sources and worker == KERNEL_WORKER:
+            # The entries will be made next.
+            start_ahead(ENTRY_WORKER)
+        children = Children([take_child(worker) for _ in range(count)])
+        try:
+            children.run(sources, self.options.timeout, take)
+        except Exception:
+            # The stages before the fault are what one wants to see then.
+            self._write_dumps(outcomes, list(dict.fromkeys([*dumped, *_LLVM_STAGES])))
+            raise
+        finally:
+            children.close()
+        self._write_dumps(outcomes, dumped)
+        return [outcomes[number] for number in range(len(sources))]
+
+    def _write_dumps(self, outcomes: Mapping[int, Outcome], names: Sequence[str]) -> None:
+        """One text for every stage: those of the objects behind one another."""
+        for name in names:
+            texts = [outcomes[i].dumps[name] for i in sorted(outcomes) if name in outcomes[i].dumps]
+            if texts:
+                stage, suffix = name.split(".")
+                self.dumps.write(stage, suffix, "".join(texts))
+
+
+def generate_objects(
+    lowered: Lowered, options: CodeOptions | None = None, dump_dir: Path | None = None
+) -> tuple[Program, tuple[bytes, ...]]:
+    """All of it, for whoever has no other business in between. `dump_dir` takes the text after every stage."""
+    generator = CodeGenerator(options or CodeOptions(), Dumps(dump_dir))
+    program = generator.compile_kernels(lowered)
+    return program, generator.compile_entries(program)

@@ -1,0 +1,290 @@
+"""The report of a build: which kernels there are, what each computes and costs, and why its neighbours are not in it.
+
+Operations are counted as the budgets count them; bytes are those of what a kernel reads and writes, each tensor once,
+whatever the caches do. Nothing is measured here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..dialect.diagnostics import Span
+from ..dialect.dims import INFINITY, Size, Symbol, add, evaluate, format_size, multiply
+from ..dialect.graph import Constant, Function, Module, Node, Value
+from ..dialect.ops import OPERATORS
+from ..dialect.ops.structure import ELEMENTS_INLINE
+from ..passes.manager import Remark
+from .lower.cost import count_operations
+from .lower.module import Lowered
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A node that a kernel computes: its operator, the block that it was written in, and where."""
+
+    op: str
+    scope: str
+    span: Span | None
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """Why a kernel does not compute an operand of its `reader` itself, but reads it from another kernel."""
+
+    kernel: str
+    source: str
+    reader: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class KernelReport:
+    """A kernel as one function calls it, `calls` times. Operations (`flops`) and `bytes` are those of one call."""
+
+    name: str
+    kind: str
+    operations: tuple[Operation, ...]
+    flops: Size
+    bytes: Size
+    calls: int
+    neighbours: tuple[Neighbour, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionReport:
+    """A function at some sizes of its dims. The kernels stand in the order of their first calls."""
+
+    name: str
+    dims: Mapping[str, int]
+    kernels: tuple[KernelReport, ...]
+
+    @property
+    def calls(self) -> int:
+        return sum(k.calls for k in self.kernels)
+
+    def value(self, size: Size) -> int:
+        return evaluate(size, self.dims)
+
+    def total(self, sizes: Iterable[tuple[int, Size]]) -> Size:
+        total: Size = 0
+        for times, size in sizes:
+            total = add(total, multiply(times, size))
+        return total
+
+
+def report_kernels(
+    module: Module, lowered: Lowered, remarks: Sequence[Remark] = (), dims: Mapping[str, int] | None = None
+) -> tuple[FunctionReport, ...]:
+    """The report on every function of a module after its passes. Sizes that `dims` lacks are `usual_size`."""
+    reports = []
+    for function in lowered.functions:
+        graph = module.function(function.name)
+        symbols = graph.symbols()
+        sizes = {s.name: (dims or {}).get(s.name, usual_size(s)) for s in symbols}
+        calls = [(call.symbol, call.outputs) for call in function.calls]
+        kernels = _Reporter(graph, calls, [r for r in remarks if r.function == graph.name]).kernels()
+        reports.append(FunctionReport(graph.name, sizes, kernels))
+    return tuple(reports)
+
+
+def usual_size(symbol: Symbol) -> int:
+    """A size at which a dim may be looked at: 128, or as near to that as it can be."""
+    steps = max(1, 128 // symbol.multiple)
+    size = min(steps * symbol.multiple, symbol.high) if symbol.high != INFINITY else steps * symbol.multiple
+    least = -(-symbol.low // symbol.multiple) * symbol.multiple
+    return max(int(size) // symbol.multiple * symbol.multiple, least)
+
+
+@dataclass
+class _Reporter:
+    """`calls` are the kernels that the function calls, in order, each with the names of what it writes."""
+
+    function: Function
+    calls: Sequence[tuple[str, Sequence[str]]]
+    remarks: Sequence[Remark]
+    nodes: dict[str, Node] = field(default_factory=dict)
+    kernel_of: dict[str, str] = field(default_factory=dict)
+    """By the name of a value: the node that makes it, also inside of a group, and the kernel that does."""
+
+    def __post_init__(self) -> None:
+        makers = {v.name: node for node in self.function.body for v in node.outputs}
+        for symbol, outputs in self.calls:
+            for node in (makers[name] for name in outputs if name in makers):
+                for inner in _inner_nodes(node):
+                    for value in inner.outputs:
+                        self.nodes[value.name], self.kernel_of[value.name] = inner, symbol
+                for number, value in enumerate(node.outputs):
+                    inner = _maker_inside(node, number)
+                    self.nodes[value.name], self.kernel_of[value.name] = inner, symbol
+        self.makers = makers
+
+    def kernels(self) -> tuple[KernelReport, ...]:
+        counts = Counter(symbol for symbol, _ in self.calls)
+        first = {symbol: outputs for symbol, outputs in reversed(self.calls)}
+        return tuple(self.kernel(symbol, first[symbol], counts[symbol]) for symbol in counts)
+
+    def kernel(self, symbol: str, outputs: Sequence[str], calls: int) -> KernelReport:
+        node = next((self.makers[name] for name in outputs if name in self.makers), None)
+        if node is None:
+            # A result that is an argument, or a result twice.
+            (copied,) = [v for i, v in enumerate(self.function.results) if f"{v.name}.{i}" in outputs]
+            return KernelReport(symbol, "copy", (), 0, multiply(2, copied.type.bytes), calls, ())
+        inner = [n for n in _inner_nodes(node) if n.op != "constant"]
+        operations = tuple(Operation(n.op, n.scope, n.span) for n in inner)
+        flops, size = count_operations([node]), self.bytes(node, inner, outputs)
+        return KernelReport(symbol, kind_of(inner), operations, flops, size, calls, self.neighbours(symbol))
+
+    def bytes(self, node: Node, inner: Sequence[Node], outputs: Collection[str]) -> Size:
+        """What the node reads and writes, of its results only `outputs`. Of a table from which slices are gathered only
+        these are read."""
+        arguments = node.regions[0].arguments if node.regions else node.inputs
+        total: Size = 0
+        for argument, value in dict(zip(arguments, node.inputs, strict=True)).items():
+            if not self.is_inline(value):
+                total = add(total, _bytes_read(argument, inner))
+        for value in node.outputs:
+            total = add(total, value.type.bytes if value.name in outputs else 0)
+        return total
+
+    def is_inline(self, value: Value) -> bool:
+        node = self.makers.get(value.name)
+        if node is None or node.op != "constant":
+            return False
+        constant = node.attribute("value")
+        assert isinstance(constant, Constant), node
+        return constant.type.elements <= ELEMENTS_INLINE  # type: ignore[operator]  # the size of an array is a number
+
+    def neighbours(self, symbol: str) -> tuple[Neighbour, ...]:
+        found = [
+            Neighbour(self.kernel_of[r.source], self.nodes[r.source].op, self.nodes[r.reader].op, r.text)
+            for r in self.remarks
+            if self.kernel_of.get(r.reader) == symbol and r.source in self.kernel_of
+        ]
+        return tuple(dict.fromkeys(found))
+
+
+def _inner_nodes(node: Node) -> tuple[Node, ...]:
+    return node.regions[0].body if node.op == "fusion" else (node,)
+
+
+def _maker_inside(node: Node, result: int) -> Node:
+    """The node that computes a result of a node, inside of it where it is a group."""
+    if node.op != "fusion":
+        return node
+    region = node.regions[0]
+    return next((n for n in region.body if region.results[result] in n.outputs), node)
+
+
+def _bytes_read(value: Value, nodes: Sequence[Node]) -> Size:
+    readers = [n for n in nodes if value in n.inputs]
+    if all(OPERATORS[n.op].has("gathering") and value not in n.inputs[1:] for n in readers):
+        total: Size = 0
+        for node in readers:
+            total = add(total, node.output.type.bytes)
+        return total
+    return value.type.bytes
+
+
+_KINDS = (
+    ("attention", ("attention",)),
+    ("contraction", ("contraction",)),
+    ("rows", ("rowwise", "reduction")),
+    ("sequence", ("sequential",)),
+    ("elements", ("elementwise", "pointwise")),
+    ("movement", ("movement", "generator")),
+)
+
+
+def kind_of(nodes: Sequence[Node]) -> str:
+    """What a kernel of these nodes is, by the most demanding of them."""
+    operators = [OPERATORS[n.op] for n in nodes]
+    if sum(o.has("contraction") for o in operators) > 1 and any(o.has("rowwise") for o in operators):
+        return "attention"
+    for kind, properties in _KINDS:
+        if any(o.has(p) for o in operators for p in properties):
+            return kind
+    return "other"
+
+
+# --- text ---
+
+_UNITS = ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
+
+
+def _amount(value: int) -> str:
+    for unit, letter in _UNITS:
+        if value >= unit:
+            return f"{value / unit:.3g} {letter}"
+    return str(value)
+
+
+def format_report(reports: Sequence[FunctionReport]) -> str:
+    """The report as a person reads it: a table for every function, with what is behind each line below it."""
+    return "\n".join(line for report in reports for line in _format_function(report))
+
+
+def _format_function(report: FunctionReport) -> list[str]:
+    flops = report.value(report.total((k.calls, k.flops) for k in report.kernels))
+    size = report.value(report.total((k.calls, k.bytes) for k in report.kernels))
+    at = ", ".join(f"{name}={value}" for name, value in report.dims.items())
+    lines = [
+        f"{report.name}{f' at {at}' if at else ''}: {len(report.kernels)} kernels in {report.calls} calls, "
+        f"{_amount(flops)}flop, {_amount(size)}B",
+        f"{'calls':>5}  {'flop':>8}  {'bytes':>8}  {'kind':<11}  kernel",
+    ]
+    for k in report.kernels:
+        flop, read = (_amount(report.value(s)) for s in (k.flops, k.bytes))
+        lines.append(f"{k.calls:>5}  {flop:>8}  {read:>8}  {k.kind:<11}  {k.name}")
+        if k.operations:
+            lines.append(f"{'':7}{_format_operations(k.operations)}")
+        lines.append(f"{'':7}flop = {format_size(k.flops)}; bytes = {format_size(k.bytes)}")
+        lines += [f"{'':7}{n.reader} reads {n.source} from {n.kernel}: {n.reason}" for n in k.neighbours]
+    return [*lines, ""]
+
+
+def _format_operations(operations: Sequence[Operation]) -> str:
+    """The operators with their lines; a file is named where it changes."""
+    parts: list[str] = []
+    file = ""
+    for operation in operations:
+        where = ""
+        if operation.span is not None:
+            where = f":{operation.span.line}" if operation.span.file == file else str(operation.span).rpartition(":")[0]
+            file = operation.span.file
+        parts.append(f"{operation.op} {where}".rstrip())
+    return ", ".join(parts)
+
+
+# --- data ---
+
+
+def report_data(reports: Sequence[FunctionReport]) -> list[dict[str, Any]]:
+    """The report for other programs, as JSON has it: sizes as formulas and as numbers."""
+    return [
+        {
+            "function": report.name,
+            "dims": dict(report.dims),
+            "kernels": [
+                {
+                    "name": k.name,
+                    "kind": k.kind,
+                    "calls": k.calls,
+                    "operations": [
+                        {"op": o.op, "scope": o.scope, "at": None if o.span is None else str(o.span)}
+                        for o in k.operations
+                    ],
+                    "flops": {"formula": format_size(k.flops), "value": report.value(k.flops)},
+                    "bytes": {"formula": format_size(k.bytes), "value": report.value(k.bytes)},
+                    "not_fused": [
+                        {"kernel": n.kernel, "source": n.source, "reader": n.reader, "reason": n.reason}
+                        for n in k.neighbours
+                    ],
+                }
+                for k in report.kernels
+            ],
+        }
+        for report in reports
+    ]

@@ -1,0 +1,224 @@
+"""Artifacts with code for several kinds of CPU: the best that the CPU runs is taken, and no CPU gets what it cannot."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+
+import nacre
+import numpy as np
+import pytest
+from c_models import CC, STRICT, argument, entry
+from nacre.compiler.artifact.assemble import build_artifact
+from nacre.compiler.artifact.link import RUNTIME_FOLDER
+from nacre.compiler.artifact.spec import ArtifactSpec, LevelSpec
+from nacre.compiler.codegen.target import CHECKED_FEATURES, LEVELS
+from nacre.dialect.types import F32
+
+HERE = Path(__file__).parent
+X86 = platform.machine() in ("x86_64", "AMD64")
+pytestmark = pytest.mark.skipif(not X86, reason="levels are those of x86-64")
+
+SHOW = """
+#include <stdio.h>
+#include "cpu.h"
+#define X(name, leaf, subleaf, where, bit, state) printf("%s %d\\n", #name, (int)(mask >> NACRE_CPU_BIT_##name & 1));
+static void show(const char *title, uint64_t mask) {
+    printf("= %s\\n", title);
+    NACRE_CPU_FEATURES(X)
+}
+int main(void) {
+    show("x86-64", 0);
+    show("x86-64-v2", NACRE_CPU_V2);
+    show("x86-64-v3", NACRE_CPU_V3);
+    show("x86-64-v4", NACRE_CPU_V4);
+    show("x86-64-v4-vnni-bf16", NACRE_CPU_V4_VNNI_BF16);
+    show("this", nacre_cpu_features());
+    return 0;
+}
+"""
+# How Linux calls features that it does not call as LLVM does.
+LINUX = {
+    "avx512bf16": "avx512_bf16", "avx512bitalg": "avx512_bitalg", "avx512fp16": "avx512_fp16",
+    "avx512vbmi2": "avx512_vbmi2", "avx512vnni": "avx512_vnni", "avx512vp2intersect": "avx512_vp2intersect",
+    "avx512vpopcntdq": "avx512_vpopcntdq", "avxvnni": "avx_vnni", "avxifma": "avx_ifma",
+    "avxneconvert": "avx_ne_convert",
+    "avxvnniint8": "avx_vnni_int8", "bmi": "bmi1", "lzcnt": "abm", "pclmul": "pclmulqdq", "sahf": "lahf_lm",
+    "sha": "sha_ni", "sse3": "pni",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+    """The features of every level, and of this CPU, as the runtime has them."""
+    assert CC
+    folder = tmp_path_factory.mktemp("cpu")
+    (folder / "show.c").write_text(SHOW)
+    # The runtime's choice among levels is left out: it needs an artifact.
+    (folder / "cpu.c").write_text((RUNTIME_FOLDER / "cpu.c").read_text().split("static const char *const")[0])
+    subprocess.run([CC, *STRICT, f"-I{RUNTIME_FOLDER}", "show.c", "cpu.c", "-o", "show"], cwd=folder, check=True)
+    text = subprocess.run([folder / "show"], check=True, capture_output=True, text=True).stdout
+    sections: dict[str, set[str]] = {}
+    names: set[str] = set()
+    for line in text.splitlines():
+        name, value = line.split(" ", 1)
+        if name == "=":
+            current = sections.setdefault(value, set())
+            continue
+        names.add(name)
+        if value == "1":
+            current.add(name)
+    return {**sections, "all": names}
+
+
+def test_compiler_and_runtime_know_the_same_features(shown: dict[str, set[str]]) -> None:
+    assert shown["all"] == {name.replace(".", "_") for name in CHECKED_FEATURES}
+    for level, features in LEVELS.items():
+        assert shown[level] == {name.replace(".", "_") for name in features}, level
+
+
+@pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="needs Linux's own list of features")
+def test_this_cpu_is_told_as_linux_tells_it(shown: dict[str, set[str]]) -> None:
+    flags = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")).split()
+    assert shown["this"] == {name for name in shown["all"] if LINUX.get(name, name) in flags}
+
+
+KERNEL = """
+#include "tables.h"
+void nacre_entry_which{suffix}(const void *const *in, void *const *out, char *space, const char *weights,
+                               const int64_t *dims, nacre_team *team) {{
+    (void)in, (void)space, (void)weights, (void)dims, (void)team;
+    *(float *)out[0] = {number};
+}}
+"""
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An artifact whose entry returns the number of the level that was taken."""
+    assert CC
+    folder = tmp_path_factory.mktemp("several")
+    names = ["x86-64-v3", "x86-64-v2", "x86-64"]
+    levels = [LevelSpec(name, f"_{i}", LEVELS[name]) for i, name in enumerate(names)]
+    objects: list[bytes] = []
+    for i, level in enumerate(levels):
+        (folder / f"{i}.c").write_text(KERNEL.format(suffix=level.suffix, number=3 - i))
+        subprocess.run([CC, "-O2", "-fPIC", f"-I{RUNTIME_FOLDER}", "-c", f"{i}.c"], cwd=folder, check=True)
+        objects.append((folder / f"{i}.o").read_bytes())
+    which = entry("which", [], [argument("level", F32)])
+    return build_artifact(ArtifactSpec("several", (which,), levels=tuple(levels)), objects, folder / "several.so")
+
+
+@pytest.mark.parametrize(
+    ("limit", "taken"),
+    [("x86-64-v4", 3), ("x86-64-v3", 3), ("x86-64-v2", 2), ("x86-64", 1), ("", None)],
+)
+def test_the_best_level_is_taken(
+    several: Path, shown: dict[str, set[str]], monkeypatch: pytest.MonkeyPatch, limit: str, taken: int | None
+) -> None:
+    monkeypatch.setenv("NACRE_CPU_LEVEL", limit)
+    if taken is None or not shown["x86-64-v3"] <= shown["this"]:
+        taken = next(
+            n for n, level in ((3, "x86-64-v3"), (2, "x86-64-v2"), (1, "x86-64")) if shown[level] <= shown["this"]
+        )
+    assert nacre.load(several)() == taken
+
+
+def test_each_session_chooses(several: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library stays in memory; what was chosen for one session is not for the next."""
+    first = nacre.load(several)
+    monkeypatch.setenv("NACRE_CPU_LEVEL", "x86-64")
+    second = nacre.load(several)
+    assert second() == 1 and first() != 1
+
+
+def test_an_unknown_level_is_told(several: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NACRE_CPU_LEVEL", "x86-64-v9")
+    with pytest.raises(nacre.NacreError, match="NACRE_CPU_LEVEL is `x86-64-v9`, which is none of x86-64, x86-64-v2"):
+        nacre.load(several)
+
+
+MODEL = """model scaled(x: f32[4]) -> f32[4] {
+  table = reshape(tanh(x), [4, 1]) @ reshape(x, [1, 4])
+  return softmax(table @ x) * 2
+}
+"""
+X = np.array([-1, 0.5, 2, 3], np.float32)
+Y = np.exp(np.outer(np.tanh(X), X) @ X)
+EXPECTED = 2 * Y / Y.sum()
+
+
+@pytest.fixture(scope="module", params=["portable", "native", "x86-64-v3", "x86-64-v2"])
+def artifact(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A compiled model; the name of its file is its target."""
+    path = tmp_path_factory.mktemp("model") / f"{request.param}.so"
+    try:
+        nacre.compile(MODEL, path, target=request.param)
+    except nacre.NacreError as error:
+        # It is made, though it cannot be loaded here.
+        assert "this CPU lacks" in str(error)
+    return path
+
+
+@pytest.mark.parametrize("limit", LEVELS)
+def test_every_level_computes_the_same(
+    artifact: Path, limit: str, shown: dict[str, set[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NACRE_CPU_LEVEL", limit)
+    have = shown[limit] & shown["this"]
+    needed = {"portable": shown["x86-64-v3"], "native": shown["this"]}.get(
+        artifact.stem, shown.get(artifact.stem, set())
+    )
+    if needed <= have:
+        np.testing.assert_allclose(nacre.load(artifact)(X), EXPECTED, rtol=1e-5)
+        return
+    least = {"portable": "x86-64-v3 or more"}.get(artifact.stem, artifact.stem)
+    with pytest.raises(nacre.NacreError, match=f"the artifact is for {least}, and this CPU lacks ") as caught:
+        nacre.load(artifact)
+    assert set(str(caught.value).split("lacks ")[1].split(", ")) == needed - have
+
+
+def test_what_is_inside_is_described(artifact: Path, shown: dict[str, set[str]]) -> None:
+    text = artifact.read_bytes()
+    start = text.index(b'{"format":"nacre"')
+    description = text[start : text.index(b"\0", start)].decode()
+    levels = json.loads(description)["target"]["levels"]
+    expected = {"portable": ["x86-64-v4-vnni-bf16", "x86-64-v4", "x86-64-v3"]}.get(artifact.stem, [artifact.stem])
+    assert [level["name"] for level in levels] == expected
+    for level in levels:
+        needed = shown["this"] if level["name"] == "native" else shown[level["name"]]
+        assert {name.replace(".", "_") for name in level["features"]} == needed
+    assert all(level["cpu"] not in ("", "native") for level in levels)
+
+
+QEMU = shutil.which("qemu-x86_64") or shutil.which("qemu-x86_64-static")
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    assert CC
+    path = tmp_path_factory.mktemp("program") / "level"
+    subprocess.run([CC, *STRICT, f"-I{RUNTIME_FOLDER}", str(HERE / "level.c"), "-o", str(path), "-ldl"], check=True)
+    return path
+
+
+@pytest.mark.skipif(QEMU is None, reason="needs qemu-x86_64, which plays older CPUs")
+@pytest.mark.parametrize(
+    ("cpu", "runs"),
+    [("Haswell", {"portable", "x86-64-v3", "x86-64-v2"}), ("Nehalem", {"x86-64-v2"}), ("core2duo", set())],
+)
+def test_older_cpus(artifact: Path, program: Path, cpu: str, runs: set[str]) -> None:
+    """On an emulated CPU that knows no more than it should, what is not told beforehand is an illegal instruction."""
+    assert QEMU
+    done = subprocess.run([QEMU, "-cpu", cpu, program, artifact], capture_output=True, text=True)
+    if artifact.stem in runs:
+        assert done.returncode == 0, (done.stdout, done.stderr)
+        np.testing.assert_allclose([float(x) for x in done.stdout.split()], EXPECTED, atol=4e-6)
+    else:
+        assert (done.returncode, done.stdout.split(", and this CPU lacks")[0]) == (
+            1,
+            f"5: the artifact is for {artifact.stem.replace('portable', 'x86-64-v3 or more')}",
+        ), (done.stdout, done.stderr)
