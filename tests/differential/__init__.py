@@ -1,0 +1,1 @@
+"""Random graphs of what kernels are made of, compiled and compared with the reference interpreter."""

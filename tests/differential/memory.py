@@ -1,0 +1,69 @@
+"""Memory whose ends are watched: tensors between pages that cannot be touched, and bytes that must stay as they are.
+
+Reading or writing beyond a tensor on the side of a forbidden page kills the process; what is written on the other side
+is found by `Memory.check`. Linux only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from dataclasses import dataclass
+
+import numpy as np
+from nacre.dialect.types import Array
+
+PAGE = mmap.PAGESIZE
+_CANARY = 0xC7
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+
+
+@dataclass
+class Place:
+    """A tensor's bytes, and the bytes around them on its own pages."""
+
+    name: str
+    address: int
+    data: Array
+    before: Array
+    after: Array
+
+
+class Memory:
+    """Lives as long as the object. `at_end` puts tensors at the end of their pages, else at the start."""
+
+    def __init__(self, sizes: dict[str, int], *, at_end: bool, alignments: dict[str, int]) -> None:
+        pages = {name: max(1, -(-size // PAGE)) for name, size in sizes.items()}
+        total = (sum(pages.values()) + len(pages) + 1) * PAGE
+        self._map = mmap.mmap(-1, total)
+        whole = np.frombuffer(self._map, np.uint8)
+        start = whole.ctypes.data
+        self._forbid(start)
+        self._forbidden = [start]
+        self.places: dict[str, Place] = {}
+        cursor = PAGE
+        for name, size in sizes.items():
+            room = whole[cursor : cursor + pages[name] * PAGE]
+            first = (room.size - size) // alignments.get(name, 1) * alignments.get(name, 1) if at_end else 0
+            room[:] = _CANARY
+            place = Place(name, start + cursor + first, room[first : first + size], room[:first], room[first + size :])
+            self.places[name] = place
+            cursor += pages[name] * PAGE
+            self._forbid(start + cursor)
+            self._forbidden.append(start + cursor)
+            cursor += PAGE
+
+    def _forbid(self, address: int, protection: int = 0) -> None:
+        result = _libc.mprotect(address, PAGE, protection)
+        assert result == 0, ctypes.get_errno()
+
+    def check(self) -> str | None:
+        """Which tensor was left at which side."""
+        for place in self.places.values():
+            for side, room in (("before", place.before), ("behind", place.after)):
+                wrong = np.flatnonzero(room != _CANARY)
+                if wrong.size:
+                    far = room.size - int(wrong[-1]) if side == "before" else int(wrong[0]) + 1
+                    return f"{wrong.size} bytes {side} `{place.name}` were written, {far} away from it"
+        return None

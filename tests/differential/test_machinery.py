@@ -1,0 +1,187 @@
+"""The machine that runs random graphs finds what it is there to find: wrong numbers, wrong memory, dead children."""
+
+from __future__ import annotations
+
+import ctypes
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from nacre.dialect.dims import Symbol
+from nacre.dialect.graph import Function, Module, Value
+from nacre.dialect.operator import Builder
+from nacre.dialect.ops import OPERATORS
+from nacre.dialect.printer import print_module
+from nacre.dialect.types import F32, Array, TensorType
+from nacre.dialect.verifier import verify
+
+from . import check
+from .check import Failure, check_graphs
+from .generator import random_graph
+from .judge import Judge
+from .maker import Graph
+from .memory import Memory
+from .native import Level, Library, Outcome, lower, make_team
+from .shrink import shrink
+from .storage import load_graph, save_graph
+
+
+def test_a_seed_gives_one_graph_and_all_are_valid() -> None:
+    counts: Counter[str] = Counter()
+    symbolic = 0
+    for seed in range(400):
+        graph = random_graph(seed)
+        verify(graph.module)
+        symbolic += bool(graph.module.dims)
+        counts.update(n.op for n in graph.function.body)
+    assert print_module(random_graph(7).module) == print_module(random_graph(7).module)
+    assert 100 < symbolic < 350
+    usual = ("matmul", "einsum", "conv2d", "softmax", "layer_norm", "attention", "transpose", "concat", "sum", "gather")
+    assert all(counts[name] >= 5 for name in usual), counts
+    assert len(counts) > 90
+
+
+# --- the judge ---
+
+
+def row_graph(rows: int = 5, columns: int = 19) -> Graph:
+    b = Builder(OPERATORS)
+    x = Value("x", TensorType(F32, (rows, columns)))
+    y = b.softmax(b.multiply(x, b.scalar(3, F32)), axis=-1)
+    return Graph(1, Module("m", functions=(Function("f", (x,), tuple(b.nodes), (y,)),)), ({},), {})
+
+
+def judged(kind: str, change: Any) -> str | None:
+    judge = Judge(row_graph(), {}, kind)
+    result = judge.expected[0].exact.astype(np.float32)
+    change(result)
+    return judge.difference([result])
+
+
+def test_the_judge_accepts_rounding_and_nothing_more() -> None:
+    def scale(factor: float) -> Any:
+        return lambda r: np.multiply(r, np.float32(factor), out=r)
+
+    for kind in ("ordinary", "special"):
+        assert judged(kind, lambda r: None) is None
+    assert judged("ordinary", scale(1 + 2**-23)) is None
+    assert judged("ordinary", scale(1 + 2**-16)) is not None
+    assert judged("ordinary", lambda r: r.__setitem__((2, 3), 0.0)) is not None
+    assert judged("ordinary", lambda r: r.__setitem__((2, 3), np.nan)) is not None
+    assert judged("ordinary", lambda r: r.__setitem__((4, 18), np.inf)) is not None
+
+
+def test_the_judge_wants_nan_where_it_belongs() -> None:
+    found = False
+    for seed in range(30):
+        graph = row_graph()
+        graph = Graph(seed, graph.module, graph.bindings, graph.limits)
+        judge = Judge(graph, {}, "special")
+        exact = judge.expected[0].exact.astype(np.float32)
+        if np.isnan(exact).any():
+            found = True
+            assert judge.difference([exact]) is None
+            assert judge.difference([np.nan_to_num(exact)]) is not None
+    assert found
+
+
+# --- memory ---
+
+
+def test_what_is_written_beside_a_tensor_is_found() -> None:
+    for at_end, offset in ((True, -1), (False, 8)):
+        memory = Memory({"x": 8, "y": 0}, at_end=at_end, alignments={})
+        assert memory.check() is None
+        ctypes.memset(memory.places["x"].address + offset, 0, 1)
+        assert "`x` were written, 1 away" in str(memory.check())
+
+
+class Broken(Library):
+    """A library that does something wrong with every call."""
+
+    def __init__(self, library: Library, fault: str) -> None:
+        self.library, self.fault = library, fault
+
+    def run(self, *given: Any, team: Any = None, at_end: bool) -> Outcome:
+        outcome = self.library.run(*given, team=team, at_end=at_end)
+        if self.fault == "read":
+            memory = Memory({"x": 8}, at_end=True, alignments={})
+            ctypes.string_at(memory.places["x"].address, 9)
+        if self.fault == "hang":
+            while True:
+                pass
+        if self.fault == "units" and team is not None:
+            outcome.results[0][...] += 1
+        if self.fault == "numbers":
+            outcome.results[0][...] *= np.float32(1.001)
+        return outcome
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    return Library(lower([row_graph()], Level(0)), Level(0))
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"), [("read", "crash"), ("hang", "hang"), ("units", "repeat"), ("numbers", "numbers"), ("", None)]
+)
+def test_what_goes_wrong_in_a_child_is_told(
+    fault: str, kind: str | None, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check, "Library", lambda *given: Broken(library, fault))
+    monkeypatch.setattr(check, "TIMEOUT", 2.0)
+    found = check_graphs([row_graph()], Level(0))
+    assert [f.kind for f in found] == ([kind] if kind else [])
+
+
+def test_units_are_computed_once_each_in_any_order() -> None:
+    kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+    for units, chunk, threads in ((7, 1, 1), (7, 3, 2), (1000, 1, 2), (0, 1, 1)):
+        seen: list[tuple[int, int]] = []
+        task = kernel(lambda context, begin, end: seen.append((begin, end)))  # noqa: B023 (called within the loop)
+        team = make_team(chunk, threads)
+        team.parallel(None, ctypes.cast(task, ctypes.c_void_p), None, units, None)
+        assert sorted(u for begin, end in seen for u in range(begin, end)) == list(range(units))
+        assert threads > 1 or seen == sorted(seen, reverse=True)
+
+
+# --- shrinking ---
+
+
+def test_a_failure_is_shrunk_to_what_fails() -> None:
+    """As if a compiler could not do a product whose inner size is 3 or more."""
+
+    def pretend(graphs: Sequence[Graph], level: Level) -> list[Failure]:
+        return [Failure(g.name, g.seed, level, "numbers", "wrong", g.bindings[0], "ordinary") for g in graphs if bad(g)]
+
+    def bad(graph: Graph) -> bool:
+        return any(n.op == "matmul" and n.inputs[0].type.shape[-1] >= 3 for n in graph.function.body)
+
+    t = Symbol("T", 0, 30)
+    b = Builder(OPERATORS)
+    x, w = Value("x", TensorType(F32, (t.size, 33))), Value("w", TensorType(F32, (33, 20)))
+    h = b.matmul(b.tanh(b.layer_norm(x, axes=-1)), w)
+    y = b.softmax(b.add(b.relu(h), h), axis=-1)
+    function = Function("g1", (x, w), tuple(b.nodes), (y, h))
+    graph = Graph(1, Module("m", (t,), functions=(function,)), ({"T": 5}, {"T": 17}), {})
+    (failure,) = pretend([graph], Level(2))
+    small = shrink(graph, failure, pretend).graph
+    assert [n.op for n in small.function.body] == ["matmul"]
+    assert small.bindings == ({"T": 0},)
+    assert {str(a.type) for a in small.function.arguments} == {"f32[T, 3]", "f32[3, 1]"}
+
+
+def test_a_graph_comes_back_from_its_file(tmp_path: Any) -> None:
+    for seed in range(12):
+        graph = random_graph(seed)
+        failure = Failure(graph.name, seed, Level(2), "numbers", "wrong")
+        back = load_graph(save_graph(graph, failure, tmp_path))
+        assert print_module(back.module) == print_module(graph.module) and back.bindings == graph.bindings
+        before, after = (Judge(g, g.bindings[0], "ordinary").arguments for g in (graph, back))
+        assert all(same(a, b) for a, b in zip(before, after, strict=True))
+
+
+def same(a: Array, b: Array) -> bool:
+    return a.dtype == b.dtype and a.tobytes() == b.tobytes()
