@@ -1,19 +1,36 @@
-"""What this machine can do, measured: the float32 peak of one core, and whether it is quiet enough to compare on."""
+"""What this machine can do at the moment of asking: peak, read bandwidth, and whether two threads have two cores.
+
+A small C library, compiled at the first use, runs in threads of Python that are pinned to one core each.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import os
+import platform
 import subprocess
 import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-_PROBE = r"""
+BUFFER_BYTES = 256 << 20
+"""What each thread reads to measure the bandwidth: much more than any cache."""
+ALONE = 1.85
+"""Two threads with a core each compute at least so many times as much as one."""
+
+_SOURCE = r"""
+#define _GNU_SOURCE
+#include <stddef.h>
+#include <sys/mman.h>
 #include <time.h>
-typedef float vector __attribute__((vector_size(64)));
+typedef float lanes __attribute__((vector_size(64)));
 static double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec + 1e-9 * t.tv_nsec; }
-/* 24 independent chains of fused multiply-adds: fewer would measure their latency. */
+
+/* 24 independent chains of fused multiply-adds, since fewer would measure their latency. In GFLOP/s. */
 double peak(long rounds) {
-    vector a[24], x, y;
+    lanes a[24], x, y;
     for (int k = 0; k < 16; k++) { x[k] = 1.0001f; y[k] = 0.99f; }
     for (int i = 0; i < 24; i++) a[i] = x * (float)i;
     double start = now();
@@ -28,30 +45,111 @@ double peak(long rounds) {
     (void)keep;
     return rounds * 24.0 * 32 / seconds / 1e9;
 }
+
+/* A buffer that is written once, on huge pages if wanted, so that every page exists. */
+void *buffer(size_t bytes, int huge) {
+    float *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return NULL;
+    madvise(p, bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+    for (size_t i = 0; i < bytes / 4; i++) p[i] = 1;
+    return p;
+}
+void release(void *p, size_t bytes) { munmap(p, bytes); }
+
+/* The sum of a buffer, in GB/s. */
+double read_once(const void *memory, size_t bytes) {
+    const lanes *p = memory;
+    lanes sum[8] = {{0}};
+    double start = now();
+    for (size_t i = 0; i < bytes / 64; i += 8) {
+#pragma GCC unroll 8
+        for (int k = 0; k < 8; k++) sum[k] += p[i + k];
+    }
+    double seconds = now() - start;
+    volatile float keep = 0;
+    for (int k = 0; k < 8; k++) keep = keep + sum[k][k];
+    return bytes / seconds / 1e9;
+}
 """
 
 
+@contextmanager
+def pinned(cores: Sequence[int]) -> Iterator[None]:
+    """The calling thread, and all threads that it starts meanwhile, run on these cores alone."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def on_each(cores: Sequence[int], measure: Callable[[], float]) -> list[float]:
+    """What `measure` gives in threads on these cores, all at once."""
+    results = [0.0] * len(cores)
+    gate = threading.Barrier(len(cores))
+
+    def run(index: int) -> None:
+        os.sched_setaffinity(0, [cores[index]])
+        gate.wait()
+        results[index] = measure()
+
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(len(cores))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
 class Probe:
-    """The peak of one core in GFLOP/s, as it is at the moment of asking."""
+    """Measures the cores that it is given. One round of the peak takes about 10 ms."""
 
-    def __init__(self) -> None:
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            (folder / "probe.c").write_text(_PROBE)
-            command = [
-                "cc",
-                "-O3",
-                "-march=native",
-                "-ffp-contract=fast",
-                "-shared",
-                "-fPIC",
-                "-o",
-                "probe.so",
-                "probe.c",
-            ]
-            subprocess.run(command, cwd=folder, check=True)
-            self._library = ctypes.CDLL(str(folder / "probe.so"))
-        self._library.peak.restype = ctypes.c_double
+    def __init__(self, cores: Sequence[int]) -> None:
+        self.cores = tuple(cores)
+        self._library = compile_c(_SOURCE, "probe")
+        self._library.peak.restype = self._library.read_once.restype = ctypes.c_double
+        self._library.buffer.restype = ctypes.c_void_p
 
-    def peak(self) -> float:
-        return float(self._library.peak(ctypes.c_long(400_000)))
+    def _peak(self) -> float:
+        return float(self._library.peak(ctypes.c_long(1_500_000)))
+
+    def alone(self) -> list[float]:
+        """GFLOP/s of each core while the others rest."""
+        return [on_each([core], self._peak)[0] for core in self.cores]
+
+    def together(self) -> list[float]:
+        """GFLOP/s of each core while all of them compute."""
+        return on_each(self.cores, self._peak)
+
+    def bandwidth(self, huge: bool) -> float:
+        """GB/s that all cores read together from memory, the best of three times."""
+
+        def read() -> float:
+            size = ctypes.c_size_t(BUFFER_BYTES)
+            memory = ctypes.c_void_p(self._library.buffer(size, int(huge)))
+            assert memory, "no memory for the probe"
+            rate = max(float(self._library.read_once(memory, size)) for _ in range(3))
+            self._library.release(memory, size)
+            return rate
+
+        return sum(on_each(self.cores, read))
+
+
+def compile_c(source: str, name: str, *flags: str) -> ctypes.CDLL:
+    """A C text as a loaded library."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{name}.c"
+        path.write_text(source)
+        library = path.with_suffix(".so")
+        command = ["cc", "-O3", "-march=native", "-ffp-contract=fast", "-shared", "-fPIC", *flags]
+        subprocess.run([*command, "-o", str(library), str(path)], check=True)
+        return ctypes.CDLL(str(library))
+
+
+def processor() -> str:
+    """The processor as the kernel names it."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()

@@ -1,0 +1,125 @@
+"""Contenders timed in turn, round after round, so that a change of the machine's speed meets all of them.
+
+In each round every contender has a slot: a pause in which the threads of the one before fall asleep, a call that warms
+up, then as many calls as fill the slot. A round in which the machine was not what it should be is void.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+PAUSE = 0.02
+MOST_VOID = 3
+"""A measurement is given up after this many void rounds for each that is wanted."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """`call` computes once, `fetch` makes arrays of what it gives; `clock(n)`, if there is one, times n calls."""
+
+    name: str
+    call: Callable[[], Any]
+    fetch: Callable[[Any], Sequence[Array]]
+    clock: Callable[[int], float] | None = None
+
+    def results(self) -> list[Array]:
+        return [np.asarray(array) for array in self.fetch(self.call())]
+
+    def seconds(self, count: int) -> float:
+        """Of one call, the mean of `count`."""
+        if self.clock is not None:
+            return self.clock(count) / count
+        start = time.perf_counter()
+        for _ in range(count):
+            self.call()
+        return (time.perf_counter() - start) / count
+
+
+@dataclass(frozen=True)
+class Plan:
+    rounds: int
+    slot: float
+    """Seconds that a contender's calls take in one round, at least one call."""
+
+
+@dataclass
+class Times:
+    """Seconds of a call by contender, one number for each round; the peaks of the rounds; how many were void."""
+
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    peaks: list[float] = field(default_factory=list)
+    void: int = 0
+
+
+class NoQuietMomentError(Exception):
+    """The machine was never what the measurement needs; the text says what was wrong."""
+
+
+def interleave(contenders: Sequence[Contender], plan: Plan, look: Callable[[], float | None]) -> Times:
+    """`look` gives the peak of the machine before a round, or None if it is not fit to be measured on.
+
+    Raises NoQuietMomentError.
+    """
+    counts = {c.name: _count(c, plan.slot) for c in contenders}
+    times = Times({c.name: [] for c in contenders})
+    while len(times.peaks) < plan.rounds:
+        before = look()
+        taken = {c.name: _slot(c, counts[c.name]) for c in contenders} if before is not None else {}
+        after = look() if before is not None else None
+        if before is None or after is None:
+            times.void += 1
+            if times.void >= MOST_VOID * plan.rounds:
+                raise NoQuietMomentError(f"{times.void} rounds were void")
+            time.sleep(0.2)
+            continue
+        times.peaks.append(max(before, after))
+        for name, seconds in taken.items():
+            times.seconds[name].append(seconds)
+    return times
+
+
+def _count(contender: Contender, slot: float) -> int:
+    contender.seconds(1)
+    estimate = contender.seconds(1)
+    if estimate * 20 < slot:
+        estimate = contender.seconds(max(1, int(slot / 20 / estimate)))
+    return max(1, int(slot / estimate))
+
+
+def _slot(contender: Contender, count: int) -> float:
+    time.sleep(PAUSE)
+    if contender.clock is None:
+        contender.call()
+    return contender.seconds(count)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of one call over the rounds, and the peer's time over ours, round by round."""
+
+    median: float
+    p10: float
+    p90: float
+    ratio: float
+    ratio_p10: float
+    ratio_p90: float
+
+
+def summarize(seconds: Mapping[str, Sequence[float]], ours: str) -> dict[str, Timing]:
+    """The ratio is the median of the rounds' ratios, which a slow drift of the machine does not touch."""
+    own = np.asarray(seconds[ours])
+
+    def summary(name: str) -> Timing:
+        values = np.asarray(seconds[name])
+        return Timing(
+            *np.percentile(values, [50, 10, 90]).tolist(), *np.percentile(values / own, [50, 10, 90]).tolist()
+        )
+
+    return {name: summary(name) for name in seconds}

@@ -1,0 +1,16 @@
+"""ONNX Runtime's CPU provider, all its optimisations on, as it is by default."""
+
+from __future__ import annotations
+
+import onnxruntime
+from measure import Contender
+from prepare import Model
+
+
+def prepare(model: Model, threads: int) -> Contender:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(str(model.onnx), options, providers=["CPUExecutionProvider"])
+    inputs = dict(model.inputs)
+    return Contender("onnxruntime", lambda: session.run(None, inputs), list)

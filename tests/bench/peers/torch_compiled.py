@@ -1,0 +1,24 @@
+"""PyTorch's compiler with its weights frozen, which lets it pack them. It needs a C++ compiler."""
+
+from __future__ import annotations
+
+import torch
+import torch._inductor.config
+from measure import Contender
+from prepare import Model
+from twins.torch_twin import make_twin
+
+torch._inductor.config.freezing = True
+
+
+def prepare(model: Model, threads: int) -> Contender:
+    torch.set_num_threads(threads)
+    torch._dynamo.reset()
+    inputs = [torch.from_numpy(array) for array in model.inputs.values()]
+    compiled = torch.compile(make_twin(model.program, model.dims), dynamic=False, fullgraph=True)
+
+    def call() -> tuple[torch.Tensor, ...]:
+        with torch.inference_mode():
+            return compiled(*inputs)
+
+    return Contender("torch.compile", call, lambda results: [tensor.numpy() for tensor in results])

@@ -1,0 +1,115 @@
+"""The bench itself: its workloads are right, its twins compute what the models do, and it refuses what it must."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import nacre
+import numpy as np
+import pytest
+from compare import Look, Setting, _error, run, select
+from machine import Probe
+from measure import Contender, NoQuietMomentError, Plan, interleave, summarize
+from peers import PEERS, ours
+from prepare import prepare
+from report import format_reports
+from workloads import all_workloads
+
+WORKLOADS = all_workloads()
+SMALL = ("gemm-gelu-37x200x129", "softmax-8x32000", "layernorm-1x384", "attention-t128-12x32-causal")
+SMALL += ("attention-operator-t128-12x32-causal", "conv1x1-7x2048x512", "depthwise-14x512", "digits-b64", "call-python")
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_text_is_free_of_faults(name: str, tmp_path: Path) -> None:
+    workload = WORKLOADS[name]
+    texts = {"model.nacre": workload.text, **workload.files}
+    texts |= {f"variant{i}.nacre": text for i, text in enumerate(workload.variants.values())}
+    for file, text in texts.items():
+        (tmp_path / file).write_text(text)
+    faults = [nacre.check(tmp_path / file) for file in texts if file.endswith(".nacre")]
+    assert not any(faults), faults
+
+
+def test_patterns_select() -> None:
+    def refuse(message: str) -> None:
+        raise ValueError(message)
+
+    assert select(["gemm-gelu-37*", "digits-b1"], WORKLOADS, refuse) == ["gemm-gelu-37x200x129", "digits-b1"]
+    assert select([], WORKLOADS, refuse) == list(WORKLOADS)
+    with pytest.raises(ValueError, match="no workload is called gem-"):
+        select(["gem-*"], WORKLOADS, refuse)
+
+
+def test_static_text_has_no_symbols(tmp_path: Path) -> None:
+    model = prepare(WORKLOADS["digits-b1"], tmp_path)
+    assert dict(model.dims) == {"B": 1}
+    static = WORKLOADS["minilm-b1-t7-static"].text
+    assert "dim " not in static and "T = 7\n" in static and "budget" not in static
+
+
+@pytest.mark.parametrize("peer", ["onnxruntime", "torch"])
+@pytest.mark.parametrize("name", SMALL)
+def test_twin_computes_the_same(name: str, peer: str, tmp_path: Path) -> None:
+    if missing := PEERS[peer].missing():
+        pytest.skip(f"{', '.join(missing)} is not installed")
+    model = prepare(WORKLOADS[name], tmp_path)
+    assert model.error(PEERS[peer].load()(model, 1).results()) < 2e-6
+
+
+def test_costs_are_counted(tmp_path: Path) -> None:
+    model = prepare(WORKLOADS["gemm-37x200x129"], tmp_path)
+    assert model.operations == 2 * 37 * 200 * 129
+    assert model.bytes == 4 * (37 * 200 + 200 * 129 + 37 * 129)
+
+
+def test_wrong_results_are_found(tmp_path: Path) -> None:
+    model = prepare(WORKLOADS["call-python"], tmp_path)
+    (right,) = model.expected
+    for result, fails in ((right, False), (right * 1.01, True), (right * np.nan, True), (right[:0], True)):
+        failures: dict[str, str] = {}
+        _error(model, Contender("x", lambda result=result: result, lambda r: [r]), failures)
+        assert bool(failures) == fails
+
+
+def sleeper(name: str, seconds: float) -> Contender:
+    return Contender(name, lambda: time.sleep(seconds), lambda _: [])
+
+
+def test_times_are_compared_round_by_round() -> None:
+    times = interleave([sleeper("a", 0.002), sleeper("b", 0.006)], Plan(3, 0.004), lambda: 1.0)
+    assert times.void == 0 and [len(t) for t in times.seconds.values()] == [3, 3]
+    assert 2 < summarize(times.seconds, "a")["b"].ratio < 4
+    drift = summarize({"a": [1.0, 2.0, 4.0], "b": [2.0, 4.0, 8.0]}, "a")["b"]
+    assert (drift.ratio, drift.ratio_p10, drift.ratio_p90) == (2, 2, 2)
+
+
+def test_void_rounds_do_not_count() -> None:
+    looks = iter([None, 1.0, None, 1.0, 1.0])
+    assert interleave([sleeper("a", 0)], Plan(1, 0.001), lambda: next(looks)).void == 2
+    with pytest.raises(NoQuietMomentError):
+        interleave([sleeper("a", 0)], Plan(1, 0.001), lambda: None)
+
+
+def setting(cores: tuple[int, ...]) -> Setting:
+    rates = {"small pages": 1.0, "huge pages": 1.0}
+    return Setting(len(cores), Plan(1, 0.001), Probe(cores), [], {"opt_level": 2}, 1.0, rates, strict=False)
+
+
+def test_two_threads_on_one_core_are_refused() -> None:
+    core = min(os.sched_getaffinity(0))
+    assert Look(setting((core,)))() is not None
+    assert Look(setting((core, core)))() is None
+
+
+@pytest.mark.parametrize("name", ["call-python", "call-c"])
+def test_a_run_is_reported(name: str, tmp_path: Path) -> None:
+    core = min(os.sched_getaffinity(0))
+    report = run(WORKLOADS[name], setting((core,)), tmp_path)
+    assert report["errors"][ours.NAME] < 1e-6 and report["timings"][ours.NAME]["ratio"] == 1
+    machine = {"processor": "p", "peak": 1.0, "bandwidth": {"small pages": 1.0, "huge pages": 1.0}}
+    document = {"threads": 1, "quick": True, "options": {}, "machine": machine, "versions": {}, "missing": {"q": ["r"]}}
+    text = format_reports([{**document, "reports": [report]}])
+    assert f"| {name} | " in text and "q is not installed: r" in text
