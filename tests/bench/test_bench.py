@@ -79,9 +79,10 @@ def sleeper(name: str, seconds: float) -> Contender:
 
 
 def test_times_are_compared_round_by_round() -> None:
-    times = interleave([sleeper("a", 0.002), sleeper("b", 0.006)], Plan(3, 0.004), lambda: 1.0)
+    times = interleave([sleeper("a", 0.005), sleeper("b", 0.05)], Plan(3, 0.004), lambda: 1.0)
     assert times.void == 0 and [len(t) for t in times.seconds.values()] == [3, 3]
-    assert 2 < summarize(times.seconds, "a")["b"].ratio < 4
+    # Ten, but for how late a busy machine wakes one up.
+    assert 1.5 < summarize(times.seconds, "a")["b"].ratio < 30
     drift = summarize({"a": [1.0, 2.0, 4.0], "b": [2.0, 4.0, 8.0]}, "a")["b"]
     assert (drift.ratio, drift.ratio_p10, drift.ratio_p90) == (2, 2, 2)
 
