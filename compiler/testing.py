@@ -15,9 +15,10 @@ from ..dialect.diagnostics import DiagnosticError
 from ..dialect.dims import DimError, evaluate
 from ..dialect.graph import Function
 from ..dialect.interpreter import Interpreter
-from ..dialect.types import Array, dtype_of
+from ..dialect.types import Array
 from ..runtime.loader import Model, NacreError, load
 from .budgets import Costs, holds, over_budget, show
+from .checking.compare import measure_errors
 from .frontend import Elaborated, ModelBudget, ModelTest
 from .parameters import ParameterReader
 from .pipeline import Build
@@ -94,24 +95,9 @@ def _judge(
             detail = f"`{name}` has the shape {list(actual.shape)}, expected {list(expected.shape)}"
             yield Outcome(test.model, test.title, means, False, detail)
             continue
-        error = largest_error(actual, expected)
+        error = measure_errors(actual, expected).largest
         detail = f"`{name}` differs by {error:.3g}, {expectation.tolerance:.3g} is allowed"
         yield Outcome(test.model, test.title, means, error <= expectation.tolerance, detail)
-
-
-def largest_error(actual: Array, expected: Array) -> float:
-    """The largest absolute difference; infinite where one is NaN or infinite and the other is not the same."""
-    if actual.size == 0:
-        return 0.0
-    if not dtype_of(actual).is_float:
-        # Python's own integers: float64 holds no more than 53 bits of them.
-        pairs = zip(actual.reshape(-1).tolist(), expected.reshape(-1).tolist(), strict=True)
-        return float(max(abs(int(a) - int(e)) for a, e in pairs))
-    a, e = actual.astype(np.float64), expected.astype(np.float64)
-    same = (a == e) | (np.isnan(a) & np.isnan(e))
-    with np.errstate(invalid="ignore"):
-        difference = np.where(same, 0.0, np.abs(a - e))
-    return float(np.where(np.isnan(difference), np.inf, difference).max())
 
 
 def run_budgets(elaborated: Elaborated, costs: Costs, model: Model, path: Path) -> Iterator[Outcome]:

@@ -67,11 +67,17 @@ class Interpreter:
         self.module, self.load, self.precision, self.observe = module, load, precision, observe
         self._parameters: dict[str, Array] = {}
 
-    def run(self, function: Function | str, arguments: Sequence[Array]) -> tuple[Array, ...]:
-        """The results for arguments in order. Raises DimError where their shapes do not fit the function's types."""
+    def run(
+        self, function: Function | str, arguments: Sequence[Array], dims: Mapping[str, int] | None = None
+    ) -> tuple[Array, ...]:
+        """The results for arguments in order. Raises DimError where their shapes do not fit the function's types.
+
+        `dims` are sizes of the dims, where the shapes of the arguments do not tell them.
+        """
         if isinstance(function, str):
             function = self.module.function(function)
-        dims = bind_dims(function, arguments)
+        if dims is None:
+            dims = bind_dims(function, arguments)
         values = {
             v.name: contiguous(self._cast(np.asarray(a))) for v, a in zip(function.arguments, arguments, strict=True)
         }

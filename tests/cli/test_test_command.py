@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli_harness import Cli
-from nacre.compiler.testing import largest_error
 from safetensors.numpy import save_file
 
 MODEL = """dim N in 1..64
@@ -173,22 +172,3 @@ def test_faults_of_the_source_are_told(cli: Cli, net: Path) -> None:
     net.write_text(MODEL + 'test nett "t" { expect [1] }\n')
     done = cli("test", net)
     assert done.code == 1 and "did you mean `net`?" in done.err
-
-
-@pytest.mark.parametrize(
-    ("actual", "expected", "error"),
-    [
-        (np.array([1.0, np.nan]), np.array([1.0, np.nan]), 0),
-        (np.array([np.inf]), np.array([np.inf]), 0),
-        (np.array([np.inf]), np.array([-np.inf]), np.inf),
-        (np.array([np.nan]), np.array([1.0]), np.inf),
-        (np.array([1.0]), np.array([np.nan]), np.inf),
-        (np.array([1.0, 2.5]), np.array([1.5, 2.0]), 0.5),
-        (np.array([2**62]), np.array([2**62 - 1]), 1),
-        (np.array([255], np.uint8), np.array([0], np.uint8), 255),
-        (np.array([True]), np.array([False]), 1),
-        (np.zeros((0, 2)), np.zeros((0, 2)), 0),
-    ],
-)
-def test_largest_error(actual: np.ndarray, expected: np.ndarray, error: float) -> None:
-    assert largest_error(actual, expected) == error

@@ -16,12 +16,13 @@ import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from nacre.compiler.checking.inputs import KINDS, ORDINARY, made_up
+from nacre.compiler.checking.judge import Judge, run_trial
 from nacre.compiler.codegen.faults import CompilerFault
 from nacre.dialect.graph import Module, walk
 from nacre.dialect.interpreter import Interpreter
 
-from .inputs import KINDS, parameter_array
-from .judge import Judge
+from .inputs import make_judge
 from .maker import Binding, Graph
 from .native import Level, Library, kernels_of, lower, make_team
 
@@ -187,7 +188,7 @@ def kinds_of_runs(graph: Graph, in_blocks: bool) -> Iterator[tuple[Binding, str]
     over a block, so it gets ordinary numbers alone."""
     for place, binding in enumerate(graph.bindings):
         for kind in KINDS if place == 0 else KINDS[place % 2 :][:1]:
-            if not in_blocks or kind == "ordinary":
+            if not in_blocks or kind == ORDINARY:
                 yield binding, kind
 
 
@@ -200,7 +201,7 @@ def _check_graph(library: Library, graph: Graph, level: Level, pipe: int, number
     in_blocks = is_in_blocks(level.optimize(graph.module))
     for binding, kind in kinds_of_runs(graph, in_blocks):
         _send(pipe, (number, f"with {dict(binding)}, {kind} inputs"))
-        judge = Judge(graph, binding, kind, in_blocks=in_blocks)
+        judge = make_judge(graph, binding, kind, in_blocks=in_blocks)
         found = check_run(library, graph, level, binding, judge)
         if found is not None:
             return Failure(graph.name, graph.seed, level, *found, binding, kind)
@@ -209,15 +210,15 @@ def _check_graph(library: Library, graph: Graph, level: Level, pipe: int, number
 
 def check_run(library: Library, graph: Graph, level: Level, binding: Binding, judge: Judge) -> tuple[str, str] | None:
     """What is wrong with one graph for one set of sizes, as kind and message."""
-    first = library.run(graph.function, judge.arguments, binding, at_end=True)
+    first = library.run(graph.function, judge.trial.arguments, binding, at_end=True)
     if first.damage:
         return "memory", first.damage
-    message = judge.difference(first.results)
-    if message is not None:
-        return ("passes" if interpret(graph, level, judge) else "numbers"), message
+    found = judge.difference(first.results)
+    if found is not None:
+        return ("passes" if interpret(graph, level, judge) else "numbers"), str(found)
     for chunk, threads, at_end in ((1, 1, False), (3, 2, True)):
         team = make_team(chunk, threads)
-        again = library.run(graph.function, judge.arguments, binding, team=team, at_end=at_end)
+        again = library.run(graph.function, judge.trial.arguments, binding, team=team, at_end=at_end)
         how = f"with units by {chunk} from the last to the first, in {threads} threads"
         if again.damage:
             return "memory", f"{again.damage} {how}"
@@ -230,8 +231,8 @@ def check_run(library: Library, graph: Graph, level: Level, binding: Binding, ju
 def interpret(graph: Graph, level: Level, judge: Judge) -> str | None:
     """What is wrong with the graph after the passes of the level, as the reference interpreter runs it."""
     module = level.optimize(graph.module)
-    results = Interpreter(module, parameter_array).run(graph.name, judge.arguments)
-    return judge.difference(results)
+    found = judge.difference(run_trial(Interpreter(module, made_up), judge.trial))
+    return None if found is None else str(found)
 
 
 def interpret_graphs(graphs: Sequence[Graph], level: Level) -> list[Failure]:
@@ -242,7 +243,7 @@ def interpret_graphs(graphs: Sequence[Graph], level: Level) -> list[Failure]:
         try:
             in_blocks = is_in_blocks(level.optimize(graph.module))
             for binding, kind in kinds_of_runs(graph, in_blocks):
-                message = interpret(graph, level, Judge(graph, binding, kind, in_blocks=in_blocks))
+                message = interpret(graph, level, make_judge(graph, binding, kind, in_blocks=in_blocks))
                 if message is not None:
                     failure = Failure(graph.name, graph.seed, level, "passes", message, binding, kind)
                     break

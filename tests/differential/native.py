@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
+from nacre.compiler.checking.inputs import made_up
 from nacre.compiler.codegen.jit import fill_weights, link_objects
 from nacre.compiler.codegen.objects import CodeOptions, generate_objects
 from nacre.compiler.codegen.target import Target
@@ -23,7 +24,6 @@ from nacre.dialect.types import Array
 from nacre.passes.manager import PassManager
 from nacre.passes.pipeline import parse_pipeline
 
-from .inputs import parameter_array
 from .maker import Binding, Graph
 from .memory import Memory
 
@@ -116,7 +116,7 @@ class Library:
         )
         program, objects = generate_objects(lowered, options)
         self._entries = {entry.name: entry for entry in program.entries}
-        self._weights = fill_weights(lowered, parameter_array)
+        self._weights = fill_weights(lowered, made_up)
         self._library = link_objects(objects)
 
     def run(

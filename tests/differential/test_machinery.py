@@ -20,7 +20,7 @@ from nacre.dialect.verifier import verify
 from . import check
 from .check import Failure, check_graphs
 from .generator import random_graph
-from .judge import Judge
+from .inputs import make_trial
 from .maker import Graph
 from .memory import Memory
 from .native import Level, Library, Outcome, lower, make_team
@@ -43,48 +43,11 @@ def test_a_seed_gives_one_graph_and_all_are_valid() -> None:
     assert len(counts) > 90
 
 
-# --- the judge ---
-
-
 def row_graph(rows: int = 5, columns: int = 19) -> Graph:
     b = Builder(OPERATORS)
     x = Value("x", TensorType(F32, (rows, columns)))
     y = b.softmax(b.multiply(x, b.scalar(3, F32)), axis=-1)
     return Graph(1, Module("m", functions=(Function("f", (x,), tuple(b.nodes), (y,)),)), ({},), {})
-
-
-def judged(kind: str, change: Any) -> str | None:
-    judge = Judge(row_graph(), {}, kind)
-    result = judge.expected[0].exact.astype(np.float32)
-    change(result)
-    return judge.difference([result])
-
-
-def test_the_judge_accepts_rounding_and_nothing_more() -> None:
-    def scale(factor: float) -> Any:
-        return lambda r: np.multiply(r, np.float32(factor), out=r)
-
-    for kind in ("ordinary", "special"):
-        assert judged(kind, lambda r: None) is None
-    assert judged("ordinary", scale(1 + 2**-23)) is None
-    assert judged("ordinary", scale(1 + 2**-16)) is not None
-    assert judged("ordinary", lambda r: r.__setitem__((2, 3), 0.0)) is not None
-    assert judged("ordinary", lambda r: r.__setitem__((2, 3), np.nan)) is not None
-    assert judged("ordinary", lambda r: r.__setitem__((4, 18), np.inf)) is not None
-
-
-def test_the_judge_wants_nan_where_it_belongs() -> None:
-    found = False
-    for seed in range(30):
-        graph = row_graph()
-        graph = Graph(seed, graph.module, graph.bindings, graph.limits)
-        judge = Judge(graph, {}, "special")
-        exact = judge.expected[0].exact.astype(np.float32)
-        if np.isnan(exact).any():
-            found = True
-            assert judge.difference([exact]) is None
-            assert judge.difference([np.nan_to_num(exact)]) is not None
-    assert found
 
 
 # --- memory ---
@@ -179,7 +142,7 @@ def test_a_graph_comes_back_from_its_file(tmp_path: Any) -> None:
         failure = Failure(graph.name, seed, Level(2), "numbers", "wrong")
         back = load_graph(save_graph(graph, failure, tmp_path))
         assert print_module(back.module) == print_module(graph.module) and back.bindings == graph.bindings
-        before, after = (Judge(g, g.bindings[0], "ordinary").arguments for g in (graph, back))
+        before, after = (make_trial(g, g.bindings[0], "ordinary").arguments for g in (graph, back))
         assert all(same(a, b) for a, b in zip(before, after, strict=True))
 
 

@@ -1,0 +1,56 @@
+"""A part of a function as a function of its own: what computes some of its values, from its arguments or from others.
+
+Nothing is changed in what is kept. Sizes that the shapes of the arguments do not tell have to be given to whoever runs
+it: such a part may take a tensor of `[B*T, 64]` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...dialect.dims import Symbol
+from ...dialect.graph import Function, Module, Node, Value, captured, walk
+from ...dialect.types import TensorType
+
+
+def cut_function(
+    module: Module, function: Function, results: Sequence[Value], given: Sequence[Value] = (), name: str = ""
+) -> Module:
+    """A module with one function that computes `results` as `function` does, from those of `given` and of its arguments
+    that it takes. It has the function's name if it is given no other, and no parameter that it does not read.
+    """
+    cut = {v.name for v in given}
+    needed = {v.name for v in results}
+    body: list[Node] = []
+    for node in reversed(function.body):
+        if any(v.name in needed and v.name not in cut for v in node.outputs):
+            body.append(node)
+            needed |= {v.name for v in _reads(node)}
+    candidates = [*given, *(v for v in function.arguments if v.name not in cut)]
+    arguments = [v for v in candidates if v.name in needed]
+    # An argument that is not read may be what tells a dim.
+    missing = _symbols([v.type for n in walk(body) for v in n.outputs]) - _symbols([v.type for v in arguments])
+    for value in candidates:
+        if missing & set(value.type.symbols()) and value not in arguments:
+            arguments.append(value)
+            missing -= set(value.type.symbols())
+    made = replace(
+        function,
+        name=name or function.name,
+        arguments=tuple(arguments),
+        body=tuple(reversed(body)),
+        results=tuple(results),
+        result_names=tuple(v.name for v in results),
+    )
+    read = {n.attribute("name") for n in walk(body) if n.op == "parameter"}
+    parameters = tuple(p for p in module.parameters if p.name in read)
+    return Module(module.name, made.symbols(), parameters, (made,))
+
+
+def _reads(node: Node) -> list[Value]:
+    return [*node.inputs, *(v for region in node.regions for v in captured(region))]
+
+
+def _symbols(types: Sequence[TensorType]) -> set[Symbol]:
+    return {symbol for type in types for symbol in type.symbols()}

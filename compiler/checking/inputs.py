@@ -1,0 +1,147 @@
+"""Sizes and numbers to try a function with: small sizes, ordinary numbers, or with whatever floats can be among them.
+
+An array depends on the seed, its name, its shape and the kind alone, so that it stays what it is while a function is
+reduced. Nothing here runs anything.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...dialect.dims import INFINITY, Size, Symbol, evaluate
+from ...dialect.graph import Function, Node, Parameter, Value
+from ...dialect.ops import OPERATORS
+from ...dialect.types import BOOL, Array, DType
+
+ORDINARY, SPECIAL = "ordinary", "special"
+KINDS = (ORDINARY, SPECIAL)
+"""The kinds of numbers: of a normal distribution, and the same with NaN, infinities, zeros of either sign, denormal and
+huge ones among them."""
+
+# Products of two of the huge ones overflow, whatever the order of a sum; no sum of them alone does.
+_SPECIAL: Mapping[str, tuple[float, ...]] = {
+    "f16": (0.0, -0.0, np.inf, -np.inf, np.nan, 6e-8, -1e-7, 1.0, 60000.0),
+    "bf16": (0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -1e-39, 1.0, 1e30, -1e30),
+    "f32": (0.0, -0.0, np.inf, -np.inf, np.nan, 1e-42, -1e-40, 1.0, 1e30, -1e30),
+    "f64": (0.0, -0.0, np.inf, -np.inf, np.nan, 5e-320, 1.0, 1e250, -1e250),
+}
+_WANTED: tuple[tuple[int, ...], ...] = ((5, 3, 7, 2), (0,), (1,), (19, 35, 17))
+"""Sizes for the dims in order, of which each set takes the nearest that its dims may have: different odd ones, the
+least, one, and some beyond the width of a vector."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One call of a function: the sizes of its dims, the kind of its numbers, the arrays of its arguments in order."""
+
+    function: str
+    dims: Mapping[str, int]
+    kind: str
+    names: tuple[str, ...]
+    arguments: tuple[Array, ...]
+
+    def __str__(self) -> str:
+        sizes = ", ".join(f"{name}={size}" for name, size in self.dims.items())
+        return f"{self.kind} inputs" + (f" with {sizes}" if sizes else "")
+
+    def save(self, folder: Path) -> Path:
+        """Writes `inputs.npz` with the arrays by name."""
+        path = folder / "inputs.npz"
+        with path.open("wb") as file:
+            np.savez(file, allow_pickle=False, **dict(zip(self.names, self.arguments, strict=True)))
+        return path
+
+
+def draw_array(rng: np.random.Generator, dtype: DType, shape: Sequence[int], kind: str) -> Array:
+    """Numbers of a kind. Integers are from -5 to 5."""
+    values: npt.NDArray[Any]
+    if dtype.is_float:
+        values = rng.standard_normal(shape)
+        if kind == SPECIAL:
+            # Few enough that most rows stay ordinary.
+            share = rng.choice((0.002, 0.02, 0.2))
+            chosen = rng.choice(_SPECIAL[dtype.name], rng.integers(1, 4))
+            values = np.where(rng.random(shape) < share, rng.choice(chosen, shape), values)
+    elif dtype is BOOL:
+        values = rng.random(shape) < rng.choice((0.1, 0.5, 0.9))
+    else:
+        values = rng.integers(-5 if dtype.is_signed else 0, 6, shape)
+    return np.asarray(values).astype(dtype.numpy)
+
+
+def draw_argument(value: Value, dims: Mapping[str, int], kind: str, seed: int, limit: Size | None = None) -> Array:
+    """An array for an argument. Integers that are to be numbers of places have a `limit`, and are mostly below it."""
+    shape, dtype = value.type.concrete(dims), value.type.dtype
+    rng = np.random.default_rng([seed, zlib.crc32(f"{value.name} {kind} {shape}".encode())])
+    if limit is None or not dtype.is_integer:
+        return draw_array(rng, dtype, shape, kind)
+    most = evaluate(limit, dims)
+    # Counted from the end where negative; one in a while is far outside, which has a meaning too.
+    ids = rng.integers(-most if dtype.is_signed else 0, max(most, 1), shape)
+    return np.asarray(np.where(rng.random(shape) < 0.03, 3 * most, ids)).astype(dtype.numpy)
+
+
+def draw_trial(function: Function, dims: Mapping[str, int], kind: str = ORDINARY, *, seed: int = 0) -> Trial:
+    """Arrays for all arguments of a function at sizes of its dims."""
+    limits = place_limits(function)
+    arrays = tuple(draw_argument(v, dims, kind, seed, limits.get(v.name)) for v in function.arguments)
+    return Trial(function.name, dict(dims), kind, tuple(v.name for v in function.arguments), arrays)
+
+
+def draw_dims(symbols: Sequence[Symbol]) -> tuple[dict[str, int], ...]:
+    """Sets of sizes for dims, all of them small: odd ones first, then the least, one, and a few more than a vector has
+    elements. One empty set where there are no dims."""
+    drawn = [{s.name: _nearest(s, wanted[i % len(wanted)]) for i, s in enumerate(symbols)} for wanted in _WANTED]
+    return tuple(dims for i, dims in enumerate(drawn) if dims not in drawn[:i])
+
+
+def _nearest(symbol: Symbol, wanted: int) -> int:
+    """The size next to the wanted one, above it where it can be."""
+    least = -(-symbol.low // symbol.multiple) * symbol.multiple
+    size = max(least, -(-wanted // symbol.multiple) * symbol.multiple)
+    if symbol.high == INFINITY or size <= symbol.high:
+        return size
+    return int(symbol.high) // symbol.multiple * symbol.multiple
+
+
+def made_up(parameter: Parameter) -> Array:
+    """The data of a parameter that no checkpoint holds: by key, as one would, before it is transposed."""
+    shape = [s for s in parameter.type.shape if isinstance(s, int)]
+    order = parameter.transpose or tuple(range(len(shape)))
+    stored = [shape[order.index(axis)] for axis in range(len(shape))]
+    rng = np.random.default_rng(zlib.crc32(parameter.key.encode()))
+    return draw_array(rng, parameter.type.dtype, stored, ORDINARY).transpose(order)
+
+
+def place_limits(function: Function) -> dict[str, Size]:
+    """For integer arguments that are used as numbers of places along an axis: how many places that has."""
+    arguments = {v.name for v in function.arguments if v.type.dtype.is_integer}
+    makers = {v.name: node for node in function.body for v in node.outputs}
+    limits: dict[str, Size] = {}
+    for node in function.body:
+        for operand in node.inputs[1:] if OPERATORS[node.op].has("movement") else ():
+            if operand.type.dtype.is_integer and node.inputs[0].type.rank:
+                for name in _sources(operand, makers) & arguments:
+                    limits.setdefault(name, _places(node))
+    return limits
+
+
+def _places(node: Node) -> Size:
+    axis = next((value for name, value in node.attributes if name == "axis"), 0)
+    return node.inputs[0].type.shape[axis if isinstance(axis, int) else 0]
+
+
+def _sources(value: Value, makers: Mapping[str, Node]) -> set[str]:
+    """The values whose elements are those of this one, moved or of another integer dtype."""
+    found = {value.name}
+    node = makers.get(value.name)
+    if node is not None and (OPERATORS[node.op].has("movement") or OPERATORS[node.op].has("view") or node.op == "cast"):
+        found |= _sources(node.inputs[0], makers)
+    return found
