@@ -7,13 +7,13 @@ dtype changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from ..dialect.dims import Shape, Size
 from ..dialect.emitter import IndexMap, Loop, Result, identity, loop
 from ..dialect.graph import Node
 from ..dialect.ops import OPERATORS
+from ..dialect.type_emitter import TypeEmitter
 from ..dialect.types import TensorType
 
 
@@ -23,12 +23,13 @@ class _Tensor:
     operand: int | None = None
 
 
-@dataclass
-class _Reader:
+class _Reader(TypeEmitter[_Tensor]):
     """The part of the emitter's protocol that contractions and movements use, but for what reads single elements."""
 
-    summed: dict[int, set[int]] = field(default_factory=dict)
-    maps: list[tuple[IndexMap, ...]] = field(default_factory=list)
+    def __init__(self) -> None:
+        super().__init__(_Tensor)
+        self.summed: dict[int, set[int]] = {}
+        self.maps: list[tuple[IndexMap, ...]] = []
 
     def map(self, result: TensorType, inputs: Sequence[tuple[_Tensor, IndexMap]], body: Callable[..., Any]) -> _Tensor:
         self.maps.append(tuple(map for _, map in inputs))
@@ -49,21 +50,6 @@ class _Reader:
             axes = self.summed.setdefault(tensor.operand, set())
             axes |= {axis for axis, index in enumerate(map) if any(index == loop(number) for number in sums)}
         return tuple(_Tensor(r.type) for r in results)
-
-    def full(self, type: TensorType, value: object) -> _Tensor:
-        return _Tensor(type)
-
-    def constant(self, type: TensorType, values: object) -> _Tensor:
-        return _Tensor(type)
-
-    def reshape(self, x: _Tensor, shape: Shape) -> _Tensor:
-        return _Tensor(x.type.with_shape(shape))
-
-    def slice(self, x: _Tensor, starts: object, sizes: Sequence[Size], steps: object) -> _Tensor:
-        return _Tensor(x.type.with_shape(sizes))
-
-    def insert(self, source: _Tensor, target: _Tensor, starts: object, steps: object) -> _Tensor:
-        return _Tensor(target.type)
 
 
 def summed_axes(node: Node, operand: int) -> tuple[int, ...]:

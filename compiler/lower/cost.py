@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...dialect.dims import Shape, Size, add, multiply, product
+from ...dialect.dims import Size, add, multiply, product
 from ...dialect.emitter import IndexMap, Loop, Result
 from ...dialect.graph import Node, Value
 from ...dialect.operator import Builder
 from ...dialect.ops import OPERATORS
+from ...dialect.type_emitter import TypeEmitter
 from ...dialect.types import BOOL, I64, DType, TensorType
 
 
@@ -79,10 +80,11 @@ class _Scalars:
         return tuple(then())
 
 
-class _Counter:
+class _Counter(TypeEmitter[_Tensor]):
     """Tensors, around the scalars of bodies."""
 
     def __init__(self) -> None:
+        super().__init__(_Tensor)
         self.scalars = _Scalars()
 
     def map(self, result: TensorType, inputs: Sequence[tuple[_Tensor, IndexMap]], body: Callable[..., Any]) -> _Tensor:
@@ -108,21 +110,6 @@ class _Counter:
         with _Times(self.scalars, sizes):
             body(self.scalars, tuple(_Scalar(I64) for _ in sizes), tuple(carried))
         return tuple(carried)
-
-    def full(self, type: TensorType, value: Any) -> _Tensor:
-        return _Tensor(type)
-
-    def constant(self, type: TensorType, values: Sequence[Any]) -> _Tensor:
-        return _Tensor(type)
-
-    def reshape(self, x: _Tensor, shape: Shape) -> _Tensor:
-        return _Tensor(x.type.with_shape(shape))
-
-    def slice(self, x: _Tensor, starts: object, sizes: Sequence[Size], steps: object) -> _Tensor:
-        return _Tensor(x.type.with_shape(sizes))
-
-    def insert(self, source: _Tensor, target: _Tensor, starts: object, steps: object) -> _Tensor:
-        return target
 
 
 class _Times:

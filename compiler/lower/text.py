@@ -70,7 +70,7 @@ class FunctionText:
         name = self.fresh()
         return (name, [name]) if count == 1 else (f"{name}:{count}", [f"{name}#{i}" for i in range(count)])
 
-    def _define(self, *expression: str) -> str:
+    def define(self, *expression: str) -> str:
         """A value of the prologue, each expression once."""
         if expression not in self._memo:
             name = self._memo[expression] = self.fresh()
@@ -80,15 +80,15 @@ class FunctionText:
     def constant(self, value: float | int | bool, dtype: DType) -> str:
         text = literal(value, dtype)
         if dtype is BOOL:
-            return self._define("arith.constant", text)
-        return self._define("arith.constant", text, ":", element_type(dtype))
+            return self.define("arith.constant", text)
+        return self.define("arith.constant", text, ":", element_type(dtype))
 
     def dense(self, values: Sequence[float | int | bool], shape: Sequence[int], dtype: DType) -> str:
         type = f"tensor<{''.join(f'{s}x' for s in shape)}{element_type(dtype)}>"
-        return self._define("arith.constant", f"dense<{_nest([literal(v, dtype) for v in values], shape)}>", ":", type)
+        return self.define("arith.constant", f"dense<{_nest([literal(v, dtype) for v in values], shape)}>", ":", type)
 
     def index(self, value: int) -> str:
-        return self._define("arith.constant", str(value), ": index")
+        return self.define("arith.constant", str(value), ": index")
 
     def size(self, size: Size) -> str:
         """The run-time value of a size, as `index`."""
@@ -98,8 +98,8 @@ class FunctionText:
 
     def size_i64(self, size: Size) -> str:
         if isinstance(size, int):
-            return self._define("arith.constant", str(size), ": i64")
-        return self._define("arith.index_cast", self.size(size), ": index to i64")
+            return self.define("arith.constant", str(size), ": i64")
+        return self.define("arith.index_cast", self.size(size), ": index to i64")
 
     def _size(self, size: Size) -> str:
         if isinstance(size, int):
@@ -107,7 +107,7 @@ class FunctionText:
         total: str | None = None
         for monomial, coefficient in size.terms:
             part = self._term(monomial, coefficient)
-            total = part if total is None else self._define("arith.addi", f"{total}, {part}", ": index")
+            total = part if total is None else self.define("arith.addi", f"{total}, {part}", ": index")
         assert total is not None
         return total
 
@@ -118,20 +118,20 @@ class FunctionText:
                 factor = self.dims[atom]
                 if atom.multiple != 1:
                     # A dim is a multiple of its divisor, by the promise of its declaration.
-                    factor = self._define("arith.divui", f"{factor}, {self.index(atom.multiple)}", ": index")
+                    factor = self.define("arith.divui", f"{factor}, {self.index(atom.multiple)}", ": index")
             elif isinstance(atom, FloorDiv):
                 parts = f"{self.size(atom.numerator)}, {self.size(atom.denominator)}"
-                factor = self._define("arith.floordivsi", parts, ": index")
+                factor = self.define("arith.floordivsi", parts, ": index")
             else:
                 parts = f"{self.size(atom.left)}, {self.size(atom.right)}"
-                factor = self._define(f"arith.{atom.kind}si", parts, ": index")
+                factor = self.define(f"arith.{atom.kind}si", parts, ": index")
             for _ in range(power):
-                value = factor if value is None else self._define("arith.muli", f"{value}, {factor}", ": index")
+                value = factor if value is None else self.define("arith.muli", f"{value}, {factor}", ": index")
         if value is None:
             return self.index(coefficient)
         if coefficient == 1:
             return value
-        return self._define("arith.muli", f"{value}, {self.index(coefficient)}", ": index")
+        return self.define("arith.muli", f"{value}, {self.index(coefficient)}", ": index")
 
 
 def _nest(items: Sequence[str], shape: Sequence[int]) -> str:

@@ -239,7 +239,7 @@ class KernelWriter:
         place = ", ".join(s.position(i) for i in indices)
         return s.define(f"tensor.extract {self.name(tensor)}[{place}] : {tensor_type(tensor.type)}", tensor.type.dtype)
 
-    def _define(self, op: Op, expression: str) -> None:
+    def define(self, op: Op, expression: str) -> None:
         name = self.names[key(op.result())] = self.text.fresh()
         self.line(f"{name} = {expression}{location(op.span)}")
 
@@ -255,7 +255,7 @@ class KernelWriter:
         ref = op.result()
         type, element = tensor_type(ref.type), element_type(ref.type.dtype)
         value = self.text.constant(op.value, ref.type.dtype)
-        self._define(op, f"linalg.fill ins({value} : {element}) outs({self._memory(ref)} : {type}) -> {type}")
+        self.define(op, f"linalg.fill ins({value} : {element}) outs({self._memory(ref)} : {type}) -> {type}")
 
     def _is_read_as_tensor(self, op: Full) -> bool:
         if any(ref.op is op for ref in self.plan.results):
@@ -295,13 +295,13 @@ class KernelWriter:
         source, result = op.operands[0], op.types[0]
         place = self._place(op.starts, result.shape, op.steps)
         types = f"{tensor_type(source.type)} to {tensor_type(result)}"
-        self._define(op, f"tensor.extract_slice {self.name(source)}{place} : {types}")
+        self.define(op, f"tensor.extract_slice {self.name(source)}{place} : {types}")
 
     def _write_insert(self, op: Insert) -> None:
         source, target = op.operands
         place = self._place(op.starts, source.type.shape, op.steps)
         types = f"{tensor_type(source.type)} into {tensor_type(target.type)}"
-        self._define(op, f"tensor.insert_slice {self.name(source)} into {self.name(target)}{place} : {types}")
+        self.define(op, f"tensor.insert_slice {self.name(source)} into {self.name(target)}{place} : {types}")
 
     def _place(self, starts: Sequence[Size], sizes: Sequence[Size], steps: Sequence[int]) -> str:
         return f"[{values(starts, self.text)}] [{values(sizes, self.text)}] [{', '.join(map(str, steps))}]"

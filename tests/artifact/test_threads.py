@@ -7,12 +7,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from at_once import at_once
 from c_models import build, zoo
 from nacre.runtime.loader import ArgumentError, ArtifactError, load
 
@@ -53,23 +53,6 @@ def test_any_number_of_threads_gives_the_same_bits(zoo_file: Path, expected: Flo
     rows = load(zoo_file, threads=threads).entries["rows"]
     for count in (500, 499, 64, 3, 2, 1, 0):
         assert np.array_equal(rows(ROWS[:count]), expected[:count])
-
-
-def at_once(count: int, work: Callable[[int], None]) -> None:
-    faults: list[BaseException] = []
-
-    def guarded(index: int) -> None:
-        try:
-            work(index)
-        except BaseException as error:
-            faults.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(i,)) for i in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not faults and not any(thread.is_alive() for thread in threads), faults
 
 
 def test_many_sessions_in_many_threads(zoo_file: Path, tmp_path: Path, expected: Floats) -> None:

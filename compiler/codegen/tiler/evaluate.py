@@ -19,7 +19,6 @@ from .structure import Access, Buffer, Node, Op, Panel, Position, Unsupported, l
 from .text import Value, Writer
 
 Place = Mapping[int, Form]
-Read = Callable[[int], Value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +97,7 @@ class Evaluator:
             return self.value(access.tensor.op, place)
         known = self.writer.recall(self._read_key(op, number, place))
         if known is not None:
-            return known  # type: ignore[no-any-return]
+            return known
         return self.writer.load(access.tensor.view.buffer, self.address(access, self.loops(op, place)))  # type: ignore[union-attr]  # `address` has looked
 
     def define_read(self, op: Op, number: int, place: Place, value: Value) -> None:
@@ -117,7 +116,7 @@ class Evaluator:
         key = self._key(op, place)
         known = self.writer.recall(key)
         if known is not None:
-            return known  # type: ignore[no-any-return]
+            return known
         kept = self.kept.get(id(op))
         if kept is not None:
             value = self.writer.load(kept.buffer, kept.at({**self.unit, **place}))

@@ -5,8 +5,7 @@ Each kernel is taken or left as it is; of what is left, the report says why.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,6 +15,7 @@ from ...lower.text import FunctionText
 from ...lower.writer import UNITS, part_name
 from ...mlir import ir
 from .evaluate import Evaluator
+from .functions import append_functions
 from .machine import Machine
 from .maps import MapStage
 from .read import read_kernel
@@ -24,7 +24,7 @@ from .schedule import Stage, is_tiled, plan_stages
 from .structure import Kernel, Unsupported
 from .text import Writer, stored_type
 from .tiles import assign_roles, count_tile_units, write_tiles
-from .vector_math import emit_function, function_name
+from .vector_math import declare_function, emit_function, function_name
 
 WIDTHS = {"f64": 64, "i64": 64, "index": 64}
 """The element types, in bits, that halve the lanes of a stage that writes them; narrower ones take those of f32."""
@@ -61,29 +61,13 @@ def tile_kernels(module: Any, machine: Machine, *, strict: bool = False) -> list
             continue
         for old in (function, functions[name + UNITS]):
             old.operation.erase()
-        declared = "".join(_signature(*f) for f in sorted(written.functions, key=lambda f: function_name(*f)))
-        parts = [part_name(name, number) for number in range(len(written.schemes))]
-        _append(module, written.text + declared, {*parts, *(part + UNITS for part in parts)})
+        declared = (declare_function(*f) for f in sorted(written.functions, key=lambda f: function_name(*f)))
+        append_functions(module, "".join([written.text, *declared]))
         needed |= written.functions
         reports.append(Report(name, "", written.schemes))
     for wanted in sorted(needed, key=lambda f: function_name(*f)):
-        _append(module, emit_function(*wanted, machine.features), {function_name(*wanted)})
+        append_functions(module, emit_function(*wanted, machine.features))
     return reports
-
-
-def _append(module: Any, text: str, names: Collection[str]) -> None:
-    """Adds the functions with these names of a text to the module."""
-    parsed = ir.Module.parse(text)  # kept while its operations are read: they do not keep it alive
-    for function in parsed.body.operations:
-        if ir.StringAttr(function.attributes["sym_name"]).value in names:
-            module.body.append(function.operation.clone())
-
-
-def _signature(name: str, lanes: int | None) -> str:
-    """A declaration, for a text that is read by itself."""
-    head = emit_function(name, lanes).split("{", 1)[0]
-    types = re.sub(r"%\w+: ", "", head)
-    return f"{types}\n"
 
 
 def write_kernel(kernel: Kernel, machine: Machine, *, strict: bool) -> _Text:

@@ -95,10 +95,7 @@ class MapStage:
         writer, lanes, lane = self.writer, self.writer.lanes, self.lane
         start = first
         for step in (AT_ONCE * lanes, lanes):
-            left = writer.let(f"arith.subi {last}, {start} : index")
-            whole = writer.let(f"arith.divui {left}, {writer.size(step)} : index")
-            way = writer.let(f"arith.muli {whole}, {writer.size(step)} : index")
-            end = writer.let(f"arith.addi {start}, {way} : index")
+            end = writer.rounded(start, last, step)
             with writer.loop(start, end, step) as index:
                 for number in range(step // lanes):
                     self._store({**place, lane: variable(index).plus(number * lanes) + LANES})
@@ -117,11 +114,7 @@ class MapStage:
         writer, lanes, lane, across = self.writer, self.writer.lanes, self.lane, self.across
         height = writer.let(f"arith.subi {row_end}, {row} : index")
         whole_rows = writer.let(f"arith.cmpi eq, {height}, {writer.size(lanes)} : index")
-        left = writer.let(f"arith.subi {last}, {first} : index")
-        count = writer.let(f"arith.divui {left}, {writer.size(lanes)} : index")
-        way = writer.let(f"arith.muli {count}, {writer.size(lanes)} : index")
-        way = writer.let(f"arith.addi {first}, {way} : index")
-        end = writer.let(f"arith.select {whole_rows}, {way}, {first} : index")
+        end = writer.let(f"arith.select {whole_rows}, {writer.rounded(first, last, lanes)}, {first} : index")
         with writer.loop(first, end, lanes) as column:
             self._square(place, variable(row), variable(column))
         with writer.loop(row, row_end, 1) as single:

@@ -100,8 +100,7 @@ class _Reader:
                 signature.append((name, type, ""))
                 continue
             element = type.removeprefix("memref<").removesuffix(">")
-            role = "input" if "readonly" in extra else "memory"
-            self.buffers[argument] = Buffer(name, element, role)
+            self.buffers[argument] = Buffer(name, element)
             signature.append((name, type, extra if extra not in ("{}", "") else ""))
         return tuple(signature), dims
 
@@ -207,9 +206,9 @@ class _Reader:
         operands = list(operation.operands)
         whole = self.tensors[operands.pop(0)]
         sizes, view = self._part(operation, whole, operands)
-        if whole.splat is not None:
-            view = None  # type: ignore[assignment]  # a constant needs no memory
-        self.tensors[operation.results[0]] = Tensor(sizes, whole.element, view, whole.splat)
+        # A constant needs no memory.
+        home = view if whole.splat is None else None
+        self.tensors[operation.results[0]] = Tensor(sizes, whole.element, home, whole.splat)
 
     def _insert(self, operation: Any) -> None:
         """A copy into a part of the target's memory."""

@@ -36,15 +36,13 @@ def with_reciprocals(
         for predicate, bound in (("oge", least), ("ole", most)):
             fits = writer.let(f"arith.cmpf {predicate}, {size}, {bound.name} : {divisor.type}")
             normal = writer.let(f"arith.andi {normal}, {fits} : i1") if normal else fits
-    writer.add(f"scf.if {normal} {{")
-    with writer.scope():
+
+    def multiplying() -> None:
         evaluator.reciprocals = reciprocals
         write()
         evaluator.reciprocals = {}
-    writer.add("} else {")
-    with writer.scope():
-        write()
-    writer.add("}")
+
+    writer.either(normal, multiplying, write)
 
 
 def _row_divisors(evaluator: Evaluator, op: Op, inner: Sequence[int]) -> list[tuple[Op, Node]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...mlir import ir
+from .functions import append_functions
 from .vector_math import FUNCTIONS, emit_function, function_name
 
 
@@ -23,13 +24,6 @@ def _generics(module: Any) -> list[Any]:
     return found
 
 
-def _append(module: Any, text: str) -> None:
-    """Adds the functions of a text to the module."""
-    parsed = ir.Module.parse(text)  # kept while its operations are read: they do not keep it alive
-    for function in parsed.body.operations:
-        module.body.append(function.operation.clone())
-
-
 def expand_math(module: Any) -> None:
     """Replaces elementary functions of f32 by the tiler's own, which vectorise."""
     found: list[Any] = []
@@ -42,7 +36,7 @@ def expand_math(module: Any) -> None:
 
     module.operation.walk(visit)
     for name in sorted({name for name, _ in found}):
-        _append(module, emit_function(name))
+        append_functions(module, emit_function(name))
     for name, operation in found:
         with ir.InsertionPoint(operation), operation.location:
             callee = ir.FlatSymbolRefAttr.get(function_name(name))

@@ -72,14 +72,13 @@ class RowStage:
         if low >= rows:
             whole()
             return
+
+        def one_by_one() -> None:
+            with writer.loop(writer.size(0), total, 1) as single:
+                write(variable(single), 1)
+
         enough = writer.let(f"arith.cmpi uge, {total}, {writer.size(rows)} : index")
-        writer.add(f"scf.if {enough} {{")
-        with writer.scope():
-            whole()
-        writer.add("} else {")
-        with writer.scope(), writer.loop(writer.size(0), total, 1) as single:
-            write(variable(single), 1)
-        writer.add("}")
+        writer.either(enough, whole, one_by_one)
 
     # Blocks of rows between contractions
 

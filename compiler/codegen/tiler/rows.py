@@ -83,20 +83,12 @@ class RowWriter:
             return
         start = writer.size(0)
         for step in (AT_ONCE * lanes, lanes):
-            end = self._rounded(start, size, step)
+            end = writer.rounded(start, writer.size(size), step)
             with writer.loop(start, end, step) as index:
                 for number in range(step // lanes):
                     write({**place, c: variable(index).plus(number * lanes) + LANES}, number)
             start = end
         self._rest(start, size, lambda: write({**place, c: variable(start) + LANES}, 0))
-
-    def _rounded(self, start: str, size: Size, step: int) -> str:
-        """The last point that whole steps from `start` reach."""
-        writer = self.writer
-        left = writer.let(f"arith.subi {writer.size(size)}, {start} : index")
-        whole = writer.let(f"arith.divui {left}, {writer.size(step)} : index")
-        way = writer.let(f"arith.muli {whole}, {writer.size(step)} : index")
-        return writer.let(f"arith.addi {start}, {way} : index")
 
     def _rest(self, start: str, size: Size, write: Callable[[], None]) -> None:
         """The lanes that are left over, if any, under a mask."""
@@ -198,7 +190,7 @@ class RowWriter:
         lanes, size = writer.lanes, self.stage.sizes[lane]
         start, done = writer.size(0), [list(s) for s in strands]
         for step in (AT_ONCE * lanes, lanes):
-            end, count = self._rounded(start, size, step), step // lanes
+            end, count = writer.rounded(start, writer.size(size), step), step // lanes
             with writer.carrying(start, end, step, together(done[:count])) as loop:
                 loop.after = []
                 for number, strand in enumerate(apart(loop.values)):

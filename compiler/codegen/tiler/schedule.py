@@ -17,8 +17,6 @@ ROW_BYTES = 64 * 1024
 """What a block of rows that stays on the stack may take."""
 ROWS = 8
 """The rows of such a block."""
-SHORT = 8
-"""Reductions of fewer elements than this never get lanes of their own."""
 
 
 @dataclass
@@ -246,7 +244,3 @@ def _row_bytes(stage: Stage, op: Op, outer: set[int]) -> int:
         if c not in outer:
             inner *= bounds(stage.sizes[c])[1]
     return ROWS * 4 * inner
-
-
-def extracted(op: Op) -> bool:
-    return any(n.kind == "extract" for n in op.body.walk())

@@ -19,11 +19,10 @@ class Unsupported(Exception):  # noqa: N818 (a reason, not an error)
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Memory that the caller passes; `role` is input, result or scratch."""
+    """Memory that the caller passes, or that lies on the stack."""
 
     name: str
     element: str
-    role: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +73,6 @@ class Access:
     def loops(self) -> frozenset[int]:
         """The loops that it depends on."""
         return frozenset(loop for p in self.index for loop, _ in linear(p).coefficients)
-
-    def plain(self, axis: int) -> int | None:
-        """The loop that the index of an axis is, if it is just that."""
-        return plain(self.index[axis])
 
     def step(self, loop: int) -> Size | None:
         """By how many elements of memory one step of the loop moves; None if that differs from step to step."""

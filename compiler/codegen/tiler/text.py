@@ -6,10 +6,9 @@ once. A vector has as many lanes as the stage wants; under a mask only the first
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 from ....dialect.dims import Size, Symbol
 from ...lower.text import FunctionText
@@ -36,6 +35,14 @@ def stored_type(element: str) -> str:
     return "i8" if element == "i1" else element
 
 
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What a loop or branch has written: the names of expressions, and values by what they stand for."""
+
+    names: dict[str, str] = field(default_factory=dict)
+    values: dict[Hashable, Value] = field(default_factory=dict)
+
+
 class Writer:
     """The text of one function."""
 
@@ -48,7 +55,7 @@ class Writer:
         self.lanes = 1
         self.mask: str | None = None
         self.functions: set[tuple[str, int | None]] = set()
-        self._memo: list[dict[Any, Any]] = [{}]
+        self._scopes = [_Scope()]
         self._bound: dict[str, str] = {}
         self._count = 0
 
@@ -63,29 +70,27 @@ class Writer:
 
     def let(self, expression: str) -> str:
         """The name of an expression without effects; each is written once where it is still in reach."""
-        known = self.recall(expression)
-        if known is None:
-            known = self.fresh()
-            self.add(f"{known} = {expression}")
-            self.remember(expression, known)
-        return str(known)
+        for scope in reversed(self._scopes):
+            if expression in scope.names:
+                return scope.names[expression]
+        name = self._scopes[-1].names[expression] = self.fresh()
+        self.add(f"{name} = {expression}")
+        return name
 
-    def recall(self, key: Any) -> Any:
-        for scope in reversed(self._memo):
-            if key in scope:
-                return scope[key]
-        return None
+    def recall(self, key: Hashable) -> Value | None:
+        """The value that was remembered, where it is still in reach."""
+        return next((s.values[key] for s in reversed(self._scopes) if key in s.values), None)
 
-    def remember(self, key: Any, value: Any) -> None:
-        self._memo[-1][key] = value
+    def remember(self, key: Hashable, value: Value) -> None:
+        self._scopes[-1].values[key] = value
 
     @contextmanager
     def scope(self, *, indent: bool = True) -> Iterator[None]:
-        self._memo.append({})
+        self._scopes.append(_Scope())
         self.depth += indent
         yield
         self.depth -= indent
-        self._memo.pop()
+        self._scopes.pop()
 
     # Index values
 
@@ -106,6 +111,13 @@ class Writer:
                 part = self.let(f"arith.muli {variable}, {self.size(coefficient)} : index")
             total = self.let(f"arith.addi {total}, {part} : index") if total else part
         return total
+
+    def rounded(self, start: str, end: str, step: int) -> str:
+        """The last point up to `end` that whole steps from `start` reach."""
+        left = self.let(f"arith.subi {end}, {start} : index")
+        whole = self.let(f"arith.divui {left}, {self.size(step)} : index")
+        way = self.let(f"arith.muli {whole}, {self.size(step)} : index")
+        return self.let(f"arith.addi {start}, {way} : index")
 
     # Control
 
@@ -143,6 +155,15 @@ class Writer:
             yield
         self.add("}")
 
+    def either(self, condition: str, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
+        self.add(f"scf.if {condition} {{")
+        with self.scope():
+            then()
+        self.add("} else {")
+        with self.scope():
+            otherwise()
+        self.add("}")
+
     @contextmanager
     def masked(self, mask: str | None) -> Iterator[None]:
         before, self.mask = self.mask, mask
@@ -160,7 +181,7 @@ class Writer:
     def constant(self, text: str, type: str) -> Value:
         """A scalar constant; `text` is its attribute as MLIR prints it."""
         literal = text if ":" in text or text in ("true", "false") else f"{text} : {type}"
-        return Value(self.function._define("arith.constant", literal), type)
+        return Value(self.function.define("arith.constant", literal), type)
 
     def broadcast(self, value: Value) -> Value:
         """The value as a vector."""
@@ -187,7 +208,7 @@ class Writer:
         if value.form.lane == 0:
             return base
         vector = self.vector_type(value.type)
-        lanes = self.function._define("vector.step", f": {self.vector_type('index')}")
+        lanes = self.function.define("vector.step", f": {self.vector_type('index')}")
         if value.type != "index":
             lanes = self.let(f"arith.index_cast {lanes} : {self.vector_type('index')} to {vector}")
         if value.form.lane != 1:
@@ -221,7 +242,7 @@ class Writer:
             element = stored_type(buffer.element)
             flat = f"memref<{ENDLESS}x{element}>"
             place = f"to offset: [0], sizes: [{ENDLESS}], strides: [1] : memref<{element}> to {flat}"
-            self._bound[buffer.name] = self.function._define("memref.reinterpret_cast", buffer.name, place)
+            self._bound[buffer.name] = self.function.define("memref.reinterpret_cast", buffer.name, place)
         return self._bound[buffer.name]
 
     def on_stack(self, elements: int, element: str) -> Buffer:
@@ -233,7 +254,7 @@ class Writer:
         place = f"to offset: [0], sizes: [{ENDLESS}], strides: [1] : {type} to {flat}"
         self.stack.append(f"{name} = memref.reinterpret_cast {name}_row {place}")
         self._bound[name] = name
-        return Buffer(name, element, "stack")
+        return Buffer(name, element)
 
     def load(self, buffer: Buffer, form: Form) -> Value:
         """The element at a form, or the vector of elements that its lanes are at."""
@@ -269,7 +290,7 @@ class Writer:
         return self._as_read(Value(self.let(f"vector.gather {place} : {types}"), element, True), buffer)
 
     def _all_lanes(self) -> str:
-        return self.function._define("vector.constant_mask", f"[{self.lanes}] : {self.vector_type('i1')}")
+        return self.function.define("vector.constant_mask", f"[{self.lanes}] : {self.vector_type('i1')}")
 
     def _zero(self, element: str) -> Value:
         return self.broadcast(self.constant("0.0" if element.startswith(("f", "b")) else "0", element))
@@ -302,7 +323,7 @@ class Writer:
     def first_lanes(self, count: Form) -> str:
         """A mask of the first `count` lanes."""
         if not count.terms and isinstance(count.constant, int):
-            return self.function._define("vector.constant_mask", f"[{count.constant}] : {self.vector_type('i1')}")
+            return self.function.define("vector.constant_mask", f"[{count.constant}] : {self.vector_type('i1')}")
         return self.let(f"vector.create_mask {self.index(count)} : {self.vector_type('i1')}")
 
 

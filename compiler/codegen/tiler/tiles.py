@@ -145,7 +145,7 @@ class Tiles:
                 self._panel(place, row, column, rows, min(size, step), finish)
                 return
             is_whole = writer.let(f"arith.cmpi ult, {writer.index(column)}, {writer.size(whole * step)} : index")
-            self._either(
+            writer.either(
                 is_whole,
                 lambda: self._panel(place, row, column, rows, step, finish),
                 lambda: self._panel(place, row, column, rows, rest, finish),
@@ -161,17 +161,7 @@ class Tiles:
                 mask = writer.first_lanes(variable(left))
                 self._tile(place, row, variable(start), rows, [mask], finish)
 
-        self._either(is_whole, lambda: self._panel(place, row, column, rows, step, finish), masked)
-
-    def _either(self, condition: str, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
-        writer = self.writer
-        writer.add(f"scf.if {condition} {{")
-        with writer.scope():
-            then()
-        writer.add("} else {")
-        with writer.scope():
-            otherwise()
-        writer.add("}")
+        writer.either(is_whole, lambda: self._panel(place, row, column, rows, step, finish), masked)
 
     def _panel(
         self, place: Place, row: Form, column: Form, rows: int, width: int, finish: Callable[[Place], None]
@@ -306,6 +296,3 @@ def cover_rows(evaluator: Evaluator, size: Size, rows: int, row: Form, write: Ca
         writer.add("}")
     writer.add("default {")
     writer.add("}")
-
-
-__all__ = ["Roles", "Tiles", "assign_roles", "count_tile_units", "cover_rows", "write_tiles"]

@@ -53,15 +53,25 @@ def function_name(name: str, lanes: int | None = None) -> str:
     return f"nacre_{name}_f32" if lanes is None else f"nacre_{name}_{lanes}xf32"
 
 
+def _count_operands(name: str) -> int:
+    return len(signature(_FORMULAS[name]).parameters)
+
+
+def declare_function(name: str, lanes: int | None = None) -> str:
+    """A declaration of the same, for a text that is read by itself."""
+    type = Writer(lanes, frozenset()).type_of("f32")
+    operands = ", ".join([type] * _count_operands(name))
+    return f"func.func private @{function_name(name, lanes)}({operands}) -> {type}\n"
+
+
 def emit_function(name: str, lanes: int | None = None, features: frozenset[str] = frozenset()) -> str:
     """The text of `@nacre_<name>_f32(f32) -> f32`, or of `@nacre_<name>_<lanes>xf32` on vectors of that many lanes.
 
     features: what the target has, as LLVM names it; `avx512f` makes exponentials of 16 lanes cheaper.
     """
     writer = Writer(lanes, features)
-    formula = _FORMULAS[name]
-    names = ("%x", "%y")[: len(signature(formula).parameters)]
-    result = formula(*(Lanes(writer, operand, "f32") for operand in names))
+    names = ("%x", "%y")[: _count_operands(name)]
+    result = _FORMULAS[name](*(Lanes(writer, operand, "f32") for operand in names))
     type = writer.type_of("f32")
     arguments = ", ".join(f"{operand}: {type}" for operand in names)
     return (
