@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from nacre.compiler import frontend
 from nacre.compiler.frontend.format import format_source
+from nacre.compiler.frontend.model_writer import write_model
 from nacre.compiler.frontend.parse import decode, parse_bytes
 from nacre.dialect.diagnostics import DiagnosticError, render_all
 from nacre.dialect.parser import parse_text
@@ -58,12 +59,25 @@ def passes_output(path: Path) -> str:
         return f"{error}\n"
 
 
+def model_text(path: Path) -> str:
+    """What the graph is in the language, which has to read it back."""
+    module = parse_text(path.read_text(encoding="utf-8"), path.name).module
+    verify(module)
+    try:
+        text = write_model(module)
+    except DiagnosticError as error:
+        return f"{error}\n"
+    warnings = frontend.load_module(text, text=True).warnings
+    return text + "".join(f"# {warning.message}\n" for warning in warnings)
+
+
 KINDS: dict[str, tuple[str, Callable[[Path], str]]] = {
     "syntax": (".nacre", syntax_faults),
     "format": (".nacre", formatted),
     "check": (".nacre", check_faults),
     "graph": (".graph", graph_faults),
     "passes": (".graph", passes_output),
+    "write": (".graph", model_text),
 }
 CASES = [path for kind, (suffix, _) in KINDS.items() for path in sorted((FILES / kind).glob(f"*{suffix}"))]
 

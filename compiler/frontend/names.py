@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from ...dialect.diagnostics import Note
 from ...dialect.types import DTYPES
@@ -50,13 +50,28 @@ def expression_names(node: object) -> Iterator[tuple[syntax.Name, bool]]:
             pending += part.items
 
 
+def attribute_names(node: object) -> Iterator[str]:
+    """Every `name` that stands in a `value.name` of a syntax tree."""
+    pending: list[object] = [node]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, syntax.Attribute):
+            yield part.name.name
+        if isinstance(part, tuple):
+            pending += part
+        elif isinstance(part, syntax.Node):
+            pending += [getattr(part, field_.name) for field_ in fields(part)]
+
+
 @dataclass(slots=True)
 class _Block:
-    """One block while its names are read. `used` holds the names that something looks up."""
+    """One block while its names are read. `used` holds the names that something looks up; `shared` those that the file
+    asks of an instance."""
 
     context: Context
     scope: FileScope
     block: syntax.Block
+    shared: frozenset[str]
     frame: Frame = field(init=False)
     used: set[str] = field(default_factory=set)
 
@@ -154,7 +169,8 @@ class _Block:
 
     def report_unused(self) -> None:
         for name, binding in self.frame.names.items():
-            if name not in self.used and binding.kind is not Kind.ARGUMENT:
+            is_shared = binding.kind in (Kind.PARAMETER, Kind.INSTANCE) and name in self.shared
+            if name not in self.used and binding.kind is not Kind.ARGUMENT and not is_shared:
                 self.unused(name, binding)
 
     def unused(self, name: str, binding: Binding) -> None:
@@ -168,8 +184,9 @@ def check_names(context: Context, scope: FileScope) -> None:
     """Every block of the file; and, where the file has a model, its blocks and dims that nothing uses."""
     used: set[str] = set()
     blocks = [item for item in scope.tree.items if isinstance(item, syntax.Block)]
+    shared = frozenset(attribute_names(scope.tree.items))
     for block in blocks:
-        used |= _Block(context, scope, block).read()
+        used |= _Block(context, scope, block, shared).read()
     if not any(isinstance(block, syntax.Model) for block in blocks):
         return
     for item in scope.tree.items:
