@@ -12,11 +12,13 @@ from functools import lru_cache
 from pathlib import Path
 
 from ..dialect.diagnostics import Diagnostic, DiagnosticError
+from ..dialect.printer import print_module
 from ..runtime.loader import Model, NacreError, load
 from .cache_folder import cache_folder, cache_is_wanted
 from .codegen.target import identify_host
 from .parameters import open_parameters
-from .pipeline import Build, source_hash
+from .pipeline import Build
+from .spans import relative_to
 from .version import __version__
 
 _ROOMS = [Path(__file__).parent.parent / room for room in ("compiler", "dialect", "passes", "runtime")]
@@ -47,7 +49,9 @@ def cached_path(build: Build) -> Path:
 
     # Code for one CPU may not run on another.
     host = identify_host() if any(target.cpu == "native" for target in options.targets) else ""
-    add(*_compiler(), host, repr(replace(options, timeout=0.0, cache=True)), source_hash(elaborated.module))
+    # An artifact tells the lines of its kernels: a comment that moves them makes another one.
+    graph = print_module(relative_to(elaborated.module, elaborated.file))
+    add(*_compiler(), host, repr(replace(options, timeout=0.0, cache=True)), graph)
     # A budget that has changed has to be checked again.
     add(*(repr(replace(budget, span=None)) for budget in elaborated.budgets))  # type: ignore[arg-type]  # no span, on purpose
     add(*_identify(open_parameters(elaborated).files()))

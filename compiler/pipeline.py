@@ -29,9 +29,10 @@ from ..passes.manager import PassManager, Remark, Stage
 from ..passes.pipeline import parse_pipeline
 from .artifact.assemble import Placement, build_artifact
 from .artifact.link import find_linker, merge_objects
-from .artifact.spec import ArgumentSpec, ArtifactSpec, EntrySpec, LevelSpec, WeightSpec
+from .artifact.spec import ArgumentSpec, ArtifactSpec, CallSpec, EntrySpec, LevelSpec, WeightSpec
 from .budgets import Costs, check_budgets
 from .cache_folder import object_folder
+from .calls import describe_calls
 from .codegen.job import MadeFor
 from .codegen.objects import CodeGenerator, CodeOptions, Program
 from .codegen.routes import LEVELS, ROUTES
@@ -204,10 +205,15 @@ class Build:
     def specify(self, program: Program, reader: ParameterReader) -> ArtifactSpec:
         """What the artifact says of itself, and its weights."""
         lowered = program.lowered
+        assert self.optimized is not None, "nothing was compiled yet"
         functions = {f.name: f for f in self.elaborated.module.functions}
+        calls = [
+            describe_calls(self.optimized.function(entry.name), function, entry)
+            for function, entry in zip(lowered.functions, program.entries, strict=True)
+        ]
         return ArtifactSpec(
             name=lowered.name,
-            entries=tuple(_specify_entry(e, functions[e.name]) for e in program.entries),
+            entries=tuple(_specify_entry(e, functions[e.name], c) for e, c in zip(program.entries, calls, strict=True)),
             weights=tuple(WeightSpec(w.name, w.type, w.offset, partial(_data, w, reader)) for w in lowered.weights),
             levels=tuple(_specify_level(program, target) for target in self.options.targets),
             triple=_made_for(program, self.options.targets[0]).triple,
@@ -237,16 +243,19 @@ def _specify_level(program: Program, target: Target) -> LevelSpec:
     return LevelSpec(target.name, suffix, made_for.features, made_for.cpu)
 
 
-def _specify_entry(entry: LoweredEntry, function: Function) -> EntrySpec:
+def _specify_entry(entry: LoweredEntry, function: Function, calls: tuple[CallSpec, ...]) -> EntrySpec:
+    symbol, observed = entry.symbols()
     return EntrySpec(
         name=entry.name,
-        symbol=entry.symbol,
+        symbol=symbol,
         arguments=tuple(ArgumentSpec(v.name, v.type) for v in function.arguments),
         results=tuple(
             ArgumentSpec(name, v.type) for name, v in zip(function.result_names, function.results, strict=True)
         ),
         dims=entry.dims,
         workspace=entry.workspace,
+        observed=observed,
+        calls=calls,
     )
 
 

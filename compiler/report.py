@@ -1,33 +1,21 @@
 """The report of a build: which kernels there are, what each computes and costs, and why its neighbours are not in it.
 
-Operations are counted as the budgets count them; bytes are those of what a kernel reads and writes, each tensor once,
-whatever the caches do. Nothing is measured here.
+What a kernel costs is counted in `calls.py`. Nothing is measured here.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..dialect.diagnostics import Span
 from ..dialect.dims import INFINITY, Size, Symbol, add, evaluate, format_size, multiply
-from ..dialect.graph import Constant, Function, Module, Node, Value
-from ..dialect.ops import OPERATORS
-from ..dialect.ops.structure import ELEMENTS_INLINE
+from ..dialect.graph import Function, Module, Node
 from ..passes.manager import Remark
-from .lower.cost import count_operations
+from .artifact.spec import OperationSpec
+from .calls import Calls, inner_nodes, maker_inside
 from .lower.module import Lowered
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """A node that a kernel computes: its operator, the block that it was written in, and where."""
-
-    op: str
-    scope: str
-    span: Span | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +34,7 @@ class KernelReport:
 
     name: str
     kind: str
-    operations: tuple[Operation, ...]
+    operations: tuple[OperationSpec, ...]
     flops: Size
     bytes: Size
     calls: int
@@ -105,21 +93,22 @@ class _Reporter:
     function: Function
     calls: Sequence[tuple[str, Sequence[str]]]
     remarks: Sequence[Remark]
+    described: Calls = field(init=False)
     nodes: dict[str, Node] = field(default_factory=dict)
     kernel_of: dict[str, str] = field(default_factory=dict)
     """By the name of a value: the node that makes it, also inside of a group, and the kernel that does."""
 
     def __post_init__(self) -> None:
-        makers = {v.name: node for node in self.function.body for v in node.outputs}
+        self.described = Calls(self.function)
         for symbol, outputs in self.calls:
-            for node in (makers[name] for name in outputs if name in makers):
-                for inner in _inner_nodes(node):
-                    for value in inner.outputs:
-                        self.nodes[value.name], self.kernel_of[value.name] = inner, symbol
-                for number, value in enumerate(node.outputs):
-                    inner = _maker_inside(node, number)
+            node = self.described.node(outputs)
+            if node is None:
+                continue
+            for inner in inner_nodes(node):
+                for value in inner.outputs:
                     self.nodes[value.name], self.kernel_of[value.name] = inner, symbol
-        self.makers = makers
+            for number, value in enumerate(node.outputs):
+                self.nodes[value.name], self.kernel_of[value.name] = maker_inside(node, number), symbol
 
     def kernels(self) -> tuple[KernelReport, ...]:
         counts = Counter(symbol for symbol, _ in self.calls)
@@ -127,35 +116,8 @@ class _Reporter:
         return tuple(self.kernel(symbol, first[symbol], counts[symbol]) for symbol in counts)
 
     def kernel(self, symbol: str, outputs: Sequence[str], calls: int) -> KernelReport:
-        node = next((self.makers[name] for name in outputs if name in self.makers), None)
-        if node is None:
-            # A result that is an argument, or a result twice.
-            (copied,) = [v for i, v in enumerate(self.function.results) if f"{v.name}.{i}" in outputs]
-            return KernelReport(symbol, "copy", (), 0, multiply(2, copied.type.bytes), calls, ())
-        inner = [n for n in _inner_nodes(node) if n.op != "constant"]
-        operations = tuple(Operation(n.op, n.scope, n.span) for n in inner)
-        flops, size = count_operations([node]), self.bytes(node, inner, outputs)
-        return KernelReport(symbol, kind_of(inner), operations, flops, size, calls, self.neighbours(symbol))
-
-    def bytes(self, node: Node, inner: Sequence[Node], outputs: Collection[str]) -> Size:
-        """What the node reads and writes, of its results only `outputs`. Of a table from which slices are gathered only
-        these are read."""
-        arguments = node.regions[0].arguments if node.regions else node.inputs
-        total: Size = 0
-        for argument, value in dict(zip(arguments, node.inputs, strict=True)).items():
-            if not self.is_inline(value):
-                total = add(total, _bytes_read(argument, inner))
-        for value in node.outputs:
-            total = add(total, value.type.bytes if value.name in outputs else 0)
-        return total
-
-    def is_inline(self, value: Value) -> bool:
-        node = self.makers.get(value.name)
-        if node is None or node.op != "constant":
-            return False
-        constant = node.attribute("value")
-        assert isinstance(constant, Constant), node
-        return constant.type.elements <= ELEMENTS_INLINE  # type: ignore[operator]  # the size of an array is a number
+        call = self.described.describe(symbol, outputs)
+        return KernelReport(symbol, call.kind, call.operations, call.flops, call.bytes, calls, self.neighbours(symbol))
 
     def neighbours(self, symbol: str) -> tuple[Neighbour, ...]:
         found = [
@@ -164,49 +126,6 @@ class _Reporter:
             if self.kernel_of.get(r.reader) == symbol and r.source in self.kernel_of
         ]
         return tuple(dict.fromkeys(found))
-
-
-def _inner_nodes(node: Node) -> tuple[Node, ...]:
-    return node.regions[0].body if node.op == "fusion" else (node,)
-
-
-def _maker_inside(node: Node, result: int) -> Node:
-    """The node that computes a result of a node, inside of it where it is a group."""
-    if node.op != "fusion":
-        return node
-    region = node.regions[0]
-    return next((n for n in region.body if region.results[result] in n.outputs), node)
-
-
-def _bytes_read(value: Value, nodes: Sequence[Node]) -> Size:
-    readers = [n for n in nodes if value in n.inputs]
-    if all(OPERATORS[n.op].has("gathering") and value not in n.inputs[1:] for n in readers):
-        total: Size = 0
-        for node in readers:
-            total = add(total, node.output.type.bytes)
-        return total
-    return value.type.bytes
-
-
-_KINDS = (
-    ("attention", ("attention",)),
-    ("contraction", ("contraction",)),
-    ("rows", ("rowwise", "reduction")),
-    ("sequence", ("sequential",)),
-    ("elements", ("elementwise", "pointwise")),
-    ("movement", ("movement", "generator")),
-)
-
-
-def kind_of(nodes: Sequence[Node]) -> str:
-    """What a kernel of these nodes is, by the most demanding of them."""
-    operators = [OPERATORS[n.op] for n in nodes]
-    if sum(o.has("contraction") for o in operators) > 1 and any(o.has("rowwise") for o in operators):
-        return "attention"
-    for kind, properties in _KINDS:
-        if any(o.has(p) for o in operators for p in properties):
-            return kind
-    return "other"
 
 
 # --- text ---
@@ -245,7 +164,7 @@ def _format_function(report: FunctionReport) -> list[str]:
     return [*lines, ""]
 
 
-def _format_operations(operations: Sequence[Operation]) -> str:
+def _format_operations(operations: Sequence[OperationSpec]) -> str:
     """The operators with their lines; a file is named where it changes."""
     parts: list[str] = []
     file = ""

@@ -68,6 +68,46 @@ typedef struct nacre_call {
     int64_t workspace_bytes;
 } nacre_call;
 
+/* What one thread did of a kernel: when its first units began and its last ended, and how long it computed. */
+typedef struct nacre_share {
+    uint64_t thread; /* tells threads that live at the same time apart */
+    int64_t begin, end, busy;
+} nacre_share;
+
+/* A kernel of an observed call, told right after it: what it wrote can be read. Or, with `call` -1, the end of all of
+its kernels. Times are nanoseconds of CLOCK_MONOTONIC. The pointers are those of the call, and end with it. */
+typedef struct nacre_event {
+    uint64_t run; /* numbers the observed calls of this library */
+    int32_t entry, call; /* which call of the entry it is in the description of calls */
+    int64_t begin, end;
+    const void *const *inputs;
+    void *const *outputs;
+    char *workspace;
+    const int64_t *dims;
+    const nacre_share *shares; /* one for each thread that computed units of it */
+    int64_t share_count;       /* 0 where `call` is -1 */
+} nacre_event;
+
+typedef struct nacre_observer {
+    void (*tell)(void *data, const nacre_event *event); /* in the thread of the call */
+    void *data;
+} nacre_observer;
+
+/* What `record` keeps of an event: one record for each share, or one with `thread` 0 where there is none. */
+typedef struct nacre_record {
+    uint64_t run;
+    int32_t entry, call;
+    int64_t begin, end;
+    nacre_share share;
+} nacre_record;
+
+/* Memory for records: `count` may become larger than `capacity`, by those for which there was no place. */
+typedef struct nacre_recording {
+    nacre_record *records;
+    int64_t capacity;
+    int64_t count; /* changed by any number of threads: read it when no call is in progress */
+} nacre_recording;
+
 typedef struct nacre_api {
     uint32_t version;
     uint32_t bytes; /* of this table; later artifacts of the same version may add functions at its end */
@@ -87,6 +127,10 @@ typedef struct nacre_api {
     nacre_status (*run)(nacre_session *session, int32_t entry, const nacre_tensor *inputs, int32_t input_count,
                         const nacre_tensor *outputs, int32_t output_count, void *workspace, int64_t workspace_bytes);
     nacre_status (*call)(const nacre_call *call);
+
+    const char *(*describe_calls)(void);
+    nacre_status (*observe)(nacre_session *session, const nacre_observer *observer);
+    void (*record)(void *recording, const nacre_event *event);
 } nacre_api;
 
 /* Every artifact exports this, and the same function as nacre_get_api_<artifact>. NULL: no such version. */

@@ -7,6 +7,8 @@
 
 static const char *describe(void) { return nacre_this_artifact.description; }
 
+static const char *describe_calls(void) { return nacre_this_artifact.calls; }
+
 static int32_t find_entry(const char *name) {
     for (int32_t i = 0; name && i < nacre_this_artifact.entry_count; i++)
         if (strcmp(nacre_this_artifact.entries[i].name, name) == 0) return i;
@@ -43,6 +45,14 @@ static int64_t workspace_bytes(int32_t index, const int64_t *dims) {
     return nacre_value(&entry->workspace, dims);
 }
 
+static void compute_kernels(const nacre_session *session, const nacre_arguments *a, nacre_team *team) {
+    const nacre_observer *observer = atomic_load_explicit(&session->observer, memory_order_acquire);
+    if (observer && a->entry->observed_kernels)
+        nacre_run_observed(session, observer, a, team);
+    else
+        a->entry->kernels[session->level](a->inputs, a->outputs, a->workspace, session->weights, a->dims, team);
+}
+
 static nacre_status compute(nacre_session *session, const nacre_entry *entry, const void *const *inputs,
                             void *const *outputs, char *workspace, int64_t bytes, const int64_t *dims) {
     const int64_t needed = nacre_value(&entry->workspace, dims);
@@ -62,8 +72,8 @@ static nacre_status compute(nacre_session *session, const nacre_entry *entry, co
         status = nacre_fail(NACRE_INVALID, "entry `%s`: the workspace is not aligned to %d bytes", entry->name,
                             NACRE_ALIGNMENT);
     else
-        entry->kernels[session->level](inputs, outputs, workspace, session->weights, dims,
-                                       crew.helpers > 0 ? &crew.base : NULL);
+        compute_kernels(session, &(nacre_arguments){entry, inputs, outputs, workspace, dims},
+                        crew.helpers > 0 ? &crew.base : NULL);
     nacre_crew_leave(&crew);
     if (borrow) nacre_return_workspace(session);
     return status;
@@ -144,6 +154,9 @@ static const nacre_api api = {
     .workspace_bytes = workspace_bytes,
     .run = run,
     .call = call,
+    .describe_calls = describe_calls,
+    .observe = nacre_observe,
+    .record = nacre_record_event,
 };
 
 const nacre_api *nacre_offered_api(uint32_t version) { return version == NACRE_ABI_VERSION ? &api : NULL; }

@@ -17,6 +17,7 @@ struct nacre_session {
     atomic_int workspace_user; /* 0: nobody, else the process that a call in progress belongs to, see workers.c */
     uint32_t threads; /* of a call, at least 1 */
     int32_t level;    /* of the artifact's machine code */
+    _Atomic(const nacre_observer *) observer; /* or NULL */
 };
 
 /* error.c: each returns the status, so that a failure is one statement. */
@@ -39,6 +40,19 @@ nacre_status nacre_choose_level(int32_t *level);
 /* weights.c */
 nacre_status nacre_open_weights(nacre_session *session, const nacre_options *options);
 void nacre_close_weights(nacre_session *session);
+
+/* observe.c */
+typedef struct nacre_arguments {
+    const nacre_entry *entry;
+    const void *const *inputs;
+    void *const *outputs;
+    char *workspace;
+    const int64_t *dims;
+} nacre_arguments;
+void nacre_run_observed(const nacre_session *session, const nacre_observer *observer, const nacre_arguments *arguments,
+                        nacre_team *team);
+nacre_status nacre_observe(nacre_session *session, const nacre_observer *observer);
+void nacre_record_event(void *recording, const nacre_event *event);
 
 /* session.c */
 int nacre_take_workspace(nacre_session *session); /* returns 0 while a call uses it */

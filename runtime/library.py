@@ -49,6 +49,9 @@ _API: Sequence[tuple[str, Callable[[int], Callable[..., int]]]] = (
     ("workspace_bytes", _function(_I64, _I32, _POINTER)),
     ("run", _function(_I32, _POINTER, _I32, _POINTER, _I32, _POINTER, _I32, _POINTER, _I64)),
     ("call", _function(_I32, _POINTER)),
+    ("describe_calls", _function(_TEXT)),
+    ("observe", _function(_I32, _POINTER, _POINTER)),
+    ("record", _function(None, _POINTER, _POINTER)),
 )
 """The functions of `nacre_api`, which follow its two 32-bit fields. See abi.h."""
 
@@ -113,7 +116,7 @@ def _find_note(data: bytes) -> Note | None:
 
 
 class Library:
-    """An artifact in memory, with the functions of its table as attributes of `functions`."""
+    """An artifact in memory, with the functions of its table by name: an older artifact lacks the last of them."""
 
     def __init__(self, path: str) -> None:
         try:
@@ -125,8 +128,9 @@ class Library:
         table = get_api(ctypes.c_uint32(ABI_VERSION))
         if not table:
             raise ArtifactError(f"`{path}` does not offer version {ABI_VERSION} of the interface")
+        offered = (ctypes.c_uint32.from_address(table + 4).value - 8) // 8
         self.functions = {
-            name: kind(word_at(table + 8 + 8 * i).value) for i, (name, kind) in enumerate(_API)
+            name: kind(word_at(table + 8 + 8 * i).value) for i, (name, kind) in enumerate(_API[:offered])
         }  # fmt: skip
         text: object = self.functions["describe"]()
         assert isinstance(text, bytes)

@@ -103,6 +103,8 @@ class _Session:
         self.most_inputs = max(len(e["arguments"]) for e in entries)
         self.most_outputs = max(len(e["results"]) for e in entries)
         self.frames: list[_Frame] = []
+        self.observer: object = None
+        """What `observe.py` has handed out, kept alive for calls that still tell it."""
 
     def new_frame(self) -> _Frame:
         return _Frame(self.handle, self.most_inputs, self.most_outputs)
@@ -281,6 +283,7 @@ class Model:
 
     def __init__(self, path: str, session: _Session, raw_bfloat16: bool) -> None:
         library = session.library
+        self._session = session
         self.path = path
         self.name: str = library.description["name"]
         self._text = library.text

@@ -54,6 +54,17 @@ typedef struct nacre_team {
 typedef void (*nacre_kernel)(const void *const *inputs, void *const *outputs, char *workspace, const char *weights,
                              const int64_t *dims, nacre_team *team);
 
+/* Where an observed entry tells what it is about to do: `begin` comes before each part of a kernel, `end` after the last
+part, with the number of the call. Generated code knows these fields alone. */
+typedef struct nacre_watch {
+    void (*begin)(struct nacre_watch *watch);
+    void (*end)(struct nacre_watch *watch, int64_t call);
+} nacre_watch;
+
+/* The same entry once more, for calls that are observed. */
+typedef void (*nacre_observed_kernel)(const void *const *inputs, void *const *outputs, char *workspace,
+                                      const char *weights, const int64_t *dims, nacre_team *team, nacre_watch *watch);
+
 /* Code for one kind of CPU: its name, and what the CPU must be able to do, as in cpu.h. */
 typedef struct nacre_level {
     const char *name;
@@ -63,6 +74,7 @@ typedef struct nacre_level {
 typedef struct nacre_entry {
     const char *name;
     const nacre_kernel *kernels; /* one for each level */
+    const nacre_observed_kernel *observed_kernels; /* likewise; NULL: it cannot be observed */
     const nacre_argument *arguments;
     const nacre_argument *results;
     const nacre_dim *dims;
@@ -74,6 +86,7 @@ typedef struct nacre_entry {
 
 typedef struct nacre_artifact {
     const char *description;
+    const char *calls; /* the description of calls */
     const nacre_level *levels; /* the most demanding first */
     const nacre_entry *entries;
     int32_t level_count, entry_count;

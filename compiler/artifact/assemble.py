@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
-from .describe import describe_artifact, to_json
+from .describe import describe_artifact, describe_calls, to_json
 from .link import Linker, find_linker, link
 from .spec import ArtifactSpec, c_identifier, check_artifact
 from .tables import emit_blob, emit_tables
@@ -32,9 +32,9 @@ def weights_path(output: Path) -> Path:
     return output.with_name(output.name + ".safetensors")
 
 
-def _digest(description: str, objects: Sequence[bytes]) -> bytes:
-    digest = hashlib.sha256(description.encode())
-    for data in objects:
+def _digest(texts: Sequence[str], objects: Sequence[bytes]) -> bytes:
+    digest = hashlib.sha256()
+    for data in (*map(str.encode, texts), *objects):
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
     return digest.digest()
@@ -51,7 +51,9 @@ def _write(
     elif spec.weight_bytes:
         written = write_blob(spec, folder / "weights.bin")
     description = describe_artifact(spec, placement="external" if external else "embedded", weights_hash=written.sha256)
-    digest = _digest(to_json(description), objects)
+    calls = to_json(describe_calls(spec))
+    digest = _digest([to_json(description), calls], objects)
+    (folder / "calls.json").write_text(calls)
     (folder / "description.json").write_text(to_json({**description, "hash": digest.hex()}))
     (folder / "tables.c").write_text(emit_tables(spec, written))
     (folder / "blob.s").write_text(emit_blob(digest, "weights.bin" if spec.weight_bytes and not external else None))

@@ -1,4 +1,7 @@
-"""The description of an artifact: the JSON that its `describe` returns, laid down in `runtime/ABI.md`."""
+"""The descriptions of an artifact, as JSON: what `describe` and `describe_calls` return, laid down in `runtime/ABI.md`.
+
+Of the calls a description of its own tells, since whoever only calls the artifact need not read it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,16 @@ import json
 
 from ...dialect.dims import INFINITY, Size, Symbol, format_size
 from ...dialect.types import TensorType
-from .spec import ArgumentSpec, ArtifactSpec, EntrySpec, JsonValue, LevelSpec
+from .spec import (
+    ArgumentSpec,
+    ArtifactSpec,
+    CallSpec,
+    EntrySpec,
+    JsonValue,
+    LevelSpec,
+    OperationSpec,
+    ValueSpec,
+)
 
 ABI_VERSION = 1
 
@@ -60,6 +72,33 @@ def describe_artifact(
         "entries": [_entry(e) for e in spec.entries],
         "weights": {"placement": placement, "bytes": spec.weight_bytes, "hash": weights_hash, "tensors": tensors},
     }
+
+
+def _operation(operation: OperationSpec) -> dict[str, JsonValue]:
+    at = None if operation.span is None else str(operation.span)
+    return {"op": operation.op, "scope": operation.scope, "at": at, "flops": _size(operation.flops)}
+
+
+def _value(value: ValueSpec) -> dict[str, JsonValue]:
+    place: dict[str, JsonValue] = (
+        {"workspace": _size(value.offset)} if value.output is None else {"output": value.output}
+    )
+    return {"name": value.name, **_type(value.type), "operation": value.operation, **place}
+
+
+def _call(call: CallSpec) -> dict[str, JsonValue]:
+    return {
+        "kernel": call.kernel,
+        "kind": call.kind,
+        "bytes": _size(call.bytes),
+        "operations": [_operation(o) for o in call.operations],
+        "values": [_value(v) for v in call.values],
+    }
+
+
+def describe_calls(spec: ArtifactSpec) -> dict[str, JsonValue]:
+    """The description of calls: what an entry does, kernel by kernel."""
+    return {"entries": [{"name": e.name, "calls": [_call(c) for c in e.calls]} for e in spec.entries]}
 
 
 def to_json(description: dict[str, JsonValue]) -> str:

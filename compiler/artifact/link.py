@@ -32,6 +32,7 @@ _STEMS = (
     "cpu",
     "error",
     "helpers",
+    "observe",
     "park",
     "pool",
     "session",

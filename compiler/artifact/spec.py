@@ -13,7 +13,7 @@ from functools import partial
 from math import gcd
 from typing import Literal
 
-from ...dialect.diagnostics import Diagnostic
+from ...dialect.diagnostics import Diagnostic, Span
 from ...dialect.dims import Monomial, Poly, Size, Symbol, add, bounds, divide_exactly, format_size, symbols
 from ...dialect.types import Array, TensorType
 
@@ -46,8 +46,49 @@ class Constraint:
 
 
 @dataclass(frozen=True, slots=True)
+class OperationSpec:
+    """An operator that a kernel computes, the block that it was written in, where, and its arithmetic operations."""
+
+    op: str
+    scope: str
+    span: Span | None
+    flops: Size
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSpec:
+    """A tensor that a kernel writes: into an output of the call, else at an offset of the workspace. `operation` is the
+    position of the one that computes it, where it is one."""
+
+    name: str
+    type: TensorType
+    operation: int | None = None
+    output: int | None = None
+    offset: Size = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CallSpec:
+    """One call of a kernel by an entry, with the bytes that it reads and writes."""
+
+    kernel: str
+    kind: str
+    operations: tuple[OperationSpec, ...]
+    bytes: Size
+    values: tuple[ValueSpec, ...]
+
+    @property
+    def flops(self) -> Size:
+        total: Size = 0
+        for operation in self.operations:
+            total = add(total, operation.flops)
+        return total
+
+
+@dataclass(frozen=True, slots=True)
 class EntrySpec:
-    """A callable of the artifact. `symbol` is the function that code generation exports for it (see ABI.md)."""
+    """A callable of the artifact. `symbol` is the function that code generation exports for it, `observed` its copy for
+    calls that are observed, if there is one (see ABI.md), whose calls of kernels are `calls`."""
 
     name: str
     symbol: str
@@ -57,6 +98,8 @@ class EntrySpec:
     workspace: Size = 0
     constraints: tuple[Constraint, ...] = ()
     doc: str = ""
+    observed: str = ""
+    calls: tuple[CallSpec, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

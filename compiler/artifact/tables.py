@@ -34,6 +34,7 @@ class _EntryTables:
     def __init__(self, entry: EntrySpec, levels: Sequence[LevelSpec], prefix: str, functions: Functions) -> None:
         self.entry = entry
         self.symbols = [entry.symbol + level.suffix for level in levels]
+        self.observed = [entry.observed + level.suffix for level in levels if entry.observed]
         self.prefix = prefix
         self.functions = functions
         self.index: Mapping[Symbol, int] = {symbol: i for i, symbol in enumerate(entry.dims)}
@@ -78,6 +79,7 @@ class _EntryTables:
             for c in entry.constraints
         ]
         self.lines += _array("nacre_kernel", f"{prefix}_kernels", self.symbols)
+        self.lines += _array("nacre_observed_kernel", f"{prefix}_observed", self.observed)
         self.arguments(entry.arguments, f"{prefix}_arguments")
         self.arguments(entry.results, f"{prefix}_results")
         self.lines += _array("nacre_dim", f"{prefix}_dims", [self.dim(s) for s in entry.dims])
@@ -86,6 +88,7 @@ class _EntryTables:
         fields = [
             c_string(entry.name),
             f"{prefix}_kernels",
+            _pointer(f"{prefix}_observed", self.observed),
             _pointer(f"{prefix}_arguments", entry.arguments),
             _pointer(f"{prefix}_results", entry.results),
             _pointer(f"{prefix}_dims", entry.dims),
@@ -102,6 +105,11 @@ def _level(level: LevelSpec) -> str:
     return f"{{{c_string(level.name)}, {features or '0'}}}"
 
 
+def _declare(symbol: str, further: str) -> str:
+    arguments = f"const void *const *, void *const *, char *, const char *, const int64_t *, {further}"
+    return f'extern __attribute__((visibility("hidden"))) void {symbol}({arguments});'
+
+
 def emit_tables(spec: ArtifactSpec, weights: WrittenWeights) -> str:
     """The C source of the tables of one artifact."""
     functions = Functions()
@@ -112,25 +120,23 @@ def emit_tables(spec: ArtifactSpec, weights: WrittenWeights) -> str:
         tables = _EntryTables(entry, spec.levels, f"entry_{i}", functions)
         rows.append(tables.emit())
         lines += tables.lines
-        kernels += [
-            f'extern __attribute__((visibility("hidden"))) void {symbol}'
-            "(const void *const *, void *const *, char *, const char *, const int64_t *, nacre_team *);"
-            for symbol in tables.symbols
-        ]
+        kernels += [_declare(symbol, "nacre_team *") for symbol in tables.symbols]
+        kernels += [_declare(symbol, "nacre_team *, nacre_watch *") for symbol in tables.observed]
     alias = f"nacre_get_api_{c_identifier(spec.name)}"
     embedded = spec.weight_bytes and not weights.header
     return "\n".join(
         [
             '#include "cpu.h"',
             '#include "tables.h"',
-            'extern __attribute__((visibility("hidden"))) const char nacre_description[], nacre_weights[];',
+            'extern __attribute__((visibility("hidden"))) const char '
+            "nacre_description[], nacre_calls[], nacre_weights[];",
             *kernels,
             *functions.definitions(),
             *lines,
             *_array("nacre_level", "levels", [_level(level) for level in spec.levels]),
             *_array("nacre_entry", "entries", rows),
             "const nacre_artifact nacre_this_artifact = {",
-            f"    nacre_description, levels, entries, {len(spec.levels)}, {len(rows)},",
+            f"    nacre_description, nacre_calls, levels, entries, {len(spec.levels)}, {len(rows)},",
             f"    {'nacre_weights' if embedded else '0'},",
             f"    INT64_C({spec.weight_bytes}), {len(weights.header)}, UINT64_C({fnv1a(weights.header)})",
             "};",
@@ -149,6 +155,11 @@ def emit_blob(digest: bytes, weights_file: str | None) -> str:
         ".hidden nacre_description",
         "nacre_description:",
         '.incbin "description.json"',
+        ".byte 0",
+        ".globl nacre_calls",
+        ".hidden nacre_calls",
+        "nacre_calls:",
+        '.incbin "calls.json"',
         ".byte 0",
         '.section .note.nacre,"a",%note',
         ".balign 4",

@@ -118,7 +118,7 @@ class CodeGenerator:
 
     def _entry_source(self, program: Program, target: Target) -> Source:
         suffix = self.options.suffix(target)
-        keep = [entry.symbol + suffix for entry in program.entries]
+        keep = [symbol for entry in program.entries for symbol in entry.symbols(suffix)]
         job = replace(self.options.job(target, keep, dump=self.dumps.active), visible=self.options.visible)
         kernels = program.kernels[target].values()
         dumped = {f"{i:06}-{stage}": text for i, k in enumerate(kernels) for stage, text in k.dumps.items()}

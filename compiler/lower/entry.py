@@ -1,13 +1,15 @@
 """The entry function of a graph function, as LLVM IR: it finds every tensor's memory and calls the kernels in order.
 
 An entry computes nothing itself. Its sizes and offsets are formulas of the dims, each evaluated once per call. A kernel
-of several units is handed to the threads of the call, if it has any.
+of several units is handed to the threads of the call, if it has any. Each entry is there a second time, for calls that
+are observed: it does the same, and says before and after every kernel that it does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from ...dialect.dims import FloorDiv, Monomial, Size, Symbol, bounds
 from .writer import UNITS
@@ -15,6 +17,8 @@ from .writer import UNITS
 ARGUMENTS = ", ".join(
     [*(f"ptr noalias %{a}" for a in ("inputs", "outputs", "workspace", "weights", "dims")), "ptr %team"]
 )
+WATCHED = f"{ARGUMENTS}, ptr %watch"
+"""What an observed entry takes: see `nacre_watch` in the runtime's tables.h."""
 LAUNCH, TASK, PACE = "_launch", "_task", "_pace"
 """What the names of a kernel's parts among the entries end with: the function that computes all units, on the threads
 of a team; what each thread calls; the memory where the runtime notes how long a unit takes."""
@@ -54,12 +58,14 @@ Place = Input | Output | Weight | Workspace | Unused
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One kernel with the values of its dims and the places of its tensors; `comment` says what it computes."""
+    """One kernel with the values of its dims and the places of its tensors; `comment` says what it computes. Parts of
+    one kernel have one `number`: that of the call of the whole."""
 
     kernel: str
     dims: tuple[Symbol, ...]
     places: tuple[Place, ...]
     comment: str = ""
+    number: int = 0
 
 
 class _EntryText:
@@ -90,6 +96,11 @@ class _EntryText:
     def _table(self, table: str, number: int) -> str:
         slot = table if number == 0 else self.define(f"getelementptr ptr, ptr {table}, i64 {number}")
         return self.define(f"load ptr, ptr {slot}, align 8")
+
+    def launch(self, call: Call) -> None:
+        sizes = (f"i64 {self.dim(s)}" for s in call.dims)
+        arguments = ["ptr %team", *sizes, *(f"ptr {self.place(p)}" for p in call.places)]
+        self.lines.append(f"  call void @{call.kernel}{LAUNCH}({', '.join(arguments)}) ; {call.comment}")
 
     def dim(self, symbol: Symbol) -> str:
         number = self._dims[symbol]
@@ -137,10 +148,30 @@ def write_entry(symbol: str, dims: Sequence[Symbol], calls: Sequence[Call]) -> s
     """The definition of an entry, hidden from whoever links the object."""
     text = _EntryText(dims)
     for call in calls:
-        sizes = (f"i64 {text.dim(s)}" for s in call.dims)
-        arguments = ["ptr %team", *sizes, *(f"ptr {text.place(p)}" for p in call.places)]
-        text.lines.append(f"  call void @{call.kernel}{LAUNCH}({', '.join(arguments)}) ; {call.comment}")
-    return "\n".join([f"define hidden void @{symbol}({ARGUMENTS}) {{", *text.lines, "  ret void", "}", ""])
+        text.launch(call)
+    return _define(symbol, ARGUMENTS, text)
+
+
+def observed(symbol: str) -> str:
+    """The symbol of the observed copy of an entry; no entry is named so, and no kernel."""
+    return f"observed_{symbol}"
+
+
+def write_observed_entry(symbol: str, dims: Sequence[Symbol], calls: Sequence[Call]) -> str:
+    """The definition of its observed copy."""
+    text = _EntryText(dims)
+    for call, following in zip_longest(calls, calls[1:]):
+        text.lines.append(f"  call void {text.define('load ptr, ptr %watch, align 8')}(ptr %watch)")
+        text.launch(call)
+        if following is None or following.number != call.number:
+            slot = text.define("getelementptr ptr, ptr %watch, i64 1")
+            end = text.define(f"load ptr, ptr {slot}, align 8")
+            text.lines.append(f"  call void {end}(ptr %watch, i64 {call.number})")
+    return _define(observed(symbol), WATCHED, text)
+
+
+def _define(symbol: str, arguments: str, text: _EntryText) -> str:
+    return "\n".join([f"define hidden void @{symbol}({arguments}) {{", *text.lines, "  ret void", "}", ""])
 
 
 def declare(calls: Iterable[Call]) -> str:

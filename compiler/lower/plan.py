@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from ...dialect.dims import Size, Symbol
 from ...passes.plan_memory import Plan, Step, plan_memory
-from .entry import Call, Place, Unused, Workspace, declare, write_entry
+from .entry import Call, Place, Unused, Workspace, declare, observed, write_entry, write_observed_entry
 from .lowered import Lowered, LoweredCall, LoweredFunction
 from .nodes import Computed
 from .writer import part_name
@@ -33,8 +33,13 @@ class LoweredEntry:
     plan: Plan
 
     def text(self, suffix: str = "", parts: Parts | None = None) -> str:
-        """The entry whose symbol has the suffix, and calls kernels with the same."""
-        return write_entry(self.symbol + suffix, self.dims, self.parts(suffix, parts))
+        """The entry whose symbol has the suffix, and calls kernels with the same; and its observed copy."""
+        symbol, calls = self.symbol + suffix, self.parts(suffix, parts)
+        return write_entry(symbol, self.dims, calls) + "\n" + write_observed_entry(symbol, self.dims, calls)
+
+    def symbols(self, suffix: str = "") -> tuple[str, str]:
+        """What that text defines."""
+        return self.symbol + suffix, observed(self.symbol + suffix)
 
     def parts(self, suffix: str = "", parts: Parts | None = None) -> list[Call]:
         """The calls of all parts of all kernels."""
@@ -75,10 +80,10 @@ def _plan_entry(function: LoweredFunction, usage: Usage) -> LoweredEntry:
     places: dict[str, Place] = {name: Workspace(offset) for name, offset in plan.offsets.items()}
     places |= function.outputs
     calls: list[Call] = []
-    for call, planned in zip(function.calls, plan.scratch, strict=True):
+    for number, (call, planned) in enumerate(zip(function.calls, plan.scratch, strict=True)):
         offsets = iter(planned)
         scratch = [Workspace(next(offsets)) if used else Unused() for used in _used(call, usage)]
         inputs = [places[s.name] if isinstance(s, Computed) else s for s in call.inputs]
         outputs = [places[name] for name in call.outputs]
-        calls.append(Call(call.symbol, call.kernel.dims, (*inputs, *outputs, *scratch), call.comment))
+        calls.append(Call(call.symbol, call.kernel.dims, (*inputs, *outputs, *scratch), call.comment, number))
     return LoweredEntry(function.name, function.symbol, function.dims, plan.total, tuple(calls), plan)

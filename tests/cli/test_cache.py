@@ -70,6 +70,7 @@ def touch_checkpoint(folder: Path) -> None:
         edit("main.nacre", "model main", "model other(x: f32[2]) -> f32[2] { return x }\nmodel main"),
         edit("blocks.nacre", "x * weight", "x / weight"),
         edit("main.nacre", "<= 2 }", "<= 1 }"),
+        edit("main.nacre", "model main", "# a comment\n\nmodel main"),  # an artifact tells its lines
         rewrite_checkpoint,
         touch_checkpoint,
         lambda folder: (folder / "main.nacre").rename(folder / "other.nacre"),
@@ -94,8 +95,7 @@ def test_configuration_changes_the_place(source: Path) -> None:
     "change",
     [
         lambda folder: None,
-        edit("main.nacre", "model main", "# a comment\n\nmodel main"),
-        edit("main.nacre", "  return", "    return"),
+        edit("main.nacre", "scale(x)", "scale(x)  # a comment"),
         edit("config.json", '"x"', '"y"'),
         lambda folder: (folder / "result.so").write_text("compiled beside the checkpoint"),
         lambda folder: os.utime(folder / "main.nacre", (1, 1)),

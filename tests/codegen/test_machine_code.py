@@ -66,7 +66,8 @@ def test_entries_and_kernels_are_hidden(tmp_path: Path) -> None:
     lowered = lower_module(module(function("f", F32, busy), function("g", F64, busy)))
     _, objects = generate_objects(lowered, CodeOptions(level=1))
     kernels = {symbol for kernel in lowered.kernels for symbol in (kernel.symbol, kernel.symbol + UNITS)}
-    expected = {"nacre_entry_f", "nacre_entry_g", *kernels}
+    entries = {f"{copy}nacre_entry_{name}" for copy in ("", "observed_") for name in "fg"}
+    expected = {*entries, *kernels}
     assert len(objects) == len(lowered.kernels) + 1
     assert defined_symbols(objects, tmp_path) == dict.fromkeys(expected, "HIDDEN")
 

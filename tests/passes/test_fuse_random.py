@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from nacre.compiler.calls import kind_of
 from nacre.compiler.codegen.jit import build_functions
-from nacre.compiler.report import kind_of
 from nacre.dialect.dims import Symbol
 from nacre.dialect.graph import Function, Module, Node, Value
 from nacre.dialect.interpreter import Interpreter

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from nacre.compiler.artifact.link import RUNTIME_FOLDER
+from c_programs import BUILDS, build_program, run_check
 
 PROGRAM = Path(__file__).with_name("pool_program.c")
-SOURCES = [str(RUNTIME_FOLDER / f"{stem}.c") for stem in ("pool", "helpers", "workers", "share", "park", "error")]
-CC = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-BUILDS = {
-    "plain": ["-O2"],
-    "without-futexes": ["-O2", "-DNACRE_NO_FUTEX"],
-    "address": ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
-    "thread": ["-O1", "-g", "-fsanitize=thread"],
-}
+STEMS = ("pool", "helpers", "workers", "share", "park", "error")
 CHECKS = [
     "every-unit-once",
     "many-sessions",
@@ -36,18 +27,8 @@ EXCEPT = {("thread", "fork")}
 @pytest.fixture(scope="module", params=BUILDS)
 def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     """How the program was built, and where it is."""
-    assert CC
     kind: str = request.param
-    path = tmp_path_factory.mktemp("pool") / kind
-    flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-Wpedantic", "-pthread", f"-I{RUNTIME_FOLDER}"]
-    command = [CC, *flags, *BUILDS[kind], str(PROGRAM), *SOURCES, "-o", str(path), "-lm"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode and kind in ("address", "thread") and "cannot find" in done.stderr:
-        pytest.skip(f"the C compiler has no sanitizer of kind {kind}")
-    assert done.returncode == 0, done.stderr
-    if kind == "thread" and subprocess.run([path, "one-cpu"], capture_output=True).returncode == 66:
-        pytest.skip("the thread sanitizer cannot run with this kernel's memory layout")
-    return kind, path
+    return kind, build_program(kind, PROGRAM, STEMS, tmp_path_factory.mktemp("pool"), "one-cpu")
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -55,8 +36,7 @@ def test_pool(program: tuple[str, Path], check: str) -> None:
     kind, path = program
     if (kind, check) in EXCEPT:
         pytest.skip("the sanitizer does not support it")
-    done = subprocess.run([path, check], capture_output=True, text=True, timeout=120, env={**os.environ})
-    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stdout + done.stderr
+    run_check(path, check)
 
 
 def test_every_check_is_run(program: tuple[str, Path]) -> None:

@@ -1,0 +1,140 @@
+"""What each call of a kernel computes, costs and writes: for a build's report, and for whoever observes an artifact.
+
+Operations are counted as the budgets count them; bytes are those of what a kernel reads and writes, each tensor once,
+whatever the caches do. Nothing is measured here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+
+from ..dialect.dims import Size, add, multiply
+from ..dialect.graph import Constant, Function, Node, Value
+from ..dialect.ops import OPERATORS
+from ..dialect.ops.structure import ELEMENTS_INLINE
+from .artifact.spec import CallSpec, OperationSpec, ValueSpec
+from .lower.cost import count_operations
+from .lower.entry import Output, Place, Workspace
+from .lower.lowered import LoweredFunction
+from .lower.plan import LoweredEntry
+
+
+@dataclass
+class Calls:
+    """The calls of a function, of which `outputs` are the names of what each writes."""
+
+    function: Function
+    makers: dict[str, Node] = field(init=False)
+    """By the name of a value: the node of the function that makes it."""
+
+    def __post_init__(self) -> None:
+        self.makers = {v.name: node for node in self.function.body for v in node.outputs}
+
+    def node(self, outputs: Sequence[str]) -> Node | None:
+        """What a call computes; None is a copy of a result that is an argument, or is there already."""
+        return next((self.makers[name] for name in outputs if name in self.makers), None)
+
+    def describe(self, kernel: str, outputs: Sequence[str]) -> CallSpec:
+        """What the call of a kernel is, but for where its results lie."""
+        node = self.node(outputs)
+        if node is None:
+            (copied,) = [v for i, v in enumerate(self.function.results) if f"{v.name}.{i}" in outputs]
+            copy = ValueSpec(outputs[0], copied.type)
+            return CallSpec(kernel, "copy", (), multiply(2, copied.type.bytes), (copy,))
+        inner = [n for n in inner_nodes(node) if n.op != "constant"]
+        operations = tuple(OperationSpec(n.op, n.scope, n.span, count_operations([n])) for n in inner)
+        # In the order in which the kernel takes them.
+        values = tuple(
+            ValueSpec(v.name, v.type, operation=_position(maker_inside(node, number), inner))
+            for number, v in enumerate(node.outputs)
+            if v.name in outputs
+        )
+        return CallSpec(kernel, kind_of(inner), operations, self._bytes(node, inner, outputs), values)
+
+    def _bytes(self, node: Node, inner: Sequence[Node], outputs: Collection[str]) -> Size:
+        """What the node reads and writes, of its results only `outputs`. Of a table from which slices are gathered only
+        these are read."""
+        arguments = node.regions[0].arguments if node.regions else node.inputs
+        total: Size = 0
+        for argument, value in dict(zip(arguments, node.inputs, strict=True)).items():
+            if not self._is_inline(value):
+                total = add(total, _bytes_read(argument, inner))
+        for value in node.outputs:
+            total = add(total, value.type.bytes if value.name in outputs else 0)
+        return total
+
+    def _is_inline(self, value: Value) -> bool:
+        node = self.makers.get(value.name)
+        if node is None or node.op != "constant":
+            return False
+        constant = node.attribute("value")
+        assert isinstance(constant, Constant), node
+        return constant.type.elements <= ELEMENTS_INLINE  # type: ignore[operator]  # the size of an array is a number
+
+
+def describe_calls(function: Function, lowered: LoweredFunction, entry: LoweredEntry) -> tuple[CallSpec, ...]:
+    """The calls of an entry in their order, and where each leaves its results."""
+    calls = Calls(function)
+    described: list[CallSpec] = []
+    for call, planned in zip(lowered.calls, entry.calls, strict=True):
+        spec = calls.describe(call.symbol, call.outputs)
+        places = planned.places[len(call.inputs) :][: len(call.outputs)]
+        values = zip(spec.values, places, strict=True)
+        described.append(replace(spec, values=tuple(_placed(value, place) for value, place in values)))
+    return tuple(described)
+
+
+def _placed(value: ValueSpec, place: Place) -> ValueSpec:
+    if isinstance(place, Output):
+        return replace(value, output=place.number)
+    assert isinstance(place, Workspace), (value, place)
+    return replace(value, offset=place.offset)
+
+
+def inner_nodes(node: Node) -> tuple[Node, ...]:
+    """The nodes that are computed for a node: those of a group, or itself."""
+    return node.regions[0].body if node.op == "fusion" else (node,)
+
+
+def maker_inside(node: Node, result: int) -> Node:
+    """The node that computes a result of a node, inside of it where it is a group."""
+    if node.op != "fusion":
+        return node
+    region = node.regions[0]
+    return next((n for n in region.body if region.results[result] in n.outputs), node)
+
+
+def _position(node: Node, nodes: Sequence[Node]) -> int | None:
+    return nodes.index(node) if node in nodes else None
+
+
+def _bytes_read(value: Value, nodes: Sequence[Node]) -> Size:
+    readers = [n for n in nodes if value in n.inputs]
+    if all(OPERATORS[n.op].has("gathering") and value not in n.inputs[1:] for n in readers):
+        total: Size = 0
+        for node in readers:
+            total = add(total, node.output.type.bytes)
+        return total
+    return value.type.bytes
+
+
+_KINDS = (
+    ("attention", ("attention",)),
+    ("contraction", ("contraction",)),
+    ("rows", ("rowwise", "reduction")),
+    ("sequence", ("sequential",)),
+    ("elements", ("elementwise", "pointwise")),
+    ("movement", ("movement", "generator")),
+)
+
+
+def kind_of(nodes: Sequence[Node]) -> str:
+    """What a kernel of these nodes is, by the most demanding of them."""
+    operators = [OPERATORS[n.op] for n in nodes]
+    if sum(o.has("contraction") for o in operators) > 1 and any(o.has("rowwise") for o in operators):
+        return "attention"
+    for kind, properties in _KINDS:
+        if any(o.has(p) for o in operators for p in properties):
+            return kind
+    return "other"
