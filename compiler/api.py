@@ -11,6 +11,7 @@ from ..dialect.diagnostics import Diagnostic, DiagnosticError
 from ..runtime.loader import Model, load
 from .artifact.assemble import Placement
 from .cache import load_cached
+from .checking.checker import choose_observer
 from .codegen.target import parse_targets
 from .dumps import Dumps
 from .frontend import Elaborated, load_module
@@ -44,6 +45,7 @@ def compile(
     threads: int = 0,
     dump_dir: str | os.PathLike[str] | None = None,
     cc: str | None = None,
+    check_passes: bool = False,
 ) -> Model:
     """Compiles a model and loads it.
 
@@ -57,6 +59,8 @@ def compile(
     threads: how many threads a call of the loaded model may use; 0 for `$NACRE_THREADS`, else one for each CPU.
     dump_dir: a folder for the text of every stage; with it, a model is compiled even if it is in the cache.
     cc: the C compiler that links, by default `$CC`, `cc`, or ziglang's.
+    check_passes: run what every stage makes on drawn inputs, and stop at the first that computes something else, which
+        is a CompilerFault. `$NACRE_CHECK_PASSES` does so for every compilation.
 
     Raises ValueError for an argument that is none of these, DiagnosticError for a fault of the input, CompilerFault for
     one of the compiler.
@@ -69,7 +73,8 @@ def compile(
         raise ValueError(f"threads is at least 0, not {threads!r}")
     options = Options(targets=parse_targets(target), level=opt_level, strict=strict, weights=placement, cc=cc)
     dumps = Dumps(None if dump_dir is None else Path(dump_dir))
-    build = Build(read_model(source, weights), options, dumps)
+    elaborated = read_model(source, weights)
+    build = Build(elaborated, options, dumps, choose_observer(elaborated, options, check=check_passes))
     if output is None:
         return load_cached(build, threads=threads)
     build.run(Path(output))

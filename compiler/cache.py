@@ -59,13 +59,13 @@ def cached_path(build: Build) -> Path:
 
 
 def load_cached(build: Build, *, threads: int = 0) -> Model:
-    """The artifact of a build, made only if it is not there, or if the build is to be dumped or takes nothing
-    from a cache.
+    """The artifact of a build, made only if it is not there, or if the build is to be dumped or observed, or takes
+    nothing from a cache.
 
     Safe if several processes do so at once.
     """
     path = cached_path(build)
-    wanted = cache_is_wanted() and build.options.cache and not build.dumps.active
+    wanted = cache_is_wanted() and build.options.cache and build.observer.trusts_cache and not build.dumps.active
     if wanted and path.exists():
         try:
             return load(path, threads=threads)

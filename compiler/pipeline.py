@@ -42,6 +42,7 @@ from .files import check_writable
 from .frontend import Elaborated
 from .lower.module import Lowered, LoweredWeight, lower_module
 from .lower.plan import LoweredEntry
+from .observer import Observer
 from .parameters import ParameterReader, open_parameters
 from .report import FunctionReport, report_kernels
 from .spans import relative_to, without_spans
@@ -109,11 +110,12 @@ def source_hash(module: Module) -> str:
 @dataclass
 class Build:
     """One build, stage by stage; every stage takes what the one before left. Times are in seconds, by stage; what the
-    passes made, their remarks and the kernels are kept for a report."""
+    passes made, their remarks and the kernels are kept for a report. The observer may refuse what a stage made."""
 
     elaborated: Elaborated
     options: Options = field(default_factory=Options)
     dumps: Dumps = field(default_factory=Dumps)
+    observer: Observer = field(default_factory=Observer)
     times: dict[str, float] = field(default_factory=dict)
     optimized: Module | None = None
     lowered: Lowered | None = None
@@ -136,7 +138,8 @@ class Build:
             if self.dumps.active:
                 self.dumps.write("graph" if stage.number == 0 else stage.name, "graph", stage.text)
 
-        manager = PassManager(parse_pipeline(self.options.pipeline), watch=watch)
+        accept = self.observer.accept_graph
+        manager = PassManager(parse_pipeline(self.options.pipeline), watch=watch, accept=accept)
         with self._timed("passes"):
             self.optimized = manager.run(relative_to(self.elaborated.module, self.elaborated.file))
         self.remarks = manager.context.remarks

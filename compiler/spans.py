@@ -6,7 +6,7 @@ there, or without any.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,3 +51,9 @@ def relative_to(module: Module, file: str) -> Module:
         return replace(span, file=str(path.relative_to(folder))) if path.is_relative_to(folder) else span
 
     return map_spans(module, shorten)
+
+
+def in_full(span: Span, file: str, sources: Collection[str]) -> Span:
+    """The span with the path that `relative_to` shortened, if that is one of the sources."""
+    path = str(Path(file).parent / span.file)
+    return replace(span, file=path) if span.file not in sources and path in sources else span

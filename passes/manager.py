@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
 
+from ..dialect.diagnostics import Span
 from ..dialect.graph import Module, Node, walk
 from ..dialect.printer import format_node, print_module
 from ..dialect.verifier import verify
@@ -19,12 +20,14 @@ from ..dialect.verifier import verify
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """One change that was made: its number in the run, the pass, the rule, and the node as it was before."""
+    """One change that was made: its number in the run, the pass, the rule, the node as it was before, and where that
+    was written."""
 
     number: int
     pass_name: str
     rule: str
     node: str
+    span: Span | None = None
 
     def __str__(self) -> str:
         return f"{self.number}: {self.pass_name}: {self.rule}: {self.node}"
@@ -58,7 +61,8 @@ class Context:
         """May this rewrite be done? If so it is counted as done."""
         if self.rewrite_limit is not None and len(self.rewrites) >= self.rewrite_limit:
             return False
-        self.rewrites.append(Rewrite(len(self.rewrites) + 1, self.pass_name, rule, format_node(node)))
+        number = len(self.rewrites) + 1
+        self.rewrites.append(Rewrite(number, self.pass_name, rule, format_node(node), node.span))
         return True
 
     def remark(self, function: str, source: str, reader: str, text: str) -> None:
@@ -117,12 +121,13 @@ class PassManager:
     """Runs passes in order. After `run`, `stages` holds the graph and the time of each, `context` what was rewritten.
 
     With `check` the graph is verified before the first pass and after each; an invalid one is a DiagnosticError that
-    names the pass. `watch` is told every stage as soon as it is there.
+    names the pass. `watch` is told every stage as soon as it is there, `accept` every one that is valid.
     """
 
     passes: Sequence[Pass]
     check: bool = True
     watch: Watch | None = None
+    accept: Watch | None = None
     rewrite_limit: int | None = None
     context: Context = field(init=False)
     stages: list[Stage] = field(init=False, default_factory=list)
@@ -151,3 +156,5 @@ class PassManager:
             except Exception as error:
                 error.add_note(f"after stage {stage.number}, {stage.name}")
                 raise
+        if self.accept is not None:
+            self.accept(stage)

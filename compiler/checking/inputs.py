@@ -32,6 +32,7 @@ _SPECIAL: Mapping[str, tuple[float, ...]] = {
     "f32": (0.0, -0.0, np.inf, -np.inf, np.nan, 1e-42, -1e-40, 1.0, 1e30, -1e30),
     "f64": (0.0, -0.0, np.inf, -np.inf, np.nan, 5e-320, 1.0, 1e250, -1e250),
 }
+_NO_NUMBERS = (np.nan, np.inf, -np.inf)
 _WANTED: tuple[tuple[int, ...], ...] = ((5, 3, 7, 2), (0,), (1,), (19, 35, 17))
 """Sizes for the dims in order, of which each set takes the nearest that its dims may have: different odd ones, the
 least, one, and some beyond the width of a vector."""
@@ -59,8 +60,8 @@ class Trial:
         return path
 
 
-def draw_array(rng: np.random.Generator, dtype: DType, shape: Sequence[int], kind: str) -> Array:
-    """Numbers of a kind. Integers are from -5 to 5."""
+def draw_array(rng: np.random.Generator, dtype: DType, shape: Sequence[int], kind: str, number: int = 0) -> Array:
+    """Numbers of a kind. Integers are from -5 to 5. Of special numbers, one is NaN or an infinity, by `number`."""
     values: npt.NDArray[Any]
     if dtype.is_float:
         values = rng.standard_normal(shape)
@@ -69,6 +70,8 @@ def draw_array(rng: np.random.Generator, dtype: DType, shape: Sequence[int], kin
             share = rng.choice((0.002, 0.02, 0.2))
             chosen = rng.choice(_SPECIAL[dtype.name], rng.integers(1, 4))
             values = np.where(rng.random(shape) < share, rng.choice(chosen, shape), values)
+            if values.size:
+                values.reshape(-1)[rng.integers(values.size)] = _NO_NUMBERS[number % len(_NO_NUMBERS)]
     elif dtype is BOOL:
         values = rng.random(shape) < rng.choice((0.1, 0.5, 0.9))
     else:
@@ -81,7 +84,7 @@ def draw_argument(value: Value, dims: Mapping[str, int], kind: str, seed: int, l
     shape, dtype = value.type.concrete(dims), value.type.dtype
     rng = np.random.default_rng([seed, zlib.crc32(f"{value.name} {kind} {shape}".encode())])
     if limit is None or not dtype.is_integer:
-        return draw_array(rng, dtype, shape, kind)
+        return draw_array(rng, dtype, shape, kind, seed)
     most = evaluate(limit, dims)
     # Counted from the end where negative; one in a while is far outside, which has a meaning too.
     ids = rng.integers(-most if dtype.is_signed else 0, max(most, 1), shape)

@@ -19,6 +19,7 @@ import click
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...runtime.loader import NacreError
+from ..checking.faults import WrongNumbers
 from ..codegen.faults import CompilerFault
 from ..version import __version__
 
@@ -115,6 +116,10 @@ def contained(command: Callable[[], object], arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)
         return INTERRUPTED
+    except WrongNumbers as fault:
+        tell([fault.diagnostic], fault.sources)
+        click.echo(f"what is needed to see it again is in {fault.reproducer}", err=True)
+        return COMPILER_FAULT
     except CompilerFault as fault:
         where = f" in `{fault.kernel}`" if fault.kernel else ""
         what = (fault.what.splitlines() or [""])[0]

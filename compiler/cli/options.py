@@ -16,6 +16,7 @@ from rich.console import Console
 from ...dialect.diagnostics import DiagnosticError
 from ...passes.pipeline import parse_pipeline
 from ..api import read_model
+from ..checking.checker import VARIABLE, choose_observer
 from ..codegen.target import LEVELS, PORTABLE, Target, parse_targets
 from ..dumps import Dumps
 from ..pipeline import Build, Options
@@ -39,6 +40,7 @@ class Chosen:
     passes: str | None
     strict: bool
     cache: bool
+    check_passes: bool
 
     def options(self, **further: Any) -> Options:
         return Options(
@@ -55,7 +57,9 @@ class Chosen:
         elaborated = read_model(model, self.checkpoint)
         if elaborated.warnings:
             tell(elaborated.warnings, elaborated.sources)
-        return Build(elaborated, self.options(**further), dumps or Dumps())
+        options = self.options(**further)
+        observer = choose_observer(elaborated, options, check=self.check_passes)
+        return Build(elaborated, options, dumps or Dumps(), observer)
 
 
 def _wrong(error: DiagnosticError) -> click.BadParameter:
@@ -106,6 +110,12 @@ _BUILD_OPTIONS = (
         help="Leave out what changes how results are rounded by more than another order of sums: scales that go into "
         "weights, and convolutions by Winograd's transforms.",
     ),
+    click.option(
+        "--check-passes",
+        is_flag=True,
+        help="Run what every pass, kernel and the whole computes on drawn inputs, and stop at the first that is wrong; "
+        f"so does ${VARIABLE}.",
+    ),
     click.option("--no-cache", is_flag=True, help="Compile everything anew; so does $NACRE_NO_CACHE."),
 )
 
@@ -120,10 +130,11 @@ def build_options(command: _Command) -> Callable[..., Any]:
         checkpoint: Path | None,
         passes: str | None,
         strict: bool,
+        check_passes: bool,
         no_cache: bool,
         **further: Any,
     ) -> object:
-        return command(chosen=Chosen(level, target, checkpoint, passes, strict, not no_cache), **further)
+        return command(chosen=Chosen(level, target, checkpoint, passes, strict, not no_cache, check_passes), **further)
 
     for option in reversed(_BUILD_OPTIONS):
         option(with_options)

@@ -34,13 +34,14 @@ def make_fault(source: Source, outcome: Outcome) -> CompilerFault:
     job_path(folder).write_text(replace(source.job, dump=True).to_json(), encoding="utf-8")
     result = outcome.result
     (folder / "output.txt").write_text(f"{result.error}\n\n{outcome.output}", encoding="utf-8")
-    (folder / "versions.txt").write_text("".join(f"{line}\n" for line in _versions()))
+    (folder / "versions.txt").write_text("".join(f"{line}\n" for line in versions()))
     command = shlex.join([*worker_command(source.worker), "."])
     (folder / "rerun.sh").write_text(f'#!/bin/sh\ncd "$(dirname "$0")" && {command}\n')
     return CompilerFault(result.error, result.stage, source.kernel, folder)
 
 
-def _versions() -> list[str]:
+def versions() -> list[str]:
+    """What a fault may depend on, a line each."""
     lines = [f"python {platform.python_version()}", platform.platform()]
     for package in ("nacre", "torch-mlir", "mlir", "llvmlite", "numpy"):
         try:

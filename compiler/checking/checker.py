@@ -1,0 +1,83 @@
+"""`--check-passes`: every stage of a build is run on drawn inputs, and the first that computes something else is told.
+
+The measure is the graph of the source, as the reference interpreter runs it in float64; how far results may be from
+that is derived from the rounding of its nodes.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ...dialect.diagnostics import DiagnosticError, Note
+from ...dialect.graph import Module
+from ...dialect.interpreter import Load
+from ...dialect.printer import print_module
+from ...passes.manager import Stage
+from ...passes.pipeline import parse_pipeline
+from ..frontend import Elaborated
+from ..observer import Observer
+from ..parameters import open_parameters
+from ..pipeline import Options
+from .faults import Blame, make_wrong_numbers
+from .halving import find_rewrite
+from .inputs import made_up
+from .trials import Trials, Wrong
+
+VARIABLE = "NACRE_CHECK_PASSES"
+"""The environment variable that has every build checked."""
+
+
+def choose_observer(elaborated: Elaborated, options: Options, *, check: bool) -> Observer:
+    """The observer of a build that is to be checked, or of one that is not."""
+    return Checker(elaborated, options) if check or os.environ.get(VARIABLE) else Observer()
+
+
+def _loader(elaborated: Elaborated) -> Load:
+    """Where the data of parameters come from; made up where only the forms without data are built."""
+    try:
+        return open_parameters(elaborated)
+    except DiagnosticError:
+        return made_up
+
+
+class Checker(Observer):
+    """Raises WrongNumbers at the first stage that is at fault."""
+
+    trusts_cache = False
+
+    def __init__(self, elaborated: Elaborated, options: Options) -> None:
+        self.elaborated, self.options = elaborated, options
+        self.load = _loader(elaborated)
+        self.stages: list[Stage] = []
+        self._trials: Trials | None = None
+
+    @property
+    def trials(self) -> Trials:
+        assert self._trials is not None, "no graph has been seen"
+        return self._trials
+
+    def accept_graph(self, stage: Stage) -> None:
+        if stage.number == 0:
+            self._trials, self.stages = Trials(stage.module, self.load), []
+        elif stage.changed:
+            wrong = self.trials.find_wrong(stage.module)
+            if wrong is not None:
+                raise make_wrong_numbers(
+                    self.elaborated,
+                    stage.module.function(wrong.trial.function),
+                    wrong,
+                    self._blame_pass(stage, self.stages[-1].module, wrong),
+                )
+        self.stages.append(stage)
+
+    def _blame_pass(self, stage: Stage, before: Module, wrong: Wrong) -> Blame:
+        step = parse_pipeline(self.options.pipeline)[stage.number - 1]
+        rewrite = find_rewrite(step, before, self.trials.is_wrong(wrong.trial))
+        return Blame(
+            stage.name,
+            f"pass `{stage.name}` changes what `{wrong.trial.function}` computes",
+            f"rewrite {rewrite.number} of it, `{rewrite.rule}`, changes this",
+            rewrite.span,
+            notes=(Note(f"the node was `{rewrite.node}`"),),
+            files={"before.graph": print_module(before), "after.graph": stage.text},
+        )

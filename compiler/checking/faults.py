@@ -1,0 +1,85 @@
+"""Wrong numbers as a fault of the compiler: a diagnostic that says whose fault it is, and a folder that shows it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...dialect.diagnostics import Diagnostic, Note, Span, render
+from ...dialect.graph import Function
+from ..codegen.faults import CompilerFault, versions
+from ..frontend import Elaborated
+from ..spans import in_full
+from .trials import Wrong
+
+
+class WrongNumbers(CompilerFault):
+    """A stage of the compiler made something that computes other numbers. `diagnostic` names the stage and the source
+    line, `sources` are the texts that it points into."""
+
+    def __init__(
+        self, diagnostic: Diagnostic, sources: Mapping[str, str], stage: str, kernel: str, reproducer: Path
+    ) -> None:
+        super().__init__(diagnostic.message, stage, kernel, reproducer)
+        self.diagnostic, self.sources = diagnostic, sources
+
+    def __str__(self) -> str:
+        return f"{render(self.diagnostic, self.sources)}\nreproducer: {self.reproducer}"
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """Who is at fault: a stage, the kernel if it is one, what it did, and the source lines that it did it to.
+
+    `files` are texts that show the fault, by the names of the files to keep them in.
+    """
+
+    stage: str
+    message: str
+    label: str = ""
+    span: Span | None = None
+    kernel: str = ""
+    notes: tuple[Note, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+    help: str = ""
+
+
+def make_wrong_numbers(elaborated: Elaborated, function: Function, wrong: Wrong, blame: Blame) -> WrongNumbers:
+    """The fault, with its inputs and texts kept in a folder. `function` has the results that are wrong."""
+    folder = Path(tempfile.mkdtemp(prefix="nacre-fault-"))
+    inputs = wrong.trial.save(folder)
+    notes = (*blame.notes, Note(_describe(function, wrong)), Note(f"{wrong.trial}, in `{inputs}`"))
+
+    def full(span: Span | None) -> Span | None:
+        return None if span is None else in_full(span, elaborated.file, elaborated.sources)
+
+    diagnostic = Diagnostic(
+        "wrong-numbers",
+        blame.message,
+        full(blame.span),
+        blame.label,
+        tuple(Note(n.message, full(n.span)) for n in notes),
+        blame.help,
+    )
+    texts = {
+        **blame.files,
+        "fault.txt": render(diagnostic, elaborated.sources) + "\n",
+        "versions.txt": "".join(f"{line}\n" for line in versions()),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return WrongNumbers(diagnostic, elaborated.sources, blame.stage, blame.kernel, folder)
+
+
+def _describe(function: Function, wrong: Wrong) -> str:
+    found = wrong.difference
+    names = function.result_names or tuple(v.name for v in function.results)
+    name = names[found.result]
+    if found.message:
+        return f"`{name}` is {found.message}"
+    return (
+        f"`{name}` of `{function.name}` is {found.actual:.9g} at {list(found.place)}, expected {found.expected:.9g}"
+        f" within {found.allowed:.3g}; {found.different} of {found.size} elements differ"
+    )
