@@ -23,7 +23,7 @@ from pathlib import Path
 
 from ..dialect.diagnostics import Diagnostic, DiagnosticError
 from ..dialect.graph import Constant, Function, Module, walk
-from ..dialect.printer import print_module
+from ..dialect.printer import collect_elided, print_module
 from ..dialect.types import Array
 from ..passes.manager import PassManager, Remark, Stage
 from ..passes.pipeline import parse_pipeline
@@ -35,9 +35,10 @@ from .cache_folder import object_folder
 from .calls import describe_calls
 from .codegen.job import MadeFor
 from .codegen.objects import CodeGenerator, CodeOptions, Program
-from .codegen.routes import LEVELS, ROUTES
+from .codegen.routes import code_stages
 from .codegen.target import Target
 from .dumps import Dumps
+from .dumps.dumps import plain_name
 from .files import check_writable
 from .frontend import Elaborated
 from .lower.module import Lowered, LoweredWeight, lower_module
@@ -97,9 +98,11 @@ class Options:
     @property
     def stages(self) -> tuple[str, ...]:
         """Every stage whose text can be dumped, in order; a pass may stand there more than once."""
-        passes = (step.name for step in parse_pipeline(self.pipeline))
-        route = (stage.name for stage in ROUTES[LEVELS[self.level]].stages)
-        return ("graph", *passes, "linalg", *route, "llvm-ir", "optimized", "assembly")
+        return ("graph", *(step.name for step in parse_pipeline(self.pipeline)), *code_stages(self.level))
+
+    def language(self, stage: str) -> str:
+        """The language of a stage's text, which is also the suffix of its file."""
+        return code_stages(self.level).get(plain_name(stage), "graph")
 
 
 def source_hash(module: Module) -> str:
@@ -121,6 +124,9 @@ class Build:
     lowered: Lowered | None = None
     remarks: list[Remark] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.dumps.begin(self.options.stages)
+
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
         start = time.perf_counter()
@@ -136,7 +142,8 @@ class Build:
 
         def watch(stage: Stage) -> None:
             if self.dumps.active:
-                self.dumps.write("graph" if stage.number == 0 else stage.name, "graph", stage.text)
+                name = "graph" if stage.number == 0 else stage.name
+                self.dumps.write_graph(name, stage.text, collect_elided(stage.module))
 
         accept = self.observer.accept_graph
         manager = PassManager(parse_pipeline(self.options.pipeline), watch=watch, accept=accept)

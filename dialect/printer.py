@@ -236,3 +236,8 @@ def collect_constants(module: Module) -> dict[str, Array]:
         for constant in _constants_in(value)
         if constant.array is not None
     }
+
+
+def collect_elided(module: Module) -> dict[str, Array]:
+    """The data that the text of the module does not hold, by digest."""
+    return {digest: data for digest, data in collect_constants(module).items() if data.size > ELEMENTS_INLINE}

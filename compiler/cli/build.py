@@ -9,10 +9,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from ..dumps import Dumps
 from ..forms import FORMS, LIBRARY, STAGES, place_forms, write_forms
 from ..pipeline import Build
 from ..report import format_report, report_data
+from .dumping import ChosenDumps, dump_options, tell_unmatched
 from .options import MODEL, PATH, Chosen, build_options, progress
 
 
@@ -21,10 +21,6 @@ def _print_times(build: Build) -> None:
     for stage, seconds in build.times.items():
         table.add_row(stage, f"{seconds:.3f}")
     Console(stderr=True).print(table)
-
-
-def _show(stage: str, text: str) -> None:
-    click.echo(f"// ----- after {stage} -----\n{text}", err=True)
 
 
 def _read_dims(context: click.Context, parameter: click.Parameter, value: str | None) -> dict[str, int]:
@@ -71,8 +67,7 @@ def _check_places(model: Path, places: dict[str, Path]) -> None:
 )
 @click.option("--emit", "forms", multiple=True, type=click.Choice(FORMS), help="What to write; repeatable.")
 @click.option("--cc", envvar="CC", help="The C compiler that links.")
-@click.option("--dump-dir", metavar="FOLDER", type=PATH, help="A folder for every stage's text, in numbered files.")
-@click.option("--dump-after", multiple=True, metavar="STAGE", help="Print the text after a pass or stage; repeatable.")
+@dump_options
 @click.option("--time", "show_times", is_flag=True, help="A table of what took how long.")
 @click.option("-v", "--verbose", is_flag=True, help="What each kernel computes, its cost, and why it is not larger.")
 @click.option("--at", "dims", metavar="B=1,T=128", callback=_read_dims, help="Sizes at which -v and --json count.")
@@ -91,8 +86,7 @@ def compile_command(
     weights: str,
     forms: tuple[str, ...],
     cc: str | None,
-    dump_dir: Path | None,
-    dump_after: tuple[str, ...],
+    dumped: ChosenDumps,
     show_times: bool,
     verbose: bool,
     dims: dict[str, int],
@@ -106,6 +100,7 @@ def compile_command(
       nacre compile model.nacre --checkpoint bert/ --weights external
       nacre compile model.nacre --emit so --emit header --emit python
       nacre compile model.nacre --dump-dir stages/ --dump-after cse
+      nacre compile model.nacre --emit graph --dump-changed --dump-filter 'encoder.0*'
       nacre compile model.nacre -v --at B=1,T=128
 
     --emit writes other forms than the library: the graph after the passes, MLIR (linalg), LLVM IR, assembly, the object
@@ -118,17 +113,13 @@ def compile_command(
     if output is not None and len(wanted) == 1:
         places = dict.fromkeys(wanted, output)
     _check_places(model, places)
-    stages = chosen.options().stages
-    for stage in dump_after:
-        if stage not in stages:
-            known = ", ".join(dict.fromkeys(stages))
-            raise click.BadParameter(f"there is no stage `{stage}`; there are {known}", param_hint="--dump-after")
     keep = [stage for form, stage in STAGES.items() if form in places]
     with progress(f"compiling {model}"):
-        dumps = Dumps(dump_dir, dump_after, _show, keep)
+        dumps = dumped.dumps(chosen.options().stages, keep)
         build = chosen.build(model, dumps, weights=weights, cc=cc or None, timeout=timeout)
         _check_dims(build, dims)
         write_forms(build, places, library.name)
+    tell_unmatched(dumps.selection)
     if show_times:
         _print_times(build)
     if verbose:

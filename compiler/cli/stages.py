@@ -8,14 +8,19 @@ from pathlib import Path
 from textwrap import fill
 
 import click
+from rich.console import Console
 
 from ...passes.manager import Pass
 from ...passes.pipeline import run_pipeline_text
 from ...passes.registry import PASSES
 from ..dumps import Dumps
+from ..dumps.constants import read_constants
+from ..dumps.select import Selection
 from ..files import check_writable, write_whole
 from ..frontend.parse import decode
 from ..pipeline import GRAPH_PASSES
+from .differences import show_difference
+from .dumping import FILTER_HELP, check_stages, tell_unmatched
 from .options import MODEL, PATH, Chosen, build_options, progress, read_passes
 
 
@@ -23,31 +28,53 @@ from .options import MODEL, PATH, Chosen, build_options, progress, read_passes
 @MODEL
 @build_options
 @click.option("--stage", default="linalg", show_default=True, help="A pass or stage; `list` names them all.")
-def dump_command(model: Path, chosen: Chosen, stage: str) -> None:
-    """Print what the compiler made of a model after a pass or stage.
+@click.option("--between", nargs=2, metavar="STAGE STAGE", help="What lies between two stages of one language.")
+@click.option("--filter", "patterns", multiple=True, metavar="GLOB", help=FILTER_HELP)
+def dump_command(
+    model: Path, chosen: Chosen, stage: str, between: tuple[str, str] | None, patterns: tuple[str, ...]
+) -> None:
+    """Print what the compiler made of a model after a pass or stage, or what passes changed.
 
     \b
       nacre dump model.nacre --stage list
-      nacre dump model.nacre --stage fuse
+      nacre dump model.nacre --stage fuse --filter 'encoder.0*'
       nacre dump model.nacre --stage assembly --target x86-64-v3
+      nacre dump model.nacre --between graph fuse
 
     The graph stages are `graph` (before any pass) and the name of each pass; then come those of code generation. Where
-    a pass runs more than once, the graph after its last run is shown.
+    a pass runs more than once, its last run is meant; 01-canonicalize, as in the names of files that `nacre compile
+    --dump-dir` writes, is one run of it. What lies between two stages is shown side by side in a wide terminal.
     """
-    stages = chosen.options().stages
+    options = chosen.options()
+    stages = options.stages
     if stage == "list":
         click.echo("\n".join(stages))
         return
-    if stage not in stages:
-        known = ", ".join(dict.fromkeys(stages))
-        raise click.BadParameter(f"there is no stage `{stage}`; there are {known}", param_hint="--stage")
-    dumps = Dumps(keep={stage})
+    wanted: tuple[str, ...] = between or (stage,)
+    check_stages(wanted, stages, "--between" if between else "--stage")
+    language = options.language(wanted[0])
+    if any(options.language(name) != language for name in wanted):
+        names = " and ".join(f"`{name}`" for name in wanted)
+        raise click.BadParameter(f"{names} are texts of two languages", param_hint="--between")
+    selection = Selection(patterns) if patterns else None
+    texts = _stage_texts(model, chosen, wanted)
+    if selection is not None:
+        texts = [selection(language, text) for text in texts]
+    tell_unmatched(selection)
+    if between is None:
+        click.echo(texts[0].encode(), nl=False)
+    else:
+        show_difference(texts[0], texts[1], between, Console())
+
+
+def _stage_texts(model: Path, chosen: Chosen, wanted: Sequence[str]) -> list[str]:
+    dumps = Dumps(keep=wanted)
     with progress(f"compiling {model}"):
         build = chosen.build(model, dumps)
         module = build.optimize()
-        if stage not in dumps.texts:
+        if not all(name in dumps.texts for name in wanted):
             build.generate_entries(build.generate(build.lower(module)))
-    click.echo(dumps.texts[stage].encode(), nl=False)
+    return [dumps.texts[name] for name in wanted]
 
 
 def _describe(name: str, kind: type[Pass]) -> str:
@@ -78,6 +105,9 @@ def opt_command(
 ) -> None:
     """Run graph passes, text to text. Without any, the text is checked and brought into its usual form.
 
+    The data of constants that are too big for the text is found in constants.safetensors beside the file, if it is
+    there: `nacre compile --dump-dir` writes it.
+
     \b
       nacre compile model.nacre --emit graph -o model.graph
       nacre opt model.graph --pass cse --pass 'unroll-repeat{limit=8}'
@@ -86,10 +116,11 @@ def opt_command(
     if output is not None:
         check_writable(output)
     name = "<stdin>" if graph == "-" else graph
+    constants = {} if graph == "-" else read_constants(Path(graph).parent)
     with click.open_file(graph, "rb") as file:
         text = decode(file.read(), name)
     pipeline = ",".join([*([GRAPH_PASSES[level]] if level is not None else []), *passes])
-    result = run_pipeline_text(text, pipeline, file=name, rewrite_limit=rewrite_limit)
+    result = run_pipeline_text(text, pipeline, file=name, rewrite_limit=rewrite_limit, constants=constants)
     if output is None:
         click.echo(result.encode(), nl=False)
     else:

@@ -31,21 +31,22 @@ _COMMENT = re.compile(r" ; .*$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a job is made from: files by name. `kernel` is the symbol of the kernel that it is, if it is one; `identity`
-    is its text without what makes no difference to the object."""
+    """What a job is made from: files by name. `kernel` is the symbol of the kernel that it is, if it is one, and
+    `nodes` what it computes; `identity` is its text without what makes no difference to the object."""
 
     files: Mapping[str, str]
     job: Job
     identity: str
     kernel: str = ""
+    nodes: tuple[str, ...] = ()
 
     @property
     def worker(self) -> str:
         return KERNEL_WORKER if KERNEL in self.files else ENTRY_WORKER
 
 
-def kernel_source(text: str, identity: str, job: Job) -> Source:
-    return Source({KERNEL: text}, job, identity, job.keep[0])
+def kernel_source(text: str, identity: str, job: Job, nodes: tuple[str, ...] = ()) -> Source:
+    return Source({KERNEL: text}, job, identity, job.keep[0], nodes)
 
 
 def entry_source(text: str, job: Job, dumped: Mapping[str, str]) -> Source:

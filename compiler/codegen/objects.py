@@ -7,12 +7,13 @@ was made before, changes nothing.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..cache_folder import object_folder
 from ..dumps import Dumps
+from ..dumps.parts import Part
 from ..lower.lowered import Lowered, LoweredKernel
 from ..lower.plan import LoweredEntry, entry_ir, plan_entries
 from ..lower.writer import UNITS
@@ -21,12 +22,11 @@ from .faults import make_fault
 from .job import Job, Report
 from .nursery import start_ahead, take_child
 from .object_cache import ObjectCache
-from .routes import LEVELS, ROUTES
+from .routes import LEVELS, code_stages
 from .target import Target, check_target_is_known
 
 _KERNELS_PER_CHILD = 4
 """A child takes about as long to start as so many kernels to compile."""
-_LLVM_STAGES = ("llvm-ir.ll", "optimized.ll", "assembly.s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +87,14 @@ class CodeGenerator:
     dumps: Dumps = field(default_factory=Dumps)
     times: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def _dump(self) -> bool:
+        return self.dumps.wants(code_stages(self.options.level))
+
     def compile_kernels(self, lowered: Lowered) -> Program:
         options = self.options
         sources = [self._source(kernel, target) for target in options.targets for kernel in lowered.kernels]
-        stages = ("linalg", *(stage.name for stage in ROUTES[LEVELS[options.level]].stages))
-        made = iter(self._make(sources, KERNEL_WORKER, [f"{stage}.mlir" for stage in stages]))
+        made = iter(self._make(sources, KERNEL_WORKER, {"mlir"}))
         kernels = {target: {kernel.symbol: next(made) for kernel in lowered.kernels} for target in options.targets}
         usage: dict[str, Sequence[bool]] = {}
         for kernel in lowered.kernels:
@@ -103,7 +106,7 @@ class CodeGenerator:
     def compile_entries(self, program: Program) -> tuple[bytes, ...]:
         """All objects of the program: for every target the kernels in their order, then the entries."""
         sources = [self._entry_source(program, target) for target in self.options.targets]
-        entries = self._make(sources, ENTRY_WORKER, _LLVM_STAGES)
+        entries = self._make(sources, ENTRY_WORKER, {"ll", "s"})
         objects: list[bytes] = []
         for target, entry in zip(self.options.targets, entries, strict=True):
             objects += [*(kernel.code for kernel in program.kernels[target].values()), entry.code]
@@ -112,23 +115,24 @@ class CodeGenerator:
     def _source(self, kernel: LoweredKernel, target: Target) -> Source:
         suffix = self.options.suffix(target)
         symbol = kernel.symbol + suffix
-        job = self.options.job(target, [symbol, symbol + UNITS], dump=self.dumps.active)
+        job = self.options.job(target, [symbol, symbol + UNITS], dump=self._dump)
         job = replace(job, route=LEVELS[self.options.level], scratch=len(kernel.kernel.scratch))
-        return kernel_source(kernel.text(suffix), kernel.identity(suffix), job)
+        return kernel_source(kernel.text(suffix), kernel.identity(suffix), job, kernel.origins)
 
     def _entry_source(self, program: Program, target: Target) -> Source:
         suffix = self.options.suffix(target)
         keep = [symbol for entry in program.entries for symbol in entry.symbols(suffix)]
-        job = replace(self.options.job(target, keep, dump=self.dumps.active), visible=self.options.visible)
+        job = replace(self.options.job(target, keep, dump=self._dump), visible=self.options.visible)
         kernels = program.kernels[target].values()
         dumped = {f"{i:06}-{stage}": text for i, k in enumerate(kernels) for stage, text in k.dumps.items()}
         parts = {symbol: k.report.parts for symbol, k in program.kernels[target].items()}
         return entry_source(entry_ir(program.entries, suffix, parts), job, dumped)
 
-    def _make(self, sources: Sequence[Source], worker: str, dumped: Sequence[str]) -> list[ObjectCode]:
-        """The objects of the sources, those that were not made before in as many children as it is worth."""
+    def _make(self, sources: Sequence[Source], worker: str, dumped: Collection[str]) -> list[ObjectCode]:
+        """The objects of the sources, those that were not made before in as many children as it is worth. Texts in the
+        languages `dumped` are those of a stage as a whole."""
         # What is dumped is to be seen, not to be skipped.
-        cache = ObjectCache(object_folder() if self.options.cache and not self.dumps.active else None)
+        cache = ObjectCache(object_folder() if self.options.cache and not self._dump else None)
         keys = [cache.key(source.identity, source.job) for source in sources]
         found = {key: ObjectCode(*kept) for key in keys if (kept := cache.get(key)) is not None}
         missing = {key: source for source, key in zip(sources, keys, strict=True) if key not in found}
@@ -139,7 +143,7 @@ class CodeGenerator:
             cache.prune()
         return [found[key] for key in keys]
 
-    def _compile(self, sources: Sequence[Source], worker: str, dumped: Sequence[str]) -> list[Outcome]:
+    def _compile(self, sources: Sequence[Source], worker: str, dumped: Collection[str]) -> list[Outcome]:
         outcomes: dict[int, Outcome] = {}
 
         def take(number: int, outcome: Outcome) -> None:
@@ -159,20 +163,31 @@ class CodeGenerator:
             children.run(sources, self.options.timeout, take)
         except Exception:
             # The stages before the fault are what one wants to see then.
-            self._write_dumps(outcomes, list(dict.fromkeys([*dumped, *_LLVM_STAGES])))
+            self._write_dumps(sources, outcomes, {"mlir", "ll", "s"})
             raise
         finally:
             children.close()
-        self._write_dumps(outcomes, dumped)
+        self._write_dumps(sources, outcomes, dumped)
         return [outcomes[number] for number in range(len(sources))]
 
-    def _write_dumps(self, outcomes: Mapping[int, Outcome], names: Sequence[str]) -> None:
+    def _write_dumps(
+        self, sources: Sequence[Source], outcomes: Mapping[int, Outcome], languages: Collection[str]
+    ) -> None:
         """One text for every stage: those of the objects behind one another."""
-        for name in names:
-            texts = [outcomes[i].dumps[name] for i in sorted(outcomes) if name in outcomes[i].dumps]
-            if texts:
-                stage, suffix = name.split(".")
-                self.dumps.write(stage, suffix, "".join(texts))
+        for stage, language in code_stages(self.options.level).items():
+            name = f"{stage}.{language}"
+            made = [(sources[i], outcomes[i]) for i in sorted(outcomes) if name in outcomes[i].dumps]
+            if made and language in languages:
+                parts = [
+                    Part(outcome.dumps[name], source.kernel, source.nodes, _schemes(stage, outcome))
+                    for source, outcome in made
+                ]
+                self.dumps.write_parts(stage, language, parts)
+
+
+def _schemes(stage: str, outcome: Outcome) -> tuple[str, ...]:
+    """What is known of a kernel when the stage is done."""
+    return () if stage == "linalg" else outcome.result.report.schemes
 
 
 def generate_objects(

@@ -14,6 +14,7 @@ from .. import mlir
 from ..lower.writer import UNITS, part_name
 from .job import KERNEL
 from .literals import rewrite_literals
+from .locations import keep_source_locations
 from .machine import Machine, Options, vector_features
 from .routes import ROUTES
 from .serve import Task, serve
@@ -65,10 +66,14 @@ def _lower(task: Task) -> str:
                     ACTIONS[action](module, task)
                 else:
                     mlir.passmanager.PassManager.parse(f"builtin.module({action})").run(module.operation)
-        # Without aliases at its top, a text can stand behind that of another kernel.
-        task.dump(f"{stage.name}.mlir", lambda: module.operation.get_asm(use_local_scope=True) + "\n")
+        task.dump(f"{stage.name}.mlir", lambda: _print(module))
     with task.timed("translate"):
         return mlir.translate(module)
+
+
+def _print(module: Any) -> str:
+    """The text of a module, with places in the source, and without aliases at its top."""
+    return keep_source_locations(module.operation.get_asm(use_local_scope=True, enable_debug_info=True)) + "\n"
 
 
 def _kept(task: Task) -> frozenset[str]:

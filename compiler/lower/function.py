@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ...dialect.graph import Constant, Function, Module, Node, Parameter, Value
+from ...dialect.graph import Constant, Function, Module, Node, Parameter, Value, walk
 from ...dialect.ops import OPERATORS
 from ...dialect.ops.structure import ELEMENTS_INLINE
 from ...dialect.types import TensorType
@@ -50,10 +50,10 @@ class Shared:
         assert isinstance(name, str), node
         return self.module.parameter_index[name].at(indices)
 
-    def add(self, kernel: Kernel, stem: str, origin: str) -> str:
+    def add(self, kernel: Kernel, stem: str, origins: Sequence[str]) -> str:
         """The symbol of the kernel, under which an equal one may be there already."""
         symbol, _ = self.kernels.setdefault(kernel.shape_of_text, (name_kernel(stem, kernel), kernel))
-        self.origins.setdefault(symbol, []).append(origin)
+        self.origins.setdefault(symbol, []).extend(origins)
         return symbol
 
 
@@ -104,7 +104,9 @@ class FunctionLowering:
         writer = self._kernel(node.inputs)
         values = writer.lower_nodes([node], {})
         kernel = writer.emitter.finish([values[v.name] for v in outputs])
-        self._add_call(kernel, writer.inputs, outputs, node.op, _describe(node))
+        # A node with nodes inside is where those come from, and not what is computed.
+        origins = [_describe(inner) for inner in walk([node]) if not inner.regions]
+        self._add_call(kernel, writer.inputs, outputs, node.op, _describe(node), origins)
 
     def _kernel(self, inputs: Sequence[Value]) -> KernelLowering:
         return KernelLowering(inputs, self.sources, self._constant, pack=self.shared.pack)
@@ -116,8 +118,9 @@ class FunctionLowering:
         outputs: Sequence[Value],
         stem: str,
         comment: str,
+        origins: Sequence[str],
     ) -> None:
-        symbol = self.shared.add(kernel, c_identifier(stem), comment)
+        symbol = self.shared.add(kernel, c_identifier(stem), origins)
         places = tuple(
             self.shared.weight(source.data, kernel.packings.get(slot)) if isinstance(source, Unplaced) else source
             for slot, source in enumerate(inputs)
@@ -138,7 +141,8 @@ class FunctionLowering:
             copy = Value(f"{value.name}.{number}", value.type)
             writer = self._kernel([value])
             kernel = writer.emitter.finish([writer.outer[value.name]])
-            self._add_call(kernel, writer.inputs, [copy], "copy", f"{value.name}, again")
+            comment = f"{value.name}, again"
+            self._add_call(kernel, writer.inputs, [copy], "copy", comment, [comment])
             placed[copy.name] = Output(number)
         return placed
 

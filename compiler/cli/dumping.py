@@ -1,0 +1,89 @@
+"""The options that let a build show its stages, and how their texts look on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ..dumps import Dumps
+from ..dumps.dumps import When, known_names
+from ..dumps.parts import COMMENTS
+from ..dumps.select import Selection
+from .differences import colour_difference
+from .options import PATH
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+FILTER_HELP = "Show only functions, kernels, nodes or blocks whose name matches, as in `encoder.0*`; repeatable."
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenDumps:
+    """The options as they stand on the command line."""
+
+    directory: Path | None
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    changed: bool
+    patterns: tuple[str, ...]
+
+    def dumps(self, stages: Sequence[str], keep: Collection[str]) -> Dumps:
+        """Raises click.BadParameter for a stage that a build of these stages does not have."""
+        check_stages(self.before, stages, "--dump-before")
+        check_stages(self.after, stages, "--dump-after")
+        selection = Selection(self.patterns) if self.patterns else None
+        return Dumps(self.directory, self.before, self.after, self.changed, _show, selection, keep)
+
+
+def check_stages(names: Collection[str], stages: Sequence[str], option: str) -> None:
+    for name in names:
+        if name not in known_names(stages):
+            known = ", ".join(dict.fromkeys(stages))
+            raise click.BadParameter(f"there is no stage `{name}`; there are {known}", param_hint=option)
+
+
+def tell_unmatched(selection: Selection | None) -> None:
+    """A pattern that matches nothing is more likely a slip than a wish."""
+    if selection is not None and not selection.found:
+        patterns = ", ".join(f"`{pattern}`" for pattern in selection.patterns)
+        click.echo(f"nothing that was to be shown is called {patterns}", err=True)
+
+
+def _show(when: When, stage: str, language: str, text: str) -> None:
+    """Graphs and what is made of them go to standard error, where they are in nobody's way."""
+    shown = colour_difference(text) if when == "changed" else text
+    click.echo(f"{COMMENTS[language]} ----- {when} {'by ' * (when == 'changed')}{stage} -----\n{shown}", err=True)
+
+
+_OPTIONS = (
+    click.option("--dump-dir", metavar="FOLDER", type=PATH, help="A folder for every stage's text, in numbered files."),
+    click.option("--dump-before", multiple=True, metavar="STAGE", help="Print the text that a stage gets; repeatable."),
+    click.option("--dump-after", multiple=True, metavar="STAGE", help="Print the text that a stage makes; repeatable."),
+    click.option("--dump-changed", is_flag=True, help="Print what each graph pass changes, as a diff."),
+    click.option("--dump-filter", multiple=True, metavar="GLOB", help=FILTER_HELP),
+)
+
+
+def dump_options(command: _Command) -> Callable[..., Any]:
+    """Gives a command the options of dumps, as its argument `dumped`."""
+
+    @wraps(command)
+    def with_options(
+        dump_dir: Path | None,
+        dump_before: tuple[str, ...],
+        dump_after: tuple[str, ...],
+        dump_changed: bool,
+        dump_filter: tuple[str, ...],
+        **further: Any,
+    ) -> object:
+        dumped = ChosenDumps(dump_dir, dump_before, dump_after, dump_changed, dump_filter)
+        return command(dumped=dumped, **further)
+
+    for option in reversed(_OPTIONS):
+        option(with_options)
+    return with_options

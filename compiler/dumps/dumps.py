@@ -1,0 +1,131 @@
+"""Dumps: one numbered text file for each stage and pass, so that a build can be read from source to assembly.
+
+The numbers are those of the stages in the pipeline, so two builds of one model can be compared folder against folder.
+What is written depends on the input alone: no times, no paths of the machine.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from ...dialect.types import Array
+from .constants import CONSTANTS, write_constants
+from .parts import COMMENTS, Part, format_parts
+from .select import Selection
+
+When = Literal["before", "after", "changed"]
+Show = Callable[[When, str, str, str], None]
+"""`show(when, stage, language, text)`: what happens to a text that was asked for by the name of its stage. The text
+`before` a stage is that of the one before it; what was `changed` is a unified diff."""
+
+_WRITTEN = re.compile(rf"\d{{2,}}-[\w.-]+\.(?:{'|'.join(COMMENTS)})|{re.escape(CONSTANTS)}")
+
+_NUMBER = re.compile(r"^\d+-")
+
+
+def numbered(number: int, stage: str) -> str:
+    """The name of a stage that no other stage of the build has, as its file is called."""
+    return f"{number:02d}-{stage}"
+
+
+def plain_name(name: str) -> str:
+    """The name of a stage without its number."""
+    return _NUMBER.sub("", name)
+
+
+def known_names(stages: Sequence[str]) -> tuple[str, ...]:
+    """Every name by which a stage may be asked for: its own, or that with its number where a pass runs repeatedly."""
+    return (*dict.fromkeys(stages), *(numbered(number, stage) for number, stage in enumerate(stages)))
+
+
+@dataclass
+class Dumps:
+    """Where the texts go: into `directory`, if there is one; those of the stages named in `before` and `after`, and
+    diffs of the graphs that passes change if `changed`, to `show`; those of the stages named in `keep` into `texts`,
+    by that name. Where a name is that of several stages, each is shown, and the last is kept. Of what is shown,
+    `selection` may leave a part.
+
+    Files that an earlier build wrote into the directory go, lest two builds be read as one.
+    """
+
+    directory: Path | None = None
+    before: Collection[str] = ()
+    after: Collection[str] = ()
+    changed: bool = False
+    show: Show | None = None
+    selection: Selection | None = None
+    keep: Collection[str] = ()
+    texts: dict[str, str] = field(default_factory=dict)
+    _stages: Sequence[str] = ()
+    _number: int = 0
+    _graph: str = ""
+    _constants: dict[str, Array] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.directory is not None:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            for path in self.directory.iterdir():
+                if _WRITTEN.fullmatch(path.name):
+                    path.unlink()
+
+    def begin(self, stages: Sequence[str]) -> None:
+        """Tells the stages that are to come, in order: then each has its own number, also where one leaves no text."""
+        self._stages, self._number = tuple(stages), 0
+
+    @property
+    def active(self) -> bool:
+        return self.directory is not None or self.changed or bool({*self.before, *self.after, *self.keep})
+
+    def wants(self, stages: Collection[str]) -> bool:
+        """Is the text of one of the stages asked for?"""
+        names = {plain_name(name) for name in (*self.before, *self.after, *self.keep)}
+        return self.directory is not None or not names.isdisjoint(stages)
+
+    def write_graph(self, stage: str, text: str, constants: Mapping[str, Array]) -> None:
+        """Takes a graph; `constants` are the data that its text does not hold."""
+        if self.changed and self._number:
+            before, after = self._select("graph", self._graph), self._select("graph", text)
+            self._show("changed", stage, "graph", _difference(before, after))
+        if self.directory is not None and not constants.keys() <= self._constants.keys():
+            self._constants |= constants
+            write_constants(self.directory, self._constants)
+        self._graph = text
+        self._write(stage, "graph", text)
+
+    def write_parts(self, stage: str, language: str, parts: Sequence[Part]) -> None:
+        """Takes what a stage of code generation made: `language` is `mlir`, `ll` or `s`."""
+        # Nothing but an assembler goes on from assembly.
+        self._write(stage, language, format_parts(language, "" if language == "s" else self._graph, parts))
+
+    def _write(self, stage: str, language: str, text: str) -> None:
+        number = self._number
+        while number < len(self._stages) and self._stages[number] != stage:
+            number += 1
+        self._number = number + 1
+        names = {stage, numbered(number, stage)}
+        if self.directory is not None:
+            (self.directory / f"{numbered(number, stage)}.{language}").write_text(text, encoding="utf-8")
+        self.texts |= {name: text for name in names.intersection(self.keep)}
+        if not names.isdisjoint(self.after):
+            self._show("after", stage, language, self._select(language, text))
+        for following in self._stages[number + 1 : number + 2]:
+            # Told before it runs: it may not come to its end.
+            if not {following, numbered(number + 1, following)}.isdisjoint(self.before):
+                self._show("before", following, language, self._select(language, text))
+
+    def _select(self, language: str, text: str) -> str:
+        return text if self.selection is None else self.selection(language, text)
+
+    def _show(self, when: When, stage: str, language: str, text: str) -> None:
+        if self.show is not None and text:
+            self.show(when, stage, language, text)
+
+
+def _difference(before: str, after: str) -> str:
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2)
+    return "".join(f"{line}\n" for line in list(lines)[2:])

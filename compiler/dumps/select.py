@@ -1,0 +1,117 @@
+"""Parts of a stage's text by name: nodes and functions of a graph, kernels, functions of LLVM IR and assembly.
+
+What is selected is for people; it does not read back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from .parts import COMMENTS, Part, format_parts, split_parts
+
+_RESULTS = re.compile(r'\s*((?:%(?:[\w.$]+|"[^"]*")(?:, )?)+) = ')
+_SCOPE = re.compile(r' @([\w.{}]+|"[^"]*")')
+_DECLARED = re.compile(r'(?:func|param) (\w+|"[^"]*")')
+_NODE = re.compile(r"(.*?) = .*?\)(?: in (\S+))?(?: at |$)")
+_DEFINITIONS = {
+    "ll": re.compile(r"^define [^\n]*@([\w.$]+)\(.*?^}\n", re.MULTILINE | re.DOTALL),
+    "s": re.compile(r"^\s*\.type\s+([\w.$]+),@function\n.*?^\s*\.size\s+\1,[^\n]*\n", re.MULTILINE | re.DOTALL),
+}
+
+
+@dataclass
+class Selection:
+    """What matches one of the patterns, as file names do: names of functions, kernels, nodes (by any result) and
+    parameters, and the paths of block instances, which stand for all that is in them. `found` says whether anything
+    did so far."""
+
+    patterns: Sequence[str]
+    found: bool = field(default=False, init=False)
+
+    def __call__(self, language: str, text: str) -> str:
+        """The text without what does not match; empty where nothing does."""
+        selected = _SELECT[language](self, language, text)
+        self.found |= bool(selected)
+        return selected
+
+    def matches(self, names: Iterator[str]) -> bool:
+        return any(fnmatchcase(name, pattern) for name in names for pattern in self.patterns)
+
+
+def _plain(name: str) -> str:
+    return name.removeprefix("%").strip('"')
+
+
+def _paths(path: str) -> Iterator[str]:
+    """The path and those of what it lies in."""
+    parts = path.split(".")
+    return (".".join(parts[:end]) for end in range(1, len(parts) + 1))
+
+
+def _names_in_line(line: str) -> Iterator[str]:
+    """What a line of a graph is known by."""
+    if results := _RESULTS.match(line):
+        yield from map(_plain, results[1].split(", "))
+        if scope := _SCOPE.search(line):
+            yield from _paths(_plain(scope[1]))
+    elif declared := _DECLARED.match(line.lstrip()):
+        yield from _paths(_plain(declared[1])) if line.lstrip().startswith("param") else [_plain(declared[1])]
+
+
+def _select_lines(selection: Selection, lines: Sequence[str]) -> list[str]:
+    kept: list[str] = []
+    left_out = False
+    position = 0
+    while position < len(lines):
+        line = lines[position]
+        end = position + 1
+        indent = line[: len(line) - len(line.lstrip())]
+        if line.endswith("{"):
+            while not lines[end].startswith(f"{indent}}}"):
+                end += 1
+            end += 1
+        if selection.matches(_names_in_line(line)):
+            chosen = list(lines[position:end])
+        else:
+            inner = _select_lines(selection, lines[position + 1 : end - 1])
+            chosen = [line, *inner, lines[end - 1]] if inner else []
+        if chosen and left_out:
+            kept.append(f"{indent}{COMMENTS['graph']} ...")
+        left_out = not chosen
+        kept += chosen
+        position = end
+    if kept and left_out:
+        kept.append(f"{indent}{COMMENTS['graph']} ...")
+    return kept
+
+
+def _select_graph(selection: Selection, language: str, text: str) -> str:
+    return "".join(f"{line}\n" for line in _select_lines(selection, [line for line in text.splitlines() if line]))
+
+
+def _names_of_part(part: Part) -> Iterator[str]:
+    yield part.symbol
+    for node in filter(None, map(_NODE.match, part.nodes)):
+        yield from node[1].split(", ")
+        yield from _paths(node[2] or "")
+
+
+def _select_kernels(selection: Selection, language: str, text: str) -> str:
+    _, parts = split_parts(language, text)
+    return format_parts(language, "", [part for part in parts if selection.matches(_names_of_part(part))])
+
+
+def _select_definitions(selection: Selection, language: str, text: str) -> str:
+    found = _DEFINITIONS[language].finditer(text)
+    return "\n".join(match.group() for match in found if selection.matches(iter([match[1]])))
+
+
+_SELECT: Mapping[str, Callable[[Selection, str, str], str]] = {
+    "graph": _select_graph,
+    "mlir": _select_kernels,
+    "ll": _select_definitions,
+    "s": _select_definitions,
+}
