@@ -78,7 +78,8 @@ class Options:
     """What changes the artifact. `passes` replaces those of the level; code generation may take `timeout` seconds.
 
     `strict` leaves out the passes that change how results are rounded by more than another order of sums. `cache`
-    changes nothing of it: objects that were made before are taken, and those that are made are kept.
+    changes nothing of it: objects that were made before are taken, and those that are made are kept. `debug` adds what
+    debuggers and profilers read, and leaves the code as it is.
     """
 
     targets: tuple[Target, ...] = (Target(),)
@@ -89,6 +90,7 @@ class Options:
     cc: str | None = None
     timeout: float = 600.0
     cache: bool = True
+    debug: bool = False
 
     @property
     def pipeline(self) -> str:
@@ -158,7 +160,7 @@ class Build:
             help_text = "`unroll-repeat` takes loops apart, as long as the graph does not become too large"
             raise DiagnosticError([Diagnostic("repeat-left", "the passes leave a loop in the graph", help=help_text)])
         with self._timed("lower"):
-            self.lowered = lower_module(module, pack=self.options.level >= 2)
+            self.lowered = lower_module(module, pack=self.options.level >= 2, debug=self.options.debug)
         return self.lowered
 
     def report(self, dims: Mapping[str, int] | None = None) -> tuple[FunctionReport, ...]:
@@ -179,7 +181,14 @@ class Build:
     @contextmanager
     def _generator(self, stage: str) -> Iterator[CodeGenerator]:
         chosen = self.options
-        options = CodeOptions(chosen.targets, chosen.level, chosen.timeout, cache=chosen.cache, strict=chosen.strict)
+        options = CodeOptions(
+            chosen.targets,
+            chosen.level,
+            chosen.timeout,
+            cache=chosen.cache,
+            strict=chosen.strict,
+            debug=chosen.debug,
+        )
         generator = CodeGenerator(options, self.dumps)
         with self._timed(stage):
             yield generator
@@ -229,7 +238,7 @@ class Build:
             triple=_made_for(program, self.options.targets[0]).triple,
             compiler_version=__version__,
             source_hash=source_hash(self.elaborated.module),
-            options={"level": self.options.level, "passes": self.options.passes},
+            options={name: getattr(self.options, name) for name in ("level", "passes", "strict", "debug")},
         )
 
     def run(self, output: Path) -> None:

@@ -41,6 +41,7 @@ class Chosen:
     strict: bool
     cache: bool
     check_passes: bool
+    debug: bool
 
     def options(self, **further: Any) -> Options:
         return Options(
@@ -49,6 +50,7 @@ class Chosen:
             passes=self.passes,
             strict=self.strict,
             cache=self.cache,
+            debug=self.debug,
             **further,
         )
 
@@ -116,6 +118,12 @@ _BUILD_OPTIONS = (
         help="Run what every pass, kernel and the whole computes on drawn inputs, and stop at the first that is wrong; "
         f"so does ${VARIABLE}.",
     ),
+    click.option(
+        "-g",
+        "debug",
+        is_flag=True,
+        help="Tables of the model's lines for debuggers, and names of kernels to be read; the code stays as it is.",
+    ),
     click.option("--no-cache", is_flag=True, help="Compile everything anew; so does $NACRE_NO_CACHE."),
 )
 
@@ -132,9 +140,11 @@ def build_options(command: _Command) -> Callable[..., Any]:
         strict: bool,
         check_passes: bool,
         no_cache: bool,
+        debug: bool,
         **further: Any,
     ) -> object:
-        return command(chosen=Chosen(level, target, checkpoint, passes, strict, not no_cache, check_passes), **further)
+        chosen = Chosen(level, target, checkpoint, passes, strict, not no_cache, check_passes, debug)
+        return command(chosen=chosen, **further)
 
     for option in reversed(_BUILD_OPTIONS):
         option(with_options)
