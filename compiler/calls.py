@@ -16,7 +16,6 @@ from ..dialect.ops.structure import ELEMENTS_INLINE
 from .artifact.spec import CallSpec, OperationSpec, ValueSpec
 from .lower.cost import count_operations
 from .lower.entry import Output, Place, Workspace
-from .lower.kinds import inner_nodes, kind_of
 from .lower.lowered import LoweredFunction
 from .lower.plan import LoweredEntry
 
@@ -51,16 +50,16 @@ class Calls:
             for number, v in enumerate(node.outputs)
             if v.name in outputs
         )
-        return CallSpec(kernel, kind_of(inner), operations, self._bytes(node, inner, outputs), values)
+        return CallSpec(kernel, kind_of(inner), operations, self.bytes(node, outputs), values)
 
-    def _bytes(self, node: Node, inner: Sequence[Node], outputs: Collection[str]) -> Size:
+    def bytes(self, node: Node, outputs: Collection[str]) -> Size:
         """What the node reads and writes, of its results only `outputs`. Of a table from which slices are gathered only
         these are read."""
         arguments = node.regions[0].arguments if node.regions else node.inputs
         total: Size = 0
         for argument, value in dict(zip(arguments, node.inputs, strict=True)).items():
             if not self._is_inline(value):
-                total = add(total, _bytes_read(argument, inner))
+                total = add(total, _bytes_read(argument, inner_nodes(node)))
         for value in node.outputs:
             total = add(total, value.type.bytes if value.name in outputs else 0)
         return total
@@ -93,6 +92,11 @@ def _placed(value: ValueSpec, place: Place) -> ValueSpec:
     return replace(value, offset=place.offset)
 
 
+def inner_nodes(node: Node) -> tuple[Node, ...]:
+    """The nodes that are computed for a node: those of a group, or itself."""
+    return node.regions[0].body if node.op == "fusion" else (node,)
+
+
 def maker_inside(node: Node, result: int) -> Node:
     """The node that computes a result of a node, inside of it where it is a group."""
     if node.op != "fusion":
@@ -113,3 +117,24 @@ def _bytes_read(value: Value, nodes: Sequence[Node]) -> Size:
             total = add(total, node.output.type.bytes)
         return total
     return value.type.bytes
+
+
+_KINDS = (
+    ("attention", ("attention",)),
+    ("contraction", ("contraction",)),
+    ("rows", ("rowwise", "reduction")),
+    ("sequence", ("sequential",)),
+    ("elements", ("elementwise", "pointwise")),
+    ("movement", ("movement", "generator")),
+)
+
+
+def kind_of(nodes: Sequence[Node]) -> str:
+    """What a kernel of these nodes is, by the most demanding of them."""
+    operators = [OPERATORS[n.op] for n in nodes]
+    if sum(o.has("contraction") for o in operators) > 1 and any(o.has("rowwise") for o in operators):
+        return "attention"
+    for kind, properties in _KINDS:
+        if any(o.has(p) for o in operators for p in properties):
+            return kind
+    return "other"

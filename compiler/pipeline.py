@@ -25,7 +25,7 @@ from ..dialect.diagnostics import Diagnostic, DiagnosticError
 from ..dialect.graph import Constant, Function, Module, walk
 from ..dialect.printer import collect_elided, print_module
 from ..dialect.types import Array
-from ..passes.manager import PassManager, Remark, Stage
+from ..passes.manager import PassManager, Remark, Rewrite, Stage
 from ..passes.pipeline import parse_pipeline
 from .artifact.assemble import Placement, build_artifact
 from .artifact.link import find_linker, merge_objects
@@ -78,8 +78,7 @@ class Options:
     """What changes the artifact. `passes` replaces those of the level; code generation may take `timeout` seconds.
 
     `strict` leaves out the passes that change how results are rounded by more than another order of sums. `cache`
-    changes nothing of it: objects that were made before are taken, and those that are made are kept. `debug` adds what
-    debuggers and profilers read, and leaves the code as it is.
+    changes nothing of it: objects that were made before are taken, and those that are made are kept.
     """
 
     targets: tuple[Target, ...] = (Target(),)
@@ -90,7 +89,6 @@ class Options:
     cc: str | None = None
     timeout: float = 600.0
     cache: bool = True
-    debug: bool = False
 
     @property
     def pipeline(self) -> str:
@@ -125,6 +123,8 @@ class Build:
     optimized: Module | None = None
     lowered: Lowered | None = None
     remarks: list[Remark] = field(default_factory=list)
+    stages: list[Stage] = field(default_factory=list)
+    rewrites: list[Rewrite] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.dumps.begin(self.options.stages)
@@ -151,7 +151,7 @@ class Build:
         manager = PassManager(parse_pipeline(self.options.pipeline), watch=watch, accept=accept)
         with self._timed("passes"):
             self.optimized = manager.run(relative_to(self.elaborated.module, self.elaborated.file))
-        self.remarks = manager.context.remarks
+        self.remarks, self.rewrites, self.stages = manager.context.remarks, manager.context.rewrites, manager.stages
         return self.optimized
 
     def lower(self, module: Module) -> Lowered:
@@ -160,7 +160,7 @@ class Build:
             help_text = "`unroll-repeat` takes loops apart, as long as the graph does not become too large"
             raise DiagnosticError([Diagnostic("repeat-left", "the passes leave a loop in the graph", help=help_text)])
         with self._timed("lower"):
-            self.lowered = lower_module(module, pack=self.options.level >= 2, debug=self.options.debug)
+            self.lowered = lower_module(module, pack=self.options.level >= 2)
         return self.lowered
 
     def report(self, dims: Mapping[str, int] | None = None) -> tuple[FunctionReport, ...]:
@@ -181,14 +181,7 @@ class Build:
     @contextmanager
     def _generator(self, stage: str) -> Iterator[CodeGenerator]:
         chosen = self.options
-        options = CodeOptions(
-            chosen.targets,
-            chosen.level,
-            chosen.timeout,
-            cache=chosen.cache,
-            strict=chosen.strict,
-            debug=chosen.debug,
-        )
+        options = CodeOptions(chosen.targets, chosen.level, chosen.timeout, cache=chosen.cache, strict=chosen.strict)
         generator = CodeGenerator(options, self.dumps)
         with self._timed(stage):
             yield generator
@@ -238,7 +231,7 @@ class Build:
             triple=_made_for(program, self.options.targets[0]).triple,
             compiler_version=__version__,
             source_hash=source_hash(self.elaborated.module),
-            options={name: getattr(self.options, name) for name in ("level", "passes", "strict", "debug")},
+            options={"level": self.options.level, "passes": self.options.passes},
         )
 
     def run(self, output: Path) -> None:

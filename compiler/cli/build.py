@@ -13,7 +13,7 @@ from ..forms import FORMS, LIBRARY, STAGES, place_forms, write_forms
 from ..pipeline import Build
 from ..report import format_report, report_data
 from .dumping import ChosenDumps, dump_options, tell_unmatched
-from .options import MODEL, PATH, Chosen, build_options, progress
+from .options import MODEL, PATH, Chosen, build_options, check_dims, progress, read_dims
 
 
 def _print_times(build: Build) -> None:
@@ -21,28 +21,6 @@ def _print_times(build: Build) -> None:
     for stage, seconds in build.times.items():
         table.add_row(stage, f"{seconds:.3f}")
     Console(stderr=True).print(table)
-
-
-def _read_dims(context: click.Context, parameter: click.Parameter, value: str | None) -> dict[str, int]:
-    sizes: dict[str, int] = {}
-    for part in filter(None, (value or "").replace(" ", "").split(",")):
-        name, _, size = part.partition("=")
-        if not (name.isidentifier() and size.isdecimal()):
-            raise click.BadParameter(f"`{part}` is not a dim and its size, as in `T=128`")
-        sizes[name] = int(size)
-    return sizes
-
-
-def _check_dims(build: Build, dims: dict[str, int]) -> None:
-    known = {symbol.name: symbol for symbol in build.elaborated.module.dims}
-    for name, size in dims.items():
-        symbol = known.get(name)
-        if symbol is None:
-            raise click.BadParameter(
-                f"there is no dim `{name}`; there are {', '.join(known) or 'none'}", param_hint="--at"
-            )
-        if not symbol.low <= size <= symbol.high or size % symbol.multiple:
-            raise click.BadParameter(f"`{name}` cannot be {size}: it is {symbol}", param_hint="--at")
 
 
 def _check_places(model: Path, places: dict[str, Path]) -> None:
@@ -70,7 +48,7 @@ def _check_places(model: Path, places: dict[str, Path]) -> None:
 @dump_options
 @click.option("--time", "show_times", is_flag=True, help="A table of what took how long.")
 @click.option("-v", "--verbose", is_flag=True, help="What each kernel computes, its cost, and why it is not larger.")
-@click.option("--at", "dims", metavar="B=1,T=128", callback=_read_dims, help="Sizes at which -v and --json count.")
+@click.option("--at", "dims", metavar="B=1,T=128", callback=read_dims, help="Sizes at which -v and --json count.")
 @click.option("--json", "as_json", is_flag=True, help="A JSON report on standard output.")
 @click.option(
     "--timeout",
@@ -117,7 +95,7 @@ def compile_command(
     with progress(f"compiling {model}"):
         dumps = dumped.dumps(chosen.options().stages, keep)
         build = chosen.build(model, dumps, weights=weights, cc=cc or None, timeout=timeout)
-        _check_dims(build, dims)
+        check_dims(build, dims)
         write_forms(build, places, library.name)
     tell_unmatched(dumps.selection)
     if show_times:

@@ -13,6 +13,7 @@ import click
 from ..version import __version__
 from .build import compile_command
 from .faults import contained
+from .graph import graph_command
 from .inspection import inspect_command
 from .source import check_command, fmt_command
 from .stages import dump_command, opt_command
@@ -46,6 +47,7 @@ for _command in (
     dump_command,
     opt_command,
     inspect_command,
+    graph_command,
 ):
     cli.add_command(_command)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -41,7 +41,6 @@ class Chosen:
     strict: bool
     cache: bool
     check_passes: bool
-    debug: bool
 
     def options(self, **further: Any) -> Options:
         return Options(
@@ -50,7 +49,6 @@ class Chosen:
             passes=self.passes,
             strict=self.strict,
             cache=self.cache,
-            debug=self.debug,
             **further,
         )
 
@@ -118,12 +116,6 @@ _BUILD_OPTIONS = (
         help="Run what every pass, kernel and the whole computes on drawn inputs, and stop at the first that is wrong; "
         f"so does ${VARIABLE}.",
     ),
-    click.option(
-        "-g",
-        "debug",
-        is_flag=True,
-        help="Tables of the model's lines for debuggers, and names of kernels to be read; the code stays as it is.",
-    ),
     click.option("--no-cache", is_flag=True, help="Compile everything anew; so does $NACRE_NO_CACHE."),
 )
 
@@ -140,15 +132,37 @@ def build_options(command: _Command) -> Callable[..., Any]:
         strict: bool,
         check_passes: bool,
         no_cache: bool,
-        debug: bool,
         **further: Any,
     ) -> object:
-        chosen = Chosen(level, target, checkpoint, passes, strict, not no_cache, check_passes, debug)
-        return command(chosen=chosen, **further)
+        return command(chosen=Chosen(level, target, checkpoint, passes, strict, not no_cache, check_passes), **further)
 
     for option in reversed(_BUILD_OPTIONS):
         option(with_options)
     return with_options
+
+
+def read_dims(context: _Context, parameter: _Parameter, value: str | None) -> dict[str, int]:
+    """Sizes of dims as `B=1,T=128`."""
+    sizes: dict[str, int] = {}
+    for part in filter(None, (value or "").replace(" ", "").split(",")):
+        name, _, size = part.partition("=")
+        if not (name.isidentifier() and size.isdecimal()):
+            raise click.BadParameter(f"`{part}` is not a dim and its size, as in `T=128`")
+        sizes[name] = int(size)
+    return sizes
+
+
+def check_dims(build: Build, dims: Mapping[str, int]) -> None:
+    """Refuses sizes that the dims of the model cannot have."""
+    known = {symbol.name: symbol for symbol in build.elaborated.module.dims}
+    for name, size in dims.items():
+        symbol = known.get(name)
+        if symbol is None:
+            raise click.BadParameter(
+                f"there is no dim `{name}`; there are {', '.join(known) or 'none'}", param_hint="--at"
+            )
+        if not symbol.low <= size <= symbol.high or size % symbol.multiple:
+            raise click.BadParameter(f"`{name}` cannot be {size}: it is {symbol}", param_hint="--at")
 
 
 @contextmanager

@@ -25,7 +25,7 @@ def job_path(folder: Path) -> Path:
 class Job:
     """One object to be made of the text beside it. `keep` names the functions that the object exports, to everybody if
     `visible`, else to those that it is linked with. `scratch` arguments of a kernel may turn out to be unused.
-    `strict` code rounds as the text says, but for the order of sums. With `debug` it has tables of lines.
+    `strict` code rounds as the text says, but for the order of sums.
     """
 
     level: int
@@ -38,7 +38,6 @@ class Job:
     visible: bool = False
     dump: bool = False
     strict: bool = False
-    debug: bool = False
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1, sort_keys=True) + "\n"

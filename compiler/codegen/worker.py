@@ -13,7 +13,6 @@ from typing import Any
 from .. import mlir
 from ..lower.writer import UNITS, part_name
 from .job import KERNEL
-from .lines import attach_lines, settle_places
 from .literals import rewrite_literals
 from .locations import keep_source_locations
 from .machine import Machine, Options, vector_features
@@ -59,8 +58,6 @@ def _lower(task: Task) -> str:
     with task.timed("linalg"):
         mlir.ir.Context.current.allow_unregistered_dialects = True
         module = mlir.ir.Module.parse(text)
-        if task.job.debug:
-            settle_places(module)
     task.dump("linalg.mlir", lambda: text)
     for stage in ROUTES[task.job.route].stages:
         with task.timed(stage.name):
@@ -71,8 +68,6 @@ def _lower(task: Task) -> str:
                     mlir.passmanager.PassManager.parse(f"builtin.module({action})").run(module.operation)
         task.dump(f"{stage.name}.mlir", lambda: _print(module))
     with task.timed("translate"):
-        if task.job.debug:
-            attach_lines(module)
         return mlir.translate(module)
 
 
@@ -147,7 +142,7 @@ def _tile(module: Any, task: Task) -> None:
     machine = choose_machine(vector_features(Target(job.cpu, job.triple, job.features)))
     if machine is None:
         return
-    (report,) = tile_kernels(module, machine, strict=job.strict, debug=job.debug)
+    (report,) = tile_kernels(module, machine, strict=job.strict)
     task.report = replace(task.report, schemes=report.schemes, reason=report.reason)
     if report.schemes:
         # Not where a kernel was left: inlining also simplifies, and then bufferization would need memory.

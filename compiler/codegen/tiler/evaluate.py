@@ -136,8 +136,7 @@ class Evaluator:
 
         def evaluate(node: Node) -> Value:
             if id(node) not in done:
-                with self.writer.at(node.location):
-                    done[id(node)] = self._node(op, node, place, evaluate, start)
+                done[id(node)] = self._node(op, node, place, evaluate, start)
             return done[id(node)]
 
         return evaluate(root or op.body)
@@ -209,8 +208,7 @@ class Evaluator:
         if op.start.splat is not None:
             return self.writer.constant(op.start.splat, op.result.element)
         access = Access(op.start, op.map)
-        with self.writer.at(op.location):
-            return self.writer.load(op.start.view.buffer, self.address(access, self.loops(op, place)))  # type: ignore[union-attr]  # `address` has looked
+        return self.writer.load(op.start.view.buffer, self.address(access, self.loops(op, place)))  # type: ignore[union-attr]  # `address` has looked
 
     def accumulate(self, op: Op, place: Place, total: Value) -> Value:
         """The accumulator after one more iteration; a product of floats is added with one rounding."""
@@ -218,8 +216,7 @@ class Evaluator:
         if factors is not None and total.vector:
             left, right = (self.writer.broadcast(self.body(op, place, root=f)) for f in factors)
             type = self.writer.type(total)
-            with self.writer.at(op.body.location):
-                name = self.writer.let(f"vector.fma {left.name}, {right.name}, {total.name} : {type}")
+            name = self.writer.let(f"vector.fma {left.name}, {right.name}, {total.name} : {type}")
             return Value(name, total.type, True)
         return self.body(op, place, total)
 
@@ -230,11 +227,8 @@ class Evaluator:
         value = self.value(op, place)
         form = self.address(op.written, self.loops(op, place))
         assert op.result.view is not None
-        with self.writer.at(op.location):
-            self.writer.store(op.result.view.buffer, form, value)
+        self.writer.store(op.result.view.buffer, form, value)
 
     def keep(self, op: Op, place: Place, kept: Kept) -> None:
         """Puts the result of an op into its row on the stack."""
-        value = self.value(op, place)
-        with self.writer.at(op.location):
-            self.writer.store(kept.buffer, kept.at({**self.unit, **place}), value)
+        self.writer.store(kept.buffer, kept.at({**self.unit, **place}), self.value(op, place))

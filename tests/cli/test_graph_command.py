@@ -1,0 +1,95 @@
+"""`nacre graph`: one file, of the form that its name says; faults before any work."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from cli_harness import DIGITS, Cli, leftovers
+
+MODEL = DIGITS / "digits.nacre"
+
+
+@pytest.mark.parametrize(
+    ("name", "start"), [("d.html", "<!doctype html>"), ("d.svg", "<svg xmlns"), ("d.dot", 'digraph "digits"')]
+)
+def test_writes_the_form_of_the_name(cli: Cli, tmp_path: Path, name: str, start: str) -> None:
+    path = tmp_path / name
+    done = cli("graph", MODEL, "-o", path)
+    assert done.code == 0, done.err
+    assert path.read_text(encoding="utf-8").startswith(start)
+    assert f"wrote {path} (" in done.err and done.out == ""
+    assert leftovers(tmp_path) == []
+
+
+def test_writes_a_page_beside_the_model(cli: Cli, double: Path) -> None:
+    assert cli("graph", double).code == 0
+    assert double.with_suffix(".html").read_text().startswith("<!doctype html>")
+
+
+def test_needs_no_weights(cli: Cli, scaled: Path) -> None:
+    (scaled.parent / "scale.safetensors").unlink()
+    assert cli("graph", scaled, "-o", scaled.parent / "s.svg").code == 0
+
+
+def test_stage_and_depth(cli: Cli, tmp_path: Path) -> None:
+    texts = []
+    for options in (["--stage", "graph"], ["--stage", "fuse"], ["--stage", "fuse", "--depth", "3"], ["-O", "0"]):
+        assert cli("graph", MODEL, "-o", tmp_path / "d.dot", *options).code == 0
+        texts.append((tmp_path / "d.dot").read_text())
+    first, fused, deep, unoptimized = texts
+    assert "conv2d + add + relu" not in first and "conv2d + add + relu" in fused
+    assert fused.count("subgraph") < deep.count("subgraph")
+    assert "conv2d + add + relu" not in unoptimized
+
+
+def test_strict_passes_are_those_of_strict(cli: Cli, tmp_path: Path) -> None:
+    assert cli("graph", MODEL, "-o", tmp_path / "d.html", "--strict").code == 0
+    assert "winograd" not in (tmp_path / "d.html").read_text().split('"stages":')[1].split('"grids"')[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["-o", "d.png"], "`d.png` is none of .html, .svg, .dot"),
+        (["-o", "d.html", "--stage", "fuze"], "there is no pass `fuze`; there are graph, canonicalize"),
+        (["-o", "d.html", "--at", "Q=3"], "there is no dim `Q`"),
+        (["-o", "d.html", "--at", "B=0"], "`B` cannot be 0"),
+        (["-o", "d.html", "--depth", "-1"], "--depth"),
+    ],
+)
+def test_wrong_command_lines(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], says: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = cli("graph", MODEL, *arguments)
+    assert done.code == 2 and says in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_faults_of_the_model_are_told(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "wrong.nacre"
+    path.write_text("model f(x: f32[2]) -> f32[3] { return x }\n")
+    done = cli("graph", path, "-o", tmp_path / "wrong.html")
+    assert done.code == 1 and "error[" in done.err
+    assert not (tmp_path / "wrong.html").exists()
+
+
+def test_a_folder_that_is_not_there(cli: Cli, tmp_path: Path) -> None:
+    done = cli("graph", MODEL, "-o", tmp_path / "none" / "d.html")
+    assert done.code == 1 and "cannot-write" in done.err
+
+
+@pytest.mark.parametrize(("name", "code"), [("d.html", 1), ("d.svg", 1), ("d.dot", 0)])
+def test_without_what_finds_layouts(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, code: int
+) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        "nacre.compiler.graph_page.layout.find_spec", lambda name: None if name == "igraph" else found(name)
+    )
+    done = cli("graph", MODEL, "-o", tmp_path / name)
+    assert done.code == code and (tmp_path / name).exists() == (code == 0)
+    if code:
+        assert "error[missing-package]" in done.err and "nacre[graph]" in done.err

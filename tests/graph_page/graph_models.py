@@ -1,0 +1,66 @@
+"""Models for the tests of pictures: blocks in blocks, loops, what is read far away, and one of two thousand nodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nacre.compiler.api import read_model
+from nacre.compiler.graph_page.tree import Body, Item
+from nacre.compiler.pipeline import Build, Options
+from nacre.dialect.graph import Module, Node, walk
+from nacre.dialect.parser import parse_module
+
+DIGITS = Path(__file__).parents[2] / "samples" / "digits" / "digits.nacre"
+
+DECODER = """dim T in 1..64
+
+block Linear<inputs, outputs>(x: f32[..., inputs]) -> f32[..., outputs] {
+  param weight: f32[outputs, inputs]
+  param bias: f32[outputs]
+  return x @ weight.T + bias
+}
+
+block Attention<width>(x: f32[T, width], mask: f32[T, T]) -> f32[T, width] {
+  use query, key, value, output = Linear<width, width>
+  return output(softmax(query(x) @ key(x).T / 4 + mask) @ value(x))
+}
+
+block Layer<width>(x: f32[T, width], mask: f32[T, T]) -> f32[T, width] {
+  use attention = Attention<width>
+  use first = Linear<width, width * 4>
+  use second = Linear<width * 4, width>
+  h = x + attention(x, mask)
+  return h + second(gelu(first(h)))
+}
+
+model decode(x: f32[T, 16], mask: f32[T, T]) -> y: f32[T, 16] {
+  use layer[LAYERS] = Layer<16>
+  repeat i in 0..LAYERS { x = layer[i](x, mask) }
+  return x
+}
+"""
+
+
+def decoder(layers: int) -> str:
+    """A transformer with so many layers; unrolled, each has some thirty nodes, of which ten are parameters."""
+    return DECODER.replace("LAYERS", str(layers))
+
+
+def build(source: str | Path, level: int = 2) -> Build:
+    """The build of a model, its graph optimized."""
+    made = Build(read_model(source), Options(level=level))
+    made.optimize()
+    return made
+
+
+def parse(text: str) -> Module:
+    return parse_module(text)
+
+
+def items_of(body: Body) -> list[Item]:
+    """Every box, those inside others included."""
+    return [item for outer in body.items for item in (outer, *(items_of(outer.body) if outer.body else ()))]
+
+
+def nodes_of(module: Module) -> list[Node]:
+    return [node for function in module.functions for node in walk(function.body)]
