@@ -40,6 +40,7 @@ def _compiler() -> tuple[str, ...]:
 
 def cached_path(build: Build) -> Path:
     """Where the artifact of a build is, or would be. Raises DiagnosticError where its checkpoint does not fit."""
+    assert not build.kernels, "a build of given texts is not known by its graph"
     elaborated, options = build.elaborated, build.options
     digest = hashlib.sha256()
 

@@ -44,11 +44,14 @@ class ParameterReader:
 
 
 def used_parameters(module: Module) -> dict[str, list[Parameter]]:
-    """The parameters that each function reads, by the function's name."""
+    """The parameters in checkpoints that each function reads, by the function's name: those that others are computed
+    from stand for these."""
     used: dict[str, list[Parameter]] = {}
     for function in module.functions:
         names = dict.fromkeys(str(n.attribute("name")) for n in walk(function.body) if n.op == "parameter")
-        used[function.name] = [module.parameter_index[name] for name in names]
+        read = [module.parameter_index[name] for name in names]
+        stored = {s.name: s for p in read for s in (p.formula.parameters if p.formula is not None else [p])}
+        used[function.name] = list(stored.values())
     return used
 
 

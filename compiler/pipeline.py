@@ -35,10 +35,11 @@ from .cache_folder import object_folder
 from .calls import describe_calls
 from .codegen.job import MadeFor
 from .codegen.objects import CodeGenerator, CodeOptions, Program
-from .codegen.routes import code_stages
+from .codegen.routes import FIRST, code_stages
 from .codegen.target import Target
 from .dumps import Dumps
 from .dumps.dumps import plain_name
+from .dumps.parts import Part
 from .files import check_writable
 from .frontend import Elaborated
 from .lower.module import Lowered, LoweredWeight, lower_module
@@ -78,7 +79,13 @@ class Options:
     """What changes the artifact. `passes` replaces those of the level; code generation may take `timeout` seconds.
 
     `strict` leaves out the passes that change how results are rounded by more than another order of sums. `cache`
+<<<<<<< HEAD
     changes nothing of it: objects that were made before are taken, and those that are made are kept.
+=======
+    changes nothing of it: objects that were made before are taken, and those that are made are kept. `debug` adds what
+    debuggers and profilers read, and leaves the code as it is. `start` is the stage of code generation whose texts the
+    build is given.
+>>>>>>> 5504311 (compile: builds go on from the text of a stage)
     """
 
     targets: tuple[Target, ...] = (Target(),)
@@ -89,6 +96,11 @@ class Options:
     cc: str | None = None
     timeout: float = 600.0
     cache: bool = True
+<<<<<<< HEAD
+=======
+    debug: bool = False
+    start: str = FIRST
+>>>>>>> 5504311 (compile: builds go on from the text of a stage)
 
     @property
     def pipeline(self) -> str:
@@ -98,7 +110,8 @@ class Options:
     @property
     def stages(self) -> tuple[str, ...]:
         """Every stage whose text can be dumped, in order; a pass may stand there more than once."""
-        return ("graph", *(step.name for step in parse_pipeline(self.pipeline)), *code_stages(self.level))
+        code = list(code_stages(self.level))
+        return ("graph", *(step.name for step in parse_pipeline(self.pipeline)), *code[code.index(self.start) :])
 
     def language(self, stage: str) -> str:
         """The language of a stage's text, which is also the suffix of its file."""
@@ -113,12 +126,14 @@ def source_hash(module: Module) -> str:
 @dataclass
 class Build:
     """One build, stage by stage; every stage takes what the one before left. Times are in seconds, by stage; what the
-    passes made, their remarks and the kernels are kept for a report. The observer may refuse what a stage made."""
+    passes made, their remarks and the kernels are kept for a report. The observer may refuse what a stage made.
+    `kernels` are texts in place of those that the graph is lowered to, by symbol."""
 
     elaborated: Elaborated
     options: Options = field(default_factory=Options)
     dumps: Dumps = field(default_factory=Dumps)
     observer: Observer = field(default_factory=Observer)
+    kernels: Mapping[str, Part] = field(default_factory=dict)
     times: dict[str, float] = field(default_factory=dict)
     optimized: Module | None = None
     lowered: Lowered | None = None
@@ -181,8 +196,21 @@ class Build:
     @contextmanager
     def _generator(self, stage: str) -> Iterator[CodeGenerator]:
         chosen = self.options
+<<<<<<< HEAD
         options = CodeOptions(chosen.targets, chosen.level, chosen.timeout, cache=chosen.cache, strict=chosen.strict)
         generator = CodeGenerator(options, self.dumps)
+=======
+        options = CodeOptions(
+            chosen.targets,
+            chosen.level,
+            chosen.timeout,
+            cache=chosen.cache,
+            strict=chosen.strict,
+            debug=chosen.debug,
+            start=chosen.start,
+        )
+        generator = CodeGenerator(options, self.dumps, self.kernels)
+>>>>>>> 5504311 (compile: builds go on from the text of a stage)
         with self._timed(stage):
             yield generator
         self.times |= {f"{stage}: {name}": seconds for name, seconds in generator.times.items()}

@@ -225,19 +225,24 @@ def _constants_in(value: Attribute) -> Iterable[Constant]:
             yield from _constants_in(part)
 
 
+def _all_constants(module: Module) -> Iterable[Constant]:
+    bodies = [p.formula.body for p in module.parameters if p.formula is not None]
+    for body in (*bodies, *(function.body for function in module.functions)):
+        for node in walk(body):
+            for _, value in node.attributes:
+                yield from _constants_in(value)
+
+
 def collect_constants(module: Module) -> dict[str, Array]:
     """The data of every constant by its digest: what `parse_module` needs to read elided ones back."""
-    bodies = [p.formula.body for p in module.parameters if p.formula is not None]
-    return {
-        constant.digest: constant.array
-        for body in (*bodies, *(function.body for function in module.functions))
-        for node in walk(body)
-        for _, value in node.attributes
-        for constant in _constants_in(value)
-        if constant.array is not None
-    }
+    return {c.digest: c.array for c in _all_constants(module) if c.array is not None}
 
 
 def collect_elided(module: Module) -> dict[str, Array]:
     """The data that the text of the module does not hold, by digest."""
     return {digest: data for digest, data in collect_constants(module).items() if data.size > ELEMENTS_INLINE}
+
+
+def find_missing(module: Module) -> list[Constant]:
+    """The constants whose data was not there when the text of the module was read."""
+    return [constant for constant in _all_constants(module) if constant.array is None]

@@ -12,6 +12,7 @@ from dataclasses import Field, fields
 from typing import Any
 
 from ..dialect.diagnostics import DiagnosticError
+from ..dialect.graph import Module
 from ..dialect.parser import parse_text
 from ..dialect.printer import print_module
 from ..dialect.reader import Reader
@@ -147,6 +148,16 @@ def format_pipeline(passes: Sequence[Pass]) -> str:
     return ",".join(map(format_pass, passes))
 
 
+def read_graph(text: str, file: str, constants: Mapping[str, Array] | None = None) -> Module:
+    """The valid graph that a text describes. Raises DiagnosticError."""
+    parsed = parse_text(text, file, constants)
+    try:
+        verify(parsed.module, parsed.locate)
+    except DiagnosticError as error:
+        raise DiagnosticError(error.diagnostics, {file: text}) from None
+    return parsed.module
+
+
 def run_pipeline_text(
     text: str,
     passes: str | Sequence[Pass],
@@ -161,9 +172,5 @@ def run_pipeline_text(
     `watch` is told the graph after each pass; `constants` gives the data of constants whose text is only a hash.
     """
     steps = parse_pipeline(passes) if isinstance(passes, str) else tuple(passes)
-    parsed = parse_text(text, file, constants)
-    try:
-        verify(parsed.module, parsed.locate)
-    except DiagnosticError as error:
-        raise DiagnosticError(error.diagnostics, {file: text}) from None
-    return print_module(PassManager(steps, watch=watch, rewrite_limit=rewrite_limit).run(parsed.module))
+    module = read_graph(text, file, constants)
+    return print_module(PassManager(steps, watch=watch, rewrite_limit=rewrite_limit).run(module))

@@ -13,7 +13,7 @@ from ..forms import FORMS, LIBRARY, STAGES, place_forms, write_forms
 from ..pipeline import Build
 from ..report import format_report, report_data
 from .dumping import ChosenDumps, dump_options, tell_unmatched
-from .options import MODEL, PATH, Chosen, build_options, check_dims, progress, read_dims
+from .options import MODEL, PATH, Chosen, build_options, check_dims, from_option, progress, read_dims
 
 
 def _print_times(build: Build) -> None:
@@ -36,6 +36,7 @@ def _check_places(model: Path, places: dict[str, Path]) -> None:
 @MODEL
 @click.option("-o", "--output", type=PATH, help="Where the library goes, or the only form.  [default: MODEL.so]")
 @build_options
+@from_option
 @click.option(
     "--weights",
     type=click.Choice(["embedded", "external"]),
@@ -79,6 +80,7 @@ def compile_command(
       nacre compile model.nacre --emit so --emit header --emit python
       nacre compile model.nacre --dump-dir stages/ --dump-after cse
       nacre compile model.nacre --emit graph --dump-changed --dump-filter 'encoder.0*'
+      nacre compile stages/15-linalg.mlir --from linalg --checkpoint bert/ -o model.so
       nacre compile model.nacre -v --at B=1,T=128
 
     --emit writes other forms than the library: the graph after the passes, MLIR (linalg), LLVM IR, assembly, the object

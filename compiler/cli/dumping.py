@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import click
 
 from ..dumps import Dumps
-from ..dumps.dumps import When, known_names
+from ..dumps.dumps import When
 from ..dumps.parts import COMMENTS
 from ..dumps.select import Selection
 from .differences import colour_difference
-from .options import PATH
+from .options import PATH, check_stages
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -38,13 +38,6 @@ class ChosenDumps:
         check_stages(self.after, stages, "--dump-after")
         selection = Selection(self.patterns) if self.patterns else None
         return Dumps(self.directory, self.before, self.after, self.changed, _show, selection, keep)
-
-
-def check_stages(names: Collection[str], stages: Sequence[str], option: str) -> None:
-    for name in names:
-        if name not in known_names(stages):
-            known = ", ".join(dict.fromkeys(stages))
-            raise click.BadParameter(f"there is no stage `{name}`; there are {known}", param_hint=option)
 
 
 def tell_unmatched(selection: Selection | None) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import sys
+<<<<<<< HEAD
 from collections.abc import Callable, Iterator, Mapping
+=======
+from collections.abc import Callable, Collection, Iterator, Sequence
+>>>>>>> 5504311 (compile: builds go on from the text of a stage)
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +23,9 @@ from ..api import read_model
 from ..checking.checker import VARIABLE, choose_observer
 from ..codegen.target import LEVELS, PORTABLE, Target, parse_targets
 from ..dumps import Dumps
+from ..dumps.dumps import known_names
 from ..pipeline import Build, Options
+from ..resume import Resumed, options_after, read_stage
 from .faults import tell
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -41,9 +47,15 @@ class Chosen:
     strict: bool
     cache: bool
     check_passes: bool
+<<<<<<< HEAD
+=======
+    debug: bool
+    start: str | None = None
+>>>>>>> 5504311 (compile: builds go on from the text of a stage)
 
     def options(self, **further: Any) -> Options:
-        return Options(
+        """Raises click.BadParameter where there is no such stage to start from."""
+        options = Options(
             targets=self.targets,
             level=self.level,
             passes=self.passes,
@@ -51,15 +63,25 @@ class Chosen:
             cache=self.cache,
             **further,
         )
+        if self.start is None:
+            return options
+        check_stages([self.start], options.stages, "--from")
+        if options.language(self.start) not in ("graph", "mlir"):
+            raise click.BadParameter(f"no build goes on from `{self.start}`", param_hint="--from")
+        return options_after(options, self.start)
 
     def build(self, model: Path, dumps: Dumps | None = None, **further: Any) -> Build:
         """Reads the model and tells its warnings. Raises DiagnosticError."""
-        elaborated = read_model(model, self.checkpoint)
+        options = self.options(**further)
+        if self.start is None:
+            resumed = Resumed(read_model(model, self.checkpoint))
+        else:
+            resumed = read_stage(model, options.language(self.start), self.checkpoint)
+        elaborated = resumed.elaborated
         if elaborated.warnings:
             tell(elaborated.warnings, elaborated.sources)
-        options = self.options(**further)
         observer = choose_observer(elaborated, options, check=self.check_passes)
-        return Build(elaborated, options, dumps or Dumps(), observer)
+        return Build(elaborated, options, dumps or Dumps(), observer, resumed.kernels)
 
 
 def _wrong(error: DiagnosticError) -> click.BadParameter:
@@ -141,6 +163,7 @@ def build_options(command: _Command) -> Callable[..., Any]:
     return with_options
 
 
+<<<<<<< HEAD
 def read_dims(context: _Context, parameter: _Parameter, value: str | None) -> dict[str, int]:
     """Sizes of dims as `B=1,T=128`."""
     sizes: dict[str, int] = {}
@@ -163,6 +186,29 @@ def check_dims(build: Build, dims: Mapping[str, int]) -> None:
             )
         if not symbol.low <= size <= symbol.high or size % symbol.multiple:
             raise click.BadParameter(f"`{name}` cannot be {size}: it is {symbol}", param_hint="--at")
+=======
+def from_option(command: _Command) -> Callable[..., Any]:
+    """Gives a command with the options of a build one more, which has its argument be the text of a stage."""
+
+    @wraps(command)
+    def with_option(chosen: Chosen, start: str | None, **further: Any) -> object:
+        return command(chosen=replace(chosen, start=start), **further)
+
+    return click.option(
+        "--from",
+        "start",
+        metavar="STAGE",
+        help="Go on from the text of a stage, as --dump-dir writes it: `graph`, a pass, or a stage with MLIR.",
+    )(with_option)
+
+
+def check_stages(names: Collection[str], stages: Sequence[str], option: str) -> None:
+    """Raises click.BadParameter for the name of a stage that a build does not have."""
+    for name in names:
+        if name not in known_names(stages):
+            known = ", ".join(dict.fromkeys(stages))
+            raise click.BadParameter(f"there is no stage `{name}`; there are {known}", param_hint=option)
+>>>>>>> 5504311 (compile: builds go on from the text of a stage)
 
 
 @contextmanager

@@ -20,13 +20,14 @@ from ..files import check_writable, write_whole
 from ..frontend.parse import decode
 from ..pipeline import GRAPH_PASSES
 from .differences import show_difference
-from .dumping import FILTER_HELP, check_stages, tell_unmatched
-from .options import MODEL, PATH, Chosen, build_options, progress, read_passes
+from .dumping import FILTER_HELP, tell_unmatched
+from .options import MODEL, PATH, Chosen, build_options, check_stages, from_option, progress, read_passes
 
 
 @click.command("dump")
 @MODEL
 @build_options
+@from_option
 @click.option("--stage", default="linalg", show_default=True, help="A pass or stage; `list` names them all.")
 @click.option("--between", nargs=2, metavar="STAGE STAGE", help="What lies between two stages of one language.")
 @click.option("--filter", "patterns", multiple=True, metavar="GLOB", help=FILTER_HELP)

@@ -10,7 +10,9 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NoReturn
 
+from ...dialect.diagnostics import Diagnostic, DiagnosticError, Note
 from ..cache_folder import object_folder
 from ..dumps import Dumps
 from ..dumps.parts import Part
@@ -22,7 +24,7 @@ from .faults import make_fault
 from .job import Job, Report
 from .nursery import start_ahead, take_child
 from .object_cache import ObjectCache
-from .routes import LEVELS, code_stages
+from .routes import FIRST, LEVELS, code_stages
 from .target import Target, check_target_is_known
 
 _KERNELS_PER_CHILD = 4
@@ -38,6 +40,11 @@ class CodeOptions:
     visible: let a loader find the entries by name.
     cache: take objects that were made before, and keep those that are made.
     strict: results are rounded as the structured ops say, but for the order of sums.
+<<<<<<< HEAD
+=======
+    debug: tables of lines. The code is the same, but kernels are shared only where they come from the same lines.
+    start: the stage of the texts that are given in place of the kernels' own.
+>>>>>>> 5504311 (compile: builds go on from the text of a stage)
     """
 
     targets: tuple[Target, ...] = (Target(),)
@@ -47,6 +54,11 @@ class CodeOptions:
     visible: bool = False
     cache: bool = True
     strict: bool = False
+<<<<<<< HEAD
+=======
+    debug: bool = False
+    start: str = FIRST
+>>>>>>> 5504311 (compile: builds go on from the text of a stage)
 
     def suffix(self, target: Target) -> str:
         """What the symbols for a target end with."""
@@ -78,13 +90,16 @@ class Program:
 
 @dataclass
 class CodeGenerator:
-    """Makes the objects of one module. `times` are seconds by stage, of all children together.
+    """Makes the objects of one module. `given` are texts of its kernels by symbol, in place of their own. `times` are
+    seconds by stage, of all children together.
 
-    Raises CompilerFault where MLIR or LLVM fail, DiagnosticError for a CPU that LLVM does not know.
+    Raises CompilerFault where MLIR or LLVM fail, DiagnosticError for a CPU that LLVM does not know and for given texts
+    that cannot be read.
     """
 
     options: CodeOptions = field(default_factory=CodeOptions)
     dumps: Dumps = field(default_factory=Dumps)
+    given: Mapping[str, Part] = field(default_factory=dict)
     times: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -117,7 +132,17 @@ class CodeGenerator:
         symbol = kernel.symbol + suffix
         job = self.options.job(target, [symbol, symbol + UNITS], dump=self._dump)
         job = replace(job, route=LEVELS[self.options.level], scratch=len(kernel.kernel.scratch))
+<<<<<<< HEAD
         return kernel_source(kernel.text(suffix), kernel.identity(suffix), job, kernel.origins)
+=======
+        if self.given:
+            part = self.given.get(symbol) or _no_kernel(symbol, kernel)
+            job = replace(job, start=self.options.start, schemes=part.schemes)
+            return kernel_source(part.text, part.text, job, kernel.origins)
+        text = kernel.text(suffix)
+        identity = text if self.options.debug else kernel.identity(suffix)
+        return kernel_source(text, identity, job, kernel.origins)
+>>>>>>> 5504311 (compile: builds go on from the text of a stage)
 
     def _entry_source(self, program: Program, target: Target) -> Source:
         suffix = self.options.suffix(target)
@@ -149,6 +174,8 @@ class CodeGenerator:
         def take(number: int, outcome: Outcome) -> None:
             outcomes[number] = outcome
             check_target_is_known(outcome.output)
+            if outcome.result.error and self.given and outcome.result.stage == self.options.start:
+                raise _unreadable(sources[number], outcome)
             if outcome.result.error:
                 raise make_fault(sources[number], outcome)
             for stage, seconds in outcome.result.times.items():
@@ -187,7 +214,22 @@ class CodeGenerator:
 
 def _schemes(stage: str, outcome: Outcome) -> tuple[str, ...]:
     """What is known of a kernel when the stage is done."""
-    return () if stage == "linalg" else outcome.result.report.schemes
+    return () if stage == FIRST else outcome.result.report.schemes
+
+
+def _no_kernel(symbol: str, kernel: LoweredKernel) -> NoReturn:
+    message = f"the graph needs a kernel `{symbol}`, which the text does not have"
+    help_text = "the text has to be compiled with the options that it was dumped with"
+    raise DiagnosticError(
+        [Diagnostic("missing-kernel", message, notes=tuple(map(Note, kernel.origins)), help=help_text)]
+    )
+
+
+def _unreadable(source: Source, outcome: Outcome) -> DiagnosticError:
+    told = [Note(line.strip()) for line in outcome.result.error.splitlines()[:4]]
+    return DiagnosticError(
+        [Diagnostic("bad-kernel", f"the text of `{source.kernel}` cannot be read", notes=tuple(told))]
+    )
 
 
 def generate_objects(

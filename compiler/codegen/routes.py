@@ -62,8 +62,12 @@ LEVELS: Mapping[int, str] = {0: "loops", 1: "loops", 2: "tiled", 3: "tiled"}
 """The route of each optimisation level of the compiler."""
 
 
+FIRST = "linalg"
+"""The stage that code generation starts from, unless the text of a later one is given."""
+
+
 def code_stages(level: int) -> Mapping[str, str]:
     """The stages of code generation in order, and the language of each text: kernels as `mlir`, then all in LLVM IR
     (`ll`) and assembly (`s`)."""
     route = (stage.name for stage in ROUTES[LEVELS[level]].stages)
-    return dict.fromkeys(("linalg", *route), "mlir") | {"llvm-ir": "ll", "optimized": "ll", "assembly": "s"}
+    return dict.fromkeys((FIRST, *route), "mlir") | {"llvm-ir": "ll", "optimized": "ll", "assembly": "s"}

@@ -16,7 +16,7 @@ from .job import KERNEL
 from .literals import rewrite_literals
 from .locations import keep_source_locations
 from .machine import Machine, Options, vector_features
-from .routes import ROUTES
+from .routes import FIRST, ROUTES
 from .serve import Task, serve
 from .target import Target
 from .tiler.kernels import tile_kernels
@@ -54,12 +54,23 @@ def compile_kernel(task: Task) -> bytes:
 
 
 def _lower(task: Task) -> str:
-    text = task.read(KERNEL)
-    with task.timed("linalg"):
+    text, start = task.read(KERNEL), task.job.start
+    with task.timed(start):
         mlir.ir.Context.current.allow_unregistered_dialects = True
         module = mlir.ir.Module.parse(text)
+<<<<<<< HEAD
     task.dump("linalg.mlir", lambda: text)
     for stage in ROUTES[task.job.route].stages:
+=======
+        if task.job.debug:
+            settle_places(module)
+        if start != FIRST:
+            task.report = replace(task.report, schemes=task.job.schemes)
+            _report_scratch(module, task)
+    task.dump(f"{start}.mlir", lambda: text)
+    stages = ROUTES[task.job.route].stages
+    for stage in stages[[FIRST, *(stage.name for stage in stages)].index(start) :]:
+>>>>>>> 5504311 (compile: builds go on from the text of a stage)
         with task.timed(stage.name):
             for action in stage.actions:
                 if action.startswith(":"):
@@ -158,7 +169,7 @@ def _report_scratch(module: Any, task: Task) -> None:
     """Which scratch is still used: tiles and loops need less than whole tensors did."""
     names = _kept(task)
     used = [False] * task.job.scratch
-    for function in _operations(module, "func.func"):
+    for function in _operations(module, "func.func", "llvm.func"):
         if _symbol(function) not in names or _symbol(function).endswith(UNITS):
             continue
         arguments = list(function.regions[0].blocks[0].arguments)

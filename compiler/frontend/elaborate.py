@@ -21,7 +21,7 @@ from .expressions import evaluate
 from .imports import Loader, own_models
 from .models import elaborate_model, unite_parameters
 from .names import check_names
-from .parse import decode, normalise, parse
+from .parse import normalise, parse, read_text
 from .placeholders import check_unused_blocks
 from .values import ERROR, AnyValue, FileScope, Kind
 from .weights import check_parameters
@@ -58,7 +58,7 @@ def load_module(
         content, file, folder, path = str(source), f"{name or 'model'}.nacre", Path.cwd(), None
     else:
         path = Path(source)
-        content, file, folder = _read(path), str(source), path.parent
+        content, file, folder = read_text(path), str(source), path.parent
     folders = () if override is None else (override if override.is_dir() else override.parent,)
     run = _Run(normalise(content), file, folder, path, folders)
     run.elaborate()
@@ -99,15 +99,6 @@ def check_source(text: str, file: str, root: Path | None = None) -> list[Diagnos
 def check_weights(elaborated: Elaborated, checkpoint: Checkpoint) -> list[Diagnostic]:
     """Everything that keeps the parameters from being loaded from the checkpoint; its data is not read."""
     return check_parameters(elaborated.module.parameters, checkpoint)
-
-
-def _read(path: Path) -> str:
-    try:
-        data = path.read_bytes()
-    except (OSError, ValueError) as error:
-        reason = (error.strerror or "the system refuses").lower() if isinstance(error, OSError) else "no such name"
-        raise DiagnosticError([Diagnostic("missing-file", f"`{path}` cannot be read: {reason}")]) from None
-    return decode(data, str(path))
 
 
 def _weights(model: syntax.Model, folder: Path, override: Path | None) -> Path | None:

@@ -70,10 +70,14 @@ def _check_weights_statements(context: Context, model: syntax.Model) -> None:
 
 
 def _result_names(model: syntax.Model) -> tuple[str, ...]:
-    """As declared; a result without a name is `result`, several are `result0`, `result1`, ..."""
-    if len(model.results) == 1 and model.results[0].name is None:
-        return ("result",)
-    return tuple(f"result{n}" if r.name is None else r.name.name for n, r in enumerate(model.results))
+    """As declared, or else by default."""
+    defaults = default_names(len(model.results))
+    return tuple(d if r.name is None else r.name.name for d, r in zip(defaults, model.results, strict=True))
+
+
+def default_names(count: int) -> tuple[str, ...]:
+    """The names of results that have none."""
+    return ("result",) if count == 1 else tuple(f"result{number}" for number in range(count))
 
 
 # --- dims ---

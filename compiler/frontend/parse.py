@@ -9,6 +9,7 @@ the input is, the answer is a tree or a DiagnosticError.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from lark import Token, Tree
 from lark.exceptions import UnexpectedToken
@@ -74,6 +75,16 @@ def decode(data: bytes, file: str) -> str:
         message = f"byte 0x{byte:02x} at offset {error.start} is not UTF-8"
         sources = {file: normalise(data.decode("utf-8", "replace"))}
         raise DiagnosticError([Diagnostic("not-utf8", message, span, help=help_text)], sources) from None
+
+
+def read_text(path: Path) -> str:
+    """The text of a file. Raises DiagnosticError where it cannot be read."""
+    try:
+        data = path.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = (error.strerror or "the system refuses").lower() if isinstance(error, OSError) else "no such name"
+        raise DiagnosticError([Diagnostic("missing-file", f"`{path}` cannot be read: {reason}")]) from None
+    return decode(data, str(path))
 
 
 def _raise_if_any(collector: Collector, sources: dict[str, str]) -> None:
