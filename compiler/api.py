@@ -41,6 +41,7 @@ def compile(
     target: str = "native",
     opt_level: int = 2,
     strict: bool = False,
+    debug: bool = False,
     placement: Placement = "embedded",
     threads: int = 0,
     dump_dir: str | os.PathLike[str] | None = None,
@@ -55,6 +56,7 @@ def compile(
     target: `native`, a CPU level such as `x86-64-v3` or several with commas, `portable`, or what else `--target` takes.
     opt_level: 0 (the slow oracle) to 3.
     strict: no pass that changes how results are rounded by more than another order of sums.
+    debug: tables of the model's lines for debuggers, and names of kernels to be read; the code stays as it is.
     placement: `embedded`, or `external` for weights in a file beside the library.
     threads: how many threads a call of the loaded model may use; 0 for `$NACRE_THREADS`, else one for each CPU.
     dump_dir: a folder for the text of every stage; with it, a model is compiled even if it is in the cache.
@@ -71,7 +73,8 @@ def compile(
         raise ValueError(f"placement is 'embedded' or 'external', not {placement!r}")
     if threads < 0:
         raise ValueError(f"threads is at least 0, not {threads!r}")
-    options = Options(targets=parse_targets(target), level=opt_level, strict=strict, weights=placement, cc=cc)
+    targets = parse_targets(target)
+    options = Options(targets, opt_level, strict=strict, weights=placement, cc=cc, debug=debug)
     dumps = Dumps(None if dump_dir is None else Path(dump_dir))
     elaborated = read_model(source, weights)
     build = Build(elaborated, options, dumps, choose_observer(elaborated, options, check=check_passes))

@@ -16,6 +16,7 @@ from ..dialect.ops.structure import ELEMENTS_INLINE
 from .artifact.spec import CallSpec, OperationSpec, ValueSpec
 from .lower.cost import count_operations
 from .lower.entry import Output, Place, Workspace
+from .lower.kinds import inner_nodes, kind_of
 from .lower.lowered import LoweredFunction
 from .lower.plan import LoweredEntry
 
@@ -92,11 +93,6 @@ def _placed(value: ValueSpec, place: Place) -> ValueSpec:
     return replace(value, offset=place.offset)
 
 
-def inner_nodes(node: Node) -> tuple[Node, ...]:
-    """The nodes that are computed for a node: those of a group, or itself."""
-    return node.regions[0].body if node.op == "fusion" else (node,)
-
-
 def maker_inside(node: Node, result: int) -> Node:
     """The node that computes a result of a node, inside of it where it is a group."""
     if node.op != "fusion":
@@ -117,24 +113,3 @@ def _bytes_read(value: Value, nodes: Sequence[Node]) -> Size:
             total = add(total, node.output.type.bytes)
         return total
     return value.type.bytes
-
-
-_KINDS = (
-    ("attention", ("attention",)),
-    ("contraction", ("contraction",)),
-    ("rows", ("rowwise", "reduction")),
-    ("sequence", ("sequential",)),
-    ("elements", ("elementwise", "pointwise")),
-    ("movement", ("movement", "generator")),
-)
-
-
-def kind_of(nodes: Sequence[Node]) -> str:
-    """What a kernel of these nodes is, by the most demanding of them."""
-    operators = [OPERATORS[n.op] for n in nodes]
-    if sum(o.has("contraction") for o in operators) > 1 and any(o.has("rowwise") for o in operators):
-        return "attention"
-    for kind, properties in _KINDS:
-        if any(o.has(p) for o in operators for p in properties):
-            return kind
-    return "other"

@@ -79,13 +79,9 @@ class Options:
     """What changes the artifact. `passes` replaces those of the level; code generation may take `timeout` seconds.
 
     `strict` leaves out the passes that change how results are rounded by more than another order of sums. `cache`
-<<<<<<< HEAD
-    changes nothing of it: objects that were made before are taken, and those that are made are kept.
-=======
     changes nothing of it: objects that were made before are taken, and those that are made are kept. `debug` adds what
     debuggers and profilers read, and leaves the code as it is. `start` is the stage of code generation whose texts the
     build is given.
->>>>>>> 5504311 (compile: builds go on from the text of a stage)
     """
 
     targets: tuple[Target, ...] = (Target(),)
@@ -96,11 +92,8 @@ class Options:
     cc: str | None = None
     timeout: float = 600.0
     cache: bool = True
-<<<<<<< HEAD
-=======
     debug: bool = False
     start: str = FIRST
->>>>>>> 5504311 (compile: builds go on from the text of a stage)
 
     @property
     def pipeline(self) -> str:
@@ -175,7 +168,7 @@ class Build:
             help_text = "`unroll-repeat` takes loops apart, as long as the graph does not become too large"
             raise DiagnosticError([Diagnostic("repeat-left", "the passes leave a loop in the graph", help=help_text)])
         with self._timed("lower"):
-            self.lowered = lower_module(module, pack=self.options.level >= 2)
+            self.lowered = lower_module(module, pack=self.options.level >= 2, debug=self.options.debug)
         return self.lowered
 
     def report(self, dims: Mapping[str, int] | None = None) -> tuple[FunctionReport, ...]:
@@ -196,10 +189,6 @@ class Build:
     @contextmanager
     def _generator(self, stage: str) -> Iterator[CodeGenerator]:
         chosen = self.options
-<<<<<<< HEAD
-        options = CodeOptions(chosen.targets, chosen.level, chosen.timeout, cache=chosen.cache, strict=chosen.strict)
-        generator = CodeGenerator(options, self.dumps)
-=======
         options = CodeOptions(
             chosen.targets,
             chosen.level,
@@ -210,7 +199,6 @@ class Build:
             start=chosen.start,
         )
         generator = CodeGenerator(options, self.dumps, self.kernels)
->>>>>>> 5504311 (compile: builds go on from the text of a stage)
         with self._timed(stage):
             yield generator
         self.times |= {f"{stage}: {name}": seconds for name, seconds in generator.times.items()}
@@ -259,7 +247,7 @@ class Build:
             triple=_made_for(program, self.options.targets[0]).triple,
             compiler_version=__version__,
             source_hash=source_hash(self.elaborated.module),
-            options={"level": self.options.level, "passes": self.options.passes},
+            options={name: getattr(self.options, name) for name in ("level", "passes", "strict", "debug")},
         )
 
     def run(self, output: Path) -> None:

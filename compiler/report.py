@@ -14,7 +14,8 @@ from ..dialect.dims import INFINITY, Size, Symbol, add, evaluate, format_size, m
 from ..dialect.graph import Function, Module, Node
 from ..passes.manager import Remark
 from .artifact.spec import OperationSpec
-from .calls import Calls, inner_nodes, maker_inside
+from .calls import Calls, maker_inside
+from .lower.kinds import inner_nodes
 from .lower.module import Lowered
 
 

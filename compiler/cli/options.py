@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import sys
-<<<<<<< HEAD
-from collections.abc import Callable, Iterator, Mapping
-=======
-from collections.abc import Callable, Collection, Iterator, Sequence
->>>>>>> 5504311 (compile: builds go on from the text of a stage)
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -47,11 +43,8 @@ class Chosen:
     strict: bool
     cache: bool
     check_passes: bool
-<<<<<<< HEAD
-=======
     debug: bool
     start: str | None = None
->>>>>>> 5504311 (compile: builds go on from the text of a stage)
 
     def options(self, **further: Any) -> Options:
         """Raises click.BadParameter where there is no such stage to start from."""
@@ -61,6 +54,7 @@ class Chosen:
             passes=self.passes,
             strict=self.strict,
             cache=self.cache,
+            debug=self.debug,
             **further,
         )
         if self.start is None:
@@ -138,6 +132,12 @@ _BUILD_OPTIONS = (
         help="Run what every pass, kernel and the whole computes on drawn inputs, and stop at the first that is wrong; "
         f"so does ${VARIABLE}.",
     ),
+    click.option(
+        "-g",
+        "debug",
+        is_flag=True,
+        help="Tables of the model's lines for debuggers, and names of kernels to be read; the code stays as it is.",
+    ),
     click.option("--no-cache", is_flag=True, help="Compile everything anew; so does $NACRE_NO_CACHE."),
 )
 
@@ -154,16 +154,17 @@ def build_options(command: _Command) -> Callable[..., Any]:
         strict: bool,
         check_passes: bool,
         no_cache: bool,
+        debug: bool,
         **further: Any,
     ) -> object:
-        return command(chosen=Chosen(level, target, checkpoint, passes, strict, not no_cache, check_passes), **further)
+        chosen = Chosen(level, target, checkpoint, passes, strict, not no_cache, check_passes, debug)
+        return command(chosen=chosen, **further)
 
     for option in reversed(_BUILD_OPTIONS):
         option(with_options)
     return with_options
 
 
-<<<<<<< HEAD
 def read_dims(context: _Context, parameter: _Parameter, value: str | None) -> dict[str, int]:
     """Sizes of dims as `B=1,T=128`."""
     sizes: dict[str, int] = {}
@@ -186,7 +187,8 @@ def check_dims(build: Build, dims: Mapping[str, int]) -> None:
             )
         if not symbol.low <= size <= symbol.high or size % symbol.multiple:
             raise click.BadParameter(f"`{name}` cannot be {size}: it is {symbol}", param_hint="--at")
-=======
+
+
 def from_option(command: _Command) -> Callable[..., Any]:
     """Gives a command with the options of a build one more, which has its argument be the text of a stage."""
 
@@ -208,7 +210,6 @@ def check_stages(names: Collection[str], stages: Sequence[str], option: str) -> 
         if name not in known_names(stages):
             known = ", ".join(dict.fromkeys(stages))
             raise click.BadParameter(f"there is no stage `{name}`; there are {known}", param_hint=option)
->>>>>>> 5504311 (compile: builds go on from the text of a stage)
 
 
 @contextmanager

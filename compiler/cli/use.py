@@ -24,7 +24,7 @@ from .faults import INPUT_FAULT
 from .options import MODEL, PATH, Chosen, build_options, progress
 from .tensors import read_inputs, summary
 
-_FOR_TEXT = ("level", "target", "checkpoint", "passes", "no_cache")
+_FOR_TEXT = ("level", "target", "checkpoint", "passes", "strict", "debug", "no_cache")
 """The options of `run` that mean something for a model file alone."""
 
 

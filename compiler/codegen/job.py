@@ -27,12 +27,8 @@ def job_path(folder: Path) -> Path:
 class Job:
     """One object to be made of the text beside it. `keep` names the functions that the object exports, to everybody if
     `visible`, else to those that it is linked with. `scratch` arguments of a kernel may turn out to be unused.
-<<<<<<< HEAD
-    `strict` code rounds as the text says, but for the order of sums.
-=======
     `strict` code rounds as the text says, but for the order of sums. With `debug` it has tables of lines. The text is
     that of the stage `start`, at which the kernel has been tiled by `schemes`, if it has been.
->>>>>>> 5504311 (compile: builds go on from the text of a stage)
     """
 
     level: int
@@ -45,12 +41,9 @@ class Job:
     visible: bool = False
     dump: bool = False
     strict: bool = False
-<<<<<<< HEAD
-=======
     debug: bool = False
     start: str = FIRST
     schemes: tuple[str, ...] = ()
->>>>>>> 5504311 (compile: builds go on from the text of a stage)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1, sort_keys=True) + "\n"

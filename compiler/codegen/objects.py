@@ -40,11 +40,8 @@ class CodeOptions:
     visible: let a loader find the entries by name.
     cache: take objects that were made before, and keep those that are made.
     strict: results are rounded as the structured ops say, but for the order of sums.
-<<<<<<< HEAD
-=======
     debug: tables of lines. The code is the same, but kernels are shared only where they come from the same lines.
     start: the stage of the texts that are given in place of the kernels' own.
->>>>>>> 5504311 (compile: builds go on from the text of a stage)
     """
 
     targets: tuple[Target, ...] = (Target(),)
@@ -54,11 +51,8 @@ class CodeOptions:
     visible: bool = False
     cache: bool = True
     strict: bool = False
-<<<<<<< HEAD
-=======
     debug: bool = False
     start: str = FIRST
->>>>>>> 5504311 (compile: builds go on from the text of a stage)
 
     def suffix(self, target: Target) -> str:
         """What the symbols for a target end with."""
@@ -67,7 +61,8 @@ class CodeOptions:
     def job(self, target: Target, keep: Sequence[str], *, dump: bool) -> Job:
         # Level 0 is a choice of route, not of slow machine code.
         level = 0 if self.quick else max(self.level, 1)
-        return Job(level, target.cpu, target.triple, target.features, tuple(keep), dump=dump, strict=self.strict)
+        cpu, triple, features = target.cpu, target.triple, target.features
+        return Job(level, cpu, triple, features, tuple(keep), dump=dump, strict=self.strict, debug=self.debug)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +127,6 @@ class CodeGenerator:
         symbol = kernel.symbol + suffix
         job = self.options.job(target, [symbol, symbol + UNITS], dump=self._dump)
         job = replace(job, route=LEVELS[self.options.level], scratch=len(kernel.kernel.scratch))
-<<<<<<< HEAD
-        return kernel_source(kernel.text(suffix), kernel.identity(suffix), job, kernel.origins)
-=======
         if self.given:
             part = self.given.get(symbol) or _no_kernel(symbol, kernel)
             job = replace(job, start=self.options.start, schemes=part.schemes)
@@ -142,7 +134,6 @@ class CodeGenerator:
         text = kernel.text(suffix)
         identity = text if self.options.debug else kernel.identity(suffix)
         return kernel_source(text, identity, job, kernel.origins)
->>>>>>> 5504311 (compile: builds go on from the text of a stage)
 
     def _entry_source(self, program: Program, target: Target) -> Source:
         suffix = self.options.suffix(target)
@@ -151,7 +142,8 @@ class CodeGenerator:
         kernels = program.kernels[target].values()
         dumped = {f"{i:06}-{stage}": text for i, k in enumerate(kernels) for stage, text in k.dumps.items()}
         parts = {symbol: k.report.parts for symbol, k in program.kernels[target].items()}
-        return entry_source(entry_ir(program.entries, suffix, parts), job, dumped)
+        text = entry_ir(program.entries, suffix, parts, debug=self.options.debug)
+        return entry_source(text, job, dumped)
 
     def _make(self, sources: Sequence[Source], worker: str, dumped: Collection[str]) -> list[ObjectCode]:
         """The objects of the sources, those that were not made before in as many children as it is worth. Texts in the

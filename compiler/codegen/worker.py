@@ -13,6 +13,7 @@ from typing import Any
 from .. import mlir
 from ..lower.writer import UNITS, part_name
 from .job import KERNEL
+from .lines import attach_lines, settle_places
 from .literals import rewrite_literals
 from .locations import keep_source_locations
 from .machine import Machine, Options, vector_features
@@ -58,10 +59,6 @@ def _lower(task: Task) -> str:
     with task.timed(start):
         mlir.ir.Context.current.allow_unregistered_dialects = True
         module = mlir.ir.Module.parse(text)
-<<<<<<< HEAD
-    task.dump("linalg.mlir", lambda: text)
-    for stage in ROUTES[task.job.route].stages:
-=======
         if task.job.debug:
             settle_places(module)
         if start != FIRST:
@@ -70,7 +67,6 @@ def _lower(task: Task) -> str:
     task.dump(f"{start}.mlir", lambda: text)
     stages = ROUTES[task.job.route].stages
     for stage in stages[[FIRST, *(stage.name for stage in stages)].index(start) :]:
->>>>>>> 5504311 (compile: builds go on from the text of a stage)
         with task.timed(stage.name):
             for action in stage.actions:
                 if action.startswith(":"):
@@ -79,6 +75,8 @@ def _lower(task: Task) -> str:
                     mlir.passmanager.PassManager.parse(f"builtin.module({action})").run(module.operation)
         task.dump(f"{stage.name}.mlir", lambda: _print(module))
     with task.timed("translate"):
+        if task.job.debug:
+            attach_lines(module)
         return mlir.translate(module)
 
 
@@ -153,7 +151,7 @@ def _tile(module: Any, task: Task) -> None:
     machine = choose_machine(vector_features(Target(job.cpu, job.triple, job.features)))
     if machine is None:
         return
-    (report,) = tile_kernels(module, machine, strict=job.strict)
+    (report,) = tile_kernels(module, machine, strict=job.strict, debug=job.debug)
     task.report = replace(task.report, schemes=report.schemes, reason=report.reason)
     if report.schemes:
         # Not where a kernel was left: inlining also simplifies, and then bufferization would need memory.

@@ -17,7 +17,7 @@ from ...dialect.graph import Constant, Function, Module, Node, Region, Value, wa
 from ...dialect.printer import format_constant
 from ...passes.fuse_flow import read_values
 from ...passes.rewrite import count_uses
-from ..calls import kind_of
+from ..lower.kinds import kind_of
 from .groups import Group, components, find_edges, find_ranks, group_nodes, is_leaf
 
 Role = Literal["node", "kernel", "loop", "block", "input", "result"]

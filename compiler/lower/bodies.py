@@ -27,10 +27,10 @@ class BodyWriter(ScalarWriter):
         self._indices: dict[int, Element] = {}
 
     @contextmanager
-    def inside(self, loops: IndexMap) -> Iterator[None]:
-        outer, self.loops = self.loops, loops
+    def inside(self, loops: IndexMap, location: str) -> Iterator[None]:
+        outer, self.loops, self.location = (self.loops, self.location), loops, location
         yield
-        self.loops = outer
+        self.loops, self.location = outer
 
     def index(self, number: int) -> Element:
         form = self.loops[number]

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from ...dialect.diagnostics import Span
 from ...dialect.dims import FloorDiv, Monomial, Size, Symbol, bounds
+from .lines import NO_LINES, Scope
 from .writer import UNITS
 
 ARGUMENTS = ", ".join(
@@ -58,18 +60,20 @@ Place = Input | Output | Weight | Workspace | Unused
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One kernel with the values of its dims and the places of its tensors; `comment` says what it computes. Parts of
-    one kernel have one `number`: that of the call of the whole."""
+    """One kernel with the values of its dims and the places of its tensors; `comment` says what it computes, and
+    `span` where that is written. Parts of one kernel have one `number`: that of the call of the whole."""
 
     kernel: str
     dims: tuple[Symbol, ...]
     places: tuple[Place, ...]
     comment: str = ""
     number: int = 0
+    span: Span | None = None
 
 
 class _EntryText:
-    def __init__(self, dims: Sequence[Symbol]) -> None:
+    def __init__(self, dims: Sequence[Symbol], scope: Scope) -> None:
+        self.scope = scope
         self.lines: list[str] = []
         self._memo: dict[str, str] = {}
         self._dims = {symbol: number for number, symbol in enumerate(dims)}
@@ -100,7 +104,8 @@ class _EntryText:
     def launch(self, call: Call) -> None:
         sizes = (f"i64 {self.dim(s)}" for s in call.dims)
         arguments = ["ptr %team", *sizes, *(f"ptr {self.place(p)}" for p in call.places)]
-        self.lines.append(f"  call void @{call.kernel}{LAUNCH}({', '.join(arguments)}) ; {call.comment}")
+        line = self.scope.at(call.span)
+        self.lines.append(f"  call void @{call.kernel}{LAUNCH}({', '.join(arguments)}){line} ; {call.comment}")
 
     def dim(self, symbol: Symbol) -> str:
         number = self._dims[symbol]
@@ -144,9 +149,9 @@ class _EntryText:
         return self.define(f"add i64 {quotient}, {step}")
 
 
-def write_entry(symbol: str, dims: Sequence[Symbol], calls: Sequence[Call]) -> str:
+def write_entry(symbol: str, dims: Sequence[Symbol], calls: Sequence[Call], scope: Scope = NO_LINES) -> str:
     """The definition of an entry, hidden from whoever links the object."""
-    text = _EntryText(dims)
+    text = _EntryText(dims, scope)
     for call in calls:
         text.launch(call)
     return _define(symbol, ARGUMENTS, text)
@@ -157,21 +162,23 @@ def observed(symbol: str) -> str:
     return f"observed_{symbol}"
 
 
-def write_observed_entry(symbol: str, dims: Sequence[Symbol], calls: Sequence[Call]) -> str:
+def write_observed_entry(symbol: str, dims: Sequence[Symbol], calls: Sequence[Call], scope: Scope = NO_LINES) -> str:
     """The definition of its observed copy."""
-    text = _EntryText(dims)
+    text = _EntryText(dims, scope)
     for call, following in zip_longest(calls, calls[1:]):
-        text.lines.append(f"  call void {text.define('load ptr, ptr %watch, align 8')}(ptr %watch)")
+        begin = text.define("load ptr, ptr %watch, align 8")
+        text.lines.append(f"  call void {begin}(ptr %watch){scope.at(call.span)}")
         text.launch(call)
         if following is None or following.number != call.number:
             slot = text.define("getelementptr ptr, ptr %watch, i64 1")
             end = text.define(f"load ptr, ptr {slot}, align 8")
-            text.lines.append(f"  call void {end}(ptr %watch, i64 {call.number})")
+            text.lines.append(f"  call void {end}(ptr %watch, i64 {call.number}){scope.at(call.span)}")
     return _define(observed(symbol), WATCHED, text)
 
 
 def _define(symbol: str, arguments: str, text: _EntryText) -> str:
-    return "\n".join([f"define hidden void @{symbol}({arguments}) {{", *text.lines, "  ret void", "}", ""])
+    head = f"define hidden void @{symbol}({arguments}){text.scope.definition} {{"
+    return "\n".join([head, *text.lines, f"  ret void{text.scope.at(None)}", "}", ""])
 
 
 def declare(calls: Iterable[Call]) -> str:

@@ -6,15 +6,18 @@ and larger constants are weights.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ...dialect.diagnostics import Span
 from ...dialect.graph import Constant, Function, Module, Node, Parameter, Value, walk
 from ...dialect.ops import OPERATORS
 from ...dialect.ops.structure import ELEMENTS_INLINE
 from ...dialect.types import TensorType
 from ..artifact.spec import align, c_identifier
 from .entry import Input, Output, Weight
+from .kinds import name_operators
 from .lowered import LoweredCall, LoweredFunction, LoweredWeight, name_kernel, static_bytes
 from .nodes import Computed, Inline, KernelLowering, Source, Stored, Unplaced
 from .packing import Packing
@@ -24,13 +27,16 @@ from .writer import Kernel
 
 @dataclass
 class Shared:
-    """What functions share: weights by name, and kernels by their text."""
+    """What functions share: weights by name, and kernels by their text. With `debug` that is with its locations, and
+    the name of a kernel is one to be read."""
 
     module: Module
     pack: bool = False
+    debug: bool = False
     weights: dict[str, LoweredWeight] = field(default_factory=dict)
     kernels: dict[str, tuple[str, Kernel]] = field(default_factory=dict)
     origins: dict[str, list[str]] = field(default_factory=dict)
+    stems: Counter[str] = field(default_factory=Counter)
 
     def weight(self, source: Parameter | Constant, packing: Packing | None = None) -> Weight:
         name = source.name if isinstance(source, Parameter) else f"constant.{source.digest}"
@@ -52,9 +58,17 @@ class Shared:
 
     def add(self, kernel: Kernel, stem: str, origins: Sequence[str]) -> str:
         """The symbol of the kernel, under which an equal one may be there already."""
-        symbol, _ = self.kernels.setdefault(kernel.shape_of_text, (name_kernel(stem, kernel), kernel))
+        text = kernel.text if self.debug else kernel.shape_of_text
+        if text not in self.kernels:
+            self.kernels[text] = (self._number(stem) if self.debug else name_kernel(stem, kernel), kernel)
+        symbol, _ = self.kernels[text]
         self.origins.setdefault(symbol, []).extend(origins)
         return symbol
+
+    def _number(self, stem: str) -> str:
+        """The stem with a number, by which kernels of the same operators differ."""
+        self.stems[stem] += 1
+        return f"{stem}_{self.stems[stem]}"
 
 
 class FunctionLowering:
@@ -72,7 +86,7 @@ class FunctionLowering:
         outputs = self._place_results()
         sizes = {name: type.bytes for name, type in self.types.items() if name not in outputs}
         dims = self.function.symbols()
-        return LoweredFunction(self.function.name, symbol, dims, tuple(self.calls), sizes, outputs)
+        return LoweredFunction(self.function.name, symbol, dims, tuple(self.calls), sizes, outputs, self.function.span)
 
     def _lower_node(self, node: Node, needed: set[str]) -> None:
         operator = OPERATORS[node.op]
@@ -106,7 +120,8 @@ class FunctionLowering:
         kernel = writer.emitter.finish([values[v.name] for v in outputs])
         # A node with nodes inside is where those come from, and not what is computed.
         origins = [_describe(inner) for inner in walk([node]) if not inner.regions]
-        self._add_call(kernel, writer.inputs, outputs, node.op, _describe(node), origins)
+        stem = name_operators(node) if self.shared.debug else node.op
+        self._add_call(kernel, writer.inputs, outputs, stem, _describe(node), origins, node.span)
 
     def _kernel(self, inputs: Sequence[Value]) -> KernelLowering:
         return KernelLowering(inputs, self.sources, self._constant, pack=self.shared.pack)
@@ -119,13 +134,16 @@ class FunctionLowering:
         stem: str,
         comment: str,
         origins: Sequence[str],
+        span: Span | None = None,
     ) -> None:
-        symbol = self.shared.add(kernel, c_identifier(stem), origins)
+        # No name in C has a dot.
+        stem = f"{c_identifier(self.function.name)}.{stem}" if self.shared.debug else stem
+        symbol = self.shared.add(kernel, stem, origins)
         places = tuple(
             self.shared.weight(source.data, kernel.packings.get(slot)) if isinstance(source, Unplaced) else source
             for slot, source in enumerate(inputs)
         )
-        self.calls.append(LoweredCall(symbol, kernel, places, tuple(v.name for v in outputs), comment))
+        self.calls.append(LoweredCall(symbol, kernel, places, tuple(v.name for v in outputs), comment, span))
         for value in outputs:
             self.sources[value.name] = Computed(value.name)
             self.types[value.name] = value.type

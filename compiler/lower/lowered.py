@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ...dialect.diagnostics import Span
 from ...dialect.dims import Size, Symbol
 from ...dialect.graph import Constant, Parameter
 from ...dialect.types import Array, TensorType
@@ -58,13 +59,15 @@ class LoweredKernel:
 
 @dataclass(frozen=True, slots=True)
 class LoweredCall:
-    """A call of a kernel: where it reads, the names of the tensors that it writes, and in words what it computes."""
+    """A call of a kernel: where it reads, the names of the tensors that it writes, and in words what it computes;
+    `span` is where that is written."""
 
     symbol: str
     kernel: Kernel
     inputs: tuple[Input | Weight | Computed, ...]
     outputs: tuple[str, ...]
     comment: str
+    span: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,7 @@ class LoweredFunction:
     calls: tuple[LoweredCall, ...]
     sizes: Mapping[str, Size]
     outputs: Mapping[str, Output]
+    span: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,10 @@ from .lowered import Lowered, LoweredFunction, LoweredKernel, LoweredWeight
 __all__ = ["Lowered", "LoweredFunction", "LoweredKernel", "LoweredWeight", "lower_module"]
 
 
-def lower_module(module: Module, *, pack: bool = False) -> Lowered:
-    """Every function of the module as calls of kernels; `pack` lets weights be stored as contractions read them."""
-    lowering = Shared(module, pack)
+def lower_module(module: Module, *, pack: bool = False, debug: bool = False) -> Lowered:
+    """Every function of the module as calls of kernels; `pack` lets weights be stored as contractions read them. With
+    `debug`, kernels have names for people, and are shared only where they come from the same lines."""
+    lowering = Shared(module, pack, debug)
     functions: list[LoweredFunction] = []
     taken: set[str] = set()
     for function in module.functions:

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ...dialect.diagnostics import Span
 from ...dialect.dims import Size, Symbol
 from ...passes.plan_memory import Plan, Step, plan_memory
 from .entry import Call, Place, Unused, Workspace, declare, observed, write_entry, write_observed_entry
+from .lines import NO_LINES, Metadata, Scope
 from .lowered import Lowered, LoweredCall, LoweredFunction
 from .nodes import Computed
 from .writer import part_name
@@ -23,7 +25,8 @@ Parts = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class LoweredEntry:
-    """`symbol` is the C function of the function `name`; `dims` is the order in which it takes the dims."""
+    """`symbol` is the C function of the function `name`; `dims` is the order in which it takes the dims. `span`
+    is where the function is written."""
 
     name: str
     symbol: str
@@ -31,11 +34,18 @@ class LoweredEntry:
     workspace: Size
     calls: tuple[Call, ...]
     plan: Plan
+    span: Span | None = None
 
-    def text(self, suffix: str = "", parts: Parts | None = None) -> str:
-        """The entry whose symbol has the suffix, and calls kernels with the same; and its observed copy."""
-        symbol, calls = self.symbol + suffix, self.parts(suffix, parts)
-        return write_entry(symbol, self.dims, calls) + "\n" + write_observed_entry(symbol, self.dims, calls)
+    def text(self, suffix: str = "", parts: Parts | None = None, lines: Metadata | None = None) -> str:
+        """The entry whose symbol has the suffix, and calls kernels with the same; and its observed copy. `lines` takes
+        their tables of lines."""
+        symbols, calls = self.symbols(suffix), self.parts(suffix, parts)
+        plain, watched = (self._scope(symbol, lines) for symbol in symbols)
+        text = write_entry(symbols[0], self.dims, calls, plain)
+        return text + "\n" + write_observed_entry(symbols[0], self.dims, calls, watched)
+
+    def _scope(self, symbol: str, lines: Metadata | None) -> Scope:
+        return NO_LINES if lines is None or self.span is None else lines.subprogram(symbol, self.span)
 
     def symbols(self, suffix: str = "") -> tuple[str, str]:
         """What that text defines."""
@@ -55,10 +65,14 @@ def plan_entries(lowered: Lowered, usage: Usage | None = None) -> tuple[LoweredE
     return tuple(_plan_entry(function, usage or {}) for function in lowered.functions)
 
 
-def entry_ir(entries: Sequence[LoweredEntry], suffix: str = "", parts: Parts | None = None) -> str:
+def entry_ir(
+    entries: Sequence[LoweredEntry], suffix: str = "", parts: Parts | None = None, *, debug: bool = False
+) -> str:
     """The entries as a module of LLVM IR, to be linked with the kernels of the same suffix."""
     calls = [call for entry in entries for call in entry.parts(suffix, parts)]
-    return "\n".join([declare(calls), *(entry.text(suffix, parts) for entry in entries)])
+    lines = Metadata() if debug else None
+    texts = [entry.text(suffix, parts, lines) for entry in entries]
+    return "\n".join([declare(calls), *texts, *([] if lines is None else [lines.text()])])
 
 
 def _used(call: LoweredCall, usage: Usage) -> Sequence[bool]:
@@ -85,5 +99,6 @@ def _plan_entry(function: LoweredFunction, usage: Usage) -> LoweredEntry:
         scratch = [Workspace(next(offsets)) if used else Unused() for used in _used(call, usage)]
         inputs = [places[s.name] if isinstance(s, Computed) else s for s in call.inputs]
         outputs = [places[name] for name in call.outputs]
-        calls.append(Call(call.symbol, call.kernel.dims, (*inputs, *outputs, *scratch), call.comment, number))
-    return LoweredEntry(function.name, function.symbol, function.dims, plan.total, tuple(calls), plan)
+        given = (*inputs, *outputs, *scratch)
+        calls.append(Call(call.symbol, call.kernel.dims, given, call.comment, number, call.span))
+    return LoweredEntry(function.name, function.symbol, function.dims, plan.total, tuple(calls), plan, function.span)

@@ -24,18 +24,19 @@ class Element:
 
 
 class Statements:
-    """Appends to the lines of a function, indented by `depth`."""
+    """Appends to the lines of a function, indented by `depth`; `location` ends each that defines something."""
 
     def __init__(self, text: FunctionText, depth: int = 1) -> None:
         self.text = text
         self.depth = depth
+        self.location = ""
 
     def line(self, text: str) -> None:
         self.text.lines.append(INDENT * self.depth + text)
 
     def define(self, expression: str, dtype: DType) -> Element:
         name = self.text.fresh()
-        self.line(f"{name} = {expression}")
+        self.line(f"{name} = {expression}{self.location}")
         return Element(name, dtype)
 
     def op(self, name: str, *operands: Element, dtype: DType | None = None) -> Element:

@@ -137,7 +137,7 @@ class KernelWriter:
             memory = f"%m_r{number}"
             types = f"({tensor_type(ref.type)}, {memref_type(ref.type)}) -> ()"
             operands = f"{self.name(ref)} in restrict writable {memory}"
-            self.line(f"bufferization.materialize_in_destination {operands} : {types}")
+            self.line(f"bufferization.materialize_in_destination {operands} : {types}{location(ref.op.span)}")
         # Dims may have been asked for last by the bindings: the signature is written when all else is.
         arguments = [f"{name}: index" for name in self.dims.names.values()]
         arguments += [_pointer(f"%p{i}", t, "llvm.readonly, ") for i, t in enumerate(self.input_types)]
@@ -398,8 +398,10 @@ class KernelWriter:
         access: IndexMap,
         known: dict[tuple[Key, IndexMap], Element],
         starting: Sequence[Element],
+        where: str = "",
     ) -> list[Element]:
-        """Writes the body of an operation whose loops are `access`, after what it reads; each element once."""
+        """Writes the body of an operation whose loops are `access`, after what it reads; each element once. `where` is
+        its location, if another operation's is written."""
         elements: list[Element] = []
         for ref, map in self._inputs(op, access):
             value = single_value(ref)
@@ -408,9 +410,9 @@ class KernelWriter:
                 continue
             if (key(ref), map) not in known:
                 assert isinstance(ref.op, Structured), ref.op
-                known[key(ref), map] = self._evaluate(ref.op, s, map, known, ())[0]
+                known[key(ref), map] = self._evaluate(ref.op, s, map, known, (), location(ref.op.span))[0]
             elements.append(known[key(ref), map])
-        with s.inside(access):
+        with s.inside(access, where):
             return [as_element(x) for x in op.body(s, elements, starting)]
 
 

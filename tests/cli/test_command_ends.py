@@ -38,8 +38,8 @@ def test_a_fault_of_the_compiler(cli: Cli, double: Path, monkeypatch: pytest.Mon
 
 
 def test_a_fault_of_code_generation(cli: Cli, double: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(module: pipeline.Module, *, pack: bool) -> Lowered:
-        lowered = lower_module(module, pack=pack)
+    def broken(module: pipeline.Module, *, pack: bool, debug: bool) -> Lowered:
+        lowered = lower_module(module, pack=pack, debug=debug)
         kernel = lowered.kernels[0]
         text = kernel.kernel.text.replace("arith.addf", "arith.nonsense")
         assert text != kernel.kernel.text

@@ -101,7 +101,7 @@ def test_a_failing_stage_is_a_fault(bad: str, stage: str, words: str, faults: li
 def test_entries_that_do_not_fit_are_a_fault_of_no_kernel(
     faults: list[CompilerFault], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(objects, "entry_ir", lambda *_: "define void @entry() { nonsense }")
+    monkeypatch.setattr(objects, "entry_ir", lambda *_, **__: "define void @entry() { nonsense }")
     with pytest.raises(CompilerFault) as caught:
         generate_objects(program(GOOD, 0, 2), CodeOptions(level=1))
     faults.append(caught.value)

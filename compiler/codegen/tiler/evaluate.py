@@ -136,7 +136,8 @@ class Evaluator:
 
         def evaluate(node: Node) -> Value:
             if id(node) not in done:
-                done[id(node)] = self._node(op, node, place, evaluate, start)
+                with self.writer.at(node.location):
+                    done[id(node)] = self._node(op, node, place, evaluate, start)
             return done[id(node)]
 
         return evaluate(root or op.body)
@@ -208,7 +209,8 @@ class Evaluator:
         if op.start.splat is not None:
             return self.writer.constant(op.start.splat, op.result.element)
         access = Access(op.start, op.map)
-        return self.writer.load(op.start.view.buffer, self.address(access, self.loops(op, place)))  # type: ignore[union-attr]  # `address` has looked
+        with self.writer.at(op.location):
+            return self.writer.load(op.start.view.buffer, self.address(access, self.loops(op, place)))  # type: ignore[union-attr]  # `address` has looked
 
     def accumulate(self, op: Op, place: Place, total: Value) -> Value:
         """The accumulator after one more iteration; a product of floats is added with one rounding."""
@@ -216,7 +218,8 @@ class Evaluator:
         if factors is not None and total.vector:
             left, right = (self.writer.broadcast(self.body(op, place, root=f)) for f in factors)
             type = self.writer.type(total)
-            name = self.writer.let(f"vector.fma {left.name}, {right.name}, {total.name} : {type}")
+            with self.writer.at(op.body.location):
+                name = self.writer.let(f"vector.fma {left.name}, {right.name}, {total.name} : {type}")
             return Value(name, total.type, True)
         return self.body(op, place, total)
 
@@ -227,8 +230,11 @@ class Evaluator:
         value = self.value(op, place)
         form = self.address(op.written, self.loops(op, place))
         assert op.result.view is not None
-        self.writer.store(op.result.view.buffer, form, value)
+        with self.writer.at(op.location):
+            self.writer.store(op.result.view.buffer, form, value)
 
     def keep(self, op: Op, place: Place, kept: Kept) -> None:
         """Puts the result of an op into its row on the stack."""
-        self.writer.store(kept.buffer, kept.at({**self.unit, **place}), self.value(op, place))
+        value = self.value(op, place)
+        with self.writer.at(op.location):
+            self.writer.store(kept.buffer, kept.at({**self.unit, **place}), value)

@@ -5,7 +5,7 @@ Each kernel is taken or left as it is; of what is left, the report says why.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ from .maps import MapStage
 from .read import read_kernel
 from .row_blocks import RowStage
 from .schedule import Stage, is_tiled, plan_stages
-from .structure import Kernel, Unsupported
+from .structure import Kernel, Op, Unsupported
 from .text import Writer, stored_type
 from .tiles import assign_roles, count_tile_units, write_tiles
 from .vector_math import declare_function, emit_function, function_name
@@ -41,13 +41,17 @@ class Report:
 
 @dataclass(frozen=True)
 class _Text:
-    text: str
+    """The functions that a kernel became, and the locations of their lines."""
+
+    lines: tuple[str, ...]
+    locations: tuple[Any, ...]
     schemes: tuple[str, ...]
     functions: frozenset[tuple[str, int | None]]
 
 
-def tile_kernels(module: Any, machine: Machine, *, strict: bool = False) -> list[Report]:
-    """Rewrites every kernel of the module that the tiler can, in place; `strict` keeps divisions as they are."""
+def tile_kernels(module: Any, machine: Machine, *, strict: bool = False, debug: bool = False) -> list[Report]:
+    """Rewrites every kernel of the module that the tiler can, in place; `strict` keeps divisions as they are, `debug`
+    the locations of ops."""
     functions = {ir.StringAttr(f.attributes["sym_name"]).value: f for f in module.body.operations}
     reports: list[Report] = []
     needed: set[tuple[str, int | None]] = set()
@@ -61,8 +65,8 @@ def tile_kernels(module: Any, machine: Machine, *, strict: bool = False) -> list
             continue
         for old in (function, functions[name + UNITS]):
             old.operation.erase()
-        declared = (declare_function(*f) for f in sorted(written.functions, key=lambda f: function_name(*f)))
-        append_functions(module, "".join([written.text, *declared]))
+        declared = [declare_function(*f) for f in sorted(written.functions, key=lambda f: function_name(*f))]
+        append_functions(module, "\n".join([*written.lines, *declared]), written.locations if debug else ())
         needed |= written.functions
         reports.append(Report(name, "", written.schemes))
     for wanted in sorted(needed, key=lambda f: function_name(*f)):
@@ -75,38 +79,48 @@ def write_kernel(kernel: Kernel, machine: Machine, *, strict: bool) -> _Text:
 
     A stage needs all that the one before computes: whoever calls them waits in between.
     """
-    texts: list[str] = []
+    lines: list[str] = []
+    locations: list[Any] = []
     schemes: list[str] = []
     functions: set[tuple[str, int | None]] = set()
     if not kernel.ops:
         raise Unsupported("nothing is computed")
     for number, stage in enumerate(plan_stages(kernel)):
-        writer = Writer(kernel.dims)
+        writer = Writer(kernel.dims, _main(stage).location)
         writer.lanes = _lanes(stage, machine)
         scheme = _choose(Evaluator(writer, stage, strict=strict), machine)
         scheme.write("%begin", "%end")
-        texts.append(_function(kernel, part_name(kernel.name, number), writer, product(scheme.counts)))
+        for line, location in _function(kernel, part_name(kernel.name, number), writer, product(scheme.counts)):
+            lines.append(line)
+            locations.append(location)
         schemes.append(scheme.name)
         functions |= writer.functions
-    return _Text("".join(texts), tuple(schemes), frozenset(functions))
+    return _Text(tuple(lines), tuple(locations), tuple(schemes), frozenset(functions))
 
 
-def _function(kernel: Kernel, name: str, writer: Writer, units: Size) -> str:
+def _main(stage: Stage) -> Op:
+    """The op that most of a stage's code belongs to."""
+    return next((op for op in stage.ops if op.reduced), stage.ops[-1])
+
+
+def _function(kernel: Kernel, name: str, writer: Writer, units: Size) -> Iterator[tuple[str, Any]]:
+    """The lines of a stage's functions, with their locations."""
     names = [*(argument for argument, _, _ in kernel.signature[:-2]), "%begin", "%end"]
     arguments = [
         f"{argument}: {_argument_type(type)}{f' {extra}' if extra else ''}"
         for argument, (_, type, extra) in zip(names, kernel.signature, strict=True)
     ]
-    lines = [f"func.func @{name}({', '.join(arguments)}) {{"]
-    lines += ["  " + line for line in (*writer.function.prologue, *writer.stack)]
-    lines += [*writer.lines, "  return", "}"]
+    head = [f"func.func @{name}({', '.join(arguments)}) {{"]
+    head += ["  " + line for line in (*writer.function.prologue, *writer.stack)]
     counter = FunctionText(kernel.dims)
     count = counter.size(units)
     dims = ", ".join(f"{dim}: index" for dim in kernel.dims.values())
-    lines += [f"func.func @{name}{UNITS}({dims}) -> index {{"]
-    lines += ["  " + line for line in counter.prologue]
-    lines += [f"  return {count} : index", "}"]
-    return "\n".join(lines) + "\n"
+    tail = ["  return", "}", f"func.func @{name}{UNITS}({dims}) -> index {{"]
+    tail += ["  " + line for line in counter.prologue]
+    tail += [f"  return {count} : index", "}"]
+    yield from ((line, writer.location) for line in head)
+    yield from zip(writer.lines, writer.locations, strict=True)
+    yield from ((line, writer.location) for line in tail)
 
 
 def _argument_type(type: str) -> str:

@@ -158,7 +158,7 @@ class _Reader:
         tensor, memory = self.tensors[operation.operands[0]], self.views[operation.operands[1]]
         if tensor.view is None or tensor.view.buffer != memory.buffer:
             raise Unsupported("a result that is computed elsewhere")
-        self._in_memory(tensor)
+        self._in_memory(tensor, operation.location)
 
     def _fill(self, operation: Any) -> None:
         value, target = operation.operands
@@ -214,13 +214,15 @@ class _Reader:
         """A copy into a part of the target's memory."""
         operands = list(operation.operands)
         source, target = (self.tensors[operands.pop(0)] for _ in range(2))
-        self._in_memory(target)
+        at = operation.location
+        self._in_memory(target, at)
         sizes, view = self._part(operation, target, operands)
         loops = tuple(Index(((i, 1),)) for i in range(len(sizes)))
-        self._add(sizes, (True,) * len(sizes), (Access(source, loops),), loops, Node("read", source.element), view)
+        body = Node("read", source.element, location=at)
+        self._add(sizes, (True,) * len(sizes), (Access(source, loops),), loops, body, view, at)
         self.tensors[operation.results[0]] = Tensor(target.shape, target.element, target.view)
 
-    def _in_memory(self, tensor: Tensor) -> None:
+    def _in_memory(self, tensor: Tensor, at: Any) -> None:
         """Sees to it that a tensor stands in its home."""
         if tensor.splat is None:
             self.written.append(tensor)
@@ -228,8 +230,8 @@ class _Reader:
         if tensor.view is None:
             raise Unsupported("a constant without memory")
         loops = tuple(Index(((i, 1),)) for i in range(len(tensor.shape)))
-        body = Node("constant", tensor.element, text=tensor.splat)
-        self._add(tensor.shape, (True,) * len(loops), (), loops, body, tensor.view)
+        body = Node("constant", tensor.element, text=tensor.splat, location=at)
+        self._add(tensor.shape, (True,) * len(loops), (), loops, body, tensor.view, at)
 
     def _add(
         self,
@@ -239,9 +241,10 @@ class _Reader:
         map: tuple[Index, ...],
         body: Node,
         view: View,
+        at: Any,
     ) -> Op:
         """An op whose result is needed in memory."""
-        op = Op(sizes, parallel, reads, map, body, None)
+        op = Op(sizes, parallel, reads, map, body, None, location=at)
         op.result = Tensor(sizes, body.type, view, op=op, axes=tuple(range(len(sizes))))
         self.ops.append(op)
         self.written.append(op.result)
@@ -282,6 +285,8 @@ class _Reader:
         else:
             leaves.append(Node("read", target.element, number=len(accesses)))
         scalars = dict(zip(arguments, leaves, strict=True))
+        for leaf in leaves:
+            leaf.location = operation.location
         body = self._body(operation.regions[0].blocks[0], scalars)
         if not reduces and any(n.kind == "read" and n.number == len(accesses) for n in body.walk()):
             accesses.append(Access(target, written))
@@ -293,7 +298,7 @@ class _Reader:
                 node.number = kept[node.number]
         reads = tuple(accesses[i] for i in sorted(used))
         place = tuple(p for p in written if isinstance(p, Index))
-        op = Op(loops, parallel, reads, place, body, target if reduces else None, location=str(operation.location))
+        op = Op(loops, parallel, reads, place, body, target if reduces else None, location=operation.location)
         axes = tuple(range(len(target.shape)))
         op.result = Tensor(target.shape, target.element, target.view, op=op, axes=axes)
         self.ops.append(op)
@@ -353,6 +358,7 @@ class _Reader:
             else:
                 attributes = ", ".join(f"{a.name} = {a.attr}" for a in _named(operation.attributes))
                 known[result] = Node(name, type, tuple(value(o) for o in operation.operands), text=attributes)
+            known[result].location = operation.location
         raise Unsupported("a body without a result")
 
 

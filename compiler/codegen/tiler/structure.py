@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from ....dialect.dims import Size, Symbol
 from ....dialect.emitter import Index
@@ -119,6 +120,8 @@ class Node:
     text: str = ""
     size: Size = 0
     tensor: Tensor | None = None
+    location: Any = None
+    """Where MLIR says that it comes from, to be handed on."""
 
     def walk(self) -> Iterator[Node]:
         """All nodes below and itself, each once."""
@@ -144,7 +147,7 @@ class Op:
     start: Tensor | None
     """What a reduction starts from."""
     result: Tensor = field(init=False)
-    location: str = ""
+    location: Any = None
 
     @cached_property
     def outer(self) -> tuple[int, ...]:

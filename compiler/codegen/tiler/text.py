@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from ....dialect.dims import Size, Symbol
 from ...lower.text import FunctionText
@@ -44,11 +45,14 @@ class _Scope:
 
 
 class Writer:
-    """The text of one function."""
+    """The text of one function. `locations` has one for every line: that of the op which is being written, or where
+    there is none, the function's."""
 
-    def __init__(self, dims: Mapping[Symbol, str]) -> None:
+    def __init__(self, dims: Mapping[Symbol, str], location: Any = None) -> None:
         self.function = FunctionText(dims)
         self.lines: list[str] = []
+        self.locations: list[Any] = []
+        self.location = location
         self.stack: list[str] = []
         """Memory on the stack, which is made at the beginning."""
         self.depth = 1
@@ -63,6 +67,14 @@ class Writer:
 
     def add(self, line: str) -> None:
         self.lines.append("  " * self.depth + line)
+        self.locations.append(self.location)
+
+    @contextmanager
+    def at(self, location: Any) -> Iterator[None]:
+        """What is written inside comes from this location, if there is one."""
+        before, self.location = self.location, location or self.location
+        yield
+        self.location = before
 
     def fresh(self) -> str:
         self._count += 1

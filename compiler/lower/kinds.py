@@ -1,0 +1,43 @@
+"""What a kernel is in a word or a few, by the operators of its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...dialect.graph import Node
+from ...dialect.ops import OPERATORS
+
+_OPERATORS_NAMED = 4
+"""A kernel of more operators is called by its kind."""
+
+
+def inner_nodes(node: Node) -> tuple[Node, ...]:
+    """The nodes of a group, or the node."""
+    return node.regions[0].body if node.op == "fusion" else (node,)
+
+
+_KINDS = (
+    ("attention", ("attention",)),
+    ("contraction", ("contraction",)),
+    ("rows", ("rowwise", "reduction")),
+    ("sequence", ("sequential",)),
+    ("elements", ("elementwise", "pointwise")),
+    ("movement", ("movement", "generator")),
+)
+
+
+def kind_of(nodes: Sequence[Node]) -> str:
+    """What a kernel of these nodes is, by the most demanding of them."""
+    operators = [OPERATORS[n.op] for n in nodes]
+    if sum(o.has("contraction") for o in operators) > 1 and any(o.has("rowwise") for o in operators):
+        return "attention"
+    for kind, properties in _KINDS:
+        if any(o.has(p) for o in operators for p in properties):
+            return kind
+    return "other"
+
+
+def name_operators(node: Node) -> str:
+    """The operators that a kernel computes, where they are few, else its kind; to be a part of a symbol."""
+    inner = [n for n in inner_nodes(node) if n.op != "constant"]
+    return "_".join(n.op for n in inner) if 0 < len(inner) <= _OPERATORS_NAMED else kind_of(inner)

@@ -1,0 +1,75 @@
+"""Lines of the model in the text of entries: metadata of LLVM by which debuggers know for what a kernel was called.
+
+Tables of lines and nothing more: no variables and no types. Kernels get theirs where their code is generated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ...dialect.diagnostics import Span
+from .text import printable
+
+
+@dataclass
+class Metadata:
+    """The numbered nodes of a module, each once."""
+
+    nodes: list[str] = field(default_factory=list)
+    unit: str = ""
+
+    def add(self, node: str) -> str:
+        """The name of a node."""
+        if node not in self.nodes:
+            self.nodes.append(node)
+        return f"!{self.nodes.index(node)}"
+
+    def file(self, span: Span) -> str:
+        name = "".join(c if c not in '"\\' else f"\\{ord(c):02X}" for c in printable(span.file))
+        return self.add(f'!DIFile(filename: "{name}", directory: "")')
+
+    def subprogram(self, symbol: str, span: Span) -> Scope:
+        """The scope of a function that begins at the span."""
+        file = self.file(span)
+        if not self.unit:
+            what = f"language: DW_LANG_C, file: {file}, isOptimized: true, emissionKind: LineTablesOnly"
+            self.unit = self.add(f"distinct !DICompileUnit({what})")
+        type = self.add(f"!DISubroutineType(types: {self.add('!{}')})")
+        place = f"scope: {file}, file: {file}, line: {span.line}, scopeLine: {span.line}"
+        kind = f"type: {type}, spFlags: DISPFlagDefinition | DISPFlagOptimized, unit: {self.unit}"
+        return Scope(self, self.add(f'distinct !DISubprogram(name: "{symbol}", {place}, {kind})'), span)
+
+    def text(self) -> str:
+        if not self.unit:
+            return ""
+        flags = self.add('!{i32 2, !"Debug Info Version", i32 3}')
+        nodes = "".join(f"!{number} = {node}\n" for number, node in enumerate(self.nodes))
+        return f"!llvm.dbg.cu = !{{{self.unit}}}\n!llvm.module.flags = !{{{flags}}}\n{nodes}"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A function that has a table of lines; or, without a name, one that has none."""
+
+    metadata: Metadata | None = None
+    name: str = ""
+    span: Span | None = None
+
+    @property
+    def definition(self) -> str:
+        """What stands behind the function's arguments."""
+        return f" !dbg {self.name}" if self.name else ""
+
+    def at(self, span: Span | None) -> str:
+        """What stands behind an instruction that comes from a span, or from the function as a whole."""
+        if self.metadata is None or self.span is None:
+            return ""
+        place, scope = span or self.span, self.name
+        if place.file != self.span.file:
+            file = self.metadata.file(place)
+            scope = self.metadata.add(f"!DILexicalBlockFile(scope: {self.name}, file: {file}, discriminator: 0)")
+        location = f"!DILocation(line: {place.line}, column: {place.column}, scope: {scope})"
+        return f", !dbg {self.metadata.add(location)}"
+
+
+NO_LINES = Scope()
