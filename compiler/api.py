@@ -34,7 +34,7 @@ def read_model(source: Source, weights: str | os.PathLike[str] | None = None) ->
 
 
 def compile(
-    source: Source,
+    source: Source | Elaborated,
     output: str | os.PathLike[str] | None = None,
     *,
     weights: str | os.PathLike[str] | None = None,
@@ -50,7 +50,8 @@ def compile(
 ) -> Model:
     """Compiles a model and loads it.
 
-    source: the path of a `.nacre` file, or a model's text (a string with a line break or a brace).
+    source: the path of a `.nacre` file, or a model's text (a string with a line break or a brace); or what has been
+        read already, with its weights.
     output: where the shared library goes; without it, into the user's cache, from which the same model is loaded again.
     weights: a checkpoint (.safetensors, .npz, .npy) or the folder of one, in place of what the source names.
     target: `native`, a CPU level such as `x86-64-v3` or several with commas, `portable`, or what else `--target` takes.
@@ -76,7 +77,7 @@ def compile(
     targets = parse_targets(target)
     options = Options(targets, opt_level, strict=strict, weights=placement, cc=cc, debug=debug)
     dumps = Dumps(None if dump_dir is None else Path(dump_dir))
-    elaborated = read_model(source, weights)
+    elaborated = source if isinstance(source, Elaborated) else read_model(source, weights)
     build = Build(elaborated, options, dumps, choose_observer(elaborated, options, check=check_passes))
     if output is None:
         return load_cached(build, threads=threads)

@@ -6,15 +6,13 @@ whatever the caches do. Nothing is measured here.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ..dialect.dims import Size, add, multiply
-from ..dialect.graph import Constant, Function, Node, Value
-from ..dialect.ops import OPERATORS
-from ..dialect.ops.structure import ELEMENTS_INLINE
+from ..dialect.dims import multiply
+from ..dialect.graph import Function, Node
 from .artifact.spec import CallSpec, OperationSpec, ValueSpec
-from .lower.cost import count_operations
+from .lower.cost import count_bytes, count_operations
 from .lower.entry import Output, Place, Workspace
 from .lower.kinds import inner_nodes, kind_of
 from .lower.lowered import LoweredFunction
@@ -51,27 +49,7 @@ class Calls:
             for number, v in enumerate(node.outputs)
             if v.name in outputs
         )
-        return CallSpec(kernel, kind_of(inner), operations, self.bytes(node, outputs), values)
-
-    def bytes(self, node: Node, outputs: Collection[str]) -> Size:
-        """What the node reads and writes, of its results only `outputs`. Of a table from which slices are gathered only
-        these are read."""
-        arguments = node.regions[0].arguments if node.regions else node.inputs
-        total: Size = 0
-        for argument, value in dict(zip(arguments, node.inputs, strict=True)).items():
-            if not self._is_inline(value):
-                total = add(total, _bytes_read(argument, inner_nodes(node)))
-        for value in node.outputs:
-            total = add(total, value.type.bytes if value.name in outputs else 0)
-        return total
-
-    def _is_inline(self, value: Value) -> bool:
-        node = self.makers.get(value.name)
-        if node is None or node.op != "constant":
-            return False
-        constant = node.attribute("value")
-        assert isinstance(constant, Constant), node
-        return constant.type.elements <= ELEMENTS_INLINE  # type: ignore[operator]  # the size of an array is a number
+        return CallSpec(kernel, kind_of(inner), operations, count_bytes(node, self.makers, outputs), values)
 
 
 def describe_calls(function: Function, lowered: LoweredFunction, entry: LoweredEntry) -> tuple[CallSpec, ...]:
@@ -103,13 +81,3 @@ def maker_inside(node: Node, result: int) -> Node:
 
 def _position(node: Node, nodes: Sequence[Node]) -> int | None:
     return nodes.index(node) if node in nodes else None
-
-
-def _bytes_read(value: Value, nodes: Sequence[Node]) -> Size:
-    readers = [n for n in nodes if value in n.inputs]
-    if all(OPERATORS[n.op].has("gathering") and value not in n.inputs[1:] for n in readers):
-        total: Size = 0
-        for node in readers:
-            total = add(total, node.output.type.bytes)
-        return total
-    return value.type.bytes

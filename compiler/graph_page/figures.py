@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from ...dialect.dims import Size, add, evaluate, format_size, multiply
 from ...dialect.graph import Function, Node
-from ..calls import Calls
-from ..lower.cost import count_operations
+from ..lower.cost import count_bytes, count_operations
 from .groups import is_leaf
 
 
@@ -45,7 +44,7 @@ class CostCounter:
 
     def _count(self, nodes: Sequence[Node], costs: dict[str, Cost], fused: bool) -> tuple[Size, Size]:
         """Adds what the nodes cost; gives the operations of all of them, and the bytes that they move."""
-        calls = Calls(Function("body", (), tuple(nodes), ()))
+        makers = {v.name: node for node in nodes for v in node.outputs}
         all_flops: Size = 0
         all_moved: Size = 0
         for node in (node for node in nodes if node.outputs):
@@ -58,14 +57,14 @@ class CostCounter:
                 assert isinstance(count, int), node
                 flops, moved = multiply(count, flops), multiply(count, inside)
             else:
-                moved = self._moved(node, calls)
+                moved = self._moved(node, makers)
             all_flops, all_moved = add(all_flops, flops), add(all_moved, moved)
             costs[node.outputs[0].name] = Cost(self._amount(flops), None if fused else self._amount(moved))
         return all_flops, all_moved
 
-    def _moved(self, node: Node, calls: Calls) -> Size:
+    def _moved(self, node: Node, makers: Mapping[str, Node]) -> Size:
         if node not in self.moved:
-            self.moved[node] = 0 if is_leaf(node) else calls.bytes(node, [v.name for v in node.outputs])
+            self.moved[node] = 0 if is_leaf(node) else count_bytes(node, makers)
         return self.moved[node]
 
     def _operations(self, node: Node) -> Size:

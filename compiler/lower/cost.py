@@ -1,20 +1,22 @@
-"""How many arithmetic operations on floats a node costs, as a formula of the dims, read off its own lowering.
+"""What a node costs, as formulas of the dims: arithmetic operations on floats, read off its own lowering, and bytes.
 
 An emitter that writes nothing: it runs an operator's lowering and counts what the bodies compute, times the loops
 around them. A multiplication and an addition are two; comparisons, selections, casts and integer arithmetic are none.
+Bytes are those of the tensors that are read and written, each once, whatever the caches do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...dialect.dims import Size, add, multiply, product
 from ...dialect.emitter import IndexMap, Loop, Result
-from ...dialect.graph import Node, Value
+from ...dialect.graph import Constant, Node, Value
 from ...dialect.operator import Builder
 from ...dialect.ops import OPERATORS
+from ...dialect.ops.structure import ELEMENTS_INLINE
 from ...dialect.type_emitter import TypeEmitter
 from ...dialect.types import BOOL, I64, DType, TensorType
 
@@ -152,3 +154,38 @@ def _count_node(node: Node) -> Size:
     operator.lower(counter, [_Tensor(v.type) for v in node.inputs], attributes, [v.type for v in node.outputs])
     result: Size = counter.scalars.total
     return result
+
+
+def count_bytes(node: Node, makers: Mapping[str, Node], outputs: Collection[str] | None = None) -> Size:
+    """What a node, or a group as one, reads and writes; of its results only `outputs`, if they are given.
+
+    Of a table from which slices are gathered only these are read; constants that are written into the code are not,
+    which `makers` tells by the names of values.
+    """
+    inner = node.regions[0].body if node.regions else (node,)
+    arguments = node.regions[0].arguments if node.regions else node.inputs
+    total: Size = 0
+    for argument, value in dict(zip(arguments, node.inputs, strict=True)).items():
+        if not _is_inline(makers.get(value.name)):
+            total = add(total, _bytes_read(argument, inner))
+    for value in node.outputs:
+        total = add(total, value.type.bytes if outputs is None or value.name in outputs else 0)
+    return total
+
+
+def _is_inline(node: Node | None) -> bool:
+    if node is None or node.op != "constant":
+        return False
+    constant = node.attribute("value")
+    assert isinstance(constant, Constant), node
+    return constant.type.elements <= ELEMENTS_INLINE  # type: ignore[operator]  # the size of an array is a number
+
+
+def _bytes_read(value: Value, nodes: Sequence[Node]) -> Size:
+    readers = [n for n in nodes if value in n.inputs]
+    if all(OPERATORS[n.op].has("gathering") and value not in n.inputs[1:] for n in readers):
+        total: Size = 0
+        for node in readers:
+            total = add(total, node.output.type.bytes)
+        return total
+    return value.type.bytes

@@ -5,6 +5,7 @@
     model = nacre.compile("digits.nacre")        # text -> shared library, loaded
     probabilities = model(images)
     model = nacre.load("digits.so")              # a library that was compiled before
+    graph = nacre.graph.read("digits.nacre")     # a model to look at and to change
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from . import graph as graph
     from .compiler.api import check, compile
     from .compiler.version import __version__
     from .dialect.diagnostics import Diagnostic, DiagnosticError
     from .runtime.loader import Model, NacreError, load
 
-__all__ = ["Diagnostic", "DiagnosticError", "Model", "NacreError", "__version__", "check", "compile", "load"]
+__all__ = ["Diagnostic", "DiagnosticError", "Model", "NacreError", "__version__", "check", "compile", "graph", "load"]
 
 # Where each public name lives. The module is imported when the name is first asked for.
 _HOMES = {
@@ -31,9 +33,12 @@ _HOMES = {
     "compile": ".compiler.api",
     "load": ".runtime.loader",
 }
+_MODULES = {"graph"}
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f".{name}", __name__)
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOMES[name], __name__), name)

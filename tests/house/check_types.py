@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 VIEW = ROOT / ".mypy_cache" / "view" / "nacre"
 LINKS = {room: ROOT / room for room in ("compiler", "dialect", "passes", "runtime")}
-LINKS["__init__.py"] = ROOT / "compiler" / "nacre" / "__init__.py"
+LINKS |= {path.name: path for path in (ROOT / "compiler" / "nacre").glob("*.py")}
 
 
 def check_types() -> tuple[int, str]:

@@ -1,0 +1,232 @@
+"""What the nodes of a function cost at sizes of its dims, and what its time would go into on a machine.
+
+Operations are counted as the budgets count them (`lower/cost.py`), bytes as the report of a build does: what a node
+reads and writes, each tensor once, whatever the caches do. The memory beside a node is what has to be there while it
+runs: its own tensors and those that are read later, without arguments and weights. Times are the roofline's, a lower
+bound, or those of a profile; nothing is measured here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ...dialect.dims import evaluate
+from ...dialect.graph import Function, Module, Node
+from ...dialect.ops import OPERATORS
+from ..lower.cost import count_bytes, count_operations
+from ..lower.kinds import inner_nodes, kind_of
+from . import show
+from .flow import key, reads
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a machine can do at most: float operations and bytes in a second.
+
+    The default is about one core of a server CPU with AVX-512, in float32, that reads from main memory. Figures for
+    the machine at hand make the times mean something:
+
+    >>> machine = Machine(flops_per_second=50e9, bytes_per_second=10e9)
+    >>> machine.balance  # float operations for each byte, above which it computes longer than it reads
+    5.0
+    """
+
+    flops_per_second: float = 150e9
+    bytes_per_second: float = 20e9
+
+    @property
+    def balance(self) -> float:
+        return self.flops_per_second / self.bytes_per_second
+
+
+USUAL_MACHINE = Machine()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class NodeCost:
+    """What a node costs in one call: in all its rounds, where it stands in a loop.
+
+    `flops` and `bytes` are totals; `memory` is what has to be there while it runs, in bytes; `calls` is how often it
+    runs. `seconds` is the roofline's time, or a measured one; `bound` says what that time goes into: `compute`,
+    `memory`, `nothing` where it costs nothing, or `measured`.
+    """
+
+    node: Node
+    kind: str
+    calls: int
+    flops: int
+    bytes: int
+    memory: int
+    seconds: float
+    bound: str
+
+    def __repr__(self) -> str:
+        where = f" in {self.node.scope}" if self.node.scope else ""
+        cost = f"{self.flops:,} flop, {self.bytes:,} bytes, {self.seconds * 1e6:,.1f} us"
+        return f"<{self.node.op} `{self.name}`{where}: {cost}>"
+
+    @property
+    def name(self) -> str:
+        return key(self.node)
+
+    @property
+    def intensity(self) -> float:
+        """Float operations for each byte; 0 where nothing is moved."""
+        return self.flops / self.bytes if self.bytes else 0.0
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The costs of a function at `dims`. `nodes` are those that run as one: groups whole, loops by what is inside.
+
+    `bottlenecks` and `critical_path` say where the time goes; `peak_memory` is the largest `memory` of any node.
+    """
+
+    function: Function
+    dims: Mapping[str, int]
+    machine: Machine
+    nodes: tuple[NodeCost, ...]
+    parameter_bytes: int
+    by_name: Mapping[str, NodeCost] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_name", {cost.name: cost for cost in self.nodes})
+
+    def __getitem__(self, name: str) -> NodeCost:
+        """The cost of the node whose first result has the name."""
+        return self.by_name[name]
+
+    def __repr__(self) -> str:
+        return f"<costs of {len(self.nodes)} nodes at {dict(self.dims)}: {self.flops:,} flop, {self.bytes:,} bytes>"
+
+    def _repr_html_(self) -> str:
+        sizes = ", ".join(f"{name}={size}" for name, size in self.dims.items())
+        head = f"{self.function.name}({sizes}): {self.flops:,} flop, {self.bytes:,} bytes, {self.peak_memory:,} at once"
+        rows = (show.CostRow(c.node, c.flops, c.bytes, c.seconds, c.bound) for c in self.bottlenecks(len(self.nodes)))
+        return show.costs_page(head, tuple(rows))
+
+    @property
+    def flops(self) -> int:
+        return sum(cost.flops for cost in self.nodes)
+
+    @property
+    def bytes(self) -> int:
+        return sum(cost.bytes for cost in self.nodes)
+
+    @property
+    def peak_memory(self) -> int:
+        return max((cost.memory for cost in self.nodes), default=0)
+
+    @property
+    def seconds(self) -> float:
+        """Of all nodes, one after another."""
+        return sum(cost.seconds for cost in self.nodes)
+
+    def bottlenecks(self, count: int = 10) -> tuple[NodeCost, ...]:
+        """The nodes that take longest, the longest first."""
+        return tuple(sorted(self.nodes, key=lambda cost: -cost.seconds)[:count])
+
+    def critical_path(self) -> tuple[NodeCost, ...]:
+        """The nodes of the chain of dependences that takes longest, in order: what more processors cannot shorten."""
+        path = _longest_path(self.function.body, self.by_name)[1]
+        return tuple(self.by_name[name] for name in path)
+
+    def measured(self, seconds: Mapping[str, float]) -> Costs:
+        """The same with measured times, by the names of nodes; what was not measured takes none."""
+        nodes = (replace(c, seconds=seconds.get(c.name, 0.0), bound="measured") for c in self.nodes)
+        return replace(self, nodes=tuple(nodes))
+
+
+def count_costs(module: Module, function: Function, dims: Mapping[str, int], machine: Machine) -> Costs:
+    """Every node's cost. Raises DimError where a dim is missing, or not what its declaration admits."""
+    nodes = tuple(_costs(function.body, dims, machine, 1, 0, frozenset(v.name for v in function.results)))
+    used = {str(n.node.attribute("name")) for n in nodes if n.node.op == "parameter"}
+    sizes = (p.type.bytes for name, p in module.parameter_index.items() if name in used)
+    counts = (_product(module.parameter_index[name].counts) for name in module.parameter_index if name in used)
+    stored = sum(evaluate(size, dims) * count for size, count in zip(sizes, counts, strict=True))
+    return Costs(function, dims, machine, nodes, stored)
+
+
+def _product(counts: Sequence[int]) -> int:
+    total = 1
+    for count in counts:
+        total *= count
+    return total
+
+
+def _costs(
+    body: Sequence[Node],
+    dims: Mapping[str, int],
+    machine: Machine,
+    times: int,
+    beside: int,
+    kept: frozenset[str],
+) -> Iterator[NodeCost]:
+    """The costs of a body that runs `times` often while `beside` bytes live around it, and whose results are `kept`."""
+    makers = {v.name: node for node in body for v in node.outputs}
+    for node, live in zip(body, _live_bytes(body, dims, kept), strict=True):
+        if node.op == "repeat":
+            (region,) = node.regions
+            count = node.attribute("count")
+            assert isinstance(count, int), node
+            results = frozenset(v.name for v in region.results)
+            yield from _costs(region.body, dims, machine, times * count, beside + live, results)
+            continue
+        flops = times * evaluate(count_operations([node]), dims)
+        moved = 0 if _is_free(node) else times * evaluate(count_bytes(node, makers), dims)
+        compute, memory = flops / machine.flops_per_second, moved / machine.bytes_per_second
+        bound = ("compute" if compute > memory else "memory") if flops or moved else "nothing"
+        yield NodeCost(
+            node, kind_of(inner_nodes(node)), times, flops, moved, beside + live, max(compute, memory), bound
+        )
+
+
+def _is_free(node: Node) -> bool:
+    """Does it move nothing: a weight that is there, or the same memory under another shape?"""
+    operator = OPERATORS[node.op]
+    return node.op != "fusion" and (operator.has("structure") or operator.has("view"))
+
+
+def _live_bytes(body: Sequence[Node], dims: Mapping[str, int], kept: frozenset[str]) -> list[int]:
+    """The bytes that have to be there at each node of a body; what only reads the memory of another takes none."""
+    owner: dict[str, str] = {}
+    sizes: dict[str, int] = {}
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for number, node in enumerate(body):
+        operator = OPERATORS[node.op]
+        for value in reads(node):
+            if owner.get(value.name) in first:
+                last[owner[value.name]] = number
+        for value in node.outputs:
+            view = operator.has("view") and node.inputs[0].name in owner
+            owner[value.name] = owner[node.inputs[0].name] if view else value.name
+            if not view and node.op not in ("constant", "parameter"):
+                sizes[value.name] = evaluate(value.type.bytes, dims)
+                first[value.name] = last[value.name] = number
+    for name in kept:
+        if owner.get(name) in last:
+            last[owner[name]] = len(body) - 1
+    live = [0] * len(body)
+    for name, size in sizes.items():
+        for number in range(first[name], last[name] + 1):
+            live[number] += size
+    return live
+
+
+def _longest_path(body: Sequence[Node], costs: Mapping[str, NodeCost]) -> tuple[float, tuple[str, ...]]:
+    """The seconds of the longest chain of a body, and the nodes in it that have a cost."""
+    ends: dict[str, tuple[float, tuple[str, ...]]] = {}
+    best: tuple[float, tuple[str, ...]] = (0.0, ())
+    for node in body:
+        before = max((ends[v.name] for v in reads(node) if v.name in ends), default=(0.0, ()), key=lambda p: p[0])
+        if node.op == "repeat":
+            # The rounds follow each other, and the seconds of a node are those of all rounds.
+            seconds, path = _longest_path(node.regions[0].body, costs)
+        else:
+            seconds, path = costs[key(node)].seconds, (key(node),)
+        here = before[0] + seconds, (*before[1], *path)
+        ends |= {v.name: here for v in node.outputs}
+        best = max(best, here, key=lambda p: p[0])
+    return best

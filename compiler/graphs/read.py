@@ -1,0 +1,97 @@
+"""From a file or a text to a graph: a model, or the text of a graph."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from ...dialect.diagnostics import Diagnostic, DiagnosticError
+from ...dialect.graph import Function, Module
+from ...dialect.parser import parse_text
+from ...dialect.types import Array
+from ...dialect.verifier import verify
+from ...passes.manager import PassManager
+from ...passes.pipeline import parse_pipeline
+from ..api import Source, read_model
+from ..frontend.parse import decode
+from ..pipeline import Options
+from .graph import Graph
+from .running import Origin
+
+
+def read(
+    source: Source,
+    *,
+    entry: str | None = None,
+    weights: str | os.PathLike[str] | None = None,
+    level: int | None = None,
+    strict: bool = False,
+    passes: str = "",
+    constants: Mapping[str, Array] | None = None,
+) -> Graph:
+    """The graph of a model: as it was written, or after the passes of an optimisation level and others behind them.
+
+    source: the path of a `.nacre` or `.graph` file, or such a text itself (a string with a line break or a brace).
+    entry: which function of the file; by default the first.
+    weights: a checkpoint or its folder, in place of what the source names; a configuration may lie there, too.
+    level: 0 to 3, for the graph that `nacre compile -O` makes of it; `strict` as there.
+    passes: further passes, as `nacre opt --pass` takes them.
+    constants: for the text of a graph, the data of those constants that it shows as a hash, by that.
+
+    Raises DiagnosticError for a fault of the source, KeyError where there is no such entry.
+
+    >>> read("language 1\\nmodel double(x: f32[4]) -> f32[4] { return x * 2 }")
+    <graph `double`: 2 nodes, double(x: f32[4]) -> (result: f32[4])>
+    >>> print(read("language 1\\nmodel same(x: f32[4]) -> f32[4] { return x * 1 }", level=1).nodes)
+    no nodes
+    """
+    if _is_graph_text(source):
+        module, origin = _read_graph(source, weights, constants)
+    else:
+        elaborated = read_model(source, weights)
+        module, origin = elaborated.module, Origin(elaborated.file, elaborated.weights, elaborated.sources)
+    wanted = "" if level is None else Options(level=level, strict=strict).pipeline
+    steps = parse_pipeline(",".join(text for text in (wanted, passes) if text))
+    if steps:
+        module = PassManager(steps).run(module)
+    if not module.functions:
+        raise DiagnosticError([Diagnostic("no-model", "the graph has no function")])
+    return Graph(module, module.functions[0].name, origin).select(entry or module.functions[0].name)
+
+
+def _is_graph_text(source: Source) -> bool:
+    """Is it the path of a graph, or its text? No model begins with the word `module`."""
+    if isinstance(source, str) and ("\n" in source or "{" in source):
+        return next((w for line in source.splitlines() for w in line.split("//")[0].split()), "") == "module"
+    return Path(source).suffix == ".graph"
+
+
+def _read_graph(
+    source: Source, weights: str | os.PathLike[str] | None, constants: Mapping[str, Array] | None
+) -> tuple[Module, Origin]:
+    if isinstance(source, str) and ("\n" in source or "{" in source):
+        text, file = source, "text.graph"
+    else:
+        file = str(source)
+        try:
+            text = decode(Path(source).read_bytes(), file)
+        except OSError as error:
+            message = f"`{file}` cannot be read: {(error.strerror or str(error)).lower()}"
+            raise DiagnosticError([Diagnostic("missing-file", message)]) from error
+    parsed = parse_text(text, file, constants)
+    try:
+        verify(parsed.module, parsed.locate)
+    except DiagnosticError as error:
+        raise DiagnosticError(error.diagnostics, {file: text}) from None
+    module = parsed.module.map_functions(_name_results)
+    place = None if weights is None else Path(weights)
+    return module, Origin(file, {f.name: place for f in module.functions}, {file: text})
+
+
+def _name_results(function: Function) -> Function:
+    """As the language names results that have no name: `result`, or `result0`, `result1`, ..."""
+    count = len(function.results)
+    names = ("result",) if count == 1 else tuple(f"result{n}" for n in range(count))
+    return function if function.result_names else replace(function, result_names=names)

@@ -1,0 +1,22 @@
+"""Graphs to look at and to change: `nacre.graph`.
+
+    import nacre
+
+    graph = nacre.graph.read("model.nacre")          # or level=2, for what the compiler makes of it
+    graph.find("gelu", scope="encoder.*")            # by operator, name, block, or a function
+    graph.costs(B=1, T=128).bottlenecks(5)           # operations, bytes, memory, roofline times
+    faster = graph.replace(graph.find("gelu"), lambda b, x: b.gelu(x, approximate="tanh"))
+    faster.compile()(ids, mask)                      # or faster.run(ids, mask), the reference interpreter
+    faster.save("faster.nacre")                      # text that can be read again
+
+A graph never changes: what changes one gives another, which has been verified. In a notebook graphs, nodes and costs
+show themselves.
+"""
+
+from __future__ import annotations
+
+from .compiler.graphs.figures import Costs, Machine, NodeCost
+from .compiler.graphs.graph import Graph, GraphNode, Nodes
+from .compiler.graphs.read import read
+
+__all__ = ["Costs", "Graph", "GraphNode", "Machine", "NodeCost", "Nodes", "read"]
