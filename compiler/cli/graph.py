@@ -10,6 +10,7 @@ import click
 from ..files import check_writable, write_whole
 from ..graph_page.layout import check_layout_package
 from ..graph_page.pictures import make_dot, make_page, make_svg
+from ..graph_page.profile import Profile, read_profile
 from ..pipeline import Build
 from .options import MODEL, PATH, Chosen, build_options, check_dims, progress, read_dims
 
@@ -31,6 +32,14 @@ def _number_of(build: Build, stage: str) -> int:
     return len(names) - 1 - names[::-1].index(stage)
 
 
+def _read_profile(path: Path, output: Path, dims: Mapping[str, int]) -> Profile:
+    if output.suffix != ".html":
+        raise click.BadParameter("only a page shows a profile", param_hint="--profile")
+    if dims:
+        raise click.BadParameter("a profile has the sizes that it was measured at", param_hint="--at")
+    return read_profile(path)
+
+
 @click.command("graph")
 @MODEL
 @click.option(
@@ -40,6 +49,7 @@ def _number_of(build: Build, stage: str) -> int:
 @click.option("--stage", help="The pass after which it is shown; `graph` is before any.  [default: graph in a page]")
 @click.option("--depth", type=click.IntRange(0), help="How many levels of blocks are unfolded.  [default: what fits]")
 @click.option("--at", "dims", metavar="B=1,T=128", callback=read_dims, help="Sizes at which a page counts costs.")
+@click.option("--profile", metavar="FILE", type=PATH, help="What `nacre profile --json` measured, for a page.")
 def graph_command(
     model: Path,
     output: Path | None,
@@ -47,6 +57,7 @@ def graph_command(
     stage: str | None,
     depth: int | None,
     dims: Mapping[str, int],
+    profile: Path | None,
 ) -> None:
     """Draw a model: its blocks, nodes, shapes and parameters, and the kernels that they become.
 
@@ -54,9 +65,12 @@ def graph_command(
       nacre graph model.nacre -o model.html
       nacre graph model.nacre -o model.svg --stage fuse --depth 2
       nacre graph model.nacre -o model.dot --stage graph
+      nacre profile model.nacre --json > profile.json
+      nacre graph model.nacre -o model.html --profile profile.json
 
     The page needs nothing but a browser: blocks fold and unfold, a slider leads through the passes, and the text of the
-    model stands beside what is selected. An SVG or DOT file shows one graph, the last one by default.
+    model stands beside what is selected. An SVG or DOT file shows one graph, the last one by default. With a profile, a
+    page opens with the kernels and the time of each, at the sizes that were measured.
     """
     path = output or model.with_suffix(".html")
     if path.resolve() == model.resolve():
@@ -64,12 +78,14 @@ def graph_command(
     check_writable(path)
     if path.suffix != ".dot":
         check_layout_package()
+    measured = None if profile is None else _read_profile(profile, path, dims)
     with progress(f"drawing {model}"):
         build = chosen.build(model)
         check_dims(build, dims)
         build.optimize()
         if path.suffix == ".html":
-            text = make_page(build, dims, depth, _number_of(build, stage or "graph"))
+            first = _number_of(build, stage) if stage else len(build.stages) - 1 if measured else 0
+            text = make_page(build, measured.dims if measured else dims, depth, first, measured)
         else:
             make = make_svg if path.suffix == ".svg" else make_dot
             text = make(build.stages[_number_of(build, stage) if stage else -1], depth)

@@ -20,6 +20,7 @@ from ...passes.registry import PASSES
 from . import place
 from .figures import Amount, Cost, CostCounter
 from .layout import lay_out
+from .profile import Measured, Profile, join_profile
 from .tree import Body, Item, build_tree, usual_depth
 
 _Name = tuple[str, str]
@@ -91,6 +92,16 @@ class PageData:
         root, depth = self.root(stage.module)
         marks = {"added": [], "changed": [], "removed": 0} if not stage.number else self.marks()
         self.stages.append({"root": root, "depth": depth, **marks, **self.headline(stage, rewrites)})
+
+    def profiled(self, profile: Profile) -> Json:
+        """A profile of the last stage. Raises DiagnosticError where it is one of another graph."""
+        nodes = {name: Measured(shown.number, self.costs[name].flops.value) for name, shown in self._now.items()}
+        return {
+            **profile.shown,
+            "entry": profile.entry,
+            "peak": {"flops": profile.flops_per_second, "bytes": profile.bytes_per_second},
+            "nodes": join_profile(profile, nodes),
+        }
 
     def headline(self, stage: Stage, rewrites: Sequence[Rewrite]) -> dict[str, Json]:
         what = inspect.getdoc(PASSES[stage.name]) if stage.name in PASSES else "The graph as the model file says it."

@@ -35,7 +35,8 @@ function sumOf(item) {
   if (item.node !== null) {
     const node = nodeAt(item.node);
     const inner = item.body === null ? 1 : sumOfBody(item.body).nodes;
-    sum = { nodes: inner, flops: node.flops[1], bytes: node.bytes?.[1] ?? 0, seconds: secondsOf(node) };
+    const seconds = data.profile?.nodes[item.node] ?? 0;
+    sum = { nodes: inner, flops: node.flops[1], bytes: node.bytes?.[1] ?? 0, seconds };
   } else if (item.body !== null) sum = sumOfBody(item.body);
   sumCache.set(item, sum);
   return sum;
@@ -48,10 +49,6 @@ function sumOfBody(number) {
     for (const name of Object.keys(total)) total[name] += sum[name];
   }
   return total;
-}
-
-function secondsOf(node) {
-  return node.results.reduce((sum, [name]) => sum + (data.profile?.calls[name]?.seconds ?? 0), 0);
 }
 
 function row(name, ...content) {
@@ -71,7 +68,18 @@ function costRows(sum, node) {
     row("operations", formatAmount(sum.flops, "flop"), formula(node?.flops)) +
     (sum.bytes ? row("moves", formatAmount(sum.bytes, "B"), formula(node?.bytes)) : "") +
     (sum.bytes && sum.flops ? row("intensity", `${(sum.flops / sum.bytes).toPrecision(3)} flop/B`) : "") +
-    (sum.seconds ? row("time", formatTime(sum.seconds), `${formatAmount(sum.flops / sum.seconds, "flop/s")}, ${formatAmount(sum.bytes / sum.seconds, "B/s")}`) : "")
+    timeRows(sum)
+  );
+}
+
+function timeRows({ seconds, flops, bytes }) {
+  if (!seconds) return "";
+  const { peak } = data.profile;
+  const rate = (amount, most, unit) => `${formatAmount(amount / seconds, unit)}, ${formatShare(amount / seconds / most)} of the peak`;
+  return (
+    row("time", `${formatTime(seconds)}, ${formatShare(seconds / data.profile.seconds)} of a call`) +
+    row("computes", rate(flops, peak.flops, "flop/s")) +
+    row("bandwidth", rate(bytes, peak.bytes, "B/s"))
   );
 }
 
@@ -111,6 +119,7 @@ function stageDetails(stage) {
     `<h2>${escapeText(stage.name)}</h2><p>${escapeText(stage.what)}</p><table>` +
     row("rewrites", ...(rules.length ? rules : [stage === data.stages[0] ? "" : "none"])) +
     row("nodes", `${sum.nodes}`) +
+    (data.profile ? row("measured", `${data.profile.runs} calls, threads: ${data.profile.threads}`, escapeText(data.profile.processor)) : "") +
     (dims ? row("counted at", `<code>${escapeText(dims)}</code>`) : "") +
     costRows(sum, null) +
     `</table>${drawRoofline(stage, null)}`

@@ -8,10 +8,11 @@ from pathlib import Path
 from ...passes.manager import Stage
 from ..pipeline import Build
 from ..report import usual_size
-from .data import MEASURES, NODE_FIELDS, Json, PageData, Source
+from .data import MEASURES, NODE_FIELDS, PageData, Source
 from .dot import format_dot
 from .page import format_page
 from .place import Unfolded, draw
+from .profile import Profile
 from .svg import format_svg
 from .tree import Body, build_tree, usual_depth
 
@@ -35,9 +36,16 @@ def make_dot(stage: Stage, depth: int | None) -> str:
 
 
 def make_page(
-    build: Build, dims: Mapping[str, int], depth: int | None = None, first: int = 0, profile: Json = None
+    build: Build,
+    dims: Mapping[str, int],
+    depth: int | None = None,
+    first: int = 0,
+    profile: Profile | None = None,
 ) -> str:
-    """The page of a build whose graph has been optimized. It opens with stage number `first`."""
+    """The page of a build whose graph has been optimized. It opens with stage number `first`.
+
+    Raises DiagnosticError where the profile is one of another graph.
+    """
     elaborated = build.elaborated
     module = elaborated.module
     sizes = {symbol.name: dims.get(symbol.name, usual_size(symbol)) for symbol in module.dims}
@@ -58,7 +66,7 @@ def make_page(
             "measures": MEASURES,
             "fields": NODE_FIELDS,
             "sources": [{"name": source.name, "text": source.text} for source in data.sources],
-            "profile": profile,
+            "profile": None if profile is None else data.profiled(profile),
             "stages": data.stages,
             "grids": data.grids.rows,
             "bodies": data.bodies.rows,

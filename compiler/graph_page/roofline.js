@@ -1,7 +1,7 @@
 // How fast each kernel ran, against what the machine can do: a dot for each, under the roof.
 "use strict";
 
-const ROOF = { width: 320, height: 190, left: 40, right: 8, top: 8, bottom: 26 };
+const ROOF = { width: 320, height: 170, left: 40, right: 8, top: 8, bottom: 26 };
 
 // A chart of the kernels of a stage with times, the one of `item` marked; nothing without a profile.
 function drawRoofline(stage, item) {
@@ -12,15 +12,15 @@ function drawRoofline(stage, item) {
     .filter((s) => s.seconds && s.flops && s.bytes);
   if (!dots.length) return "";
   const intensity = dots.map((dot) => dot.flops / dot.bytes);
-  const ridge = peak.flops / peak.bandwidth;
+  const ridge = peak.flops / peak.bytes;
   const low = Math.floor(Math.log10(Math.min(...intensity, ridge / 10)));
   const high = Math.ceil(Math.log10(Math.max(...intensity, ridge * 10)));
-  const top = Math.ceil(Math.log10(peak.flops));
-  const bottom = Math.floor(Math.log10(Math.min(...dots.map((d) => d.flops / d.seconds), (10 ** low * peak.bandwidth))));
+  const top = Math.ceil(Math.log10(1.2 * Math.max(peak.flops, ...dots.map((dot) => dot.flops / dot.seconds))));
+  const bottom = Math.floor(Math.log10(Math.min(...dots.map((d) => d.flops / d.seconds), (10 ** low * peak.bytes))));
   const { width, height } = ROOF;
   const x = (value) => ROOF.left + ((Math.log10(value) - low) / (high - low)) * (width - ROOF.left - ROOF.right);
   const y = (value) => height - ROOF.bottom - ((Math.log10(value) - bottom) / (top - bottom)) * (height - ROOF.top - ROOF.bottom);
-  const parts = [`<path class="roof" d="M${x(10 ** low)},${y(10 ** low * peak.bandwidth)}L${x(ridge)},${y(peak.flops)}L${x(10 ** high)},${y(peak.flops)}"/>`];
+  const parts = [`<path class="roof" d="M${x(10 ** low)},${y(10 ** low * peak.bytes)}L${x(ridge)},${y(peak.flops)}L${x(10 ** high)},${y(peak.flops)}"/>`];
   for (let power = bottom; power <= top; power++) parts.push(`<text x="${ROOF.left - 4}" y="${y(10 ** power) + 3}" text-anchor="end">${formatAmount(10 ** power, "")}</text>`);
   for (let power = low; power <= high; power++) parts.push(`<text x="${x(10 ** power)}" y="${height - 12}" text-anchor="middle">${10 ** power}</text>`);
   parts.push(`<text x="${width - ROOF.right}" y="${height - 1}" text-anchor="end">flop/B, and flop/s above</text>`);

@@ -21,13 +21,12 @@ def format_svg(drawing: Drawing, title: str) -> str:
     size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" {size}>',
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="graph" {size}>',
             f"<title>{escape(title)}</title>",
             f"<style>{read_asset('graph.css')}svg {{ background: var(--paper); }}</style>",
             f"<defs>{_TIP}</defs>",
-            '<g class="graph">',
             *_drawing(drawing),
-            "</g>\n</svg>\n",
+            "</svg>\n",
         ]
     )
 

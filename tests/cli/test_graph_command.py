@@ -76,6 +76,23 @@ def test_faults_of_the_model_are_told(cli: Cli, tmp_path: Path) -> None:
     assert not (tmp_path / "wrong.html").exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["-o", "d.svg", "--profile", "none.json"], 2, "only a page shows a profile"),
+        (["-o", "d.html", "--profile", "none.json", "--at", "B=1"], 2, "a profile has the sizes"),
+        (["-o", "d.html", "--profile", "none.json"], 1, "no such file or directory"),
+    ],
+)
+def test_profiles_that_cannot_be_shown(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, says: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = cli("graph", MODEL, *arguments)
+    assert done.code == code and says in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_folder_that_is_not_there(cli: Cli, tmp_path: Path) -> None:
     done = cli("graph", MODEL, "-o", tmp_path / "none" / "d.html")
     assert done.code == 1 and "cannot-write" in done.err

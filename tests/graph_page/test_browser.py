@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from browser import CHROMIUM, DRIVER, Page, open_browser
-from graph_models import build, decoder
+from graph_models import build, decoder, measured
 from nacre.compiler.graph_page.pictures import make_page
 from nacre.compiler.graph_page.place import HEADER, Drawing, draw
+from nacre.compiler.graph_page.profile import read_profile
 from nacre.compiler.graph_page.tree import build_tree
 from selenium.webdriver.common.keys import Keys
 
@@ -162,6 +163,25 @@ def test_shares_of_a_measure(page: Page) -> None:
     page.run("measureChoice.value = 'flops'; redraw()")
     texts = page.run("return [...scene.querySelectorAll('.percent')].map((t) => t.textContent)")
     assert texts and texts[0] == "100 %"
+
+
+def test_times_of_a_profile(browser: Page, tmp_path: Path) -> None:
+    made = build(SOURCE)
+    times = measured(made, tmp_path / "profile.json")
+    profile = read_profile(tmp_path / "profile.json")
+    page = make_page(made, profile.dims, first=len(made.stages) - 1, profile=profile)
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    browser.open(tmp_path / "page.html")
+    assert "fuse" in browser.one("#pass").text and browser.run("return measureChoice.value") == "seconds"
+    assert f"{sum(times.values()) * 1e6:.3g} µs" in browser.one("#details").text
+    assert browser.run("return document.querySelectorAll('.roofline circle').length") == len(times)
+    slowest = f"document.querySelectorAll('.roofline circle')[{len(times) - 1}]"
+    browser.run(f"{slowest}.dispatchEvent(new MouseEvent('click', {{bubbles: true}}))")
+    assert f"{len(times)}.0 µs" in browser.one("#details").text and "of the peak" in browser.one("#details").text
+    # Before the last pass there were no such kernels, and nothing has their time.
+    browser.run("showStage(0)")
+    assert "of a call" not in browser.one("#details").text
+    assert browser.complaints() == []
 
 
 def test_boxes_lie_where_the_svg_has_them(page: Page) -> None:

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from graph_models import DIGITS, build, decoder, items_of, nodes_of
+from graph_models import DIGITS, build, decoder, items_of, measured, nodes_of
 from nacre.compiler.graph_page.groups import is_leaf
 from nacre.compiler.graph_page.pictures import make_dot, make_page, make_svg
+from nacre.compiler.graph_page.profile import read_profile
 from nacre.compiler.graph_page.tree import build_tree
 from nacre.compiler.pipeline import Build
+from nacre.dialect.diagnostics import DiagnosticError
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -140,6 +142,30 @@ def test_the_same_model_gives_the_same_page(tmp_path: Path) -> None:
         subprocess.run(command, check=True, capture_output=True, env={"PYTHONHASHSEED": seed, "PATH": ""})
         pages.append((folder / "page.html").read_bytes())
     assert pages[0] == pages[1]
+
+
+def test_a_profile_gives_nodes_their_times(made: Build, tmp_path: Path) -> None:
+    times = measured(made, tmp_path / "profile.json")
+    profile = read_profile(tmp_path / "profile.json")
+    data = data_of(make_page(made, profile.dims, profile=profile))
+    assert data["dims"] == {"T": 32} and data["profile"]["peak"] == {"flops": 1e11, "bytes": 2e10}
+    timed = {int(number): seconds for number, seconds in data["profile"]["nodes"].items()}
+    assert sorted(timed.values()) == sorted(times.values())
+    op = data["fields"].index("op")
+    assert {data["nodes"][number][op] for number in timed} == {"fusion"}
+
+
+def test_a_profile_of_another_graph_is_refused(made: Build, tmp_path: Path) -> None:
+    measured(made, tmp_path / "profile.json")
+    with pytest.raises(DiagnosticError, match="it measured another graph than `decode`"):
+        make_page(build(decoder(6), level=0), {"T": 32}, profile=read_profile(tmp_path / "profile.json"))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"entry": 1, "dims": 2}', '{"calls": [{"values": []}]}', "\x00"])
+def test_what_is_no_profile_is_told(tmp_path: Path, text: str) -> None:
+    (tmp_path / "p.json").write_text(text)
+    with pytest.raises(DiagnosticError, match=r"it is not what `nacre profile --json` writes"):
+        read_profile(tmp_path / "p.json")
 
 
 def test_functions_of_one_file_stand_side_by_side() -> None:
