@@ -33,9 +33,9 @@ _SPECIAL: Mapping[str, tuple[float, ...]] = {
     "f64": (0.0, -0.0, np.inf, -np.inf, np.nan, 5e-320, 1.0, 1e250, -1e250),
 }
 _NO_NUMBERS = (np.nan, np.inf, -np.inf)
-_WANTED: tuple[tuple[int, ...], ...] = ((5, 3, 7, 2), (0,), (1,), (19, 35, 17))
+_WANTED: tuple[tuple[int, ...], ...] = ((5, 3, 7, 2), (0,), (1,), (19, 2, 3))
 """Sizes for the dims in order, of which each set takes the nearest that its dims may have: different odd ones, the
-least, one, and some beyond the width of a vector."""
+least, one, and one beyond the width of a vector."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,29 +5,22 @@ A child that dies or hangs is a finding like any other: it tells what it begins 
 
 from __future__ import annotations
 
-import faulthandler
 import os
-import pickle
-import select
-import signal
-import struct
-import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from nacre.compiler.checking.inputs import KINDS, ORDINARY, made_up
+from nacre.compiler.checking.isolated import TIMEOUT, Died, Tell, run_isolated
 from nacre.compiler.checking.judge import Judge, run_trial
+from nacre.compiler.checking.native import Library, check_call
+from nacre.compiler.checking.trials import is_in_blocks
 from nacre.compiler.codegen.faults import CompilerFault
-from nacre.dialect.graph import Module, walk
 from nacre.dialect.interpreter import Interpreter
 
 from .inputs import make_judge
 from .maker import Binding, Graph
-from .native import Level, Library, kernels_of, lower, make_team
-
-TIMEOUT = 60.0
-"""Seconds that one run of one graph may take on a busy machine."""
+from .native import Level, build_library, kernels_of, lower
 
 
 @dataclass(frozen=True)
@@ -78,7 +71,7 @@ def _build(
     while good:
         lowered = lower(good, level)
         try:
-            return Library(lowered, level), good
+            return build_library(lowered, level), good
         except CompilerFault as fault:
             # The symbol may tell the target too.
             users = frozenset(u for name, us in kernels_of(lowered) if fault.kernel.startswith(name) for u in us)
@@ -94,7 +87,7 @@ def _build(
 
 def _is_faulty(graph: Graph, level: Level) -> bool:
     try:
-        Library(lower([graph], level), level)
+        build_library(lower([graph], level), level)
     except CompilerFault:
         return True
     return False
@@ -102,85 +95,17 @@ def _is_faulty(graph: Graph, level: Level) -> bool:
 
 # --- running ---
 
-Message = tuple[int, Failure | str | None]
-"""The number of a graph with what was found: a failure, none, or (text) what is about to be done."""
-
 
 def _run_all(library: Library, graphs: Sequence[Graph], level: Level, failures: dict[str, Failure]) -> None:
-    start = 0
-    while start < len(graphs):
-        start = _run_child(library, graphs, start, level, failures)
+    def task(graph: Graph) -> Callable[[Tell], Failure | None]:
+        return lambda tell: _check_graph(library, graph, level, tell)
 
-
-def _run_child(
-    library: Library, graphs: Sequence[Graph], start: int, level: Level, failures: dict[str, Failure]
-) -> int:
-    """Runs graphs from number `start` in a child until it ends; gives the number of the graph to go on with."""
-    reader, writer = os.pipe()
-    sys.stdout.flush()
-    child = os.fork()
-    if child == 0:
-        os.close(reader)
-        # Dying is an answer here.
-        faulthandler.disable()
-        try:
-            for number in range(start, len(graphs)):
-                _send(writer, (number, "start"))
-                _send(writer, (number, _check_graph(library, graphs[number], level, writer, number)))
-        except BaseException:
-            traceback.print_exc()
-            os._exit(3)
-        os._exit(0)
-    os.close(writer)
-    number, doing, hung = start, "start", False
-    while True:
-        ready, _, _ = select.select([reader], [], [], TIMEOUT)
-        if not ready:
-            os.kill(child, signal.SIGKILL)
-            hung = True
-            break
-        message = _receive(reader)
-        if message is None:
-            break
-        number, said = message
-        if isinstance(said, str):
-            doing = said
-        else:
-            if said is not None:
-                failures[graphs[number].name] = said
-            number, doing = number + 1, "start"
-    os.close(reader)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if number < len(graphs):
-        assert status < 0, f"the child ended with {status} at {graphs[number].name}"
-        kind = "hang" if hung else "crash"
-        died = "no answer" if hung else signal.Signals(-status).name
-        graph = graphs[number]
-        failures[graph.name] = Failure(graph.name, graph.seed, level, kind, f"{died} while running {doing}")
-    return number + 1
-
-
-def _send(pipe: int, message: Message) -> None:
-    data = pickle.dumps(message)
-    os.write(pipe, struct.pack("<I", len(data)) + data)
-
-
-def _receive(pipe: int) -> Message | None:
-    header = _read(pipe, 4)
-    if header is None:
-        return None
-    data = _read(pipe, struct.unpack("<I", header)[0])
-    return None if data is None else pickle.loads(data)
-
-
-def _read(pipe: int, size: int) -> bytes | None:
-    data = b""
-    while len(data) < size:
-        more = os.read(pipe, size - len(data))
-        if not more:
-            return None
-        data += more
-    return data
+    answers = run_isolated([task(graph) for graph in graphs], TIMEOUT)
+    for graph, found in zip(graphs, answers, strict=True):
+        if isinstance(found, Died):
+            failures[graph.name] = Failure(graph.name, graph.seed, level, found.kind, found.message)
+        elif found is not None:
+            failures[graph.name] = found
 
 
 def kinds_of_runs(graph: Graph, in_blocks: bool) -> Iterator[tuple[Binding, str]]:
@@ -192,40 +117,24 @@ def kinds_of_runs(graph: Graph, in_blocks: bool) -> Iterator[tuple[Binding, str]
                 yield binding, kind
 
 
-def is_in_blocks(module: Module) -> bool:
-    """Does the optimized module compute convolutions in blocks?"""
-    return any(node.op == "winograd_output" for function in module.functions for node in walk(function.body))
-
-
-def _check_graph(library: Library, graph: Graph, level: Level, pipe: int, number: int) -> Failure | None:
+def _check_graph(library: Library, graph: Graph, level: Level, tell: Tell) -> Failure | None:
     in_blocks = is_in_blocks(level.optimize(graph.module))
     for binding, kind in kinds_of_runs(graph, in_blocks):
-        _send(pipe, (number, f"with {dict(binding)}, {kind} inputs"))
+        tell(f"with {dict(binding)}, {kind} inputs")
         judge = make_judge(graph, binding, kind, in_blocks=in_blocks)
-        found = check_run(library, graph, level, binding, judge)
+        found = check_run(library, graph, level, judge)
         if found is not None:
             return Failure(graph.name, graph.seed, level, *found, binding, kind)
     return None
 
 
-def check_run(library: Library, graph: Graph, level: Level, binding: Binding, judge: Judge) -> tuple[str, str] | None:
+def check_run(library: Library, graph: Graph, level: Level, judge: Judge) -> tuple[str, str] | None:
     """What is wrong with one graph for one set of sizes, as kind and message."""
-    first = library.run(graph.function, judge.trial.arguments, binding, at_end=True)
-    if first.damage:
-        return "memory", first.damage
-    found = judge.difference(first.results)
-    if found is not None:
-        return ("passes" if interpret(graph, level, judge) else "numbers"), str(found)
-    for chunk, threads, at_end in ((1, 1, False), (3, 2, True)):
-        team = make_team(chunk, threads)
-        again = library.run(graph.function, judge.trial.arguments, binding, team=team, at_end=at_end)
-        how = f"with units by {chunk} from the last to the first, in {threads} threads"
-        if again.damage:
-            return "memory", f"{again.damage} {how}"
-        for i, (a, b) in enumerate(zip(first.results, again.results, strict=True)):
-            if a.tobytes() != b.tobytes():
-                return "repeat", f"result {i} differs {how}"
-    return None
+    found = check_call(library, graph.function, judge)
+    if found is None:
+        return None
+    passes = found.difference is not None and interpret(graph, level, judge) is not None
+    return "passes" if passes else found.kind, found.message
 
 
 def interpret(graph: Graph, level: Level, judge: Judge) -> str | None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from nacre.compiler.checking.memory import Memory
+from nacre.compiler.checking.native import Library, Outcome, make_team
 from nacre.dialect.dims import Symbol
 from nacre.dialect.graph import Function, Module, Value
 from nacre.dialect.operator import Builder
@@ -22,8 +24,7 @@ from .check import Failure, check_graphs
 from .generator import random_graph
 from .inputs import make_trial
 from .maker import Graph
-from .memory import Memory
-from .native import Level, Library, Outcome, lower, make_team
+from .native import Level, build_library, lower
 from .shrink import shrink
 from .storage import load_graph, save_graph
 
@@ -67,7 +68,7 @@ class Broken(Library):
     def __init__(self, library: Library, fault: str) -> None:
         self.library, self.fault = library, fault
 
-    def run(self, *given: Any, team: Any = None, at_end: bool) -> Outcome:
+    def run(self, *given: Any, suffix: str = "", team: Any = None, at_end: bool) -> Outcome:
         outcome = self.library.run(*given, team=team, at_end=at_end)
         if self.fault == "read":
             memory = Memory({"x": 8}, at_end=True, alignments={})
@@ -84,7 +85,7 @@ class Broken(Library):
 
 @pytest.fixture(scope="module")
 def library() -> Library:
-    return Library(lower([row_graph()], Level(0)), Level(0))
+    return build_library(lower([row_graph()], Level(0)), Level(0))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +94,7 @@ def library() -> Library:
 def test_what_goes_wrong_in_a_child_is_told(
     fault: str, kind: str | None, library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(check, "Library", lambda *given: Broken(library, fault))
+    monkeypatch.setattr(check, "build_library", lambda *given: Broken(library, fault))
     monkeypatch.setattr(check, "TIMEOUT", 2.0)
     found = check_graphs([row_graph()], Level(0))
     assert [f.kind for f in found] == ([kind] if kind else [])

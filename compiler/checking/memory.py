@@ -11,7 +11,8 @@ import mmap
 from dataclasses import dataclass
 
 import numpy as np
-from nacre.dialect.types import Array
+
+from ...dialect.types import Array
 
 PAGE = mmap.PAGESIZE
 _CANARY = 0xC7

@@ -1,0 +1,153 @@
+"""The entries of a program as functions of this process, run on watched memory.
+
+An entry hands a kernel of several units to a team, which may compute them in any order and on any threads. The teams
+here take the last units first.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...dialect.dims import evaluate
+from ...dialect.graph import Function
+from ...dialect.interpreter import Load
+from ...dialect.types import Array
+from ..codegen.jit import fill_weights, link_objects
+from ..codegen.objects import Program
+from .judge import Difference, Judge
+from .memory import Memory
+
+_ALIGNMENT = 64
+_MOST_CALLS = 50
+
+_TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+_PARALLEL = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.POINTER(ctypes.c_int64)
+)
+
+
+class Team(ctypes.Structure):
+    """What an entry hands kernels of several units to; the runtime has another one, of threads."""
+
+    _fields_ = (("parallel", _PARALLEL),)
+
+
+def _ranges(units: int, chunk: int) -> list[tuple[int, int]]:
+    """[0, units) in parts of `chunk`, the last one first; of a few more where they would be too many."""
+    chunk = max(chunk, -(-units // _MOST_CALLS))
+    return [(max(0, end - chunk), end) for end in range(units, 0, -chunk)]
+
+
+def make_team(chunk: int, threads: int) -> Team:
+    """Computes units in parts, from the last to the first, on so many threads at once."""
+
+    def parallel(_team: int, task: int, context: int, units: int, _pace: object) -> None:
+        call = _TASK(task)
+        ranges = _ranges(units, chunk)
+        if threads == 1:
+            for begin, end in ranges:
+                call(context, begin, end)
+            return
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(lambda part: call(context, *part), ranges))
+
+    return Team(_PARALLEL(parallel))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The results of one call, and what it did to memory that it must not touch."""
+
+    results: tuple[Array, ...]
+    damage: str | None
+
+
+class Library:
+    """The entries of a program, loaded into this process. They have to be visible in the objects."""
+
+    def __init__(self, program: Program, objects: Sequence[bytes], load: Load | None) -> None:
+        self._entries = {entry.name: entry for entry in program.entries}
+        self._weights = fill_weights(program.lowered, load)
+        self._library = link_objects(objects)
+
+    def run(
+        self,
+        function: Function,
+        arguments: Sequence[Array],
+        binding: Mapping[str, int],
+        *,
+        suffix: str = "",
+        team: Team | None = None,
+        at_end: bool,
+    ) -> Outcome:
+        """One call on memory that is watched; what was in it before differs with `at_end`. The suffix is that of the
+        symbols for a target."""
+        entry = self._entries[function.name]
+        inputs = {f"argument {i}": np.ascontiguousarray(a).reshape(a.shape) for i, a in enumerate(arguments)}
+        shapes = {f"result {i}": (v.type, v.type.concrete(binding)) for i, v in enumerate(function.results)}
+        sizes = {name: a.nbytes for name, a in inputs.items()}
+        sizes |= {name: int(np.prod(shape)) * type.dtype.bytes for name, (type, shape) in shapes.items()}
+        sizes |= {"workspace": evaluate(entry.workspace, binding), "weights": self._weights.nbytes}
+        alignments = {"workspace": _ALIGNMENT, "weights": _ALIGNMENT}
+        memory = Memory(sizes, at_end=at_end, alignments=alignments)
+        before = inputs | {"weights": self._weights}
+        for name, place in memory.places.items():
+            # NaN in every float dtype, or large numbers of any: memory that was never written shows.
+            place.data[:] = before[name].reshape(-1).view(np.uint8) if name in before else (0xFF if at_end else 0x4B)
+
+        def table(names: Sequence[str]) -> ctypes.Array[ctypes.c_void_p]:
+            return (ctypes.c_void_p * max(1, len(names)))(*(memory.places[n].address for n in names))
+
+        dims = (ctypes.c_int64 * max(1, len(entry.dims)))(*(binding[s.name] for s in entry.dims))
+        self._library[entry.symbol + suffix](
+            table(list(inputs)),
+            table(list(shapes)),
+            ctypes.c_void_p(memory.places["workspace"].address),
+            ctypes.c_void_p(memory.places["weights"].address),
+            dims,
+            None if team is None else ctypes.byref(team),
+        )
+        damage = memory.check()
+        for name, array in before.items():
+            if damage is None and memory.places[name].data.tobytes() != array.tobytes():
+                damage = f"`{name}` was written"
+        results = tuple(
+            memory.places[name].data.copy().view(type.dtype.numpy).reshape(shape)
+            for name, (type, shape) in shapes.items()
+        )
+        return Outcome(results, damage)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is wrong with a call: `kind` is memory, repeat or numbers; for numbers there is the difference."""
+
+    kind: str
+    message: str
+    difference: Difference | None = None
+
+
+def check_call(library: Library, function: Function, judge: Judge, suffix: str = "") -> Finding | None:
+    """Calls a function three times, with units in several orders and on several threads, and judges its results."""
+    trial = judge.trial
+    first = library.run(function, trial.arguments, trial.dims, suffix=suffix, at_end=True)
+    if first.damage:
+        return Finding("memory", first.damage)
+    found = judge.difference(first.results)
+    if found is not None:
+        return Finding("numbers", str(found), found)
+    for chunk, threads, at_end in ((1, 1, False), (3, 2, True)):
+        team = make_team(chunk, threads)
+        again = library.run(function, trial.arguments, trial.dims, suffix=suffix, team=team, at_end=at_end)
+        how = f"with units by {chunk} from the last to the first, in {threads} threads"
+        if again.damage:
+            return Finding("memory", f"{again.damage} {how}")
+        for i, (a, b) in enumerate(zip(first.results, again.results, strict=True)):
+            if a.tobytes() != b.tobytes():
+                return Finding("repeat", f"result {i} differs {how}")
+    return None
