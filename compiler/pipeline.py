@@ -101,6 +101,22 @@ class Options:
         return levels[self.level] if self.passes is None else self.passes
 
     @property
+    def packs(self) -> bool:
+        """Are weights stored as contractions read them?"""
+        return self.level >= 2
+
+    def code(self) -> CodeOptions:
+        return CodeOptions(
+            self.targets,
+            self.level,
+            self.timeout,
+            cache=self.cache,
+            strict=self.strict,
+            debug=self.debug,
+            start=self.start,
+        )
+
+    @property
     def stages(self) -> tuple[str, ...]:
         """Every stage whose text can be dumped, in order; a pass may stand there more than once."""
         code = list(code_stages(self.level))
@@ -168,7 +184,7 @@ class Build:
             help_text = "`unroll-repeat` takes loops apart, as long as the graph does not become too large"
             raise DiagnosticError([Diagnostic("repeat-left", "the passes leave a loop in the graph", help=help_text)])
         with self._timed("lower"):
-            self.lowered = lower_module(module, pack=self.options.level >= 2, debug=self.options.debug)
+            self.lowered = lower_module(module, pack=self.options.packs, debug=self.options.debug)
         return self.lowered
 
     def report(self, dims: Mapping[str, int] | None = None) -> tuple[FunctionReport, ...]:
@@ -179,7 +195,10 @@ class Build:
     def generate(self, lowered: Lowered) -> Program:
         """The code of the kernels, and where all tensors live. Raises CompilerFault."""
         with self._generator("kernels") as generator:
-            return generator.compile_kernels(lowered)
+            program = generator.compile_kernels(lowered)
+        assert self.optimized is not None, "nothing was optimized yet"
+        self.observer.accept_kernels(self.optimized, program)
+        return program
 
     def generate_entries(self, program: Program) -> tuple[bytes, ...]:
         """All object files. Raises CompilerFault."""
@@ -188,17 +207,7 @@ class Build:
 
     @contextmanager
     def _generator(self, stage: str) -> Iterator[CodeGenerator]:
-        chosen = self.options
-        options = CodeOptions(
-            chosen.targets,
-            chosen.level,
-            chosen.timeout,
-            cache=chosen.cache,
-            strict=chosen.strict,
-            debug=chosen.debug,
-            start=chosen.start,
-        )
-        generator = CodeGenerator(options, self.dumps, self.kernels)
+        generator = CodeGenerator(self.options.code(), self.dumps, self.kernels)
         with self._timed(stage):
             yield generator
         self.times |= {f"{stage}: {name}": seconds for name, seconds in generator.times.items()}

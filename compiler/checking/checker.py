@@ -7,13 +7,15 @@ that is derived from the rounding of its nodes.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
-from ...dialect.diagnostics import DiagnosticError, Note
-from ...dialect.graph import Module
+from ...dialect.diagnostics import DiagnosticError, Note, Span
+from ...dialect.graph import Module, Node
 from ...dialect.interpreter import Load
 from ...dialect.printer import print_module
 from ...passes.manager import Stage
 from ...passes.pipeline import parse_pipeline
+from ..codegen.objects import Program
 from ..frontend import Elaborated
 from ..observer import Observer
 from ..parameters import open_parameters
@@ -21,6 +23,7 @@ from ..pipeline import Options
 from .faults import Blame, make_wrong_numbers
 from .halving import find_rewrite
 from .inputs import made_up
+from .kernels import KernelChecker, WrongKernel
 from .trials import Trials, Wrong
 
 VARIABLE = "NACRE_CHECK_PASSES"
@@ -70,6 +73,13 @@ class Checker(Observer):
                 )
         self.stages.append(stage)
 
+    def accept_kernels(self, module: Module, program: Program) -> None:
+        kernels = KernelChecker(self.options.code(), self.load, pack=self.options.packs)
+        found = kernels.find_wrong(module, program)
+        if found is not None:
+            function = found.part.function
+            raise make_wrong_numbers(self.elaborated, function, found.wrong, _blame_kernel(found, program))
+
     def _blame_pass(self, stage: Stage, before: Module, wrong: Wrong) -> Blame:
         step = parse_pipeline(self.options.pipeline)[stage.number - 1]
         rewrite = find_rewrite(step, before, self.trials.is_wrong(wrong.trial))
@@ -81,3 +91,23 @@ class Checker(Observer):
             notes=(Note(f"the node was `{rewrite.node}`"),),
             files={"before.graph": print_module(before), "after.graph": stage.text},
         )
+
+
+def _blame_kernel(found: WrongKernel, program: Program) -> Blame:
+    part = found.part
+    texts = {kernel.symbol: kernel.text() for kernel in program.lowered.kernels}
+    spans = list(dict.fromkeys(node.span for node in part.nodes if node.span is not None))
+    main = part.function.body[-1].span if part.function.body else None
+    return Blame(
+        found.stage,
+        f"kernel `{part.symbol}` of `{part.caller}` is wrong for {found.target.name}, which stage `{found.stage}` does",
+        "this is what it computes",
+        main,
+        part.symbol,
+        tuple(Note(f"it computes {_named(part.nodes, span)}", span) for span in spans),
+        {"kernel.graph": print_module(part.module), "kernel.mlir": texts[part.symbol]},
+    )
+
+
+def _named(nodes: Sequence[Node], span: Span) -> str:
+    return ", ".join(f"`{node.op}`" for node in nodes if node.span == span)

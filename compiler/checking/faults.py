@@ -78,7 +78,7 @@ def _describe(function: Function, wrong: Wrong) -> str:
     names = function.result_names or tuple(v.name for v in function.results)
     name = names[found.result]
     if found.message:
-        return f"`{name}` is {found.message}"
+        return f"`{name}` of `{function.name}` {found.message}"
     return (
         f"`{name}` of `{function.name}` is {found.actual:.9g} at {list(found.place)}, expected {found.expected:.9g}"
         f" within {found.allowed:.3g}; {found.different} of {found.size} elements differ"

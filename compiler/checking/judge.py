@@ -32,7 +32,7 @@ _NUMBER = 8
 class Difference:
     """How a result is not what it may be: the element that is farthest out, and how many others are out too.
 
-    `message` is empty, or says how the array is not of its type; then there is no element.
+    `message` is empty, or says what else is wrong, such as the type of the array; then there is no element.
     """
 
     result: int
@@ -52,7 +52,7 @@ class Difference:
 
     def __str__(self) -> str:
         if self.message:
-            return f"result {self.result}: {self.message}"
+            return f"result {self.result} {self.message}"
         return (
             f"result {self.result}: {self.actual:.9g} at {list(self.place)}, expected {self.expected:.9g} within"
             f" {self.allowed:.3g} ({self.different} of {self.size} differ)"
@@ -111,7 +111,7 @@ class Expectation:
         """How an array differs from what result `number` may be."""
         if actual.shape != self.exact.shape or actual.dtype != self.dtype.numpy:
             expected = f"{self.dtype}{list(self.exact.shape)}"
-            return Difference(number, f"{actual.dtype}{list(actual.shape)}, expected {expected}")
+            return Difference(number, f"is {actual.dtype}{list(actual.shape)}, expected {expected}")
         apart, allowed = absolute_errors(actual, self.exact), self.allowed
         wrong = apart > allowed
         if self.dtype.is_float:

@@ -59,6 +59,13 @@ class Memory:
         result = _libc.mprotect(address, PAGE, protection)
         assert result == 0, ctypes.get_errno()
 
+    def freeze(self) -> None:
+        """From now on, writing anywhere into it kills the process."""
+        result = _libc.mprotect(self._forbidden[0], len(self._map), mmap.PROT_READ)
+        assert result == 0, ctypes.get_errno()
+        for address in self._forbidden:
+            self._forbid(address)
+
     def check(self) -> str | None:
         """Which tensor was left at which side."""
         for place in self.places.values():

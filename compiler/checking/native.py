@@ -10,6 +10,7 @@ import ctypes
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -72,8 +73,16 @@ class Library:
 
     def __init__(self, program: Program, objects: Sequence[bytes], load: Load | None) -> None:
         self._entries = {entry.name: entry for entry in program.entries}
-        self._weights = fill_weights(program.lowered, load)
+        self._data = fill_weights(program.lowered, load)
         self._library = link_objects(objects)
+
+    @cache  # noqa: B019  (it lives as long as its library)
+    def _weights(self, at_end: bool) -> Memory:
+        """The weights, which nobody may write: too much to copy for each call."""
+        memory = Memory({"weights": self._data.nbytes}, at_end=at_end, alignments={"weights": _ALIGNMENT})
+        memory.places["weights"].data[:] = self._data
+        memory.freeze()
+        return memory
 
     def run(
         self,
@@ -92,13 +101,11 @@ class Library:
         shapes = {f"result {i}": (v.type, v.type.concrete(binding)) for i, v in enumerate(function.results)}
         sizes = {name: a.nbytes for name, a in inputs.items()}
         sizes |= {name: int(np.prod(shape)) * type.dtype.bytes for name, (type, shape) in shapes.items()}
-        sizes |= {"workspace": evaluate(entry.workspace, binding), "weights": self._weights.nbytes}
-        alignments = {"workspace": _ALIGNMENT, "weights": _ALIGNMENT}
-        memory = Memory(sizes, at_end=at_end, alignments=alignments)
-        before = inputs | {"weights": self._weights}
+        sizes |= {"workspace": evaluate(entry.workspace, binding)}
+        memory = Memory(sizes, at_end=at_end, alignments={"workspace": _ALIGNMENT})
         for name, place in memory.places.items():
             # NaN in every float dtype, or large numbers of any: memory that was never written shows.
-            place.data[:] = before[name].reshape(-1).view(np.uint8) if name in before else (0xFF if at_end else 0x4B)
+            place.data[:] = inputs[name].reshape(-1).view(np.uint8) if name in inputs else (0xFF if at_end else 0x4B)
 
         def table(names: Sequence[str]) -> ctypes.Array[ctypes.c_void_p]:
             return (ctypes.c_void_p * max(1, len(names)))(*(memory.places[n].address for n in names))
@@ -108,12 +115,12 @@ class Library:
             table(list(inputs)),
             table(list(shapes)),
             ctypes.c_void_p(memory.places["workspace"].address),
-            ctypes.c_void_p(memory.places["weights"].address),
+            ctypes.c_void_p(self._weights(at_end).places["weights"].address),
             dims,
             None if team is None else ctypes.byref(team),
         )
         damage = memory.check()
-        for name, array in before.items():
+        for name, array in inputs.items():
             if damage is None and memory.places[name].data.tobytes() != array.tobytes():
                 damage = f"`{name}` was written"
         results = tuple(

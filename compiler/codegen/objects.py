@@ -83,6 +83,16 @@ class Program:
     entries: tuple[LoweredEntry, ...]
 
 
+def plan_program(lowered: Lowered, kernels: Mapping[Target, Mapping[str, ObjectCode]]) -> Program:
+    """The program of a module whose kernels are compiled for all targets."""
+    usage: dict[str, Sequence[bool]] = {}
+    for kernel in lowered.kernels:
+        # One plan of memory serves all targets.
+        reports = [made[kernel.symbol].report.scratch for made in kernels.values()]
+        usage[kernel.symbol] = [any(used) for used in zip(*reports, strict=True)]
+    return Program(lowered, kernels, plan_entries(lowered, usage))
+
+
 @dataclass
 class CodeGenerator:
     """Makes the objects of one module. `given` are texts of its kernels by symbol, in place of their own. `times` are
@@ -106,12 +116,7 @@ class CodeGenerator:
         sources = [self._source(kernel, target) for target in options.targets for kernel in lowered.kernels]
         made = iter(self._make(sources, KERNEL_WORKER, {"mlir"}))
         kernels = {target: {kernel.symbol: next(made) for kernel in lowered.kernels} for target in options.targets}
-        usage: dict[str, Sequence[bool]] = {}
-        for kernel in lowered.kernels:
-            # One plan of memory serves all targets.
-            reports = [kernels[target][kernel.symbol].report.scratch for target in options.targets]
-            usage[kernel.symbol] = [any(used) for used in zip(*reports, strict=True)]
-        return Program(lowered, kernels, plan_entries(lowered, usage))
+        return plan_program(lowered, kernels)
 
     def compile_entries(self, program: Program) -> tuple[bytes, ...]:
         """All objects of the program: for every target the kernels in their order, then the entries."""

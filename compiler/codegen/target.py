@@ -78,6 +78,13 @@ class Target:
         """The features that its code needs, as far as its name tells them: what `native` is, LLVM knows."""
         return tuple(sorted({*LEVELS.get(self.cpu, ()), *self.added} & CHECKED_FEATURES))
 
+    @property
+    def runs_here(self) -> bool:
+        """Can this machine run its code, as far as the system tells?"""
+        if machine_of(self.triple) != machine_of(""):
+            return False
+        return self.cpu == "native" or (self.cpu in LEVELS and host_features().issuperset(self.needs))
+
 
 def machine_of(triple: str) -> str:
     return triple.split("-", 1)[0] if triple else platform.machine().replace("AMD64", "x86_64")
@@ -126,6 +133,26 @@ def identify_host() -> str:
     except OSError:
         lines = [f"model name {platform.processor()}"]
     return "\n".join(dict.fromkeys(line for line in lines if line.startswith(("model name", "flags", "Features"))))
+
+
+# fmt: off
+LINUX_NAMES: Mapping[str, str] = {
+    "avx512bf16": "avx512_bf16", "avx512bitalg": "avx512_bitalg", "avx512fp16": "avx512_fp16",
+    "avx512vbmi2": "avx512_vbmi2", "avx512vnni": "avx512_vnni", "avx512vp2intersect": "avx512_vp2intersect",
+    "avx512vpopcntdq": "avx512_vpopcntdq", "avxvnni": "avx_vnni", "avxifma": "avx_ifma",
+    "avxneconvert": "avx_ne_convert", "avxvnniint8": "avx_vnni_int8", "bmi": "bmi1", "lzcnt": "abm",
+    "pclmul": "pclmulqdq", "sahf": "lahf_lm", "sha": "sha_ni", "sse3": "pni", "sse4.1": "sse4_1", "sse4.2": "sse4_2",
+}
+# fmt: on
+"""How Linux calls features that it does not call as LLVM does."""
+
+
+@lru_cache(maxsize=1)
+def host_features() -> frozenset[str]:
+    """Those of `CHECKED_FEATURES` that this machine has, as far as the system tells."""
+    lines = (line for line in identify_host().splitlines() if line.startswith("flags"))
+    flags = {flag for line in lines for flag in line.split()}
+    return frozenset(f for f in CHECKED_FEATURES if LINUX_NAMES.get(f, f) in flags)
 
 
 _REFUSALS = re.compile(

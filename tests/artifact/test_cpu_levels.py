@@ -15,7 +15,7 @@ from c_models import CC, STRICT, argument, entry
 from nacre.compiler.artifact.assemble import build_artifact
 from nacre.compiler.artifact.link import RUNTIME_FOLDER
 from nacre.compiler.artifact.spec import ArtifactSpec, LevelSpec
-from nacre.compiler.codegen.target import CHECKED_FEATURES, LEVELS
+from nacre.compiler.codegen.target import CHECKED_FEATURES, LEVELS, LINUX_NAMES
 from nacre.dialect.types import F32
 
 HERE = Path(__file__).parent
@@ -40,15 +40,6 @@ int main(void) {
     return 0;
 }
 """
-# How Linux calls features that it does not call as LLVM does.
-LINUX = {
-    "avx512bf16": "avx512_bf16", "avx512bitalg": "avx512_bitalg", "avx512fp16": "avx512_fp16",
-    "avx512vbmi2": "avx512_vbmi2", "avx512vnni": "avx512_vnni", "avx512vp2intersect": "avx512_vp2intersect",
-    "avx512vpopcntdq": "avx512_vpopcntdq", "avxvnni": "avx_vnni", "avxifma": "avx_ifma",
-    "avxneconvert": "avx_ne_convert",
-    "avxvnniint8": "avx_vnni_int8", "bmi": "bmi1", "lzcnt": "abm", "pclmul": "pclmulqdq", "sahf": "lahf_lm",
-    "sha": "sha_ni", "sse3": "pni",
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +74,7 @@ def test_compiler_and_runtime_know_the_same_features(shown: dict[str, set[str]])
 @pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="needs Linux's own list of features")
 def test_this_cpu_is_told_as_linux_tells_it(shown: dict[str, set[str]]) -> None:
     flags = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")).split()
-    assert shown["this"] == {name for name in shown["all"] if LINUX.get(name, name) in flags}
+    assert shown["this"] == {name for name in shown["all"] if LINUX_NAMES.get(name, name) in flags}
 
 
 KERNEL = """

@@ -58,7 +58,7 @@ def test_the_element_that_is_farthest_out_is_told() -> None:
     assert abs(found.error - 0.5) < 1e-6 and 0 < found.allowed < 1e-5
     assert str(found).startswith("result 0: ") and str(found).endswith("(2 of 95 differ)")
     wrong = Judge(rows(), draw_trial(rows().function("f"), {}), made_up).difference([np.zeros((5, 18), np.float32)])
-    assert str(wrong) == "result 0: float32[5, 18], expected f32[5, 19]"
+    assert str(wrong) == "result 0 is float32[5, 18], expected f32[5, 19]"
 
 
 def test_nan_has_to_be_where_it_belongs() -> None:
