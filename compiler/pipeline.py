@@ -237,6 +237,7 @@ class Build:
                 cc=self.options.cc,
                 kept=kept,
                 triple=self.options.targets[0].triple,
+                accept=self.observer.accept_artifact,
             )
 
     def specify(self, program: Program, reader: ParameterReader) -> ArtifactSpec:

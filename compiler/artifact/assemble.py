@@ -10,7 +10,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -43,11 +43,11 @@ def _digest(texts: Sequence[str], objects: Sequence[bytes]) -> bytes:
 def _write(
     spec: ArtifactSpec, objects: Sequence[bytes], folder: Path, placement: Placement, linker: Linker, kept: Path | None
 ) -> bool:
-    """Writes `artifact` and, if it is to have one, `weights.safetensors`; says whether it has."""
+    """Writes `artifact` and, if it is to have one, the file of its weights beside it; says whether it has."""
     written = WrittenWeights("")
     external = placement == "external" and spec.weight_bytes > 0
     if external:
-        written = write_safetensors(spec, folder / "weights.safetensors")
+        written = write_safetensors(spec, weights_path(folder / "artifact"))
     elif spec.weight_bytes:
         written = write_blob(spec, folder / "weights.bin")
     description = describe_artifact(spec, placement="external" if external else "embedded", weights_hash=written.sha256)
@@ -74,12 +74,13 @@ def build_artifact(
     cc: str | None = None,
     kept: Path | None = None,
     triple: str = "",
+    accept: Callable[[Path], None] = lambda made: None,
 ) -> Path:
     """Links `objects` (relocatable ELF, position-independent) into an artifact at `output`, and returns its path.
 
     `weights="external"` puts the weights into `<output>.safetensors`. `kept` is a folder for the compiled runtime, so
     that it need not be compiled each time; `triple` is that of the objects, where it is another machine's than this.
-    Raises DiagnosticError.
+    `accept` may look at what was made, and raise, before it takes its place. Raises DiagnosticError.
     """
     faults = check_artifact(spec)
     if faults:
@@ -91,9 +92,12 @@ def build_artifact(
     folder: Path | None = None
     try:
         folder = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
-        if _write(spec, objects, folder, weights, find_linker(cc, triple), kept):
-            os.replace(folder / "weights.safetensors", weights_path(output))
-        os.replace(folder / "artifact", output)
+        made = folder / "artifact"
+        external = _write(spec, objects, folder, weights, find_linker(cc, triple), kept)
+        accept(made)
+        if external:
+            os.replace(weights_path(made), weights_path(output))
+        os.replace(made, output)
     except OSError as error:
         message = f"cannot write `{output}`: {error.strerror or error}"
         raise DiagnosticError([Diagnostic("cannot-write", message)]) from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from ...dialect.diagnostics import DiagnosticError, Note, Span
 from ...dialect.graph import Module, Node
@@ -20,11 +21,13 @@ from ..frontend import Elaborated
 from ..observer import Observer
 from ..parameters import open_parameters
 from ..pipeline import Options
+from .artifacts import find_wrong, first_wrong_value, maker_of, watch_call
 from .faults import Blame, make_wrong_numbers
 from .halving import find_rewrite
 from .inputs import made_up
+from .isolated import Died
 from .kernels import KernelChecker, WrongKernel
-from .trials import Trials, Wrong
+from .trials import Trials, Wrong, is_in_blocks
 
 VARIABLE = "NACRE_CHECK_PASSES"
 """The environment variable that has every build checked."""
@@ -52,6 +55,7 @@ class Checker(Observer):
         self.elaborated, self.options = elaborated, options
         self.load = _loader(elaborated)
         self.stages: list[Stage] = []
+        self.program: Program | None = None
         self._trials: Trials | None = None
 
     @property
@@ -74,11 +78,45 @@ class Checker(Observer):
         self.stages.append(stage)
 
     def accept_kernels(self, module: Module, program: Program) -> None:
-        kernels = KernelChecker(self.options.code(), self.load, pack=self.options.packs)
-        found = kernels.find_wrong(module, program)
+        self.program = program
+        found = KernelChecker(self.options.code(), self.load, pack=self.options.packs).find_wrong(module, program)
         if found is not None:
             function = found.part.function
             raise make_wrong_numbers(self.elaborated, function, found.wrong, _blame_kernel(found, program))
+
+    def accept_artifact(self, path: Path) -> None:
+        if not any(target.runs_here for target in self.options.targets):
+            return
+        module = self.stages[-1].module
+        wrong = find_wrong(path, self.trials.judges(in_blocks=is_in_blocks(module)))
+        if wrong is not None:
+            function = module.function(wrong.trial.function)
+            raise make_wrong_numbers(self.elaborated, function, wrong, self._blame_assembly(path, module, wrong))
+
+    def _blame_assembly(self, path: Path, module: Module, wrong: Wrong) -> Blame:
+        assert self.program is not None, "no kernels have been seen"
+        function = module.function(wrong.trial.function)
+        (lowered,) = (f for f in self.program.lowered.functions if f.name == function.name)
+        watched = watch_call(path, lowered, wrong.trial)
+        message = f"every kernel of `{function.name}` is right alone, and together they are not"
+        if isinstance(watched, Died):
+            return Blame("entry", message, notes=(Note(f"watched, it ends with {watched.message}"),))
+        nodes = [maker_of(function, call.outputs[0]) for call in lowered.calls]
+        value = first_wrong_value(module, function, watched, wrong.trial, self.load)
+        numbers = (i for i, call in enumerate(lowered.calls) if value is not None and value.name in call.outputs)
+        lost = watched.find_lost(next(numbers, None))
+        if lost is not None:
+            maker = maker_of(function, lost.name)
+            return Blame(
+                "plan-memory",
+                message,
+                f"what this computes, `{lost.name}`, is overwritten before it has been read",
+                None if maker is None else maker.span,
+                notes=(_where("it is overwritten by", nodes[lost.by]), _where("it is read by", nodes[lost.reader])),
+            )
+        node = None if value is None else maker_of(function, value.name)
+        label = "this is the first to be wrong" if node is not None else ""
+        return Blame("entry", message, label, None if node is None else node.span)
 
     def _blame_pass(self, stage: Stage, before: Module, wrong: Wrong) -> Blame:
         step = parse_pipeline(self.options.pipeline)[stage.number - 1]
@@ -107,6 +145,10 @@ def _blame_kernel(found: WrongKernel, program: Program) -> Blame:
         tuple(Note(f"it computes {_named(part.nodes, span)}", span) for span in spans),
         {"kernel.graph": print_module(part.module), "kernel.mlir": texts[part.symbol]},
     )
+
+
+def _where(what: str, node: Node | None) -> Note:
+    return Note(f"{what} `{node.op}`", node.span) if node is not None else Note(f"{what} a copy")
 
 
 def _named(nodes: Sequence[Node], span: Span) -> str:

@@ -52,6 +52,12 @@ class Trial:
         sizes = ", ".join(f"{name}={size}" for name, size in self.dims.items())
         return f"{self.kind} inputs" + (f" with {sizes}" if sizes else "")
 
+    def select(self, function: Function) -> Trial:
+        """The same for a function that takes some of the arguments."""
+        by_name = dict(zip(self.names, self.arguments, strict=True))
+        names = tuple(v.name for v in function.arguments)
+        return Trial(function.name, self.dims, self.kind, names, tuple(by_name[name] for name in names))
+
     def save(self, folder: Path) -> Path:
         """Writes `inputs.npz` with the arrays by name."""
         path = folder / "inputs.npz"

@@ -1,0 +1,109 @@
+"""A whole artifact, called as a user calls it: in a child process, and if it is wrong, kernel by kernel.
+
+Every kernel is known to be right alone, so what is left is what puts them together: where tensors lie in memory, the
+order and the operands of calls, and the weights as they stand in the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...dialect.graph import Function, Module, Node, Value
+from ...dialect.interpreter import Load
+from ...dialect.types import Array
+from ...runtime.loader import load as load_artifact
+from ...runtime.observe import Event, observe
+from ..lower.lowered import LoweredFunction
+from ..lower.nodes import Computed
+from .cut import cut_function
+from .inputs import Trial
+from .isolated import Died, Task, Tell, run_isolated
+from .judge import Difference, Judge
+from .trials import Wrong
+
+
+@dataclass(frozen=True, slots=True)
+class Overwritten:
+    """A tensor that is not what it was any more after call number `by` of a kernel, and is read by `reader`: by a later
+    one, or by the same."""
+
+    name: str
+    by: int
+    reader: int
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What every kernel of a call wrote, by the tensor's name, and what of it was overwritten."""
+
+    values: Mapping[str, Array]
+    lost: tuple[Overwritten, ...]
+
+    def find_lost(self, number: int | None) -> Overwritten | None:
+        """The tensor whose loss makes the results of call `number` the first wrong ones. To be overwritten by its own
+        reader is no loss where that reads each element before."""
+        stale = (each for each in self.lost if each.by < each.reader)
+        return next(stale, None) or next((each for each in self.lost if each.by == number), None)
+
+
+def find_wrong(artifact: Path, judges: Iterator[Judge]) -> Wrong | None:
+    """The first trial whose results are wrong, or at which the process dies."""
+    made = list(judges)
+
+    def task(trial: Trial) -> Task[tuple[Array, ...]]:
+        def call(tell: Tell) -> tuple[Array, ...]:
+            tell(str(trial))
+            results = load_artifact(artifact).entries[trial.function](*trial.arguments)
+            return results if isinstance(results, tuple) else (results,)
+
+        return call
+
+    for judge, results in zip(made, run_isolated([task(judge.trial) for judge in made]), strict=True):
+        found = Difference(0, results.message) if isinstance(results, Died) else judge.difference(results)
+        if found is not None:
+            return Wrong(judge.trial, found)
+    return None
+
+
+def watch_call(artifact: Path, lowered: LoweredFunction, trial: Trial) -> Watched | Died:
+    """What becomes of the tensors between kernels."""
+    last_read = {s.name: i for i, call in enumerate(lowered.calls) for s in call.inputs if isinstance(s, Computed)}
+
+    def task(tell: Tell) -> Watched:
+        places: dict[str, Array] = {}
+        values: dict[str, Array] = {}
+        lost: list[Overwritten] = []
+
+        def see(event: Event) -> None:
+            number = event.call.number
+            for name, before in values.items():
+                reader = last_read.get(name, -1)
+                if reader >= number and places[name].tobytes() != before.tobytes():
+                    lost.append(Overwritten(name, number, reader))
+            for value in event.call.values:
+                places[value.name] = event.array(value)
+                values[value.name] = places[value.name].copy()
+
+        model = load_artifact(artifact)
+        with observe(model, see):
+            model.entries[trial.function](*trial.arguments)
+        return Watched(values, tuple(lost))
+
+    return run_isolated([task])[0]
+
+
+def first_wrong_value(module: Module, function: Function, watched: Watched, trial: Trial, load: Load) -> Value | None:
+    """The first tensor, in the order of the nodes, that is not what the graph says."""
+    written = [v for node in function.body for v in node.outputs if v.name in watched.values]
+    part = cut_function(module, function, written)
+    judge = Judge(part, trial.select(part.functions[0]), load)
+    found = judge.difference([watched.values[v.name] for v in written])
+    return None if found is None else written[found.result]
+
+
+def maker_of(function: Function, name: str) -> Node | None:
+    """The node that computes a value, or what a copy of it is called."""
+    makers = {v.name: node for node in function.body for v in node.outputs}
+    return makers.get(name) or makers.get(name.rpartition(".")[0])

@@ -1,0 +1,72 @@
+"""Faults of what puts kernels together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from nacre.compiler import pipeline
+from nacre.dialect.dims import Size
+from nacre.passes import plan_memory
+
+from .planted import Planted
+from .setting import Setter
+
+
+def stale_memory(setter: Setter) -> None:
+    """A tensor's memory is taken for another one before its last reader has run."""
+    items = plan_memory._items
+
+    def wrong(steps: Sequence[plan_memory.Step], sizes: Mapping[str, Size]) -> Iterable[Any]:
+        for item in items(steps, sizes):
+            item.last = max(item.first, item.last - 1)
+            yield item
+
+    setter.attribute(plan_memory, "_items", wrong)
+
+
+def wrong_weights(setter: Setter) -> None:
+    """A weight's rows stand in the file in another order."""
+    data = pipeline._data
+    setter.attribute(pipeline, "_data", lambda weight, reader: data(weight, reader)[::-1].copy())
+
+
+FAULTS = (
+    Planted(
+        "stale-memory",
+        "plan-memory",
+        stale_memory,
+        """language 1
+
+dim B in 1..64
+
+model f(x: f32[B, 40]) -> f32[B, 40] {
+  kept = cumsum(x, axis=1)
+  y = cumsum(kept, axis=0)  # here
+  y = cumsum(y, axis=1)
+  y = cumsum(y, axis=0)
+  return softmax(y) + kept
+}
+""",
+    ),
+    Planted(
+        "wrong-weights",
+        "entry",
+        wrong_weights,
+        """language 1
+
+dim B in 1..64
+
+block Layer(x: f32[B, 8]) -> f32[B, 8] {
+  param scale: f32[8]
+  return softmax(x) * scale  # here
+}
+
+model f(x: f32[B, 8]) -> f32[B, 8] {
+  weights "weights.npz"
+  use layer = Layer
+  return layer(x)
+}
+""",
+    ),
+)

@@ -1,0 +1,132 @@
+"""Faults of lowering and of code generation: those of the tiler are planted in the children that generate code."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from nacre.compiler.codegen.tiler import text
+from nacre.compiler.codegen.tiler.vector_math import exponential
+from nacre.compiler.lower import arithmetic, packing
+from nacre.dialect.ops import pooling
+from nacre.dialect.types import Array
+
+from .planted import Planted
+from .setting import Setter
+
+
+def missing_mask(setter: Setter) -> None:
+    """Lanes that are left over are read and written without a mask."""
+    setter.attribute(text.Writer, "first_lanes", lambda self, count: self._all_lanes())
+
+
+def wrong_exponential(setter: Setter) -> None:
+    """One coefficient of a polynomial is off in the third digit."""
+    first, *rest = exponential.EXP_TAIL
+    setter.attribute(exponential, "EXP_TAIL", (first * 1.001, *rest))
+
+
+def unsafe_maximum(setter: Setter) -> None:
+    """The larger one of NaN and a number is the number."""
+    key: Any = (arithmetic.FLOAT, "max")
+    table: Any = arithmetic.BINARY
+    setter.item(table, key, arithmetic._plain2("arith.maxnumf"))
+
+
+def wrong_packing(setter: Setter) -> None:
+    """The columns of a packed weight are off by one."""
+    pack = packing.Packing.__call__
+
+    def wrong(self: packing.Packing, data: Array) -> Array:
+        return pack(self, np.roll(data, 1, axis=self.lane))
+
+    setter.attribute(packing.Packing, "__call__", wrong)
+
+
+def window_off_by_one(setter: Setter) -> None:
+    """Windows begin one place too early where there is padding."""
+    pad_tensor = pooling.pad_tensor
+
+    def wrong(e: Any, x: Any, w: Any, *given: Any) -> Any:
+        if all(low == 0 for low in w.low):
+            return pad_tensor(e, x, w, *given)
+        shifted = replace(w, low=tuple(n - 1 for n in w.low), high=tuple(n + 1 for n in w.high))
+        return pad_tensor(e, x, shifted, *given)
+
+    setter.attribute(pooling, "pad_tensor", wrong)
+
+
+_HEAD = """language 1
+
+dim B in 0..64
+"""
+
+FAULTS = (
+    Planted(
+        "missing-mask",
+        "tiled",
+        missing_mask,
+        _HEAD
+        + """
+model f(x: f32[B, 21]) -> f32[B, 21] {
+  y = relu(x)
+  return y * 2 + x  # here
+}
+""",
+    ),
+    Planted(
+        "wrong-exponential",
+        "tiled",
+        wrong_exponential,
+        _HEAD
+        + """
+model f(x: f32[B, 40]) -> f32[B, 40] {
+  y = relu(x)
+  return softmax(y)  # here
+}
+""",
+    ),
+    Planted(
+        "unsafe-maximum",
+        "linalg",
+        unsafe_maximum,
+        _HEAD
+        + """
+model f(x: f32[B, 40]) -> f32[B, 40] {
+  y = max(x, axis=0, keepdims=true)  # here
+  return y - x
+}
+""",
+    ),
+    Planted(
+        "wrong-packing",
+        "pack",
+        wrong_packing,
+        _HEAD
+        + """
+block Layer(x: f32[B, 8]) -> f32[B, 24] {
+  param weight: f32[8, 24]
+  return x @ weight  # here
+}
+
+model f(x: f32[B, 8]) -> f32[B, 24] {
+  weights "weights.npz"
+  use layer = Layer
+  return layer(x)
+}
+""",
+    ),
+    Planted(
+        "window-off-by-one",
+        "linalg",
+        window_off_by_one,
+        _HEAD
+        + """
+model f(x: f32[B, 2, 9, 9]) -> f32[B, 2, 9, 9] {
+  y = max_pool2d(x, 3, stride=1, padding=1)  # here
+  return y
+}
+""",
+    ),
+)
