@@ -56,7 +56,7 @@ def find_wrong(artifact: Path, judges: Iterator[Judge]) -> Wrong | None:
         def call(tell: Tell) -> tuple[Array, ...]:
             tell(str(trial))
             results = load_artifact(artifact).entries[trial.function](*trial.arguments)
-            return results if isinstance(results, tuple) else (results,)
+            return tuple(results) if isinstance(results, tuple) else (results,)
 
         return call
 

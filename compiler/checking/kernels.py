@@ -15,9 +15,10 @@ from ...dialect.graph import Function, Module, Node, Value, walk
 from ...dialect.interpreter import Load
 from ...dialect.ops import OPERATORS
 from ..codegen.objects import CodeGenerator, CodeOptions, Program, generate_objects, plan_program
+from ..codegen.routes import FIRST
 from ..codegen.target import Target
 from ..lower.cost import count_operations
-from ..lower.lowered import Lowered, LoweredCall
+from ..lower.lowered import Lowered, LoweredCall, LoweredFunction
 from ..lower.module import lower_module
 from .cut import cut_function
 from .inputs import ORDINARY, SPECIAL, Trial, draw_dims, draw_trial
@@ -108,7 +109,8 @@ class KernelChecker:
     """`pack` is whether weights are stored as contractions read them."""
 
     def __init__(self, options: CodeOptions, load: Load, *, pack: bool) -> None:
-        self.options = replace(options, visible=True)
+        # What is built here begins with the graph.
+        self.options = replace(options, visible=True, start=FIRST, debug=False)
         self.load, self.pack = load, pack
 
     def find_wrong(self, module: Module, program: Program) -> WrongKernel | None:
@@ -130,10 +132,15 @@ class KernelChecker:
     def _link(self, parts: Sequence[Part], program: Program) -> Library:
         """The code of the program, with an entry for each of its kernels."""
         lowered = lower_module(_joined([part.module for part in parts]), pack=self.pack)
-        symbols = {kernel.symbol for kernel in lowered.kernels}
-        assert symbols == {part.symbol for part in parts}, symbols ^ {part.symbol for part in parts}
-        kernels = {t: {s: made[s] for s in made if s in symbols} for t, made in program.kernels.items()}
-        cut = plan_program(lowered, kernels)
+        compiled = {kernel.symbol: kernel for kernel in program.lowered.kernels}
+        functions: list[LoweredFunction] = []
+        for part, function in zip(parts, lowered.functions, strict=True):
+            (call,) = function.calls
+            assert call.kernel.shape_of_text == compiled[part.symbol].kernel.shape_of_text, part.symbol
+            # It may have another name in the program, where names are for people.
+            functions.append(replace(function, calls=(replace(call, symbol=part.symbol),)))
+        kernels = tuple(compiled[part.symbol] for part in parts)
+        cut = plan_program(replace(lowered, functions=tuple(functions), kernels=kernels), program.kernels)
         return Library(cut, CodeGenerator(self.options).compile_entries(cut), self.load)
 
     def _task(
