@@ -62,13 +62,20 @@ class NodeCost:
     bound: str
 
     def __repr__(self) -> str:
-        where = f" in {self.node.scope}" if self.node.scope else ""
+        scopes = dict.fromkeys(node.scope for node in inner_nodes(self.node) if node.scope)
+        where = f" in {', '.join(scopes)}" if scopes else ""
         cost = f"{self.flops:,} flop, {self.bytes:,} bytes, {self.seconds * 1e6:,.1f} us"
-        return f"<{self.node.op} `{self.name}`{where}: {cost}>"
+        return f"<{self.operators} `{self.name}`{where}: {cost}>"
 
     @property
     def name(self) -> str:
         return key(self.node)
+
+    @property
+    def operators(self) -> str:
+        """The name of its operator; those inside, where it is a group."""
+        inner = inner_nodes(self.node)
+        return ", ".join(n.op for n in inner if len(inner) == 1 or n.op != "constant")
 
     @property
     def intensity(self) -> float:
@@ -103,7 +110,10 @@ class Costs:
     def _repr_html_(self) -> str:
         sizes = ", ".join(f"{name}={size}" for name, size in self.dims.items())
         head = f"{self.function.name}({sizes}): {self.flops:,} flop, {self.bytes:,} bytes, {self.peak_memory:,} at once"
-        rows = (show.CostRow(c.node, c.flops, c.bytes, c.seconds, c.bound) for c in self.bottlenecks(len(self.nodes)))
+        rows = (
+            show.CostRow(c.node, c.operators, c.flops, c.bytes, c.seconds, c.bound)
+            for c in self.bottlenecks(len(self.nodes))
+        )
         return show.costs_page(head, tuple(rows))
 
     @property

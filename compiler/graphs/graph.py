@@ -28,6 +28,7 @@ from ..report import usual_size
 from . import edit, show
 from .figures import USUAL_MACHINE, Costs, Machine, count_costs
 from .flow import Flow, between, cut, key
+from .measured import read_measured
 from .running import Origin, compile_module, run_function, save_text
 
 Named: TypeAlias = "str | Value | GraphNode"
@@ -377,6 +378,20 @@ class Graph:
         if dims:
             raise TypeError(f"the graph has no dim {', '.join(map(repr, dims))}")
         return count_costs(self.module, self.function, sizes, machine)
+
+    def measured(self, profile: Mapping[str, Any] | str | os.PathLike[str]) -> Costs:
+        """The costs with the times of a profile, at its sizes: a file of `nacre profile --json`, or what is in it. The
+        graph has to be the one that was measured, such as `read(..., level=2)` gives.
+
+        Raises DiagnosticError where it is not, or where there is no such file.
+
+        >>> profile = {"entry": "f", "dims": {"B": 8}, "calls": [{"values": ["1"], "seconds": 2e-6}],
+        ...            "peak": {"flops_per_second": 1e11, "bytes_per_second": 2e10}}
+        >>> example.measured(profile).bottlenecks(1)
+        (<matmul `1`: 256 flop, 320 bytes, 2.0 us>,)
+        """
+        found = read_measured(profile, self.flow)
+        return self.costs(found.machine, **found.dims).measured(found.seconds)
 
     # --- what is changed ---
 

@@ -125,9 +125,10 @@ def _scope_body(scope: _Scope) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CostRow:
-    """A node with what it costs."""
+    """A node, or a group of `operators`, with what it costs."""
 
     node: Node
+    operators: str
     flops: int
     bytes: int
     seconds: float
@@ -142,7 +143,7 @@ def costs_page(head: str, rows: Sequence[CostRow]) -> str:
         share = row.seconds / total
         bar = f'<b class="bar" style="width:{share * 12:.2f}em"></b> {share:.1%}'
         figures = (f"{row.flops:,}", f"{row.bytes:,}", f"{row.seconds * 1e6:,.1f}", bar, row.bound)
-        lines.append((escape(key(row.node)), escape(row.node.op), escape(row.node.scope), *figures))
+        lines.append((escape(key(row.node)), escape(row.operators), escape(row.node.scope), *figures))
     return _page(f"<b>{escape(head)}</b>{_table(_COSTS, lines, numbers=range(3, 6))}")
 
 

@@ -19,12 +19,14 @@ from nacre.compiler.checking.inputs import made_up
 from nacre.compiler.frontend import load_module
 from nacre.compiler.frontend.format import format_source
 from nacre.compiler.frontend.model_writer import write_model
+from nacre.compiler.frontend.operators import BUILTINS
 from nacre.compiler.pipeline import GRAPH_PASSES, STRICT_PASSES
 from nacre.dialect.graph import Module, walk
 from nacre.dialect.interpreter import Interpreter
 from nacre.dialect.ops import OPERATORS
 from nacre.passes.manager import PassManager
 from nacre.passes.pipeline import parse_pipeline
+from operator_source import program
 from random_graphs import assert_same_bits, random_array, random_module, run_module
 
 VISION = ["mobilenetv2", "resnet18", "resnet50"]
@@ -54,6 +56,14 @@ def written(module: Module) -> Module:
 
 def optimized(module: Module, passes: str) -> Module:
     return PassManager(parse_pipeline(passes)).run(module) if passes else module
+
+
+# A cast to the same dtype is none in the text, and a size that is known is a number.
+@pytest.mark.parametrize("name", sorted(BUILTINS.keys() - {"cast", "size_value"}))
+def test_operator_comes_back(name: str) -> None:
+    for case in BUILTINS[name].cases:
+        module = load_module(program(BUILTINS[name], case), text=True).module
+        assert nodes_of(written(module)) == nodes_of(module)
 
 
 @pytest.mark.parametrize("passes", PASSES)
