@@ -10,7 +10,7 @@ import click
 from ..files import check_writable, write_whole
 from ..graph_page.layout import check_layout_package
 from ..graph_page.pictures import make_dot, make_page, make_svg
-from ..graph_page.profile import Profile, read_profile
+from ..graphs.profile import Profile, read_profile
 from ..pipeline import Build
 from .options import MODEL, PATH, Chosen, build_options, check_dims, progress, read_dims
 

@@ -17,10 +17,10 @@ from ...dialect.graph import Module, Node
 from ...dialect.printer import format_attribute
 from ...passes.manager import Rewrite, Stage
 from ...passes.registry import PASSES
+from ..graphs.profile import Measured, Profile, join_profile
 from . import place
 from .figures import Amount, Cost, CostCounter
 from .layout import lay_out
-from .profile import Measured, Profile, join_profile
 from .tree import Body, Item, build_tree, usual_depth
 
 _Name = tuple[str, str]

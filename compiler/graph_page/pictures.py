@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...passes.manager import Stage
+from ..graphs.profile import Profile
 from ..pipeline import Build
 from ..report import usual_size
 from .data import MEASURES, NODE_FIELDS, PageData, Source
 from .dot import format_dot
 from .page import format_page
 from .place import Unfolded, draw
-from .profile import Profile
 from .svg import format_svg
 from .tree import Body, build_tree, usual_depth
 

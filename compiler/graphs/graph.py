@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from ...dialect.diagnostics import Span
@@ -28,7 +29,7 @@ from ..report import usual_size
 from . import edit, show
 from .figures import USUAL_MACHINE, Costs, Machine, count_costs
 from .flow import Flow, between, cut, key
-from .measured import read_measured
+from .profile import Measured, join_profile, parse_profile, read_profile
 from .running import Origin, compile_module, run_function, save_text
 
 Named: TypeAlias = "str | Value | GraphNode"
@@ -385,13 +386,15 @@ class Graph:
 
         Raises DiagnosticError where it is not, or where there is no such file.
 
-        >>> profile = {"entry": "f", "dims": {"B": 8}, "calls": [{"values": ["1"], "seconds": 2e-6}],
-        ...            "peak": {"flops_per_second": 1e11, "bytes_per_second": 2e10}}
-        >>> example.measured(profile).bottlenecks(1)
+        >>> example.measured(folder / "profile.json").bottlenecks(1)
         (<matmul `1`: 256 flop, 320 bytes, 2.0 us>,)
         """
-        found = read_measured(profile, self.flow)
-        return self.costs(found.machine, **found.dims).measured(found.seconds)
+        told = parse_profile(profile) if isinstance(profile, Mapping) else read_profile(Path(profile))
+        machine = Machine(told.flops_per_second, told.bytes_per_second)
+        costs = self.costs(machine, **{name: size for name, size in told.dims.items() if name in self.dims})
+        nodes = {(self.entry, v.name): Measured(n, c.flops) for n, c in enumerate(costs.nodes) for v in c.node.outputs}
+        seconds = join_profile(told, nodes)
+        return costs.measured({costs.nodes[number].name: lasted for number, lasted in seconds.items()})
 
     # --- what is changed ---
 

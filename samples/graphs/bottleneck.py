@@ -36,7 +36,7 @@ gelu = graph.find("gelu")
 changed = graph.replace(gelu, lambda b, x: b.gelu(x, approximate="tanh"))
 print(f"{', '.join(gelu.names)} in {gelu[0].scope}: {changed.find('gelu')[0]}")
 
-# %% Both compiled, and called in turn, so that what else the machine does hits both alike
+# %% Whether it pays is for the clock to say: both are called in turn, so that all that disturbs hits both alike
 ids = np.random.default_rng(0).integers(0, 50, (1, tokens))
 arrays = ids, np.ones_like(ids)
 models = {"erf": graph.compile(), "tanh": changed.compile()}

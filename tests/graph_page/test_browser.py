@@ -11,8 +11,8 @@ from browser import CHROMIUM, DRIVER, Page, open_browser
 from graph_models import build, decoder, measured
 from nacre.compiler.graph_page.pictures import make_page
 from nacre.compiler.graph_page.place import HEADER, Drawing, draw
-from nacre.compiler.graph_page.profile import read_profile
 from nacre.compiler.graph_page.tree import build_tree
+from nacre.compiler.graphs.profile import read_profile
 from selenium.webdriver.common.keys import Keys
 
 pytestmark = pytest.mark.skipif(

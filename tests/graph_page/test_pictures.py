@@ -14,8 +14,8 @@ import pytest
 from graph_models import DIGITS, build, decoder, items_of, measured, nodes_of
 from nacre.compiler.graph_page.groups import is_leaf
 from nacre.compiler.graph_page.pictures import make_dot, make_page, make_svg
-from nacre.compiler.graph_page.profile import read_profile
 from nacre.compiler.graph_page.tree import build_tree
+from nacre.compiler.graphs.profile import read_profile
 from nacre.compiler.pipeline import Build
 from nacre.dialect.diagnostics import DiagnosticError
 

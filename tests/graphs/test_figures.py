@@ -1,12 +1,15 @@
 """What graphs cost, against counts by hand and against the report of a build."""
 
+import json
+from pathlib import Path
+
 import nacre
 import pytest
 from example_graphs import LOOP, branch, loop
 from nacre.compiler.frontend import load_module
 from nacre.compiler.pipeline import Build
 from nacre.dialect.dims import DimError
-from nacre.graph import Machine
+from nacre.graph import Graph, Machine
 
 SLOW = Machine(flops_per_second=1e3, bytes_per_second=1e3)
 
@@ -86,6 +89,46 @@ def test_critical_path() -> None:
 def test_critical_path_leads_through_loops() -> None:
     path = [c.node.op for c in loop().costs(SLOW, B=1).critical_path()]
     assert path.count("matmul") == 2 and path[-1] == "softmax" and "gelu" in path
+
+
+def profile(graph: Graph, **changed: object) -> dict[str, object]:
+    """As `nacre profile --json` writes it: the first value of each kernel with its time, as far as that is read."""
+    costs = [c for c in graph.costs(B=2).nodes if c.flops]
+    calls = [{"values": [c.name], "seconds": 1e-6 * (n + 1), "flops": c.flops} for n, c in enumerate(costs)]
+    peak = {"flops_per_second": 1e11, "bytes_per_second": 1e10}
+    told = {"entry": "f", "dims": {"B": 2}, "calls": calls, "peak": peak}
+    return told | {"threads": 1, "processor": "?", "runs": 3, "seconds": 1.0} | changed
+
+
+def test_measured(tmp_path: Path) -> None:
+    graph = nacre.graph.read(LOOP, level=2)
+    (tmp_path / "profile.json").write_text(json.dumps(profile(graph)))
+    costs = graph.measured(tmp_path / "profile.json")
+    assert costs.dims == {"B": 2} and costs.machine == Machine(1e11, 1e10)
+    last = [c.name for c in graph.costs(B=2).nodes if c.flops][-1]
+    assert costs.bottlenecks(1) == (costs[last],) and costs[last].bound == "measured"
+    assert graph.measured(profile(graph)).nodes == costs.nodes
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"entry": "g"},
+        {"calls": []},
+        {"calls": [{"values": ["nothing"], "seconds": 1.0, "flops": 1}]},
+        {"peak": 3},
+        {"dims": None},
+    ],
+)
+def test_profile_of_something_else_is_refused(changed: dict[str, object]) -> None:
+    graph = nacre.graph.read(LOOP, level=2)
+    with pytest.raises(nacre.DiagnosticError, match=r"error\[bad-profile\]: `profile` cannot be used"):
+        graph.measured(profile(graph, **changed))
+
+
+def test_missing_profile_is_a_fault() -> None:
+    with pytest.raises(nacre.DiagnosticError, match="no such file"):
+        branch().measured("nowhere.json")
 
 
 def test_dims() -> None:

@@ -28,7 +28,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A node of a page by its number, and how many operations it is at the sizes of the profile."""
+    """A node by its number, and how many operations it is at the sizes of the profile."""
 
     number: int
     flops: int
@@ -50,9 +50,18 @@ class Profile:
 def read_profile(path: Path) -> Profile:
     """A file that `nacre profile --json` wrote. Raises DiagnosticError where it is none."""
     try:
-        told = json.loads(path.read_bytes())
+        return parse_profile(json.loads(path.read_bytes()), path)
+    except OSError as error:
+        raise _fault(path, (error.strerror or str(error)).lower()) from None
+    except ValueError:
+        raise _fault(path, "it is not what `nacre profile --json` writes") from None
+
+
+def parse_profile(told: Any, file: Path | str = "profile") -> Profile:
+    """A profile as it is read from JSON. Raises DiagnosticError where it is none."""
+    try:
         return Profile(
-            str(path),
+            str(file),
             str(told["entry"]),
             {str(name): int(size) for name, size in told["dims"].items()},
             {str(c["values"][0]): Call(float(c["seconds"]), int(c["flops"])) for c in told["calls"]},
@@ -60,10 +69,8 @@ def read_profile(path: Path) -> Profile:
             float(told["peak"]["bytes_per_second"]),
             {key: told[key] for key in ("threads", "processor", "runs", "seconds")},
         )
-    except OSError as error:
-        raise _fault(path, (error.strerror or str(error)).lower()) from None
     except (ValueError, TypeError, KeyError, IndexError, AttributeError):
-        raise _fault(path, "it is not what `nacre profile --json` writes") from None
+        raise _fault(file, "it is not what `nacre profile --json` writes") from None
 
 
 def _fault(path: Path | str, reason: str) -> DiagnosticError:
