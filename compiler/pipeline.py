@@ -53,7 +53,7 @@ from .version import __version__
 
 def _optimizing(convolutions: str, parameters: str) -> str:
     # Parameters are folded last, when all that can be told of them stands there.
-    first = "canonicalize,unroll-repeat,fold-constants"
+    first = "canonicalize,unroll-repeat,fold-constants,decompose{having=attention}"
     return f"{first},{convolutions},canonicalize,fold-constants,dce,{parameters},canonicalize,cse,dce,fuse"
 
 

@@ -123,7 +123,8 @@ Site = tuple[int, IndexMap]
 
 
 def _inline(plan: Arrangement) -> None:
-    """Marks the elementwise operations that are computed once where they are read, and those that compute nothing."""
+    """Marks the elementwise operations that are computed once where they are read, those that compute nothing, and
+    those that compute something of the indices alone."""
     uses = _count_uses(plan)
     slots: Counter[Key] = Counter()
     readers: dict[Key, list[tuple[Structured, IndexMap]]] = {}
@@ -147,8 +148,10 @@ def _inline(plan: Arrangement) -> None:
             for reader, map in readers[name]
             for root, access in sites[id(reader)]
         }
-        if (op.moves and not _turns(op, loops, inside)) or (
-            len(inside) == 1 and all(_covers(loops[root], access) for root, access in inside)
+        if (
+            (op.moves and not _turns(op, loops, inside))
+            or op.generates
+            or (len(inside) == 1 and all(_covers(loops[root], access) for root, access in inside))
         ):
             plan.inlined.add(id(op))
             sites[id(op)] = inside

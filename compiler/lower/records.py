@@ -95,6 +95,11 @@ class Structured(Op):
     """Is it elementwise, and the result an input's element, moved but not computed?"""
 
     @property
+    def generates(self) -> bool:
+        """Does an element follow from its indices, and from nothing in memory?"""
+        return self.elementwise and not self.operands and not self.loads
+
+    @property
     def overwritten(self) -> range:
         return range(len(self.input_maps), len(self.operands))
 

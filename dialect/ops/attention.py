@@ -177,7 +177,7 @@ def _decompose_attention(b: Builder, operands: Sequence[Value], attributes: Attr
         factor = b.scalar(max(width, 1) ** -0.5, dtype)
     else:
         factor = b.rsqrt(size_as(b, width, dtype))
-    scores = b.einsum(b.multiply(q, factor), k, equation="...id,...jd->...ij")
+    scores = b.multiply(b.matmul(q, b.matrix_transpose(k)), factor)
     if attributes["causal"]:
         keep = b.triangular_mask(rows=rows, columns=columns, diagonal=columns - rows)
         scores = b.where(keep, scores, b.scalar(_least(dtype), dtype))

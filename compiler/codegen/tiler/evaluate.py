@@ -74,14 +74,15 @@ class Evaluator:
             return parts[position.within]
         return total
 
-    def address(self, access: Access, loops: Mapping[int, Form]) -> Form:
+    def _home(self, access: Access, op: Op, place: Place) -> tuple[Buffer, Form]:
+        """The memory that an op has an access to, and where in it."""
         view = access.tensor.view
         if view is None:
             raise Unsupported("a tensor without memory is read")
-        total = constant(view.offset)
+        total, loops = constant(view.offset), self.loops(op, place)
         for position, stride in zip(access.index, view.strides, strict=True):
             total = total + self.position(position, loops).times(stride)
-        return total
+        return view.buffer, total
 
     def _key(self, op: Op, place: Place) -> tuple[object, ...]:
         forms = self.loops(op, place)
@@ -98,7 +99,12 @@ class Evaluator:
         known = self.writer.recall(self._read_key(op, number, place))
         if known is not None:
             return known
-        return self.writer.load(access.tensor.view.buffer, self.address(access, self.loops(op, place)))  # type: ignore[union-attr]  # `address` has looked
+        return self.writer.load(*self._home(access, op, place))
+
+    def prefetch(self, op: Op, number: int, place: Place, ahead: int) -> None:
+        """Lets memory come that lies so many elements behind what an op reads at a place; it need not be there."""
+        buffer, address = self._home(op.reads[number], op, place)
+        self.writer.prefetch(buffer, address.plus(ahead))
 
     def define_read(self, op: Op, number: int, place: Place, value: Value) -> None:
         """From here on this is what an op reads at a place."""
@@ -208,9 +214,8 @@ class Evaluator:
         assert op.start is not None, op.location
         if op.start.splat is not None:
             return self.writer.constant(op.start.splat, op.result.element)
-        access = Access(op.start, op.map)
         with self.writer.at(op.location):
-            return self.writer.load(op.start.view.buffer, self.address(access, self.loops(op, place)))  # type: ignore[union-attr]  # `address` has looked
+            return self.writer.load(*self._home(Access(op.start, op.map), op, place))
 
     def accumulate(self, op: Op, place: Place, total: Value) -> Value:
         """The accumulator after one more iteration; a product of floats is added with one rounding."""
@@ -228,10 +233,8 @@ class Evaluator:
     def write(self, op: Op, place: Place) -> None:
         """Puts the result of an op into its home."""
         value = self.value(op, place)
-        form = self.address(op.written, self.loops(op, place))
-        assert op.result.view is not None
         with self.writer.at(op.location):
-            self.writer.store(op.result.view.buffer, form, value)
+            self.writer.store(*self._home(op.written, op, place), value)
 
     def keep(self, op: Op, place: Place, kept: Kept) -> None:
         """Puts the result of an op into its row on the stack."""

@@ -153,6 +153,6 @@ def _choose(evaluator: Evaluator, machine: Machine) -> _Scheme:
     if len(reductions) == 1 and is_tiled(reductions[0]):
         (op,) = reductions
         roles = assign_roles(stage, op, machine, evaluator.writer.lanes)
-        return _Scheme("tile", count_tile_units(stage, roles), partial(write_tiles, evaluator, op, roles))
+        return _Scheme("tile", count_tile_units(stage, op, roles), partial(write_tiles, evaluator, op, roles))
     rows = RowStage(evaluator, machine)
     return _Scheme("rows", rows.counts(), rows.write)

@@ -301,6 +301,11 @@ class Writer:
         place = f"{self.memory(buffer)}[{self.index(base)}] [{indices.name}], {mask}, {rest.name}"
         return self._as_read(Value(self.let(f"vector.gather {place} : {types}"), element, True), buffer)
 
+    def prefetch(self, buffer: Buffer, form: Form) -> None:
+        """Lets the memory at a form come into the cache; an address that is not there does no harm."""
+        type = f"memref<{ENDLESS}x{stored_type(buffer.element)}>"
+        self.add(f"memref.prefetch {self.memory(buffer)}[{self.index(form.base)}], read, locality<3>, data : {type}")
+
     def _all_lanes(self) -> str:
         return self.function.define("vector.constant_mask", f"[{self.lanes}] : {self.vector_type('i1')}")
 

@@ -7,11 +7,11 @@ only: rows that are left over run through a tile of just as many, lanes through 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from ....dialect.dims import Size, bounds, multiply
+from ....dialect.dims import Size, bounds, multiply, product
 from .evaluate import Evaluator, Place
 from .forms import LANES, Form, constant, variable
 from .machine import Machine
@@ -25,6 +25,12 @@ WINDOW = 32
 UNDER_WAY = 8
 """Sums that must be under way at a time to hide how long each addition takes. Fewer rows do not split their sums: the
 bits of a row would depend on how many rows there are."""
+
+CACHED = 1 << 20
+"""Bytes that are taken to stay in a core's cache."""
+AHEAD = 2048
+"""How many elements ahead panels are fetched into the cache: as many as take longer to use than memory takes to answer.
+The hardware does as much within a page of 4 KiB, and begins anew with every page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,11 +241,17 @@ class Tiles:
         rows are broadcast."""
         row = self.roles.row
         loop = None if row is None else next(i for i in range(len(self.op.loops)) if self.stage.of(self.op, i) == row)
+        shared = list(zip(places, masks, strict=True))[: len(places) // rows]
         for number, access in enumerate(self.op.reads):
-            if rows > 1 and loop not in access.loops():
-                for at, mask in list(zip(places, masks, strict=True))[: len(places) // rows]:
+            if loop in access.loops():
+                continue
+            if rows > 1:
+                for at, mask in shared:
                     with self.writer.masked(mask):
                         self.evaluator.read(self.op, number, at)
+            if any(isinstance(p, Panel) for p in access.index):
+                for at, _ in shared:
+                    self.evaluator.prefetch(self.op, number, at, AHEAD)
         after = []
         for at, mask, total in zip(places, masks, totals, strict=True):
             with self.writer.masked(mask):
@@ -250,12 +262,35 @@ class Tiles:
 # A stage of one tiled op and what is computed from it in its place
 
 
-def count_tile_units(stage: Stage, roles: Roles) -> list[Size]:
-    """Units by outer classes, panels of lanes, and blocks of rows."""
-    counts = [stage.sizes[c] for c in roles.outer]
-    counts.append(blocks(stage.sizes[roles.lane], roles.step))
-    counts.append(1 if roles.row is None else blocks(stage.sizes[roles.row], roles.rows))
-    return counts
+def count_tile_units(stage: Stage, op: Op, roles: Roles) -> list[Size]:
+    """Units by outer classes, panels of lanes and blocks of rows, in the order of `_unit_order`."""
+    return [_count(stage, roles, c) for c in _unit_order(stage, op, roles)]
+
+
+def _count(stage: Stage, roles: Roles, c: int) -> Size:
+    steps = {roles.lane: roles.step, roles.row: roles.rows}
+    return blocks(stage.sizes[c], steps[c]) if c in steps else stage.sizes[c]
+
+
+def _unit_order(stage: Stage, op: Op, roles: Roles) -> list[int]:
+    """The classes of the units, the last of which runs fastest: so that what is read along the lanes is read again
+    soon, or if all of it does not stay in the cache anyway, only once."""
+    loop = lane_loop(op)
+    vectors = [a for a in op.reads if loop in a.loops()]
+    used = {stage.of(op, i) for a in vectors for i in a.loops()}
+    rows = [] if roles.row is None else [roles.row]
+    across = [c for c in roles.outer if c not in used]
+    along, others = (_bytes(a for a in op.reads if (loop in a.loops()) == side) for side in (True, False))
+    panels = bounds(_count(stage, roles, roles.lane))[1]
+    times = bounds(product(stage.sizes[c] for c in across))[1]
+    if along > CACHED and along * times > others * panels:
+        return [*(c for c in roles.outer if c in used), roles.lane, *across, *rows]
+    return [*roles.outer, roles.lane, *rows]
+
+
+def _bytes(accesses: Iterable[Access]) -> int:
+    """At most so much is read, of elements of four bytes."""
+    return sum(4 * bounds(product(a.tensor.shape))[1] for a in accesses)
 
 
 def write_tiles(evaluator: Evaluator, op: Op, roles: Roles, begin: str, end: str) -> None:
@@ -266,12 +301,14 @@ def write_tiles(evaluator: Evaluator, op: Op, roles: Roles, begin: str, end: str
         for sink in stage.sinks:
             evaluator.write(sink, place)
 
-    with units(writer, count_tile_units(stage, roles), begin, end) as (*outer, panel, block):
-        place = dict(zip(roles.outer, outer, strict=True))
-        column, row = panel.times(roles.step), block.times(roles.rows)
+    with units(writer, count_tile_units(stage, op, roles), begin, end) as numbers:
+        at = dict(zip(_unit_order(stage, op, roles), numbers, strict=True))
+        place = {c: at[c] for c in roles.outer}
+        column = at[roles.lane].times(roles.step)
         if roles.row is None:
-            tiles.cover(place, row, column, 1, finish)
+            tiles.cover(place, constant(0), column, 1, finish)
         else:
+            row = at[roles.row].times(roles.rows)
             cover_rows(
                 evaluator, stage.sizes[roles.row], roles.rows, row, lambda n: tiles.cover(place, row, column, n, finish)
             )

@@ -33,6 +33,13 @@ def truncate(x: Lanes) -> Lanes:
     return _intrinsic("trunc", x)
 
 
+def nearest_integer(x: Lanes) -> Lanes:
+    """The i32 nearest to an f32, the even one of two; it must be one, or nobody may look at it."""
+    lanes = "" if x.writer.lanes is None else f"v{x.writer.lanes}"
+    types = f"({x.writer.type_of('f32')}) -> {x.writer.type_of('i32')}"
+    return x.writer.let(f'llvm.call_intrinsic "llvm.lrint.{lanes}i32.{lanes}f32"({x.name}) : {types}', "i32")
+
+
 def funnel_shift(high: Lanes, low: Lanes, count: Lanes) -> Lanes:
     """The upper half of high:low shifted up."""
     return _intrinsic("fshl", high, low, count)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .arithmetic import fma, magnitude, maximum, minimum, polynomial
+from .arithmetic import fma, magnitude, maximum, minimum, nearest_integer, polynomial
 from .writer import Lanes
 
 ROUND = 12582912.0
@@ -31,10 +31,21 @@ TWO_FACTORS, ONE_FACTOR = ROUND + 254, ROUND + 127
 
 
 def scale(p: Lanes, n: Lanes, shifted: Lanes) -> Lanes:
-    """p * 2**n where shifted = n + TWO_FACTORS and -254 < n < 256, rounded once."""
+    """p * 2**n where p is about 1, shifted = n + TWO_FACTORS, and -254 < n < 256, rounded once.
+
+    On some CPUs arithmetic takes a hundred times as long where a result is denormal. Such a number is so many times
+    2**-149 as its pattern says: that multiple is what is computed, and rounded to an integer.
+    """
+    low = n < -125
+    scaled = _scale_within(p, low.choose(n + 149.0, n), low.choose(shifted + 149.0, shifted))
+    return low.choose(nearest_integer(scaled), scaled.bits()).as_float()
+
+
+def _scale_within(p: Lanes, n: Lanes, shifted: Lanes) -> Lanes:
+    """The same where the result is no denormal number."""
     if p.writer.scales:
         return _scale_by_instruction(p, n)
-    # Two factors, so that neither leaves the normal numbers where the product is denormal or overflows.
+    # Two factors, so that neither leaves the normal numbers where the product overflows.
     bits = shifted.bits()
     half = (bits << 22) & 0x7F800000
     rest = (bits << 23) - half

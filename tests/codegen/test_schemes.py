@@ -1,0 +1,33 @@
+"""How many loop nests the kernels of a model become, and of which kind: what belongs together shares one."""
+
+from __future__ import annotations
+
+import pytest
+from nacre.compiler.api import read_model
+from nacre.compiler.pipeline import Build
+
+ATTENTION = {
+    "whole": "attention(q, k, v)",
+    "causal": "attention(q, k, v, causal=true)",
+    "masked": "attention(q, k, v, mask)",
+    "written-out": "softmax(where(triangular_mask(T, T), q @ k.mT * 0.1, -1e9)) @ v",
+}
+
+
+def schemes(text: str) -> list[tuple[str, ...]]:
+    """Of every kernel, in the order of their names."""
+    build = Build(read_model(text))
+    program = build.generate(build.lower(build.optimize()))
+    (kernels,) = program.kernels.values()
+    return sorted(kernel.report.schemes for kernel in kernels.values())
+
+
+@pytest.mark.parametrize("kind", ["whole", "causal", "masked", "written-out"])
+@pytest.mark.parametrize("size", ["40", "T"])
+def test_attention_is_one_nest_behind_the_transposition_of_its_keys(kind: str, size: str) -> None:
+    shape = f"f32[1, 2, {size}, 16]"
+    body = ATTENTION[kind].replace("(T, T)", f"({size}, {size})")
+    dims = "dim T in 1..128\n" if size == "T" else ""
+    mask = f", mask: f32[{size}, {size}]" if kind == "masked" else ""
+    text = f"{dims}model m(q: {shape}, k: {shape}, v: {shape}{mask}) -> {shape} {{\n  return {body}\n}}\n"
+    assert schemes(text) == [("map",), ("rows",)]
