@@ -36,5 +36,5 @@ class TypeEmitter(Generic[AnyTensor]):
     def slice(self, x: AnyTensor, starts: object, sizes: Sequence[Size], steps: object) -> AnyTensor:
         return self.make(x.type.with_shape(sizes))
 
-    def insert(self, source: AnyTensor, target: AnyTensor, starts: object, steps: object) -> AnyTensor:
+    def insert(self, source: AnyTensor, target: AnyTensor, starts: object, steps: Sequence[int]) -> AnyTensor:
         return self.make(target.type)

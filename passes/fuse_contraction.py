@@ -1,8 +1,9 @@
 """Growing a contraction's group: its epilogue, and movements of its operands.
 
 The epilogue is elementwise in the contraction's result: a bias, an activation, a residual. Every tensor of it has the
-result's shape, perhaps seen or stored with its axes in another order, and whatever else it reads broadcasts to that. A
-reduction stays outside, since a tile of a contraction does not hold whole rows.
+result's shape, perhaps seen or stored with its axes in another order, and whatever else it reads broadcasts to that. At
+its end the result may be put into a frame of constants. A reduction stays outside, since a tile of a contraction does
+not hold whole rows.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from .fuse_rules import (
     follows,
     is_elementwise,
     keeps_last_axis,
+    puts_in_frame,
 )
 
 
@@ -59,7 +61,8 @@ def _epilogue(flow: Flow, contraction: int, dtype: DType) -> set[int]:
                     flow.refuse(source, number, obstacle)
             continue
         reached.append(number)
-        pending.update(flow.readers[number])
+        if not puts_in_frame(flow.nodes[number]):
+            pending.update(flow.readers[number])
     for last in reversed(reached):
         members = _leading_to(flow, reached, last)
         if all(flow.stays_inside(m, members) for m in members if m != last):
@@ -80,7 +83,7 @@ def _obstacle(flow: Flow, reached: Collection[int], number: int, dtype: DType) -
         return TAKEN
     if has(node, "reduction", "rowwise"):
         return BEHIND_CONTRACTION
-    if has(node, "view") or keeps_last_axis(node):
+    if has(node, "view") or keeps_last_axis(node) or puts_in_frame(node):
         return None
     if has(node, "sequential"):
         return SEQUENTIAL

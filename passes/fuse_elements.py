@@ -12,7 +12,7 @@ import heapq
 
 from ..dialect.graph import Node
 from .fuse_flow import Flow, has
-from .fuse_rules import CIRCLE, COSTLY, MOVES, USED_TWICE, explain, is_cheap, permutes
+from .fuse_rules import CIRCLE, COSTLY, MOVES, USED_TWICE, explain, is_cheap, permutes, puts_in_frame
 
 MOST_RESULTS = 4
 """More than a few places to write to at the same time are no gain."""
@@ -22,11 +22,11 @@ _SAME, _AGAIN, _MOVED = range(3)
 
 def starts_elements(flow: Flow, number: int) -> bool:
     node = flow.nodes[number]
-    return (has(node, "elementwise") and len(node.outputs) == 1) or permutes(node)
+    return (has(node, "elementwise") and len(node.outputs) == 1) or permutes(node) or puts_in_frame(node)
 
 
 def grow_elements(flow: Flow, number: int) -> set[int]:
-    """The group that computes the result of an elementwise node or of a permutation."""
+    """The group that computes the result of an elementwise node or of a permutation, or puts it into a frame."""
     members = _Elements(flow, number, MOST_RESULTS).grow()
     # What joined last may have closed a circle through what others read.
     return _Elements(flow, number, 1).grow() if flow.leads_back(members) else members
@@ -90,4 +90,4 @@ class _Elements:
         if has(reader, "elementwise"):
             shapes = {v.type.shape for v in reader.inputs if self.flow.source(v) == source}
             return _SAME if shapes == {reader.output.type.shape} else _AGAIN
-        return _SAME if permutes(reader) else _MOVED
+        return _SAME if permutes(reader) or puts_in_frame(reader) else _MOVED

@@ -30,6 +30,7 @@ class _Reader(TypeEmitter[_Tensor]):
         super().__init__(_Tensor)
         self.summed: dict[int, set[int]] = {}
         self.maps: list[tuple[IndexMap, ...]] = []
+        self.framed: set[int] = set()
 
     def map(self, result: TensorType, inputs: Sequence[tuple[_Tensor, IndexMap]], body: Callable[..., Any]) -> _Tensor:
         self.maps.append(tuple(map for _, map in inputs))
@@ -51,6 +52,11 @@ class _Reader(TypeEmitter[_Tensor]):
             axes |= {axis for axis, index in enumerate(map) if any(index == loop(number) for number in sums)}
         return tuple(_Tensor(r.type) for r in results)
 
+    def insert(self, source: _Tensor, target: _Tensor, starts: object, steps: Sequence[int]) -> _Tensor:
+        if source.operand is not None and target.operand is None and set(steps) <= {1}:
+            self.framed.add(source.operand)
+        return super().insert(source, target, starts, steps)
+
 
 def summed_axes(node: Node, operand: int) -> tuple[int, ...]:
     """The axes of an operand over which the node sums products; none where that cannot be told."""
@@ -67,6 +73,11 @@ def permutation(node: Node) -> tuple[int, ...] | None:
     loops = [loop(number) for number in range(node.output.type.rank)]
     order = [loops.index(index) for index in maps[0][0] if index in loops]
     return tuple(order) if sorted(order) == list(range(len(loops))) else None
+
+
+def frames(node: Node) -> bool:
+    """Does the node put its operand, as it is, into a larger tensor that holds no other operand?"""
+    return len(node.inputs) == 1 and len(node.outputs) == 1 and _read(node).framed == {0}
 
 
 def _read(node: Node) -> _Reader:

@@ -11,7 +11,7 @@ from ..dialect.operator import Builder
 from ..dialect.ops import OPERATORS
 from ..dialect.types import BOOL, DType, TensorType
 from .fuse_flow import Flow, has
-from .fuse_maps import permutation
+from .fuse_maps import frames, permutation
 
 USED_TWICE = "its result is used elsewhere too"
 OTHER_SHAPE = "different shape"
@@ -50,6 +50,11 @@ def follows(node: Node, values: Sequence[Value]) -> bool:
     return has(node, "elementwise") or (
         has(node, "pointwise") and all(v.name not in names for v in node.inputs[1:]) and bool(node.inputs)
     )
+
+
+def puts_in_frame(node: Node) -> bool:
+    """Does it surround its operand by constants?"""
+    return has(node, "movement") and not has(node, "strided", "view") and frames(node)
 
 
 def moves_linearly(node: Node) -> bool:

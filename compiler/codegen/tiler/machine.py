@@ -9,12 +9,13 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Machine:
     """`bytes` of a vector; the accumulators of a tile are at most `rows` by `vectors`, which with what is loaded beside
-    them fill the registers; `window` rows where nothing is shared but what overlaps."""
+    them fill the registers; those of `window`, where nothing is shared between rows but what overlaps: there memory is
+    what takes time, and neighbours in it should be read together."""
 
     bytes: int
     rows: int
     vectors: int
-    window: int
+    window: tuple[int, int]
     features: frozenset[str] = frozenset()
 
     def lanes(self, width: int) -> int:
@@ -22,8 +23,8 @@ class Machine:
         return self.bytes * 8 // width
 
 
-AVX512 = Machine(bytes=64, rows=8, vectors=3, window=14, features=frozenset({"avx512f"}))
-AVX2 = Machine(bytes=32, rows=4, vectors=3, window=6)
+AVX512 = Machine(bytes=64, rows=8, vectors=3, window=(7, 2), features=frozenset({"avx512f"}))
+AVX2 = Machine(bytes=32, rows=4, vectors=3, window=(2, 4))
 
 
 def choose_machine(features: Collection[str]) -> Machine | None:

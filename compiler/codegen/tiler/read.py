@@ -9,6 +9,7 @@ from ....dialect.dims import INFINITY, Size, Symbol, add, divide_exactly, floor_
 from ....dialect.emitter import Index
 from ...mlir import ir
 from .positions import read_map
+from .regions import Region
 from .reshape import collapse, expand
 from .structure import Access, Buffer, Kernel, Node, Op, Panel, Position, Tensor, Unsupported, View, plain
 
@@ -189,49 +190,52 @@ class _Reader:
     def _cast(self, operation: Any) -> None:
         self.tensors[operation.results[0]] = self.tensors[operation.operands[0]]
 
-    def _part(self, operation: Any, whole: Tensor, operands: list[Any]) -> tuple[tuple[Size, ...], View]:
-        offsets, sizes, steps = (
+    def _region(self, operation: Any, operands: list[Any]) -> Region:
+        starts, sizes, steps = (
             self._mixed(_integers(operation.attributes[f"static_{name}"]), operands)
             for name in ("offsets", "sizes", "strides")
         )
-        if whole.view is None:
-            raise Unsupported("a part of what is not in memory")
-        offset = whole.view.offset
-        for start, stride in zip(offsets, whole.view.strides, strict=True):
-            offset = add(offset, multiply(start, stride))
-        strides = tuple(multiply(a, b) for a, b in zip(whole.view.strides, steps, strict=True))
-        return sizes, View(whole.view.buffer, offset, strides)
+        return Region(starts, sizes, steps)
 
     def _slice(self, operation: Any) -> None:
         operands = list(operation.operands)
         whole = self.tensors[operands.pop(0)]
-        sizes, view = self._part(operation, whole, operands)
+        region = self._region(operation, operands)
         # A constant needs no memory.
-        home = view if whole.splat is None else None
-        self.tensors[operation.results[0]] = Tensor(sizes, whole.element, home, whole.splat)
+        home = region.of(whole) if whole.splat is None else None
+        self.tensors[operation.results[0]] = Tensor(region.sizes, whole.element, home, whole.splat)
 
     def _insert(self, operation: Any) -> None:
         """A copy into a part of the target's memory."""
         operands = list(operation.operands)
         source, target = (self.tensors[operands.pop(0)] for _ in range(2))
-        at = operation.location
-        self._in_memory(target, at)
-        sizes, view = self._part(operation, target, operands)
+        at, region = operation.location, self._region(operation, operands)
+        if target.splat is None:
+            self._in_memory(target, at)
+        else:
+            for band in region.around(target):
+                self._fill_memory(band, at)
+        sizes = region.sizes
         loops = tuple(Index(((i, 1),)) for i in range(len(sizes)))
         body = Node("read", source.element, location=at)
-        self._add(sizes, (True,) * len(sizes), (Access(source, loops),), loops, body, view, at)
+        self._add(sizes, (True,) * len(sizes), (Access(source, loops),), loops, body, region.of(target), at)
         self.tensors[operation.results[0]] = Tensor(target.shape, target.element, target.view)
 
     def _in_memory(self, tensor: Tensor, at: Any) -> None:
         """Sees to it that a tensor stands in its home."""
         if tensor.splat is None:
             self.written.append(tensor)
-            return
+        else:
+            self._fill_memory(tensor, at)
+
+    def _fill_memory(self, tensor: Tensor, at: Any) -> None:
+        """Writes a constant; as it depends on nothing, before all else is done."""
         if tensor.view is None:
             raise Unsupported("a constant without memory")
         loops = tuple(Index(((i, 1),)) for i in range(len(tensor.shape)))
-        body = Node("constant", tensor.element, text=tensor.splat, location=at)
+        body = Node("constant", tensor.element, text=str(tensor.splat), location=at)
         self._add(tensor.shape, (True,) * len(loops), (), loops, body, tensor.view, at)
+        self.ops.insert(0, self.ops.pop())
 
     def _add(
         self,

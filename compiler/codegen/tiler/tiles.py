@@ -66,7 +66,7 @@ def assign_roles(stage: Stage, op: Op, machine: Machine, lanes: int, among: Sequ
     if row is None:
         vectors_each = min(max(count, 1), UNDER_WAY)
     elif short:
-        vectors_each = 1
+        vectors_each = _even(count, machine.window[1])
     else:
         vectors_each = _even(count, machine.vectors)
     width = step = vectors_each * lanes
@@ -74,9 +74,9 @@ def assign_roles(stage: Stage, op: Op, machine: Machine, lanes: int, among: Sequ
     if packed is not None:
         step = packed
         width = _even(packed // lanes, machine.vectors) * lanes
-    rows = 1 if row is None else machine.window if short else machine.rows
+    rows = 1 if row is None else machine.window[0] if short else machine.rows
     if row is not None and isinstance(most := stage.sizes[row], int):
-        rows = min(rows, max(most, 1)) if not short else _even(max(most, 1), machine.window)
+        rows = min(rows, max(most, 1)) if not short else _even(max(most, 1), machine.window[0])
     return Roles(lane, row, outer, rows, width, step, short)
 
 

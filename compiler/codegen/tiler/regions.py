@@ -1,0 +1,45 @@
+"""Parts of tensors: what a slice reads or an insertion writes, and what lies around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ....dialect.dims import Size, add, multiply
+from .structure import Tensor, Unsupported, View
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A part of a tensor: elements `start + i * step` of each axis."""
+
+    starts: tuple[Size, ...]
+    sizes: tuple[Size, ...]
+    steps: tuple[Size, ...]
+
+    def of(self, whole: Tensor) -> View:
+        """Where the part lies."""
+        if whole.view is None:
+            raise Unsupported("a part of what is not in memory")
+        offset = whole.view.offset
+        for start, stride in zip(self.starts, whole.view.strides, strict=True):
+            offset = add(offset, multiply(start, stride))
+        strides = tuple(multiply(a, b) for a, b in zip(whole.view.strides, self.steps, strict=True))
+        return View(whole.view.buffer, offset, strides)
+
+    def around(self, whole: Tensor) -> Iterator[Tensor]:
+        """What else there is of a constant tensor: of each axis what lies before and behind the part, of the axes
+        before it only the part; all of it where the part has gaps."""
+        if any(step != 1 for step in self.steps):
+            yield whole
+            return
+        if whole.view is None:
+            raise Unsupported("a part of what is not in memory")
+        strides, shape, offset = whole.view.strides, list(whole.shape), whole.view.offset
+        for axis, (start, size, stride) in enumerate(zip(self.starts, self.sizes, strides, strict=True)):
+            end = add(start, size)
+            for first, count in ((0, start), (end, add(whole.shape[axis], multiply(-1, end)))):
+                if count != 0:
+                    view = View(whole.view.buffer, add(offset, multiply(first, stride)), strides)
+                    yield Tensor((*shape[:axis], count, *shape[axis + 1 :]), whole.element, view, whole.splat)
+            shape[axis], offset = size, add(offset, multiply(start, stride))
