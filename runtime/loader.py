@@ -206,6 +206,11 @@ class Entry:
             if x.size and address_of(x) % x.itemsize:
                 raise refuse("argument", argument, f"an array whose data is not aligned to {x.itemsize} bytes")
 
+    def bind(self, *inputs: object) -> dict[str, int]:
+        """The values of the dims that a call with these inputs has. Computes nothing."""
+        _, plan = self._prepare(inputs)
+        return dict(zip(self.dims, plan.dims, strict=False))
+
     def workspace_bytes(self, **dims: int) -> int:
         """The memory that a call with these dims needs besides its arrays and the weights."""
         if set(dims) != set(self.dims):

@@ -273,6 +273,11 @@ class Recording:
         return self._memory[: min(count, len(self._memory))]
 
     @property
+    def free(self) -> int:
+        """For how many records there still is a place."""
+        return len(self._memory) - len(self.records)
+
+    @property
     def lost(self) -> int:
         """Records for which there was no place."""
         count: int = self._state.count

@@ -97,7 +97,7 @@ def compile_command(
     with progress(f"compiling {model}"):
         dumps = dumped.dumps(chosen.options().stages, keep)
         build = chosen.build(model, dumps, weights=weights, cc=cc or None, timeout=timeout)
-        check_dims(build, dims)
+        check_dims(build.elaborated.module.dims, dims)
         write_forms(build, places, library.name)
     tell_unmatched(dumps.selection)
     if show_times:

@@ -81,7 +81,7 @@ def graph_command(
     measured = None if profile is None else _read_profile(profile, path, dims)
     with progress(f"drawing {model}"):
         build = chosen.build(model)
-        check_dims(build, dims)
+        check_dims(build.elaborated.module.dims, dims)
         build.optimize()
         if path.suffix == ".html":
             first = _number_of(build, stage) if stage else len(build.stages) - 1 if measured else 0

@@ -11,10 +11,12 @@ from io import TextIOWrapper
 import click
 
 from ..version import __version__
+from .bench import bench_command
 from .build import compile_command
 from .faults import contained
 from .graph import graph_command
 from .inspection import inspect_command
+from .profile import profile_command
 from .source import check_command, fmt_command
 from .stages import dump_command, opt_command
 from .use import run_command, test_command
@@ -26,6 +28,7 @@ A first look:
   nacre run model.so --input x=x.npy         call it
   nacre test model.nacre                     run the tests and budgets in the file
   nacre dump model.nacre --stage linalg      see what the compiler made of it
+  nacre profile model.so                     see where the time of a call goes
 """
 
 
@@ -48,6 +51,8 @@ for _command in (
     opt_command,
     inspect_command,
     graph_command,
+    bench_command,
+    profile_command,
 ):
     cli.add_command(_command)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -14,6 +14,7 @@ import click
 from rich.console import Console
 
 from ...dialect.diagnostics import DiagnosticError
+from ...dialect.dims import Symbol
 from ...passes.pipeline import parse_pipeline
 from ..api import read_model
 from ..checking.checker import VARIABLE, choose_observer
@@ -176,9 +177,9 @@ def read_dims(context: _Context, parameter: _Parameter, value: str | None) -> di
     return sizes
 
 
-def check_dims(build: Build, dims: Mapping[str, int]) -> None:
+def check_dims(symbols: Iterable[Symbol], dims: Mapping[str, int]) -> None:
     """Refuses sizes that the dims of the model cannot have."""
-    known = {symbol.name: symbol for symbol in build.elaborated.module.dims}
+    known = {symbol.name: symbol for symbol in symbols}
     for name, size in dims.items():
         symbol = known.get(name)
         if symbol is None:

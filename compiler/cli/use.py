@@ -7,50 +7,19 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 import numpy as np
-from click.core import ParameterSource
 from rich.console import Console
 from rich.text import Text
 
 from ...dialect.types import Array
-from ...runtime.loader import Model, load
-from ..cache import load_cached
 from ..files import replacing
 from ..testing import Outcome, test_model
 from .faults import INPUT_FAULT
+from .models import ENTRY, INPUTS, MODEL_OR_ARTIFACT, WEIGHTS, choose_entry, open_model
 from .options import MODEL, PATH, Chosen, build_options, progress
 from .tensors import read_inputs, summary
-
-_FOR_TEXT = ("level", "target", "checkpoint", "passes", "strict", "debug", "no_cache")
-"""The options of `run` that mean something for a model file alone."""
-
-
-def _open(context: click.Context, model: Path, chosen: Chosen, weights: Path | None) -> Model:
-    """An artifact as it is; a model file through the cache."""
-    if model.suffix == ".so":
-        for option in context.command.params:
-            given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
-            if option.name in _FOR_TEXT and given:
-                raise click.UsageError(f"{option.opts[0]} is for model files; {model} is compiled already")
-        return load(model, weights=weights)
-    if weights is not None:
-        raise click.UsageError("--weights is for artifacts; --checkpoint names the weights of a model file")
-    with progress(f"compiling {model}"):
-        return load_cached(chosen.build(model))
-
-
-def _choose_entry(model: Model, entry: str | None) -> Mapping[str, Any]:
-    """How the artifact describes the entry that is meant."""
-    entries: Any = model.describe()["entries"]
-    by_name: dict[str, Mapping[str, Any]] = {e["name"]: e for e in entries}
-    if entry is None:
-        entry = next(iter(by_name)) if len(by_name) == 1 else "main"
-    if entry not in by_name:
-        raise click.BadParameter(f"the model has the entries {', '.join(by_name)}", param_hint="--entry")
-    return by_name[entry]
 
 
 def _save(folder: Path, results: Mapping[str, Array]) -> None:
@@ -61,11 +30,11 @@ def _save(folder: Path, results: Mapping[str, Array]) -> None:
 
 
 @click.command("run")
-@click.argument("model", metavar="MODEL.nacre|MODEL.so", type=PATH)
-@click.option("--input", "inputs", multiple=True, metavar="NAME=VALUE", help="A .npy file, FILE.npz:KEY, or JSON.")
+@MODEL_OR_ARTIFACT
+@INPUTS
 @click.option("--output", metavar="FOLDER", type=PATH, help="A folder for NAME.npy of each result.")
-@click.option("--entry", metavar="NAME", help="Which entry, if there are several and none is `main`.")
-@click.option("--weights", type=PATH, help="The file of external weights, if not beside MODEL.so.")
+@ENTRY
+@WEIGHTS
 @build_options
 @click.option("--json", "as_json", is_flag=True, help="The summary as JSON; also where the output is piped.")
 @click.pass_context
@@ -86,8 +55,8 @@ def run_command(
       nacre run model.nacre --input 'x=[[1, 2, 3]]'
       nacre run model.nacre --input x=data.npz:images | jq .result.shape
     """
-    loaded = _open(context, model, chosen, weights)
-    described = _choose_entry(loaded, entry)
+    loaded = open_model(context, model, chosen, weights)
+    described = choose_entry(loaded, entry)
     made = loaded.entries[described["name"]](*read_inputs(inputs, described["arguments"]))
     names = [r["name"] for r in described["results"]]
     results = dict(zip(names, made if isinstance(made, tuple) else (made,), strict=True))

@@ -24,8 +24,9 @@ from typing import Any
 
 import c_calls
 import cold_starts
-from machine import ALONE, Probe, pinned, processor
+from machine import ALONE, Probe, pinned
 from measure import Contender, NoQuietMomentError, Plan, interleave, summarize
+from nacre.compiler.measure.machine import processor
 from peers import PEERS, ours
 from prepare import Model, prepare
 from report import format_reports

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
 import subprocess
 import tempfile
 import threading
@@ -145,11 +144,3 @@ def compile_c(source: str, name: str, *flags: str) -> ctypes.CDLL:
         command = ["cc", "-O3", "-march=native", "-ffp-contract=fast", "-shared", "-fPIC", *flags]
         subprocess.run([*command, "-o", str(library), str(path)], check=True)
         return ctypes.CDLL(str(library))
-
-
-def processor() -> str:
-    """The processor as the kernel names it."""
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()

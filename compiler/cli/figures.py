@@ -1,0 +1,30 @@
+"""Figures as a person reads them, and what stands above a table of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...dialect.types import Array
+from ...runtime.loader import Entry
+from ..measure.machine import processor
+
+
+def show_seconds(value: float) -> str:
+    for factor, unit in ((1, "s"), (1e3, "ms"), (1e6, "us")):
+        if value * factor >= 1:
+            return f"{value * factor:.3g} {unit}"
+    return f"{value * 1e9:.3g} ns"
+
+
+def show_bytes(value: int) -> str:
+    size, unit = float(value), "B"
+    for larger in ("KiB", "MiB", "GiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{size:.4g} {unit}"
+
+
+def headline(entry: Entry, inputs: Sequence[Array], threads: int) -> str:
+    sizes = ", ".join(f"{name}={size}" for name, size in entry.bind(*inputs).items())
+    return f"{entry.name}{f' at {sizes}' if sizes else ''}, {threads} thread{'s' * (threads != 1)} of {processor()}"

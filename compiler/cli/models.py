@@ -1,0 +1,86 @@
+"""What every command that calls a model understands: which model, which entry, and with what inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from click.core import ParameterSource
+
+from ...dialect.dims import INFINITY, Symbol
+from ...dialect.types import DTYPES, Array
+from ...runtime.loader import Model, load
+from ...runtime.observe import evaluate
+from ..cache import load_cached
+from ..checking.inputs import ORDINARY, draw_array
+from ..report import usual_size
+from .options import PATH, Chosen, check_dims, progress, read_dims
+from .tensors import read_inputs
+
+MODEL_OR_ARTIFACT = click.argument("model", metavar="MODEL.nacre|MODEL.so", type=PATH)
+INPUTS = click.option(
+    "--input", "inputs", multiple=True, metavar="NAME=VALUE", help="A .npy file, FILE.npz:KEY, or JSON."
+)
+ENTRY = click.option("--entry", metavar="NAME", help="Which entry, if there are several and none is `main`.")
+WEIGHTS = click.option("--weights", type=PATH, help="The file of external weights, if not beside MODEL.so.")
+
+AT = click.option(
+    "--at", "dims", metavar="B=1,T=128", callback=read_dims, help="Sizes of dims for made up inputs.  [default: 128]"
+)
+THREADS = click.option(
+    "--threads", type=click.IntRange(min=0), default=0, help="Threads of a call.  [default: $NACRE_THREADS, else all]"
+)
+
+_FOR_TEXT = ("level", "target", "checkpoint", "passes", "strict", "debug", "check_passes", "no_cache")
+"""The options that mean something for a model file alone."""
+
+
+def open_model(context: click.Context, model: Path, chosen: Chosen, weights: Path | None, threads: int = 0) -> Model:
+    """An artifact as it is; a model file through the cache."""
+    if model.suffix == ".so":
+        for option in context.command.params:
+            given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+            if option.name in _FOR_TEXT and given:
+                raise click.UsageError(f"{option.opts[0]} is for model files; {model} is compiled already")
+        return load(model, weights=weights, threads=threads)
+    if weights is not None:
+        raise click.UsageError("--weights is for artifacts; --checkpoint names the weights of a model file")
+    with progress(f"compiling {model}"):
+        return load_cached(chosen.build(model), threads=threads)
+
+
+def choose_entry(model: Model, entry: str | None) -> Mapping[str, Any]:
+    """How the artifact describes the entry that is meant."""
+    entries: Any = model.describe()["entries"]
+    by_name: dict[str, Mapping[str, Any]] = {e["name"]: e for e in entries}
+    if entry is None:
+        entry = next(iter(by_name)) if len(by_name) == 1 else "main"
+    if entry not in by_name:
+        raise click.BadParameter(f"the model has the entries {', '.join(by_name)}", param_hint="--entry")
+    return by_name[entry]
+
+
+def inputs_for(entry: Mapping[str, Any], given: Sequence[str], dims: Mapping[str, int]) -> list[Array]:
+    """The inputs that are given; where none are, made up ones at sizes of the dims, or at usual ones."""
+    if given and dims:
+        raise click.UsageError("--at is for inputs that are made up; the given ones have their sizes")
+    if given or not entry["arguments"]:
+        return read_inputs(given, entry["arguments"])
+    symbols = [
+        Symbol(d["name"], d["low"], INFINITY if d["high"] is None else d["high"], d["multiple"]) for d in entry["dims"]
+    ]
+    check_dims(symbols, dims)
+    sizes = {s.name: dims.get(s.name, usual_size(s)) for s in symbols}
+    rng = np.random.default_rng(0)
+    return [_make_up(rng, a, [evaluate(size, sizes) for size in a["shape"]]) for a in entry["arguments"]]
+
+
+def _make_up(rng: np.random.Generator, argument: Mapping[str, Any], shape: Sequence[int]) -> Array:
+    dtype = DTYPES[argument["dtype"]]
+    if dtype.is_integer:
+        # Rows of a table, of which there are two in most.
+        return rng.integers(0, 2, shape).astype(dtype.numpy)
+    return draw_array(rng, dtype, shape, ORDINARY)

@@ -1,0 +1,224 @@
+"""`nacre profile`: where the time of a call goes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ...runtime.observe import evaluate
+from ..files import check_writable, write_whole
+from ..measure.machine import Peak, find_peak, processor, threads_of
+from ..measure.profile import KernelTime, LineTime, Profile, profile_entry
+from ..measure.trace import trace_events
+from .figures import headline, show_seconds
+from .models import AT, ENTRY, INPUTS, MODEL_OR_ARTIFACT, THREADS, WEIGHTS, choose_entry, inputs_for, open_model
+from .options import PATH, Chosen, build_options, progress
+
+_NUMBER = 5
+"""Characters of a number in a table, but for seconds with their unit."""
+_MEASURED, _ANEW = "measured", "measure"
+
+
+def _read_peak(context: click.Context, parameter: click.Parameter, value: str) -> Peak | str:
+    if value in (_MEASURED, _ANEW):
+        return value
+    try:
+        flops, size = map(float, value.split(","))
+    except ValueError:
+        flops = size = 0.0
+    if not (flops > 0 and size > 0):
+        raise click.BadParameter(f"`{value}` is neither `{_ANEW}` nor GFLOP/s and GB/s, as in `140,20`")
+    return Peak(flops * 1e9, size * 1e9)
+
+
+@click.command("profile")
+@MODEL_OR_ARTIFACT
+@INPUTS
+@AT
+@ENTRY
+@WEIGHTS
+@build_options
+@THREADS
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0),
+    default=1.0,
+    show_default=True,
+    help="How long; 3 calls at least.",
+)
+@click.option(
+    "--peak",
+    metavar="GFLOP/S,GB/S",
+    default=_MEASURED,
+    callback=_read_peak,
+    help=f"What the machine can do. It is measured once, and anew with `{_ANEW}`.",
+)
+@click.option("--trace", metavar="FILE", type=PATH, help="A trace for ui.perfetto.dev or about:tracing.")
+@click.option("--json", "as_json", is_flag=True, help="The profile as JSON; also where the output is piped.")
+@click.pass_context
+def profile_command(
+    context: click.Context,
+    model: Path,
+    inputs: Sequence[str],
+    dims: dict[str, int],
+    entry: str | None,
+    weights: Path | None,
+    chosen: Chosen,
+    threads: int,
+    seconds: float,
+    peak: Peak | str,
+    trace: Path | None,
+    as_json: bool,
+) -> None:
+    """Show where the time of a call goes: by kernel and by line of the model.
+
+    \b
+      nacre profile model.so --input x=x.npy
+      nacre profile model.nacre --at B=1,T=128 --threads 1
+      nacre profile model.so --trace trace.json --json
+
+    Beside the times stand the operations and bytes of each kernel, as shares of the most that this machine was seen to
+    do in f32, by which of the two a kernel is bound, and how evenly the threads were busy. Without --input, the inputs
+    are made up: normal floats, integers 0 and 1.
+    """
+    if trace is not None:
+        check_writable(trace)
+    loaded = open_model(context, model, chosen, weights, threads)
+    described = choose_entry(loaded, entry)
+    arrays = inputs_for(described, inputs, dims)
+    called = loaded.entries[described["name"]]
+    called(*arrays)
+    used = threads_of(threads)
+    if isinstance(peak, str):
+        with progress("measuring the machine"):
+            peak = find_peak(used, anew=peak == _ANEW)
+    with progress(f"measuring {model}"):
+        profile = profile_entry(loaded, called, arrays, used, seconds)
+    if trace is not None:
+        write_whole(trace, json.dumps(trace_events(profile.recording, tuple(loaded.entries))))
+    if as_json or not sys.stdout.isatty():
+        click.echo(json.dumps(_profile_data(profile, peak), indent=2))
+        return
+    # Without markup and emoji, since `f32[b]` and a name with colons would be read as such.
+    console = Console(highlight=False, markup=False, emoji=False)
+    console.print(headline(called, arrays, used))
+    for part in _profile_tables(profile, peak, model.parent):
+        console.print(part)
+
+
+def _profile_tables(profile: Profile, peak: Peak, folder: Path) -> Iterator[RenderableType]:
+    flops = sum(k.flops for k in profile.kernels()) / profile.seconds
+    yield (
+        f"{show_seconds(profile.seconds)} a call, the mean of the faster half of {profile.runs}; "
+        f"{show_seconds(profile.outside)} of it in no kernel; {flops / 1e9:.4g} GFLOP/s of {peak.flops / 1e9:.4g}, "
+        f"memory read at {peak.bytes / 1e9:.4g} GB/s at most"
+    )
+    table = _table("kernels", "    time", "share", "calls", "GFLOP/s", "peak", "GB/s", "peak", "bound by", "balance")
+    table.add_column("kernel", no_wrap=True)
+    for k in profile.kernels():
+        table.add_row(
+            show_seconds(k.seconds),
+            f"{k.seconds / profile.seconds:.1%}",
+            str(k.calls),
+            f"{k.compute(peak) * peak.flops / 1e9:.4g}",
+            f"{k.compute(peak):.0%}",
+            f"{k.bandwidth(peak) * peak.bytes / 1e9:.4g}",
+            f"{k.bandwidth(peak):.0%}",
+            k.bound(peak),
+            f"{k.balance:.0%}",
+            _operators(k),
+        )
+    yield table
+    table = _table("lines", "    time", "share")
+    table.add_column("line", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for line in profile.lines():
+        share = f"{line.seconds / profile.seconds:.1%}"
+        table.add_row(show_seconds(line.seconds), share, line.at, _source(folder, line) or ", ".join(line.operators))
+    yield table
+
+
+def _table(title: str, *columns: str) -> Table:
+    """With columns of numbers, which stay whole where the terminal is narrow."""
+    table = Table(
+        title=Text(title, "bold"), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False
+    )
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True, min_width=max(len(name), _NUMBER))
+    return table
+
+
+def _operators(kernel: KernelTime) -> str:
+    return ", ".join(dict.fromkeys(o.op for o in kernel.operations)) or kernel.kernel
+
+
+def _source(folder: Path, line: LineTime) -> str:
+    """The text of the line, where the model's file is there."""
+    file, _, number = line.at.rpartition(":")
+    try:
+        return (folder / file).read_text().splitlines()[int(number) - 1].strip()
+    except (OSError, ValueError, IndexError):
+        return ""
+
+
+def _profile_data(profile: Profile, peak: Peak) -> dict[str, Any]:
+    return {
+        "entry": profile.entry,
+        "dims": dict(profile.dims),
+        "threads": profile.threads,
+        "processor": processor(),
+        "peak": {"flops_per_second": peak.flops, "bytes_per_second": peak.bytes},
+        "runs": profile.runs,
+        "seconds": profile.seconds,
+        "outside_kernels": profile.outside,
+        "kernels": [_kernel_data(k, profile, peak) for k in profile.kernels()],
+        "lines": [
+            {
+                "at": line.at,
+                "seconds": line.seconds,
+                "share": line.seconds / profile.seconds,
+                "flops": line.flops,
+                "operators": list(line.operators),
+            }
+            for line in profile.lines()
+        ],
+        "calls": [
+            {
+                "number": c.call.number,
+                "kernel": c.call.kernel,
+                "seconds": c.seconds,
+                "busy": list(c.busy),
+                "flops": sum(evaluate(o.flops, profile.dims) for o in c.call.operations),
+                "bytes": evaluate(c.call.bytes, profile.dims),
+                "values": [v.name for v in c.call.values],
+            }
+            for c in profile.calls
+        ],
+    }
+
+
+def _kernel_data(k: KernelTime, profile: Profile, peak: Peak) -> dict[str, Any]:
+    return {
+        "kernel": k.kernel,
+        "kind": k.kind,
+        "calls": k.calls,
+        "seconds": k.seconds,
+        "share": k.seconds / profile.seconds,
+        "flops": k.flops,
+        "bytes": k.bytes,
+        "compute_share": k.compute(peak),
+        "bandwidth_share": k.bandwidth(peak),
+        "bound": k.bound(peak),
+        "threads": k.threads,
+        "balance": k.balance,
+        "operations": [{"op": o.op, "scope": o.scope, "at": o.at} for o in k.operations],
+    }

@@ -1,0 +1,113 @@
+"""What this machine can do: the most floating-point operations and bytes read per second that compiled code reaches.
+
+Both are measured with kernels of our own, a product of matrices that fit caches and a sum of what fits none, and are
+kept in the user's cache under the processor's name. A busy machine shows less than it has: of many times the best
+counts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ..api import compile
+from ..cache_folder import cache_folder, cache_is_wanted
+from ..files import write_whole
+from ..version import __version__
+
+_SECONDS = 0.3
+_ROWS, _WIDTH = 384, 256
+"""For each thread, a product of so many rows with a square of this width: its operands fit the second cache."""
+_BUFFER = 256 << 20
+"""Bytes that are read from memory: more than caches hold."""
+
+_TEXT = f"""dim M in 1..1048576
+
+model multiply(x: f32[M, {_WIDTH}]) -> f32[M, {_WIDTH}] {{
+  param weight: f32[{_WIDTH}, {_WIDTH}]
+  return x @ weight
+}}
+
+model read(x: f32[M, 4096]) -> f32[M] {{ return sum(x, axis=1) }}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """Operations on f32, and bytes read from memory, per second, by all threads together."""
+
+    flops: float
+    bytes: float
+
+
+def processor() -> str:
+    """The processor as the system names it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
+
+
+def threads_of(threads: int) -> int:
+    """How many threads a call of a session uses that asks for so many: the rule of ABI.md, for what it accepts."""
+    cpus = len(os.sched_getaffinity(0))
+    return min(threads or int(os.environ.get("NACRE_THREADS") or cpus), cpus)
+
+
+def find_peak(threads: int, *, anew: bool = False) -> Peak:
+    """The peak of so many threads, measured if it is not known yet, or `anew`."""
+    path = cache_folder() / "peaks.json"
+    name = f"nacre {__version__}, {processor()}, {threads} threads"
+    known = _read(path)
+    if name in known and not anew:
+        return known[name]
+    peak = measure_peak(threads)
+    if cache_is_wanted():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        peaks = {**_read(path), name: peak}
+        write_whole(path, json.dumps({key: asdict(value) for key, value in peaks.items()}, indent=2) + "\n")
+    return peak
+
+
+def _read(path: Path) -> dict[str, Peak]:
+    """The peaks in a file; none where it is damaged, since they can be measured again."""
+    try:
+        return {name: Peak(**peak) for name, peak in json.loads(path.read_text()).items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+def measure_peak(threads: int) -> Peak:
+    """Compiles the two kernels, and runs each for a while."""
+    rng = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory(prefix="nacre-") as folder:
+        weights = Path(folder) / "weights.npz"
+        np.savez(weights, weight=rng.standard_normal((_WIDTH, _WIDTH), np.float32))
+        model = compile(_TEXT, Path(folder) / "peak.so", weights=weights, threads=threads)
+        x = rng.standard_normal((threads * _ROWS, _WIDTH), np.float32)
+        product = _best(lambda: model.entries["multiply"](x))
+        memory = np.ones((_BUFFER // 4 // 4096, 4096), np.float32)
+        read = _best(lambda: model.entries["read"](memory))
+    return Peak(2 * x.size * _WIDTH / product, memory.nbytes / read)
+
+
+def _best(call: Callable[[], object]) -> float:
+    """Seconds of the fastest call."""
+    call()
+    times: list[float] = []
+    end = time.perf_counter() + _SECONDS
+    while len(times) < 5 or time.perf_counter() < end:
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return min(times)
