@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
@@ -106,15 +106,3 @@ def cut(function: Function, starts: Sequence[Value], ends: Sequence[Value]) -> F
         raise DiagnosticError([Diagnostic("missing-input", message, help="name it among the inputs")])
     names = tuple(f"result{n}" for n in range(len(ends))) if len(ends) > 1 else ("result",)
     return Function(function.name, tuple(starts), body, tuple(ends), names, function.span)
-
-
-def walk_flat(nodes: Iterable[Node], times: int = 1) -> Iterator[tuple[Node, int]]:
-    """What is computed as one: nodes and groups, those in loops too, each with how often it runs."""
-    for node in nodes:
-        if node.op != "repeat":
-            yield node, times
-            continue
-        count = node.attribute("count")
-        assert isinstance(count, int), node
-        for region in node.regions:
-            yield from walk_flat(region.body, times * count)

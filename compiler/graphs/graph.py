@@ -1,4 +1,4 @@
-"""`Graph` and `GraphNode`: one function of a module as something to ask and to change.
+"""`Graph`: one function of a module as something to ask and to change.
 
 Nothing is ever changed in place: what changes a graph gives another one, which the verifier has found valid. What is
 asked stands in `flow` and `figures`, what changes in `edit`, what shows in `show`; here stands the public face of it.
@@ -10,17 +10,13 @@ import difflib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ...dialect.diagnostics import Span
-from ...dialect.graph import Attribute, Function, Module, Node, Parameter, Value
-from ...dialect.operator import Operator
-from ...dialect.ops import OPERATORS
-from ...dialect.printer import format_node, print_module
-from ...dialect.types import Array, TensorType
+from ...dialect.graph import Function, Module, Parameter, Value
+from ...dialect.printer import print_module
+from ...dialect.types import Array
 from ...passes.manager import PassManager
 from ...passes.pipeline import parse_pipeline
 from ...runtime.loader import Model
@@ -28,148 +24,13 @@ from ..frontend.model_writer import write_model
 from ..report import usual_size
 from . import edit, show
 from .figures import USUAL_MACHINE, Costs, Machine, count_costs
-from .flow import Flow, between, cut, key
+from .flow import Flow, between, cut
+from .nodes import GraphNode, Nodes, wrap
 from .profile import Measured, join_profile, parse_profile, read_profile
 from .running import Origin, compile_module, run_function, save_text
 
 Named: TypeAlias = "str | Value | GraphNode"
 """A value, by name or itself, or the node whose only or first result it is."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class GraphNode:
-    """A node where it stands in its graph. Equal are those of one graph that are the same node.
-
-    >>> relu = example["y"]
-    >>> relu.op, relu.type, relu.inputs
-    ('relu', f32[B, 4], (%3: f32[B, 4],))
-    >>> [node.op for node in relu.producers]
-    ['add']
-    """
-
-    graph: Graph
-    node: Node
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, GraphNode) and self.graph is other.graph and self.name == other.name
-
-    def __hash__(self) -> int:
-        return hash(self.name)
-
-    def __repr__(self) -> str:
-        return format_node(self.node)
-
-    def _repr_html_(self) -> str:
-        return show.node_page(self.node, self.graph.flow)
-
-    @property
-    def name(self) -> str:
-        """The name of its first result, which no other node of the graph has."""
-        return key(self.node)
-
-    @property
-    def op(self) -> str:
-        """The name of its operator."""
-        return self.node.op
-
-    @property
-    def operator(self) -> Operator:
-        """The record of its operator: summary, operands, attributes, properties, reference."""
-        return OPERATORS[self.node.op]
-
-    @property
-    def inputs(self) -> tuple[Value, ...]:
-        """What it reads, in order."""
-        return self.node.inputs
-
-    @property
-    def outputs(self) -> tuple[Value, ...]:
-        """Its results, in order."""
-        return self.node.outputs
-
-    @property
-    def type(self) -> TensorType:
-        """The type of its first result: a dtype and a shape."""
-        return self.node.outputs[0].type
-
-    @property
-    def attributes(self) -> dict[str, Attribute]:
-        return dict(self.node.attributes)
-
-    @property
-    def scope(self) -> str:
-        """The path of the block that it was written in, such as `encoder.layer.{}.attention`."""
-        return self.node.scope
-
-    @property
-    def span(self) -> Span | None:
-        """Its place in the source, if that is known."""
-        return self.node.span
-
-    @property
-    def around(self) -> Nodes:
-        """The loops and groups that it stands in, the outermost first."""
-        return self.graph._wrap(self.graph.flow.around[self.name])
-
-    @property
-    def inside(self) -> Nodes:
-        """The nodes of its body, if it is a loop or a group."""
-        return self.graph._wrap(n for region in self.node.regions for n in region.body)
-
-    @property
-    def producers(self) -> Nodes:
-        """The nodes that make what it reads, in the order of its operands."""
-        makers = self.graph.flow.makers
-        return self.graph._wrap(dict.fromkeys(makers[v.name] for v in self.inputs if v.name in makers))
-
-    @property
-    def consumers(self) -> Nodes:
-        """The nodes that read its results, in order."""
-        return self.graph._wrap(dict.fromkeys(n for v in self.outputs for n in self.graph.flow.users.get(v.name, ())))
-
-
-class Nodes(tuple[GraphNode, ...]):
-    """Nodes in the order of the graph; a tuple that can be asked on.
-
-    >>> example.nodes.find("add").names
-    ('3',)
-    """
-
-    __slots__ = ()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(node.name for node in self)
-
-    def find(
-        self,
-        op: str | None = None,
-        *,
-        name: str | None = None,
-        scope: str | None = None,
-        where: Callable[[GraphNode], bool] | None = None,
-    ) -> Nodes:
-        """Those that fit all that is given; `Graph.find` says how."""
-        return Nodes(
-            node
-            for node in self
-            if (op is None or fnmatchcase(node.op, op))
-            and (name is None or any(fnmatchcase(v.name, name) for v in node.outputs))
-            and (scope is None or _is_within(node.scope, scope))
-            and (where is None or where(node))
-        )
-
-    def __repr__(self) -> str:
-        return "\n".join(map(repr, self)) if self else "no nodes"
-
-    def _repr_html_(self) -> str:
-        return show.node_table([node.node for node in self])
-
-
-def _is_within(scope: str, pattern: str) -> bool:
-    """Is the scope what the pattern says, or inside of it?"""
-    parts = scope.split(".")
-    return any(fnmatchcase(".".join(parts[: n + 1]), pattern) for n in range(len(parts)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,10 +134,7 @@ class Graph:
     @cached_property
     def nodes(self) -> Nodes:
         """Every node in order, those of loops and groups behind the node that they stand in."""
-        return self._wrap(self.flow.order)
-
-    def _wrap(self, nodes: Iterable[Node]) -> Nodes:
-        return Nodes(GraphNode(self, node) for node in nodes)
+        return wrap(self.flow, self.flow.order)
 
     def __iter__(self) -> Iterator[GraphNode]:
         return iter(self.nodes)
@@ -305,7 +163,7 @@ class Graph:
         value = self.value(name)
         if value.name not in self.flow.makers:
             raise KeyError(f"`{value.name}` is an argument: no node makes it")
-        return GraphNode(self, self.flow.makers[value.name])
+        return GraphNode(self.flow, self.flow.makers[value.name])
 
     def find(
         self,
@@ -329,11 +187,11 @@ class Graph:
     def producer(self, value: str | Value) -> GraphNode | None:
         """The node that makes a value; None for an argument."""
         maker = self.flow.makers.get(self.value(value).name)
-        return None if maker is None else GraphNode(self, maker)
+        return None if maker is None else GraphNode(self.flow, maker)
 
     def consumers(self, value: str | Value) -> Nodes:
         """The nodes that read a value, in order."""
-        return self._wrap(self.flow.users.get(self.value(value).name, ()))
+        return wrap(self.flow, self.flow.users.get(self.value(value).name, ()))
 
     def between(self, starts: Sequence[Named] | Named, ends: Sequence[Named] | Named) -> Nodes:
         """The nodes through which one of the values `starts` reaches one of `ends`, outside of loops or all in one.
@@ -344,7 +202,7 @@ class Graph:
         first, last = self._values(starts), self._values(ends)
         maker = self.flow.makers.get(last[0].name)
         body = self.function.body if maker is None else self.flow.siblings(maker)
-        return self._wrap(between(body, {v.name for v in first}, {v.name for v in last}))
+        return wrap(self.flow, between(body, {v.name for v in first}, {v.name for v in last}))
 
     def extract(self, starts: Sequence[Named] | Named, ends: Sequence[Named] | Named) -> Graph:
         """A graph of its own that computes the values `ends` from the values `starts`, which become its arguments;

@@ -16,7 +16,8 @@ show themselves.
 from __future__ import annotations
 
 from .compiler.graphs.figures import Costs, Machine, NodeCost
-from .compiler.graphs.graph import Graph, GraphNode, Nodes
+from .compiler.graphs.graph import Graph
+from .compiler.graphs.nodes import GraphNode, Nodes
 from .compiler.graphs.read import read
 
 __all__ = ["Costs", "Graph", "GraphNode", "Machine", "NodeCost", "Nodes", "read"]
