@@ -45,6 +45,7 @@ def test_saved_model_finds_its_weights_from_where_it_lies(tmp_path: Path) -> Non
     graph = graph.replace(graph.find("relu"), lambda b, x: b.gelu(x))
     graph.save(tmp_path / "smooth.nacre")
     assert not nacre.check(tmp_path / "smooth.nacre")
+    assert '  weights "../' in (tmp_path / "smooth.nacre").read_text()
     images = np.ones((1, 8, 8), np.float32)
     np.testing.assert_array_equal(nacre.graph.read(tmp_path / "smooth.nacre").run(images), graph.run(images))
     graph.save(tmp_path / "smooth.graph")
