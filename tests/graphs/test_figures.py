@@ -5,12 +5,15 @@ from pathlib import Path
 
 import nacre
 import pytest
+from click.testing import CliRunner
 from example_graphs import LOOP, branch, loop
+from nacre.compiler.cli.main import cli
 from nacre.compiler.frontend import load_module
 from nacre.compiler.pipeline import Build
 from nacre.dialect.dims import DimError
 from nacre.graph import Graph, Machine
 
+DIGITS = Path(__file__).parents[2] / "samples" / "digits" / "digits.nacre"
 SLOW = Machine(flops_per_second=1e3, bytes_per_second=1e3)
 
 
@@ -108,6 +111,16 @@ def test_measured(tmp_path: Path) -> None:
     last = [c.name for c in graph.costs(B=2).nodes if c.flops][-1]
     assert costs.bottlenecks(1) == (costs[last],) and costs[last].bound == "measured"
     assert graph.measured(profile(graph)).nodes == costs.nodes
+
+
+def test_what_the_command_writes_is_read() -> None:
+    command = ["profile", str(DIGITS), "--at", "B=4", "--seconds", "0", "--peak", "100,20", "--json"]
+    done = CliRunner().invoke(cli, command)
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    costs = nacre.graph.read(DIGITS, level=2).measured(told)
+    assert costs.dims == {"B": 4} and costs.machine == Machine(100e9, 20e9)
+    assert costs.seconds == pytest.approx(sum(call["seconds"] for call in told["calls"]))
 
 
 @pytest.mark.parametrize(
