@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from c_models import build, zoo
+from c_models import CC, build, zoo
 from nacre.compiler.artifact.assemble import weights_path
+from nacre.compiler.artifact.link import RUNTIME_FOLDER
+from nacre.runtime.library import Library
 from nacre.runtime.loader import ArtifactError, load
 
 
@@ -61,6 +63,21 @@ def test_several_artifacts_in_one_process(tmp_path: Path) -> None:
     assert [float(m.entries["constant"]()) for m in models] == [0, 1, 2, 3]
     x = np.ones((1, 2), np.float32)
     assert all(np.array_equal(m.entries["add"](x, x), x + x) for m in models)
+
+
+def test_functions_that_an_older_artifact_lacks(tmp_path: Path) -> None:
+    assert CC
+    (tmp_path / "old.c").write_text("""
+        #include "abi.h"
+        static const char *describe(void) { return "{}"; }
+        static const struct { nacre_api api; void (*beyond)(void); } table = {
+            {.version = 1, .bytes = offsetof(nacre_api, describe_calls), .describe = describe}, 0};
+        const nacre_api *nacre_get_api(uint32_t version) { return version == 1 ? &table.api : 0; }
+        """)
+    command = [CC, "-shared", "-fPIC", "-include", "stddef.h", f"-I{RUNTIME_FOLDER}", "old.c", "-o", "old.so"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    functions = Library(str(tmp_path / "old.so")).functions
+    assert "call" in functions and not {"describe_calls", "observe", "record"} & set(functions)
 
 
 def test_a_rebuilt_artifact_is_loaded_anew(tmp_path: Path) -> None:
