@@ -74,7 +74,7 @@ class Evaluator:
             return parts[position.within]
         return total
 
-    def _home(self, access: Access, op: Op, place: Place) -> tuple[Buffer, Form]:
+    def home(self, access: Access, op: Op, place: Place) -> tuple[Buffer, Form]:
         """The memory that an op has an access to, and where in it."""
         view = access.tensor.view
         if view is None:
@@ -99,11 +99,11 @@ class Evaluator:
         known = self.writer.recall(self._read_key(op, number, place))
         if known is not None:
             return known
-        return self.writer.load(*self._home(access, op, place))
+        return self.writer.load(*self.home(access, op, place))
 
     def prefetch(self, op: Op, number: int, place: Place, ahead: int) -> None:
         """Lets memory come that lies so many elements behind what an op reads at a place; it need not be there."""
-        buffer, address = self._home(op.reads[number], op, place)
+        buffer, address = self.home(op.reads[number], op, place)
         self.writer.prefetch(buffer, address.plus(ahead))
 
     def define_read(self, op: Op, number: int, place: Place, value: Value) -> None:
@@ -215,7 +215,7 @@ class Evaluator:
         if op.start.splat is not None:
             return self.writer.constant(op.start.splat, op.result.element)
         with self.writer.at(op.location):
-            return self.writer.load(*self._home(Access(op.start, op.map), op, place))
+            return self.writer.load(*self.home(Access(op.start, op.map), op, place))
 
     def accumulate(self, op: Op, place: Place, total: Value) -> Value:
         """The accumulator after one more iteration; a product of floats is added with one rounding."""
@@ -234,7 +234,7 @@ class Evaluator:
         """Puts the result of an op into its home."""
         value = self.value(op, place)
         with self.writer.at(op.location):
-            self.writer.store(*self._home(op.written, op, place), value)
+            self.writer.store(*self.home(op.written, op, place), value)
 
     def keep(self, op: Op, place: Place, kept: Kept) -> None:
         """Puts the result of an op into its row on the stack."""

@@ -6,7 +6,7 @@ needed in a later pass is kept on the stack.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from ....dialect.dims import Size, bounds
 from .evaluate import Evaluator, Kept, Place
@@ -33,6 +33,8 @@ class RowWriter:
         self.evaluator, self.outer = evaluator, outer
         self.writer, self.stage = evaluator.writer, evaluator.stage
         self.pending: dict[int, Kept] = {}
+        self.over: dict[int, Kept] = {}
+        """Where the memory of a result keeps a row before that."""
 
     def write(
         self, ops: Sequence[Op], sinks: Sequence[Op], place: Place, kept: Mapping[int, Kept] | None = None
@@ -45,6 +47,7 @@ class RowWriter:
         for op in wanted:
             by_classes.setdefault(tuple(self._inner(op)), []).append(op)
         spilled = self._dear(ops, by_classes)
+        self.over = self._overwritten(spilled.values(), wanted, sinks, place)
         for op in ops:
             if op.reduced:
                 self._reduce(op, place, spilled)
@@ -64,6 +67,25 @@ class RowWriter:
             if readers > 1 and bounds(self.stage.sizes[inner[0]])[1] * 8 <= ROW_BYTES * 4:
                 dear[id(op)] = op
         return dear
+
+    def _overwritten(
+        self, dear: Iterable[Op], wanted: Sequence[Op], sinks: Sequence[Op], place: Place
+    ) -> dict[int, Kept]:
+        """Where the only result of the row may be stored over a row that is kept until then, element by element."""
+        if len(wanted) != 1 or wanted[0] not in sinks:
+            return {}
+        (sink,) = wanted
+        for op in dear:
+            (c,) = self._inner(op)
+            loops = {self.stage.of(sink, i): i for i in sink.outer}
+            if (
+                set(self.stage.parallel(sink)) == set(self.stage.parallel(op))
+                and sink.result.element == op.result.element
+                and sink.written.step(loops[c]) == 1
+            ):
+                buffer, origin = self.evaluator.home(sink.written, sink, {**place, c: constant(0)})
+                return {id(op): Kept(buffer, {c: 1}, origin)}
+        return {}
 
     def _in_registers(self, c: int) -> bool:
         size = self.stage.sizes[c]
@@ -116,6 +138,8 @@ class RowWriter:
         return all(c in place or c in self.evaluator.unit for c in self.stage.parallel(op))
 
     def _spill(self, op: Op) -> Kept:
+        if id(op) in self.over:
+            return self.over[id(op)]
         (c,) = self._inner(op)
         lanes = self.writer.lanes
         length = -(-bounds(self.stage.sizes[c])[1] // lanes) * lanes
