@@ -50,6 +50,12 @@ class NodeCost:
     `flops` and `bytes` are totals; `memory` is what has to be there while it runs, in bytes; `calls` is how often it
     runs. `seconds` is the roofline's time, or a measured one; `bound` says what that time goes into: `compute`,
     `memory`, `nothing` where it costs nothing, or `measured`.
+
+    >>> cost = example.costs(B=8)["1"]
+    >>> cost
+    <matmul `1`: 256 flop, 320 bytes, 0.0 us>
+    >>> cost.kind, cost.calls, cost.memory, cost.intensity
+    ('contraction', 1, 128, 0.8)
     """
 
     node: Node
@@ -88,6 +94,14 @@ class Costs:
     """The costs of a function at `dims`. `nodes` are those that run as one: groups whole, loops by what is inside.
 
     `bottlenecks` and `critical_path` say where the time goes; `peak_memory` is the largest `memory` of any node.
+
+    >>> costs = example.costs(Machine(flops_per_second=1e9, bytes_per_second=1e9), B=8)
+    >>> costs.bottlenecks(2)
+    (<matmul `1`: 256 flop, 320 bytes, 0.3 us>, <add `3`: 32 flop, 256 bytes, 0.3 us>)
+    >>> [cost.name for cost in costs.critical_path()]
+    ['w', '1', '3', 'y']
+    >>> costs.seconds, costs.parameter_bytes
+    (8.32e-07, 64)
     """
 
     function: Function

@@ -107,7 +107,13 @@ class Graph:
         return tuple(function.name for function in self.module.functions)
 
     def select(self, entry: str) -> Graph:
-        """The graph of another function of the module. Raises KeyError."""
+        """The graph of another function of the module. Raises KeyError.
+
+        >>> example.entries
+        ('f',)
+        >>> example.select("f") == example
+        True
+        """
         self.module.function(entry)
         return replace(self, entry=entry)
 
@@ -117,7 +123,11 @@ class Graph:
 
     @property
     def results(self) -> dict[str, Value]:
-        """The results by name."""
+        """The results by name.
+
+        >>> example.results
+        {'y': %y: f32[B, 4]}
+        """
         return dict(zip(self.function.result_names, self.function.results, strict=True))
 
     @property
@@ -128,7 +138,11 @@ class Graph:
 
     @property
     def dims(self) -> dict[str, tuple[int, int]]:
-        """The least and the greatest value of each dim, by name."""
+        """The least and the greatest value of each dim, by name.
+
+        >>> example.dims
+        {'B': (1, 8)}
+        """
         return {s.name: (s.low, s.high) for s in self.function.symbols()}
 
     @cached_property
@@ -145,7 +159,11 @@ class Graph:
     # --- what is asked ---
 
     def value(self, name: Named) -> Value:
-        """A value by its name. Raises KeyError with the nearest name that there is."""
+        """A value by its name. Raises KeyError with the nearest name that there is.
+
+        >>> example.value("y")
+        %y: f32[B, 4]
+        """
         if isinstance(name, GraphNode):
             return name.outputs[0]
         wanted = name.name if isinstance(name, Value) else name
@@ -185,12 +203,20 @@ class Graph:
         return self.nodes.find(op, name=name, scope=scope, where=where)
 
     def producer(self, value: str | Value) -> GraphNode | None:
-        """The node that makes a value; None for an argument."""
+        """The node that makes a value; None for an argument.
+
+        >>> example.producer("y").op, example.producer("x")
+        ('relu', None)
+        """
         maker = self.flow.makers.get(self.value(value).name)
         return None if maker is None else GraphNode(self.flow, maker)
 
     def consumers(self, value: str | Value) -> Nodes:
-        """The nodes that read a value, in order."""
+        """The nodes that read a value, in order.
+
+        >>> example.consumers("x").names
+        ('1',)
+        """
         return wrap(self.flow, self.flow.users.get(self.value(value).name, ()))
 
     def between(self, starts: Sequence[Named] | Named, ends: Sequence[Named] | Named) -> Nodes:
