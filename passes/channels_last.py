@@ -18,8 +18,8 @@ from .rewrite import Names, NodeBuilder, rename_results
 class ChannelsLast(Pass):
     """Lets convolutions with known weights read and write [N, *spatial, C], and follows that as far as it goes.
 
-    A convolution with at least `channels` results is a reason to begin, and so is a tensor that lies so already. One
-    that reads at most `direct` channels, of a tensor that has them first, reads them there. Poolings, what is
+    A convolution with at least `channels` results is a reason to begin, though not a single one that computes each
+    channel from one alone, and so is a tensor that lies so already. One that reads at most `direct` channels, of a tensor that has them first, reads them there. Poolings, what is
     elementwise, reductions, concatenations, slices and padding between convolutions compute in the new order, by the
     rules in `channels_last_rules`. At the borders transposes are left, one for a value at most; where only an axis of
     size 1 moves, reshapes. A function without such a convolution stays as it is, and so does what stands in loops.
@@ -39,7 +39,8 @@ class ChannelsLast(Pass):
     def _rewrite_function(self, function: Function, module: Module, context: Context) -> Function:
         known = KnownValues(definitions_in(function.body), module.parameter_index)
         layouts = Layouts(known, self.channels, self.direct)
-        if not any(layouts.is_reason(node) for node in function.body):
+        reasons = [node for node in function.body if layouts.is_reason(node)]
+        if not reasons or (len(reasons) == 1 and layouts.is_small_reason(reasons[0])):
             return function
         return _Rewriter(function, layouts, context).run()
 

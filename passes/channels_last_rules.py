@@ -41,6 +41,10 @@ class Layouts:
             return False
         return bounds(node.inputs[1].type.shape[0])[0] >= self.channels and self.has_known_weight(node)
 
+    def is_small_reason(self, node: Node) -> bool:
+        """Is it one that computes so little, each channel from one alone, that it takes others beside it?"""
+        return self.is_reason(node) and node.inputs[1].type.shape[1] == 1
+
     def has_known_weight(self, node: Node) -> bool:
         return all(self.known.find(v) is not None for v in node.inputs[1:])
 
