@@ -6,12 +6,11 @@ it: such a part may take a tensor of `[B*T, 64]` alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ...dialect.dims import Symbol
-from ...dialect.graph import Function, Module, Node, Value, captured, walk
-from ...dialect.types import TensorType
+from ...dialect.dims import Poly, Symbol, symbols
+from ...dialect.graph import Attribute, Function, Module, Node, Value, captured, walk
 
 
 def cut_function(
@@ -30,7 +29,7 @@ def cut_function(
     candidates = [*given, *(v for v in function.arguments if v.name not in cut)]
     arguments = [v for v in candidates if v.name in needed]
     # An argument that is not read may be what tells a dim.
-    missing = _symbols([v.type for n in walk(body) for v in n.outputs]) - _symbols([v.type for v in arguments])
+    missing = {s for node in walk(body) for s in _symbols(node)} - {s for v in arguments for s in v.type.symbols()}
     for value in candidates:
         if missing & set(value.type.symbols()) and value not in arguments:
             arguments.append(value)
@@ -52,5 +51,17 @@ def _reads(node: Node) -> list[Value]:
     return [*node.inputs, *(v for region in node.regions for v in captured(region))]
 
 
-def _symbols(types: Sequence[TensorType]) -> set[Symbol]:
-    return {symbol for type in types for symbol in type.symbols()}
+def _symbols(node: Node) -> Iterator[Symbol]:
+    """The dims that a node's types and attributes name."""
+    for value in node.outputs:
+        yield from value.type.symbols()
+    for _, attribute in node.attributes:
+        yield from _symbols_of(attribute)
+
+
+def _symbols_of(attribute: Attribute) -> Iterator[Symbol]:
+    if isinstance(attribute, Poly):
+        yield from symbols(attribute)
+    elif isinstance(attribute, tuple):
+        for each in attribute:
+            yield from _symbols_of(each)

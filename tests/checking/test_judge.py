@@ -102,3 +102,12 @@ def test_a_part_of_a_function_computes_the_same() -> None:
     given = Trial("part", dims, ORDINARY, (flat.name,), (kept[flat.name],))
     assert np.array_equal(run_trial(Interpreter(part, made_up), given)[0], kept[total.name])
     assert cut_function(module, whole, [flat]).functions[0].arguments == (x,)
+
+
+def test_a_part_takes_what_tells_its_sizes() -> None:
+    b = Builder(OPERATORS)
+    x, y = Value("x", TensorType(F32, (200,))), Value("y", TensorType(F32, (T.size,)))
+    four = b.slice(x, starts=(T.size,), stops=(T.size + 4,))
+    assert four.type.is_static
+    function = Function("f", (x, y), tuple(b.nodes), (four,))
+    assert cut_function(Module("m", (T,), functions=(function,)), function, [four]).functions[0].arguments == (x, y)

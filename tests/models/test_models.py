@@ -1,7 +1,8 @@
 """Whole models, from their text to calls of the compiled library, against plain numpy in float64.
 
 Each file is compiled once and called with several sizes, the least and the greatest that its dims admit among them. The
-reference interpreter has to agree as well. Weights are made up here, under the names that a checkpoint would give them.
+reference interpreter has to agree as well, and every pass and kernel on the way. Weights are made up here, under the
+names that a checkpoint would give them.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from numpy_layers import (
 )
 from safetensors.numpy import save_file
 
+pytestmark = pytest.mark.usefixtures("checked")
 FOLDER = Path(__file__).parent
 ROUNDINGS = 24
 """What the worst of these models may lose, in units of its dtype's epsilon and of the largest number of a result."""
