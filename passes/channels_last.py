@@ -18,11 +18,12 @@ from .rewrite import Names, NodeBuilder, rename_results
 class ChannelsLast(Pass):
     """Lets convolutions with known weights read and write [N, *spatial, C], and follows that as far as it goes.
 
-    A convolution with at least `channels` results is a reason to begin, though not a single one that computes each
-    channel from one alone, and so is a tensor that lies so already. One that reads at most `direct` channels, of a tensor that has them first, reads them there. Poolings, what is
-    elementwise, reductions, concatenations, slices and padding between convolutions compute in the new order, by the
-    rules in `channels_last_rules`. At the borders transposes are left, one for a value at most; where only an axis of
-    size 1 moves, reshapes. A function without such a convolution stays as it is, and so does what stands in loops.
+    A convolution with at least `channels` results is a reason to begin, though not a single one that does as well as it
+    is, and so is a tensor that lies so already. One that reads at most `direct` channels, of a tensor that has them
+    first, reads them there. Poolings, what is elementwise, reductions, concatenations, slices and padding between
+    convolutions compute in the new order, by the rules in `channels_last_rules`. At the borders transposes are left, one
+    for a value at most; where only an axis of size 1 moves, reshapes. A function without such a convolution stays as it
+    is, and so does what stands in loops.
 
     The padding of a convolution becomes a node `pad` before it, its bias an `add` behind it, so that both can be fused
     with what stands there; the numbers stay the same, except that sums are in another order. Leaves transposes of

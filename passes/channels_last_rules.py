@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..dialect.dims import DimError, Size, bounds
+from ..dialect.dims import DimError, Size, bounds, product
 from ..dialect.graph import Node, Value
 from ..dialect.operator import InferenceError
 from ..dialect.ops import OPERATORS
@@ -20,6 +20,9 @@ from ..dialect.ops.pooling import pool_geometry
 from ..dialect.ops.windows import Windows, conv_geometry
 from .known_values import KnownValues
 from .rewrite import NodeBuilder
+
+MANY_PLACES = 192
+"""So many places of an image fill the vectors of a matrix product over them well."""
 
 
 @dataclass
@@ -42,8 +45,13 @@ class Layouts:
         return bounds(node.inputs[1].type.shape[0])[0] >= self.channels and self.has_known_weight(node)
 
     def is_small_reason(self, node: Node) -> bool:
-        """Is it one that computes so little, each channel from one alone, that it takes others beside it?"""
-        return self.is_reason(node) and node.inputs[1].type.shape[1] == 1
+        """Is it one that does as well with channels first, so that transposes pay only with others beside it: one that
+        computes each channel from one alone, or each place from one alone where there are many?"""
+        if not self.is_reason(node):
+            return False
+        (_, inputs, *window), places = node.inputs[1].type.shape, node.output.type.shape[2:]
+        alone = all(size == 1 for size in window) and places == node.inputs[0].type.shape[2:]
+        return inputs == 1 or (alone and bounds(product(places))[0] >= MANY_PLACES)
 
     def has_known_weight(self, node: Node) -> bool:
         return all(self.known.find(v) is not None for v in node.inputs[1:])
