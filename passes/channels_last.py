@@ -21,9 +21,9 @@ class ChannelsLast(Pass):
     A convolution with at least `channels` results is a reason to begin, though not a single one that does as well as it
     is, and so is a tensor that lies so already. One that reads at most `direct` channels, of a tensor that has them
     first, reads them there. Poolings, what is elementwise, reductions, concatenations, slices and padding between
-    convolutions compute in the new order, by the rules in `channels_last_rules`. At the borders transposes are left, one
-    for a value at most; where only an axis of size 1 moves, reshapes. A function without such a convolution stays as it
-    is, and so does what stands in loops.
+    convolutions compute in the new order, by the rules in `channels_last_rules`. At the borders transposes are left,
+    one for a value at most; where only an axis of size 1 moves, reshapes. A function without such a convolution stays
+    as it is, and so does what stands in loops.
 
     The padding of a convolution becomes a node `pad` before it, its bias an `add` behind it, so that both can be fused
     with what stands there; the numbers stay the same, except that sums are in another order. Leaves transposes of
