@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from ...dialect.dims import Size, add, evaluate, format_size, multiply
 from ...dialect.graph import Function, Node
+from ..graphs.figures import is_free
 from ..lower.cost import count_bytes, count_operations
-from .groups import is_leaf
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class CostCounter:
 
     def _moved(self, node: Node, makers: Mapping[str, Node]) -> Size:
         if node not in self.moved:
-            self.moved[node] = 0 if is_leaf(node) else count_bytes(node, makers)
+            self.moved[node] = 0 if is_free(node) else count_bytes(node, makers)
         return self.moved[node]
 
     def _operations(self, node: Node) -> Size:

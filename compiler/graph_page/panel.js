@@ -62,6 +62,18 @@ function valueText([name, type], path) {
   return `<code>${link}: ${escapeText(type)}</code>`;
 }
 
+// Why a box does not compute what it reads itself, as the pass said that made the stage.
+function remarksOf(item, stage) {
+  const names = new Set();
+  const collect = (each) => {
+    if (each.node !== null) for (const [name] of nodeAt(each.node).results) names.add(name);
+    if (each.body !== null) for (const index of data.bodies[each.body].items) collect(data.items[index]);
+  };
+  collect(item);
+  const here = data.remarks.filter(([name, pass, , reader]) => name === nodeAt(item.node).function && pass === stage.name && names.has(reader));
+  return here.map(([, , source, , text]) => `<code>%${escapeText(source)}</code>: ${escapeText(text)}`);
+}
+
 function costRows(sum, node) {
   const formula = (amount) => (amount && amount[0] !== String(amount[1]) ? `<span class="faint">${escapeText(amount[0])}</span>` : "");
   return (
@@ -101,6 +113,7 @@ function showDetails(box, stage, find) {
     rows += row("attributes", ...node.attributes.map(([name, text]) => `<code>${escapeText(name)} = ${escapeText(text)}</code>`));
     if (node.place) rows += row("written at", `${escapeText(data.sources[node.place[0]].name)}:${node.place[1]}:${node.place[2]}`);
   } else if (item.value) rows += row("value", valueText([item.value, item.lines[0]], find(item.value)));
+  if (node) rows += row("not fused", ...remarksOf(item, stage));
   if (item.body !== null) rows += row("holds", `${sum.nodes} nodes`);
   if (!item.value) rows += costRows(sum, node);
   details.innerHTML = `<h2>${escapeText(nameOf(item))}</h2><table>${rows}</table>${drawRoofline(stage, item)}`;

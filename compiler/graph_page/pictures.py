@@ -66,6 +66,7 @@ def make_page(
             "measures": MEASURES,
             "fields": NODE_FIELDS,
             "sources": [{"name": source.name, "text": source.text} for source in data.sources],
+            "remarks": [[r.function, r.pass_name, r.source, r.reader, r.text] for r in build.remarks],
             "profile": None if profile is None else data.profiled(profile),
             "stages": data.stages,
             "grids": data.grids.rows,

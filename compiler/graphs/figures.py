@@ -198,7 +198,7 @@ def _costs(
             yield from _costs(region.body, dims, machine, times * count, beside + live, results)
             continue
         flops = times * evaluate(count_operations([node]), dims)
-        moved = 0 if _is_free(node) else times * evaluate(count_bytes(node, makers), dims)
+        moved = 0 if is_free(node) else times * evaluate(count_bytes(node, makers), dims)
         compute, memory = flops / machine.flops_per_second, moved / machine.bytes_per_second
         bound = ("compute" if compute > memory else "memory") if flops or moved else "nothing"
         yield NodeCost(
@@ -206,7 +206,7 @@ def _costs(
         )
 
 
-def _is_free(node: Node) -> bool:
+def is_free(node: Node) -> bool:
     """Does it move nothing: a weight that is there, or the same memory under another shape?"""
     operator = OPERATORS[node.op]
     return node.op != "fusion" and (operator.has("structure") or operator.has("view"))

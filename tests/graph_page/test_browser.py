@@ -91,6 +91,17 @@ def test_selecting_shows_details_source_and_the_way_there(page: Page) -> None:
     assert "  return x @ weight.T + bias" in page.marked_lines() and len(page.marked_lines()) > 1
 
 
+def test_a_kernel_says_why_it_is_not_larger(page: Page) -> None:
+    page.run("showStage(data.stages.length - 1)")
+    reader = page.run("return data.remarks[0][3]")
+    path = page.run(f"return makerOf({reader!r}, '')")
+    page.run(f"reveal({path!r})")
+    assert "not fused" in page.one("#details").text
+    assert page.run("return data.remarks[0][4]") in page.one("#details").text
+    page.run("showStage(0); reveal(boxesOf(stageNow().root).boxes.find((b) => b.item.title === 'matmul').path)")
+    assert "not fused" not in page.one("#details").text
+
+
 def test_operands_lead_to_what_makes_them(page: Page) -> None:
     page.run(f"reveal({LAYER + '/attention/query/2'!r})")
     page.one("#details button.value").click()

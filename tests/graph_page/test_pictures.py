@@ -105,6 +105,12 @@ def test_costs_are_those_of_the_whole_model(made: Build, data: Any) -> None:
     assert total(data["stages"][-1]["root"], "bytes") == moved
 
 
+def test_views_move_nothing() -> None:
+    data = data_of(make_page(build("model f(x: f32[4, 6]) -> f32[24] { return relu(x) |> flatten(0) }", level=0), {}))
+    costs = {n["op"]: (n["flops"], n["bytes"]) for n in (node(data, i) for i in data["items"] if i["node"] is not None)}
+    assert costs == {"relu": (["24", 24], ["192", 192]), "flatten": (["0", 0], ["0", 0])}
+
+
 def test_places_are_in_the_texts(data: Any) -> None:
     text = data["sources"][0]["text"].splitlines()
     found = [node(data, item) for item in data["items"] if item["node"] is not None]
