@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...dialect.diagnostics import Span
-from ...dialect.graph import Module, Node
+from ...dialect.graph import Function, Module, Node, walk
 from ...dialect.printer import format_attribute
 from ...passes.manager import Rewrite, Stage
 from ...passes.registry import PASSES
@@ -74,6 +74,8 @@ class PageData:
     grids: Table = field(default_factory=Table)
     stages: list[Json] = field(default_factory=list)
     costs: dict[_Name, Cost] = field(default_factory=dict)
+    parameters: dict[_Name, str] = field(default_factory=dict)
+    """By function and value: the parameter that it is."""
     counter: CostCounter = field(init=False)
     _before: dict[_Name, _Shown] = field(default_factory=dict)
     _now: dict[_Name, _Shown] = field(default_factory=dict)
@@ -124,6 +126,11 @@ class PageData:
             for function in module.functions
             for name, cost in self.counter.count(function).items()
         }
+        self.parameters = {
+            (function.name, value): name
+            for function in module.functions
+            for value, name in _parameters(function).items()
+        }
         tree = build_tree(module)
         function = module.functions[0].name if len(module.functions) == 1 else None
         return self.body(tree, function), usual_depth(tree) if self.depth is None else self.depth
@@ -159,14 +166,14 @@ class PageData:
         name = node.outputs[0].name
         cost = self.costs[function, name]
         attributes = tuple((key, format_attribute(value)) for key, value in node.attributes)
-        operands = tuple((v.name, str(v.type)) for v in node.inputs)
+        operands = tuple((v.name, str(v.type), self.parameters.get((function, v.name))) for v in node.inputs)
         results = tuple((v.name, str(v.type)) for v in node.outputs)
         flops, moved = _amount(cost.flops), _amount(cost.bytes)
         row = (function, node.op, results, operands, attributes, node.scope, self.place(node.span), flops, moved)
         number = self.nodes.number(row, row)
         if not fused:
             self._now[function, name] = _Shown(
-                number, (node.op, results, attributes, tuple(type for _, type in operands))
+                number, (node.op, results, attributes, tuple(type for _, type, _ in operands))
             )
         return number
 
@@ -193,6 +200,18 @@ MEASURES = {
     "titleHeight": place.TITLE_HEIGHT,
 }
 """What `geometry.js` and `view.js` share with `place.py`."""
+
+
+def _parameters(function: Function) -> dict[str, str]:
+    """The values that are parameters, also as arguments of kernels, and their names."""
+    found: dict[str, str] = {}
+    for node in walk(function.body):
+        if node.op == "parameter":
+            found[node.output.name] = str(node.attribute("name"))
+        elif node.op == "fusion":
+            arguments = zip(node.regions[0].arguments, node.inputs, strict=True)
+            found |= {argument.name: found[value.name] for argument, value in arguments if value.name in found}
+    return found
 
 
 def _amount(amount: Amount | None) -> tuple[str, int] | None:

@@ -56,10 +56,11 @@ function row(name, ...content) {
 }
 
 // A value, and the way to the box at `path` that makes it.
-function valueText([name, type], path) {
+function valueText([name, type, parameter], path) {
   const shown = `%${escapeText(name)}`;
   const link = path ? `<button class="value" data-path="${escapeText(path)}">${shown}</button>` : shown;
-  return `<code>${link}: ${escapeText(type)}</code>`;
+  const stored = parameter ? `<br><span class="faint">${escapeText(parameter)}</span>` : "";
+  return `<code>${link}: ${escapeText(type)}${stored}</code>`;
 }
 
 // Why a box does not compute what it reads itself, as the pass said that made the stage.

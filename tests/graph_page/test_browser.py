@@ -125,6 +125,13 @@ def test_searches(page: Page) -> None:
     search.send_keys(Keys.ENTER)
     assert page.crumbs() != first or page.run("return state.hits.length") == 1
     search.clear()
+    # The whole path of a parameter, of which a box shows the end; words that never meet; words that nobody wrote.
+    search.send_keys("layer.{}.attention.query.weight")
+    assert "found" in page.one("#hits").text and "transpose" in page.one("#hits").text
+    search.clear()
+    search.send_keys("softmax gelu")
+    assert "nothing found" in page.one("#hits").text
+    search.clear()
     search.send_keys("no such thing")
     assert "nothing found" in page.one("#hits").text
     search.send_keys(Keys.ESCAPE)

@@ -105,6 +105,15 @@ def test_costs_are_those_of_the_whole_model(made: Build, data: Any) -> None:
     assert total(data["stages"][-1]["root"], "bytes") == moved
 
 
+def test_operands_that_are_parameters_have_their_names(data: Any) -> None:
+    found = [node(data, item) for item in data["items"] if item["node"] is not None]
+    names = {(n["scope"], name) for n in found for _, _, name in n["operands"] if name is not None}
+    assert ("layer.{}.first", "layer.{}.first.bias") in names
+    # Also where they are arguments of a kernel.
+    inner = [n for n in found if n["op"] == "matmul" and n["scope"] == "layer.2.first"]
+    assert ["layer.2.first.weight.folded"] in [[name for _, _, name in n["operands"] if name] for n in inner]
+
+
 def test_views_move_nothing() -> None:
     data = data_of(make_page(build("model f(x: f32[4, 6]) -> f32[24] { return relu(x) |> flatten(0) }", level=0), {}))
     costs = {n["op"]: (n["flops"], n["bytes"]) for n in (node(data, i) for i in data["items"] if i["node"] is not None)}

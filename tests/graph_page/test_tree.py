@@ -62,6 +62,7 @@ def test_blocks_are_those_of_the_model() -> None:
     assert query.body is not None
     matmul = next(item for item in query.body.items if item.title == "matmul")
     assert matmul.lines == ("f32[T, 16]",)
+    assert [item.role for item in query.body.items if item.is_port] == ["input", "result"]
     # A parameter stands in the text of what reads it, without the path of the block that it is in.
     assert [item.lines for item in query.body.items if item.title == "add"] == [("f32[T, 16]", "bias f32[16]")]
     unrolled = build_tree(stages[2].module)
