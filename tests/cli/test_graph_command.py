@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -74,6 +76,20 @@ def test_faults_of_the_model_are_told(cli: Cli, tmp_path: Path) -> None:
     done = cli("graph", path, "-o", tmp_path / "wrong.html")
     assert done.code == 1 and "error[" in done.err
     assert not (tmp_path / "wrong.html").exists()
+
+
+def test_times_of_a_profile(cli: Cli, digits_so: Path, tmp_path: Path) -> None:
+    """What `nacre profile` writes is understood, and nearly all of its time is that of nodes."""
+    path = tmp_path / "profile.json"
+    done = cli("profile", digits_so, "--at", "B=3", "--threads", "1", "--seconds", "0.01", "--peak", "1000,100")
+    path.write_text(done.out)
+    seconds = sum(kernel["seconds"] for kernel in done.json["kernels"])
+    assert cli("graph", MODEL, "-o", tmp_path / "d.html", "--profile", path).code == 0
+    page = (tmp_path / "d.html").read_text(encoding="utf-8")
+    (text,) = re.findall(r'<script id="data" type="application/json">(.*?)</script>', page, re.DOTALL)
+    data = json.loads(text)
+    assert data["dims"] == {"B": 3} and data["first"] == len(data["stages"]) - 1
+    assert sum(data["profile"]["nodes"].values()) == pytest.approx(seconds, rel=1e-6)
 
 
 @pytest.mark.parametrize(
