@@ -48,6 +48,7 @@ from .observer import Observer
 from .parameters import ParameterReader, open_parameters
 from .report import FunctionReport, report_kernels
 from .spans import relative_to, without_spans
+from .stage_faults import contained
 from .version import __version__
 
 
@@ -117,6 +118,15 @@ class Options:
         )
 
     @property
+    def flags(self) -> tuple[str, ...]:
+        """The options of the command that builds with these, but for what only changes how it is done."""
+        chosen = {"--strict": self.strict, "-g": self.debug, "--weights=external": self.weights == "external"}
+        passes = [] if self.passes is None else ["--passes", self.passes]
+        targets = ",".join(target.name for target in self.targets)
+        flags = (flag for flag, wanted in chosen.items() if wanted)
+        return (f"-O{self.level}", "--target", targets, *flags, *passes, "--timeout", f"{self.timeout:g}")
+
+    @property
     def stages(self) -> tuple[str, ...]:
         """Every stage whose text can be dumped, in order; a pass may stand there more than once."""
         code = list(code_stages(self.level))
@@ -156,7 +166,8 @@ class Build:
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
         start = time.perf_counter()
-        yield
+        with contained(stage, self.elaborated, self.optimized or self.elaborated.module, self.options.flags):
+            yield
         self.times[stage] = self.times.get(stage, 0.0) + time.perf_counter() - start
 
     def read_parameters(self) -> ParameterReader:

@@ -116,12 +116,21 @@ class Stage:
 Watch = Callable[[Stage], None]
 
 
+class PassError(Exception):
+    """A pass failed, or left a graph that is not valid: `what` says how. `before` is the graph that it was given."""
+
+    def __init__(self, step: Pass, before: Module, what: str) -> None:
+        self.step, self.before, self.what = step, before, what
+        super().__init__(f"pass `{step.name}`: {what}")
+
+
 @dataclass
 class PassManager:
     """Runs passes in order. After `run`, `stages` holds the graph and the time of each, `context` what was rewritten.
 
-    With `check` the graph is verified before the first pass and after each; an invalid one is a DiagnosticError that
-    names the pass. `watch` is told every stage as soon as it is there, `accept` every one that is valid.
+    With `check` the graph is verified before the first pass, where an invalid one is a DiagnosticError, and after each.
+    Whatever goes wrong in a pass is a PassError, also an invalid graph that it leaves. `watch` is told every stage as
+    soon as it is there, `accept` every one that is valid.
     """
 
     passes: Sequence[Pass]
@@ -137,24 +146,33 @@ class PassManager:
 
     def run(self, module: Module) -> Module:
         self.context, self.stages = Context(self.rewrite_limit), []
-        self._add(Stage(0, "input", module))
+        self._watch(Stage(0, "input", module))
+        if self.check:
+            verify(module)
+        self._accept()
         for number, step in enumerate(self.passes, start=1):
-            done, start = len(self.context.rewrites), time.perf_counter()
-            module = step.run(module, self.context)
+            before, done, start = module, len(self.context.rewrites), time.perf_counter()
+            try:
+                module = step.run(before, self.context)
+            except Exception as error:
+                raise PassError(step, before, f"{type(error).__name__}: {error}") from error
             seconds = time.perf_counter() - start
-            self._add(Stage(number, step.name, module, seconds, len(self.context.rewrites) - done))
+            stage = Stage(number, step.name, module, seconds, len(self.context.rewrites) - done)
+            # An invalid graph is shown before it is refused: its text is what one wants to see then.
+            self._watch(stage)
+            if self.check and stage.changed:
+                try:
+                    verify(module)
+                except Exception as error:
+                    raise PassError(step, before, f"it left a graph that is not valid: {error}") from error
+            self._accept()
         return module
 
-    def _add(self, stage: Stage) -> None:
+    def _watch(self, stage: Stage) -> None:
         self.stages.append(stage)
-        # An invalid graph is shown before it is refused: its text is what one wants to see then.
         if self.watch is not None:
             self.watch(stage)
-        if self.check and (stage.changed or stage.number == 0):
-            try:
-                verify(stage.module)
-            except Exception as error:
-                error.add_note(f"after stage {stage.number}, {stage.name}")
-                raise
+
+    def _accept(self) -> None:
         if self.accept is not None:
-            self.accept(stage)
+            self.accept(self.stages[-1])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...dialect.diagnostics import Diagnostic, Note, Span, render
 from ...dialect.graph import Function
-from ..codegen.faults import CompilerFault, versions
+from ..faults import CompilerFault, new_reproducer, versions
 from ..frontend import Elaborated
 from ..spans import in_full
 from .trials import Wrong
@@ -48,7 +47,7 @@ class Blame:
 
 def make_wrong_numbers(elaborated: Elaborated, function: Function, wrong: Wrong, blame: Blame) -> WrongNumbers:
     """The fault, with its inputs and texts kept in a folder. `function` has the results that are wrong."""
-    folder = Path(tempfile.mkdtemp(prefix="nacre-fault-"))
+    folder = new_reproducer()
     inputs = wrong.trial.save(folder)
     notes = (*blame.notes, Note(_describe(function, wrong)), Note(f"{wrong.trial}, in `{inputs}`"))
 

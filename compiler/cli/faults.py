@@ -5,12 +5,9 @@ compiler with 70 and a folder from which it can be run again. No command ends in
 from __future__ import annotations
 
 import os
-import platform
 import re
-import shlex
 import shutil
 import sys
-import tempfile
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,8 +17,8 @@ import click
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...runtime.loader import NacreError
 from ..checking.faults import WrongNumbers
-from ..codegen.faults import CompilerFault
-from ..version import __version__
+from ..faults import RERUN, CompilerFault, new_reproducer, write_reproducer
+from ..stage_faults import NACRE
 
 INPUT_FAULT = 1
 COMPILER_FAULT = 70
@@ -30,6 +27,8 @@ INTERRUPTED = 130
 _COLOURS = {"error": "red", "warning": "yellow"}
 _HEAD = re.compile(r"(error|warning)\[([\w-]+)\](: .*)")
 _KEPT_BYTES = 1 << 20
+_QUOTED = re.compile(r'"([^"\n]+)"')
+_AGAIN = f"`sh {RERUN}` shows it again in"
 
 
 def colour(text: str) -> str:
@@ -62,28 +61,50 @@ def tell(diagnostics: Sequence[Diagnostic], sources: Mapping[str, str]) -> None:
 
 def keep_reproducer(arguments: Sequence[str]) -> Path:
     """A folder with the traceback of the fault that is being handled, the versions, the files that the command names
-    where they are small, and a script that runs it again.
+    with those that they name, and a script that runs the command on them. Raises OSError.
     """
-    folder = Path(tempfile.mkdtemp(prefix="nacre-fault-"))
-    command = [sys.executable, "-m", "nacre.compiler.cli.main", *arguments]
-    texts = {
-        "rerun.sh": f"#!/bin/sh\ncd {shlex.quote(os.getcwd())} && exec {shlex.join(command)}\n",
-        "versions.txt": f"nacre {__version__}\npython {sys.version}\n{platform.platform()}\n",
-        "traceback.txt": traceback.format_exc(),
-    }
-    for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8", errors="surrogateescape")
-    for path in map(Path, arguments):
-        if path.is_file() and path.stat().st_size <= _KEPT_BYTES:
-            shutil.copyfile(path, folder / path.name)
+    folder = new_reproducer()
+    kept = [_keep_argument(argument, folder) for argument in arguments]
+    write_reproducer(folder, {"traceback.txt": traceback.format_exc()}, [*NACRE, *kept])
     return folder
+
+
+def _keep_argument(argument: str, folder: Path) -> str:
+    """What stands for an argument in the folder: the name of a file there; the whole path of what is no file."""
+    name, equals, value = argument.rpartition("=")
+    path = Path(value)
+    if value.startswith("-") or not path.exists():
+        return argument
+    if not path.is_file():
+        return f"{name}{equals}{path.absolute()}"
+    place = Path(path.name)
+    while (folder / place).exists():
+        place = Path(f"other-{place}")
+    _keep_file(path, folder / place)
+    return f"{name}{equals}{place}"
+
+
+def _keep_file(path: Path, place: Path) -> None:
+    """Copies a file, and what a model names that lies below its folder; what is large stays where it is."""
+    if place.exists():
+        return
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if path.stat().st_size > _KEPT_BYTES:
+        place.symlink_to(path.absolute())
+        return
+    shutil.copyfile(path, place)
+    if path.suffix == ".nacre":
+        for name in _QUOTED.findall(path.read_text(encoding="utf-8", errors="replace")):
+            named = Path(name)
+            if not named.is_absolute() and ".." not in named.parts and (path.parent / named).is_file():
+                _keep_file(path.parent / named, place.parent / named)
 
 
 def _tell_fault(error: Exception, arguments: Sequence[str]) -> None:
     what = (str(error).splitlines() or [""])[0]
     click.echo(f"nacre: a fault of the compiler: {type(error).__name__}: {what}"[:300], err=True)
     try:
-        click.echo(f"what is needed to see it again is in {keep_reproducer(arguments)}", err=True)
+        click.echo(f"{_AGAIN} {keep_reproducer(arguments)}", err=True)
     except OSError as reason:
         click.echo(f"what is needed to see it again cannot be kept: {reason.strerror}", err=True)
 
@@ -118,13 +139,15 @@ def contained(command: Callable[[], object], arguments: Sequence[str]) -> int:
         return INTERRUPTED
     except WrongNumbers as fault:
         tell([fault.diagnostic], fault.sources)
-        click.echo(f"what is needed to see it again is in {fault.reproducer}", err=True)
+        click.echo(f"{_AGAIN} {fault.reproducer}", err=True)
         return COMPILER_FAULT
     except CompilerFault as fault:
-        where = f" in `{fault.kernel}`" if fault.kernel else ""
         what = (fault.what.splitlines() or [""])[0]
-        click.echo(f"nacre: code generation failed at stage {fault.stage}{where}: {what}"[:300], err=True)
-        click.echo(f"what is needed to see it again is in {fault.reproducer}", err=True)
+        click.echo(f"nacre: {fault.headline}: {what}"[:300], err=True)
+        if fault.nodes:
+            more = f", and {len(fault.nodes) - 1} more" if len(fault.nodes) > 1 else ""
+            click.echo(f"it computes {fault.nodes[0]}{more}", err=True)
+        click.echo(f"{_AGAIN} {fault.reproducer}", err=True)
         return COMPILER_FAULT
     except Exception as error:
         _tell_fault(error, arguments)

@@ -174,7 +174,7 @@ class CodeGenerator:
             if outcome.result.error and self.given and outcome.result.stage == self.options.start:
                 raise _unreadable(sources[number], outcome)
             if outcome.result.error:
-                raise make_fault(sources[number], outcome)
+                raise make_fault(sources[number], outcome, self.options.timeout)
             for stage, seconds in outcome.result.times.items():
                 self.times[stage] = self.times.get(stage, 0.0) + seconds
 

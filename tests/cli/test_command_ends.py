@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from cli_harness import Cli, command_line, leftovers, nacre_process, on_terminal
 from nacre.compiler import pipeline
-from nacre.compiler.cli import faults, source
+from nacre.compiler.cli import source
 from nacre.compiler.lower.module import Lowered, lower_module
 
 
@@ -51,7 +51,8 @@ def test_a_fault_of_code_generation(cli: Cli, double: Path, tmp_path: Path, monk
     done = cli("compile", double, "--emit", "so", "--emit", "graph", "--dump-dir", tmp_path / "dumps")
     assert done.code == 70
     assert len(done.err.splitlines()) <= 3
-    assert "code generation failed at stage linalg in `add_" in done.err
+    assert "nacre: the compiler failed at stage linalg in `add_" in done.err
+    assert re.search(r"^it computes 0 = add\(x, x\) at double.nacre:4:\d+$", done.err, re.MULTILINE), done.err
     assert output.read_text() == "the one before"
     assert sorted(p.name for p in double.parent.iterdir()) == ["double.nacre", "double.so", "dumps"]
     # The stages before the fault are what one wants to see then.
@@ -61,6 +62,8 @@ def test_a_fault_of_code_generation(cli: Cli, double: Path, tmp_path: Path, monk
     rerun = subprocess.run(["sh", folder / "rerun.sh"], capture_output=True, text=True)
     assert rerun.returncode == 1
     assert "nonsense" in json.loads((folder / "result.json").read_text())["error"]
+    assert (folder / "model" / "double.nacre").read_text() == double.read_text()
+    assert (folder / "options.txt").read_text() == "nacre compile double.nacre -O2 --target native --timeout 600\n"
 
 
 def test_a_reproducer_that_cannot_be_kept(
@@ -69,7 +72,7 @@ def test_a_reproducer_that_cannot_be_kept(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(faults.tempfile, "mkdtemp", full)
+    monkeypatch.setattr("tempfile.mkdtemp", full)
     monkeypatch.setattr(source, "find_faults", None)
     done = cli("check", double)
     assert done.code == 70

@@ -15,7 +15,7 @@ from nacre.compiler.checking.isolated import TIMEOUT, Died, Tell, run_isolated
 from nacre.compiler.checking.judge import Judge, run_trial
 from nacre.compiler.checking.native import Library, check_call
 from nacre.compiler.checking.trials import is_in_blocks
-from nacre.compiler.codegen.faults import CompilerFault
+from nacre.compiler.faults import CompilerFault
 from nacre.dialect.interpreter import Interpreter
 
 from .inputs import make_judge

@@ -14,7 +14,7 @@ from nacre.dialect.types import F32, TensorType
 from nacre.passes.dce import Dce
 from nacre.passes.decompose import Decompose
 from nacre.passes.fold_constants import FoldConstants
-from nacre.passes.manager import Context, Pass, PassManager, Stage
+from nacre.passes.manager import Context, Pass, PassError, PassManager, Stage
 from nacre.passes.pipeline import format_pipeline, parse_pipeline, run_pipeline_text
 from nacre.passes.registry import PASSES
 from nacre.passes.unroll_repeat import UnrollRepeat
@@ -57,6 +57,11 @@ def test_rewrites_are_numbered_and_limited() -> None:
     assert len(manager.context.rewrites) == 1 and len(manager.stages) == 3
 
 
+def invalid(module: Module) -> Module:
+    nobody = Value("nobody", TensorType(F32, (2,)))
+    return replace(module, functions=(replace(module.functions[0], results=(nobody,)),))
+
+
 @dataclass(frozen=True)
 class Break(Pass):
     """Leaves a graph that is not valid."""
@@ -65,17 +70,29 @@ class Break(Pass):
 
     def rewrite(self, module: Module, context: Context) -> Module:
         context.allow("break", module.functions[0].body[0])
-        nobody = Value("nobody", TensorType(F32, (2,)))
-        return replace(module, functions=(replace(module.functions[0], results=(nobody,)),))
+        return invalid(module)
 
 
 def test_invalid_graph_names_the_pass_and_is_still_shown() -> None:
     seen: list[Stage] = []
-    with pytest.raises(DiagnosticError, match="`%nobody` is not defined here") as caught:
+    with pytest.raises(PassError, match="`%nobody` is not defined here") as caught:
         PassManager([Dce(), Break(), Dce()], watch=seen.append).run(parse_module(TEXT))
-    assert caught.value.__notes__ == ["after stage 2, break"]
+    assert caught.value.step == Break() and "it left a graph that is not valid" in caught.value.what
+    assert caught.value.before == seen[-2].module and isinstance(caught.value.__cause__, DiagnosticError)
     assert seen[-1].name == "break" and "%nobody" in seen[-1].text
     assert PassManager([Break()], check=False).run(parse_module(TEXT)) is not None
+
+
+def test_a_pass_that_fails_is_named_with_the_graph_that_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> Module:
+        raise AssertionError("planted")
+
+    monkeypatch.setattr(Break, "rewrite", fail)
+    with pytest.raises(PassError, match="pass `break`: AssertionError: planted") as caught:
+        PassManager([Dce(), Break()]).run(parse_module(TEXT))
+    assert print_module(caught.value.before) == run_pipeline_text(TEXT, [Dce()])
+    with pytest.raises(DiagnosticError, match="is not defined here"):
+        PassManager([]).run(invalid(parse_module(TEXT)))
 
 
 def test_text_in_text_out() -> None:

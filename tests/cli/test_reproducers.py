@@ -1,0 +1,175 @@
+"""Reproducers: every kind of fault of the compiler leaves a folder, and what stands there shows the fault again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from cli_harness import nacre_process
+
+MODEL = """import "layers.nacre"
+
+model main(x: f32[3, 24]) -> f32[3, 24] {
+  use layer = Layer<24>
+  return softmax(layer(x)) + sin(cast(iota(24), f32))
+}
+"""
+LAYERS = "block Layer<n>(x: f32[3, n]) -> f32[3, n] {\n  return relu(x) - exp(x)\n}\n"
+
+# What Python runs before anything else, in the compiler and in its children.
+SITE = """import os
+import signal
+import time
+
+
+def abort(*_, **__):
+    os.write(2, b"LLVM ERROR: planted" + bytes([10]))
+    os.abort()
+
+
+def crash(*_, **__):
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def fail(*_, **__):
+    raise AssertionError("planted")
+
+
+def hang(*_, **__):
+    time.sleep(60)
+
+
+def invalid(self, module, context):
+    context.allow("planted", module.functions[0].body[0])
+    return module.map_functions(lambda f: type(f)(f.name, f.arguments, (), f.results, f.result_names))
+
+
+"""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A statement that plants the fault in a process, and what is told of it."""
+
+    plant: str
+    stage: str
+    told: str
+    options: tuple[str, ...] = ()
+    code: int = 70
+
+
+FAULTS: Mapping[str, Fault] = {
+    "assert-in-a-pass": Fault(
+        "from nacre.passes.cse import Cse as t; t.rewrite = fail", "cse", "AssertionError: planted"
+    ),
+    "invalid-graph": Fault(
+        "from nacre.passes.cse import Cse as t; t.rewrite = invalid", "cse", "it left a graph that is not valid"
+    ),
+    "assert-in-lowering": Fault(
+        "from nacre.compiler.lower import module as t; t.FunctionLowering = fail", "lower", "AssertionError: planted"
+    ),
+    "assert-in-planning": Fault(
+        "from nacre.compiler.lower import plan as t; t.plan_memory = fail", "kernels", "AssertionError: planted"
+    ),
+    "assert-in-assembling": Fault(
+        "from nacre.compiler.artifact import assemble as t; t.write_blob = fail", "link", "AssertionError: planted"
+    ),
+    "error-of-a-kernel": Fault(
+        "from nacre.compiler.codegen.tiler import kernels as t; t.plan_stages = fail",
+        "tiled",
+        "AssertionError: planted",
+        code=1,
+    ),
+    "abort": Fault(
+        "from nacre.compiler.codegen.machine import Machine as t; t.optimize = abort",
+        "optimize",
+        "died of SIGABRT: LLVM ERROR: planted",
+        code=-signal.SIGABRT,
+    ),
+    "crash": Fault(
+        "from nacre.compiler.codegen.machine import Machine as t; t.emit_object = crash",
+        "emit",
+        "died of SIGSEGV",
+        code=-signal.SIGSEGV,
+    ),
+    "time-out": Fault(
+        "from nacre.compiler.codegen.machine import Machine as t; t.optimize = hang",
+        "optimize",
+        "no answer within 6 seconds",
+        ("--timeout", "6"),
+        124,
+    ),
+}
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[Path]:
+    """Where reproducers are made."""
+    folder = tmp_path / "made"
+    folder.mkdir()
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_told_in_three_lines_and_seen_again(name: str, tmp_path: Path, made: Path) -> None:
+    fault = FAULTS[name]
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(SITE + fault.plant + "\n")
+    variables = {**os.environ, "PYTHONPATH": str(tmp_path / "site"), "TMPDIR": str(made), "NACRE_NO_CACHE": "1"}
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "main.nacre").write_text(MODEL)
+    (source / "layers.nacre").write_text(LAYERS)
+    done = nacre_process("compile", source / "main.nacre", *fault.options, env=variables)
+    assert done.code == 70, done.err
+    first, *_, last = lines = done.err.splitlines()
+    assert len(lines) <= 3 and fault.told in first, done.err
+    assert first.startswith(f"nacre: the compiler failed at stage {fault.stage}")
+    assert not (source / "main.so").exists()
+
+    (folder,) = made.glob("nacre-fault-*")
+    assert last == f"`sh rerun.sh` shows it again in {folder}"
+    # It needs nothing of what was there.
+    shutil.rmtree(source)
+    assert (folder / "model" / "main.nacre").read_text() == MODEL
+    assert (folder / "model" / "layers.nacre").read_text() == LAYERS
+    assert "-O2" in (folder / "options.txt").read_text()
+    assert "llvmlite" in (folder / "versions.txt").read_text()
+    texts = [p for p in folder.iterdir() if p.suffix in (".graph", ".mlir", ".ll")]
+    assert len(texts) == 1 and ("main" in (text := texts[0].read_text()) or "func" in text)
+    again = subprocess.run(["sh", folder / "rerun.sh"], env=variables, capture_output=True, text=True, cwd=tmp_path)
+    assert again.returncode == fault.code, again.stderr
+    if fault.code == 70:
+        assert fault.told in again.stderr
+    # Without the fault, the same command ends well.
+    if name != "time-out":
+        sound = subprocess.run(["sh", folder / "rerun.sh"], capture_output=True, text=True)
+        assert sound.returncode == 0, sound.stderr
+
+
+def test_what_a_model_names_is_kept_with_it(tmp_path: Path, made: Path) -> None:
+    """Where the fault is in reading the model, nothing but its files can show it."""
+    site, source = tmp_path / "site", tmp_path / "source"
+    for folder in (site, source / "blocks"):
+        folder.mkdir(parents=True)
+    (source / "main.nacre").write_text(MODEL.replace("layers.nacre", "blocks/layers.nacre"))
+    (source / "blocks" / "layers.nacre").write_text(LAYERS)
+    (site / "sitecustomize.py").write_text(
+        f"{SITE}from nacre.compiler.frontend import elaborate as t; t.check_unused_blocks = fail\n"
+    )
+    variables = {**os.environ, "PYTHONPATH": str(site), "TMPDIR": str(made)}
+    done = nacre_process("check", "main.nacre", cwd=source, env=variables)
+    assert done.code == 70 and "AssertionError: planted" in done.err
+    (folder,) = made.glob("nacre-fault-*")
+    shutil.rmtree(source)
+    again = subprocess.run(["sh", folder / "rerun.sh"], env=variables, capture_output=True, text=True)
+    assert again.returncode == 70 and "AssertionError: planted" in again.stderr
+    sound = subprocess.run(["sh", folder / "rerun.sh"], capture_output=True, text=True)
+    assert sound.returncode == 0 and "no errors" in sound.stderr, sound.stderr
