@@ -1,0 +1,40 @@
+"""`--check-passes`: what the command line says of a compiler that computes something else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from cli_harness import Cli, leftovers
+from nacre.compiler.checking.checker import VARIABLE
+from planted import FAULTS, plant, write_model
+
+
+@pytest.mark.parametrize("command", [("compile",), ("run", "--input", "x=[[1,2,3,4,5,6]]"), ("test",)])
+def test_a_wrong_pass_ends_the_command(command: tuple[str, ...], cli: Cli, tmp_path: Path) -> None:
+    fault = FAULTS["wrong-fold"]
+    model = write_model(fault, tmp_path)
+    with plant(fault, tmp_path / "cache"):
+        done = cli(command[0], model, "--check-passes", *command[1:])
+    assert done.code == 70 and done.out == ""
+    head, place, *rest = done.err.splitlines()
+    assert head == "error[wrong-numbers]: pass `fold-constants` changes what `f` computes"
+    assert place.strip() == f"--> {model}:{fault.line}:11"
+    assert any(re.search(r"rewrite \d+ of it, `fold`", line) for line in rest)
+    folder = Path(rest[-1].split()[-1])
+    files = {"inputs.npz", "before.graph", "after.graph", "fault.txt", "versions.txt"}
+    assert {p.name for p in folder.iterdir()} == files
+    assert not model.with_suffix(".so").exists() and leftovers(tmp_path) == []
+
+
+def test_a_right_build_says_nothing_of_it(cli: Cli, scaled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = cli("compile", scaled, "--check-passes", "--emit", "header")
+    assert done.code == 0 and done.err.startswith("wrote ")
+    monkeypatch.setenv(VARIABLE, "1")
+    assert cli("run", scaled, "--input", "x=[[1, 2]]").code == 0
+
+
+def test_without_weights_they_are_made_up(cli: Cli, scaled: Path, tmp_path: Path) -> None:
+    (tmp_path / "scale.safetensors").unlink()
+    assert cli("compile", scaled, "--check-passes", "--emit", "mlir").code == 0
