@@ -156,6 +156,7 @@ class Build:
     times: dict[str, float] = field(default_factory=dict)
     optimized: Module | None = None
     lowered: Lowered | None = None
+    program: Program | None = None
     remarks: list[Remark] = field(default_factory=list)
     stages: list[Stage] = field(default_factory=list)
     rewrites: list[Rewrite] = field(default_factory=list)
@@ -199,14 +200,17 @@ class Build:
         return self.lowered
 
     def report(self, dims: Mapping[str, int] | None = None) -> tuple[FunctionReport, ...]:
-        """What the kernels are, at sizes of the dims, once the graph has been optimized."""
+        """What the kernels are, at sizes of the dims, once the graph has been optimized; and what memory their calls
+        need, once there is code."""
         assert self.optimized is not None, "there is nothing to report yet"
-        return report_kernels(self.optimized, self.lowered or self.lower(self.optimized), self.remarks, dims)
+        lowered = self.lowered or self.lower(self.optimized)
+        entries = self.program.entries if self.program is not None else ()
+        return report_kernels(self.optimized, lowered, self.remarks, dims, entries)
 
     def generate(self, lowered: Lowered) -> Program:
         """The code of the kernels, and where all tensors live. Raises CompilerFault."""
         with self._generator("kernels") as generator:
-            program = generator.compile_kernels(lowered)
+            program = self.program = generator.compile_kernels(lowered)
         assert self.optimized is not None, "nothing was optimized yet"
         self.observer.accept_kernels(self.optimized, program)
         return program

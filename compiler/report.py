@@ -1,4 +1,5 @@
-"""The report of a build: which kernels there are, what each computes and costs, and why its neighbours are not in it.
+"""The report of a build: which kernels there are, what each computes and costs, and why its neighbours are not in it;
+and how much memory their calls need, beside the least that any plan could do with.
 
 What a kernel costs is counted in `calls.py`. Nothing is measured here.
 """
@@ -17,6 +18,7 @@ from .artifact.spec import OperationSpec
 from .calls import Calls, maker_inside
 from .lower.kinds import inner_nodes
 from .lower.module import Lowered
+from .lower.plan import LoweredEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +45,28 @@ class KernelReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Workspace:
+    """The bytes that a call needs for what lies between kernels and in their scratch; what it must need at the report's
+    dims, `lower_bound`, is that of `nacre.passes.liveness`."""
+
+    formula: Size
+    value: int
+    lower_bound: int
+
+    @property
+    def ratio(self) -> float:
+        return self.value / self.lower_bound if self.lower_bound else 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class FunctionReport:
-    """A function at some sizes of its dims. The kernels stand in the order of their first calls."""
+    """A function at some sizes of its dims. The kernels stand in the order of their first calls. There is no workspace
+    where no memory was planned, since no code was made."""
 
     name: str
     dims: Mapping[str, int]
     kernels: tuple[KernelReport, ...]
+    workspace: Workspace | None = None
 
     @property
     def calls(self) -> int:
@@ -65,18 +83,29 @@ class FunctionReport:
 
 
 def report_kernels(
-    module: Module, lowered: Lowered, remarks: Sequence[Remark] = (), dims: Mapping[str, int] | None = None
+    module: Module,
+    lowered: Lowered,
+    remarks: Sequence[Remark] = (),
+    dims: Mapping[str, int] | None = None,
+    entries: Sequence[LoweredEntry] = (),
 ) -> tuple[FunctionReport, ...]:
     """The report on every function of a module after its passes. Sizes that `dims` lacks are `usual_size`."""
     reports = []
+    planned = {entry.name: entry for entry in entries}
     for function in lowered.functions:
         graph = module.function(function.name)
         symbols = graph.symbols()
         sizes = {s.name: (dims or {}).get(s.name, usual_size(s)) for s in symbols}
         calls = [(call.symbol, call.outputs) for call in function.calls]
         kernels = _Reporter(graph, calls, [r for r in remarks if r.function == graph.name]).kernels()
-        reports.append(FunctionReport(graph.name, sizes, kernels))
+        entry = planned.get(graph.name)
+        workspace = None if entry is None else _report_workspace(entry, sizes)
+        reports.append(FunctionReport(graph.name, sizes, kernels, workspace))
     return tuple(reports)
+
+
+def _report_workspace(entry: LoweredEntry, dims: Mapping[str, int]) -> Workspace:
+    return Workspace(entry.workspace, evaluate(entry.workspace, dims), entry.least_workspace(dims))
 
 
 def usual_size(symbol: Symbol) -> int:
@@ -153,6 +182,7 @@ def _format_function(report: FunctionReport) -> list[str]:
     lines = [
         f"{report.name}{f' at {at}' if at else ''}: {len(report.kernels)} kernels in {report.calls} calls, "
         f"{_amount(flops)}flop, {_amount(size)}B",
+        *_format_workspace(report.workspace),
         f"{'calls':>5}  {'flop':>8}  {'bytes':>8}  {'kind':<11}  kernel",
     ]
     for k in report.kernels:
@@ -163,6 +193,14 @@ def _format_function(report: FunctionReport) -> list[str]:
         lines.append(f"{'':7}flop = {format_size(k.flops)}; bytes = {format_size(k.bytes)}")
         lines += [f"{'':7}{n.reader} reads {n.source} from {n.kernel}: {n.reason}" for n in k.neighbours]
     return [*lines, ""]
+
+
+def _format_workspace(workspace: Workspace | None) -> list[str]:
+    if workspace is None:
+        return []
+    formula = format_size(workspace.formula)
+    amount = f"{_amount(workspace.value)}B" if formula.isdecimal() else f"{formula} = {_amount(workspace.value)}B"
+    return [f"workspace: {amount}, {workspace.ratio:.3f} times the lower bound of {_amount(workspace.lower_bound)}B"]
 
 
 def _format_operations(operations: Sequence[OperationSpec]) -> str:
@@ -187,6 +225,7 @@ def report_data(reports: Sequence[FunctionReport]) -> list[dict[str, Any]]:
         {
             "function": report.name,
             "dims": dict(report.dims),
+            "workspace": _workspace_data(report.workspace),
             "kernels": [
                 {
                     "name": k.name,
@@ -208,3 +247,14 @@ def report_data(reports: Sequence[FunctionReport]) -> list[dict[str, Any]]:
         }
         for report in reports
     ]
+
+
+def _workspace_data(workspace: Workspace | None) -> dict[str, Any] | None:
+    if workspace is None:
+        return None
+    return {
+        "formula": format_size(workspace.formula),
+        "value": workspace.value,
+        "lower_bound": workspace.lower_bound,
+        "ratio": workspace.ratio,
+    }

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..lower.parts import KernelPart
 from .routes import FIRST
 
 KERNEL = "kernel.mlir"
@@ -26,9 +27,9 @@ def job_path(folder: Path) -> Path:
 @dataclass(frozen=True, slots=True)
 class Job:
     """One object to be made of the text beside it. `keep` names the functions that the object exports, to everybody if
-    `visible`, else to those that it is linked with. `scratch` arguments of a kernel may turn out to be unused.
-    `strict` code rounds as the text says, but for the order of sums. With `debug` it has tables of lines. The text is
-    that of the stage `start`, at which the kernel has been tiled by `schemes`, if it has been.
+    `visible`, else to those that it is linked with. `strict` code rounds as the text says, but for the order of sums.
+    With `debug` it has tables of lines. The text is that of the stage `start`, at which the kernel has been tiled by
+    `schemes`, if it has been.
     """
 
     level: int
@@ -37,7 +38,6 @@ class Job:
     features: str
     keep: tuple[str, ...]
     route: str = ""
-    scratch: int = 0
     visible: bool = False
     dump: bool = False
     strict: bool = False
@@ -68,10 +68,10 @@ class MadeFor:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a kernel became: which of its scratch arguments it uses, and the schemes of its loop nests in order, or the
-    reason for which the tiler left it."""
+    """What a kernel became: its parts, and the schemes of its loop nests in order, or the reason for which the tiler
+    left it. There are as many parts as loop nests, and one of a kernel that was left."""
 
-    scratch: tuple[bool, ...] = ()
+    parts: tuple[KernelPart, ...] = ()
     schemes: tuple[str, ...] = ()
     reason: str = ""
     made_for: MadeFor = field(default_factory=MadeFor)
@@ -79,17 +79,15 @@ class Report:
     @staticmethod
     def from_fields(fields: Mapping[str, Any]) -> Report:
         made_for = MadeFor(**{**fields["made_for"], "features": tuple(fields["made_for"]["features"])})
-        lists = {name: tuple(fields[name]) for name in ("scratch", "schemes")}
-        return Report(**{**fields, **lists, "made_for": made_for})
+        parts = (
+            KernelPart(tuple(part["uses"]), tuple((written, read) for written, read in part["in_place"]))
+            for part in fields["parts"]
+        )
+        return Report(tuple(parts), tuple(fields["schemes"]), fields["reason"], made_for)
 
     @property
     def tiled(self) -> bool:
         return bool(self.schemes)
-
-    @property
-    def parts(self) -> int:
-        """The functions that were made of the kernel: one for each loop nest."""
-        return max(1, len(self.schemes))
 
 
 @dataclass(frozen=True, slots=True)

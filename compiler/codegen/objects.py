@@ -17,6 +17,7 @@ from ..cache_folder import object_folder
 from ..dumps import Dumps
 from ..dumps.parts import Part
 from ..lower.lowered import Lowered, LoweredKernel
+from ..lower.parts import join_targets
 from ..lower.plan import LoweredEntry, entry_ir, plan_entries
 from ..lower.writer import UNITS
 from .child import ENTRY_WORKER, KERNEL_WORKER, TIMEOUT, Children, Outcome, Source, entry_source, kernel_source
@@ -85,12 +86,12 @@ class Program:
 
 def plan_program(lowered: Lowered, kernels: Mapping[Target, Mapping[str, ObjectCode]]) -> Program:
     """The program of a module whose kernels are compiled for all targets."""
-    usage: dict[str, Sequence[bool]] = {}
-    for kernel in lowered.kernels:
-        # One plan of memory serves all targets.
-        reports = [made[kernel.symbol].report.scratch for made in kernels.values()]
-        usage[kernel.symbol] = [any(used) for used in zip(*reports, strict=True)]
-    return Program(lowered, kernels, plan_entries(lowered, usage))
+    # One plan of memory serves all targets.
+    parts = {
+        kernel.symbol: join_targets([made[kernel.symbol].report.parts for made in kernels.values()])
+        for kernel in lowered.kernels
+    }
+    return Program(lowered, kernels, plan_entries(lowered, parts))
 
 
 @dataclass
@@ -131,7 +132,7 @@ class CodeGenerator:
         suffix = self.options.suffix(target)
         symbol = kernel.symbol + suffix
         job = self.options.job(target, [symbol, symbol + UNITS], dump=self._dump)
-        job = replace(job, route=LEVELS[self.options.level], scratch=len(kernel.kernel.scratch))
+        job = replace(job, route=LEVELS[self.options.level])
         if self.given:
             part = self.given.get(symbol) or _no_kernel(symbol, kernel)
             job = replace(job, start=self.options.start, schemes=part.schemes)

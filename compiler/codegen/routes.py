@@ -36,7 +36,7 @@ _BUFFERIZED = Stage(
 )
 _TILED = Stage("tiled", (":tile",))
 _RELAXED = Stage("relaxed", (":relax", "inline,symbol-dce"))
-_LOOPS = Stage("loops", ("func.func(convert-linalg-to-loops),canonicalize,cse", ":report-scratch"))
+_LOOPS = Stage("loops", ("func.func(convert-linalg-to-loops),canonicalize,cse", ":report-parts"))
 _LLVM = Stage(
     "llvm-dialect",
     (

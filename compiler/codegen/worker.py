@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from .. import mlir
-from ..lower.writer import UNITS, part_name
+from ..lower.parts import KernelPart
+from ..lower.writer import part_name
 from .job import KERNEL
 from .lines import attach_lines, settle_places
 from .literals import rewrite_literals
@@ -20,7 +21,7 @@ from .machine import Machine, Options, vector_features
 from .routes import FIRST, ROUTES
 from .serve import Task, serve
 from .target import Target
-from .tiler.kernels import tile_kernels
+from .tiler.kernels import read_in_place, tile_kernels
 from .tiler.machine import choose_machine
 from .tiler.relax import expand_math, relax_sums
 
@@ -63,7 +64,7 @@ def _lower(task: Task) -> str:
             settle_places(module)
         if start != FIRST:
             task.report = replace(task.report, schemes=task.job.schemes)
-            _report_scratch(module, task)
+            _report_parts(module, task)
     task.dump(f"{start}.mlir", lambda: text)
     stages = ROUTES[task.job.route].stages
     for stage in stages[[FIRST, *(stage.name for stage in stages)].index(start) :]:
@@ -89,7 +90,7 @@ def _kept(task: Task) -> frozenset[str]:
     """The functions that the object exports: of every part of the kernel those that the job names."""
     names = task.job.keep
     kernel = names[0]
-    parts = range(task.report.parts)
+    parts = range(len(task.report.parts))
     return frozenset(part_name(kernel, n) + name.removeprefix(kernel) for n in parts for name in names)
 
 
@@ -163,18 +164,17 @@ def _relax(module: Any, task: Task) -> None:
     expand_math(module)
 
 
-def _report_scratch(module: Any, task: Task) -> None:
-    """Which scratch is still used: tiles and loops need less than whole tensors did."""
-    names = _kept(task)
-    used = [False] * task.job.scratch
-    for function in _operations(module, "func.func", "llvm.func"):
-        if _symbol(function) not in names or _symbol(function).endswith(UNITS):
-            continue
+def _report_parts(module: Any, task: Task) -> None:
+    """Which tensors each part still uses, since tiles and loops need less scratch than whole tensors did; and what the
+    tiler wrote beside it of memory that may be the same."""
+    functions = {_symbol(function): function for function in _operations(module, "func.func", "llvm.func")}
+    parts: list[KernelPart] = []
+    for number in range(max(1, len(task.report.schemes))):
+        function = functions[part_name(task.job.keep[0], number)]
         arguments = list(function.regions[0].blocks[0].arguments)
-        # The last two are the range of units.
-        scratch = arguments[len(arguments) - 2 - task.job.scratch : len(arguments) - 2]
-        used = [before or bool(list(a.uses)) for before, a in zip(used, scratch, strict=True)]
-    task.report = replace(task.report, scratch=tuple(used))
+        tensors = [a for a in arguments if str(a.type).startswith(("memref", "!llvm.ptr"))]
+        parts.append(KernelPart(tuple(bool(list(a.uses)) for a in tensors), read_in_place(function)))
+    task.report = replace(task.report, parts=tuple(parts))
 
 
 ACTIONS: Mapping[str, Callable[[Any, Task], None]] = {
@@ -182,7 +182,7 @@ ACTIONS: Mapping[str, Callable[[Any, Task], None]] = {
     ":relax": _relax,
     ":copies-to-linalg": _copies_to_linalg,
     ":assert-no-allocation": _assert_no_allocation,
-    ":report-scratch": _report_scratch,
+    ":report-parts": _report_parts,
     ":assert-llvm": _assert_llvm,
 }
 

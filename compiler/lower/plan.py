@@ -5,36 +5,50 @@ Nothing is decided about what is computed, or when.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...dialect.diagnostics import Span
 from ...dialect.dims import Size, Symbol
-from ...passes.plan_memory import Plan, Step, plan_memory
-from .entry import Call, Place, Unused, Workspace, declare, observed, write_entry, write_observed_entry
+from ...passes.liveness import Step, lower_bound
+from ...passes.plan_memory import plan_memory
+from .entry import (
+    Call,
+    Input,
+    Place,
+    Unused,
+    Weight,
+    Workspace,
+    declare,
+    observed,
+    write_entry,
+    write_observed_entry,
+)
 from .lines import NO_LINES, Metadata, Scope
 from .lowered import Lowered, LoweredCall, LoweredFunction
 from .nodes import Computed
+from .parts import KernelPart, Parts
 from .writer import part_name
-
-Usage = Mapping[str, Sequence[bool]]
-"""Which of its scratch arguments a kernel uses, by the kernel's symbol; one that is not there uses all."""
-Parts = Mapping[str, int]
-"""How many functions were made of a kernel, by its symbol; one if it is not there."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoweredEntry:
-    """`symbol` is the C function of the function `name`; `dims` is the order in which it takes the dims. `span`
-    is where the function is written."""
+    """`symbol` is the C function of the function `name`; `dims` is the order in which it takes the dims. `steps` are
+    the parts of its calls in order, and `sizes` the bytes of the tensors that lie in the workspace. `span` is where the
+    function is written."""
 
     name: str
     symbol: str
     dims: tuple[Symbol, ...]
     workspace: Size
     calls: tuple[Call, ...]
-    plan: Plan
+    steps: tuple[Step, ...]
+    sizes: Mapping[str, Size]
     span: Span | None = None
+
+    def least_workspace(self, dims: Mapping[str, int]) -> int:
+        """What the workspace cannot be smaller than at these dims, in bytes: see `lower_bound`."""
+        return lower_bound(self.steps, self.sizes, dims)
 
     def text(self, suffix: str = "", parts: Parts | None = None, lines: Metadata | None = None) -> str:
         """The entry whose symbol has the suffix, and calls kernels with the same; and its observed copy. `lines` takes
@@ -56,13 +70,13 @@ class LoweredEntry:
         return [
             replace(call, kernel=part_name(call.kernel + suffix, number))
             for call in self.calls
-            for number in range((parts or {}).get(call.kernel, 1))
+            for number in range(len((parts or {}).get(call.kernel, " ")))
         ]
 
 
-def plan_entries(lowered: Lowered, usage: Usage | None = None) -> tuple[LoweredEntry, ...]:
-    """An entry for every function. Scratch that its kernel does not use gets no memory."""
-    return tuple(_plan_entry(function, usage or {}) for function in lowered.functions)
+def plan_entries(lowered: Lowered, parts: Parts | None = None) -> tuple[LoweredEntry, ...]:
+    """An entry for every function. What no part of a kernel uses gets no memory."""
+    return tuple(_plan_entry(function, parts or {}) for function in lowered.functions)
 
 
 def entry_ir(
@@ -75,30 +89,51 @@ def entry_ir(
     return "\n".join([declare(calls), *texts, *([] if lines is None else [lines.text()])])
 
 
-def _used(call: LoweredCall, usage: Usage) -> Sequence[bool]:
-    used = usage.get(call.symbol, (True,) * len(call.kernel.scratch))
-    assert len(used) == len(call.kernel.scratch), (call.symbol, used)
-    return used
-
-
-def _plan_entry(function: LoweredFunction, usage: Usage) -> LoweredEntry:
-    steps = [
-        Step(
-            tuple(s.name for s in call.inputs if isinstance(s, Computed)),
-            call.outputs,
-            tuple(t.bytes for t, used in zip(call.kernel.scratch, _used(call, usage), strict=True) if used),
-        )
-        for call in function.calls
-    ]
-    plan = plan_memory(steps, function.sizes)
+def _plan_entry(function: LoweredFunction, parts: Parts) -> LoweredEntry:
+    steps: list[Step] = []
+    sizes = dict(function.sizes)
+    operands = [_operands(call, number) for number, call in enumerate(function.calls)]
+    for call, tensors in zip(function.calls, operands, strict=True):
+        first = len(tensors) - len(call.kernel.scratch)
+        sizes |= {f"{t}": type.bytes for t, type in zip(tensors[first:], call.kernel.scratch, strict=True)}
+        steps += _steps(call, tensors, parts.get(call.symbol, (KernelPart((True,) * len(tensors)),)))
+    plan = plan_memory(steps, sizes)
     places: dict[str, Place] = {name: Workspace(offset) for name, offset in plan.offsets.items()}
     places |= function.outputs
     calls: list[Call] = []
-    for number, (call, planned) in enumerate(zip(function.calls, plan.scratch, strict=True)):
-        offsets = iter(planned)
-        scratch = [Workspace(next(offsets)) if used else Unused() for used in _used(call, usage)]
-        inputs = [places[s.name] if isinstance(s, Computed) else s for s in call.inputs]
-        outputs = [places[name] for name in call.outputs]
-        given = (*inputs, *outputs, *scratch)
-        calls.append(Call(call.symbol, call.kernel.dims, given, call.comment, number, call.span))
-    return LoweredEntry(function.name, function.symbol, function.dims, plan.total, tuple(calls), plan, function.span)
+    for number, (call, tensors) in enumerate(zip(function.calls, operands, strict=True)):
+        lying = tuple(places.get(t, Unused()) if isinstance(t, str) else t for t in tensors)
+        calls.append(Call(call.symbol, call.kernel.dims, lying, call.comment, number, call.span))
+    return LoweredEntry(
+        function.name,
+        function.symbol,
+        function.dims,
+        plan.total,
+        tuple(calls),
+        tuple(steps),
+        sizes,
+        function.span,
+    )
+
+
+def _operands(call: LoweredCall, number: int) -> list[str | Input | Weight]:
+    """The tensors of a kernel in the order in which it takes them: by name, or where they lie."""
+    inputs = [source.name if isinstance(source, Computed) else source for source in call.inputs]
+    return [*inputs, *call.outputs, *(f"scratch {number}.{k}" for k in range(len(call.kernel.scratch)))]
+
+
+def _steps(call: LoweredCall, tensors: Sequence[str | Input | Weight], parts: Sequence[KernelPart]) -> Iterator[Step]:
+    for part in parts:
+        used = [t for t, uses in zip(tensors, part.uses, strict=True) if uses and isinstance(t, str)]
+        # A result without elements is written by no part, and yet it is there.
+        made = call.outputs if part is parts[-1] else ()
+        yield Step(tuple(dict.fromkeys([*used, *made])), tuple(_in_place(tensors, part)))
+
+
+def _in_place(tensors: Sequence[str | Input | Weight], part: KernelPart) -> Iterator[tuple[str, str]]:
+    """The tensors that may share memory: what is passed more than once, as each of its arguments."""
+    for written, read in part.in_place:
+        new, old = tensors[written], tensors[read]
+        same = [i for i, tensor in enumerate(tensors) if tensor == old and part.uses[i]]
+        if isinstance(new, str) and isinstance(old, str) and all((written, i) in part.in_place for i in same):
+            yield new, old

@@ -98,6 +98,18 @@ def test_text_of_a_report() -> None:
     assert lines[product + 3].strip().startswith("matmul reads embedding from embedding_")
 
 
+def test_workspace_beside_its_lower_bound() -> None:
+    build = Build(load_module(TEXT, text=True), Options(passes=PASSES))
+    build.generate(build.lower(build.optimize()))
+    (found,) = build.report({"T": 10})
+    # The norm lies where the product lay, whose operand is read as long as it is written.
+    assert found.workspace is not None and format_size(found.workspace.formula) == "128*((32*T + 63)//64)"
+    assert (found.workspace.value, found.workspace.lower_bound, found.workspace.ratio) == (640, 640, 1.0)
+    assert format_report([found]).splitlines()[1] == (
+        "workspace: 128*((32*T + 63)//64) = 640B, 1.000 times the lower bound of 640B"
+    )
+
+
 def test_command_shows_and_writes_it(cli: Cli, double: Path) -> None:
     done = cli("compile", double, "--emit", "graph", "-v", "--json", "--at", "N=3")
     assert done.code == 0
@@ -112,8 +124,15 @@ def test_command_shows_and_writes_it(cli: Cli, double: Path) -> None:
     assert kernel["flops"] == {"formula": "2*N", "value": 6}
     assert kernel["bytes"] == {"formula": "16*N", "value": 48}
     assert [(o["op"], o["at"].rpartition("/")[2]) for o in kernel["operations"]] == [("add", "double.nacre:4:10")]
-    assert kernel["not_fused"] == []
+    assert kernel["not_fused"] == [] and function["workspace"] is None
     assert f"1         6        48  elements     {kernel['name']}" in done.err
+
+
+def test_command_tells_the_workspace(cli: Cli, double: Path) -> None:
+    done = cli("compile", double, "-v", "--json")
+    (function,) = done.json["functions"]
+    assert function["workspace"] == {"formula": "0", "value": 0, "lower_bound": 0, "ratio": 1.0}
+    assert "workspace: 0B" in done.err
 
 
 @pytest.mark.parametrize(

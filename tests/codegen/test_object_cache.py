@@ -21,6 +21,7 @@ from nacre.compiler.codegen.objects import CodeOptions, generate_objects
 from nacre.compiler.codegen.target import Target
 from nacre.compiler.lower.lowered import Lowered
 from nacre.compiler.lower.module import lower_module
+from nacre.compiler.lower.parts import KernelPart
 from nacre.compiler.store import Store, remove_old
 from nacre.dialect.diagnostics import Span
 from nacre.dialect.dims import Symbol
@@ -172,7 +173,7 @@ def test_all_that_runs_in_children_is_part_of_the_generator() -> None:
 
 def test_many_at_once(folder: Path) -> None:
     """Whoever reads finds all of it or nothing."""
-    report = Report((True, False), ("tile",), "a reason")
+    report = Report((KernelPart((True, False), ((1, 0),)),), ("tile",), "a reason")
 
     def work(number: int) -> None:
         cache = ObjectCache(folder)

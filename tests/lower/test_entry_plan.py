@@ -11,8 +11,9 @@ from nacre.compiler.codegen.objects import CodeOptions, generate_objects
 from nacre.compiler.lower.entry import Unused, Workspace
 from nacre.compiler.lower.lowered import Lowered
 from nacre.compiler.lower.module import lower_module
+from nacre.compiler.lower.parts import KernelPart
 from nacre.compiler.lower.plan import entry_ir, plan_entries
-from nacre.dialect.dims import Symbol
+from nacre.dialect.dims import Symbol, evaluate
 from nacre.dialect.graph import Function, Module, Value
 from nacre.dialect.operator import Builder
 from nacre.dialect.ops import OPERATORS
@@ -40,15 +41,18 @@ def test_unused_scratch_gets_no_memory() -> None:
     (kernel,) = module.kernels
     count = len(kernel.kernel.scratch)
     assert count >= 2
+
+    def uses(*scratch: int) -> KernelPart:
+        return KernelPart((True, True, *(i in scratch for i in range(count))))
+
     (all_used,) = plan_entries(module)
     assert [type(p) for p in all_used.calls[0].places[-count:]] == [Workspace] * count
-    (none_used,) = plan_entries(module, {kernel.symbol: [False] * count})
+    (none_used,) = plan_entries(module, {kernel.symbol: [uses()]})
     assert none_used.workspace == 0
     assert none_used.calls[0].places[-count:] == (Unused(),) * count
     assert "ptr null" in entry_ir([none_used]) and "ptr null" not in entry_ir([all_used])
-    usage = [i == 1 for i in range(count)]
-    (one_used,) = plan_entries(module, {kernel.symbol: usage})
-    assert [isinstance(p, Workspace) for p in one_used.calls[0].places[-count:]] == usage
+    (one_used,) = plan_entries(module, {kernel.symbol: [uses(1)]})
+    assert [isinstance(p, Workspace) for p in one_used.calls[0].places[-count:]] == [i == 1 for i in range(count)]
     assert one_used.workspace != 0 and one_used.workspace != all_used.workspace
 
 
@@ -63,7 +67,8 @@ def test_symbols_of_a_level_call_kernels_of_the_level() -> None:
 def _scratch(source: Function, level: int) -> tuple[Sequence[bool], Any]:
     program, _ = generate_objects(lowered(source), CodeOptions(level=level))
     ((code,),) = (kernels.values() for kernels in program.kernels.values())
-    return code.report.scratch, program.entries[0].workspace
+    (part,) = code.report.parts
+    return part.uses[2:], program.entries[0].workspace
 
 
 def test_loops_say_what_they_use() -> None:
@@ -81,3 +86,44 @@ def test_loops_say_what_they_use() -> None:
 def test_loops_keep_what_they_use() -> None:
     used, workspace = _scratch(SOFTMAX, 0)
     assert any(used) and workspace != 0
+
+
+# In place
+
+X = Value("x", TensorType(F32, (T.size, 16)))
+
+
+def chain(*ops: str) -> Function:
+    """Each operator over what the one before gives."""
+    b = Builder(OPERATORS, "t")
+    value = X
+    for op in ops:
+        (value,) = b.apply(op, (value,), {"axis": -1} if op == "softmax" else {})
+    return Function("chain", (X,), tuple(b.nodes), (value,), ("y",))
+
+
+def test_a_chain_stays_in_its_place() -> None:
+    module = lowered(chain("exp", "softmax", "tanh", "softmax", "exp"))
+    sizes = {level: generate_objects(module, CodeOptions(level=level))[0].entries[0].workspace for level in (0, 2)}
+    # Plain loops have a place for each row's values of a softmax besides, and results of their own.
+    assert sizes[2] == T.size * 64 and evaluate(sizes[0], {"T": 8}) > 2 * 8 * 64
+
+
+def test_what_is_passed_twice_is_shared_as_both_or_not() -> None:
+    """A view of a value is the value's memory: what may be written over the one argument must suit the other."""
+    b = Builder(OPERATORS, "t")
+    h = b.exp(X)
+    total = b.exp(b.add(h, b.reshape(h, shape=(T.size, 16))))
+    module = lowered(Function("f", (X,), tuple(b.nodes), (total,), ("y",)))
+    symbol = module.functions[0].calls[1].symbol
+    for pairs, tensors in (((), 2), (((2, 0),), 2), (((2, 0), (2, 1)), 1)):
+        (entry,) = plan_entries(module, {symbol: [KernelPart((True, True, True), pairs)]})
+        assert entry.workspace == T.size * 64 * tensors, pairs
+
+
+def test_a_part_needs_what_it_uses() -> None:
+    """What only the first part reads makes room for what only the second one writes."""
+    module = lowered(chain("exp", "tanh", "exp"))
+    symbol = module.functions[0].calls[1].symbol
+    (entry,) = plan_entries(module, {symbol: [KernelPart((True, False)), KernelPart((False, True))]})
+    assert entry.workspace == T.size * 64 and entry.least_workspace({"T": 3}) == 3 * 64

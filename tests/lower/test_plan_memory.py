@@ -7,15 +7,18 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nacre import passes
 from nacre.dialect.dims import Size, Symbol, evaluate
-from nacre.passes.plan_memory import ALIGNMENT, Plan, Step, never_less, plan_memory
+from nacre.passes.compare_sizes import never_less
+from nacre.passes.liveness import ALIGNMENT, Step, lower_bound
+from nacre.passes.plan_memory import Plan, plan_memory
 
 B, T = Symbol("B", 1, 8), Symbol("T", 1, 512)
 
 
 def chain(count: int) -> list[Step]:
     """Each tensor is made from the one before it."""
-    return [Step((f"v{i - 1}",) if i else (), (f"v{i}",)) for i in range(count)]
+    return [Step((f"v{i - 1}", f"v{i}") if i else ("v0",)) for i in range(count)]
 
 
 def test_a_chain_needs_two_buffers() -> None:
@@ -47,7 +50,7 @@ def test_what_is_known_of_two_sizes() -> None:
 
 
 def test_sizes_are_aligned_only_in_sum() -> None:
-    plan = plan_memory([Step((), ("a",)), Step((), ("b",)), Step(("a", "b"), ())], {"a": T.size * 4, "b": 4})
+    plan = plan_memory([Step(("a",)), Step(("b",)), Step(("a", "b"))], {"a": T.size * 4, "b": 4})
     for t in (1, 15, 16, 17, 512):
         values = {"T": t}
         offsets = {name: evaluate(offset, values) for name, offset in plan.offsets.items()}
@@ -55,27 +58,20 @@ def test_sizes_are_aligned_only_in_sum() -> None:
         assert evaluate(plan.total, values) == offsets["b"] + 64
 
 
-def test_scratch_lives_as_long_as_its_kernel() -> None:
-    steps = [Step((), ("a",), (256, 128)), Step(("a",), ("b",), (256,)), Step(("b",), ())]
-    plan = plan_memory(steps, {"a": 64, "b": 64})
-    assert plan.total == 256 + 128 + 64
-    assert plan.scratch[0][0] == plan.scratch[1][0] == 0
-
-
 def test_nothing_at_all() -> None:
     assert plan_memory([], {}).total == 0
-    assert plan_memory([Step((), ("a",))], {"a": 0}).total == 0
+    assert plan_memory([Step(("a",))], {"a": 0}).total == 0
 
 
 def test_a_long_function_takes_few_proofs(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a loop over time leaves it that was unrolled: much lives from beginning to end beside short lives."""
-    steps = [Step((), (f"x{i}",)) for i in range(60)]
+    steps = [Step((f"x{i}",)) for i in range(60)]
     for i in range(60):
         before = (f"y{i - 1}",) if i else ()
-        steps += [Step((f"x{i}", *before), (f"a{i}",)), Step((f"a{i}",), (f"y{i}",))]
-    steps += [Step((f"x{i}",), ()) for i in range(60)]
+        steps += [Step((f"x{i}", *before, f"a{i}")), Step((f"a{i}", f"y{i}"))]
+    steps += [Step((f"x{i}",)) for i in range(60)]
     size = {"x": B.size * 20, "a": B.size * 112, "y": T.size * 28}
-    sizes: dict[str, Size] = {name: size[name[0]] for step in steps for name in step.writes}
+    sizes: dict[str, Size] = {name: size[name[0]] for step in steps for name in step.tensors}
     proofs = 0
 
     def counted(left: Size, right: Size) -> bool:
@@ -83,42 +79,119 @@ def test_a_long_function_takes_few_proofs(monkeypatch: pytest.MonkeyPatch) -> No
         proofs += 1
         return never_less(left, right)
 
-    monkeypatch.setattr("nacre.passes.plan_memory.never_less", counted)
+    monkeypatch.setattr("nacre.passes.compare_sizes.never_less", counted)
     check(steps, sizes, plan_memory(steps, sizes), {"B": 3, "T": 77})
     assert 0 < proofs < 20 * len(sizes)
 
 
 def check(steps: list[Step], sizes: dict[str, Size], plan: Plan, values: dict[str, int]) -> None:
+    """Nothing overlaps what lives at the same time, but for tensors that may share their place and lie in the same."""
     total = evaluate(plan.total, values)
     lives: dict[str, tuple[int, int]] = {}
     for number, step in enumerate(steps):
-        for name in (*step.reads, *step.writes):
+        for name in step.tensors:
             first, _ = lives.get(name, (number, number))
             lives[name] = (first, number)
-    places = [(*lives[n], evaluate(plan.offsets[n], values), evaluate(sizes[n], values)) for n in lives]
-    for number, step in enumerate(steps):
-        for size, offset in zip(step.scratch, plan.scratch[number], strict=True):
-            places.append((number, number, evaluate(offset, values), evaluate(size, values)))
-    for i, (first, last, offset, size) in enumerate(places):
+    shared = {
+        frozenset(pair)
+        for number, step in enumerate(steps)
+        for pair in step.in_place
+        if lives[pair[0]][0] == number == lives[pair[1]][1]
+    }
+    assert lives.keys() == plan.offsets.keys()
+    places = [(n, *lives[n], evaluate(plan.offsets[n], values), evaluate(sizes[n], values)) for n in lives]
+    for i, (name, first, last, offset, size) in enumerate(places):
         assert offset % ALIGNMENT == 0 and offset + size <= total
-        for other in places[:i]:
-            if first <= other[1] and other[0] <= last:
-                assert offset + size <= other[2] or other[2] + other[3] <= offset or 0 in (size, other[3])
+        for other, begin, end, start, length in places[:i]:
+            if first > end or begin > last or 0 in (size, length):
+                continue
+            if frozenset((name, other)) in shared and offset == start and size == length:
+                continue
+            assert offset + size <= start or start + length <= offset, (name, other)
+    assert lower_bound(steps, sizes, values) <= total
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10**9))
-def test_random_programs(seed: int) -> None:
+def random_program(seed: int) -> tuple[list[Step], dict[str, Size]]:
     rng = random.Random(seed)
     formulas: list[Size] = [0, 4, 100, 4096, B.size * 4, T.size * 4, B.size * T.size * 12, T.size // 2 * 8 + 8]
     sizes: dict[str, Size] = {}
     steps: list[Step] = []
-    for number in range(rng.randrange(1, 12)):
-        known = list(sizes)
-        reads = tuple(rng.sample(known, min(len(known), rng.randrange(3))))
-        writes = tuple(f"v{number}_{k}" for k in range(rng.randrange(1, 3)))
-        sizes |= {name: rng.choice(formulas) for name in writes}
-        steps.append(Step(reads, writes, tuple(rng.choice(formulas) for _ in range(rng.randrange(3)))))
+    for number in range(rng.randrange(1, 14)):
+        reads = rng.sample(list(sizes), min(len(sizes), rng.randrange(4)))
+        writes = [f"v{number}_{k}" for k in range(rng.randrange(1, 3))]
+        sizes |= {name: rng.choice(formulas if rng.random() < 0.5 else formulas[-3:-1]) for name in writes}
+        pairs = tuple((w, r) for w in writes for r in reads if rng.random() < 0.5)
+        steps.append(Step((*reads, *writes), pairs))
+    return steps, sizes
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 10**9))
+def test_random_programs(seed: int) -> None:
+    steps, sizes = random_program(seed)
     plan = plan_memory(steps, sizes)
     for values in ({"B": 1, "T": 1}, {"B": 8, "T": 512}, {"B": 3, "T": 37}, {"B": 8, "T": 1}):
         check(steps, sizes, plan, values)
+
+
+# In place
+
+
+def test_a_tensor_takes_the_place_of_one_that_dies() -> None:
+    steps = [Step(("a",)), Step(("a", "b"), (("b", "a"),)), Step(("b", "c"), (("c", "b"),))]
+    sizes: dict[str, Size] = dict.fromkeys("abc", T.size * 64)
+    plan = plan_memory(steps, sizes)
+    assert plan.total == T.size * 64 and set(plan.offsets.values()) == {0}
+    assert lower_bound(steps, sizes, {"T": 3}) == 3 * 64
+
+
+def test_the_place_of_what_is_read_later_is_not_taken() -> None:
+    steps = [Step(("a",)), Step(("a", "b"), (("b", "a"),)), Step(("a", "b"))]
+    sizes: dict[str, Size] = dict.fromkeys("ab", 64)
+    assert plan_memory(steps, sizes).total == 128 == lower_bound(steps, sizes, {})
+
+
+def test_the_place_of_another_size_is_not_taken() -> None:
+    steps = [Step(("a",)), Step(("a", "b"), (("b", "a"),))]
+    sizes: dict[str, Size] = {"a": T.size * 64, "b": B.size * 64}
+    assert plan_memory(steps, sizes).total == T.size * 64 + B.size * 64
+
+
+def test_two_results_take_two_places() -> None:
+    """As many as can: `c` has to leave `a` to `d`, which may lie nowhere else."""
+    pairs = (("c", "a"), ("c", "b"), ("d", "a"))
+    steps = [Step(("a", "b")), Step(("a", "b", "c", "d"), pairs)]
+    sizes: dict[str, Size] = dict.fromkeys("abcd", 64)
+    plan = plan_memory(steps, sizes)
+    assert plan.total == 128 == lower_bound(steps, sizes, {})
+    assert plan.offsets["d"] == plan.offsets["a"] and plan.offsets["c"] == plan.offsets["b"]
+
+
+def test_only_one_takes_a_place() -> None:
+    steps = [Step(("a",)), Step(("a", "b", "c"), (("b", "a"), ("c", "a")))]
+    sizes: dict[str, Size] = dict.fromkeys("abc", 64)
+    assert plan_memory(steps, sizes).total == 128 == lower_bound(steps, sizes, {})
+
+
+# How much is needed
+
+
+def static_program(seed: int) -> tuple[list[Step], dict[str, Size]]:
+    steps, sizes = random_program(seed)
+    return steps, {name: evaluate(size, {"B": 3, "T": 37}) for name, size in sizes.items()}
+
+
+def test_another_order_is_tried_where_the_largest_first_wastes(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps, sizes = static_program(204)
+    assert plan_memory(steps, sizes).total == lower_bound(steps, sizes, {})
+    monkeypatch.setattr(passes.plan_memory, "_ORDERS", passes.plan_memory._ORDERS[:1])
+    assert plan_memory(steps, sizes).total > lower_bound(steps, sizes, {})
+
+
+def test_random_programs_need_little_more_than_they_must() -> None:
+    """Sizes that depend on no dim can always be compared: then little is wasted."""
+    worst: list[float] = []
+    for seed in range(60):
+        steps, sizes = static_program(seed)
+        worst.append(evaluate(plan_memory(steps, sizes).total, {}) / max(1, lower_bound(steps, sizes, {})))
+    assert max(worst) <= 1.2 and sum(worst) / len(worst) <= 1.01, worst

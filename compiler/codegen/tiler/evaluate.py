@@ -230,11 +230,13 @@ class Evaluator:
 
     # Results
 
-    def write(self, op: Op, place: Place) -> None:
-        """Puts the result of an op into its home."""
-        value = self.value(op, place)
-        with self.writer.at(op.location):
-            self.writer.store(*self.home(op.written, op, place), value)
+    def write(self, ops: Sequence[Op], places: Sequence[Place]) -> None:
+        """Puts the results of ops into their homes. All are there before any is stored: it may be stored over what the
+        others are computed from."""
+        results = [(op, place, self.value(op, place)) for place in places for op in ops]
+        for op, place, value in results:
+            with self.writer.at(op.location):
+                self.writer.store(*self.home(op.written, op, place), value)
 
     def keep(self, op: Op, place: Place, kept: Kept) -> None:
         """Puts the result of an op into its row on the stack."""

@@ -21,6 +21,7 @@ from .maps import MapStage
 from .read import read_kernel
 from .row_blocks import RowStage
 from .schedule import Stage, is_tiled, plan_stages
+from .sharing import Sharing, share_elements, share_rows
 from .structure import Kernel, Op, Unsupported
 from .text import Writer, stored_type
 from .tiles import assign_roles, count_tile_units, write_tiles
@@ -28,6 +29,8 @@ from .vector_math import declare_function, emit_function, function_name
 
 WIDTHS = {"f64": 64, "i64": 64, "index": 64}
 """The element types, in bits, that halve the lanes of a stage that writes them; narrower ones take those of f32."""
+IN_PLACE = "nacre.in_place"
+"""The attribute of a function with the numbers of tensors that may be the same memory, in pairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ def write_kernel(kernel: Kernel, machine: Machine, *, strict: bool) -> _Text:
         writer.lanes = _lanes(stage, machine)
         scheme = _choose(Evaluator(writer, stage, strict=strict), machine)
         scheme.write("%begin", "%end")
-        for line, location in _function(kernel, part_name(kernel.name, number), writer, product(scheme.counts)):
+        for line, location in _function(kernel, part_name(kernel.name, number), writer, scheme):
             lines.append(line)
             locations.append(location)
         schemes.append(scheme.name)
@@ -103,17 +106,35 @@ def _main(stage: Stage) -> Op:
     return next((op for op in stage.ops if op.reduced), stage.ops[-1])
 
 
-def _function(kernel: Kernel, name: str, writer: Writer, units: Size) -> Iterator[tuple[str, Any]]:
+def read_in_place(function: Any) -> tuple[tuple[int, int], ...]:
+    """What stands with a function that was written here: which tensors of the kernel it may write over which it reads,
+    by their numbers among the kernel's inputs, results and scratch."""
+    if IN_PLACE not in function.attributes:
+        return ()
+    numbers = list(ir.DenseI64ArrayAttr(function.attributes[IN_PLACE]))
+    return tuple(zip(numbers[::2], numbers[1::2], strict=True))
+
+
+def _in_place(kernel: Kernel, sharing: Sharing) -> str:
+    if not sharing:
+        return ""
+    tensors = [name for name, type, _ in kernel.signature if type != "index"]
+    numbers = ", ".join(str(tensors.index(buffer.name)) for pair in sharing for buffer in pair)
+    return f" attributes {{{IN_PLACE} = array<i64: {numbers}>}}"
+
+
+def _function(kernel: Kernel, name: str, writer: Writer, scheme: _Scheme) -> Iterator[tuple[str, Any]]:
     """The lines of a stage's functions, with their locations."""
     names = [*(argument for argument, _, _ in kernel.signature[:-2]), "%begin", "%end"]
+    shared = {buffer.name for pair in scheme.sharing for buffer in pair}
     arguments = [
-        f"{argument}: {_argument_type(type)}{f' {extra}' if extra else ''}"
+        f"{argument}: {_argument_type(type)}{_attributes(extra, argument in shared)}"
         for argument, (_, type, extra) in zip(names, kernel.signature, strict=True)
     ]
-    head = [f"func.func @{name}({', '.join(arguments)}) {{"]
+    head = [f"func.func @{name}({', '.join(arguments)}){_in_place(kernel, scheme.sharing)} {{"]
     head += ["  " + line for line in (*writer.function.prologue, *writer.stack)]
     counter = FunctionText(kernel.dims)
-    count = counter.size(units)
+    count = counter.size(product(scheme.counts))
     dims = ", ".join(f"{dim}: index" for dim in kernel.dims.values())
     tail = ["  return", "}", f"func.func @{name}{UNITS}({dims}) -> index {{"]
     tail += ["  " + line for line in counter.prologue]
@@ -121,6 +142,13 @@ def _function(kernel: Kernel, name: str, writer: Writer, units: Size) -> Iterato
     yield from ((line, writer.location) for line in head)
     yield from zip(writer.lines, writer.locations, strict=True)
     yield from ((line, writer.location) for line in tail)
+
+
+def _attributes(extra: str, shared: bool) -> str:
+    """Those of an argument. What may be the memory of another one is not `noalias`; towards all the rest it is enough
+    that these are."""
+    kept = [a for a in extra.strip("{}").split(", ") if a and not (shared and a == "llvm.noalias")]
+    return f" {{{', '.join(kept)}}}" if kept else ""
 
 
 def _argument_type(type: str) -> str:
@@ -135,11 +163,13 @@ def _lanes(stage: Stage, machine: Machine) -> int:
 
 @dataclass(frozen=True)
 class _Scheme:
-    """How a stage is written: `counts` are its units, by loops; `write(begin, end)` writes some of them."""
+    """How a stage is written: `counts` are its units, by loops; `write(begin, end)` writes some of them. In `sharing`
+    stands which memory may be the same."""
 
     name: str
     counts: Sequence[Size]
     write: Callable[[str, str], None]
+    sharing: Sharing = ()
 
 
 def _choose(evaluator: Evaluator, machine: Machine) -> _Scheme:
@@ -149,10 +179,12 @@ def _choose(evaluator: Evaluator, machine: Machine) -> _Scheme:
     reductions = [op for op in stage.ops if op.reduced]
     if not reductions:
         maps = MapStage(evaluator)
-        return _Scheme("map", maps.counts(), maps.write)
+        return _Scheme("map", maps.counts(), maps.write, share_elements(stage))
     if len(reductions) == 1 and is_tiled(reductions[0]):
         (op,) = reductions
         roles = assign_roles(stage, op, machine, evaluator.writer.lanes)
-        return _Scheme("tile", count_tile_units(stage, op, roles), partial(write_tiles, evaluator, op, roles))
+        write = partial(write_tiles, evaluator, op, roles)
+        return _Scheme("tile", count_tile_units(stage, op, roles), write, share_elements(stage))
     rows = RowStage(evaluator, machine)
-    return _Scheme("rows", rows.counts(), rows.write)
+    # Blocks of rows between contractions may be moved back over rows that were computed before.
+    return _Scheme("rows", rows.counts(), rows.write, () if rows.tiles else share_rows(stage))

@@ -6,6 +6,8 @@ turned in registers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ....dialect.dims import Size
 from .evaluate import Evaluator, Place
 from .forms import LANES, Form, variable
@@ -69,7 +71,7 @@ class MapStage:
         with units(writer, self.counts(), begin, end) as numbers:
             place = dict(zip(self.outer, numbers, strict=False))
             if self.lane is None:
-                self._store(place)
+                self._store([place])
                 return
             chunk = CHUNK * writer.lanes
             first = writer.index(numbers[-1].times(chunk))
@@ -85,9 +87,8 @@ class MapStage:
         past = writer.let(f"arith.addi {start}, {writer.size(step)} : index")
         return writer.let(f"arith.minui {past}, {writer.size(size)} : index")
 
-    def _store(self, place: Place) -> None:
-        for sink in self.stage.sinks:
-            self.evaluator.write(sink, place)
+    def _store(self, places: Sequence[Place]) -> None:
+        self.evaluator.write(self.stage.sinks, places)
 
     def _along(self, place: Place, first: str, last: str) -> None:
         """The lanes from `first` to `last`."""
@@ -97,8 +98,8 @@ class MapStage:
         for step in (AT_ONCE * lanes, lanes):
             end = writer.rounded(start, last, step)
             with writer.loop(start, end, step) as index:
-                for number in range(step // lanes):
-                    self._store({**place, lane: variable(index).plus(number * lanes) + LANES})
+                vectors = range(0, step, lanes)
+                self._store([{**place, lane: variable(index).plus(offset) + LANES} for offset in vectors])
             start = end
         size = self.stage.sizes[lane]
         if isinstance(size, int) and size % lanes == 0:
@@ -106,7 +107,7 @@ class MapStage:
         left = writer.let(f"arith.subi {last}, {start} : index")
         some = writer.let(f"arith.cmpi ugt, {left}, {writer.size(0)} : index")
         with writer.when(some), writer.masked(writer.first_lanes(variable(left))):
-            self._store({**place, lane: variable(start) + LANES})
+            self._store([{**place, lane: variable(start) + LANES}])
 
     def _turned(self, place: Place, row: str, row_end: str, first: str, last: str) -> None:
         """A block of as many rows as lanes: whole squares are turned, the rest is gathered."""
@@ -122,7 +123,7 @@ class MapStage:
             with writer.loop(end, last, lanes) as column:
                 rest = writer.let(f"arith.subi {last}, {column} : index")
                 with writer.masked(writer.first_lanes(variable(rest))):
-                    self._store({**at, lane: variable(column) + LANES})
+                    self._store([{**at, lane: variable(column) + LANES}])
 
     def _square(self, place: Place, row: Form, column: Form) -> None:
         assert self.lane is not None and self.across is not None
@@ -139,7 +140,7 @@ class MapStage:
                     at = {**place, self.lane: column + LANES, self.across: row.plus(i)}
                     evaluator.define_read(op, number, at, value)
         for i in range(lanes):
-            self._store({**place, self.lane: column + LANES, self.across: row.plus(i)})
+            self._store([{**place, self.lane: column + LANES, self.across: row.plus(i)}])
 
 
 def transpose(writer: Writer, rows: list[Value]) -> list[Value]:

@@ -171,8 +171,7 @@ class RowStage:
             for done in segment:
                 if id(done) in kept:
                     self.evaluator.keep(done, place, kept[id(done)])
-            for sink in sinks:
-                self.evaluator.write(sink, place)
+            self.evaluator.write(sinks, [place])
 
         tiles = Tiles(self.evaluator, op, roles)
         size = self.stage.sizes[roles.lane]

@@ -248,8 +248,7 @@ class RowWriter:
             for op in ops:
                 if id(op) in kept:
                     self.evaluator.keep(op, at, kept[id(op)])
-                if op in sinks:
-                    self.evaluator.write(op, at)
+            self.evaluator.write([op for op in ops if op in sinks], [at])
             keep(at)
 
         large = [c for c in classes if self.stage.sizes[c] != 1]

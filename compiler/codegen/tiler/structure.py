@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ....dialect.dims import Size, Symbol
+from ....dialect.dims import Size, Symbol, add, multiply
 from ....dialect.emitter import Index
 
 
@@ -74,6 +74,17 @@ class Access:
     def loops(self) -> frozenset[int]:
         """The loops that it depends on."""
         return frozenset(loop for p in self.index for loop, _ in linear(p).coefficients)
+
+    @property
+    def origin(self) -> Size | None:
+        """The element of memory where all loops begin; None where that is not a sum over the axes."""
+        view = self.tensor.view
+        if view is None or any(isinstance(position, Panel) for position in self.index):
+            return None
+        total = view.offset
+        for position, stride in zip(self.index, view.strides, strict=True):
+            total = add(total, multiply(linear(position).constant, stride))
+        return total
 
     def step(self, loop: int) -> Size | None:
         """By how many elements of memory one step of the loop moves; None if that differs from step to step."""

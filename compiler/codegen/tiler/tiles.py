@@ -298,8 +298,7 @@ def write_tiles(evaluator: Evaluator, op: Op, roles: Roles, begin: str, end: str
     tiles = Tiles(evaluator, op, roles)
 
     def finish(place: Place) -> None:
-        for sink in stage.sinks:
-            evaluator.write(sink, place)
+        evaluator.write(stage.sinks, [place])
 
     with units(writer, count_tile_units(stage, op, roles), begin, end) as numbers:
         at = dict(zip(_unit_order(stage, op, roles), numbers, strict=True))
