@@ -77,7 +77,6 @@ CASES: Sequence[tuple[Graph, Pairs]] = [
     (case("norm", lambda *a: normed(*a)[1], SQUARE, SQUARE, "f32[M]", sizes=SIZES), {(0, 0), (0, 1)}),
     # Several loop nests: what only the first ones read makes room for what only the last one writes.
     (case("sum_and_norm", normed, SQUARE, SQUARE, "f32[M]", sizes=SIZES), {(1, 0), (1, 1)}),
-    (case("attention", lambda b, q, k, v: b.attention(q, k, v), *("f32[2, M, 8]",) * 3, sizes=SIZES), {(0, 0), (0, 1)}),
     # What is added to a sum of products, but not what is multiplied.
     (case("residual", fed_forward, SQUARE, SQUARE, SQUARE, sizes=SIZES), {(0, 2)}),
     (case("residual_of_itself", lambda b, x, w: fed_forward(b, x, w, x), SQUARE, SQUARE, sizes=SIZES), set()),
