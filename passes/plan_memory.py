@@ -18,6 +18,8 @@ from .liveness import ALIGNMENT, Life, Step, aligned, find_lives, join_in_place
 
 _CHUNK = 256
 """So many offsets are tried at once."""
+_TRIES = 12
+"""So often an order is changed that wastes memory."""
 
 _Bytes = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
@@ -43,21 +45,27 @@ def plan_memory(steps: Sequence[Step], sizes: Mapping[str, Size]) -> Plan:
     """Places the tensors named in `sizes` (bytes); what steps name besides lives elsewhere.
 
     Assumes that steps run in order, and that the first step that names a tensor writes it. Of the orders in which
-    tensors can be placed the one is taken that needs least for some values of the dims.
+    tensors can be placed the one is taken that needs least for some values of the dims; where that is more than must
+    be, what came to lie on top is placed first, and all again.
     """
     lives = join_in_place(steps, find_lives(steps, sizes))
     points = Points([life.size for life in lives])
     live = _live_bytes(lives, len(steps), points)
     bound, largest = live.max(axis=0), live[:, int(live.max(axis=0).argmax())].tolist()
-    best: _Placement | None = None
+    best = _Placement(len(steps), points)
+    least = float("inf")
     for order in _ORDERS:
         ordered = sorted(lives, key=lambda life: (*order(life, largest), life.first, life.names))
-        placement = _place(ordered, len(steps), points)
-        if best is None or placement.excess(bound) < best.excess(bound):
-            best = placement
-        if best.excess(bound) <= 1:
+        for _ in range(_TRIES):
+            placement = _place(ordered, len(steps), points)
+            if placement.excess(bound) < least:
+                best, least = placement, placement.excess(bound)
+            if least <= 1 or not lives:
+                break
+            top = placement.highest().life
+            ordered = [top, *(life for life in ordered if life is not top)]
+        if least <= 1:
             break
-    assert best is not None
     return Plan({name: p.offset.size for p in best.all for name in p.life.names}, best.total.size)
 
 
@@ -99,6 +107,10 @@ class _Placement:
         """What lives at the same time, in the order in which it was placed."""
         found = {number for step in range(life.first, life.last + 1) for number in self._at[step]}
         return [self.all[number] for number in sorted(found)]
+
+    def highest(self) -> _Placed:
+        """What ends last, in the sum over the samples."""
+        return max(self.all, key=lambda placed: sum(placed.end.values))
 
     def excess(self, bound: _Bytes) -> float:
         """How many times as large the workspace is as it must be, where that is worst among the samples."""

@@ -80,7 +80,7 @@ def test_rows_that_are_reduced_before_they_are_written() -> None:
     summed = computed(Access(lying(X, M, 1), at(0, 1)), loops=(N, M), reduced=True)
     found = row_stage(summed, (0, 2))
     assert found.outer == [0]
-    assert share_rows(found) == ((R, X),)
+    assert share_rows(found, None) == ((R, X),)
     # As elements the places differ: the sum of a row reads what is written then.
     assert share_elements(found) == ()
 
@@ -88,11 +88,11 @@ def test_rows_that_are_reduced_before_they_are_written() -> None:
 def test_rows_of_others() -> None:
     """A sum over other elements than those of its own row."""
     longer = computed(Access(lying(X, 1, 1), at(0, 1)), loops=(N, M), reduced=True)
-    assert share_rows(row_stage(longer, (0, 2))) == ()
+    assert share_rows(row_stage(longer, (0, 2)), None) == ()
     two_rows = computed(Access(lying(X, M, 1), at(0, 1)), loops=(N, 2 * M), reduced=True)
-    assert share_rows(row_stage(two_rows, (0, 2))) == ()
+    assert share_rows(row_stage(two_rows, (0, 2)), None) == ()
     next_row = computed(Access(lying(X, M, 1, offset=M), at(0, 1)), loops=(N, M), reduced=True)
-    assert share_rows(row_stage(next_row, (0, 2))) == ()
+    assert share_rows(row_stage(next_row, (0, 2)), None) == ()
 
 
 def test_rows_that_are_read_across_while_they_are_written() -> None:
@@ -100,7 +100,7 @@ def test_rows_that_are_read_across_while_they_are_written() -> None:
     summed = computed(Access(lying(Buffer("y", "f32"), M, 1), at(0, 1)), loops=(N, M), reduced=True)
     last = stored(computed(Access(across.result, at(0, 1)), Access(summed.result, at(0)), loops=(N, M)))
     found = stage([(0, 2), (0, 1), (0, 1)], across, summed, last)
-    assert share_rows(found) == ((R, Buffer("y", "f32")),)
+    assert share_rows(found, None) == ((R, Buffer("y", "f32")),)
 
 
 def test_results_that_are_stored_one_after_another() -> None:
@@ -109,4 +109,17 @@ def test_results_that_are_stored_one_after_another() -> None:
     found = row_stage(summed, (0, 2))
     summed.result.view = View(Buffer("s", "f32"), 0, (1,))
     found.sinks.insert(0, summed)
-    assert share_rows(found) == ()
+    assert share_rows(found, None) == ()
+
+
+def test_a_row_that_is_kept_where_the_result_will_be() -> None:
+    """As in a softmax: what the kept row is computed from may lie there too, unless it is read again behind that."""
+    x = Access(lying(X, M, 1), at(0, 1))
+    kept = computed(x, loops=(N, M))
+    summed = computed(Access(kept.result, at(0, 1)), loops=(N, M), reduced=True)
+    results = (Access(kept.result, at(0, 1)), Access(summed.result, at(0)))
+    for again, shared in (((), ((R, X),)), ((x,), ())):
+        last = stored(computed(*results, *again, loops=(N, M)))
+        found = stage([(0, 1), (0, 1), (0, 1)], kept, summed, last)
+        assert share_rows(found, None) == ((R, X),)
+        assert share_rows(found, kept) == shared

@@ -184,7 +184,15 @@ def static_program(seed: int) -> tuple[list[Step], dict[str, Size]]:
 def test_another_order_is_tried_where_the_largest_first_wastes(monkeypatch: pytest.MonkeyPatch) -> None:
     steps, sizes = static_program(204)
     assert plan_memory(steps, sizes).total == lower_bound(steps, sizes, {})
+    monkeypatch.setattr(passes.plan_memory, "_TRIES", 1)
     monkeypatch.setattr(passes.plan_memory, "_ORDERS", passes.plan_memory._ORDERS[:1])
+    assert plan_memory(steps, sizes).total > lower_bound(steps, sizes, {})
+
+
+def test_an_order_that_wastes_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps, sizes = static_program(236)
+    assert plan_memory(steps, sizes).total == lower_bound(steps, sizes, {})
+    monkeypatch.setattr(passes.plan_memory, "_TRIES", 1)
     assert plan_memory(steps, sizes).total > lower_bound(steps, sizes, {})
 
 
@@ -194,4 +202,4 @@ def test_random_programs_need_little_more_than_they_must() -> None:
     for seed in range(60):
         steps, sizes = static_program(seed)
         worst.append(evaluate(plan_memory(steps, sizes).total, {}) / max(1, lower_bound(steps, sizes, {})))
-    assert max(worst) <= 1.2 and sum(worst) / len(worst) <= 1.01, worst
+    assert max(worst) <= 1.02 and sum(worst) / len(worst) <= 1.01, worst

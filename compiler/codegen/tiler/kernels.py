@@ -187,4 +187,6 @@ def _choose(evaluator: Evaluator, machine: Machine) -> _Scheme:
         return _Scheme("tile", count_tile_units(stage, op, roles), write, share_elements(stage))
     rows = RowStage(evaluator, machine)
     # Blocks of rows between contractions may be moved back over rows that were computed before.
-    return _Scheme("rows", rows.counts(), rows.write, () if rows.tiles else share_rows(stage))
+    return _Scheme(
+        "rows", rows.counts(), rows.write, () if rows.tiles else share_rows(stage, rows.row.kept_in_result())
+    )

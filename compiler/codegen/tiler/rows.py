@@ -47,7 +47,8 @@ class RowWriter:
         for op in wanted:
             by_classes.setdefault(tuple(self._inner(op)), []).append(op)
         spilled = self._dear(ops, by_classes)
-        self.over = self._overwritten(spilled.values(), wanted, sinks, place)
+        below = self._below(spilled.values(), wanted[0]) if len(wanted) == 1 and wanted[0] in sinks else None
+        self.over = {} if below is None else {id(below): self._place_below(below, wanted[0], place)}
         for op in ops:
             if op.reduced:
                 self._reduce(op, place, spilled)
@@ -68,24 +69,26 @@ class RowWriter:
                 dear[id(op)] = op
         return dear
 
-    def _overwritten(
-        self, dear: Iterable[Op], wanted: Sequence[Op], sinks: Sequence[Op], place: Place
-    ) -> dict[int, Kept]:
-        """Where the only result of the row may be stored over a row that is kept until then, element by element."""
-        if len(wanted) != 1 or wanted[0] not in sinks:
-            return {}
-        (sink,) = wanted
+    def kept_in_result(self) -> Op | None:
+        """The op whose row lies, until the row of the stage's only result is there, in the memory of that."""
+        sinks = self.stage.sinks
+        dear = self._dear(self.stage.ops, {tuple(self._inner(sink)): [sink] for sink in sinks})
+        return self._below(dear.values(), sinks[0]) if len(sinks) == 1 else None
+
+    def _below(self, dear: Iterable[Op], sink: Op) -> Op | None:
+        """What is kept until its place is taken, element by element, by a result."""
         for op in dear:
             (c,) = self._inner(op)
             loops = {self.stage.of(sink, i): i for i in sink.outer}
-            if (
-                set(self.stage.parallel(sink)) == set(self.stage.parallel(op))
-                and sink.result.element == op.result.element
-                and sink.written.step(loops[c]) == 1
-            ):
-                buffer, origin = self.evaluator.home(sink.written, sink, {**place, c: constant(0)})
-                return {id(op): Kept(buffer, {c: 1}, origin)}
-        return {}
+            same = sink.result.element == op.result.element
+            if same and set(loops) == set(self.stage.parallel(op)) and sink.written.step(loops[c]) == 1:
+                return op
+        return None
+
+    def _place_below(self, op: Op, sink: Op, place: Place) -> Kept:
+        (c,) = self._inner(op)
+        buffer, origin = self.evaluator.home(sink.written, sink, {**place, c: constant(0)})
+        return Kept(buffer, {c: 1}, origin)
 
     def _in_registers(self, c: int) -> bool:
         size = self.stage.sizes[c]

@@ -25,16 +25,34 @@ def share_elements(stage: Stage) -> Sharing:
     return _find(stage, range(len(stage.sizes)))
 
 
-def share_rows(stage: Stage) -> Sharing:
+def share_rows(stage: Stage, kept: Op | None) -> Sharing:
     """Where each place of the outer classes is computed once, and all reductions of its row are done before any of the
-    results, which are then stored as by `share_elements`."""
+    results, which are then stored as by `share_elements`. The row of `kept`, if there is one, is stored where the
+    result will be as soon as it is computed."""
     outer = set(stage.outer)
     inner = {tuple(c for c in stage.parallel(sink) if c not in outer) for sink in stage.sinks}
-    return _find(stage, outer) if len(inner) == 1 else ()
+    later = () if kept is None else _read_behind(stage, kept)
+    return _find(stage, outer, later) if len(inner) == 1 else ()
 
 
-def _find(stage: Stage, outer: Collection[int]) -> Sharing:
+def _read_behind(stage: Stage, kept: Op) -> set[Buffer]:
+    """What may be read once a row has been kept: by what follows from it, but for what it was computed from itself."""
+    behind = stage.ops[stage.ops.index(kept) + 1 :]
+    pending = [op for op in behind if op.reduced or op in stage.sinks]
+    found: set[Buffer] = set()
+    while pending:
+        for access in pending.pop().reads:
+            source = access.tensor.op
+            if source is None or not stage.holds(access.tensor):
+                found |= {access.tensor.view.buffer} if access.tensor.view is not None else set()
+            elif source is not kept and not source.reduced:
+                pending.append(source)
+    return found
+
+
+def _find(stage: Stage, outer: Collection[int], never: Collection[Buffer] = ()) -> Sharing:
     reads, elsewhere = _reads(stage)
+    elsewhere |= set(never)
     homes = Counter(sink.result.view.buffer for sink in stage.sinks if sink.result.view is not None)
     pairs: list[tuple[Buffer, Buffer]] = []
     for sink in stage.sinks:
