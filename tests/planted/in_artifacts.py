@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from nacre.compiler import pipeline
 from nacre.dialect.dims import Size
 from nacre.passes import plan_memory
+from nacre.passes.liveness import Life, Step
 
 from .planted import Planted
 from .setting import Setter
@@ -15,14 +16,12 @@ from .setting import Setter
 
 def stale_memory(setter: Setter) -> None:
     """A tensor's memory is taken for another one before its last reader has run."""
-    items = plan_memory._items
+    find = plan_memory.find_lives
 
-    def wrong(steps: Sequence[plan_memory.Step], sizes: Mapping[str, Size]) -> Iterable[Any]:
-        for item in items(steps, sizes):
-            item.last = max(item.first, item.last - 1)
-            yield item
+    def wrong(steps: Sequence[Step], sizes: Mapping[str, Size]) -> tuple[Life, ...]:
+        return tuple(replace(life, last=max(life.first, life.last - 1)) for life in find(steps, sizes))
 
-    setter.attribute(plan_memory, "_items", wrong)
+    setter.attribute(plan_memory, "find_lives", wrong)
 
 
 def wrong_weights(setter: Setter) -> None:
