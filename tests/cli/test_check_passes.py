@@ -24,7 +24,7 @@ def test_a_wrong_pass_ends_the_command(command: tuple[str, ...], cli: Cli, tmp_p
     assert any(re.search(r"rewrite \d+ of it, `fold`", line) for line in rest)
     folder = Path(rest[-1].split()[-1])
     files = {"inputs.npz", "before.graph", "after.graph", "fault.txt", "versions.txt"}
-    assert {p.name for p in folder.iterdir()} == files
+    assert {p.name for p in folder.iterdir()} >= files
     assert not model.with_suffix(".so").exists() and leftovers(tmp_path) == []
 
 
