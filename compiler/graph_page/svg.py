@@ -1,8 +1,14 @@
-"""A drawing as an SVG file that stands for itself: light or dark as the reader's screen, and no script."""
+"""A drawing as an SVG file that stands for itself: light or dark as the reader's screen, and no script.
+
+Viewers that are no browsers know neither variables nor mixed colours in a style sheet; attributes of the shapes tell
+them the light colours.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
 from html import escape
 
 from .assets import read_asset
@@ -11,9 +17,29 @@ from .tree import Item
 
 _TIP = (
     '<marker id="tip" viewBox="0 0 6 6" refX="6" refY="3" markerWidth="7" markerHeight="7" '
-    'markerUnits="userSpaceOnUse" orient="auto"><path class="tip" d="M0 0 6 3 0 6z"/></marker>'
+    'markerUnits="userSpaceOnUse" orient="auto"><path class="tip" fill="{}" d="M0 0 6 3 0 6z"/></marker>'
 )
-"""The head of an arrow."""
+"""The head of an arrow, to be given its colour."""
+
+
+_FONT = 'font-family="DejaVu Sans Mono, monospace" font-size="11"'
+_TINTS = {"node": 0.13, "kernel": 0.24}
+"""How much of the colour of its kind a box has, as in `graph.css`."""
+
+
+@cache
+def _light() -> Mapping[str, str]:
+    """The colours of `graph.css`, the light ones, which stand there first."""
+    return dict(reversed(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", read_asset("graph.css"))))
+
+
+def _fill(item: Item, open: bool) -> str:
+    paper = _light()["inside" if open else "paper"]
+    if item.role not in _TINTS:
+        return paper if open else _light()["block"]
+    part = 0.08 if open else _TINTS[item.role]
+    pairs = ((int(colour[i : i + 2], 16) for colour in (_light()[item.kind], paper)) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(tint * part + ground * (1 - part)):02x}" for tint, ground in pairs)
 
 
 def format_svg(drawing: Drawing, title: str) -> str:
@@ -21,10 +47,10 @@ def format_svg(drawing: Drawing, title: str) -> str:
     size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" class="graph" {size}>',
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="graph" {_FONT} {size}>',
             f"<title>{escape(title)}</title>",
             f"<style>{read_asset('graph.css')}svg {{ background: var(--paper); }}</style>",
-            f"<defs>{_TIP}</defs>",
+            f"<defs>{_TIP.format(_light()['edge'])}</defs>",
             *_drawing(drawing),
             "</svg>\n",
         ]
@@ -32,8 +58,9 @@ def format_svg(drawing: Drawing, title: str) -> str:
 
 
 def _drawing(drawing: Drawing) -> Iterator[str]:
+    line = f'fill="none" stroke="{_light()["edge"]}"'
     for edge in drawing.edges:
-        yield f'<path class="edge" marker-end="url(#tip)" d="{_path(edge)}"/>'
+        yield f'<path class="edge" {line} marker-end="url(#tip)" d="{_path(edge)}"/>'
     for box in drawing.boxes:
         yield from _box(box)
 
@@ -55,7 +82,10 @@ def _box(box: Box) -> Iterator[str]:
     item = box.item
     names = ["box", "port" if item.is_port else item.role, item.kind, "open" if box.inside is not None else ""]
     yield f'<g class="{" ".join(filter(None, names))}" transform="translate({box.x:.1f} {box.y:.1f})">'
-    yield f'<rect class="frame" width="{box.width:.0f}" height="{box.height:.0f}" rx="{7 if item.body else 4}"/>'
+    if not item.is_port:
+        colours = f'fill="{_fill(item, box.inside is not None)}" stroke="{_light()["line"]}"'
+        size = f'width="{box.width:.0f}" height="{box.height:.0f}" rx="{7 if item.body else 4}"'
+        yield f'<rect class="frame" {colours} {size}/>'
     yield from _text(item, box.height, open=box.inside is not None)
     if box.inside is not None:
         x = (box.width - box.inside.width) / 2
@@ -70,7 +100,7 @@ def _text(item: Item, height: float, open: bool) -> Iterator[str]:
         yield f'<text class="line" x="{PADDING}" y="16">{escape(port_text(item))}</text>'
         return
     if item.role == "node":
-        yield f'<rect class="stripe" width="4" height="{height:.0f}" rx="2"/>'
+        yield f'<rect class="stripe" fill="{_light()[item.kind]}" width="4" height="{height:.0f}" rx="2"/>'
     if open:
         yield f'<text class="title" x="{PADDING}" y="20">{escape(heading(item))}</text>'
         return

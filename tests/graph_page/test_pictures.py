@@ -202,6 +202,14 @@ def test_svg(depth: int | None) -> None:
     assert len(groups) == len(build_tree(stage.module).items) or depth != 0
 
 
+def test_svg_has_its_colours_without_a_style_sheet() -> None:
+    root = ElementTree.fromstring(make_svg(build(DIGITS).stages[-1], 1))
+    frames = [rect for rect in root.iter(f"{SVG}rect") if rect.get("class") == "frame"]
+    assert frames and all(re.fullmatch("#[0-9a-f]{6}", rect.get("fill", "")) for rect in frames)
+    # Of the light colours: paper is nearly white.
+    assert all(int(rect.get("fill", "")[1:3], 16) > 0xB0 for rect in frames)
+
+
 def test_dot_names_every_box_once() -> None:
     stage = build(decoder(2)).stages[2]
     text = make_dot(stage, 99)
