@@ -66,6 +66,15 @@ def absolute_errors(actual: Array, expected: Array) -> Numbers:
     return np.where(np.isnan(apart), np.inf, apart)
 
 
+def same_bits(x: Array, y: Array) -> bool:
+    """Are two arrays the same, bit by bit? Any NaN is the same as another: which of those that an operation meets comes
+    out, and with which sign, is for the CPU to say, and differs with the order in which a compiler names operands."""
+    if x.dtype.kind in "biu":
+        return np.array_equal(x, y)
+    nan = np.isnan(x)
+    return np.array_equal(nan, np.isnan(y)) and x[~nan].tobytes() == y[~nan].tobytes()
+
+
 def ulp_distances(actual: Array, expected: Array) -> Numbers:
     """How many floats of their dtype lie between each pair of elements; 0 for zeros of either sign and for NaN in both,
     infinite for NaN in one."""

@@ -20,6 +20,7 @@ from ...dialect.interpreter import Load
 from ...dialect.types import Array
 from ..codegen.jit import fill_weights, link_objects
 from ..codegen.objects import Program
+from .compare import same_bits
 from .judge import Difference, Judge
 from .memory import Memory
 
@@ -155,6 +156,6 @@ def check_call(library: Library, function: Function, judge: Judge, suffix: str =
         if again.damage:
             return Finding("memory", f"{again.damage} {how}")
         for i, (a, b) in enumerate(zip(first.results, again.results, strict=True)):
-            if a.tobytes() != b.tobytes():
+            if not same_bits(a, b):
                 return Finding("repeat", f"result {i} differs {how}")
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from nacre.compiler.checking.compare import measure_errors, ulp_distances
+from nacre.compiler.checking.compare import measure_errors, same_bits, ulp_distances
 
 FLOATS = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64)
 
@@ -53,3 +53,11 @@ def test_units_in_the_last_place(dtype: type) -> None:
     assert ulp_distances(nan, zero).tolist() == [np.inf]
     least = np.nextafter(zero, inf).astype(dtype)
     assert ulp_distances(least, -least).tolist() == [2]
+
+
+def test_the_same_bits() -> None:
+    x = np.array([1.0, np.nan, -0.0], np.float32)
+    assert same_bits(x, x.copy()) and same_bits(x, np.array([1.0, -np.nan, -0.0], np.float32))
+    assert not same_bits(x, np.array([1.0, np.nan, 0.0], np.float32))
+    assert not same_bits(x, np.array([1.0, 2.0, -0.0], np.float32))
+    assert same_bits(np.array([3, 4]), np.array([3, 4])) and not same_bits(np.array([3, 4]), np.array([3, 5]))
