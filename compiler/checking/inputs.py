@@ -135,16 +135,19 @@ def place_limits(function: Function) -> dict[str, Size]:
     makers = {v.name: node for node in function.body for v in node.outputs}
     limits: dict[str, Size] = {}
     for node in function.body:
-        for operand in node.inputs[1:] if OPERATORS[node.op].has("movement") else ():
-            if operand.type.dtype.is_integer and node.inputs[0].type.rank:
+        data = OPERATORS[node.op].operands[:1]
+        for operand, spec in zip(node.inputs[1:], OPERATORS[node.op].operands[1:], strict=False):
+            # What may have another dtype than the elements that are moved numbers their places.
+            if OPERATORS[node.op].has("movement") and operand.type.dtype.is_integer and spec.group != data[0].group:
                 for name in _sources(operand, makers) & arguments:
                     limits.setdefault(name, _places(node))
     return limits
 
 
 def _places(node: Node) -> Size:
+    shape = node.inputs[0].type.shape
     axis = next((value for name, value in node.attributes if name == "axis"), 0)
-    return node.inputs[0].type.shape[axis if isinstance(axis, int) else 0]
+    return shape[axis if isinstance(axis, int) else 0] if shape else 1
 
 
 def _sources(value: Value, makers: Mapping[str, Node]) -> set[str]:

@@ -70,3 +70,11 @@ def test_parameters_are_made_up_as_they_are_stored() -> None:
     plain = made_up(Parameter("w", TensorType(F32, (3, 5))))
     turned = made_up(Parameter("v", TensorType(F32, (5, 3)), source="w", transpose=(1, 0)))
     assert np.array_equal(plain, turned.T)
+
+
+def test_integers_that_are_moved_number_no_places() -> None:
+    b = Builder(OPERATORS)
+    x, y = Value("x", TensorType(I64, (3, 2))), Value("y", TensorType(I64, (3, 2)))
+    both = b.stack(x, y, axis=2)
+    trial = draw_trial(Function("f", (x, y), tuple(b.nodes), (both,)), {})
+    assert all(np.abs(a).max() <= 5 for a in trial.arguments)
