@@ -23,6 +23,7 @@ from pathlib import Path
 
 from ..dialect.diagnostics import Diagnostic, DiagnosticError
 from ..dialect.graph import Constant, Function, Module, walk
+from ..dialect.interpreter import Load
 from ..dialect.printer import collect_elided, print_module
 from ..dialect.types import Array
 from ..passes.manager import PassManager, Remark, Rewrite, Stage
@@ -79,10 +80,10 @@ STRICT_PASSES: Mapping[int, str] = {
 class Options:
     """What changes the artifact. `passes` replaces those of the level; code generation may take `timeout` seconds.
 
-    `strict` leaves out the passes that change how results are rounded by more than another order of sums. `cache`
-    changes nothing of it: objects that were made before are taken, and those that are made are kept. `debug` adds what
-    debuggers and profilers read, and leaves the code as it is. `start` is the stage of code generation whose texts the
-    build is given.
+    `strict` leaves out the passes that change how results are rounded by more than another order of sums. After
+    `rewrite_limit` changes the passes make no more, so that a wrong one can be found. `cache` changes nothing of it:
+    objects that were made before are taken, and those that are made are kept. `debug` adds what debuggers and profilers
+    read, and leaves the code as it is. `start` is the stage of code generation whose texts the build is given.
     """
 
     targets: tuple[Target, ...] = (Target(),)
@@ -95,6 +96,7 @@ class Options:
     cache: bool = True
     debug: bool = False
     start: str = FIRST
+    rewrite_limit: int | None = None
 
     @property
     def pipeline(self) -> str:
@@ -183,8 +185,8 @@ class Build:
                 name = "graph" if stage.number == 0 else stage.name
                 self.dumps.write_graph(name, stage.text, collect_elided(stage.module))
 
-        accept = self.observer.accept_graph
-        manager = PassManager(parse_pipeline(self.options.pipeline), watch=watch, accept=accept)
+        passes, accept = parse_pipeline(self.options.pipeline), self.observer.accept_graph
+        manager = PassManager(passes, watch=watch, accept=accept, rewrite_limit=self.options.rewrite_limit)
         with self._timed("passes"):
             self.optimized = manager.run(relative_to(self.elaborated.module, self.elaborated.file))
         self.remarks, self.rewrites, self.stages = manager.context.remarks, manager.context.rewrites, manager.stages
@@ -255,7 +257,7 @@ class Build:
                 accept=self.observer.accept_artifact,
             )
 
-    def specify(self, program: Program, reader: ParameterReader) -> ArtifactSpec:
+    def specify(self, program: Program, reader: Load) -> ArtifactSpec:
         """What the artifact says of itself, and its weights."""
         lowered = program.lowered
         assert self.optimized is not None, "nothing was compiled yet"
@@ -312,5 +314,5 @@ def _specify_entry(entry: LoweredEntry, function: Function, calls: tuple[CallSpe
     )
 
 
-def _data(weight: LoweredWeight, reader: ParameterReader) -> Array:
+def _data(weight: LoweredWeight, reader: Load) -> Array:
     return weight.store(weight.source.data if isinstance(weight.source, Constant) else reader(weight.source))

@@ -20,13 +20,15 @@ from ..dialect.verifier import verify
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """One change that was made: its number in the run, the pass, the rule, the node as it was before, and where that
-    was written."""
+    """One change that was made: its number in the run, the pass, the rule, and the node as it was before, with the
+    names of its results and where it came from."""
 
     number: int
     pass_name: str
     rule: str
     node: str
+    results: tuple[str, ...] = ()
+    scope: str = ""
     span: Span | None = None
 
     def __str__(self) -> str:
@@ -61,8 +63,9 @@ class Context:
         """May this rewrite be done? If so it is counted as done."""
         if self.rewrite_limit is not None and len(self.rewrites) >= self.rewrite_limit:
             return False
-        number = len(self.rewrites) + 1
-        self.rewrites.append(Rewrite(number, self.pass_name, rule, format_node(node), node.span))
+        number, results = len(self.rewrites) + 1, tuple(v.name for v in node.outputs)
+        made = Rewrite(number, self.pass_name, rule, format_node(node), results, node.scope, node.span)
+        self.rewrites.append(made)
         return True
 
     def remark(self, function: str, source: str, reader: str, text: str) -> None:

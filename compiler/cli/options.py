@@ -45,6 +45,7 @@ class Chosen:
     cache: bool
     check_passes: bool
     debug: bool
+    rewrite_limit: int | None
     start: str | None = None
 
     def options(self, **further: Any) -> Options:
@@ -56,6 +57,7 @@ class Chosen:
             strict=self.strict,
             cache=self.cache,
             debug=self.debug,
+            rewrite_limit=self.rewrite_limit,
             **further,
         )
         if self.start is None:
@@ -139,6 +141,11 @@ _BUILD_OPTIONS = (
         is_flag=True,
         help="Tables of the model's lines for debuggers, and names of kernels to be read; the code stays as it is.",
     ),
+    click.option(
+        "--rewrite-limit",
+        type=click.IntRange(0),
+        help="Let the passes make so many changes and no more, to find a wrong one; `nacre bisect` does so by itself.",
+    ),
     click.option("--no-cache", is_flag=True, help="Compile everything anew; so does $NACRE_NO_CACHE."),
 )
 
@@ -156,9 +163,11 @@ def build_options(command: _Command) -> Callable[..., Any]:
         check_passes: bool,
         no_cache: bool,
         debug: bool,
+        rewrite_limit: int | None,
         **further: Any,
     ) -> object:
-        chosen = Chosen(level, target, checkpoint, passes, strict, not no_cache, check_passes, debug)
+        cache = not no_cache
+        chosen = Chosen(level, target, checkpoint, passes, strict, cache, check_passes, debug, rewrite_limit)
         return command(chosen=chosen, **further)
 
     for option in reversed(_BUILD_OPTIONS):
