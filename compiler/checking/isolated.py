@@ -1,7 +1,7 @@
 """Tasks in a child process each of them may kill: a crash or a hang is an answer like any other.
 
 Tasks run one after another in one child, which is a fork of this process and so has whatever they need. Where it dies,
-the next one goes on with the next task.
+the next one goes on with the next task. What a child starts (children that generate code) ends with it.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 import faulthandler
 import os
 import pickle
+import resource
 import select
 import signal
 import struct
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -30,65 +31,93 @@ Task = Callable[[Tell], Answer]
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """The end of a task without an answer: `kind` is crash or hang, `message` says how, and at what."""
+    """The end of a task without an answer: `kind` is crash or hang, `message` says how, and at what it was `doing`."""
 
     kind: str
     message: str
+    doing: str = ""
 
 
 def run_isolated(tasks: Sequence[Task[Answer]], timeout: float = TIMEOUT) -> list[Answer | Died]:
     """The answers of all tasks, in order."""
-    answers: list[Answer | Died] = []
-    while len(answers) < len(tasks):
-        answers += _run_child(tasks[len(answers) :], timeout)
-    return answers
+    return list(run_each_isolated(tasks, timeout))
 
 
-def _run_child(tasks: Sequence[Task[Answer]], timeout: float) -> list[Answer | Died]:
+def run_each_isolated(tasks: Sequence[Task[Answer]], timeout: float = TIMEOUT) -> Iterator[Answer | Died]:
+    """The answers as they come. Tasks behind the last one that is asked for are ended."""
+    done = 0
+    while done < len(tasks):
+        for answer in _run_child(tasks[done:], timeout):
+            done += 1
+            yield answer
+
+
+def _run_child(tasks: Sequence[Task[Answer]], timeout: float) -> Iterator[Answer | Died]:
     """The answers of the tasks up to one at which the child dies."""
     reader, writer = os.pipe()
     sys.stdout.flush()
+    sys.stderr.flush()
     child = os.fork()
     if child == 0:
         os.close(reader)
         _serve(tasks, writer)
     os.close(writer)
-    answers: list[Answer | Died] = []
-    doing, hung = "start", False
-    while True:
-        ready, _, _ = select.select([reader], [], [], timeout)
-        if not ready:
-            os.kill(child, signal.SIGKILL)
-            hung = True
-            break
-        message = _receive(reader)
-        if message is None:
-            break
-        if message[0]:
-            answers.append(message[1])
-            doing = "start"
-        else:
-            doing = message[1]
-    os.close(reader)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if len(answers) < len(tasks):
-        assert status < 0, f"the child ended with {status} while running {doing}"
-        died = "no answer" if hung else signal.Signals(-status).name
-        answers.append(Died("hang" if hung else "crash", f"{died} while running {doing}"))
-    return answers
+    doing, left = "start", len(tasks)
+    try:
+        while left:
+            ready, _, _ = select.select([reader], [], [], timeout)
+            if not ready:
+                yield Died("hang", f"no answer while running {doing}", doing)
+                return
+            message = _receive(reader)
+            if message is None:
+                code, child = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0
+                assert code < 0, f"the child ended with {code} while running {doing}"
+                yield Died("crash", f"{signal.Signals(-code).name} while running {doing}", doing)
+                return
+            if message[0]:
+                left, doing = left - 1, "start"
+                yield message[1]
+            else:
+                doing = message[1]
+    finally:
+        os.close(reader)
+        if child:
+            _end(child)
+
+
+def _end(child: int) -> None:
+    """Ends a child and whatever it has started."""
+    for kill in (os.killpg, os.kill):
+        try:
+            kill(child, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    os.waitpid(child, 0)
 
 
 def _serve(tasks: Sequence[Task[Answer]], pipe: int) -> None:
     """Runs the tasks in the child, and ends it."""
+    os.setpgid(0, 0)
     # Dying is an answer here.
     faulthandler.disable()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _limit_memory()
     try:
         for task in tasks:
             _send(pipe, (True, task(lambda what: _send(pipe, (False, what)))))
     except BaseException:
         traceback.print_exc()
+        sys.stderr.flush()
         os._exit(3)
     os._exit(0)
+
+
+def _limit_memory() -> None:
+    """What needs more than the machine has fails, before the machine does."""
+    most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
 
 def _send(pipe: int, message: tuple[bool, object]) -> None:
@@ -110,10 +139,10 @@ def _receive(pipe: int) -> tuple[bool, Any] | None:
 
 
 def _read(pipe: int, size: int) -> bytes | None:
-    data = b""
+    data = bytearray()
     while len(data) < size:
-        more = os.read(pipe, size - len(data))
+        more = os.read(pipe, min(size - len(data), 1 << 20))
         if not more:
             return None
         data += more
-    return data
+    return bytes(data)

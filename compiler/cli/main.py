@@ -12,6 +12,7 @@ import click
 
 from ..version import __version__
 from .bench import bench_command
+from .blame import bisect_command, reduce_command
 from .build import compile_command
 from .faults import contained
 from .graph import graph_command
@@ -53,6 +54,8 @@ for _command in (
     graph_command,
     bench_command,
     profile_command,
+    bisect_command,
+    reduce_command,
 ):
     cli.add_command(_command)
 

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 import click
 from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
 from ...dialect.diagnostics import DiagnosticError
 from ...dialect.dims import Symbol
@@ -220,6 +222,17 @@ def check_stages(names: Collection[str], stages: Sequence[str], option: str) -> 
         if name not in known_names(stages):
             known = ", ".join(dict.fromkeys(stages))
             raise click.BadParameter(f"there is no stage `{name}`; there are {known}", param_hint=option)
+
+
+@contextmanager
+def told_progress() -> Iterator[Callable[[str], None]]:
+    """What tells how far something has come, on one line of standard error, if that is a terminal. No thread draws it:
+    processes are forked meanwhile."""
+    if not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
+        yield lambda text: live.update(Text(text), refresh=True)
 
 
 @contextmanager

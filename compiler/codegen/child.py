@@ -23,6 +23,8 @@ from .messages import STAGE, Answer, Request
 
 TIMEOUT = 600.0
 """Seconds after which code generation is taken to hang."""
+NO_ANSWER = "no answer within"
+"""What is said of a child that hangs begins so."""
 KERNEL_WORKER = "nacre.compiler.codegen.worker"
 ENTRY_WORKER = "nacre.compiler.codegen.entry_worker"
 
@@ -150,7 +152,7 @@ class Children:
                 if not events:
                     # The one that has been at its job for longest.
                     child, number = next(iter(selector.get_map().values())).data
-                    take(number, child.fault(f"no answer within {timeout:g} seconds"))
+                    take(number, child.fault(f"{NO_ANSWER} {timeout:g} seconds"))
                     return
                 for key, _ in events:
                     child, number = key.data

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import ctypes
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -24,7 +26,14 @@ from ..lower.plan import LoweredEntry
 from .objects import CodeOptions, generate_objects
 from .target import Target
 
-Run = Callable[[Sequence[Array]], tuple[Array, ...]]
+
+class Run(Protocol):
+    """A function of a module: arrays in the order of arguments to results. `dims` are sizes of the dims where the
+    arguments do not tell them."""
+
+    def __call__(self, arguments: Sequence[Array], dims: Mapping[str, int] | None = None) -> tuple[Array, ...]: ...
+
+
 _ALIGNMENT = 64
 
 
@@ -52,8 +61,15 @@ def load_functions(
 ) -> dict[str, Run]:
     """A callable per entry, by name. `functions` give the types of each entry's arguments and results."""
     # At level 0 functions run once or twice: optimising them would take longer than that.
-    options = CodeOptions((target or Target(),), level, quick=level == 0, visible=True)
-    program, objects = generate_objects(lowered, options)
+    options = CodeOptions((target or Target(),), level, quick=level == 0)
+    return link_functions(lowered, functions, options, load)
+
+
+def link_functions(
+    lowered: Lowered, functions: Sequence[Function], options: CodeOptions, load: Load | None = None
+) -> dict[str, Run]:
+    """The same for code that is made in any way, for one target. Raises CompilerFault."""
+    program, objects = generate_objects(lowered, replace(options, visible=True))
     library = link_objects(objects)
     weights = fill_weights(lowered, load)
     return {
@@ -98,9 +114,9 @@ def _aligned(size: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
 def _callable(function: Callable[..., None], entry: LoweredEntry, graph: Function, weights: Array) -> Run:
     types = [v.type for v in graph.results]
 
-    def run(arguments: Sequence[Array]) -> tuple[Array, ...]:
+    def run(arguments: Sequence[Array], dims: Mapping[str, int] | None = None) -> tuple[Array, ...]:
         inputs = [_checked(a, v.type) for a, v in zip(arguments, graph.arguments, strict=True)]
-        dims = bind_dims(graph, inputs)
+        dims = bind_dims(graph, inputs) if dims is None else dims
         outputs = [_fresh(t, t.concrete(dims)) for t in types]
         workspace = _aligned(evaluate(entry.workspace, dims))
         values = np.array([dims[s.name] for s in entry.dims], np.int64)

@@ -6,6 +6,7 @@ A child that nobody took waits for the next build of this process, or for its en
 from __future__ import annotations
 
 import atexit
+import os
 from collections import defaultdict, deque
 
 from .child import Child
@@ -32,3 +33,7 @@ def end_waiting() -> None:
     for children in _waiting.values():
         while children:
             children.popleft().close()
+
+
+# Two processes cannot talk to one child: those that wait belong to whoever started them.
+os.register_at_fork(after_in_child=_waiting.clear)

@@ -1,0 +1,63 @@
+"""Failures that only a command of the user's knows: it is given the case as a model file, and its exit code tells."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from ...dialect.diagnostics import DiagnosticError
+from .case import Case
+from .storage import write_case
+
+NONZERO, ZERO = "nonzero", "zero"
+EXITS = (NONZERO, ZERO)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandFinder:
+    """`command` is one of a shell, in which `{}` stands for the model file; without it, the file comes last. A case
+    fails if the exit code is as `exits` says, within so many seconds."""
+
+    command: str
+    exits: str
+    seconds: float
+
+    def fails(self, case: Case) -> bool:
+        with TemporaryDirectory(prefix="nacre-blame-") as name:
+            path = Path(name) / "model.nacre"
+            try:
+                write_case(case, path)
+            except DiagnosticError:
+                return False
+            code = self._run(path)
+            return code is not None and (code != 0) == (self.exits == NONZERO)
+
+    def find(self, cases: Sequence[Case]) -> Case | None:
+        return next((case for case in cases if self.fails(case)), None)
+
+    def _run(self, path: Path) -> int | None:
+        """The exit code; None where it took too long."""
+        file = shlex.quote(os.fspath(path))
+        text = self.command.replace("{}", file) if "{}" in self.command else f"{self.command} {file}"
+        process = subprocess.Popen(
+            text,
+            shell=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            return process.wait(self.seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()

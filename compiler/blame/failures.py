@@ -1,0 +1,146 @@
+"""Does a case fail, and how? Its graph goes through the passes, is interpreted, compiled and called; the first thing
+that goes wrong is its failure.
+
+What a failure is like stays the same while the case is made small; what it says does not. The first half, the passes,
+costs nothing but the interpreter.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from ...dialect.interpreter import Interpreter, load_parameter
+from ...dialect.types import Array
+from ...runtime.loader import load
+from ..checking.inputs import SPECIAL
+from ..checking.isolated import Died, Tell, run_each_isolated
+from ..checking.judge import Difference, run_trial
+from ..checking.trials import is_in_blocks
+from ..codegen.child import KERNEL_WORKER, NO_ANSWER
+from ..codegen.faults import CompilerFault
+from ..codegen.nursery import start_ahead
+from ..pipeline import Build, Options
+from .case import Case
+
+CRASH, NUMBERS, TIMEOUT = "crash", "numbers", "timeout"
+KINDS = (CRASH, NUMBERS, TIMEOUT)
+PASSES, CODE = "passes", "code"
+"""Where numbers go wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """`kind` is one of KINDS; `place` says where, `passes` or `code` for numbers. Failures of one kind at one place are
+    alike. `difference` is how numbers are wrong, `kernel` the symbol of one that cannot be compiled."""
+
+    kind: str
+    place: str
+    message: str
+    difference: Difference | None = field(default=None, compare=False)
+    kernel: str = field(default="", compare=False)
+
+    def is_like(self, other: Failure | None) -> bool:
+        return other is not None and (self.kind, self.place) == (other.kind, other.place)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was computed. `in_blocks`: convolutions were, which rounds more."""
+
+    results: tuple[Array, ...]
+    in_blocks: bool = False
+
+
+Compute = Callable[[Case, Tell], Answer]
+
+
+@dataclass(frozen=True)
+class Examiner:
+    """Finds failures of cases that are built with `options`. What is tried may take so many `seconds`."""
+
+    options: Options
+    seconds: float = 600.0
+
+    def limited(self, limit: int) -> Examiner:
+        """The same, with so many rewrites of the passes at most."""
+        return replace(self, options=replace(self.options, rewrite_limit=limit))
+
+    def passes(self, case: Case) -> Failure | None:
+        """The failure of the passes, if it is theirs."""
+        return self.first([case], self.interpret, PASSES)
+
+    def code(self, case: Case) -> Failure | None:
+        return self.first([case], self.compile_and_call, CODE)
+
+    def whole(self, case: Case) -> Failure | None:
+        return self.passes(case) or self.code(case)
+
+    def each(self, cases: Sequence[Case], compute: Compute, place: str) -> Iterator[Failure | None]:
+        """How each case fails, where it does; they are tried one after another, and no further than is asked for."""
+        for case, answer in zip(cases, self.run(cases, compute), strict=True):
+            if isinstance(answer, Failure):
+                yield answer
+                continue
+            if answer.in_blocks and case.kind == SPECIAL:
+                yield None  # a block spreads NaN over all of its elements
+                continue
+            found = case.judge(in_blocks=answer.in_blocks).difference(answer.results)
+            yield None if found is None else Failure(NUMBERS, place, str(found), found)
+
+    def first(self, cases: Sequence[Case], compute: Compute, place: str) -> Failure | None:
+        return next((failure for failure in self.each(cases, compute, place) if failure is not None), None)
+
+    def run(self, cases: Sequence[Case], compute: Compute) -> Iterator[Answer | Failure]:
+        """What each case computes, or how it fails to. What is left of a fault goes."""
+        with TemporaryDirectory(prefix="nacre-blame-") as folder:
+            tasks = [partial(self._guarded, case, compute, folder) for case in cases]
+            for answer in run_each_isolated(tasks, self.seconds):
+                if isinstance(answer, Died):
+                    yield Failure(TIMEOUT if answer.kind == "hang" else CRASH, answer.doing, answer.message)
+                else:
+                    yield answer
+
+    def _guarded(self, case: Case, compute: Compute, folder: str, tell: Tell) -> Answer | Failure:
+        tempfile.tempdir = folder
+        try:
+            return compute(case, tell)
+        except CompilerFault as fault:
+            kind = TIMEOUT if fault.what.startswith(NO_ANSWER) else CRASH
+            return Failure(kind, f"code generation, {fault.stage}", fault.what, kernel=fault.kernel)
+        except Exception as error:
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            said = (str(error).splitlines() or [""])[0]
+            return Failure(CRASH, f"{type(error).__name__} in {frame.name}", f"{type(error).__name__}: {said}")
+
+    # --- what a child does ---
+
+    def interpret(self, case: Case, tell: Tell) -> Answer:
+        """Runs what the passes leave."""
+        tell("the passes")
+        module = Build(case.elaborated, self.options).optimize()
+        tell("the interpreter on what the passes left")
+        return Answer(run_trial(Interpreter(module, case.load), case.trial), is_in_blocks(module))
+
+    def compile_and_call(self, case: Case, tell: Tell) -> Answer:
+        """Builds the artifact and calls it."""
+        tell("the compiler")
+        path = Path(tempfile.mkdtemp()) / "case.so"
+        build = Build(case.elaborated, self.options)
+        module = build.optimize()
+        program = build.generate(build.lower(module))
+        objects = build.generate_entries(program)
+        build.assemble(build.specify(program, lambda p: load_parameter(p, case.load)), objects, path)
+        # The next case will want one.
+        start_ahead(KERNEL_WORKER)
+        tell("the artifact")
+        results = load(path).entries[case.function.name](*case.trial_arrays)
+        arrays = results if isinstance(results, tuple) else (results,)
+        return Answer(tuple(map(np.asarray, arrays)), is_in_blocks(module))

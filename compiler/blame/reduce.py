@@ -1,0 +1,131 @@
+"""A failing case made small: first the part of the graph that fails, by halving; then nodes, parameters and sizes one
+by one; at last the numbers, which become ones where they do not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ...dialect.graph import Module, walk
+from ...dialect.types import Array
+from . import smaller
+from .case import Case
+from .search import Search, Way
+
+Weight = tuple[int, int, int]
+Tell = Callable[[str], None]
+Find = Callable[[Sequence[Case]], Case | None]
+"""The first of several cases that fails as it should."""
+
+_AT_ONCE = 8
+
+
+def weigh(case: Case) -> Weight:
+    """What becomes less: nodes and results, then sizes, then tensors whose numbers matter."""
+    nodes = list(walk(case.function.body))
+    stored = sum(n.op == "parameter" for n in nodes)
+    types = [v.type for n in nodes for v in n.outputs] + [a.type for a in case.function.arguments]
+    sizes = sum(sum(t.concrete(case.dims)) for t in types) + len(case.module.dims)
+    arrays = [*case.arguments.values(), *case.parameters.values()]
+    # Of two ways to have a tensor, a parameter is the dearer one: a checkpoint has to hold it.
+    return (
+        2 * (len(nodes) + len(case.function.results)) + stored,
+        sizes,
+        sum(not _are_ones(a) for a in arrays),
+    )
+
+
+def _are_ones(array: Array) -> bool:
+    return bool((array == np.ones((), array.dtype)).all())
+
+
+# --- ways ---
+
+
+def _parts(make: Callable[[Module], Iterator[Module]]) -> Callable[[Case], Iterator[Case]]:
+    """A way to cut graphs as one to cut cases."""
+
+    def cut(case: Case) -> Iterator[Case]:
+        for module in make(case.module):
+            yield case.cut(module)
+
+    return cut
+
+
+def _fixed_dims(case: Case) -> Iterator[Case]:
+    module = smaller.fixed_dims(case.module, case.dims)
+    if module is not None:
+        yield replace(case, module=module)
+
+
+def _smaller_dims(case: Case) -> Iterator[Case]:
+    for symbol in case.function.symbols():
+        value, step = case.dims[symbol.name], symbol.multiple
+        for less in smaller.smaller_values(value, step):
+            if symbol.low <= less < value:
+                found = case.cropped(case.module, {**case.dims, symbol.name: less})
+                if found is not None:
+                    yield found
+
+
+def _smaller_sizes(case: Case) -> Iterator[Case]:
+    for change in smaller.size_changes(case.module):
+        module = smaller.resized(case.module, change)
+        found = None if module is None else case.cropped(module, case.dims)
+        if found is not None:
+            yield found
+
+
+def _plain_numbers(case: Case) -> Iterator[Case]:
+    """Ones in each of the tensors."""
+    for name, array in case.arguments.items():
+        if not _are_ones(array):
+            yield replace(case, arguments={**case.arguments, name: np.ones_like(array)})
+    for name, array in case.parameters.items():
+        if not _are_ones(array):
+            yield replace(case, parameters={**case.parameters, name: np.ones_like(array)})
+
+
+WAYS: tuple[Way[Case], ...] = (
+    Way("one result", _parts(smaller.single_results), nested=True),
+    Way("a later start", _parts(smaller.later_starts), nested=True),
+    Way("one result", _parts(smaller.single_results)),
+    Way("fewer nodes", _parts(smaller.values_as_arguments)),
+    Way("nodes left out", _parts(smaller.bypassed_nodes)),
+    Way("made-up parameters", _parts(smaller.made_up_parameters)),
+    Way("smaller dims", _smaller_dims),
+    Way("fixed dims", _fixed_dims),
+    Way("smaller sizes", _smaller_sizes),
+    Way("plain numbers", _plain_numbers),
+)
+
+
+def reduce_case(
+    case: Case, find: Find, *, seconds: float, near: Collection[str] = (), tell: Tell = lambda text: None
+) -> Case:
+    """The smallest case found within the time that fails as `find` says. `near` are values at which it is looked for
+    first."""
+    plain = case.unrolled()
+    if plain.nodes != case.nodes:
+        case = find([plain]) or case
+    case = _around(case, find, near) or case
+
+    def told(best: Case, way: str, left: int) -> None:
+        tell(f"{best.nodes} nodes are left; {way}: {left} more tries")
+
+    return Search(weigh, find, seconds, _AT_ONCE, told).run(case, WAYS)
+
+
+def _around(case: Case, find: Find, near: Collection[str]) -> Case | None:
+    """The smallest neighbourhood that fails."""
+    for reach in (0, 1, 2, 4):
+        module = smaller.around(case.module, near, reach)
+        if module is None:
+            return None
+        found = find([case.cut(module)])
+        if found is not None:
+            return found
+    return None

@@ -1,0 +1,69 @@
+"""A case as files: a model that anybody can run, its weights and inputs beside it, and a test that shows the fault.
+
+`nacre test` of the model fails as long as the fault is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from ...dialect.graph import Function
+from ...dialect.types import Array
+from ..checking.judge import Judge
+from ..files import check_writable, replacing, write_whole
+from ..frontend import load_module
+from ..frontend.model_writer import write_model
+from . import smaller
+from .case import Case
+
+_PARTS = ("weights", "inputs", "expected")
+
+
+def _beside(path: Path, part: str) -> Path:
+    return path.with_name(f"{path.stem}.{part}.npz")
+
+
+def check_places(path: Path) -> None:
+    """Raises DiagnosticError where the files of a case cannot be written."""
+    for place in (path, *(_beside(path, part) for part in _PARTS)):
+        check_writable(place)
+
+
+def write_case(case: Case, path: Path, head: str = "") -> list[Path]:
+    """Writes the model to `path` and its arrays beside it; `head` is what its first lines say. Gives all paths. Raises
+    DiagnosticError for a graph that the language cannot say, before anything is written."""
+    weights = {case.function.name: _beside(path, "weights").name} if case.parameters else {}
+    model = write_model(case.module, weights)
+    # What the language cannot call as the graph does has another name there.
+    written = smaller.only_function(load_module(model, text=True).module)
+    judge = case.judge(in_blocks=True)
+    expected = (e.exact.astype(e.dtype.numpy) for e in judge.expected)
+    arrays: dict[str, Mapping[str, Array]] = {
+        "weights": case.parameters,
+        "inputs": {v.name: array for v, array in zip(written.arguments, case.trial_arrays, strict=True)},
+        "expected": dict(zip(written.result_names, expected, strict=True)),
+    }
+    files = {_beside(path, part): held for part, held in arrays.items() if held}
+    comment = "".join(f"# {line}\n" for line in head.splitlines())
+    for file, held in files.items():
+        with replacing(file) as stream:
+            np.savez(stream, allow_pickle=False, **held)
+    write_whole(path, comment + model + _test(written, path, judge))
+    return [path, *files]
+
+
+def _test(function: Function, path: Path, judge: Judge) -> str:
+    """A test block: the inputs, and what they give."""
+    inputs, expected = (_beside(path, part).name for part in ("inputs", "expected"))
+    lines = [f'  given {v.name} = file "{inputs}"' for v in function.arguments]
+    for name, expectation in zip(function.result_names, judge.expected, strict=True):
+        within = ""
+        if expectation.dtype.is_float and expectation.allowed.size:
+            # Rounded up where it is written.
+            within = f" within {1.05 * float(expectation.allowed.max()):.1e}"
+        said = "" if len(function.results) == 1 else f"{name} = "
+        lines.append(f'  expect {said}file "{expected}"{within}')
+    return "\n".join([f'\ntest {function.name} "the numbers are right" {{', *lines, "}\n"])

@@ -1,0 +1,110 @@
+"""`nacre bisect` blames the rewrite, the line, the kernel; what it writes shows the fault and no other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from nacre.compiler.cli.main import run
+from nacre.passes.registry import PASSES
+from planted import FAULTS, plant, write_model
+from planted.planted import Planted
+
+Run = Any
+
+
+@pytest.fixture
+def nacre(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command line in this process; gives the exit code and what it printed."""
+
+    def call(*arguments: str | Path) -> tuple[int, str]:
+        capsys.readouterr()
+        code = run([str(a) for a in arguments])
+        captured = capsys.readouterr()
+        return code, captured.out or captured.err
+
+    return call
+
+
+IN_PASSES = [fault for fault in FAULTS.values() if fault.stage in PASSES]
+
+
+@pytest.mark.parametrize("fault", IN_PASSES, ids=lambda fault: fault.name)
+def test_a_planted_fault_is_blamed_and_shown(fault: Planted, tmp_path: Path, nacre: Run) -> None:
+    model, small = write_model(fault, tmp_path), tmp_path / "small.nacre"
+    with plant(fault, tmp_path / "cache"):
+        code, said = nacre("bisect", model, "-o", small, "--json")
+        assert code == 1, said
+        report = json.loads(said)
+        culprit = report["culprit"]
+        assert culprit["stage"] == fault.stage, said
+        assert f"{model}:{fault.line}" in culprit["at"], said
+        assert report["failure"]["kind"] == "numbers"
+        assert report["nodes"] <= 6, small.read_text()
+        if culprit["rewrite"] is not None:
+            assert culprit["error_after"] > 100 * culprit["error_before"]
+        code, said = nacre("test", small)
+        assert code == 1 and "1 passed, 1 failed" in said, said
+    code, said = nacre("test", small, "--no-cache")
+    assert code == 0, said
+
+
+RELU = "dim B in 1..4\n\nmodel f(x: f32[B, 3]) -> y: f32[B, 3] {\n  return relu(x * 2)\n}\n"
+
+
+@pytest.fixture
+def relu(tmp_path: Path) -> Path:
+    path = tmp_path / "relu.nacre"
+    path.write_text(RELU)
+    np.save(tmp_path / "x.npy", np.array([[1, -2, 3]], np.float32))
+    return path
+
+
+def test_nothing_is_blamed_where_nothing_is_wrong(relu: Path, nacre: Run) -> None:
+    code, said = nacre("bisect", relu, "--against", "-O0")
+    assert code == 0 and said.startswith("nothing is wrong"), said
+    assert nacre("bisect", relu, "--input", f"x={relu.parent / 'x.npy'}", "--json") == (0, '{\n  "culprit": null\n}\n')
+    assert not (relu.parent / "relu.small.nacre").exists()
+
+
+def test_a_reference_that_the_source_contradicts_blames_no_stage(relu: Path, nacre: Run) -> None:
+    given = ("--input", f"x={relu.parent / 'x.npy'}")
+    np.savez(relu.parent / "right.npz", y=np.array([[2, 0, 6]], np.float32))
+    np.savez(relu.parent / "wrong.npz", y=np.array([[2, -4, 6]], np.float32))
+    np.savez(relu.parent / "other.npz", z=np.array([[2, -4, 6]], np.float32))
+    assert nacre("bisect", relu, *given, "--reference", relu.parent / "right.npz")[0] == 0
+    code, said = nacre("bisect", relu, *given, "--reference", relu.parent / "wrong.npz")
+    assert code == 1 and "error[other-reference]" in said and "-4 at [0, 1], expected 0" in said, said
+    code, said = nacre("bisect", relu, *given, "--reference", relu.parent / "other.npz")
+    assert code == 1 and "error[bad-reference]" in said, said
+    assert nacre("bisect", relu, "--reference", relu.parent / "right.npz")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--input", "x=[[1, 2]]"), "expected size 3"),
+        (("--input", "y=[[1, 2, 3]]"), "unknown y"),
+        (("--input", "x=[1, 2, 3]"), "`x` is f32[B, 3], not f32[3]"),
+        (("--at", "B=9"), "`B` cannot be 9"),
+        (("--entry", "g"), "the file has the models f"),
+        (("--against", "O7"), "`O7` is no level"),
+        (("--target", "portable"), "name one"),
+    ],
+)
+def test_a_wrong_command_line_is_told(arguments: tuple[str, ...], said: str, relu: Path, nacre: Run) -> None:
+    code, text = nacre("bisect", relu, *arguments)
+    assert code == 2 and said in text, text
+
+
+def test_a_rewrite_limit_stops_the_passes(tmp_path: Path, nacre: Run) -> None:
+    path = tmp_path / "twice.nacre"
+    path.write_text("model f(x: f32[4]) -> f32[4] {\n  y = x * 1\n  return y + 0\n}\n")
+    counts = [
+        nacre("dump", path, "--stage", "canonicalize", "--rewrite-limit", str(limit))[1].count("multiply(")
+        for limit in (0, 1)
+    ]
+    assert counts == [1, 0]
