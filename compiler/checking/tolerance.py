@@ -106,6 +106,10 @@ class NoisyInterpreter(Interpreter):
         if OPERATORS[node.op].has("contraction") or node.op in _SUMS:
             # Whether terms that overflow either way leave NaN or an infinity is a matter of their order.
             anything = self.rng.choice([np.nan, np.inf, -np.inf], wide.shape)
-            wide = np.where((units > most) & ~np.isnan(wide), anything, wide)
+            overflows = (units > most) & ~np.isnan(wide)
+            if OPERATORS[node.op].operands[-1].variadic and len(inputs) > 2:
+                # Products of many may be summed before the last factor: (inf + x) * y, or inf * y + x * y.
+                overflows = ~(units <= most)
+            wide = np.where(overflows, anything, wide)
         wide = np.where(np.abs(wide) > most, np.copysign(np.inf, wide), wide)
         return wide.astype(result.dtype)

@@ -111,3 +111,15 @@ def test_a_part_takes_what_tells_its_sizes() -> None:
     assert four.type.is_static
     function = Function("f", (x, y), tuple(b.nodes), (four,))
     assert cut_function(Module("m", (T,), functions=(function,)), function, [four]).functions[0].arguments == (x, y)
+
+
+def test_sums_of_products_of_three_may_be_ordered_otherwise() -> None:
+    b = Builder(OPERATORS)
+    x, w, y = (Value(n, TensorType(F32, shape)) for n, shape in (("x", (2,)), ("w", (2, 1)), ("y", (1,))))
+    total = b.einsum(x, w, y, equation="i,ij,j->")
+    module = Module("m", functions=(Function("f", (x, w, y), tuple(b.nodes), (total,)),))
+    arrays = tuple(np.array(a, np.float32) for a in ([1, -1], [[np.inf], [1]], [-np.inf]))
+    judge = Judge(module, Trial("f", {}, SPECIAL, ("x", "w", "y"), arrays), made_up)
+    assert np.isnan(judge.expected[0].exact)
+    # (inf - 1) * -inf
+    assert judge.difference([np.array(-np.inf, np.float32)]) is None
