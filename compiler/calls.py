@@ -6,12 +6,12 @@ whatever the caches do. Nothing is measured here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..dialect.dims import multiply
 from ..dialect.graph import Function, Node
-from .artifact.spec import CallSpec, OperationSpec, ValueSpec
+from .artifact.spec import CallSpec, OperationSpec, PointSpec, ValueSpec
 from .lower.cost import count_bytes, count_operations
 from .lower.entry import Output, Place, Workspace
 from .lower.kinds import inner_nodes, kind_of
@@ -52,15 +52,19 @@ class Calls:
         return CallSpec(kernel, kind_of(inner), operations, count_bytes(node, self.makers, outputs), values)
 
 
-def describe_calls(function: Function, lowered: LoweredFunction, entry: LoweredEntry) -> tuple[CallSpec, ...]:
-    """The calls of an entry in their order, and where each leaves its results."""
+def describe_calls(
+    function: Function, lowered: LoweredFunction, entry: LoweredEntry, points: Mapping[str, PointSpec]
+) -> tuple[CallSpec, ...]:
+    """The calls of an entry in their order, and where each leaves its results, of which `points` are values of the
+    model."""
     calls = Calls(function)
     described: list[CallSpec] = []
     for call, planned in zip(lowered.calls, entry.calls, strict=True):
         spec = calls.describe(call.symbol, call.outputs)
         places = planned.places[len(call.inputs) :][: len(call.outputs)]
         values = zip(spec.values, places, strict=True)
-        described.append(replace(spec, values=tuple(_placed(value, place) for value, place in values)))
+        placed = (replace(_placed(value, place), point=points.get(value.name)) for value, place in values)
+        described.append(replace(spec, values=tuple(placed)))
     return tuple(described)
 
 

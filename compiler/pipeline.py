@@ -47,6 +47,7 @@ from .lower.module import Lowered, LoweredWeight, lower_module
 from .lower.plan import LoweredEntry
 from .observer import Observer
 from .parameters import ParameterReader, open_parameters
+from .points import name_points
 from .report import FunctionReport, report_kernels
 from .spans import relative_to, without_spans
 from .stage_faults import contained
@@ -262,10 +263,10 @@ class Build:
         lowered = program.lowered
         assert self.optimized is not None, "nothing was compiled yet"
         functions = {f.name: f for f in self.elaborated.module.functions}
-        calls = [
-            describe_calls(self.optimized.function(entry.name), function, entry)
-            for function, entry in zip(lowered.functions, program.entries, strict=True)
-        ]
+        calls = []
+        for function, entry in zip(lowered.functions, program.entries, strict=True):
+            optimized = self.optimized.function(entry.name)
+            calls.append(describe_calls(optimized, function, entry, name_points(functions[entry.name], optimized)))
         return ArtifactSpec(
             name=lowered.name,
             entries=tuple(_specify_entry(e, functions[e.name], c) for e, c in zip(program.entries, calls, strict=True)),

@@ -13,6 +13,9 @@ from .known_values import KnownValues, definitions_in
 from .manager import Context, Pass
 from .rewrite import Names, NodeBuilder, rename_results
 
+LAST_SUFFIX = "_last"
+"""What the name of a value ends with that is another one with its channels last."""
+
 
 @dataclass(frozen=True)
 class ChannelsLast(Pass):
@@ -88,14 +91,22 @@ class _Rewriter:
         self.aliases |= {old.name: new for new, old in pairs if new.name not in inner}
 
     def use(self, node: Node, made: Made, site: Site) -> None:
-        self.emit(site.b.nodes)
-        self.layouts.last |= site.found
-        for value, new in zip(node.outputs, made.values, strict=True):
+        inner = {v.name for n in site.b.nodes for v in n.outputs}
+        pairs = list(zip(node.outputs, made.values, strict=True))
+        named = {new.name: self.named(old, new, made) for old, new in pairs if new.name in inner}
+        self.emit(rename_results(site.b.nodes, named))
+        self.layouts.last |= {name: named.get(v.name, v) for name, v in site.found.items()}
+        for value, new in pairs:
+            final = named.get(new.name, new)
             if made.last:
-                self.layouts.last[value.name] = new
+                self.layouts.last[value.name] = final
                 self.layouts.only_last[value.name] = node
-            else:
-                self.aliases[value.name] = new
+            elif final.name != value.name:
+                self.aliases[value.name] = final
+
+    def named(self, value: Value, new: Value, made: Made) -> Value:
+        """What stands for a value under the name that says so."""
+        return replace(new, name=self.names.claim(f"{value.name}{LAST_SUFFIX}") if made.last else value.name)
 
     def emit(self, nodes: Iterable[Node]) -> None:
         for node in nodes:

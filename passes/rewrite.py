@@ -31,6 +31,13 @@ class Names:
         self._used = {value.name for value in defined_values(function)}
         self._counts: Counter[str] = Counter()
 
+    def claim(self, name: str) -> str:
+        """The name itself, unless a value has it."""
+        if name in self._used:
+            return self.fresh(name)
+        self._used.add(name)
+        return name
+
     def fresh(self, stem: str) -> str:
         while True:
             self._counts[stem] += 1

@@ -47,14 +47,30 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
+class Point:
+    """A value of the model, by the name that every build of the model gives it: `layer.0.attention.q`, or
+    `layer.0.attention.add@11:10` after operator, line and column where the model gives none. Transposed by `axes`, if
+    there are any, a tensor has its axes in the order of the model."""
+
+    name: str
+    axes: tuple[int, ...]
+
+    def turn(self, array: Array) -> Array:
+        """The tensor as the model has it."""
+        return array.transpose(self.axes) if self.axes else array
+
+
+@dataclass(frozen=True, slots=True)
 class Value:
-    """A tensor that a kernel writes, into output `output` of the call or at `offset` bytes of the workspace."""
+    """A tensor that a kernel writes, into output `output` of the call or at `offset` bytes of the workspace. `point`
+    is the value of the model that it is, if it is one."""
 
     name: str
     type: Argument
     operation: Operation | None
     output: int | None
     offset: Size
+    point: Point | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +204,7 @@ def _read_call(number: int, described: Mapping[str, Any]) -> Call:
             None if v["operation"] is None else operations[v["operation"]],
             v.get("output"),
             v.get("workspace", 0),
+            Point(v["point"]["name"], tuple(v["point"]["axes"])) if v.get("point") else None,
         )
         for v in described["values"]
     )

@@ -83,7 +83,8 @@ def _value(value: ValueSpec) -> dict[str, JsonValue]:
     place: dict[str, JsonValue] = (
         {"workspace": _size(value.offset)} if value.output is None else {"output": value.output}
     )
-    return {"name": value.name, **_type(value.type), "operation": value.operation, **place}
+    point: JsonValue = None if value.point is None else {"name": value.point.name, "axes": list(value.point.axes)}
+    return {"name": value.name, **_type(value.type), "point": point, "operation": value.operation, **place}
 
 
 def _call(call: CallSpec) -> dict[str, JsonValue]:

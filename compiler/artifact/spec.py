@@ -56,15 +56,26 @@ class OperationSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class PointSpec:
+    """A value of the model, by the name that every build of the model gives it. Transposed by `axes`, if there are any,
+    a tensor has its axes in the order of the model."""
+
+    name: str
+    axes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ValueSpec:
     """A tensor that a kernel writes: into an output of the call, else at an offset of the workspace. `operation` is the
-    position of the one that computes it, where it is one."""
+    position of the one that computes it, where it is one; `point` is the value of the model that it is, if it is one.
+    """
 
     name: str
     type: TensorType
     operation: int | None = None
     output: int | None = None
     offset: Size = 0
+    point: PointSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from ..version import __version__
 from .bench import bench_command
 from .blame import bisect_command, reduce_command
 from .build import compile_command
+from .diff import diff_command
 from .faults import contained
 from .graph import graph_command
 from .inspection import inspect_command
@@ -51,6 +52,7 @@ for _command in (
     dump_command,
     opt_command,
     inspect_command,
+    diff_command,
     graph_command,
     bench_command,
     profile_command,

@@ -1,0 +1,118 @@
+"""`nacre diff`: where the numbers of two builds part, and what else differs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+
+from ...dialect.types import Array
+from ...runtime.loader import Model, load
+from ..cache import cached_path, load_cached
+from ..diff.builds import Build, describe_build
+from ..diff.capture import Capture, capture
+from ..diff.compare import Tolerance, compare_captures
+from ..diff.present import comparison_data, format_comparison
+from ..diff.references import ONNX, TENSORS, read_reference, run_onnx
+from .faults import INPUT_FAULT
+from .models import AT, ENTRY, INPUTS, choose_entry, inputs_for
+from .options import PATH, Chosen, build_options, progress
+
+ORACLE = 0
+"""The level that a model is compared with where nothing else is named: plain loops in the order that it states."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """A build that is compared: what it is called, its artifact, and that loaded."""
+
+    name: str
+    path: Path
+    model: Model
+
+
+def _open(path: Path, chosen: Chosen) -> _Side:
+    """An artifact as it is; a model file compiled first. Its budgets are not looked at."""
+    if path.suffix == ".so":
+        return _Side(str(path), path, load(path))
+    build = chosen.build(path)
+    build.elaborated = replace(build.elaborated, budgets=())
+    with progress(f"compiling {path}"):
+        return _Side(f"{path} at -O{chosen.level}", cached_path(build), load_cached(build))
+
+
+def _refer(path: Path, inputs: Mapping[str, Array], results: Sequence[str]) -> Capture:
+    if path.suffix == ONNX:
+        return run_onnx(path, inputs, results)
+    return read_reference(path, results)
+
+
+@click.command("diff")
+@click.argument("a", metavar="A", type=PATH)
+@click.argument("b", metavar="[B]", type=PATH, required=False)
+@INPUTS
+@ENTRY
+@AT
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0),
+    help="The error that is allowed, as a share of a tensor's largest number.  [default: what rounding explains]",
+)
+@build_options
+@click.option("--json", "as_json", is_flag=True, help="The comparison as JSON.")
+def diff_command(
+    a: Path,
+    b: Path | None,
+    inputs: Sequence[str],
+    entry: str | None,
+    dims: Mapping[str, int],
+    tolerance: float | None,
+    chosen: Chosen,
+    as_json: bool,
+) -> int:
+    """Compare two builds tensor by tensor, and say where their numbers part first.
+
+    \b
+      nacre diff model.nacre --input x=x.npy          the model against itself at -O0
+      nacre diff old.so new.so --input x=x.npy
+      nacre diff old.nacre new.nacre --strict
+      nacre diff model.so expected.npz --input x=x.npy
+      nacre diff model.so model.onnx --input x=x.npy
+
+    A is an artifact or a model file, which is compiled with the options given; B may also be a .npz or .safetensors
+    file, whose tensors are called as points of the model or as its results, or an .onnx file. Points are the values of
+    the model that both builds leave in memory: `layer.0.output.h`, `result y`. Exits with 1 if one is further apart
+    than rounding explains.
+    """
+    first = _open(a, chosen)
+    described = choose_entry(first.model, entry)
+    name: str = described["name"]
+    given = inputs_for(described, inputs, dims)
+    captured = capture(first.model, name, given)
+    builds: list[Build] = []
+    if b is not None and b.suffix in (*TENSORS, ONNX):
+        results = [r["name"] for r in described["results"]]
+        names = [x["name"] for x in described["arguments"]]
+        label, reference = str(b), _refer(b, dict(zip(names, given, strict=True)), results)
+    else:
+        second = _open(b, chosen) if b is not None else _open_oracle(a, chosen)
+        choose_entry(second.model, name)
+        label, reference = second.name, capture(second.model, name, given)
+        builds = [describe_build(side.path, side.model, name, captured.dims) for side in (first, second)]
+    comparison = compare_captures(captured, reference, Tolerance(tolerance))
+    if not comparison.points:
+        raise click.BadParameter(f"it has no point in common with {a}", param_hint="B")
+    if as_json:
+        click.echo(json.dumps(comparison_data(comparison, (first.name, label), builds), indent=2))
+    else:
+        click.echo(format_comparison(comparison, (first.name, label), builds))
+    return INPUT_FAULT if comparison.divergence is not None else 0
+
+
+def _open_oracle(path: Path, chosen: Chosen) -> _Side:
+    if path.suffix == ".so":
+        raise click.UsageError(f"{path} is compiled already: name what it is to be compared with")
+    return _open(path, replace(chosen, level=ORACLE, passes=None))
