@@ -1,0 +1,76 @@
+"""`nacre reduce` keeps what fails and lets go of the rest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from nacre.compiler.cli.main import run
+from nacre.dialect.graph import Node
+from nacre.passes import cse
+
+MODEL = """dim B in 1..8
+
+model f(x: f32[B, 40]) -> f32[B, 24], f32[B, 40] {
+  weights "weights.npz"
+  param weight: f32[40, 24]
+  y = softmax(exp(x) / 2)
+  z = tanh(y @ weight) + 1
+  return relu(z), y
+}
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.nacre"
+    path.write_text(MODEL)
+    np.savez(tmp_path / "weights.npz", weight=np.ones((40, 24), np.float32))
+    return path
+
+
+def body(path: Path) -> str:
+    return path.read_text().split("{\n", 1)[1].split("}")[0]
+
+
+def test_a_crash_of_a_pass_is_kept(model: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    node_key = cse.node_key
+
+    def key(node: Node, numbers: dict[str, int]) -> Any:
+        assert node.op != "tanh" or node.output.type.shape[-1] < 3, "no such row"
+        return node_key(node, numbers)
+
+    monkeypatch.setattr(cse, "node_key", key)
+    small = model.with_name("small.nacre")
+    assert run(["reduce", str(model), "--fails", "crash", "-o", str(small), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["failure"] == {
+        "kind": "crash",
+        "place": "AssertionError in key",
+        "message": "AssertionError: no such row",
+    }
+    assert report["nodes"] == 1 and "tanh(" in body(small)
+    assert "f32[1, 3]" in small.read_text()
+
+
+def test_what_a_command_says_is_kept(model: Path, capsys: Any) -> None:
+    small = model.with_name("small.nacre")
+    arguments = ["reduce", str(model), "--at", "B=2", "-o", str(small)]
+    assert run([*arguments, "--fails", "grep -q softmax", "--exits", "zero"]) == 0
+    assert "wrote" in capsys.readouterr().err
+    assert body(small).count(" = ") == 1 and "softmax" in body(small)
+    assert sorted(p.name for p in model.parent.glob("small*")) == [
+        "small.expected.npz",
+        "small.inputs.npz",
+        "small.nacre",
+    ]
+
+
+def test_what_does_not_fail_is_not_made_small(model: Path, capsys: Any) -> None:
+    small = model.with_name("small.nacre")
+    assert run(["reduce", str(model), "--fails", "true", "-o", str(small)]) == 1
+    assert "error[does-not-fail]" in capsys.readouterr().err
+    assert not small.exists()
