@@ -29,10 +29,13 @@ def nacre(capsys: pytest.CaptureFixture[str]) -> Run:
     return call
 
 
-IN_PASSES = [fault for fault in FAULTS.values() if fault.stage in PASSES]
+SEEN = [fault for fault in FAULTS.values() if fault.name != "missing-mask"]
+"""What is stored beyond the end of a row is stored over by the next row: no number shows it, and `--check-passes` does."""
+OF_ALL = ("entry",)
+"""Stages of the whole artifact, which have no line."""
 
 
-@pytest.mark.parametrize("fault", IN_PASSES, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", SEEN, ids=lambda fault: fault.name)
 def test_a_planted_fault_is_blamed_and_shown(fault: Planted, tmp_path: Path, nacre: Run) -> None:
     model, small = write_model(fault, tmp_path), tmp_path / "small.nacre"
     with plant(fault, tmp_path / "cache"):
@@ -41,9 +44,10 @@ def test_a_planted_fault_is_blamed_and_shown(fault: Planted, tmp_path: Path, nac
         report = json.loads(said)
         culprit = report["culprit"]
         assert culprit["stage"] == fault.stage, said
-        assert f"{model}:{fault.line}" in culprit["at"], said
+        assert fault.stage in OF_ALL or f"{model}:{fault.line}" in culprit["at"], said
         assert report["failure"]["kind"] == "numbers"
         assert report["nodes"] <= 6, small.read_text()
+        assert (culprit["rewrite"] is not None) == (fault.stage in PASSES)
         if culprit["rewrite"] is not None:
             assert culprit["error_after"] > 100 * culprit["error_before"]
         code, said = nacre("test", small)
