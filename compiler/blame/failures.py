@@ -25,8 +25,8 @@ from ..checking.isolated import Died, Tell, run_each_isolated
 from ..checking.judge import Difference, run_trial
 from ..checking.trials import is_in_blocks
 from ..codegen.child import KERNEL_WORKER, NO_ANSWER
-from ..codegen.faults import CompilerFault
 from ..codegen.nursery import start_ahead
+from ..faults import CompilerFault
 from ..pipeline import Build, Options
 from .case import Case
 
@@ -114,11 +114,11 @@ class Examiner:
             return compute(case, tell)
         except CompilerFault as fault:
             kind = TIMEOUT if fault.what.startswith(NO_ANSWER) else CRASH
-            return Failure(kind, f"code generation, {fault.stage}", fault.what, kernel=fault.kernel)
+            return Failure(kind, f"stage {fault.stage}", _first_line(fault.what), kernel=fault.kernel)
         except Exception as error:
             frame = traceback.extract_tb(error.__traceback__)[-1]
-            said = (str(error).splitlines() or [""])[0]
-            return Failure(CRASH, f"{type(error).__name__} in {frame.name}", f"{type(error).__name__}: {said}")
+            said = f"{type(error).__name__}: {_first_line(str(error))}"
+            return Failure(CRASH, f"{type(error).__name__} in {frame.name}", said)
 
     # --- what a child does ---
 
@@ -144,3 +144,7 @@ class Examiner:
         results = load(path).entries[case.function.name](*case.trial_arrays)
         arrays = results if isinstance(results, tuple) else (results,)
         return Answer(tuple(map(np.asarray, arrays)), is_in_blocks(module))
+
+
+def _first_line(text: str) -> str:
+    return (text.splitlines() or [""])[0]

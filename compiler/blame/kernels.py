@@ -91,7 +91,7 @@ class _Hunt:
         lowered = lower_module(self.optimized, pack=self.way.pack)
         calls = [call for f in lowered.functions for call in f.calls if failure.kernel.startswith(call.symbol)]
         node = next((self.makers[name] for call in calls for name in call.outputs if name in self.makers), None)
-        stage = failure.place.removeprefix("code generation, ")
+        stage = failure.place.removeprefix("stage ")
         what = f"the kernel `{failure.kernel}` cannot be compiled at stage `{stage}`: {failure.message}"
         operations = self.operations(node)
         return Culprit(stage, what, kernel=failure.kernel, operations=operations, values=_values(node))

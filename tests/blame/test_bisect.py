@@ -30,9 +30,9 @@ def nacre(capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 SEEN = [fault for fault in FAULTS.values() if fault.name != "missing-mask"]
-"""What is stored beyond the end of a row is stored over by the next row: no number shows it, and `--check-passes` does."""
-OF_ALL = ("entry",)
-"""Stages of the whole artifact, which have no line."""
+"""What is stored beyond the end of a row is stored over by the next: no number shows it; `--check-passes` does."""
+OF_ALL = ("entry", "plan-memory")
+"""What puts kernels together: the faults planted there hit every line, or none."""
 
 
 @pytest.mark.parametrize("fault", SEEN, ids=lambda fault: fault.name)

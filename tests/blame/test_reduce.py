@@ -49,7 +49,7 @@ def test_a_crash_of_a_pass_is_kept(model: Path, monkeypatch: pytest.MonkeyPatch,
     report = json.loads(capsys.readouterr().out)
     assert report["failure"] == {
         "kind": "crash",
-        "place": "AssertionError in key",
+        "place": "stage cse",
         "message": "AssertionError: no such row",
     }
     assert report["nodes"] == 1 and "tanh(" in body(small)
