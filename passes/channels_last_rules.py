@@ -21,7 +21,7 @@ from ..dialect.ops.windows import Windows, conv_geometry
 from .known_values import KnownValues
 from .rewrite import NodeBuilder
 
-MANY_PLACES = 192
+MANY_PLACES = 400
 """So many places of an image fill the vectors of a matrix product over them well."""
 
 
