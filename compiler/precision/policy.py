@@ -1,0 +1,161 @@
+"""What a precision policy says: in which type the weights and the activations of a model are kept.
+
+A policy is data: rules, of which later ones win, what ranges are taken from, and what has to hold. It prints as the
+text that a person writes in a model file. What is made of a graph by it is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ...dialect.diagnostics import Span
+
+Subject = Literal["weights", "activations"]
+"""Weights are the parameters that are multiplied, and tables that rows are read from; activations are what is
+multiplied and is computed in a call. Nothing else is ever kept in another type than the model says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """How numbers are kept: the dtype as the language writes it, and for activations in i8 where their scale comes
+    from: `dynamic`, out of the numbers of each call, or `static`, out of ranges that were seen before."""
+
+    dtype: str
+    scale: Literal["", "dynamic", "static"] = ""
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {self.scale}".rstrip()
+
+
+F32 = Scheme("f32")
+"""As the model says."""
+SCHEMES: Mapping[Subject, tuple[Scheme, ...]] = {
+    "weights": (F32, *map(Scheme, ("bf16", "f16", "i8", "q8[block 32]", "q4[block 32]"))),
+    "activations": (F32, Scheme("bf16"), Scheme("f16"), Scheme("i8", "dynamic"), Scheme("i8", "static")),
+}
+
+OPERATORS: Mapping[str, frozenset[str]] = {
+    "matmul": frozenset({"matmul", "einsum"}),
+    "convolution": frozenset({f"conv{kind}{rank}d" for kind in ("", "_transpose") for rank in (1, 2, 3)}),
+    "table": frozenset({"embedding", "gather"}),
+}
+"""The classes of operators that rules may speak of; the operators themselves may be named too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """What a rule is about: a `pattern` of paths, or the class or name of an `operator`; one of them is empty.
+
+    In a pattern `*` stands for any characters, dots among them. A path names all that lies in it: `encoder` is
+    `encoder.layer.0.query.weight` too. Paths are those of parameters, and of the block instances that compute.
+    """
+
+    pattern: str = ""
+    operator: str = ""
+
+    def matches(self, operator: str, paths: Iterable[str]) -> bool:
+        if self.operator:
+            return operator == self.operator or operator in OPERATORS.get(self.operator, ())
+        stem = re.escape(self.pattern).replace(r"\*", ".*")
+        return any(re.fullmatch(rf"{stem}(\..*)?", path) for path in paths)
+
+    def __str__(self) -> str:
+        return self.operator or f'"{self.pattern}"'
+
+
+EVERYTHING = Selector("*")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`weights SELECTOR to SCHEME`, `activations SELECTOR to SCHEME`; or `keep SELECTOR`, about both."""
+
+    subject: Subject | None
+    selector: Selector
+    scheme: Scheme
+    span: Span | None = None
+
+    def __str__(self) -> str:
+        return f"keep {self.selector}" if self.subject is None else f"{self.subject} {self.selector} to {self.scheme}"
+
+
+def keep(selector: Selector, span: Span | None = None) -> Rule:
+    return Rule(None, selector, F32, span)
+
+
+METHODS = ("minmax", "percentile", "mse", "entropy")
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """`calibrate on file "x.npz" by percentile 99.99`: what static ranges are taken from. `percentile` is that of the
+    method of this name."""
+
+    path: Path
+    method: Literal["minmax", "percentile", "mse", "entropy"] = "minmax"
+    percentile: float = 99.99
+    span: Span | None = None
+
+    def __str__(self) -> str:
+        number = f" {self.percentile:g}" if self.method == "percentile" else ""
+        return f'calibrate on file "{self.path}" by {self.method}{number}'
+
+
+METRICS: Mapping[str, str] = {"error": "<=", "cosine": ">=", "agreement": ">="}
+"""What may be required of results, and on which side of the limit it has to be. `error` is the largest difference as a
+share of the largest number of the result, `cosine` the smallest one of its rows, `agreement` the share of the rows
+whose largest element is at the same place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """`require error <= 1e-2 on file "x.npz"`: what has to hold between the results of this model and those in f32."""
+
+    metric: Literal["error", "cosine", "agreement"]
+    limit: float
+    path: Path
+    span: Span | None = None
+
+    def __str__(self) -> str:
+        return f'require {self.metric} {METRICS[self.metric]} {self.limit:g} on file "{self.path}"'
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The types of a model; `model` is empty for a policy that is about every model of a file."""
+
+    rules: tuple[Rule, ...] = ()
+    calibration: Calibration | None = None
+    requirements: tuple[Requirement, ...] = ()
+    model: str = ""
+
+    def scheme(self, subject: Subject, operator: str, paths: Iterable[str]) -> Scheme:
+        """What the last rule says that speaks of weights or activations of an operator under any of the paths."""
+        paths = tuple(paths)
+        for rule in reversed(self.rules):
+            if rule.subject in (None, subject) and rule.selector.matches(operator, paths):
+                return rule.scheme
+        return F32
+
+    def __str__(self) -> str:
+        """The text that a model file says it in."""
+        lines = [*self.rules, *([] if self.calibration is None else [self.calibration]), *self.requirements]
+        return "\n".join((f"quantize {self.model or 'model'} {{", *(f"  {line}" for line in lines), "}"))
+
+
+def _all(subject: Subject, dtype: str, operator: str = "", scale: Literal["", "dynamic", "static"] = "") -> Rule:
+    return Rule(subject, Selector(operator=operator) if operator else EVERYTHING, Scheme(dtype, scale))
+
+
+SHORT_FORMS: Mapping[str, Policy] = {
+    "f32": Policy(),
+    "bf16": Policy((_all("weights", "bf16"), _all("activations", "bf16"))),
+    "f16": Policy((_all("weights", "f16"), _all("activations", "f16"))),
+    "int8": Policy((_all("weights", "i8"), _all("activations", "i8", "matmul", "dynamic"))),
+    "int4": Policy((_all("weights", "q4[block 32]", "matmul"), _all("weights", "q8[block 32]", "table"))),
+}
+"""Policies by the names that `--precision` takes."""
