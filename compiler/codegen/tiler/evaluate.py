@@ -101,11 +101,6 @@ class Evaluator:
             return known
         return self.writer.load(*self.home(access, op, place))
 
-    def prefetch(self, op: Op, number: int, place: Place, ahead: int) -> None:
-        """Lets memory come that lies so many elements behind what an op reads at a place; it need not be there."""
-        buffer, address = self.home(op.reads[number], op, place)
-        self.writer.prefetch(buffer, address.plus(ahead))
-
     def define_read(self, op: Op, number: int, place: Place, value: Value) -> None:
         """From here on this is what an op reads at a place."""
         self.writer.remember(self._read_key(op, number, place), value)

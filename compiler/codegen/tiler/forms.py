@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ....dialect.dims import Size, add, multiply
+from ....dialect.dims import Size, add, divide_exactly, multiply
 
 LANE = "lane"
 
@@ -34,6 +34,13 @@ class Form:
         if factor == 1:
             return self
         return _form({v: multiply(c, factor) for v, c in self.terms}, multiply(self.constant, factor))
+
+    def divided(self, divisor: int) -> Form | None:
+        """The form divided by an integer, where all of it is a multiple."""
+        terms = {v: divide_exactly(c, divisor) for v, c in self.terms}
+        rest = divide_exactly(self.constant, divisor)
+        known = {v: c for v, c in terms.items() if c is not None}
+        return None if rest is None or len(known) < len(terms) else _form(known, rest)
 
     @property
     def lane(self) -> Size:

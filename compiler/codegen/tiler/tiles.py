@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 from ....dialect.dims import Size, bounds, multiply, product
+from .ahead import Panels, fetch_ahead
 from .evaluate import Evaluator, Place
 from .forms import LANES, Form, constant, variable
 from .machine import Machine
@@ -28,9 +29,6 @@ bits of a row would depend on how many rows there are."""
 
 CACHED = 1 << 20
 """Bytes that are taken to stay in a core's cache."""
-AHEAD = 2048
-"""How many elements ahead panels are fetched into the cache: as many as take longer to use than memory takes to answer.
-The hardware does as much within a page of 4 KiB, and begins anew with every page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +114,8 @@ class Tiles:
         self.evaluator, self.op, self.roles = evaluator, op, roles
         self.writer, self.stage = evaluator.writer, evaluator.stage
         self.loops = self._merged()
+        rows = 1 if roles.row is None else blocks(self.stage.sizes[roles.row], roles.rows)
+        self.panels = Panels(roles.step, roles.row, roles.rows, rows)
 
     # Reduction loops
 
@@ -250,8 +250,7 @@ class Tiles:
                     with self.writer.masked(mask):
                         self.evaluator.read(self.op, number, at)
             if any(isinstance(p, Panel) for p in access.index):
-                for at, _ in shared:
-                    self.evaluator.prefetch(self.op, number, at, AHEAD)
+                fetch_ahead(self.evaluator, self.op, number, [at for at, _ in shared], self.panels)
         after = []
         for at, mask, total in zip(places, masks, totals, strict=True):
             with self.writer.masked(mask):
