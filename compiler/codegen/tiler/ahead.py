@@ -16,26 +16,48 @@ from .structure import Buffer, Op
 AHEAD = 2048
 """Elements of a panel that take longer to use than memory takes to answer."""
 SHARING = 2
-"""Blocks of rows from which on they share out the next panel. Where one alone reads each panel, time is what memory
-needs for it anyway, and what comes early may be gone when it is used."""
+"""Turns from which on they share out the next panel. Where a panel is read in one alone, time is what memory needs for
+it anyway, and what comes early may be gone when it is used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """A class of loops that takes a panel again: its place moves by `step`, `count` times."""
+
+    of: int
+    step: int
+    count: Size
 
 
 @dataclass(frozen=True, slots=True)
 class Panels:
-    """How a tiled op goes through the panels of a weight, which are `width` wide: each is read by all `blocks` of rows,
-    one after the other, before the next. `block` is the class of the rows, of which a block has `rows`."""
+    """How a tiled op goes through the panels of a weight, which are `width` wide: each is read in so many turns, the
+    last class of which runs fastest, before the next."""
 
     width: int
-    block: int | None
-    rows: int
-    blocks: Size
+    turns: tuple[Turns, ...]
+
+    @property
+    def times(self) -> Size:
+        return product(maximum(1, t.count) for t in self.turns)
+
+    def turn(self, place: Place) -> Form | None:
+        """The number of the turn; None where a place does not tell it."""
+        total = constant(0)
+        for t in self.turns:
+            at = place.get(t.of)
+            number = None if at is None else at.divided(t.step)
+            if number is None:
+                return None
+            total = total.times(maximum(1, t.count)) + number
+        return total
 
 
 def fetch_ahead(evaluator: Evaluator, op: Op, number: int, places: Sequence[Place], panels: Panels) -> None:
-    """Lets come what will be read of a weight, while its vectors at some places are read. Where many blocks of rows
-    read a panel, each fetches its share of the next one; else the panel itself is fetched a little ahead."""
+    """Lets come what will be read of a weight, while its vectors at some places are read. Where a panel is read in
+    many turns, each fetches its share of the next one; else the panel itself is fetched a little ahead."""
     buffer, here = evaluator.home(op.reads[number], op, places[0])
-    shared = bounds(panels.blocks)[1] >= SHARING
+    shared = bounds(panels.times)[1] >= SHARING
     target = _next_panel(evaluator, op, number, places[0], here, panels) if shared else None
     for vector, at in enumerate(places):
         if target is None:
@@ -50,22 +72,20 @@ def _near(home: tuple[Buffer, Form]) -> tuple[Buffer, Form]:
 
 
 def _next_panel(evaluator: Evaluator, op: Op, number: int, place: Place, here: Form, panels: Panels) -> Form | None:
-    """Where in the next panel the share of this step of this block of rows begins; in the panel itself while it turns
-    out when the model is called that there are too few blocks. None where places are not steps and blocks."""
+    """Where in the next panel the share of this step of this turn begins; in the panel itself while it turns out when
+    the model is called that there are too few turns. None where places are not steps and turns."""
     writer = evaluator.writer
     begin = {evaluator.stage.of(op, i): constant(0) for i in op.reduced}
     _, first = evaluator.home(op.reads[number], op, {**place, **begin})
-    steps = (here + first.times(-1)).divided(panels.width)
-    block = None if panels.block is None else place[panels.block].divided(panels.rows)
-    if steps is None or block is None:
+    steps, turn = (here + first.times(-1)).divided(panels.width), panels.turn(place)
+    if steps is None or turn is None:
         return None
     depth = product(op.loops[i] for i in op.reduced)
-    blocks = maximum(1, panels.blocks)
-    share = ceil_divide(panels.width, blocks)
-    origin = first.base.plus(multiply(depth, panels.width)) + block.times(multiply(depth, share))
-    if bounds(blocks)[0] >= SHARING:
+    share = ceil_divide(panels.width, panels.times)
+    origin = first.base.plus(multiply(depth, panels.width)) + turn.times(multiply(depth, share))
+    if bounds(panels.times)[0] >= SHARING:
         return origin + steps.times(share)
-    many = writer.let(f"arith.cmpi uge, {writer.size(blocks)}, {writer.size(SHARING)} : index")
+    many = writer.let(f"arith.cmpi uge, {writer.size(panels.times)}, {writer.size(SHARING)} : index")
     near = writer.index(first.base.plus(AHEAD))
     origin = variable(writer.let(f"arith.select {many}, {writer.index(origin)}, {near} : index"))
     stride = writer.let(f"arith.select {many}, {writer.size(share)}, {writer.size(panels.width)} : index")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 from ....dialect.dims import Size, bounds, multiply, product
-from .ahead import Panels, fetch_ahead
+from .ahead import Panels, Turns, fetch_ahead
 from .evaluate import Evaluator, Place
 from .forms import LANES, Form, constant, variable
 from .machine import Machine
@@ -114,8 +114,7 @@ class Tiles:
         self.evaluator, self.op, self.roles = evaluator, op, roles
         self.writer, self.stage = evaluator.writer, evaluator.stage
         self.loops = self._merged()
-        rows = 1 if roles.row is None else blocks(self.stage.sizes[roles.row], roles.rows)
-        self.panels = Panels(roles.step, roles.row, roles.rows, rows)
+        self.panels = Panels(roles.step, _turns(self.stage, op, roles))
 
     # Reduction loops
 
@@ -285,6 +284,13 @@ def _unit_order(stage: Stage, op: Op, roles: Roles) -> list[int]:
     if along > CACHED and along * times > others * panels:
         return [*(c for c in roles.outer if c in used), roles.lane, *across, *rows]
     return [*roles.outer, roles.lane, *rows]
+
+
+def _turns(stage: Stage, op: Op, roles: Roles) -> tuple[Turns, ...]:
+    """What takes the same panel of lanes again, unit by unit."""
+    order = _unit_order(stage, op, roles)
+    again = order[order.index(roles.lane) + 1 :]
+    return tuple(Turns(c, roles.rows if c == roles.row else 1, _count(stage, roles, c)) for c in again)
 
 
 def _bytes(accesses: Iterable[Access]) -> int:
