@@ -4,44 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from ...dialect.types import Array
-from ...runtime.loader import Model, load
-from ..cache import cached_path, load_cached
 from ..diff.builds import Build, describe_build
 from ..diff.capture import Capture, capture
 from ..diff.compare import Tolerance, compare_captures
 from ..diff.present import comparison_data, format_comparison
 from ..diff.references import ONNX, TENSORS, read_reference, run_onnx
 from .faults import INPUT_FAULT
-from .models import AT, ENTRY, INPUTS, choose_entry, inputs_for
-from .options import PATH, Chosen, build_options, progress
+from .models import AT, ENTRY, INPUTS, Side, choose_entry, inputs_for, open_side
+from .options import PATH, Chosen, build_options
 
 ORACLE = 0
 """The level that a model is compared with where nothing else is named: plain loops in the order that it states."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """A build that is compared: what it is called, its artifact, and that loaded."""
-
-    name: str
-    path: Path
-    model: Model
-
-
-def _open(path: Path, chosen: Chosen) -> _Side:
-    """An artifact as it is; a model file compiled first. Its budgets are not looked at."""
-    if path.suffix == ".so":
-        return _Side(str(path), path, load(path))
-    build = chosen.build(path)
-    build.elaborated = replace(build.elaborated, budgets=())
-    with progress(f"compiling {path}"):
-        return _Side(f"{path} at -O{chosen.level}", cached_path(build), load_cached(build))
 
 
 def _refer(path: Path, inputs: Mapping[str, Array], results: Sequence[str]) -> Capture:
@@ -87,7 +66,7 @@ def diff_command(
     the model that both builds leave in memory: `layer.0.output.h`, `result y`. Exits with 1 if one is further apart
     than rounding explains.
     """
-    first = _open(a, chosen)
+    first = open_side(a, chosen)
     described = choose_entry(first.model, entry)
     name: str = described["name"]
     given = inputs_for(described, inputs, dims)
@@ -98,7 +77,7 @@ def diff_command(
         names = [x["name"] for x in described["arguments"]]
         label, reference = str(b), _refer(b, dict(zip(names, given, strict=True)), results)
     else:
-        second = _open(b, chosen) if b is not None else _open_oracle(a, chosen)
+        second = open_side(b, chosen) if b is not None else _open_oracle(a, chosen)
         choose_entry(second.model, name)
         label, reference = second.name, capture(second.model, name, given)
         builds = [describe_build(side.path, side.model, name, captured.dims) for side in (first, second)]
@@ -112,7 +91,7 @@ def diff_command(
     return INPUT_FAULT if comparison.divergence is not None else 0
 
 
-def _open_oracle(path: Path, chosen: Chosen) -> _Side:
+def _open_oracle(path: Path, chosen: Chosen) -> Side:
     if path.suffix == ".so":
         raise click.UsageError(f"{path} is compiled already: name what it is to be compared with")
-    return _open(path, replace(chosen, level=ORACLE, passes=None))
+    return open_side(path, replace(chosen, level=ORACLE, passes=None))

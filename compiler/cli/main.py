@@ -11,6 +11,7 @@ from io import TextIOWrapper
 import click
 
 from ..version import __version__
+from .accuracy import accuracy_command
 from .bench import bench_command
 from .blame import bisect_command, reduce_command
 from .build import compile_command
@@ -53,6 +54,7 @@ for _command in (
     opt_command,
     inspect_command,
     diff_command,
+    accuracy_command,
     graph_command,
     bench_command,
     profile_command,

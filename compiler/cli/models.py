@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from ...dialect.dims import INFINITY, Symbol
 from ...dialect.types import DTYPES, Array
 from ...runtime.loader import Model, load
 from ...runtime.observe import evaluate
-from ..cache import load_cached
+from ..cache import cached_path, load_cached
 from ..checking.inputs import ORDINARY, draw_array
 from ..report import usual_size
 from .options import PATH, Chosen, check_dims, progress, read_dims
@@ -50,6 +51,25 @@ def open_model(context: click.Context, model: Path, chosen: Chosen, weights: Pat
         raise click.UsageError("--weights is for artifacts; --checkpoint names the weights of a model file")
     with progress(f"compiling {model}"):
         return load_cached(chosen.build(model), threads=threads)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A build that is compared: what it is called, its artifact, and that loaded."""
+
+    name: str
+    path: Path
+    model: Model
+
+
+def open_side(path: Path, chosen: Chosen) -> Side:
+    """An artifact as it is; a model file compiled first. Its budgets are not looked at."""
+    if path.suffix == ".so":
+        return Side(str(path), path, load(path))
+    build = chosen.build(path)
+    build.elaborated = replace(build.elaborated, budgets=())
+    with progress(f"compiling {path}"):
+        return Side(f"{path} at -O{chosen.level}", cached_path(build), load_cached(build))
 
 
 def choose_entry(model: Model, entry: str | None) -> Mapping[str, Any]:

@@ -1,0 +1,1 @@
+"""How far the numbers of a model are from those of a reference, over all samples of a file."""

@@ -1,0 +1,195 @@
+"""A model beside its reference over all samples: errors at every named point, and how often the same class comes first.
+
+Both are called on the same inputs, one call after the other; what is kept of a call are sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...dialect.diagnostics import Diagnostic, DiagnosticError
+from ...dialect.types import Array, dtype_of
+from ...runtime.loader import Model
+from ..diff.capture import Point, capture, result_point
+from .samples import Batch, Samples
+from .tally import ErrorFigures, Tally
+
+Tell = Callable[[int], None]
+"""Is told how many calls have been compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class PointAccuracy:
+    """A value of the model that both builds leave in memory. `at` is its place in the model, `kernel` what left it."""
+
+    name: str
+    type: str
+    at: str
+    kernel: str
+    figures: ErrorFigures
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """A result whose last axis holds a score for each class. In `same` of the rows the same class comes first in both;
+    in `right` and `reference_right` of them the right one does, where labels say which that is."""
+
+    name: str
+    classes: int
+    rows: int
+    same: int
+    right: int | None = None
+    reference_right: int | None = None
+
+    @property
+    def agreement(self) -> float:
+        return self.same / self.rows if self.rows else 1.0
+
+    @property
+    def drop(self) -> float:
+        """By how much fewer rows are right, as a share; without labels, those in which another class comes first."""
+        if self.right is None or self.reference_right is None:
+            lost = self.rows - self.same
+        else:
+            lost = self.reference_right - self.right
+        return lost / self.rows if self.rows else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """How near a model is to its reference. Points are in the order of computing; `results` are in `points` no more."""
+
+    samples: int
+    calls: int
+    points: tuple[PointAccuracy, ...]
+    results: tuple[PointAccuracy, ...]
+    scores: tuple[Scores, ...]
+
+    @property
+    def error(self) -> float:
+        """The error of the worst result."""
+        return max((r.figures.error for r in self.results), default=0.0)
+
+    @property
+    def cosine(self) -> float:
+        """That of the worst sample."""
+        return min((r.figures.least_cosine for r in self.results), default=1.0)
+
+    @property
+    def mean_cosine(self) -> float:
+        return min((r.figures.cosine for r in self.results), default=1.0)
+
+    @property
+    def snr(self) -> float:
+        return min((r.figures.snr for r in self.results), default=np.inf)
+
+    @property
+    def agreement(self) -> float | None:
+        """How often the same class comes first in the worst result with scores; None where there is none."""
+        return min((s.agreement for s in self.scores), default=None)
+
+    @property
+    def top1_drop(self) -> float | None:
+        """That of the worst result with scores; None where there is none."""
+        return max((s.drop for s in self.scores), default=None)
+
+    def worst(self, count: int) -> tuple[PointAccuracy, ...]:
+        """The points with the lowest ratio of signal to noise, that first."""
+        return tuple(sorted(self.points, key=lambda p: p.figures.snr)[:count])
+
+
+@dataclass
+class _Hits:
+    """Rows of scores, and in how many of them which class comes first."""
+
+    classes: int
+    rows: int = 0
+    same: int = 0
+    right: int = 0
+    reference_right: int = 0
+
+    def add(self, actual: Array, expected: Array, labels: Array | None) -> None:
+        first, wanted = (
+            side.astype(np.float64).reshape(-1, self.classes).argmax(axis=1) for side in (actual, expected)
+        )
+        self.rows += len(first)
+        self.same += int(np.count_nonzero(first == wanted))
+        if labels is not None:
+            self.right += int(np.count_nonzero(first == labels))
+            self.reference_right += int(np.count_nonzero(wanted == labels))
+
+
+@dataclass
+class Comparing:
+    """What has been seen of two builds so far. `labelled`: it is known of each row of a result which class is right."""
+
+    labelled: bool
+    tallies: dict[str, Tally] = field(default_factory=dict)
+    hits: dict[str, _Hits] = field(default_factory=dict)
+    seen: dict[str, Point] = field(default_factory=dict)
+    samples: int = 0
+    calls: int = 0
+
+    def add(self, batch: Batch, actual: Mapping[str, Point], expected: Mapping[str, Point]) -> None:
+        """Adds one call; points by name, those of the model in the order of computing."""
+        for name, point in actual.items():
+            other = expected.get(name)
+            if other is None or other.array.shape != point.array.shape:
+                continue
+            self.seen[name] = point
+            self.tallies.setdefault(name, Tally()).add(point.array, other.array, batch.count)
+        self.samples += batch.count
+        self.calls += 1
+
+    def add_scores(self, name: str, actual: Array, expected: Array, labels: Array | None) -> None:
+        """Adds a result, if it can hold scores."""
+        if not dtype_of(actual).is_float or actual.ndim == 0 or actual.shape[-1] < 2:
+            return
+        rows = actual.size // actual.shape[-1]
+        if labels is not None and len(labels) != rows:
+            message = f"there are {len(labels)} labels for the {rows} rows of `{name}` in a call"
+            raise DiagnosticError([Diagnostic("sample-labels", message, help="a label belongs to a row of scores")])
+        self.hits.setdefault(name, _Hits(actual.shape[-1])).add(actual, expected, labels)
+
+    def accuracy(self, results: Sequence[str]) -> Accuracy:
+        made = {name: self._point(result_point(name)) for name in results if result_point(name) in self.tallies}
+        points = tuple(self._point(name) for name in self.tallies if name not in map(result_point, results))
+        scores = tuple(self._scores(name, hits) for name, hits in self.hits.items())
+        return Accuracy(self.samples, self.calls, points, tuple(made.values()), scores)
+
+    def _point(self, name: str) -> PointAccuracy:
+        point = self.seen[name]
+        type = f"{dtype_of(point.array)}[{', '.join(map(str, point.array.shape))}]"
+        return PointAccuracy(name, type, point.at, point.kernel, self.tallies[name].figures())
+
+    def _scores(self, name: str, hits: _Hits) -> Scores:
+        right = (hits.right, hits.reference_right) if self.labelled else (None, None)
+        return Scores(name, hits.classes, hits.rows, hits.same, *right)
+
+
+def compare_models(
+    model: Model, reference: Model, entry: str, samples: Samples, tell: Tell = lambda done: None
+) -> Accuracy:
+    """Calls both on all samples. Raises NacreError where inputs do not fit an artifact or it cannot be observed, and
+    DiagnosticError where the results of the two are of different shapes."""
+    results = [r.name for r in model.entries[entry].results]
+    comparing = Comparing(samples.labelled)
+    for batch in samples:
+        actual, expected = (capture(m, entry, batch.inputs).points for m in (model, reference))
+        for name in results:
+            a, b = (points.get(result_point(name)) for points in (actual, expected))
+            if a is None or b is None or a.array.shape != b.array.shape:
+                raise _unlike(name, a, b)
+            comparing.add_scores(name, a.array, b.array, batch.labels)
+        comparing.add(batch, actual, expected)
+        tell(comparing.calls)
+    return comparing.accuracy(results)
+
+
+def _unlike(name: str, a: Point | None, b: Point | None) -> DiagnosticError:
+    shapes = " and ".join("missing" if p is None else str(list(p.array.shape)) for p in (a, b))
+    message = f"the result `{name}` of the model and of its reference cannot be compared: {shapes}"
+    return DiagnosticError([Diagnostic("reference-mismatch", message)])
