@@ -1,7 +1,8 @@
 """The reference interpreter: runs any graph with numpy, node by node, each by its operator's own reference.
 
 It is slow and exact. With `precision=float64` every float tensor, parameters included, is computed in float64, which
-makes it the measure of what any compiled code may be wrong by. It refuses nothing that the verifier accepts.
+makes it the measure of what any compiled code may be wrong by: nothing is rounded but where the graph says so, by a
+`stepped` operator such as `cast`. It refuses nothing that the verifier accepts.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class Interpreter:
             return inputs
         if node.op == "fusion":
             return self._run_region(node.regions[0], inputs, values, dims)
-        attributes = {name: self._concrete(value, dims) for name, value in node.attributes}
+        attributes = self._attributes(node, dims)
         with np.errstate(all="ignore"):
             results = OPERATORS[node.op].reference(*inputs, **attributes)
         if not isinstance(results, tuple):
@@ -126,6 +127,14 @@ class Interpreter:
     def _result(self, array: Array, dtype: DType) -> Array:
         target = self.precision if self.precision is not None and dtype.is_float else dtype
         return contiguous(np.asarray(array).astype(target.numpy, copy=False))
+
+    def _attributes(self, node: Node, dims: Mapping[str, int]) -> dict[str, object]:
+        """What an operator's reference is given."""
+        stepped = OPERATORS[node.op].has("stepped")
+        return {
+            name: value if stepped and isinstance(value, DType) else self._concrete(value, dims)
+            for name, value in node.attributes
+        }
 
     def _concrete(self, value: Attribute, dims: Mapping[str, int]) -> object:
         if isinstance(value, tuple):

@@ -170,6 +170,12 @@ class Operator:
     result is larger), `internal` (only passes bring it in, when nothing is differentiated any more: it has no gradient
     and no name in the language).
 
+    And for how results are rounded, where operands are exact: `exact` (not at all; movements and generators need not
+    say it), `rounded` (once), `summing` (with every term of a sum; contractions need not say it); what says none is a
+    function that may be off by a few roundings. `extreme` (an exact choice of the greatest or least, which may be a
+    zero of either sign), `stepped` (rounded to the dtype that an attribute names, which is part of what is asked for:
+    an error before may make a whole step of it, and so may its own unless it is `exact`).
+
     `row_axes` gives the axes of the first operand that each element of the result takes in whole; every `rowwise`
     operator has it, and the reductions over axes.
     """
@@ -193,6 +199,7 @@ class Operator:
         assert ways == 1 or "structure" in self.properties, f"{self.name}: give lower or decompose"
         assert self.cases or "structure" in self.properties, f"{self.name}: has no case"
         assert self.properties <= PROPERTIES, (self.name, self.properties - PROPERTIES)
+        assert len(self.properties & {"exact", "rounded", "summing"}) <= 1, f"{self.name}: rounded in one way alone"
         assert self.row_axes is not None or "rowwise" not in self.properties, f"{self.name}: give row_axes"
 
     def has(self, property: str) -> bool:
@@ -273,6 +280,11 @@ PROPERTIES = frozenset(
         "costly",
         "precomputed",
         "internal",
+        "exact",
+        "rounded",
+        "summing",
+        "extreme",
+        "stepped",
     }
 )
 

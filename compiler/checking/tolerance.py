@@ -14,21 +14,13 @@ import numpy as np
 
 from ...dialect.graph import Module, Node
 from ...dialect.interpreter import Interpreter, Load
+from ...dialect.operator import Operator
 from ...dialect.ops import OPERATORS
 from ...dialect.types import Array, DType, dtype_of
 from .compare import Numbers
 
 BLOCKS_ERROR = 5e-6
 """Of the largest result: the rounding error of a convolution that is computed in blocks (`passes/winograd.py`)."""
-
-# fmt: off
-_EXACT = frozenset({
-    "maximum", "minimum", "abs", "negate", "where", "sign", "floor", "ceil", "round", "trunc", "max", "min", "clip",
-    "relu", "full", "iota", "sort", "top_k", "tril", "triu", "one_hot",
-})
-_ROUNDED_ONCE = frozenset({"add", "subtract", "multiply", "divide", "sqrt", "square", "reciprocal"})
-_SUMS = frozenset({"sum", "cumsum", "avg_pool1d", "avg_pool2d", "avg_pool3d", "scatter_add"})
-# fmt: on
 
 
 def float_limits(dtype: DType) -> tuple[float, float]:
@@ -37,15 +29,17 @@ def float_limits(dtype: DType) -> tuple[float, float]:
     return float(limits.smallest_subnormal), float(limits.max)
 
 
-def _rounding(node: Node, inputs: Sequence[Array], result: Numbers, attributes: Mapping[str, object]) -> Numbers:
+def _sums(operator: Operator) -> bool:
+    return operator.has("summing") or operator.has("contraction")
+
+
+def rounding_units(
+    operator: Operator, inputs: Sequence[Array], result: Numbers, attributes: Mapping[str, object]
+) -> Numbers:
     """By how many units of its dtype's epsilon a result of a node may be off, as an absolute number of each element."""
-    operator = OPERATORS[node.op]
-    if node.op in _EXACT or operator.has("movement"):
+    if any(map(operator.has, ("exact", "movement", "generator", "stepped"))):
         return np.zeros(())
-    if node.op == "cast":
-        source, target = node.inputs[0].type.dtype, node.output.type.dtype
-        return np.abs(result) if source.epsilon < target.epsilon or not source.is_float else np.zeros(())
-    if operator.has("contraction") or node.op in _SUMS:
+    if _sums(operator):
         # A sum of n terms is off by about sqrt(n) roundings of its greatest partial sum.
         absolute = [np.abs(x) if dtype_of(x).is_float else x for x in inputs]
         total = operator.reference(*absolute, **attributes)
@@ -54,7 +48,7 @@ def _rounding(node: Node, inputs: Sequence[Array], result: Numbers, attributes: 
             terms = max(terms, float(min(x.size for x in inputs[:2])) ** 0.5)
         spread: Numbers = np.asarray(total, np.float64) * (1 + 0.3 * terms**0.5)
         return spread
-    return np.abs(result) * (0.6 if node.op in _ROUNDED_ONCE else 3)
+    return np.abs(result) * (0.6 if operator.has("rounded") else 3)
 
 
 class NoisyInterpreter(Interpreter):
@@ -77,8 +71,11 @@ class NoisyInterpreter(Interpreter):
         self.rng, self.amplitude, self.in_blocks = rng, amplitude, in_blocks
 
     def _run_node(self, node: Node, values: Mapping[str, Array], dims: Mapping[str, int]) -> Sequence[Array]:
+        operator = OPERATORS[node.op]
+        if operator.has("stepped") and not operator.has("exact"):
+            values = dict(values) | {v.name: self._rounded(values[v.name], v.type.dtype) for v in node.inputs}
         results = super()._run_node(node, values, dims)
-        if OPERATORS[node.op].has("structure"):
+        if operator.has("structure"):
             return results
         with np.errstate(all="ignore"):
             return [
@@ -86,13 +83,22 @@ class NoisyInterpreter(Interpreter):
                 for r, v in zip(results, node.outputs, strict=True)
             ]
 
+    def _rounded(self, array: Array, dtype: DType) -> Array:
+        """An operand as it may be after the roundings before the one that makes steps."""
+        if not dtype.is_float:
+            return array
+        with np.errstate(all="ignore"):
+            factors = 1 + self.rng.uniform(-1, 1, array.shape) * self.amplitude * dtype.epsilon
+            return np.asarray(array.astype(np.float64) * factors).astype(array.dtype)
+
     def _disturb(
         self, node: Node, values: Mapping[str, Array], dims: Mapping[str, int], result: Array, dtype: DType
     ) -> Array:
-        attributes = {name: self._concrete(value, dims) for name, value in node.attributes}
+        operator = OPERATORS[node.op]
+        attributes = self._attributes(node, dims)
         inputs = [values[v.name] for v in node.inputs]
         wide: Numbers = result.astype(np.float64)
-        units = _rounding(node, inputs, wide, attributes)
+        units = rounding_units(operator, inputs, wide, attributes)
         scale = units * dtype.epsilon
         least, most = float_limits(dtype)
         if self.in_blocks and node.op == "conv2d":
@@ -100,14 +106,14 @@ class NoisyInterpreter(Interpreter):
         if np.any(scale > 0):
             noise = self.rng.uniform(-1, 1, wide.shape) * (scale + least) * self.amplitude
             wide = np.where(np.isfinite(noise), wide + noise, wide)
-        elif node.op in ("maximum", "minimum", "max", "min"):
+        elif operator.has("extreme"):
             # Which of two zeros of other signs is the greater one is not said.
             wide = np.where(wide == 0, np.copysign(0.0, self.rng.uniform(-1, 1, wide.shape)), wide)
-        if OPERATORS[node.op].has("contraction") or node.op in _SUMS:
+        if _sums(operator):
             # Whether terms that overflow either way leave NaN or an infinity is a matter of their order.
             anything = self.rng.choice([np.nan, np.inf, -np.inf], wide.shape)
             overflows = (units > most) & ~np.isnan(wide)
-            if OPERATORS[node.op].operands[-1].variadic and len(inputs) > 2:
+            if operator.operands[-1].variadic and len(inputs) > 2:
                 # Products of many may be summed before the last factor: (inf + x) * y, or inf * y + x * y.
                 overflows = ~(units <= most)
             wide = np.where(overflows, anything, wide)

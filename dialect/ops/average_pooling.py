@@ -224,7 +224,7 @@ def _average_pool(rank: int) -> Operator:
         gradient=gradient_in_layout(_differentiate_average),
         lower=lambda e, operands, attributes, types: _lower_average(name, rank, e, operands, attributes, types),
         cases=_AVERAGE_CASES[rank],
-        properties=frozenset({"reduction"}),
+        properties=frozenset({"reduction", "summing"}),
     )
 
 

@@ -76,7 +76,7 @@ where = Operator(
         Case(((5,), (3, 1), ())),
         Case(((3, 1), (), (1, 5))),
     ),
-    properties=frozenset({"elementwise"}),
+    properties=frozenset({"elementwise", "exact"}),
 )
 
 OPERATORS = (

@@ -224,7 +224,7 @@ def _triangle(
             Case(((1, 1),)),
             Case(((0, 3),)),
         ),
-        properties=frozenset({"idempotent", "pointwise"}),
+        properties=frozenset({"idempotent", "pointwise", "exact"}),
     )
 
 

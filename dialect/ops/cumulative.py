@@ -166,6 +166,7 @@ def _cumulative(
     reference: Callable[..., Any],
     start: int,
     gradient: Callable[[Builder, Use], Sequence[Value]],
+    *properties: str,
     domain: tuple[float, float],
     dtypes: tuple[DType, ...] = NUMBERS,
 ) -> Operator:
@@ -188,7 +189,7 @@ def _cumulative(
             for shape, axis in _SHAPES
             for exclusive, reverse in ((False, False), (True, False), (False, True), (True, True))
         ),
-        properties=frozenset({"sequential"}),
+        properties=frozenset({"sequential", *properties}),
     )
 
 
@@ -206,12 +207,19 @@ linear_recurrence = Operator(
         for shape, axis in _SHAPES
         for reverse in (False, True)
     ),
-    properties=frozenset({"sequential"}),
+    properties=frozenset({"sequential", "summing"}),
 )
 
 OPERATORS = (
     _cumulative(
-        "cumsum", "the sum of the elements up to each one", "add", np.cumsum, 0, _cumsum_gradient, domain=(-2.0, 2.0)
+        "cumsum",
+        "the sum of the elements up to each one",
+        "add",
+        np.cumsum,
+        0,
+        _cumsum_gradient,
+        "summing",
+        domain=(-2.0, 2.0),
     ),
     _cumulative(
         "cumprod", "the product of the elements up to each", "mul", np.cumprod, 1, _cumprod_gradient, domain=(0.5, 1.5)

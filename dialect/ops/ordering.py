@@ -219,7 +219,7 @@ sort = Operator(
     gradient=_differentiate_sort,
     lower=lambda e, operands, attributes, types: _lower_sort(e, operands, attributes, types, want_indices=False),
     cases=_CASES,
-    properties=frozenset({"idempotent", "sequential"}),
+    properties=frozenset({"idempotent", "sequential", "exact"}),
 )
 
 argsort = Operator(
@@ -292,7 +292,7 @@ top_k = Operator(
         Case(((9,),), {"k": 6}, arrays={0: np.asarray([3, 1, 3, 2, 1, 1, 3, 0, 2], np.int64)}, dtypes=(I64,)),
     ),
     results=("values", "indices"),
-    properties=frozenset({"sequential"}),
+    properties=frozenset({"sequential", "exact"}),
 )
 
 OPERATORS = (sort, argsort, top_k)

@@ -250,7 +250,7 @@ def _max_pool(rank: int) -> Operator:
         gradient=gradient_in_layout(_differentiate_max),
         lower=lambda e, operands, attributes, types: _lower_max(name, rank, e, operands, attributes, types),
         cases=_MAX_CASES[rank],
-        properties=frozenset({"reduction"}),
+        properties=frozenset({"reduction", "exact", "extreme"}),
     )
 
 

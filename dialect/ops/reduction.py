@@ -58,6 +58,9 @@ def _lower(initial: Callable[[DType], float | int | bool], step: str) -> Lower:
     return lower
 
 
+_EXTREME = ("exact", "extreme")
+
+
 def _reduction(
     name: str,
     summary: str,
@@ -65,7 +68,7 @@ def _reduction(
     initial: Callable[[DType], float | int | bool],
     step: str,
     derivative: Derivative | None,
-    *,
+    *properties: str,
     dtypes: tuple[DType, ...] = NUMBERS,
     result: DType | None = None,
     extreme: bool = False,
@@ -81,7 +84,7 @@ def _reduction(
         gradient=None if derivative is None else along_axes(derivative),
         lower=_lower(initial, step),
         cases=reduction_cases(CASES if extreme else CASES + EMPTY_CASES, domain),
-        properties=frozenset({"reduction"}),
+        properties=frozenset({"reduction", *properties, *(_EXTREME if extreme else ())}),
         row_axes=row_axes,
     )
 
@@ -186,7 +189,7 @@ _SMALL = (0.5, 1.5)
 # fmt: off
 OPERATORS = (
     _reduction("sum", "the sum over axes; 0 over nothing", _numpy(np.sum), lambda d: 0, "add",
-               lambda x, r, g, axes: g),
+               lambda x, r, g, axes: g, "summing"),
     _reduction("prod", "the product over axes; 1 over nothing", _numpy(np.prod), lambda d: 1, "mul",
                _product_of_others, domain=_SMALL),
     _reduction("max", "the greatest element over axes, NaN if one is NaN", _extreme(np.max, lowest), lowest, "max",

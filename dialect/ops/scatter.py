@@ -150,7 +150,7 @@ def _scatter(name: str, summary: str, dtypes: tuple[DType, ...], *, add: bool) -
         gradient=_differentiate_add if add else _differentiate_set,
         lower=lambda e, operands, attributes, types: _lower(name, e, operands, attributes, add=add),
         cases=_CASES,
-        properties=_WRITES if add else _WRITES | {"movement"},
+        properties=_WRITES | {"summing" if add else "movement"},
     )
 
 
@@ -222,7 +222,7 @@ def _scatter_nd(name: str, summary: str, dtypes: tuple[DType, ...], *, add: bool
             Case(((3, 4), (0, 2), (0,)), arrays=_places(shape=(0, 2))),
             Case(((3,), (1,), ()), arrays=_places(2, shape=(1,))),
         ),
-        properties=_WRITES if add else _WRITES | {"movement"},
+        properties=_WRITES | {"summing" if add else "movement"},
     )
 
 

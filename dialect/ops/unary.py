@@ -15,7 +15,7 @@ import numpy as np
 from ..emitter import Scalar, ScalarEmitter
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, Operand, Operator, Use
-from ..types import ANY, BOOL, DTYPES, F32, FLOATS, INTEGERS, NUMBERS, Array, DType, TensorType, dtype_of
+from ..types import ANY, BOOL, DTYPES, F32, F64, FLOATS, INTEGERS, NUMBERS, Array, DType, TensorType, dtype_of
 from .algebra import Term, gradient_of
 from .common import SHAPES, elementwise_properties, integer_range, lower_elementwise, same_type, through_f32
 from .error_function import erf, erfc
@@ -88,12 +88,12 @@ cast = Operator(
     gradient=_differentiate_cast,
     lower=lower_elementwise(lambda s, x, dtype: s.cast(x, dtype)),
     cases=tuple(
-        # A truncated value has no finite differences.
-        Case((shape,), {"dtype": dtype}, domain=(-300.0, 300.0), gradient=dtype.is_float)
+        # A rounded value has no finite differences.
+        Case((shape,), {"dtype": dtype}, domain=(-300.0, 300.0), gradient=dtype is F64)
         for dtype in DTYPES.values()
         for shape in (SHAPES if dtype is F32 else SHAPES[:1])
     ),
-    properties=frozenset({"elementwise", "idempotent"}),
+    properties=frozenset({"elementwise", "idempotent", "exact", "stepped"}),
 )
 
 
@@ -108,23 +108,26 @@ def _flat(x: Term, r: Term, g: Term) -> None:
 
 # fmt: off
 OPERATORS = (
-    _unary("negate", "-x", np.negative, "neg", lambda x, r, g: -g, "involution", dtypes=NUMBERS),
-    _unary("abs", "the magnitude of x", np.abs, "abs", lambda x, r, g: g * x.sign(), "idempotent", dtypes=NUMBERS),
-    _unary("sign", "-1, 0 or 1; NaN for NaN", np.sign, "sign", _flat, "idempotent", dtypes=NUMBERS),
-    _unary("square", "x * x", np.square, lambda s, x: s.binary("mul", x, x), lambda x, r, g: 2 * g * x, dtypes=NUMBERS),
+    _unary("negate", "-x", np.negative, "neg", lambda x, r, g: -g, "involution", "exact", dtypes=NUMBERS),
+    _unary("abs", "the magnitude of x", np.abs, "abs", lambda x, r, g: g * x.sign(), "idempotent", "exact",
+           dtypes=NUMBERS),
+    _unary("sign", "-1, 0 or 1; NaN for NaN", np.sign, "sign", _flat, "idempotent", "exact", dtypes=NUMBERS),
+    _unary("square", "x * x", np.square, lambda s, x: s.binary("mul", x, x), lambda x, r, g: 2 * g * x, "rounded",
+           dtypes=NUMBERS),
     _unary("bitwise_not", "every bit of x inverted", np.invert, "not", None, "involution", dtypes=_BITS),
 
-    _unary("ceil", "the least integer not below x", np.ceil, "ceil", _flat, "idempotent"),
-    _unary("floor", "the greatest integer not above x", np.floor, "floor", _flat, "idempotent"),
-    _unary("round", "the nearest integer, halves to even", np.rint, "round", _flat, "idempotent"),
-    _unary("trunc", "x without its fraction", np.trunc, "trunc", _flat, "idempotent"),
+    _unary("ceil", "the least integer not below x", np.ceil, "ceil", _flat, "idempotent", "exact"),
+    _unary("floor", "the greatest integer not above x", np.floor, "floor", _flat, "idempotent", "exact"),
+    _unary("round", "the nearest integer, halves to even", np.rint, "round", _flat, "idempotent", "exact"),
+    _unary("trunc", "x without its fraction", np.trunc, "trunc", _flat, "idempotent", "exact"),
 
-    _unary("sqrt", "the square root", np.sqrt, "sqrt", lambda x, r, g: 0.5 * g / r, domain=_POSITIVE),
+    _unary("sqrt", "the square root", np.sqrt, "sqrt", lambda x, r, g: 0.5 * g / r, "rounded", domain=_POSITIVE),
     _unary("rsqrt", "1 / sqrt(x)", lambda x: 1 / np.sqrt(x), "rsqrt",
            lambda x, r, g: -0.5 * g * r / x, domain=_POSITIVE),
     _unary("cbrt", "the cube root, also of negative numbers", np.cbrt, "cbrt", lambda x, r, g: g / (3 * r * r),
            domain=_POSITIVE),
-    _unary("reciprocal", "1 / x", lambda x: 1 / x, _reciprocal, lambda x, r, g: -g * r * r, domain=_POSITIVE),
+    _unary("reciprocal", "1 / x", lambda x: 1 / x, _reciprocal, lambda x, r, g: -g * r * r, "rounded",
+           domain=_POSITIVE),
 
     _unary("exp", "e ** x", np.exp, "exp", lambda x, r, g: g * r),
     _unary("exp2", "2 ** x", np.exp2, "exp2", lambda x, r, g: g * r * _LOG_2),

@@ -1,0 +1,82 @@
+"""What operators say of their rounding is so; steps are taken where they may be, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from nacre.compiler.checking.inputs import ORDINARY, Trial, draw_array, made_up
+from nacre.compiler.checking.judge import Judge, run_trial
+from nacre.compiler.checking.tolerance import rounding_units
+from nacre.dialect.graph import Function, Module, Value
+from nacre.dialect.interpreter import Interpreter
+from nacre.dialect.operator import Builder, Operator
+from nacre.dialect.ops import OPERATORS
+from nacre.dialect.types import BF16, F32, TensorType, dtype_of
+
+COMPUTED = [o for o in OPERATORS.values() if o.lower is not None and not o.has("structure") and not o.has("internal")]
+
+
+def uses(operator: Operator) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+    """Operands in float32 and attributes of the operator's cases."""
+    rng = np.random.default_rng(5)
+    for case in operator.cases:
+        arrays = []
+        for number, shape in enumerate(case.shapes):
+            spec = operator.operands[min(number, len(operator.operands) - 1)]
+            dtype = F32 if F32 in spec.dtypes else spec.dtypes[0]
+            if number in case.arrays:
+                array = case.arrays[number]
+            elif dtype.is_float:
+                array = rng.uniform(*case.domain, shape).astype(dtype.numpy)
+            else:
+                array = draw_array(rng, dtype, shape, ORDINARY)
+            arrays.append(array.astype(F32.numpy) if dtype_of(array).is_float else array)
+        if case.dtypes is None or F32 in case.dtypes:
+            yield arrays, operator.complete(case.attributes)
+
+
+@pytest.mark.parametrize("operator", COMPUTED, ids=lambda o: o.name)
+def test_results_are_rounded_as_the_operator_says(operator: Operator) -> None:
+    for arrays, attributes in uses(operator):
+        wide = [a.astype(np.float64) if dtype_of(a).is_float else a for a in arrays]
+        narrow = operator.reference(*arrays, **attributes)
+        exact = operator.reference(*wide, **attributes)
+        for got, want in zip(*(r if isinstance(r, tuple) else (r,) for r in (narrow, exact)), strict=True):
+            if dtype_of(np.asarray(got)) is F32:
+                allowed = rounding_units(operator, wide, np.asarray(want, np.float64), attributes) * F32.epsilon
+                apart = np.abs(np.asarray(got, np.float64) - np.asarray(want, np.float64))
+                np.testing.assert_array_less(apart, allowed + 0.51 * F32.epsilon * np.abs(want) + 1e-44)
+
+
+def test_who_rounds_to_a_dtype_that_is_named_says_so() -> None:
+    """Otherwise the measure would not be rounded there."""
+    for operator in OPERATORS.values():
+        names_dtype = any(a.kind == "dtype" and a.name != "into" for a in operator.attributes)
+        if names_dtype and operator.operands and any(d.is_float for d in operator.operands[0].dtypes):
+            assert operator.has("stepped"), operator.name
+
+
+def judged(operand: Any, change: int) -> bool:
+    """Is it told if one number of `cast(2 * x + 0.1, bf16)` is so many steps off?"""
+    b = Builder(OPERATORS)
+    x = Value("x", TensorType(F32, (operand.size,)))
+    y = b.add(b.multiply(x, b.scalar(2, F32)), b.scalar(0.1, F32))
+    z = b.cast(y, dtype=BF16)
+    module = Module("m", functions=(Function("f", (x,), tuple(b.nodes), (z,)),))
+    trial = Trial("f", {}, ORDINARY, ("x",), (operand,))
+    result = run_trial(Interpreter(module, made_up), trial)[0].copy()
+    result.view(np.int16)[0] += change
+    return Judge(module, trial, made_up).difference([result]) is not None
+
+
+def test_a_rounding_error_may_become_a_step_where_it_is_near_one() -> None:
+    # 2 * x + 0.1 is 1.5 + 2**-8, half way between 1.5 and the next number of bf16, but for rounding.
+    near = np.full(40, (1.5 + 2.0**-8 - 0.1) / 2, np.float32)
+    far = np.full(40, (1.5 + 2.0**-9 - 0.1) / 2, np.float32)
+    assert not judged(near, 0) and not judged(far, 0)
+    assert judged(far, 1), "a whole step"
+    assert any(not judged(near, change) for change in (-1, 1))
+    assert judged(near, 4) and judged(near, -4)
