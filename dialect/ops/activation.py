@@ -64,6 +64,14 @@ def _sigmoid(x: Any) -> Any:
     return np.where(x >= 0, 1 / (1 + decay), decay / (1 + decay))
 
 
+def _sigmoid_term(x: Term) -> Term:
+    # With e = exp(-|x|), which does not overflow, e / (1 + e) = e - e * (e / (1 + e)): what rounds there counts less
+    # the smaller the result is. The rest is sigmoid(x) = 1 - sigmoid(-x).
+    decay = (-x.abs()).exp()
+    below = decay - decay * (decay / (decay + 1))
+    return x.less(0).select(below, 1 - below)
+
+
 def _clamped(x: Term, low: float | None, high: float | None) -> Term:
     bounded = x if low is None else x.maximum(low)
     return bounded if high is None else bounded.minimum(high)
@@ -225,7 +233,7 @@ OPERATORS = (
                 attributes=(AttributeSpec("approximate", "str", "none", ("none", "tanh")),)),
     _activation("quick_gelu", "x * sigmoid(1.702 * x)", lambda x: x * _sigmoid(1.702 * x),
                 lambda x: x * (1.702 * x).sigmoid()),
-    _activation("sigmoid", "1 / (1 + exp(-x))", _sigmoid, lambda x: 1 / ((-x).exp() + 1),
+    _activation("sigmoid", "1 / (1 + exp(-x))", _sigmoid, _sigmoid_term,
                 gradient_of(lambda x, r, g: g * r * (1 - r)), domain=_WIDE),
     _activation("silu", "x * sigmoid(x)", lambda x: x * _sigmoid(x), lambda x: x * x.sigmoid()),
     _activation("softplus", "log(1 + exp(x))", _softplus, lambda x: x.maximum(0) + (-x.abs()).exp().log1p(),

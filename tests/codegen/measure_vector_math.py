@@ -1,8 +1,8 @@
 """Writes compiler/docs/vector_math.md: the errors and the cost of the tiler's elementary functions on this machine.
 
 `python tests/codegen/measure_vector_math.py` goes over all 2**32 arguments of every function of one operand, which
-takes hours; `--step 1021` over every 1021st of them. Functions of two operands are sampled. `--jobs` processes share
-the work.
+takes hours; `--step 1021` over every 1021st of them. Functions of two operands are sampled. With names, only the errors
+of those functions are measured again, and the others stay as they stand there. `--jobs` processes share the work.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from __future__ import annotations
 import argparse
 import ctypes
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import llvmlite.binding as llvm
 import numpy as np
 from nacre.compiler.codegen.machine import Machine, Options, vector_features
 from nacre.compiler.codegen.target import Target
-from nacre.compiler.codegen.tiler.vector_math import FUNCTIONS, ULP
+from nacre.compiler.codegen.tiler.vector_math import ULP
 from nacre.dialect.types import Array
-from vector_math_harness import BINARY, Run, build, build_library, seconds, worst
+from vector_math_harness import BINARY, COMPOSED, Run, build, build_library, build_operators, seconds, worst
 
 PAGE = Path(__file__).parents[2] / "compiler" / "docs" / "vector_math.md"
 CHUNK = 1 << 16
@@ -41,21 +41,24 @@ everywhere, so a result does not depend on the number of lanes; with `avx512f` t
 instruction, with the same result. NaN, infinities, signed zeros and denormals are those of IEEE 754 and numpy.
 
 This page is written by `python tests/codegen/measure_vector_math.py`. Errors are in units in the last place of the
-nearest f32 (denormals: multiples of 2**-149) against float64, and 0.5 is the least that is possible.
-{extent}
+nearest f32 (denormals: multiples of 2**-149) against float64, and 0.5 is the least that is possible. They are the
+largest of so many arguments: of all 2**32, of one in so many of them, or of pairs that were drawn.
+{composed} is an operator that is made of them, as models compute it at -O2.
 
 Cycles are those of {cpu} for 16 results, out of the first cache: with AVX-512, with AVX2
 (two vectors of 8), and of scalar calls of the C library. `sin`, `cos` and `tan` take a longer way, with some 50 cycles
-more, where an argument is beyond 2**15; `powf` where one is not positive or not finite.
+more, where an argument is beyond 2**15; `powf` where one is not positive or not finite; exponentials, with some 10
+more, where a result is denormal.
 
-| function | bound | largest error | at | AVX-512 | AVX2 | C library |
-|---|---|---|---|---|---|---|
+| function | bound | largest error | at | of | AVX-512 | AVX2 | C library |
+|---|---|---|---|---|---|---|---|
 """
+BOUNDS = {**ULP, **COMPOSED}
 
 
 @cache
-def functions() -> dict[str, Run]:
-    return build(16)
+def functions() -> dict[str, Callable[..., Array]]:
+    return {**build(16), **build_operators(tuple(COMPOSED))}
 
 
 def chunks(step: int, part: int, parts: int) -> Iterator[Array]:
@@ -80,7 +83,7 @@ def pairs(count: int, part: int) -> Iterator[tuple[Array, Array]]:
         yield x, y.astype(np.float32)
 
 
-def sweep(name: str, step: int, part: int, parts: int) -> tuple[float, tuple[float, ...]]:
+def sweep(name: str, step: int, part: int, *, parts: int) -> tuple[float, tuple[float, ...]]:
     run = functions()[name]
     if name in BINARY:
         return max(worst(run, name, *pair) for pair in pairs(PAIRS // step // parts, part))
@@ -122,7 +125,9 @@ def cost(run: Run, name: str) -> float:
 
 
 def costs(name: str) -> list[str]:
-    """The last cells of a row."""
+    """The last cells of a row; empty where there is nothing to time."""
+    if name in COMPOSED:
+        return ["", "", ""]
     here = vector_features(Target())
     cells = []
     for needed, make in (
@@ -134,23 +139,42 @@ def costs(name: str) -> list[str]:
     return cells
 
 
+def measured() -> dict[str, tuple[str, str, str]]:
+    """The largest error, its place and of how many, by function, as they stand on the page."""
+    rows = (line.strip("| ").split(" | ") for line in PAGE.read_text(encoding="utf-8").splitlines())
+    return {row[0]: (row[2], row[3], row[4]) for row in rows if row[0] in BOUNDS}
+
+
+def write(errors: dict[str, tuple[str, str, str]], timed: dict[str, list[str]]) -> None:
+    cpu = f"one core ({llvm.get_host_cpu_name()}, {platform.machine()})"
+    page = HEAD.format(cpu=cpu, composed=", ".join(f"`{name}`" for name in COMPOSED))
+    for name in BOUNDS:
+        if name in errors:
+            error, at, extent = errors[name]
+            page += f"| {name} | {BOUNDS[name]} | {error} | {at} | {extent} | {' | '.join(timed[name])} |\n"
+    PAGE.write_text(page, encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="FUNCTION", help=f"by default all of {', '.join(BOUNDS)}")
     parser.add_argument("--step", type=int, default=1, help="look at every so many numbers (1)")
     parser.add_argument("--jobs", type=int, default=1, help="processes (1)")
     options = parser.parse_args()
-    timed = {name: costs(name) for name in FUNCTIONS}
-    extent = f"Functions of two operands are sampled at {PAIRS // options.step:,} pairs, the others at "
-    extent += "all 2**32 arguments." if options.step == 1 else f"one in {options.step} of the 2**32."
-    page = HEAD.format(extent=extent, cpu=f"one core ({llvm.get_host_cpu_name()}, {platform.machine()})")
+    if unknown := [name for name in options.names if name not in BOUNDS]:
+        parser.error(f"no function is called {', '.join(unknown)}")
+    timed = {name: costs(name) for name in BOUNDS}
+    errors = measured()
+    alone = "all" if options.step == 1 else f"1 in {options.step}"
     with ProcessPoolExecutor(options.jobs) as pool:
-        for name in FUNCTIONS:
-            parts = [pool.submit(sweep, name, options.step, part, options.jobs) for part in range(options.jobs)]
+        for name in options.names or BOUNDS:
+            part = partial(sweep, name, options.step, parts=options.jobs)
+            parts = [pool.submit(part, number) for number in range(options.jobs)]
             error, place = max(part.result() for part in parts)
-            at = ", ".join(f"{v:.9g}" for v in place)
-            page += f"| {name} | {ULP[name]} | {error:.3f} | {at} | {' | '.join(timed[name])} |\n"
-            print(f"{name}: {error:.3f} at {at}, {timed[name]}", flush=True)
-    PAGE.write_text(page, encoding="utf-8")
+            extent = f"{PAIRS // options.step:,} pairs" if name in BINARY else alone
+            errors[name] = (f"{error:.3f}", ", ".join(f"{v:.9g}" for v in place), extent)
+            print(f"{name}: {error:.3f} at {errors[name][1]}, {timed[name]}", flush=True)
+            write(errors, timed)
 
 
 if __name__ == "__main__":

@@ -11,24 +11,37 @@ from typing import Any
 
 import numpy as np
 from nacre.compiler.artifact.link import find_linker
+from nacre.compiler.codegen.jit import build_functions
 from nacre.compiler.codegen.literals import rewrite_literals
 from nacre.compiler.codegen.machine import Machine, Options
 from nacre.compiler.codegen.routes import ROUTES
 from nacre.compiler.codegen.target import Target
 from nacre.compiler.codegen.tiler.vector_math import FUNCTIONS, emit_function, function_name
 from nacre.compiler.mlir import ir, passmanager, translate
+from nacre.dialect.dims import Symbol
+from nacre.dialect.graph import Function, Module, Value
+from nacre.dialect.operator import Builder
+from nacre.dialect.ops import OPERATORS
 from nacre.dialect.ops.error_function import erf, erfc
-from nacre.dialect.types import Array
+from nacre.dialect.types import F32, Array, TensorType
+
+
+def _sigmoid(x: Array) -> Array:
+    decay = np.exp(-np.abs(x))
+    return np.where(x < 0, decay, 1.0) / (1.0 + decay)
+
 
 REFERENCES: Mapping[str, Callable[..., Array]] = {
     **{"exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "erf": erf, "erfc": erfc},
     **{"log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p, "powf": np.power, "cbrt": np.cbrt},
     **{"sin": np.sin, "cos": np.cos, "tan": np.tan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh},
     **{"asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": np.arctan2},
-    **{"asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh},
+    **{"asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "sigmoid": _sigmoid},
 }
 """In float64; its rounding is some 2**-29 of what is measured."""
 BINARY = frozenset({"powf", "atan2"})
+COMPOSED: Mapping[str, float] = {"sigmoid": 2.0}
+"""Operators that are made of the functions, and their largest errors as models compute them."""
 SMALLEST_NORMAL = np.float32(2.0**-126)
 _BLOCK = 4096
 """Elements that a kernel takes at a time: a multiple of all numbers of lanes."""
@@ -134,6 +147,24 @@ def build(
     return {name: Run(library[f"loop_{name}"]) for name in names}
 
 
+def build_operators(names: Sequence[str]) -> dict[str, Callable[..., Array]]:
+    """Operators of f32 as models have them at -O2: arrays of one size to one of the same size."""
+    length = Symbol("N")
+    operands = tuple(Value(name, TensorType(F32, (length.size,))) for name in "xy")
+    made = []
+    for name in names:
+        b = Builder(OPERATORS)
+        given = operands[: len(OPERATORS[name].operands)]
+        result = b.apply(name, given)[0]
+        made.append(Function(name, given, tuple(b.nodes), (result,), ("r",)))
+    compiled = build_functions(Module("math", (length,), functions=tuple(made)), level=2)
+
+    def only(run: Callable[..., tuple[Array, ...]]) -> Callable[..., Array]:
+        return lambda *arguments: run(list(arguments))[0]
+
+    return {name: only(run) for name, run in compiled.items()}
+
+
 def build_library(names: Sequence[str] = FUNCTIONS) -> dict[str, Run]:
     """The same loops over the functions of the C library."""
     text = ""
@@ -163,7 +194,7 @@ def errors(actual: Array, exact: Array) -> Array:
     return distance
 
 
-def worst(run: Run, name: str, *arguments: Array) -> tuple[float, tuple[float, ...]]:
+def worst(run: Callable[..., Array], name: str, *arguments: Array) -> tuple[float, tuple[float, ...]]:
     """The largest error, and the arguments of it."""
     with np.errstate(all="ignore"):
         exact = np.asarray(REFERENCES[name](*(a.astype(np.float64) for a in arguments)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .arithmetic import fma, magnitude, maximum, minimum, nearest_integer, polynomial
+from .arithmetic import fma, magnitude, maximum, minimum, nearest_integer, polynomial, rarely
 from .writer import Lanes
 
 ROUND = 12582912.0
@@ -28,15 +28,31 @@ EXP2_SLOPE = (
 
 TWO_FACTORS, ONE_FACTOR = ROUND + 254, ROUND + 127
 """ROUND, and what makes an exponent of the low bits: for `scale`, and for powers of two that are normal numbers."""
+_BELOW = 254 - 127 + 1
+"""What the low bits of TWO_FACTORS + n are above the exponent of 2**(n - 1)."""
 
 
 def scale(p: Lanes, n: Lanes, shifted: Lanes) -> Lanes:
-    """p * 2**n where p is about 1, shifted = n + TWO_FACTORS, and -254 < n < 256, rounded once.
+    """p * 2**n where p is about 1, shifted = n + TWO_FACTORS, and n < 256, rounded once.
+
+    It needs n > -254 where there is no instruction for it, which puts zeros wherever n is low, whatever p is.
+    """
+    low = n < -125
+    if p.writer.lanes is None:
+        # What calls this becomes vectors at best without a branch.
+        return _scale_low(p, n, shifted, low)
+    # Lanes whose result is zero are no reason for the longer way: masks of attention put them everywhere.
+    denormal = low & (n > -151)
+    (result,) = rarely(denormal, [_scale_or_zero(p, n, shifted, low)], lambda: [_scale_low(p, n, shifted, low)])
+    return result
+
+
+def _scale_low(p: Lanes, n: Lanes, shifted: Lanes, low: Lanes) -> Lanes:
+    """The same where -254 < n.
 
     On some CPUs arithmetic takes a hundred times as long where a result is denormal. Such a number is so many times
     2**-149 as its pattern says: that multiple is what is computed, and rounded to an integer.
     """
-    low = n < -125
     scaled = _scale_within(p, low.choose(n + 149.0, n), low.choose(shifted + 149.0, shifted))
     return low.choose(nearest_integer(scaled), scaled.bits()).as_float()
 
@@ -52,14 +68,28 @@ def _scale_within(p: Lanes, n: Lanes, shifted: Lanes) -> Lanes:
     return p * half.as_float() * rest.as_float()
 
 
-def _scale_by_instruction(p: Lanes, n: Lanes) -> Lanes:
+def _scale_or_zero(p: Lanes, n: Lanes, shifted: Lanes, low: Lanes) -> Lanes:
+    """The same, and zero in the lanes that are low."""
+    if p.writer.scales:
+        return _scale_by_instruction(p, n, low)
+    # 2**128 is no number, and half of 2**-125 is one.
+    half = (shifted.bits() << 23) - (_BELOW << 23)
+    return (p + p) * low.choose(0, half).as_float()
+
+
+def _scale_by_instruction(p: Lanes, n: Lanes, zero: Lanes | None = None) -> Lanes:
+    """Zero in some lanes, if they are given, whatever is there otherwise."""
     writer = p.writer
-    everywhere = writer.let("llvm.mlir.constant(-1 : i16) : i16", "i16")
+    if zero is None:
+        lanes, other = writer.let("llvm.mlir.constant(-1 : i16) : i16", "i16"), p
+    else:
+        lanes = writer.let(f"llvm.bitcast {(~zero).name} : {writer.type_of('i1')} to i16", "i16")
+        other = p.lift(0.0)
     default_rounding = writer.let("llvm.mlir.constant(4 : i32) : i32", "i32")
     type = writer.type_of("f32")
     return writer.let(
         'llvm.call_intrinsic "llvm.x86.avx512.mask.scalef.ps.512"'
-        f"({p.name}, {n.name}, {p.name}, {everywhere.name}, {default_rounding.name})"
+        f"({p.name}, {n.name}, {other.name}, {lanes.name}, {default_rounding.name})"
         f" : ({type}, {type}, {type}, i16, i32) -> {type}",
         "f32",
     )
@@ -70,19 +100,23 @@ def power_of_two(shifted: Lanes) -> Lanes:
     return (shifted.bits() << 23).as_float()
 
 
+def at_least(x: Lanes, bound: float) -> Lanes:
+    """The bound that `scale` needs; the result is zero below it."""
+    return x if x.writer.scales else maximum(x, bound)
+
+
 def exp(x: Lanes) -> Lanes:
     # exp(x) = 2**n * exp(r), n = round(x / ln 2), |r| <= ln 2 / 2. Beyond the clamp the result is 0 or infinity anyway.
-    x = maximum(minimum(x, 89.0), -105.0)
+    x = at_least(minimum(x, 89.0), -105.0)
     shifted = fma(x, LOG2_E, TWO_FACTORS)
     n = shifted - TWO_FACTORS
     r = fma(n, -LN2_LOW, fma(n, -LN2_HIGH, x))
-    square = r * r
-    return scale(fma(polynomial(r, EXP_TAIL, square), square, r) + 1.0, n, shifted)
+    return scale(polynomial(r, (1.0, 1.0, *EXP_TAIL)), n, shifted)
 
 
 def exp2(x: Lanes) -> Lanes:
     # 2**x = 2**n * 2**r, n = round(x).
-    x = maximum(minimum(x, 129.0), -151.0)
+    x = at_least(minimum(x, 129.0), -151.0)
     shifted = x + TWO_FACTORS
     n = shifted - TWO_FACTORS
     r = x - n
