@@ -21,12 +21,13 @@ from ..frontend import Elaborated
 from ..observer import Observer
 from ..parameters import open_parameters
 from ..pipeline import Options
+from .alone import way_of
 from .artifacts import find_wrong, first_wrong_value, maker_of, watch_call
 from .faults import Blame, make_wrong_numbers
 from .halving import find_rewrite
 from .inputs import made_up
 from .isolated import Died
-from .kernels import KernelChecker, WrongKernel
+from .kernels import WrongKernel, find_wrong_kernel
 from .trials import Trials, Wrong, is_in_blocks
 
 VARIABLE = "NACRE_CHECK_PASSES"
@@ -79,10 +80,11 @@ class Checker(Observer):
 
     def accept_kernels(self, module: Module, program: Program) -> None:
         self.program = program
-        found = KernelChecker(self.options.code(), self.load, pack=self.options.packs).find_wrong(module, program)
-        if found is not None:
-            function = found.part.function
-            raise make_wrong_numbers(self.elaborated, function, found.wrong, _blame_kernel(found, program))
+        way = way_of(self.options.code(), pack=self.options.packs)
+        wrong = find_wrong_kernel(module, program, way, self.load)
+        if wrong is not None:
+            function, found = wrong.found.part.function, wrong.found.wrong
+            raise make_wrong_numbers(self.elaborated, function, found, _blame_kernel(wrong, program))
 
     def accept_artifact(self, path: Path) -> None:
         if not any(target.runs_here for target in self.options.targets):
@@ -131,14 +133,14 @@ class Checker(Observer):
         )
 
 
-def _blame_kernel(found: WrongKernel, program: Program) -> Blame:
-    part = found.part
+def _blame_kernel(wrong: WrongKernel, program: Program) -> Blame:
+    part, stage, target = wrong.found.part, wrong.stage, wrong.found.target.name
     texts = {kernel.symbol: kernel.text() for kernel in program.lowered.kernels}
     spans = list(dict.fromkeys(node.span for node in part.nodes if node.span is not None))
     main = part.function.body[-1].span if part.function.body else None
     return Blame(
-        found.stage,
-        f"kernel `{part.symbol}` of `{part.caller}` is wrong for {found.target.name}, which stage `{found.stage}` does",
+        stage,
+        f"kernel `{part.symbol}` of `{part.caller}` is wrong for {target}, which stage `{stage}` does: {wrong.how}",
         "this is what it computes",
         main,
         part.symbol,
