@@ -159,7 +159,7 @@ class Alone:
         assert self.library is not None, "there are no kernels"
         judge = Judge(part.module, trial, self.load)
         for target in targets:
-            tell(f"`{part.symbol}` alone with {trial}")
+            tell(f"`{part.symbol}` with {trial}")
             found = check_call(self.library, part.function, judge, self.way.options.suffix(target))
             if found is not None:
                 difference = found.difference or Difference(0, found.message)

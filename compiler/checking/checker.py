@@ -22,11 +22,10 @@ from ..observer import Observer
 from ..parameters import open_parameters
 from ..pipeline import Options
 from .alone import way_of
-from .artifacts import find_wrong, first_wrong_value, maker_of, watch_call
+from .artifacts import blame_assembly, find_wrong
 from .faults import Blame, make_wrong_numbers
 from .halving import find_rewrite
 from .inputs import made_up
-from .isolated import Died
 from .kernels import WrongKernel, find_wrong_kernel
 from .trials import Trials, Wrong, is_in_blocks
 
@@ -99,26 +98,20 @@ class Checker(Observer):
         assert self.program is not None, "no kernels have been seen"
         function = module.function(wrong.trial.function)
         (lowered,) = (f for f in self.program.lowered.functions if f.name == function.name)
-        watched = watch_call(path, lowered, wrong.trial)
+        found = blame_assembly(path, module, lowered, wrong.trial, self.load)
         message = f"every kernel of `{function.name}` is right alone, and together they are not"
-        if isinstance(watched, Died):
-            return Blame("entry", message, notes=(Note(f"watched, it ends with {watched.message}"),))
-        nodes = [maker_of(function, call.outputs[0]) for call in lowered.calls]
-        value = first_wrong_value(module, function, watched, wrong.trial, self.load)
-        numbers = (i for i, call in enumerate(lowered.calls) if value is not None and value.name in call.outputs)
-        lost = watched.find_lost(next(numbers, None))
-        if lost is not None:
-            maker = maker_of(function, lost.name)
-            return Blame(
-                "plan-memory",
-                message,
-                f"what this computes, `{lost.name}`, is overwritten before it has been read",
-                None if maker is None else maker.span,
-                notes=(_where("it is overwritten by", nodes[lost.by]), _where("it is read by", nodes[lost.reader])),
-            )
-        node = None if value is None else maker_of(function, value.name)
-        label = "this is the first to be wrong" if node is not None else ""
-        return Blame("entry", message, label, None if node is None else node.span)
+        span = None if found.node is None else found.node.span
+        if found.died:
+            return Blame(found.stage, message, notes=(Note(f"watched, it ends with {found.died}"),))
+        if not found.lost:
+            return Blame(found.stage, message, "this is the first to be wrong" if span is not None else "", span)
+        return Blame(
+            found.stage,
+            message,
+            f"what this computes, `{found.lost}`, is overwritten before it has been read",
+            span,
+            notes=(_where("it is overwritten by", found.overwriter), _where("it is read by", found.reader)),
+        )
 
     def _blame_pass(self, stage: Stage, before: Module, wrong: Wrong) -> Blame:
         step = parse_pipeline(self.options.pipeline)[stage.number - 1]

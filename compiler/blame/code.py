@@ -1,0 +1,107 @@
+"""The kernel whose code is wrong, where the passes are right: each is run alone, on what it is given in the whole.
+
+One that is wrong is compiled again in other ways, which tells the stage that makes it so. Where all are right alone,
+what puts them together is to blame: the plan of memory, the entry that calls them, or the artifact around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from ...dialect.graph import Node
+from ..artifact.spec import OperationSpec
+from ..calls import Calls
+from ..checking.alone import Alone, WrongPart, cut_calls, find_stage, way_of
+from ..checking.artifacts import Assembly, blame_assembly, maker_of
+from ..lower.kinds import inner_nodes
+from ..pipeline import Build
+from . import smaller
+from .case import Case
+from .culprit import Culprit
+from .failures import Examiner, Failure, assemble, part_trials
+
+Tell = Callable[[str], None]
+
+
+def blame_code(case: Case, examiner: Examiner, failure: Failure, tell: Tell = lambda text: None) -> Culprit:
+    """Who makes right graphs into wrong code."""
+    return _Hunt(case, examiner, tell).blame(failure)
+
+
+class _Hunt:
+    def __init__(self, case: Case, examiner: Examiner, tell: Tell) -> None:
+        self.case, self.examiner, self.tell = case, examiner, tell
+        options = examiner.options
+        assert len(options.targets) == 1, "what is wrong may be so for one target alone"
+        self.build = Build(case.elaborated, options)
+        self.optimized = self.build.optimize()
+        self.function = smaller.only_function(self.optimized)
+        self.lowered = self.build.lower(self.optimized)
+        self.way = way_of(options.code(), pack=options.packs)
+
+    def blame(self, failure: Failure) -> Culprit:
+        if failure.kernel:
+            return self.blame_compiler(failure)
+        program = self.build.generate(self.lowered)
+        parts = list(cut_calls(self.optimized, self.lowered))
+        trials, seconds = part_trials(self.case, self.optimized), self.examiner.seconds
+        self.tell(f"comparing {len(parts)} kernels")
+        found = Alone(parts, program, self.way, self.case.load, trials, seconds).find_wrong()
+        if found is not None:
+            return self.blame_part(found)
+        self.tell("all kernels are right alone")
+        with TemporaryDirectory(prefix="nacre-blame-") as folder:
+            path = Path(folder) / "case.so"
+            assemble(self.build, program, self.case, path)
+            (lowered,) = self.lowered.functions
+            return self.blame_whole(blame_assembly(path, self.optimized, lowered, self.case.trial, self.case.load))
+
+    def blame_compiler(self, failure: Failure) -> Culprit:
+        """The kernel that cannot be compiled."""
+        calls = [call for f in self.lowered.functions for call in f.calls if failure.kernel.startswith(call.symbol)]
+        made = (maker_of(self.function, name) for call in calls for name in call.outputs)
+        node = next((node for node in made if node is not None), None)
+        stage = failure.place.removeprefix("stage ")
+        what = f"the kernel `{failure.kernel}` cannot be compiled at stage `{stage}`: {failure.message}"
+        operations = self.operations(node)
+        return Culprit(stage, what, kernel=failure.kernel, operations=operations, values=_values(node))
+
+    def blame_part(self, found: WrongPart) -> Culprit:
+        self.tell("looking for the stage")
+        part, difference = found.part, found.wrong.difference
+        stage, how = find_stage(found, self.way, self.case.load, self.examiner.seconds)
+        what = f"the code of the kernel `{part.symbol}` is wrong, though the passes are right: {how}"
+        node = maker_of(self.function, part.function.results[0].name)
+        error = None if difference.message else difference.error
+        return Culprit(
+            stage,
+            what,
+            kernel=part.symbol,
+            operations=self.operations(node),
+            values=_values(node),
+            error_after=error,
+        )
+
+    def blame_whole(self, found: Assembly) -> Culprit:
+        """What puts right kernels together."""
+        what = "all kernels are right alone, and wrong together"
+        if found.lost:
+            over = "a copy" if found.overwriter is None else f"`{found.overwriter.op}`"
+            what = f"{what}: {over} writes over `%{found.lost}` while it is needed"
+        elif found.died:
+            what = f"{what}: watched, the call ends with {found.died}"
+        elif found.node is not None:
+            what = f"{what}: `%{found.node.outputs[0].name}` is wrong first, by its weights or how its kernel is called"
+        else:
+            what = f"{what}: what loads the artifact, or the threads that share a call, are to blame"
+        return Culprit(found.stage, what, operations=self.operations(found.node), values=_values(found.node))
+
+    def operations(self, node: Node | None) -> tuple[OperationSpec, ...]:
+        """What the kernel of a node computes."""
+        return () if node is None else Calls(self.function).describe("", [node.outputs[0].name]).operations
+
+
+def _values(node: Node | None) -> tuple[str, ...]:
+    return () if node is None else tuple(v.name for n in inner_nodes(node) for v in n.outputs)
