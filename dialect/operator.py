@@ -34,7 +34,8 @@ class InferenceError(Exception):
 class Operand:
     """A tensor operand: the dtypes it accepts. `variadic` (one, the last) takes any number, at least one.
 
-    Operands with the same `group` must have one dtype. An `optional` one may be left out from the end.
+    Operands with the same `group` must have one dtype, unless they may be `mixed`: then inference says which dtypes go
+    together. An `optional` one may be left out from the end.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Operand:
     group: str = "T"
     variadic: bool = False
     optional: bool = False
+    mixed: bool = False
 
 
 REQUIRED = object()
@@ -52,8 +54,8 @@ REQUIRED = object()
 class AttributeSpec:
     """A compile-time argument. `kind` is one of
 
-    int, float, bool, str, dtype, constant, int? and float? (or None), ints, ints?, axis (an int, may be negative), axes
-    (an int, a tuple of them, or None for all), size, sizes (a shape, symbolic), any.
+    int, float, bool, str, dtype, constant, int?, float? and dtype? (or None), ints, ints?, axis (an int, may be
+    negative), axes (an int, a tuple of them, or None for all), size, sizes (a shape, symbolic), any.
     `choices` lists the admitted strings where there are few.
     """
 
@@ -83,6 +85,7 @@ _KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "bool": ("true or false", lambda value: isinstance(value, bool)),
     "str": ("a string", lambda value: isinstance(value, str)),
     "dtype": ("a dtype", lambda value: isinstance(value, DType)),
+    "dtype?": ("a dtype or none", lambda value: value is None or isinstance(value, DType)),
     "constant": ("a constant", lambda value: isinstance(value, Constant)),
     "axis": ("an axis", _is_int),
     "axes": ("an axis or several", _is_axes),
@@ -100,7 +103,8 @@ class Case:
 
     `domain` bounds the random values of float operands; `arrays` gives operands by number where random ones make no
     sense (indices, masks). `dtypes` restricts the case; by default it runs for every dtype that the operands of group
-    `T` accept (of the first operand, where no group is called so). `gradient` is False where finite differences do not
+    `T` accept (of the first operand, where no group is called so); `mixed` gives those of operands, by number, that
+    have another one. `gradient` is False where finite differences do not
     apply (a kink inside the domain). `tolerance` counts in units of the dtype's epsilon times the square root of
     `terms`, relative to the largest result.
     """
@@ -110,6 +114,7 @@ class Case:
     domain: tuple[float, float] = (-2.0, 2.0)
     arrays: Mapping[int, Array] = field(default_factory=dict)
     dtypes: tuple[DType, ...] | None = None
+    mixed: Mapping[int, DType] = field(default_factory=dict)
     gradient: bool = True
     tolerance: float = 4.0
     terms: int = 1
@@ -248,7 +253,7 @@ class Operator:
                     operand=number,
                 )
             first = groups.setdefault(operand.group, type.dtype)
-            if first != type.dtype:
+            if first != type.dtype and not operand.mixed:
                 raise InferenceError(
                     "dtype-mismatch",
                     f"`{self.name}` mixes {first} and {type.dtype}",

@@ -25,8 +25,9 @@ A parameter that is computed from others stands with how: those others, then nod
       yield %2
     }
 
-Names that are no plain words stand in quotes. Big constants print as a hash and a shape, never as data; small ones
-print exactly. `//` begins a comment. This module prints any graph, valid or not.
+An attribute that is none, as it is where nobody gives it, is not written. Names that are no plain words stand in
+quotes. Big constants print as a hash and a shape, never as data; small ones print exactly. `//` begins a comment. This
+module prints any graph, valid or not.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ import numpy as np
 from .diagnostics import Span
 from .dims import Poly, format_size
 from .graph import Attribute, Constant, Formula, Function, Module, Node, Parameter, Region, Value, walk
+from .ops import OPERATORS
 from .ops.structure import ELEMENTS_INLINE
 from .types import DTYPES, Array, DType
 
@@ -153,8 +155,15 @@ def _location(span: Span | None) -> str:
 def format_node(node: Node) -> str:
     """The node as one line, without scope, location and regions."""
     results = f"{_values(node.outputs)} = " if node.outputs else ""
-    pairs = ", ".join(f"{bare_or_quoted(name, WORD)} = {format_attribute(value)}" for name, value in node.attributes)
-    attributes = f" {{{pairs}}}" if node.attributes else ""
+    implied = (
+        {spec.name for spec in OPERATORS[node.op].attributes if spec.default is None} if node.op in OPERATORS else ()
+    )
+    pairs = ", ".join(
+        f"{bare_or_quoted(name, WORD)} = {format_attribute(value)}"
+        for name, value in node.attributes
+        if value is not None or name not in implied
+    )
+    attributes = f" {{{pairs}}}" if pairs else ""
     types = ", ".join(str(v.type) for v in node.outputs) or "()"
     return f"{results}{bare_or_quoted(node.op, WORD)}({_values(node.inputs)}){attributes} : {types}"
 

@@ -164,6 +164,9 @@ class _Folder(Rewriter):
         node = self.only_use(value, *_CHANNELS)
         if node is None or _CHANNELS[node.op](node) is None or not all(map(self.known.find, node.inputs[1:])):
             return None
+        if node.attribute("into") is not None:
+            # The scale has the dtype of the sums: the weight cannot hold the product.
+            return None
         return node
 
 

@@ -56,6 +56,7 @@ class _Rewriter(Rewriter):
         plain = (
             attributes["layout"] == LAST
             and attributes["groups"] == 1
+            and attributes["into"] is None
             and _all(attributes["padding"], 0)
             and _all(attributes["stride"], 1)
             and _all(attributes["dilation"], 1)

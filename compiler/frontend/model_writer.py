@@ -197,7 +197,8 @@ class _FunctionWriter:
             raise not_expressible(f"the language has no word for `{node.op}`", node.span)
         operands = self.operands(node, BUILTINS[node.op])
         attributes = self.attributes(node, BUILTINS[node.op])
-        if node.op in _SIGN and min(v.type.rank for v in node.inputs) >= _LEAST_RANK.get(node.op, 0):
+        ranks = [v.type.rank for v in node.inputs]
+        if node.op in _SIGN and not attributes and min(ranks) >= _LEAST_RANK.get(node.op, 0):
             self.assign(node, f" {_SIGN[node.op]} ".join(operands))
         elif (suffix := _transposition(node)) and self.uses[node.output.name] == 1 and self.is_used_here(node):
             self.texts[node.output.name] = _Text(operands[0] + suffix)

@@ -178,10 +178,16 @@ def apply(
 
 
 def multiply_matrices(
-    context: Context, frame: Frame, operands: Sequence[AnyValue], span: Span, spans: Sequence[Span], symbol: str
+    context: Context,
+    frame: Frame,
+    operands: Sequence[AnyValue],
+    span: Span,
+    spans: Sequence[Span],
+    symbol: str,
+    into: DType | None = None,
 ) -> AnyValue:
     """`@` as the array API has it: a vector on the left is a row, one on the right a column, and the axis that makes it
-    one is none of the result's."""
+    one is none of the result's. `into` is the dtype of the sums, if it is not that of the operands."""
     matrices = list(operands)
     axes: list[int] = []
     for number, axis in enumerate((-2, -1)):
@@ -190,7 +196,7 @@ def multiply_matrices(
             attributes = {"axes": 0 if axis == -2 else 1}
             matrices[number] = apply(context, frame, "unsqueeze", [x], attributes, span, [spans[number]])
             axes.append(axis)
-    product = apply(context, frame, "matmul", matrices, {}, span, spans, symbol=symbol)
+    product = apply(context, frame, "matmul", matrices, {"into": into}, span, spans, symbol=symbol)
     if not axes or product is ERROR:
         return product
     return apply(context, frame, "squeeze", [product], {"axes": tuple(axes)}, span, [span])
@@ -216,6 +222,8 @@ def _remedy(
     text = context.reporter.text(spans[error.operand]) or "..."
     if operand.dtypes == (BOOL,):
         return _truth(context, spans[error.operand])
+    if operand.mixed and dtype in operand.dtypes and error.operand > 0:
+        return _conversion(context, (tensors[0], spans[0]), (tensors[error.operand], spans[error.operand]))
     if not dtype.is_float and F32 in operand.dtypes and dtype not in operand.dtypes:
         if record.name == "divide":
             return f"`//` rounds down; `cast({text}, f32)` gives fractions"
@@ -250,7 +258,7 @@ def _tensors(
             continue
         group = _operand(record, number).group
         first = groups.setdefault(group, (value, number))
-        if first[0].type.dtype != value.type.dtype:
+        if first[0].type.dtype != value.type.dtype and not _operand(record, number).mixed:
             if _operand(record, number).dtypes == (BOOL,):
                 place = number if value.type.dtype != BOOL else first[1]
                 _report_number(context, shown, operands[place], spans[place])
@@ -310,11 +318,16 @@ def _truth(context: Context, span: Span) -> str:
 def _report_mix(context: Context, shown: str, first: tuple[Value, Span], second: tuple[Value, Span]) -> None:
     """Proposes to convert the one whose dtype holds less."""
     (a, _), (b, span) = first, second
-    target, changed = (a, second) if _rank(a.type.dtype) >= _rank(b.type.dtype) else (b, first)
-    text = context.reporter.text(changed[1])
-    help_text = f"`cast({text or '...'}, {target.type.dtype})` converts it"
+    help_text = _conversion(context, first, second)
     message = f"`{shown}` mixes {a.type.dtype} and {b.type.dtype}"
     context.reporter.error("dtype-mismatch", message, span, f"this is {b.type}, the other is {a.type}", help=help_text)
+
+
+def _conversion(context: Context, first: tuple[Value, Span], second: tuple[Value, Span]) -> str:
+    """How the one whose dtype holds less is brought to the dtype of the other."""
+    (a, _), (b, _) = first, second
+    target, changed = (a, second) if _rank(a.type.dtype) >= _rank(b.type.dtype) else (b, first)
+    return f"`cast({context.reporter.text(changed[1]) or '...'}, {target.type.dtype})` converts it"
 
 
 def _rank(dtype: DType) -> tuple[bool, bool, int]:

@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from ...dialect.diagnostics import Span
 from ...dialect.dims import Poly, Size
 from ...dialect.graph import Value
+from ...dialect.ops.accumulate import INTO
 from ...dialect.types import BOOL, F32, DType
-from .builtins import call_operator
+from .builtins import call_operator, convert_attribute
 from .context import Context, check_size, suggest
 from .operators import BUILTINS, apply, literal, multiply_matrices
 from .rearrange import Rearrangement
@@ -158,11 +159,14 @@ def _einsum(context: Context, frame: Frame, arguments: Sequence[Given], span: Sp
 
 
 def _matmul(context: Context, frame: Frame, arguments: Sequence[Given], span: Span) -> AnyValue:
-    bound = _sort(context, "matmul", ("x", "y"), 2, arguments, span)
+    bound = _sort(context, "matmul", ("x", "y", "into"), 2, arguments, span)
     if bound is ERROR:
         return ERROR
     x, y = bound["x"], bound["y"]
-    return multiply_matrices(context, frame, [x.value, y.value], span, [x.span, y.span], "matmul")
+    into = convert_attribute(context, "matmul", INTO, bound["into"]) if "into" in bound else None
+    if into is ERROR:
+        return ERROR
+    return multiply_matrices(context, frame, [x.value, y.value], span, [x.span, y.span], "matmul", into)
 
 
 def _positional_first(operands: Sequence[Given], texts: Sequence[Given]) -> list[Given]:

@@ -1,27 +1,92 @@
 """How the references and bodies here keep sums: of f16 or bf16 elements in f32, rounded once, at the end.
 
 The references do as the lowerings do, so that they differ from compiled code by the order of a sum at most.
+
+A contraction may be told to keep its sums `into` a dtype, which is that of the result, too: products of bytes are exact
+in i32, and those of short floats are not rounded at all before they are summed in f32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..emitter import Scalar, ScalarEmitter
-from ..types import dtype_of
+from ..graph import Value
+from ..operator import Attributes, AttributeSpec, Builder, Case, Gradient, InferenceError, Use
+from ..types import BF16, F16, F32, I8, I32, U8, Array, DType, TensorType, dtype_of
 from .common import is_half
 
 Numbers = npt.NDArray[Any]
 """An array that a reference computes with."""
 
+INTO = AttributeSpec("into", "dtype?", None)
+"""The dtype of a contraction's sums and of its result, where that is not the one of its operands."""
 
-def widen(x: Numbers) -> Numbers:
+FACTORS: Mapping[DType, tuple[DType, ...]] = {I32: (I8, U8), F32: (F16, BF16, F32)}
+"""What may be multiplied, in any mixture, by the dtype that the products are summed `into`."""
+
+
+def infer_sum(operator: str, types: Sequence[TensorType], into: DType | None) -> DType:
+    """The dtype of a contraction's result. Raises InferenceError where operands of these dtypes have none."""
+    first = types[0].dtype
+    if into is None:
+        for number, type in enumerate(types):
+            if type.dtype != first:
+                wide = next((wide for wide, short in FACTORS.items() if {first, type.dtype} <= {*short}), None)
+                raise InferenceError(
+                    "dtype-mismatch",
+                    f"`{operator}` mixes {first} and {type.dtype}",
+                    label=f"this is {type}, the other is {types[0]}",
+                    operand=number,
+                    help=f"`{operator}(..., into={wide})` multiplies them as they are" if wide else "",
+                )
+        return first
+    accepted = FACTORS.get(into)
+    if accepted is None:
+        choices = " or ".join(map(str, FACTORS))
+        raise InferenceError("bad-attribute", f"`into` of `{operator}` is {into}, expected {choices}")
+    for number, type in enumerate(types):
+        if type.dtype not in accepted:
+            raise InferenceError(
+                "dtype-mismatch",
+                f"`{operator}` does not sum products of {type.dtype} into {into}",
+                label=f"this is {type}; accepted: {', '.join(map(str, accepted))}",
+                operand=number,
+            )
+    return into
+
+
+def widen(x: Numbers, into: DType | None = None) -> Numbers:
     """The array in the dtype in which its sums are kept."""
+    if into is not None:
+        return x.astype(into.numpy)
     return x.astype(np.float32) if is_half(dtype_of(x)) else x
+
+
+def finish(total: Array, x: Array, into: DType | None) -> Numbers:
+    """The sums in the dtype of the result, for a first operand `x`."""
+    return np.asarray(total).astype(x.dtype if into is None else into.numpy)
+
+
+def gradient_into(differentiate: Gradient) -> Gradient:
+    """The gradient of sums that are kept `into` a dtype, from that of sums of operands that have it already."""
+
+    def differentiated(b: Builder, use: Use) -> Sequence[Value | None]:
+        into: DType | None = use.attributes["into"]
+        if into is None:
+            return differentiate(b, use)
+        wide = tuple(b.cast(x, dtype=into) for x in use.inputs)
+        gradients = differentiate(b, replace(use, inputs=wide, attributes={**use.attributes, "into": None}))
+        return [
+            None if g is None else b.cast(g, dtype=x.type.dtype) for g, x in zip(gradients, use.inputs, strict=True)
+        ]
+
+    return differentiated
 
 
 def multiply_add(s: ScalarEmitter, x: Scalar, y: Scalar, total: Scalar) -> Sequence[Scalar]:
@@ -33,3 +98,26 @@ def multiply_add(s: ScalarEmitter, x: Scalar, y: Scalar, total: Scalar) -> Seque
 def add_up(s: ScalarEmitter, x: Scalar, total: Scalar) -> Sequence[Scalar]:
     """The body of a sum, in the dtype of `total`."""
     return [s.binary("add", total, s.cast(x, total.dtype))]
+
+
+_MIXTURES = (
+    (U8, I8, I32),
+    (I8, U8, I32),
+    (I8, I8, I32),
+    (U8, U8, I32),
+    (F16, F16, F32),
+    (BF16, BF16, F32),
+    (F32, BF16, F32),
+)
+
+
+def mixtures(
+    shapes: tuple[tuple[int, ...], ...], attributes: Attributes | None = None, *, terms: int
+) -> tuple[Case, ...]:
+    """Cases of a contraction whose sums are kept `into` another dtype; the third operand is a bias in it."""
+    cases = []
+    for x, y, into in _MIXTURES:
+        mixed = {1: y} | {number: into for number in range(2, len(shapes))}
+        given = {**(attributes or {}), "into": into}
+        cases.append(Case(shapes, given, dtypes=(x,), mixed=mixed, terms=terms))
+    return tuple(cases)

@@ -10,13 +10,14 @@ from ..dims import Shape
 from ..emitter import ZERO, Emitter, IndexMap, Loop, Result, Tensor, loop
 from ..graph import Value
 from ..operator import Attributes, Builder, Case, InferenceError, Operand, Operator, Use
-from ..types import NUMBERS, TensorType
-from .accumulate import Numbers, multiply_add, widen
+from ..types import NUMBERS, DType, TensorType
+from .accumulate import INTO, Numbers, finish, gradient_into, infer_sum, mixtures, multiply_add, widen
 from .common import broadcast_shapes, compute_dtype, lower_cast, sum_to
 
 
 def _infer_matmul(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
     x, y = types
+    dtype = infer_sum("matmul", types, attributes["into"])
     if x.rank < 2 or y.rank < 2:
         raise InferenceError(
             "rank-mismatch", f"`@` multiplies matrices, not {x} and {y}", operand=0 if x.rank < 2 else 1
@@ -28,7 +29,7 @@ def _infer_matmul(types: Sequence[TensorType], attributes: Attributes) -> tuple[
             label=f"inner dimensions {x.shape[-1]} and {y.shape[-2]} differ",
         )
     batch = broadcast_shapes([x.shape[:-2], y.shape[:-2]], "@")
-    return (TensorType(x.dtype, (*batch, x.shape[-2], y.shape[-1])),)
+    return (TensorType(dtype, (*batch, x.shape[-2], y.shape[-1])),)
 
 
 def _batch_map(shape: Shape, batch: Shape) -> IndexMap:
@@ -62,8 +63,8 @@ def _lower_matmul(
     return [lower_cast(e, total, result.dtype)]
 
 
-def _matmul(x: Numbers, y: Numbers) -> Numbers:
-    return np.asarray(np.matmul(widen(x), widen(y))).astype(x.dtype)
+def _matmul(x: Numbers, y: Numbers, into: DType | None) -> Numbers:
+    return finish(np.matmul(widen(x, into), widen(y, into)), x, into)
 
 
 def _differentiate_matmul(b: Builder, use: Use) -> Sequence[Value]:
@@ -77,11 +78,13 @@ def _differentiate_matmul(b: Builder, use: Use) -> Sequence[Value]:
 
 matmul = Operator(
     name="matmul",
-    summary="x @ y: products of matrices in the last two axes, the others broadcast",
-    operands=(Operand("x", NUMBERS), Operand("y", NUMBERS)),
+    summary="x @ y: products of matrices in the last two axes, the others broadcast; `into` is the dtype of the sums "
+    "and of the result, i32 for i8 and u8 in any mixture, f32 for short floats",
+    operands=(Operand("x", NUMBERS, mixed=True), Operand("y", NUMBERS, mixed=True)),
+    attributes=(INTO,),
     infer=_infer_matmul,
     reference=_matmul,
-    gradient=_differentiate_matmul,
+    gradient=gradient_into(_differentiate_matmul),
     lower=_lower_matmul,
     cases=tuple(
         Case(shapes, terms=max(1, shapes[0][-1]))
@@ -93,7 +96,9 @@ matmul = Operator(
             ((2, 1, 3, 5), (4, 5, 1)),
             ((17, 33), (33, 9)),
         )
-    ),
+    )
+    + mixtures(((3, 37), (37, 5)), terms=37)
+    + mixtures(((2, 1, 3, 4), (5, 4, 1)), terms=4),
     properties=frozenset({"contraction"}),
 )
 

@@ -13,16 +13,25 @@ import numpy as np
 from ..dims import Shape, Size, at_least
 from ..emitter import BodyEmitter, Emitter, Loop, Result, Scalar, Tensor, loop, loops
 from ..graph import Value
-from ..operator import Attributes, AttributeSpec, Builder, InferenceError, Operand, Operator, Use
-from ..types import NUMBERS, TensorType
-from .accumulate import Numbers, multiply_add, widen
+from ..operator import Attributes, AttributeSpec, Builder, InferenceError, Operator, Use
+from ..types import TensorType
+from .accumulate import INTO, Numbers, finish, gradient_into, mixtures, multiply_add, widen
 from .arguments import is_size
 from .common import compute_dtype, lower_cast
-from .convolution import bias_gradient, case, check_bias, check_ranks, per_group, weight_gradient
+from .convolution import (
+    CONVOLUTION_OPERANDS,
+    bias_gradient,
+    case,
+    check_bias,
+    check_ranks,
+    infer_convolution,
+    per_group,
+    weight_gradient,
+)
 from .convolution_lowering import grouped, start_of_sum
 from .windows import WINDOW_ATTRIBUTES, Windows, inside_padding, integers, spread_tensor, window_slices, windows
 
-_ATTRIBUTES = (*WINDOW_ATTRIBUTES, AttributeSpec("output_padding", "any", 0), AttributeSpec("groups", "int", 1))
+_ATTRIBUTES = (*WINDOW_ATTRIBUTES, AttributeSpec("output_padding", "any", 0), AttributeSpec("groups", "int", 1), INTO)
 _GEOMETRY = ("stride", "padding", "dilation")
 
 
@@ -64,8 +73,9 @@ def _infer(name: str, rank: int, types: Sequence[TensorType], attributes: Attrib
         )
     channels = weight.shape[1] * groups
     check_bias(name, types, channels)
+    dtype = infer_convolution(name, types, attributes)
     w = _geometry(name, x.shape[2:], weight.shape[2:], attributes)
-    return (TensorType(x.dtype, (x.shape[0], channels, *w.sizes)),)
+    return (TensorType(dtype, (x.shape[0], channels, *w.sizes)),)
 
 
 def _reversed_kernel(e: Emitter, weight: Tensor, rank: int) -> Tensor:
@@ -123,8 +133,9 @@ def _lower(
 def _reference(name: str, x: Numbers, weight: Numbers, bias: Numbers | None, attributes: Attributes) -> Numbers:
     w = _geometry(name, x.shape[2:], weight.shape[2:], attributes)
     groups: int = attributes["groups"]
-    wide = widen(x).reshape(x.shape[0], groups, x.shape[1] // groups, *x.shape[2:])
-    kernel = widen(weight).reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
+    into = attributes["into"]
+    wide = widen(x, into).reshape(x.shape[0], groups, x.shape[1] // groups, *x.shape[2:])
+    kernel = widen(weight, into).reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
     channels = groups * weight.shape[1]
     sizes, low, extent = integers(w.sizes), integers(w.low), integers(w.extent)
     # Every element of x adds the kernel to a window of the padded result, which may be longer than what is kept.
@@ -140,8 +151,8 @@ def _reference(name: str, x: Numbers, weight: Numbers, bias: Numbers | None, att
     total = total.reshape(x.shape[0], channels, *reach)
     total = total[inside_padding(w)]
     if bias is not None:
-        total = total + widen(bias).reshape(-1, *(1,) * len(sizes))
-    return np.asarray(total).astype(x.dtype)
+        total = total + widen(bias, into).reshape(-1, *(1,) * len(sizes))
+    return finish(total, x, into)
 
 
 def _differentiate(name: str, rank: int, b: Builder, use: Use) -> Sequence[Value]:
@@ -166,12 +177,12 @@ def _transpose(rank: int) -> Operator:
     return Operator(
         name=name,
         summary="transposed convolution: x [N, C, *spatial], weight [C, out / groups, *kernel], bias [out]; "
-        "`output_padding` makes the result longer at the end",
-        operands=(Operand("x", NUMBERS), Operand("weight", NUMBERS), Operand("bias", NUMBERS, optional=True)),
+        "`output_padding` makes the result longer at the end; `into` is as that of `matmul`, and the dtype of the bias",
+        operands=CONVOLUTION_OPERANDS,
         attributes=_ATTRIBUTES,
         infer=lambda types, attributes: _infer(name, rank, types, attributes),
         reference=lambda x, weight, bias=None, **attributes: _reference(name, x, weight, bias, attributes),
-        gradient=lambda b, use: _differentiate(name, rank, b, use),
+        gradient=gradient_into(lambda b, use: _differentiate(name, rank, b, use)),
         lower=lambda e, operands, attributes, types: _lower(name, e, operands, attributes, types),
         cases=_CASES[rank],
         properties=frozenset({"contraction"}),
@@ -194,6 +205,7 @@ _CASES = {
         case((1, 4, 3, 5), (4, 2, 2, 3), stride=(3, 1), padding=(0, 1, 1, 2), dilation=(1, 2), groups=2),
         case((2, 3, 3, 3), (3, 1, 2, 2), groups=3),
         case((1, 0, 2, 2), (0, 1, 2, 1)),
+        *mixtures(((2, 3, 4, 3), (3, 2, 3, 3), (2,)), {"stride": 2, "padding": 1}, terms=27),
     ),
     3: (
         case((1, 2, 3, 2, 2), (2, 2, 2, 1, 2), (2,), stride=(1, 2, 1), output_padding=(0, 1, 0)),

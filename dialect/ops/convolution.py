@@ -14,8 +14,8 @@ import numpy as np
 from ..dims import Shape, Size, divide_exactly
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
-from ..types import NUMBERS, TensorType
-from .accumulate import Numbers, widen
+from ..types import NUMBERS, DType, TensorType
+from .accumulate import INTO, Numbers, finish, gradient_into, infer_sum, mixtures, widen
 from .convolution_lowering import lower_convolution
 from .layouts import (
     CONVOLUTION_LAYOUT,
@@ -34,6 +34,11 @@ from .windows import (
     window_slices,
 )
 
+CONVOLUTION_OPERANDS = (
+    Operand("x", NUMBERS, mixed=True),
+    Operand("weight", NUMBERS, mixed=True),
+    Operand("bias", NUMBERS, optional=True, mixed=True),
+)
 CONVOLUTION_ATTRIBUTES = (*WINDOW_ATTRIBUTES, AttributeSpec("groups", "int", 1))
 
 
@@ -63,6 +68,21 @@ def check_bias(operator: str, types: Sequence[TensorType], channels: Size) -> No
         )
 
 
+def infer_convolution(name: str, types: Sequence[TensorType], attributes: Attributes) -> DType:
+    """The dtype of the result, which that of a bias is. Raises InferenceError where there is none."""
+    dtype = infer_sum(name, types[:2], attributes["into"])
+    for number, bias in enumerate(types[2:], 2):
+        if bias.dtype != dtype:
+            raise InferenceError(
+                "dtype-mismatch",
+                f"the bias of `{name}` starts sums in {dtype}, it cannot be {bias.dtype}",
+                label=f"this is {bias}",
+                operand=number,
+                help=f"convert it: cast(..., {dtype})",
+            )
+    return dtype
+
+
 def _infer(name: str, rank: int, types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
     x, weight = types[:2]
     check_ranks(name, types[:2], rank + 2)
@@ -77,28 +97,31 @@ def _infer(name: str, rank: int, types: Sequence[TensorType], attributes: Attrib
             operand=1,
         )
     check_bias(name, types, weight.shape[0])
+    dtype = infer_convolution(name, types, attributes)
     w = conv_geometry(name, x.shape[2:], weight.shape[2:], attributes)
     check_reach(name, w)
-    return (TensorType(x.dtype, (x.shape[0], weight.shape[0], *w.counts)),)
+    return (TensorType(dtype, (x.shape[0], weight.shape[0], *w.counts)),)
 
 
 def _reference(name: str, x: Numbers, weight: Numbers, bias: Numbers | None, attributes: Attributes) -> Numbers:
     w = conv_geometry(name, x.shape[2:], weight.shape[2:], attributes)
     groups: int = attributes["groups"]
-    padded = pad_array(widen(x), w, 0)
+    into = attributes["into"]
+    padded = pad_array(widen(x, into), w, 0)
     padded = padded.reshape(x.shape[0], groups, x.shape[1] // groups, *padded.shape[2:])
-    kernel = widen(weight).reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
+    kernel = widen(weight, into).reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
     total = np.zeros((x.shape[0], *kernel.shape[:2], *integers(w.counts)), padded.dtype)
     for offset in np.ndindex(*weight.shape[2:]):
         total += np.einsum("ngi...,goi->ngo...", padded[window_slices(w, offset)], kernel[(..., *offset)])
     total = total.reshape(x.shape[0], weight.shape[0], *total.shape[3:])
     if bias is not None:
-        total = total + widen(bias).reshape(-1, *(1,) * (x.ndim - 2))
-    return total.astype(x.dtype)
+        total = total + widen(bias, into).reshape(-1, *(1,) * (x.ndim - 2))
+    return finish(total, x, into)
 
 
 def weight_gradient(b: Builder, x: Value, g: Value, weight: Value, attributes: Attributes) -> Value:
-    return b.conv_weight_gradient(x, g, kernel=weight.type.shape[2:], **attributes)
+    given = {name: value for name, value in attributes.items() if name != "into"}
+    return b.conv_weight_gradient(x, g, kernel=weight.type.shape[2:], **given)
 
 
 def bias_gradient(b: Builder, use: Use) -> list[Value]:
@@ -141,14 +164,15 @@ def _convolution(rank: int) -> Operator:
         name=name,
         summary=f"convolution in {_WORDS[rank]}: x [N, C, *spatial], weight [out, C / groups, *kernel], bias [out]; "
         '`padding` is a size, one or two per axis, "valid", or "same" (the larger half after); '
-        'with layout="channels_last" x is [N, *spatial, C] and weight [*kernel, C / groups, out]',
-        operands=(Operand("x", NUMBERS), Operand("weight", NUMBERS), Operand("bias", NUMBERS, optional=True)),
-        attributes=(*CONVOLUTION_ATTRIBUTES, CONVOLUTION_LAYOUT),
+        'with layout="channels_last" x is [N, *spatial, C] and weight [*kernel, C / groups, out]; '
+        "`into` is as that of `matmul`, and the dtype of the bias",
+        operands=CONVOLUTION_OPERANDS,
+        attributes=(*CONVOLUTION_ATTRIBUTES, INTO, CONVOLUTION_LAYOUT),
         infer=infer_in_layout(lambda types, attributes: _infer(name, rank, types, attributes)),
         reference=reference_in_layout(
             lambda x, weight, bias=None, **attributes: _reference(name, x, weight, bias, attributes)
         ),
-        gradient=gradient_in_layout(lambda b, use: _differentiate(name, rank, b, use)),
+        gradient=gradient_into(gradient_in_layout(lambda b, use: _differentiate(name, rank, b, use))),
         lower=lambda e, operands, attributes, types: lower_convolution(name, e, operands, attributes, types),
         cases=_CASES[rank],
         properties=frozenset({"contraction"}),
@@ -175,6 +199,7 @@ _CASES = {
         case((1, 11, 2), (3, 2, 3), padding="same", dilation=2, layout=LAST),
         case((2, 4, 10), (3, 2, 6), (6,), stride=2, padding=((2, 1),), groups=2, layout=FIRST_TO_LAST),
         case((1, 5, 0), (2, 0, 3), (3,), layout=LAST),
+        *mixtures(((2, 4, 10), (6, 2, 3), (6,)), {"stride": 2, "padding": ((2, 1),), "groups": 2}, terms=6),
     ),
     2: (
         case((2, 3, 7, 5), (4, 3, 3, 3), (4,), padding=1),
@@ -190,6 +215,8 @@ _CASES = {
         case((2, 3, 7, 5), (3, 3, 3, 4), (4,), padding=1, layout=FIRST_TO_LAST),
         case((1, 3, 5, 5), (2, 2, 1, 3), groups=3, layout=FIRST_TO_LAST),
         case((0, 3, 3, 2), (2, 2, 2, 1), layout=LAST),
+        *mixtures(((2, 3, 7, 5), (4, 3, 3, 3), (4,)), {"padding": 1}, terms=27),
+        *mixtures(((2, 5, 6, 3), (3, 3, 1, 3)), {"groups": 3, "padding": "same", "layout": LAST}, terms=9),
     ),
     3: (
         case((1, 2, 4, 5, 3), (2, 2, 2, 3, 1), (2,)),

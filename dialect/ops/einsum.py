@@ -15,8 +15,8 @@ from ..dims import Size
 from ..emitter import ZERO, Emitter, IndexMap, Loop, Result, Scalar, ScalarEmitter, Tensor, loop
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
-from ..types import NUMBERS, DType, TensorType
-from .accumulate import Numbers, add_up, multiply_add, widen
+from ..types import I8, I32, NUMBERS, U8, DType, TensorType
+from .accumulate import INTO, Numbers, add_up, finish, gradient_into, infer_sum, mixtures, multiply_add, widen
 from .common import compute_dtype, lower_cast
 
 Labels = tuple[str, ...]
@@ -104,14 +104,15 @@ def format_equation(operands: Sequence[Labels], result: Labels) -> str:
 def _infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
     equation = parse_equation(attributes["equation"], [t.rank for t in types])
     sizes = equation.sizes(types)
-    return (TensorType(types[0].dtype, tuple(sizes[x] for x in equation.result)),)
+    dtype = infer_sum("einsum", types, attributes["into"])
+    return (TensorType(dtype, tuple(sizes[x] for x in equation.result)),)
 
 
-def _reference(*arrays: Numbers, equation: str) -> Numbers:
+def _reference(*arrays: Numbers, equation: str, into: DType | None) -> Numbers:
     labels = parse_equation(equation, [x.ndim for x in arrays])
     # numpy's own reading of an ellipsis and of sizes of 1 is the same; letters for all labels keep it out of the way.
-    total = np.einsum(format_equation(labels.operands, labels.result), *map(widen, arrays))
-    return np.asarray(total).astype(arrays[0].dtype)
+    total = np.einsum(format_equation(labels.operands, labels.result), *(widen(x, into) for x in arrays))
+    return finish(total, arrays[0], into)
 
 
 def _contract(
@@ -204,12 +205,13 @@ def _case(equation: str, *shapes: tuple[int, ...], terms: int = 1) -> Case:
 
 einsum = Operator(
     name="einsum",
-    summary="sums of products by an equation such as `bij,bjk->bik`; `...` stands for leading axes that broadcast",
-    operands=(Operand("operands", NUMBERS, variadic=True),),
-    attributes=(AttributeSpec("equation", "str"),),
+    summary="sums of products by an equation such as `bij,bjk->bik`; `...` stands for leading axes that broadcast; "
+    "`into` is as that of `matmul`",
+    operands=(Operand("operands", NUMBERS, variadic=True, mixed=True),),
+    attributes=(AttributeSpec("equation", "str"), INTO),
     infer=_infer,
     reference=_reference,
-    gradient=_differentiate,
+    gradient=gradient_into(_differentiate),
     lower=_lower,
     cases=(
         _case("ij,jk->ik", (3, 5), (5, 7), terms=5),
@@ -227,6 +229,8 @@ einsum = Operator(
         _case("ij,j,jk->k", (2, 1), (3,), (1, 2), terms=24),
         _case("ab,cb->ac", (0, 3), (2, 3), terms=3),
         _case("ab,cb->ac", (4, 0), (2, 0)),
+        *mixtures(((3, 2, 5), (3, 4, 5)), {"equation": "bik,bjk->bji"}, terms=5),
+        Case(((2, 3), (3,), (3, 2)), {"equation": "ij,j,jk->ik", "into": I32}, dtypes=(U8,), mixed={1: I8}, terms=3),
     ),
     properties=frozenset({"contraction"}),
 )

@@ -38,7 +38,7 @@ def operand_types(operator: Operator, case: Case) -> list[TensorType]:
             array = np.asarray(case.arrays[number])
             shape, stored = array.shape, dtype_of(array)
             dtype = stored if stored in operand.dtypes and not stored.is_float else dtype
-        types.append(TensorType(groups.setdefault(operand.group, dtype), tuple(shape)))
+        types.append(TensorType(case.mixed.get(number, groups.setdefault(operand.group, dtype)), tuple(shape)))
     return types
 
 

@@ -145,7 +145,7 @@ def example(operator: Operator, number: int, dtype: DType) -> Example:
             given = np.asarray(case.arrays[position])
             arrays.append(given.astype(dtype.numpy) if operand.group == main_group else given)
         else:
-            own = dtype if operand.group == main_group else operand.dtypes[0]
+            own = case.mixed.get(position, dtype if operand.group == main_group else operand.dtypes[0])
             arrays.append(random_array(rng, own, case.shapes[position], case.domain))
     return Example(operator, number, case, dtype, tuple(arrays))
 

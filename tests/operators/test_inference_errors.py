@@ -8,7 +8,7 @@ import pytest
 from nacre.dialect.dims import Symbol
 from nacre.dialect.operator import InferenceError
 from nacre.dialect.ops import OPERATORS
-from nacre.dialect.types import BOOL, F16, F32, I8, I32, DType, TensorType
+from nacre.dialect.types import BOOL, F16, F32, F64, I8, I32, U8, DType, TensorType
 
 B, T = Symbol("B", 1, 64).size, Symbol("T", 1, 512).size
 EMPTY = Symbol("E", 0, 0).size
@@ -56,6 +56,11 @@ REFUSED: tuple[tuple[str, tuple[TensorType, ...], dict[str, Any], str, str], ...
     ("norm", (f32(0),), {"order": float("inf")}, "empty-reduction", "over no elements"),
     ("cumsum", (f32(),), {}, "bad-axis", "has no axis -1"),
     ("linear_recurrence", (f32(3), f32(4)), {}, "shape-mismatch", "needs operands of one shape"),
+    ("matmul", (of(U8, 2, 3), of(I8, 3, 2)), {}, "dtype-mismatch", "mixes u8 and i8"),
+    ("matmul", (of(U8, 2, 3), of(I8, 3, 2)), {"into": F16}, "bad-attribute", "is f16, expected i32 or f32"),
+    ("matmul", (of(U8, 2, 3), f32(3, 2)), {"into": I32}, "dtype-mismatch", "does not sum products of f32 into i32"),
+    ("einsum", (f32(3), of(F64, 3)), {"equation": "i,i", "into": F32}, "dtype-mismatch", "products of f64 into f32"),
+    ("conv1d", (of(U8, 1, 2, 3), of(I8, 4, 2, 1), of(I8, 4)), {"into": I32}, "dtype-mismatch", "cannot be i8"),
     ("softmax", (f32(3),), {"axis": 1}, "bad-axis", "has no axis 1"),
     ("softmax", (f32(3),), {"axis": 1.0}, "bad-attribute", "expected an axis"),
     ("layer_norm", (f32(2, 3), f32(2)), {}, "shape-mismatch", "needs `weight` of shape [3]"),

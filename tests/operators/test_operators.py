@@ -9,7 +9,7 @@ import pytest
 from nacre.dialect.dims import DimError
 from nacre.dialect.operator import InferenceError, Operator
 from nacre.dialect.ops import OPERATORS
-from nacre.dialect.types import ANY, BF16, F16, F64, Array, dtype_of
+from nacre.dialect.types import ANY, BF16, F16, F32, F64, Array, dtype_of
 from operator_harness import (
     NAMES,
     TESTED,
@@ -99,10 +99,13 @@ def test_decomposition_equals_the_reference(operator: Operator) -> None:
 
 @with_operator
 def test_half_floats_are_rounded_once(operator: Operator) -> None:
-    """f16 and bf16 are computed in f32: half a unit in the last place of the largest result, and little more."""
+    """f16 and bf16 are computed in f32: half a unit in the last place of the largest result, and little more.
+
+    Results in f32 are left to the case's tolerance.
+    """
     failures = []
     for item in examples(operator):
-        if item.dtype in (F16, BF16):
+        if item.dtype in (F16, BF16) and all(dtype_of(a) != F32 for a in item.reference()):
             results = {"reference": item.reference()}
             if operator.decompose and operator.name not in ROUNDED_BETWEEN:
                 function = build_function(item.types, write_decomposition(item))
