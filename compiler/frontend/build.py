@@ -58,6 +58,12 @@ class _Builder:
             "repeat": self.repeat,
             "return": lambda t: syntax.Return(self.all(t.children), span=self.span(t)),
         }
+        self.policy_lines: dict[str, Callable[[Tree[Token]], syntax.PolicyLine]] = {
+            "rule": self.rule,
+            "keep": lambda t: syntax.Keep(self.selector(t.children[0]), span=self.span(t)),
+            "calibrate": self.calibrate,
+            "require": self.require,
+        }
         self.items: dict[str, Callable[[Tree[Token]], syntax.Item]] = {
             "config": self.config,
             "dim": self.dim,
@@ -67,6 +73,7 @@ class _Builder:
             "model": self.block,
             "test": self.test,
             "budget": self.budget,
+            "quantize": self.quantize,
         }
 
     # --- shared ---
@@ -171,9 +178,10 @@ class _Builder:
 
     def data(self, part: Part) -> syntax.Expression | syntax.FileData:
         tree = _as_tree(part)
-        if tree.data == "file_data":
-            return syntax.FileData(self.string(_token(tree, 0)), span=self.span(tree))
-        return self.expression(tree)
+        return self.file_data(tree) if tree.data == "file_data" else self.expression(tree)
+
+    def file_data(self, part: Part) -> syntax.FileData:
+        return syntax.FileData(self.string(_token(_as_tree(part), 0)), span=self.span(part))
 
     def budget(self, tree: Tree[Token]) -> syntax.Budget:
         model, *limits = tree.children
@@ -188,7 +196,7 @@ class _Builder:
 
     def quantity(self, tree: Tree[Token]) -> syntax.Quantity:
         number, *unit = cast(list[Token], tree.children)
-        value = _int(number) if number.type == "INT" else float(number)
+        value = _number(number)
         word = str(unit[0]) if unit else ""
         if word and word not in syntax.UNITS:
             near = get_close_matches(word.lower(), {u.lower(): u for u in syntax.UNITS}, 1)
@@ -196,6 +204,36 @@ class _Builder:
             help_text = f"did you mean `{known[-1]}`?" if near else f"the units are {', '.join(known)}"
             self.report("unknown-unit", f"`{word}` is not a unit", self.span(unit[0]), help_text)
         return syntax.Quantity(value, word, span=self.span(tree))
+
+    def quantize(self, tree: Tree[Token]) -> syntax.Quantize:
+        model, *lines = _trees(tree)
+        span = self.span(tree).to(self.span(model))
+        return syntax.Quantize(self.name(model), tuple(self.policy_lines[t.data](t) for t in lines), span=span)
+
+    def rule(self, tree: Tree[Token]) -> syntax.Rule:
+        subject, selector, _, scheme = tree.children
+        dtype, *scale = _trees(scheme)
+        word, *block = _trees(dtype)
+        text = self.name(word).name
+        if block:
+            size, *zero = block
+            text += f"[block {self.integer(size).value}{''.join(f', {self.name(z).name}' for z in zero)}]"
+        made = syntax.Scheme(text, self.name(scale[0]) if scale else None, span=self.span(scheme))
+        return syntax.Rule(str(subject), self.selector(selector), made, span=self.span(tree))
+
+    def selector(self, part: Part) -> syntax.String | syntax.Name:
+        return self.string(part) if isinstance(part, Token) else self.name(part)
+
+    def calibrate(self, tree: Tree[Token]) -> syntax.Calibrate:
+        data, *rest = tree.children
+        method = self.name(rest[0]) if rest else None
+        number = _number(cast(Token, rest[1])) if len(rest) > 1 else None
+        return syntax.Calibrate(self.file_data(data), method, number, span=self.span(tree))
+
+    def require(self, tree: Tree[Token]) -> syntax.Require:
+        _, metric, comparison, limit, _, data = tree.children
+        number = _number(cast(Token, limit))
+        return syntax.Require(self.name(metric), str(comparison), number, self.file_data(data), span=self.span(tree))
 
     # --- types ---
 
@@ -372,6 +410,10 @@ def _token(tree: Tree[Token], position: int) -> Token:
     token = tree.children[position]
     assert isinstance(token, Token), tree
     return token
+
+
+def _number(token: Token) -> int | float:
+    return _int(token) if token.type == "INT" else float(token)
 
 
 def _int(token: Token) -> int:

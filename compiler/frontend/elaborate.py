@@ -14,6 +14,7 @@ from pathlib import Path
 from ...dialect.diagnostics import Diagnostic, DiagnosticError, Span
 from ...dialect.graph import Function, Module
 from ..checkpoint import Checkpoint
+from ..precision.policy import Policy
 from . import syntax
 from .context import Context, LimitError, Program, Reporter
 from .examples import ModelBudget, ModelTest, read_budget, read_test
@@ -23,6 +24,7 @@ from .models import elaborate_model, unite_parameters
 from .names import check_names
 from .parse import normalise, parse, read_text
 from .placeholders import check_unused_blocks
+from .policies import read_policies
 from .values import ERROR, AnyValue, FileScope, Kind
 from .weights import check_parameters
 
@@ -32,7 +34,8 @@ class Elaborated:
     """A model file that has no faults.
 
     `weights` says for each function where its parameters are: a file or a folder, None where the source says nothing.
-    `sources` holds the texts that spans point into; `constants` are the file's own, by name.
+    `sources` holds the texts that spans point into; `constants` are the file's own, by name. `precision` says by what
+    policy the graph was rounded, if it was.
     """
 
     module: Module
@@ -40,9 +43,11 @@ class Elaborated:
     weights: Mapping[str, Path | None]
     tests: tuple[ModelTest, ...] = ()
     budgets: tuple[ModelBudget, ...] = ()
+    policies: tuple[Policy, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
     constants: Mapping[str, AnyValue] = field(default_factory=dict)
     warnings: tuple[Diagnostic, ...] = ()
+    precision: str = "f32"
 
 
 def load_module(
@@ -83,6 +88,7 @@ def load_module(
         {m.name.name: _weights(m, folder, override) for m in own_models(run.scope)},
         tuple(run.tests),
         tuple(run.budgets),
+        tuple(run.policies),
         dict(run.reporter.sources),
         {n: b.value for n, b in run.scope.names.items() if b.kind is Kind.CONSTANT},
         tuple(diagnostics),
@@ -125,6 +131,7 @@ class _Run:
     functions: list[Function] = field(default_factory=list)
     tests: list[ModelTest] = field(default_factory=list)
     budgets: list[ModelBudget] = field(default_factory=list)
+    policies: list[Policy] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.reporter = Reporter({self.file: self.text})
@@ -174,5 +181,7 @@ class _Run:
                 self.tests += [] if test is ERROR else [test]
             elif isinstance(item, syntax.Budget):
                 self.budgets += read_budget(context, self.scope, functions, item)
+        models = [model.name.name for model in own_models(self.scope)]
+        self.policies = read_policies(context, self.scope, functions, self.program.parameters, models)
         check_names(context, self.scope)
         check_unused_blocks(context, self.scope)

@@ -32,7 +32,6 @@ from .tokens import (
 RESERVED = {
     "STATE": "`state` (memory that a session keeps between calls)",
     "TRAIN": "`train` (training steps)",
-    "QUANTIZE": "`quantize` (a policy for the types of weights)",
     "GRAD": "`grad` (a gradient written by hand)",
 }
 INDEX_NOTATION = "index notation (`y[b, o] = sum(i) x[b, i] * w[o, i]`)"
@@ -42,11 +41,13 @@ _AFTER_EXPRESSION = CONTINUES | {"DOT", "LPAR", "LSQB", "IF", HYPER_OPEN}
 _END_OF_STATEMENT = {NEWLINE, "SEMICOLON", "RBRACE", "$END"}
 
 _PLACES = {
-    "file": "`block`, `model`, `dim`, `config`, `import`, `test`, `budget` or a constant `name = ...`",
+    "file": "`block`, `model`, `dim`, `config`, `import`, `test`, `budget`, `quantize` or a constant `name = ...`",
     "body": "`param`, `use`, `weights`, `repeat`, `return` or `name = ...`",
     "test": "`given` or `expect`",
     "budget": "a limit such as `memory(B=1) <= 8 MiB`",
+    "policy": "`weights`, `activations`, `keep`, `calibrate` or `require`",
 }
+_POLICY_STARTS = ("ACTIVATIONS", "KEEP", "CALIBRATE", "REQUIRE")
 _WRONG_STARTS = {
     **dict.fromkeys(("IF", "ELSE"), "a choice is an expression: `name = a if condition else b`"),
     **dict.fromkeys(("INT", "FLOAT", "STRING", "TRUE", "FALSE", "NONE"), "a value needs a name: `name = ...`"),
@@ -196,12 +197,14 @@ def _misplaced(fault: Fault) -> str:
     is_first = fault.at == fault.start
     if fault.place == "body" and kind in ITEM_STARTS and not is_first and fault.found.type in STARTS[kind]:
         return f"`{text}` belongs at the top level of a file, outside of every block"
-    if fault.place in ("test", "budget") and is_first:
+    if fault.place in ("test", "budget", "policy") and is_first:
         return f"expected {_PLACES[fault.place]}"
     if fault.place == "file" and kind in ("PARAM", "USE", "REPEAT", "RETURN", "WEIGHTS"):
         return f"`{text}` belongs in the body of a block or model"
     if kind in ("GIVEN", "EXPECT") and fault.place != "test" and not is_first and fault.found.type in STARTS[kind]:
         return f"`{text}` belongs in a `test`"
+    if kind in _POLICY_STARTS and fault.place != "policy" and not is_first and fault.found.type in STARTS[kind]:
+        return f"`{text}` belongs in a `quantize`"
     return _WRONG_STARTS.get(kind, "") if is_first else ""
 
 

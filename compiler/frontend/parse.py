@@ -27,9 +27,12 @@ _ENDS = (NEWLINE, "SEMICOLON", "RBRACE")
 _EMPTY_HEADERS = {
     ("file", "TEST"): "TEST NAME STRING",
     ("file", "BUDGET"): "BUDGET NAME",
+    ("file", "QUANTIZE"): "QUANTIZE NAME",
     ("file", ""): "BLOCK NAME LPAR RPAR ARROW NAME",
     ("body", ""): "REPEAT NAME IN INT RANGE INT",
 }
+_PLACES = {"TEST": "test", "BUDGET": "budget", "QUANTIZE": "policy"}
+"""What the braces behind a word hold; those behind any other hold statements."""
 _EMPTY_TEXTS = {"STRING": '""', "INT": "0", "NAME": "_"}
 
 
@@ -141,7 +144,7 @@ class _Parser:
                 self.collector.report(explain(fault))
             return self._recover(index)
         if token.type == "LBRACE":
-            place = {"TEST": "test", "BUDGET": "budget"}.get(self.tokens[level.start].type, "body")
+            place = _PLACES.get(self.tokens[level.start].type, "body")
             self.levels.append(_Level(place, self.state, index + 1))
         elif token.type == "RBRACE":
             self.levels.pop()

@@ -436,8 +436,63 @@ class Budget(Node):
     limits: tuple[Limit, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Scheme(Node):
+    """A type in a policy: `q4[block 32]`, or `i8 dynamic`, whose `scale` says where scales come from. `text` is the
+    dtype in the canonical form; neither is checked here."""
+
+    text: str
+    scale: Name | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule(Node):
+    """`weights "encoder.*" to i8` or `activations matmul to i8 dynamic`: about a pattern of paths, or an operator."""
+
+    subject: str
+    selector: String | Name
+    scheme: Scheme
+
+
+@dataclass(frozen=True, slots=True)
+class Keep(Node):
+    """`keep "embeddings"`."""
+
+    selector: String | Name
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrate(Node):
+    """`calibrate on file "x.npz" by percentile 99.9`."""
+
+    data: FileData
+    method: Name | None = None
+    number: int | float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Require(Node):
+    """`require error <= 1e-2 on file "x.npz"`; the comparison is one of `< <= > >=`."""
+
+    metric: Name
+    comparison: str
+    limit: int | float
+    data: FileData
+
+
+PolicyLine: TypeAlias = Rule | Keep | Calibrate | Require
+
+
+@dataclass(frozen=True, slots=True)
+class Quantize(Node):
+    """`quantize model { lines }`. `span` is the header."""
+
+    model: Name
+    lines: tuple[PolicyLine, ...]
+
+
 # A constant of the whole file is an Assign among the items.
-Item: TypeAlias = Config | Dim | Import | Assign | Block | Model | Test | Budget
+Item: TypeAlias = Config | Dim | Import | Assign | Block | Model | Test | Budget | Quantize
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ OPENING = {"LPAR": "RPAR", "LSQB": "RSQB", "LBRACE": "RBRACE", HYPER_OPEN: HYPER
 CLOSING = {close: opening for opening, close in OPENING.items()}
 SOFT_WORDS = token_types(
     "LANGUAGE CONFIG AS DIM MULTIPLE IMPORT BLOCK MODEL FROM TRANSPOSE WEIGHTS TEST GIVEN EXPECT WITHIN FILE BUDGET"
-    " STATE TRAIN QUANTIZE GRAD"
+    " STATE TRAIN QUANTIZE GRAD ACTIVATIONS TO KEEP CALIBRATE ON BY REQUIRE"
 )
 HARD_WORDS = token_types("TRUE FALSE NONE AND OR NOT IN IF ELSE PARAM USE REPEAT RETURN")
 NAMES = SOFT_WORDS | {"NAME"}
@@ -47,10 +47,13 @@ STARTS: dict[str, frozenset[str]] = {
     **dict.fromkeys(("CONFIG", "IMPORT", "WEIGHTS"), frozenset({"STRING"})),
     "EXPECT": NAMES | {"STRING"},
     "GRAD": frozenset({"LBRACE"}),
+    **dict.fromkeys(("ACTIVATIONS", "KEEP"), NAMES | {"STRING"}),
+    "CALIBRATE": frozenset({"ON"}),
+    "REQUIRE": NAMES,
     **dict.fromkeys(("PARAM", "USE", "REPEAT", "RETURN"), WORDS | {"INT", "FLOAT", "STRING", "LPAR", "LSQB", "MINUS"}),
 }
 ITEM_STARTS = frozenset({"BLOCK", "MODEL", "TEST", "BUDGET", "DIM", "CONFIG", "IMPORT", "TRAIN", "QUANTIZE"})
-BODY_STARTS = frozenset({"BLOCK", "MODEL", "TEST", "BUDGET", "REPEAT"})
+BODY_STARTS = frozenset({"BLOCK", "MODEL", "TEST", "BUDGET", "QUANTIZE", "REPEAT"})
 
 # Control characters, and those that reorder the text around them, are faults wherever they stand.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")

@@ -6,13 +6,13 @@ text that a person writes in a model file. What is made of a graph by it is deci
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from ...dialect.diagnostics import Span
+from ...passes.selection import EVERYTHING, Selector
 
 Subject = Literal["weights", "activations"]
 """Weights are the parameters that are multiplied, and tables that rows are read from; activations are what is
@@ -38,37 +38,6 @@ SCHEMES: Mapping[Subject, tuple[Scheme, ...]] = {
     "activations": (F32, Scheme("bf16"), Scheme("f16"), Scheme("i8", "dynamic"), Scheme("i8", "static")),
 }
 
-OPERATORS: Mapping[str, frozenset[str]] = {
-    "matmul": frozenset({"matmul", "einsum"}),
-    "convolution": frozenset({f"conv{kind}{rank}d" for kind in ("", "_transpose") for rank in (1, 2, 3)}),
-    "table": frozenset({"embedding", "gather"}),
-}
-"""The classes of operators that rules may speak of; the operators themselves may be named too."""
-
-
-@dataclass(frozen=True, slots=True)
-class Selector:
-    """What a rule is about: a `pattern` of paths, or the class or name of an `operator`; one of them is empty.
-
-    In a pattern `*` stands for any characters, dots among them. A path names all that lies in it: `encoder` is
-    `encoder.layer.0.query.weight` too. Paths are those of parameters, and of the block instances that compute.
-    """
-
-    pattern: str = ""
-    operator: str = ""
-
-    def matches(self, operator: str, paths: Iterable[str]) -> bool:
-        if self.operator:
-            return operator == self.operator or operator in OPERATORS.get(self.operator, ())
-        stem = re.escape(self.pattern).replace(r"\*", ".*")
-        return any(re.fullmatch(rf"{stem}(\..*)?", path) for path in paths)
-
-    def __str__(self) -> str:
-        return self.operator or f'"{self.pattern}"'
-
-
-EVERYTHING = Selector("*")
-
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -87,7 +56,8 @@ def keep(selector: Selector, span: Span | None = None) -> Rule:
     return Rule(None, selector, F32, span)
 
 
-METHODS = ("minmax", "percentile", "mse", "entropy")
+Method = Literal["minmax", "percentile", "mse", "entropy"]
+Metric = Literal["error", "cosine", "agreement"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +66,7 @@ class Calibration:
     method of this name."""
 
     path: Path
-    method: Literal["minmax", "percentile", "mse", "entropy"] = "minmax"
+    method: Method = "minmax"
     percentile: float = 99.99
     span: Span | None = None
 
@@ -105,7 +75,7 @@ class Calibration:
         return f'calibrate on file "{self.path}" by {self.method}{number}'
 
 
-METRICS: Mapping[str, str] = {"error": "<=", "cosine": ">=", "agreement": ">="}
+METRICS: Mapping[Metric, str] = {"error": "<=", "cosine": ">=", "agreement": ">="}
 """What may be required of results, and on which side of the limit it has to be. `error` is the largest difference as a
 share of the largest number of the result, `cosine` the smallest one of its rows, `agreement` the share of the rows
 whose largest element is at the same place."""
@@ -115,7 +85,7 @@ whose largest element is at the same place."""
 class Requirement:
     """`require error <= 1e-2 on file "x.npz"`: what has to hold between the results of this model and those in f32."""
 
-    metric: Literal["error", "cosine", "agreement"]
+    metric: Metric
     limit: float
     path: Path
     span: Span | None = None

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from nacre.compiler.precision.policy import (
-    EVERYTHING,
     F32,
     SCHEMES,
     SHORT_FORMS,
@@ -15,9 +14,9 @@ from nacre.compiler.precision.policy import (
     Requirement,
     Rule,
     Scheme,
-    Selector,
     keep,
 )
+from nacre.passes.selection import EVERYTHING, Selector
 
 QUERY = "encoder.layer.0.query.weight"
 
