@@ -17,6 +17,7 @@ from .dumps import Dumps
 from .frontend import Elaborated, load_module
 from .parameters import needed_checkpoints, open_parameters
 from .pipeline import GRAPH_PASSES, Build, Options
+from .precision.choose import in_precision
 
 Source = str | os.PathLike[str]
 """A path, or the text of a model: a `str` with a line break or a brace, which a path that is to be read may not have.
@@ -47,6 +48,7 @@ def compile(
     dump_dir: str | os.PathLike[str] | None = None,
     cc: str | None = None,
     check_passes: bool = False,
+    precision: str | None = None,
 ) -> Model:
     """Compiles a model and loads it.
 
@@ -64,6 +66,8 @@ def compile(
     cc: the C compiler that links, by default `$CC`, `cc`, or ziglang's.
     check_passes: run what every stage makes on drawn inputs, and stop at the first that computes something else, which
         is a CompilerFault. `$NACRE_CHECK_PASSES` does so for every compilation.
+    precision: in place of the policies in the source `f32`, `bf16`, `f16`, `int8` or `int4`, the path of a `.nacre`
+        file with `quantize` blocks, or such a text.
 
     Raises ValueError for an argument that is none of these, DiagnosticError for a fault of the input, CompilerFault for
     one of the compiler.
@@ -78,6 +82,7 @@ def compile(
     options = Options(targets, opt_level, strict=strict, weights=placement, cc=cc, debug=debug)
     dumps = Dumps(None if dump_dir is None else Path(dump_dir))
     elaborated = source if isinstance(source, Elaborated) else read_model(source, weights)
+    elaborated = in_precision(elaborated, precision)
     build = Build(elaborated, options, dumps, choose_observer(elaborated, options, check=check_passes))
     if output is None:
         return load_cached(build, threads=threads)

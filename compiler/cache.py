@@ -52,7 +52,7 @@ def cached_path(build: Build) -> Path:
     host = identify_host() if any(target.cpu == "native" for target in options.targets) else ""
     # An artifact tells the lines of its kernels: a comment that moves them makes another one.
     graph = print_module(relative_to(elaborated.module, elaborated.file))
-    add(*_compiler(), host, repr(replace(options, timeout=0.0, cache=True)), graph)
+    add(*_compiler(), host, repr(replace(options, timeout=0.0, cache=True)), elaborated.precision, graph)
     # A budget that has changed has to be checked again.
     add(*(repr(replace(budget, span=None)) for budget in elaborated.budgets))  # type: ignore[arg-type]  # no span, on purpose
     add(*_identify(open_parameters(elaborated).files()))

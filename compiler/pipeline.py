@@ -275,7 +275,10 @@ class Build:
             triple=_made_for(program, self.options.targets[0]).triple,
             compiler_version=__version__,
             source_hash=source_hash(self.elaborated.module),
-            options={name: getattr(self.options, name) for name in ("level", "passes", "strict", "debug")},
+            options={
+                "precision": self.elaborated.precision,
+                **{name: getattr(self.options, name) for name in ("level", "passes", "strict", "debug")},
+            },
         )
 
     def run(self, output: Path) -> None:

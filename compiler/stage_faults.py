@@ -83,5 +83,6 @@ def _keep_model(folder: Path, elaborated: Elaborated, flags: Sequence[str]) -> N
             place = folder / "model" / (path.relative_to(root) if path.is_relative_to(root) else path.name)
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(text, encoding="utf-8")
-        command = ["nacre", "compile", Path(elaborated.file).name, *flags]
+        precision = [] if elaborated.precision == "f32" else ["--precision", elaborated.precision]
+        command = ["nacre", "compile", Path(elaborated.file).name, *precision, *flags]
         (folder / "options.txt").write_text(f"{shlex.join(command)}\n", encoding="utf-8")

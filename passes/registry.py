@@ -14,6 +14,9 @@ from .fold_constants import FoldConstants
 from .fold_parameters import FoldParameters
 from .fuse import Fuse
 from .manager import Pass
+from .narrow_contractions import NarrowContractions
+from .quantize_activations import QuantizeActivations
+from .quantize_weights import QuantizeWeights
 from .unroll_repeat import UnrollRepeat
 from .winograd import Winograd
 
@@ -27,6 +30,9 @@ _ALL: tuple[type[Pass], ...] = (
     FoldConstants,  # what depends on constants alone is computed now
     FoldParameters,  # what depends on parameters alone is computed when weights are written
     Fuse,  # what one kernel can compute becomes one group: attention, contractions and epilogues, rows, elements
+    NarrowContractions,  # what was widened to be multiplied is multiplied as it was
+    QuantizeActivations,  # what is multiplied and computed in a call is rounded to a shorter type
+    QuantizeWeights,  # what is multiplied and made of parameters is kept in a shorter type
     UnrollRepeat,  # a loop becomes copies of its body
     Winograd,  # convolutions with 3x3 kernels by fewer products, rounded differently
 )

@@ -15,7 +15,6 @@ from ...dialect.dims import DimError
 from ...dialect.graph import Function, Module
 from ...dialect.interpreter import bind_dims
 from ...dialect.types import Array, dtype_of
-from ..api import read_model
 from ..blame.bisect import Found, alike_in_code, alike_in_passes, bisect, find_failing
 from ..blame.case import Case, make_case
 from ..blame.command import EXITS, NONZERO, CommandFinder
@@ -172,7 +171,7 @@ def bisect_command(
     """
     output = output or model.with_name(f"{model.stem}.small.nacre")
     check_places(output)
-    elaborated = read_model(model, chosen.checkpoint)
+    elaborated = chosen.read(model)
     examiner = _examiner(chosen, timeout)
     cases = _cases(elaborated, entry, inputs, dims)
     if reference is not None:
@@ -286,7 +285,7 @@ def reduce_command(
     inputs and weights in files beside it.
     """
     check_places(output)
-    elaborated = read_model(model, chosen.checkpoint)
+    elaborated = chosen.read(model)
     cases = _cases(elaborated, entry, inputs, dims)
     with told_progress() as tell:
         if fails in KINDS:

@@ -35,7 +35,18 @@ THREADS = click.option(
     "--threads", type=click.IntRange(min=0), default=0, help="Threads of a call.  [default: $NACRE_THREADS, else all]"
 )
 
-_FOR_TEXT = ("level", "target", "checkpoint", "passes", "strict", "debug", "check_passes", "rewrite_limit", "no_cache")
+_FOR_TEXT = (
+    "level",
+    "target",
+    "checkpoint",
+    "passes",
+    "strict",
+    "debug",
+    "check_passes",
+    "rewrite_limit",
+    "no_cache",
+    "precision",
+)
 """The options that mean something for a model file alone."""
 
 

@@ -23,7 +23,10 @@ from ..checking.checker import VARIABLE, choose_observer
 from ..codegen.target import LEVELS, PORTABLE, Target, parse_targets
 from ..dumps import Dumps
 from ..dumps.dumps import known_names
+from ..frontend import Elaborated
 from ..pipeline import Build, Options
+from ..precision.choose import in_precision
+from ..precision.policy import SHORT_FORMS
 from ..resume import Resumed, options_after, read_stage
 from .faults import tell
 
@@ -48,6 +51,7 @@ class Chosen:
     check_passes: bool
     debug: bool
     rewrite_limit: int | None
+    precision: str | None = None
     start: str | None = None
 
     def options(self, **further: Any) -> Options:
@@ -69,12 +73,18 @@ class Chosen:
             raise click.BadParameter(f"no build goes on from `{self.start}`", param_hint="--from")
         return options_after(options, self.start)
 
+    def read(self, model: Path) -> Elaborated:
+        """The model in its precision. Raises DiagnosticError."""
+        return in_precision(read_model(model, self.checkpoint), self.precision)
+
     def build(self, model: Path, dumps: Dumps | None = None, **further: Any) -> Build:
         """Reads the model and tells its warnings. Raises DiagnosticError."""
         options = self.options(**further)
         if self.start is None:
-            resumed = Resumed(read_model(model, self.checkpoint))
+            resumed = Resumed(self.read(model))
         else:
+            if self.precision is not None:
+                raise click.BadParameter("the text of a stage has its precision already", param_hint="--precision")
             resumed = read_stage(model, options.language(self.start), self.checkpoint)
         elaborated = resumed.elaborated
         if elaborated.warnings:
@@ -148,6 +158,11 @@ _BUILD_OPTIONS = (
         type=click.IntRange(0),
         help="Let the passes make so many changes and no more, to find a wrong one; `nacre bisect` does so by itself.",
     ),
+    click.option(
+        "--precision",
+        metavar="NAME|FILE.nacre",
+        help=f"In place of the policies in the model: {', '.join(SHORT_FORMS)}, or a file with `quantize` blocks.",
+    ),
     click.option("--no-cache", is_flag=True, help="Compile everything anew; so does $NACRE_NO_CACHE."),
 )
 
@@ -166,10 +181,11 @@ def build_options(command: _Command) -> Callable[..., Any]:
         no_cache: bool,
         debug: bool,
         rewrite_limit: int | None,
+        precision: str | None,
         **further: Any,
     ) -> object:
         cache = not no_cache
-        chosen = Chosen(level, target, checkpoint, passes, strict, cache, check_passes, debug, rewrite_limit)
+        chosen = Chosen(level, target, checkpoint, passes, strict, cache, check_passes, debug, rewrite_limit, precision)
         return command(chosen=chosen, **further)
 
     for option in reversed(_BUILD_OPTIONS):

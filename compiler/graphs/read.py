@@ -17,6 +17,7 @@ from ...passes.pipeline import parse_pipeline
 from ..api import Source, read_model
 from ..frontend.parse import decode
 from ..pipeline import Options
+from ..precision.choose import in_precision
 from .graph import Graph
 from .running import Origin
 
@@ -28,6 +29,7 @@ def read(
     weights: str | os.PathLike[str] | None = None,
     level: int | None = None,
     strict: bool = False,
+    precision: str | None = None,
     passes: str = "",
     constants: Mapping[str, Array] | None = None,
 ) -> Graph:
@@ -37,6 +39,7 @@ def read(
     entry: which function of the file; by default the first.
     weights: a checkpoint or its folder, in place of what the source names; a configuration may lie there, too.
     level: 0 to 3, for the graph that `nacre compile -O` makes of it; `strict` as there.
+    precision: as `nacre.compile` takes it; without it, policies in the source are followed if a level is given.
     passes: further passes, as `nacre opt --pass` takes them.
     constants: for the text of a graph, the data of those constants that it shows as a hash, by that.
 
@@ -51,6 +54,8 @@ def read(
         module, origin = _read_graph(source, weights, constants)
     else:
         elaborated = read_model(source, weights)
+        if level is not None or precision is not None:
+            elaborated = in_precision(elaborated, precision)
         module, origin = elaborated.module, Origin(elaborated.file, elaborated.weights, elaborated.sources)
     wanted = "" if level is None else Options(level=level, strict=strict).pipeline
     steps = parse_pipeline(",".join(text for text in (wanted, passes) if text))

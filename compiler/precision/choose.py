@@ -1,0 +1,65 @@
+"""Which policies a build follows: those of the model's own file, a short form, or a file or text of policies alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from ...dialect.diagnostics import Diagnostic, DiagnosticError
+from ..frontend import Elaborated, syntax
+from ..frontend.context import Context, Program, Reporter, suggest
+from ..frontend.expressions import evaluate
+from ..frontend.parse import normalise, parse, read_text
+from ..frontend.policies import read_policies
+from ..frontend.values import FileScope
+from .apply import quantized
+from .policy import SHORT_FORMS, Policy
+
+TEXT = "policy.nacre"
+"""What a text of policies is called in diagnostics."""
+
+
+def is_text(precision: str) -> bool:
+    return "{" in precision or "\n" in precision
+
+
+def choose_policies(elaborated: Elaborated, precision: str | None) -> Mapping[str, Policy]:
+    """The policies by the names of models. Raises DiagnosticError."""
+    functions = [function.name for function in elaborated.module.functions]
+    if precision is None:
+        return {policy.model: policy for policy in elaborated.policies}
+    if precision in SHORT_FORMS:
+        return {name: replace(SHORT_FORMS[precision], model=name) for name in functions}
+    if is_text(precision):
+        return _read(normalise(precision), TEXT, Path.cwd(), elaborated)
+    path = Path(precision)
+    if path.suffix != ".nacre":
+        message = f"there is no precision `{precision}`"
+        known = f"there are {', '.join(SHORT_FORMS)}, or a .nacre file with policies"
+        raise DiagnosticError([Diagnostic("unknown-precision", message, help=suggest(precision, SHORT_FORMS) or known)])
+    return _read(normalise(read_text(path)), str(path), path.parent, elaborated)
+
+
+def _read(text: str, file: str, folder: Path, elaborated: Elaborated) -> Mapping[str, Policy]:
+    tree = parse(text, file)
+    reporter = Reporter({**elaborated.sources, file: text})
+    for item in tree.items:
+        if not isinstance(item, syntax.Quantize):
+            reporter.error("not-a-policy", "a file of policies holds `quantize` alone", item.span)
+    context, scope = Context(reporter, Program(), evaluate), FileScope(file, folder, tree)
+    functions = {function.name: function for function in elaborated.module.functions}
+    policies = read_policies(context, scope, functions, elaborated.module.parameter_index, functions)
+    if reporter.diagnostics:
+        raise DiagnosticError(reporter.diagnostics, reporter.sources)
+    return {policy.model: policy for policy in policies}
+
+
+def in_precision(elaborated: Elaborated, precision: str | None = None) -> Elaborated:
+    """The model after its policies, or after those that `precision` names in their place: a short form such as `int8`,
+    a `.nacre` file of policies, or such a text (with a brace). It has no policies any more. Raises DiagnosticError."""
+    policies = choose_policies(elaborated, precision)
+    if not any(policy.rules for policy in policies.values()):
+        return replace(elaborated, policies=())
+    said = precision if precision in SHORT_FORMS else "; ".join(map(str, policies.values()))
+    return replace(elaborated, module=quantized(elaborated.module, policies), policies=(), precision=said or "f32")
