@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .case import Case
+from .code import blame_code
 from .culprit import Culprit
-from .failures import PASSES, Examiner, Failure
-from .kernels import blame_code
+from .failures import ALONE, PASSES, Examiner, Failure
 from .reduce import Find, reduce_case
 from .rewrites import blame_rewrite
 
@@ -29,13 +29,18 @@ class Found:
 
 
 def find_failing(cases: Sequence[Case], examiner: Examiner, tell: Tell) -> tuple[Case, Failure] | None:
-    """The first case that fails."""
+    """The first case that fails; if none does, the first in which a kernel touches what is not its own."""
     for case in cases:
         tell("comparing what the passes leave with the source")
         failure = examiner.passes(case)
         if failure is None:
             tell("comparing the artifact with the source")
             failure = examiner.code(case)
+        if failure is not None:
+            return case, failure
+    for case in cases:
+        tell("running every kernel on watched memory")
+        failure = examiner.alone(case)
         if failure is not None:
             return case, failure
     return None
@@ -61,9 +66,10 @@ def alike_in_passes(examiner: Examiner, failure: Failure) -> Find:
 
 def alike_in_code(examiner: Examiner, failure: Failure) -> Find:
     """The first case whose code fails as it did."""
+    compute = examiner.run_alone if failure.place == ALONE else examiner.compile_and_call
 
     def find(cases: Sequence[Case]) -> Case | None:
-        failures = examiner.each(cases, examiner.compile_and_call, failure.place)
+        failures = examiner.each(cases, compute, failure.place)
         return next((c for c, found in zip(cases, failures, strict=False) if failure.is_like(found)), None)
 
     return find

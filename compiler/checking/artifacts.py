@@ -103,6 +103,37 @@ def first_wrong_value(module: Module, function: Function, watched: Watched, tria
     return None if found is None else written[found.result]
 
 
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """What is wrong with what puts kernels together, which is `plan-memory` or else `entry`.
+
+    `node` computes the first tensor that is wrong, or that is lost: then `overwriter` writes over it before
+    `reader` has read it; what only copies has no node. `died` says how the call ended when it was watched.
+    """
+
+    stage: str
+    node: Node | None = None
+    lost: str = ""
+    overwriter: Node | None = None
+    reader: Node | None = None
+    died: str = ""
+
+
+def blame_assembly(artifact: Path, module: Module, lowered: LoweredFunction, trial: Trial, load: Load) -> Assembly:
+    """Of an artifact whose kernels are right alone, in a call that gives wrong results."""
+    watched = watch_call(artifact, lowered, trial)
+    if isinstance(watched, Died):
+        return Assembly("entry", died=watched.message)
+    function = module.function(trial.function)
+    value = first_wrong_value(module, function, watched, trial, load)
+    numbers = (i for i, call in enumerate(lowered.calls) if value is not None and value.name in call.outputs)
+    lost = watched.find_lost(next(numbers, None))
+    if lost is None:
+        return Assembly("entry", None if value is None else maker_of(function, value.name))
+    by, reader = (maker_of(function, lowered.calls[number].outputs[0]) for number in (lost.by, lost.reader))
+    return Assembly("plan-memory", maker_of(function, lost.name), lost.name, by, reader)
+
+
 def maker_of(function: Function, name: str) -> Node | None:
     """The node that computes a value, or what a copy of it is called."""
     makers = {v.name: node for node in function.body for v in node.outputs}

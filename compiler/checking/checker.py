@@ -21,12 +21,12 @@ from ..frontend import Elaborated
 from ..observer import Observer
 from ..parameters import open_parameters
 from ..pipeline import Options
-from .artifacts import find_wrong, first_wrong_value, maker_of, watch_call
+from .alone import way_of
+from .artifacts import blame_assembly, find_wrong
 from .faults import Blame, make_wrong_numbers
 from .halving import find_rewrite
 from .inputs import made_up
-from .isolated import Died
-from .kernels import KernelChecker, WrongKernel
+from .kernels import WrongKernel, find_wrong_kernel
 from .trials import Trials, Wrong, is_in_blocks
 
 VARIABLE = "NACRE_CHECK_PASSES"
@@ -79,10 +79,11 @@ class Checker(Observer):
 
     def accept_kernels(self, module: Module, program: Program) -> None:
         self.program = program
-        found = KernelChecker(self.options.code(), self.load, pack=self.options.packs).find_wrong(module, program)
-        if found is not None:
-            function = found.part.function
-            raise make_wrong_numbers(self.elaborated, function, found.wrong, _blame_kernel(found, program))
+        way = way_of(self.options.code(), pack=self.options.packs)
+        wrong = find_wrong_kernel(module, program, way, self.load)
+        if wrong is not None:
+            function, found = wrong.found.part.function, wrong.found.wrong
+            raise make_wrong_numbers(self.elaborated, function, found, _blame_kernel(wrong, program))
 
     def accept_artifact(self, path: Path) -> None:
         if not any(target.runs_here for target in self.options.targets):
@@ -97,26 +98,20 @@ class Checker(Observer):
         assert self.program is not None, "no kernels have been seen"
         function = module.function(wrong.trial.function)
         (lowered,) = (f for f in self.program.lowered.functions if f.name == function.name)
-        watched = watch_call(path, lowered, wrong.trial)
+        found = blame_assembly(path, module, lowered, wrong.trial, self.load)
         message = f"every kernel of `{function.name}` is right alone, and together they are not"
-        if isinstance(watched, Died):
-            return Blame("entry", message, notes=(Note(f"watched, it ends with {watched.message}"),))
-        nodes = [maker_of(function, call.outputs[0]) for call in lowered.calls]
-        value = first_wrong_value(module, function, watched, wrong.trial, self.load)
-        numbers = (i for i, call in enumerate(lowered.calls) if value is not None and value.name in call.outputs)
-        lost = watched.find_lost(next(numbers, None))
-        if lost is not None:
-            maker = maker_of(function, lost.name)
-            return Blame(
-                "plan-memory",
-                message,
-                f"what this computes, `{lost.name}`, is overwritten before it has been read",
-                None if maker is None else maker.span,
-                notes=(_where("it is overwritten by", nodes[lost.by]), _where("it is read by", nodes[lost.reader])),
-            )
-        node = None if value is None else maker_of(function, value.name)
-        label = "this is the first to be wrong" if node is not None else ""
-        return Blame("entry", message, label, None if node is None else node.span)
+        span = None if found.node is None else found.node.span
+        if found.died:
+            return Blame(found.stage, message, notes=(Note(f"watched, it ends with {found.died}"),))
+        if not found.lost:
+            return Blame(found.stage, message, "this is the first to be wrong" if span is not None else "", span)
+        return Blame(
+            found.stage,
+            message,
+            f"what this computes, `{found.lost}`, is overwritten before it has been read",
+            span,
+            notes=(_where("it is overwritten by", found.overwriter), _where("it is read by", found.reader)),
+        )
 
     def _blame_pass(self, stage: Stage, before: Module, wrong: Wrong) -> Blame:
         step = parse_pipeline(self.options.pipeline)[stage.number - 1]
@@ -131,14 +126,14 @@ class Checker(Observer):
         )
 
 
-def _blame_kernel(found: WrongKernel, program: Program) -> Blame:
-    part = found.part
+def _blame_kernel(wrong: WrongKernel, program: Program) -> Blame:
+    part, stage, target = wrong.found.part, wrong.stage, wrong.found.target.name
     texts = {kernel.symbol: kernel.text() for kernel in program.lowered.kernels}
     spans = list(dict.fromkeys(node.span for node in part.nodes if node.span is not None))
     main = part.function.body[-1].span if part.function.body else None
     return Blame(
-        found.stage,
-        f"kernel `{part.symbol}` of `{part.caller}` is wrong for {found.target.name}, which stage `{found.stage}` does",
+        stage,
+        f"kernel `{part.symbol}` of `{part.caller}` is wrong for {target}, which stage `{stage}` does: {wrong.how}",
         "this is what it computes",
         main,
         part.symbol,

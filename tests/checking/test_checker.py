@@ -7,7 +7,7 @@ from pathlib import Path
 import nacre
 import numpy as np
 import pytest
-from nacre.compiler.checking.kernels import cut_kernels
+from nacre.compiler.checking.alone import cut_kernels
 from nacre.compiler.frontend import load_module
 from nacre.compiler.pipeline import Build
 
