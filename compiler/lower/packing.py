@@ -2,6 +2,10 @@
 
 A weight that one contraction reads, and nothing else of the kernel, is stored as `[batch..., panels, summed...,
 width]`: a tile walks through memory from beginning to end. The last panel is filled up with zeros, which nobody reads.
+
+Of numbers narrower than 32 bits, as many as fill 32 bits are multiplied at a time where both factors are that narrow.
+So many steps of the last summed axis then stand beside each other, `[batch..., panels, summed.../group, width, group]`,
+and that axis is filled up with zeros to whole groups. This order is the same for every CPU.
 """
 
 from __future__ import annotations
@@ -12,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...dialect.emitter import IndexMap
-from ...dialect.types import F32, Array, TensorType
+from ...dialect.types import BF16, F16, F32, I8, I32, U8, Array, DType, TensorType
 from .records import Structured
-from .shapes import PanelIndex, plain_loop
+from .shapes import panel_indices, plain_loop
 
 LANES = 16
 """Columns of the narrowest panel: every vector of the targets divides it."""
@@ -22,59 +26,77 @@ MOST = 3
 """The vectors of LANES in the widest panel."""
 LEAST_COLUMNS = 8
 """Fewer columns than this are not worth panels."""
+FACTORS: Mapping[DType, tuple[DType, ...]] = {F32: (F32, F16, BF16), I32: (I8, U8)}
+"""The weights that are packed, by the dtype in which their products are summed."""
+GROUPS: Mapping[tuple[DType, DType], int] = {(I32, I8): 4, (I32, U8): 4, (F32, BF16): 2}
+"""How many steps of a sum stand beside each other, by its dtype and that of the factors, where they are equally wide."""
 
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """How a weight is stored: its batch axes, panels of its axis `lane`, its summed axes, the columns of a panel."""
+    """How a weight is stored: its batch axes, panels of its axis `lane`, its summed axes, the columns of a panel, and
+    how many steps of the last summed axis stand beside each other."""
 
     batch: tuple[int, ...]
     summed: tuple[int, ...]
     lane: int
     width: int
+    group: int = 1
 
     @property
     def name(self) -> str:
         axes = "_".join(map(str, (*self.batch, "p", *self.summed)))
-        return f"packed_{axes}_{self.lane}x{self.width}"
+        return f"packed_{axes}_{self.lane}x{self.width}" + (f"x{self.group}" if self.group > 1 else "")
 
     def type(self, type: TensorType) -> TensorType:
         sizes = [int(str(s)) for s in type.shape]
         panels = -(-sizes[self.lane] // self.width)
-        shape = (*(sizes[a] for a in self.batch), panels, *(sizes[a] for a in self.summed), self.width)
-        return TensorType(type.dtype, shape)
+        *outer, last = (sizes[a] for a in self.summed)
+        groups = (*outer, -(-last // self.group))
+        inside = (self.width, self.group) if self.group > 1 else (self.width,)
+        return TensorType(type.dtype, (*(sizes[a] for a in self.batch), panels, *groups, *inside))
 
     def map(self, map: IndexMap) -> IndexMap:
         """How the stored weight is read by whom the other is read by `map`."""
-        column = map[self.lane]
-        return (
-            *(map[a] for a in self.batch),
-            PanelIndex(column.coefficients, column.constant, self.width),
-            *(map[a] for a in self.summed),
-            PanelIndex(column.coefficients, column.constant, self.width, within=True),
-        )
+        panel, column = panel_indices(map[self.lane], self.width)
+        *outer, last = (map[a] for a in self.summed)
+        batch = (map[a] for a in self.batch)
+        if self.group == 1:
+            return (*batch, panel, *outer, last, column)
+        group, step = panel_indices(last, self.group)
+        return (*batch, panel, *outer, group, column, step)
 
     def __call__(self, data: Array) -> Array:
         """The stored form of the data."""
         ordered = data.transpose(*self.batch, *self.summed, self.lane)
-        columns = ordered.shape[-1]
-        panels = -(-columns // self.width)
-        padding = [(0, 0)] * (ordered.ndim - 1) + [(0, panels * self.width - columns)]
-        padded = np.pad(ordered, padding).reshape(*ordered.shape[:-1], panels, self.width)
-        return np.ascontiguousarray(np.moveaxis(padded, -2, len(self.batch)))
+        *outer, steps, columns = ordered.shape
+        panels, groups = -(-columns // self.width), -(-steps // self.group)
+        padding = [(0, 0)] * len(outer) + [(0, groups * self.group - steps), (0, panels * self.width - columns)]
+        padded = np.pad(ordered, padding).reshape(*outer, groups, self.group, panels, self.width)
+        stored = np.ascontiguousarray(np.moveaxis(np.moveaxis(padded, -3, -1), -3, len(self.batch)))
+        return stored if self.group > 1 else stored.squeeze(-1)
 
 
-def choose_packing(op: Structured, type: TensorType, map: IndexMap, others: Sequence[IndexMap]) -> Packing | None:
-    """The packing of a weight that an op reads by `map`, if it is the matrix of a contraction; `others` are the maps of
-    what else it reads."""
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What else a contraction reads, and how."""
+
+    dtype: DType
+    map: IndexMap
+
+
+def choose_packing(op: Structured, type: TensorType, map: IndexMap, others: Sequence[Reading]) -> Packing | None:
+    """The packing of a weight that an op reads by `map`, if it is the matrix of a contraction beside `others`."""
     parallel = [loop.parallel for loop in op.loops]
     loops = [plain_loop(index) for index in map]
     columns = plain_loop(op.result_maps[0][-1]) if op.result_maps[0] else None
-    if type.dtype != F32 or all(parallel) or len(op.types) != 1 or columns is None or None in loops:
+    if type.dtype not in FACTORS.get(op.types[0].dtype, ()):
+        return None
+    if all(parallel) or len(op.types) != 1 or columns is None or None in loops:
         return None
     if len(set(loops)) != len(loops) or not parallel[columns] or columns not in loops:
         return None
-    if any(columns in dict(index.coefficients) for other in others for index in other) or not others:
+    if any(columns in dict(index.coefficients) for other in others for index in other.map) or not others:
         return None
     lane = loops.index(columns)
     size = type.shape[lane]
@@ -85,7 +107,17 @@ def choose_packing(op: Structured, type: TensorType, map: IndexMap, others: Sequ
     batch = tuple(axis for loop, axis in ordered if parallel[loop])
     vectors = -(-size // LANES)
     panels = -(-vectors // MOST)
-    return Packing(batch, summed, lane, LANES * -(-vectors // panels))
+    group = _choose_group(op.types[0].dtype, type.dtype, others, loops[summed[-1]])
+    return Packing(batch, summed, lane, LANES * -(-vectors // panels), group)
+
+
+def _choose_group(total: DType, weight: DType, others: Sequence[Reading], step: int | None) -> int:
+    """How many steps of a loop of a sum stand beside each other: as many as also do in the only other factor."""
+    group, *more = (GROUPS.get((total, dtype), 1) for dtype in (weight, *(other.dtype for other in others)))
+    if more != [group]:
+        return 1
+    *_, last = others[0].map
+    return group if plain_loop(last) == step else 1
 
 
 Packings = Mapping[int, Packing]

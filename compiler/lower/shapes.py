@@ -58,6 +58,12 @@ class PanelIndex(Index):
     within: bool = False
 
 
+def panel_indices(index: Index, width: int) -> tuple[PanelIndex, PanelIndex]:
+    """The number of the panel, and the place in it."""
+    number, place = (PanelIndex(index.coefficients, index.constant, width, within) for within in (False, True))
+    return number, place
+
+
 def map_term(index: Index) -> str:
     if isinstance(index, PanelIndex):
         inner = map_term(Index(index.coefficients, index.constant))

@@ -19,7 +19,7 @@ from ...dialect.emitter import IndexMap, identity
 from ...dialect.types import BOOL, I64, TensorType
 from .arrange import Arrangement, Key, key
 from .bodies import BodyWriter, SequenceWriter, as_local
-from .packing import Packing, Packings, choose_packing
+from .packing import Packing, Packings, Reading, choose_packing
 from .records import (
     Argument,
     Dense,
@@ -161,7 +161,7 @@ class KernelWriter:
 
     def _pack(self) -> None:
         """Decides in which order weights are stored that one contraction reads and nothing else."""
-        readers: dict[int, list[tuple[Op, IndexMap | None, list[IndexMap]]]] = {}
+        readers: dict[int, list[tuple[Op, IndexMap | None, list[Reading]]]] = {}
         for op in self.plan.ops:
             if id(op) in self.plan.inlined:
                 continue
@@ -170,7 +170,8 @@ class KernelWriter:
                 self._collect(op, identity(len(op.loops)), leaves)
             for (_, access), ref in leaves.items():
                 if isinstance(ref.op, Argument) and ref.op.weight:
-                    others = [m for (k, m) in leaves if (k, m) != (key(ref), access)]
+                    beside = (leaf for leaf in leaves.items() if leaf[0] != (key(ref), access))
+                    others = [Reading(other.type.dtype, map) for (_, map), other in beside]
                     readers.setdefault(ref.op.slot, []).append((op, access, others))
             inputs = len(op.input_maps) if isinstance(op, Structured) else 0
             for ref in (*op.operands[inputs:], *op.loads):

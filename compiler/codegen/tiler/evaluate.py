@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from ....dialect.dims import Size
 from ....dialect.types import F32
 from ...lower.text import literal
+from .dots import add_products
 from .forms import Form, constant
 from .schedule import Stage
-from .structure import Access, Buffer, Node, Op, Panel, Position, Unsupported, linear
+from .structure import Access, Buffer, Group, Node, Op, Panel, Position, Unsupported, linear
 from .text import Value, Writer
 
 Place = Mapping[int, Form]
@@ -99,7 +100,15 @@ class Evaluator:
         known = self.writer.recall(self._read_key(op, number, place))
         if known is not None:
             return known
+        if access.group is not None:
+            return self._read_group(access.group, access, op, place)
         return self.writer.load(*self.home(access, op, place))
+
+    def _read_group(self, group: Group, access: Access, op: Op, place: Place) -> Value:
+        """A group as a word. What is stored in panels is filled up with zeros, and so needs no mask."""
+        is_last = self.loops(op, place)[group.loop] == constant(op.loops[group.loop]).plus(-1)
+        count = group.rest if group.rest and is_last else group.size
+        return self.writer.load_words(*self.home(access, op, place), group.size, count)
 
     def define_read(self, op: Op, number: int, place: Place, value: Value) -> None:
         """From here on this is what an op reads at a place."""
@@ -165,6 +174,8 @@ class Evaluator:
         operands = [evaluate(o) for o in node.operands]
         if node.kind == "extract":
             return self._extract(node, operands)
+        if node.kind == "dot":
+            return add_products(writer, node, writer.broadcast(operands[0]), operands[1:])
         if node.kind == "arith.index_cast" and operands[0].form is not None:
             return Value("", node.type, form=operands[0].form)
         return writer.apply(node.kind, node.text, operands, node.type)

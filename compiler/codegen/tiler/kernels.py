@@ -16,7 +16,7 @@ from ...lower.writer import UNITS, part_name
 from ...mlir import ir
 from .evaluate import Evaluator
 from .functions import append_functions
-from .machine import Machine
+from .machine import INEXACT, Machine
 from .maps import MapStage
 from .read import read_kernel
 from .row_blocks import RowStage
@@ -86,10 +86,11 @@ def write_kernel(kernel: Kernel, machine: Machine, *, strict: bool) -> _Text:
     locations: list[Any] = []
     schemes: list[str] = []
     functions: set[tuple[str, int | None]] = set()
+    features = machine.features - INEXACT if strict else machine.features
     if not kernel.ops:
         raise Unsupported("nothing is computed")
     for number, stage in enumerate(plan_stages(kernel)):
-        writer = Writer(kernel.dims, _main(stage).location)
+        writer = Writer(kernel.dims, _main(stage).location, features)
         writer.lanes = _lanes(stage, machine)
         scheme = _choose(Evaluator(writer, stage, strict=strict), machine)
         scheme.write("%begin", "%end")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
     """`bytes` of a vector; the accumulators of a tile are at most `rows` by `vectors`, which with what is loaded beside
     them fill the registers; those of `window`, where nothing is shared between rows but what overlaps: there memory is
-    what takes time, and neighbours in it should be read together."""
+    what takes time, and neighbours in it should be read together. `features` are those of USED that there are."""
 
     bytes: int
     rows: int
@@ -23,7 +23,11 @@ class Machine:
         return self.bytes * 8 // width
 
 
-AVX512 = Machine(bytes=64, rows=8, vectors=3, window=(7, 2), features=frozenset({"avx512f"}))
+USED = frozenset({"avx512f", "avx512vnni", "avx512bf16", "avxvnni"})
+"""The features, as LLVM names them, that decide what is written."""
+INEXACT = frozenset({"avx512bf16"})
+"""Those of them whose instructions take denormal numbers for zero."""
+AVX512 = Machine(bytes=64, rows=8, vectors=3, window=(7, 2))
 AVX2 = Machine(bytes=32, rows=4, vectors=3, window=(2, 4))
 
 
@@ -31,4 +35,5 @@ def choose_machine(features: Collection[str]) -> Machine | None:
     """The unit of a CPU with these features of LLVM's; None where products and sums are not fused into one."""
     if "fma" not in features:
         return None
-    return AVX512 if "avx512f" in features else AVX2
+    machine = AVX512 if "avx512f" in features else AVX2
+    return replace(machine, features=USED & frozenset(features))

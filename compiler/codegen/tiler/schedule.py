@@ -170,7 +170,7 @@ def _pair(stage: Stage, access: Access, op: Op, found: dict[int, int]) -> bool:
     """Gives the loops by which an op reads a result the classes of the loops that computed it."""
     producer, axes = access.tensor.op, access.tensor.axes
     assert producer is not None and axes is not None, access
-    if producer.result.element != access.tensor.element:
+    if producer.result.element != access.tensor.element or access.group is not None:
         return False
     for computed, axis in zip(producer.map, axes, strict=True):
         made = plain(computed)
@@ -212,8 +212,8 @@ def lane_loop(op: Op) -> int | None:
 
 
 def _is_vector(op: Op, loop: int) -> bool:
-    steps = [a.step(loop) for a in op.reads]
-    return 1 in steps and all(s in (0, 1) for s in steps)
+    steps = [(a.step(loop), a.width) for a in op.reads]
+    return any(step == width for step, width in steps) and all(step in (0, width) for step, width in steps)
 
 
 def _worth(stage: Stage, op: Op, joined: Stage) -> bool:

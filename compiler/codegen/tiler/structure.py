@@ -65,11 +65,27 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
+class Group:
+    """`size` neighbours in memory that are read as one word of 32 bits, by one step of `loop`. Of the last group only
+    `rest` are there, unless that is 0."""
+
+    size: int
+    loop: int
+    rest: int
+
+
+@dataclass(frozen=True, slots=True)
 class Access:
-    """What an op reads, and where as a function of its loops."""
+    """What an op reads, and where as a function of its loops: an element, or the group that begins with it."""
 
     tensor: Tensor
     index: tuple[Position, ...]
+    group: Group | None = None
+
+    @property
+    def width(self) -> int:
+        """The elements that are read at a time."""
+        return 1 if self.group is None else self.group.size
 
     def loops(self) -> frozenset[int]:
         """The loops that it depends on."""
@@ -118,8 +134,9 @@ def plain(position: Position) -> int | None:
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """A value in a body. `kind` is read, start, constant, index, size or extract, or the name of an operation.
+    """A value in a body. `kind` is read, start, constant, index, size, extract or dot, or the name of an operation.
 
+    dot: the sum of the first operand and of the products of two groups, whose elements `text` says how to widen;
     read, start: `number` of the access or result; index: `number` of the loop; constant: `text` is the attribute;
     size: `size`; extract: the element of `tensor` at the operands. Of an operation, `text` holds its attributes.
     """

@@ -6,9 +6,11 @@ once. A vector has as many lanes as the stage wants; under a mask only the first
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 from ....dialect.dims import Size, Symbol
@@ -31,9 +33,20 @@ class Value:
     form: Form | None = None
 
 
+STORED: Mapping[str, str] = {"i1": "i8", "f16": "i16", "bf16": "i16"}
+"""The types of elements in memory, where they are others: a truth value takes a byte, and floats of 16 bits are moved
+as integers, since LLVM would do it by way of f32 where instructions for them are missing."""
+
+
 def stored_type(element: str) -> str:
-    """The element type in memory: a truth value takes a byte."""
-    return "i8" if element == "i1" else element
+    """The element type in memory."""
+    return STORED.get(element, element)
+
+
+def element_bytes(element: str) -> int:
+    """How many bytes of memory an element takes."""
+    bits = re.search(r"\d+", stored_type(element))
+    return int(bits[0]) // 8 if bits else 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +59,11 @@ class _Scope:
 
 class Writer:
     """The text of one function. `locations` has one for every line: that of the op which is being written, or where
-    there is none, the function's."""
+    there is none, the function's. `features` are those of the CPU that may be put to use, as LLVM names them."""
 
-    def __init__(self, dims: Mapping[Symbol, str], location: Any = None) -> None:
+    def __init__(
+        self, dims: Mapping[Symbol, str], location: Any = None, features: frozenset[str] = frozenset()
+    ) -> None:
         self.function = FunctionText(dims)
         self.lines: list[str] = []
         self.locations: list[Any] = []
@@ -57,6 +72,7 @@ class Writer:
         """Memory on the stack, which is made at the beginning."""
         self.depth = 1
         self.lanes = 1
+        self.features = features
         self.mask: str | None = None
         self.functions: set[tuple[str, int | None]] = set()
         self._scopes = [_Scope()]
@@ -195,6 +211,10 @@ class Writer:
         literal = text if ":" in text or text in ("true", "false") else f"{text} : {type}"
         return Value(self.function.define("arith.constant", literal), type)
 
+    def splat(self, text: str, type: str) -> str:
+        """A vector of one constant."""
+        return self.function.define("arith.constant", f"dense<{text}> : {type}")
+
     def broadcast(self, value: Value) -> Value:
         """The value as a vector."""
         if value.form is not None:
@@ -242,6 +262,9 @@ class Writer:
             called = f"func.call @{symbol}({', '.join(v.name for v in values)}) : ({types}) -> {result}"
             return Value(self.let(called), type, vector)
         types = ", ".join(self.type(v) for v in values)
+        if (name, type) == ("arith.truncf", "bf16") and vector and "avx512bf16" in self.features:
+            # One instruction, which takes denormal numbers for zero; what else is made of it are seven.
+            return Value(self.let(f"llvm.fptrunc {values[0].name} : {types} to {result}"), type, vector)
         suffix = f" {{{attributes}}}" if attributes else ""
         text = f'"{name}"({", ".join(v.name for v in values)}){suffix} : ({types}) -> {result}'
         return Value(self.let(text), type, vector)
@@ -301,6 +324,28 @@ class Writer:
         place = f"{self.memory(buffer)}[{self.index(base)}] [{indices.name}], {mask}, {rest.name}"
         return self._as_read(Value(self.let(f"vector.gather {place} : {types}"), element, True), buffer)
 
+    def load_words(self, buffer: Buffer, form: Form, size: int, count: int) -> Value:
+        """The `size` elements from a form on as a word of 32 bits, or a vector of such; of a single word only the first
+        `count` are read, and the others 0."""
+        words = self.lanes if form.lane == size else 1
+        assert form.lane in (0, size) and (words == 1 or count == size), (form, size, count)
+        if count < size:
+            parts = [self._load_bits(buffer, form.plus(i), i * (32 // size)) for i in range(count)]
+            return Value(reduce(lambda x, y: self.let(f"arith.ori {x}, {y} : i32"), parts), "i32")
+        element = stored_type(buffer.element)
+        type, bytes = f"memref<{ENDLESS}x{element}>", f"vector<{words * size}x{element}>"
+        elements = self.let(f"vector.load {self.memory(buffer)}[{self.index(form.base)}] : {type}, {bytes}")
+        name = self.let(f"vector.bitcast {elements} : {bytes} to vector<{words}xi32>")
+        if form.lane == size:
+            return Value(name, "i32", True)
+        return Value(self.let(f"vector.extract {name}[0] : i32 from vector<1xi32>"), "i32")
+
+    def _load_bits(self, buffer: Buffer, form: Form, shift: int) -> str:
+        """The bits of an element in a word, so far up."""
+        value = self.load(Buffer(buffer.name, stored_type(buffer.element)), form)
+        word = self.apply("arith.extui", "", [value], "i32")
+        return self.apply("arith.shli", "", [word, self.constant(str(shift), "i32")], "i32").name
+
     def prefetch(self, buffer: Buffer, form: Form) -> None:
         """Lets the memory at a form come into the cache; an address that is not there does no harm."""
         type = f"memref<{ENDLESS}x{stored_type(buffer.element)}>"
@@ -310,15 +355,17 @@ class Writer:
         return self.function.define("vector.constant_mask", f"[{self.lanes}] : {self.vector_type('i1')}")
 
     def _zero(self, element: str) -> Value:
-        return self.broadcast(self.constant("0.0" if element.startswith(("f", "b")) else "0", element))
+        return self.broadcast(self.constant(_zero_text(element), element))
 
     def _as_read(self, value: Value, buffer: Buffer) -> Value:
-        return self.apply("arith.trunci", "", [value], "i1") if buffer.element == "i1" else value
+        if stored_type(buffer.element) == buffer.element:
+            return value
+        return self.apply("arith.trunci" if buffer.element == "i1" else "arith.bitcast", "", [value], buffer.element)
 
     def store(self, buffer: Buffer, form: Form, value: Value) -> None:
-        if buffer.element == "i1":
-            value = self.apply("arith.extui", "", [value], "i8")
         element = stored_type(buffer.element)
+        if element != buffer.element:
+            value = self.apply("arith.extui" if buffer.element == "i1" else "arith.bitcast", "", [value], element)
         type, memory = f"memref<{ENDLESS}x{element}>", self.memory(buffer)
         place = f"{memory}[{self.index(form.base)}]"
         if form.lane == 0:
@@ -342,6 +389,10 @@ class Writer:
         if not count.terms and isinstance(count.constant, int):
             return self.function.define("vector.constant_mask", f"[{count.constant}] : {self.vector_type('i1')}")
         return self.let(f"vector.create_mask {self.index(count)} : {self.vector_type('i1')}")
+
+
+def _zero_text(element: str) -> str:
+    return "0.0" if element.startswith(("f", "b")) else "0"
 
 
 class CarryingLoop:

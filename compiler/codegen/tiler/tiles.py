@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from ....dialect.dims import Size, bounds, multiply, product
+from ....dialect.dims import Size, add, bounds, multiply, product
 from .ahead import Panels, Turns, fetch_ahead
 from .evaluate import Evaluator, Place
 from .forms import LANES, Form, constant, variable
@@ -19,7 +19,7 @@ from .machine import Machine
 from .nest import blocks, units
 from .schedule import Stage, lane_loop
 from .structure import Access, Op, Panel
-from .text import Value
+from .text import Value, element_bytes
 
 WINDOW = 32
 """Reductions of at most this many steps are written out where nothing but overlapping reads is shared."""
@@ -228,10 +228,17 @@ class Tiles:
                 totals = self._sum(inner, at(constant(number)), masks, totals, rows)
             return totals
         writer = self.writer
-        start, end = writer.size(0), writer.size(size)
+        # A last group that is not whole is a step of its own.
+        whole = size if self._is_whole(numbers[-1]) else add(size, -1)
+        start, end = writer.size(0), writer.size(whole)
         with writer.carrying(start, end, 1, totals) as loop:
             loop.after = self._sum(inner, at(variable(loop.index)), masks, loop.values, rows)
-        return loop.results
+        totals = loop.results
+        return totals if whole == size else self._sum(inner, at(constant(whole)), masks, totals, rows)
+
+    def _is_whole(self, loop: int) -> bool:
+        """Do the groups that steps of a loop read all have the same size?"""
+        return all(a.group is None or a.group.loop != loop or a.group.rest == 0 for a in self.op.reads)
 
     def _step(
         self, places: Sequence[Place], masks: Sequence[str | None], totals: Sequence[Value], rows: int
@@ -294,8 +301,8 @@ def _turns(stage: Stage, op: Op, roles: Roles) -> tuple[Turns, ...]:
 
 
 def _bytes(accesses: Iterable[Access]) -> int:
-    """At most so much is read, of elements of four bytes."""
-    return sum(4 * bounds(product(a.tensor.shape))[1] for a in accesses)
+    """At most so much is read."""
+    return sum(element_bytes(a.tensor.element) * bounds(product(a.tensor.shape))[1] for a in accesses)
 
 
 def write_tiles(evaluator: Evaluator, op: Op, roles: Roles, begin: str, end: str) -> None:

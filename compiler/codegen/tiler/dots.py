@@ -1,0 +1,180 @@
+"""Sums of products of numbers narrower than 32 bits, a group of steps at a time: how they are recognised, and added.
+
+A weight that is stored in groups (`compiler/lower/packing.py`) is read as words of 32 bits, one for each column, and so
+are the numbers that it meets, which lie beside each other in memory. To the rest of the tiler a group is one step of
+the sum. Integers are summed exactly, whatever the CPU. Bfloats are summed in f32; the instruction for them takes
+denormal numbers for zero and flushes denormal sums, the way without it, which `strict` code goes, does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ....dialect.dims import Size, ceil_divide
+from ....dialect.emitter import Index
+from .structure import Access, Group, Node, Op, Panel, Position, plain
+from .text import Value, Writer
+
+WORD = "i32"
+SUMS: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
+    "arith.addi": ("arith.muli", "i32", {"arith.extsi": "i8", "arith.extui": "i8"}),
+    "arith.addf": ("arith.mulf", "f32", {"arith.extf": "bf16"}),
+}
+"""By what adds: what multiplies, the type of both, and what widens the factors, with the type that it widens."""
+SIZES: Mapping[str, int] = {"i8": 4, "bf16": 2}
+"""The elements of a word."""
+
+
+# Recognised
+
+
+def group_steps(op: Op) -> Op:
+    """The op with a group of steps as one, where it sums products with a weight that is stored in groups."""
+    factors = _narrow_factors(op)
+    if factors is None or len(op.reads) != 2:
+        return op
+    size = SIZES[op.reads[0].tensor.element]
+    for weight, other in (op.reads, op.reads[::-1]):
+        loop = _grouped_loop(weight, size)
+        if loop is None or op.parallel[loop] or not isinstance(steps := op.loops[loop], int):
+            continue
+        if not _runs_along(other, loop):
+            continue
+        group = Group(size, loop, steps % size)
+        reads = {
+            id(weight): replace(weight, index=_by_group(weight.index, loop, size), group=replace(group, rest=0)),
+            id(other): replace(other, index=(*other.index[:-1], Index(((loop, size),))), group=group),
+        }
+        loops: list[Size] = list(op.loops)
+        loops[loop] = ceil_divide(steps, size)
+        words = [replace(factor.operands[0], type=WORD) for factor in factors]
+        start = next(n for n in op.body.operands if n.kind == "start")
+        body = Node("dot", op.body.type, (start, *words), text=" ".join(f.kind for f in factors))
+        body.location = op.body.location
+        return Op(tuple(loops), op.parallel, tuple(reads[id(a)] for a in op.reads), op.map, body, op.start, op.location)
+    return op
+
+
+def _narrow_factors(op: Op) -> tuple[Node, Node] | None:
+    """The widened factors, where the body adds a product of two elements that are read."""
+    if op.body.kind not in SUMS or not op.reduced:
+        return None
+    multiply, total, widenings = SUMS[op.body.kind]
+    combination = op.combination
+    if combination is None or combination[1].kind != multiply or op.body.type != total:
+        return None
+    left, right = combination[1].operands
+    for factor in (left, right):
+        if factor.kind not in widenings or factor.operands[0].kind != "read":
+            return None
+        if factor.operands[0].type != widenings[factor.kind]:
+            return None
+    return (left, right) if left.operands[0].number != right.operands[0].number else None
+
+
+def _grouped_loop(access: Access, size: int) -> int | None:
+    """The loop whose steps stand in groups of this size beside each other."""
+    last = access.index[-1] if access.index else None
+    if not isinstance(last, Panel) or not last.within or last.width != size:
+        return None
+    return plain(last.index)
+
+
+def _runs_along(access: Access, loop: int) -> bool:
+    """Are steps of the loop, and of it alone, neighbours in memory?"""
+    *others, last = access.index
+    there = access.tensor.view is not None and access.tensor.view.strides[-1] == 1
+    return there and plain(last) == loop and all(loop not in replace(access, index=(p,)).loops() for p in others)
+
+
+def _by_group(index: Sequence[Position], loop: int, size: int) -> tuple[Position, ...]:
+    """An index in groups, as one over a loop of groups: each begins with its first element."""
+    own = Index(((loop, 1),))
+    forms: Mapping[Position, Index] = {Panel(own, size, False): own, Panel(own, size, True): Index((), 0)}
+    return tuple(forms.get(p, p) for p in index)
+
+
+# Added
+
+
+def add_products(writer: Writer, node: Node, total: Value, words: Sequence[Value]) -> Value:
+    """The sum after one more group: words are vectors, or one for all lanes."""
+    left, right = (writer.broadcast(word).name for word in words)
+    add = _add_bfloats if total.type == "f32" else _add_integers
+    return Value(add(writer, total.name, left, right, node.text.split()), total.type, True)
+
+
+def _add_integers(writer: Writer, total: str, left: str, right: str, widenings: Sequence[str]) -> str:
+    sums = writer.vector_type("i32")
+    if set(widenings) == {"arith.extsi", "arith.extui"} and _has_byte_products(writer):
+        if widenings[0] == "arith.extsi":
+            left, right = right, left
+        operands = [total, *(_parts(writer, word, "i8") for word in (left, right))]
+        return _call(writer, f"avx512.vpdpbusd.{32 * writer.lanes}", operands, (sums, *[_parts_type(writer, "i8")] * 2))
+    for half in ("even", "odd"):
+        factors = [_half_bytes(writer, word, w, half) for word, w in zip((left, right), widenings, strict=True)]
+        pairs = _call(writer, PAIRS[writer.lanes], factors, [_parts_type(writer, "i16")] * 2, sums)
+        total = writer.let(f"arith.addi {total}, {pairs} : {sums}")
+    return total
+
+
+PAIRS: Mapping[int, str] = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
+"""What multiplies 16-bit integers with a sign and adds neighbouring products, by the lanes of the sums. No sum of two
+products of bytes is beyond 32 bits; what multiplies bytes and adds in 16 bits would saturate."""
+
+
+def _has_byte_products(writer: Writer) -> bool:
+    return "avx512vnni" in writer.features or ("avxvnni" in writer.features and writer.lanes < 16)
+
+
+def _half_bytes(writer: Writer, word: str, widening: str, half: str) -> str:
+    """Every second byte of words, as integers of 16 bits."""
+    type = _parts_type(writer, "i16")
+    pairs = _parts(writer, word, "i16")
+    eight = writer.splat("8", type)
+    if widening == "arith.extsi":
+        if half == "even":
+            pairs = writer.let(f"arith.shli {pairs}, {eight} : {type}")
+        return writer.let(f"arith.shrsi {pairs}, {eight} : {type}")
+    if half == "even":
+        return writer.let(f"arith.andi {pairs}, {writer.splat('255', type)} : {type}")
+    return writer.let(f"arith.shrui {pairs}, {eight} : {type}")
+
+
+def _add_bfloats(writer: Writer, total: str, left: str, right: str, widenings: Sequence[str]) -> str:
+    sums = writer.vector_type("f32")
+    if "avx512bf16" in writer.features:
+        operands = [total, *(_parts(writer, word, "bf16") for word in (left, right))]
+        types = (sums, *[_parts_type(writer, "bf16")] * 2)
+        return _call(writer, f"avx512bf16.dpbf16ps.{32 * writer.lanes}", operands, types)
+    for half in ("even", "odd"):
+        factors = ", ".join(_half_bfloats(writer, word, half) for word in (left, right))
+        total = writer.let(f"vector.fma {factors}, {total} : {sums}")
+    return total
+
+
+def _half_bfloats(writer: Writer, word: str, half: str) -> str:
+    """Every second bfloat of words as f32, of which it is the upper half."""
+    type = writer.vector_type(WORD)
+    if half == "even":
+        bits = writer.let(f"arith.shli {word}, {writer.splat('16', type)} : {type}")
+    else:
+        bits = writer.let(f"arith.andi {word}, {writer.splat('-65536', type)} : {type}")
+    return writer.let(f"vector.bitcast {bits} : {type} to {writer.vector_type('f32')}")
+
+
+def _parts_type(writer: Writer, element: str) -> str:
+    return f"vector<{writer.lanes * (4 if element == 'i8' else 2)}x{element}>"
+
+
+def _parts(writer: Writer, word: str, element: str) -> str:
+    return writer.let(f"vector.bitcast {word} : {writer.vector_type(WORD)} to {_parts_type(writer, element)}")
+
+
+def _call(
+    writer: Writer, intrinsic: str, operands: Sequence[str], types: Sequence[str], result: str | None = None
+) -> str:
+    """A call of an intrinsic of LLVM's for x86; its result is of the type of the first operand unless said otherwise."""
+    signature = f"({', '.join(types)}) -> {result or types[0]}"
+    return writer.let(f'llvm.call_intrinsic "llvm.x86.{intrinsic}"({", ".join(operands)}) : {signature}')
