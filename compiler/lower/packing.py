@@ -29,7 +29,7 @@ LEAST_COLUMNS = 8
 FACTORS: Mapping[DType, tuple[DType, ...]] = {F32: (F32, F16, BF16), I32: (I8, U8)}
 """The weights that are packed, by the dtype in which their products are summed."""
 GROUPS: Mapping[tuple[DType, DType], int] = {(I32, I8): 4, (I32, U8): 4, (F32, BF16): 2}
-"""How many steps of a sum stand beside each other, by its dtype and that of the factors, where they are equally wide."""
+"""How many steps of a sum stand beside each other, by its dtype and that of its factors; one elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,6 +175,6 @@ def _parts(writer: Writer, word: str, element: str) -> str:
 def _call(
     writer: Writer, intrinsic: str, operands: Sequence[str], types: Sequence[str], result: str | None = None
 ) -> str:
-    """A call of an intrinsic of LLVM's for x86; its result is of the type of the first operand unless said otherwise."""
+    """A call of an intrinsic of LLVM for x86; its result has the type of the first operand unless `result` says it."""
     signature = f"({', '.join(types)}) -> {result or types[0]}"
     return writer.let(f'llvm.call_intrinsic "llvm.x86.{intrinsic}"({", ".join(operands)}) : {signature}')
