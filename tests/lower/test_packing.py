@@ -10,12 +10,12 @@ from nacre.compiler.lower.packing import Packing
 from nacre.dialect.graph import Function, Module, Node, Parameter, Value
 from nacre.dialect.operator import Builder
 from nacre.dialect.ops import OPERATORS
-from nacre.dialect.types import F32, Array, TensorType
+from nacre.dialect.types import BF16, F32, Array, DType, TensorType
 
 
-def product(rows: int, inner: int, columns: int, *, again: bool = False) -> Module:
+def product(rows: int, inner: int, columns: int, dtype: DType = F32, *, again: bool = False) -> Module:
     """x @ w of a parameter w, and where it is wanted `again`, exp(w) besides."""
-    x, w = Value("x", TensorType(F32, (rows, inner))), Value("w", TensorType(F32, (inner, columns)))
+    x, w = Value("x", TensorType(dtype, (rows, inner))), Value("w", TensorType(dtype, (inner, columns)))
     b = Builder(OPERATORS)
     b.nodes.append(Node("parameter", (), (w,), (("name", "w"),)))
     results = [b.matmul(x, w), *([b.exp(w)] if again else [])]
@@ -43,6 +43,27 @@ def test_batches_and_several_summed_axes_keep_their_order() -> None:
     assert stored.shape == packing.type(TensorType(F32, data.shape)).shape == (3, 2, 4, 2, 16)
     for b, c, k, m in ((0, 0, 0, 0), (2, 19, 3, 1), (1, 16, 2, 0)):
         assert stored[b, c // 16, k, m, c % 16] == data[m, c, b, k]
+
+
+@pytest.mark.parametrize(("inner", "groups"), [(1, 1), (6, 3), (7, 4)])
+def test_steps_of_bfloats_stand_in_pairs(inner: int, groups: int) -> None:
+    (weight,) = lower_module(product(4, inner, 40, BF16), pack=True).weights
+    assert weight.packing is not None and weight.packing.group == 2 and weight.type.shape == (1, groups, 48, 2)
+    data = np.arange(inner * 40).reshape(inner, 40).astype(BF16.numpy)
+    stored = weight.store(data)
+    assert stored.shape == weight.type.shape and stored.flags.c_contiguous
+    together = stored[0].transpose(0, 2, 1).reshape(2 * groups, 48)
+    assert np.array_equal(together[:inner, :40], data)
+    assert not together[inner:].any() and not together[:, 40:].any()
+
+
+def test_groups_are_of_the_last_summed_axis() -> None:
+    packing = Packing(batch=(), summed=(2, 0), lane=1, width=16, group=4)
+    data = np.arange(6 * 20 * 3, dtype=np.int8).reshape(6, 20, 3)
+    stored = packing(data)
+    assert stored.shape == packing.type(TensorType(F32, data.shape)).shape == (2, 3, 2, 16, 4)
+    for c, k, m in ((0, 0, 0), (19, 2, 5), (16, 1, 3)):
+        assert stored[c // 16, k, m // 4, c % 16, m % 4] == data[m, c, k]
 
 
 @pytest.mark.parametrize("columns", [1, 7])

@@ -1,0 +1,39 @@
+"""Sums of products of bytes and of bfloats, a group of steps at a time: sizes around the width of a group, of a vector
+and of a tile, for CPUs with instructions for them and for CPUs without.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from differential.directed import LEVELS, assert_right, case
+from differential.maker import Graph
+from differential.native import Level
+
+NO_INSTRUCTIONS = Level(2, "x86-64-v4", quick=True)
+"""As wide as the widest, without products of bytes or of bfloats."""
+SIZES = ((1, 1, 8), (3, 5, 40), (8, 2, 16), (9, 33, 100), (7, 64, 17), (17, 6, 48), (2, 255, 130))
+
+
+def product(b: Any, x: Any, w: Any) -> Any:
+    return b.matmul(x, w)
+
+
+def residual(b: Any, x: Any, w: Any, bias: Any, other: Any) -> Any:
+    return b.add(other, b.relu(b.add(b.matmul(x, w), bias)))
+
+
+def bfloats() -> list[Graph]:
+    rows = [{"M": m} for m in (0, 1, 7, 9, 16)]
+    return [
+        *(case(f"bf16_{m}_{k}_{n}", product, f"bf16[{m}, {k}]", f"*bf16[{k}, {n}]") for m, k, n in SIZES),
+        case("bf16_rows", product, "bf16[M, 35]", "*bf16[35, 50]", sizes=rows),
+        case("bf16_batched", product, "bf16[2, M, 6]", "*bf16[2, 6, 20]", sizes=rows),
+        case("bf16_residual", residual, "bf16[M, 9]", "*bf16[9, 23]", "bf16[23]", "bf16[M, 23]", sizes=rows),
+    ]
+
+
+@pytest.mark.parametrize("level", (*LEVELS, NO_INSTRUCTIONS), ids=str)
+def test_bfloats(level: Level) -> None:
+    assert_right(bfloats(), level)
