@@ -10,6 +10,7 @@ import pytest
 from differential.directed import LEVELS, assert_right, case
 from differential.maker import Graph
 from differential.native import Level
+from nacre.dialect.types import F32, I32
 
 NO_INSTRUCTIONS = Level(2, "x86-64-v4", quick=True)
 """As wide as the widest, without products of bytes or of bfloats."""
@@ -37,3 +38,27 @@ def bfloats() -> list[Graph]:
 @pytest.mark.parametrize("level", (*LEVELS, NO_INSTRUCTIONS), ids=str)
 def test_bfloats(level: Level) -> None:
     assert_right(bfloats(), level)
+
+
+def summed_wider(b: Any, x: Any, w: Any) -> Any:
+    return b.matmul(x, w, into=I32 if x.type.dtype.bits == 8 else F32)
+
+
+def of_bytes() -> list[Graph]:
+    pairs = [(x, w) for x in ("u8", "i8") for w in ("i8", "u8")]
+    mixed = [
+        case(f"{x}_{w}_{m}_{k}_{n}", summed_wider, f"{x}[{m}, {k}]", f"*{w}[{k}, {n}]")
+        for i, (m, k, n) in enumerate(SIZES)
+        for x, w in (pairs[0], pairs[1 + i % 3])
+    ]
+    rows = [{"M": m} for m in (0, 1, 7, 9, 16)]
+    return [
+        *mixed,
+        case("u8_i8_rows", summed_wider, "u8[M, 35]", "*i8[35, 50]", sizes=rows),
+        case("bf16_f32", summed_wider, "bf16[M, 35]", "*bf16[35, 50]", sizes=rows),
+    ]
+
+
+@pytest.mark.parametrize("level", (*LEVELS, NO_INSTRUCTIONS), ids=str)
+def test_bytes(level: Level) -> None:
+    assert_right(of_bytes(), level)
