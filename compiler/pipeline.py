@@ -214,8 +214,8 @@ class Build:
         """The code of the kernels, and where all tensors live. Raises CompilerFault."""
         with self._generator("kernels") as generator:
             program = self.program = generator.compile_kernels(lowered)
-        assert self.optimized is not None, "nothing was optimized yet"
-        self.observer.accept_kernels(self.optimized, program)
+            assert self.optimized is not None, "nothing was optimized yet"
+            self.observer.accept_kernels(self.optimized, program)
         return program
 
     def generate_entries(self, program: Program) -> tuple[bytes, ...]:

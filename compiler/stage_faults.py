@@ -23,7 +23,7 @@ from .faults import CompilerFault, new_reproducer, write_reproducer
 from .frontend import Elaborated
 
 NACRE = (sys.executable, "-m", "nacre.compiler.cli.main")
-_GRAPH = "stage.graph"
+GRAPH = "stage.graph"
 _TOLD = (DiagnosticError, NacreError, OSError)
 
 
@@ -52,17 +52,28 @@ def _make_fault(
 ) -> CompilerFault:
     if isinstance(error, PassError):
         stage, module, what = error.step.name, error.before, error.what
-        command = [*NACRE, "opt", _GRAPH, "--pass", format_pass(error.step), "-o", "after.graph"]
+        command = [*NACRE, "opt", GRAPH, "--pass", format_pass(error.step), "-o", "after.graph"]
     else:
         what = f"{type(error).__name__}: {error}"
-        command = [*NACRE, "compile", _GRAPH, "--from", "graph", "--no-cache", *flags, "--passes", ""]
-        command += _output(elaborated)
+        command = build_command(elaborated, flags)
     folder = new_reproducer()
-    write_reproducer(folder, {_GRAPH: print_module(module), "traceback.txt": traceback.format_exc()}, command)
+    write_reproducer(folder, {"traceback.txt": traceback.format_exc()}, command)
+    write_graph(folder, module)
+    return CompilerFault(what, stage, "", folder)
+
+
+def build_command(elaborated: Elaborated, flags: Sequence[str], passes: str = "") -> list[str]:
+    """What builds from the graph in a reproducer on, with other passes than those of the flags."""
+    command = [*NACRE, "compile", GRAPH, "--from", "graph", "--no-cache", *flags, "--passes", passes]
+    return command + (["--emit", "graph", "-o", "again.graph"] if passes else _output(elaborated))
+
+
+def write_graph(folder: Path, module: Module) -> None:
+    """Puts a graph into a reproducer, with its constants."""
+    (folder / GRAPH).write_text(print_module(module), encoding="utf-8")
     constants = collect_elided(module)
     if constants:
         write_constants(folder, constants)
-    return CompilerFault(what, stage, "", folder)
 
 
 def _output(elaborated: Elaborated) -> list[str]:

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...dialect.diagnostics import DiagnosticError, Note, Span
-from ...dialect.graph import Module, Node
+from ...dialect.graph import Function, Module, Node
 from ...dialect.interpreter import Load
 from ...dialect.printer import print_module
 from ...passes.manager import Stage
-from ...passes.pipeline import parse_pipeline
+from ...passes.pipeline import format_pass, parse_pipeline
 from ..codegen.objects import Program
 from ..frontend import Elaborated
 from ..observer import Observer
@@ -23,7 +23,7 @@ from ..parameters import open_parameters
 from ..pipeline import Options
 from .alone import way_of
 from .artifacts import blame_assembly, find_wrong
-from .faults import Blame, make_wrong_numbers
+from .faults import Blame, WrongNumbers, make_wrong_numbers
 from .halving import find_rewrite
 from .inputs import made_up
 from .kernels import WrongKernel, find_wrong_kernel
@@ -69,12 +69,8 @@ class Checker(Observer):
         elif stage.changed:
             wrong = self.trials.find_wrong(stage.module)
             if wrong is not None:
-                raise make_wrong_numbers(
-                    self.elaborated,
-                    stage.module.function(wrong.trial.function),
-                    wrong,
-                    self._blame_pass(stage, self.stages[-1].module, wrong),
-                )
+                function = stage.module.function(wrong.trial.function)
+                raise self._fault(function, wrong, self._blame_pass(stage, self.stages[-1].module, wrong))
         self.stages.append(stage)
 
     def accept_kernels(self, module: Module, program: Program) -> None:
@@ -83,7 +79,7 @@ class Checker(Observer):
         wrong = find_wrong_kernel(module, program, way, self.load)
         if wrong is not None:
             function, found = wrong.found.part.function, wrong.found.wrong
-            raise make_wrong_numbers(self.elaborated, function, found, _blame_kernel(wrong, program))
+            raise self._fault(function, found, _blame_kernel(wrong, module, program))
 
     def accept_artifact(self, path: Path) -> None:
         if not any(target.runs_here for target in self.options.targets):
@@ -92,7 +88,10 @@ class Checker(Observer):
         wrong = find_wrong(path, self.trials.judges(in_blocks=is_in_blocks(module)))
         if wrong is not None:
             function = module.function(wrong.trial.function)
-            raise make_wrong_numbers(self.elaborated, function, wrong, self._blame_assembly(path, module, wrong))
+            raise self._fault(function, wrong, self._blame_assembly(path, module, wrong))
+
+    def _fault(self, function: Function, wrong: Wrong, blame: Blame) -> WrongNumbers:
+        return make_wrong_numbers(self.elaborated, self.options.flags, function, wrong, blame)
 
     def _blame_assembly(self, path: Path, module: Module, wrong: Wrong) -> Blame:
         assert self.program is not None, "no kernels have been seen"
@@ -102,12 +101,14 @@ class Checker(Observer):
         message = f"every kernel of `{function.name}` is right alone, and together they are not"
         span = None if found.node is None else found.node.span
         if found.died:
-            return Blame(found.stage, message, notes=(Note(f"watched, it ends with {found.died}"),))
+            return Blame(found.stage, message, module, notes=(Note(f"watched, it ends with {found.died}"),))
         if not found.lost:
-            return Blame(found.stage, message, "this is the first to be wrong" if span is not None else "", span)
+            label = "this is the first to be wrong" if span is not None else ""
+            return Blame(found.stage, message, module, label, span)
         return Blame(
             found.stage,
             message,
+            module,
             f"what this computes, `{found.lost}`, is overwritten before it has been read",
             span,
             notes=(_where("it is overwritten by", found.overwriter), _where("it is read by", found.reader)),
@@ -119,14 +120,16 @@ class Checker(Observer):
         return Blame(
             stage.name,
             f"pass `{stage.name}` changes what `{wrong.trial.function}` computes",
+            before,
             f"rewrite {rewrite.number} of it, `{rewrite.rule}`, changes this",
             rewrite.span,
             notes=(Note(f"the node was `{rewrite.node}`"),),
-            files={"before.graph": print_module(before), "after.graph": stage.text},
+            files={"after.graph": stage.text},
+            passes=format_pass(step),
         )
 
 
-def _blame_kernel(wrong: WrongKernel, program: Program) -> Blame:
+def _blame_kernel(wrong: WrongKernel, module: Module, program: Program) -> Blame:
     part, stage, target = wrong.found.part, wrong.stage, wrong.found.target.name
     texts = {kernel.symbol: kernel.text() for kernel in program.lowered.kernels}
     spans = list(dict.fromkeys(node.span for node in part.nodes if node.span is not None))
@@ -134,6 +137,7 @@ def _blame_kernel(wrong: WrongKernel, program: Program) -> Blame:
     return Blame(
         stage,
         f"kernel `{part.symbol}` of `{part.caller}` is wrong for {target}, which stage `{stage}` does: {wrong.how}",
+        module,
         "this is what it computes",
         main,
         part.symbol,

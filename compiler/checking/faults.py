@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...dialect.diagnostics import Diagnostic, Note, Span, render
-from ...dialect.graph import Function
-from ..faults import CompilerFault, new_reproducer, versions
+from ...dialect.graph import Function, Module
+from ..faults import CompilerFault, new_reproducer, write_reproducer
 from ..frontend import Elaborated
 from ..spans import in_full
+from ..stage_faults import build_command, write_graph
 from .trials import Wrong
 
 
@@ -32,21 +33,26 @@ class WrongNumbers(CompilerFault):
 class Blame:
     """Who is at fault: a stage, the kernel if it is one, what it did, and the source lines that it did it to.
 
-    `files` are texts that show the fault, by the names of the files to keep them in.
+    `module` is the graph that the stage was given: built on with these `passes`, it shows the fault.
+    `files` are texts that tell more, by the names of the files to keep them in.
     """
 
     stage: str
     message: str
+    module: Module
     label: str = ""
     span: Span | None = None
     kernel: str = ""
     notes: tuple[Note, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
-    help: str = ""
+    passes: str = ""
 
 
-def make_wrong_numbers(elaborated: Elaborated, function: Function, wrong: Wrong, blame: Blame) -> WrongNumbers:
-    """The fault, with its inputs and texts kept in a folder. `function` has the results that are wrong."""
+def make_wrong_numbers(
+    elaborated: Elaborated, flags: Sequence[str], function: Function, wrong: Wrong, blame: Blame
+) -> WrongNumbers:
+    """The fault, with its inputs and texts kept in a folder. `function` has the results that are wrong; `flags` are the
+    options of the build."""
     folder = new_reproducer()
     inputs = wrong.trial.save(folder)
     notes = (*blame.notes, Note(_describe(function, wrong)), Note(f"{wrong.trial}, in `{inputs}`"))
@@ -60,15 +66,10 @@ def make_wrong_numbers(elaborated: Elaborated, function: Function, wrong: Wrong,
         full(blame.span),
         blame.label,
         tuple(Note(n.message, full(n.span)) for n in notes),
-        blame.help,
     )
-    texts = {
-        **blame.files,
-        "fault.txt": render(diagnostic, elaborated.sources) + "\n",
-        "versions.txt": "".join(f"{line}\n" for line in versions()),
-    }
-    for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
+    texts = {**blame.files, "fault.txt": render(diagnostic, elaborated.sources) + "\n"}
+    write_reproducer(folder, texts, [*build_command(elaborated, flags, blame.passes), "--check-passes"])
+    write_graph(folder, blame.module)
     return WrongNumbers(diagnostic, elaborated.sources, blame.stage, blame.kernel, folder)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -23,9 +25,22 @@ def test_a_wrong_pass_ends_the_command(command: tuple[str, ...], cli: Cli, tmp_p
     assert place.strip() == f"--> {model}:{fault.line}:11"
     assert any(re.search(r"rewrite \d+ of it, `fold`", line) for line in rest)
     folder = Path(rest[-1].split()[-1])
-    files = {"inputs.npz", "before.graph", "after.graph", "fault.txt", "versions.txt"}
+    files = {"inputs.npz", "stage.graph", "after.graph", "fault.txt", "versions.txt", "rerun.sh", "model"}
     assert {p.name for p in folder.iterdir()} >= files
     assert not model.with_suffix(".so").exists() and leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["wrong-layer", "wrong-packing", "stale-memory"])
+def test_it_is_seen_again_as_long_as_it_is_there(name: str, cli: Cli, tmp_path: Path) -> None:
+    """A pass, a kernel and the plan of memory: each is built again from the graph that it was given."""
+    fault = FAULTS[name]
+    with plant(fault, tmp_path / "cache"):
+        folder = cli("compile", write_model(fault, tmp_path), "--check-passes").err.split()[-1]
+        again = subprocess.run(["sh", f"{folder}/rerun.sh"], capture_output=True, text=True)
+    assert again.returncode == 70 and "error[wrong-numbers]" in again.stderr, again.stderr
+    sound = subprocess.run(["sh", f"{folder}/rerun.sh"], capture_output=True, text=True)
+    assert sound.returncode == 0, sound.stderr
+    shutil.rmtree(folder)
 
 
 def test_a_right_build_says_nothing_of_it(cli: Cli, scaled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
