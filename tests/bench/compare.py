@@ -35,8 +35,6 @@ from workloads import Bound, Kind, Workload, all_workloads
 FULL, QUICK = Plan(rounds=15, slot=0.05), Plan(rounds=3, slot=0.005)
 QUIET = 0.9
 """A round counts if each core computed at least so much of the best of any, unless the run is a quick one."""
-WRONG = 1e-3
-"""A result that is further from float64, relative to the largest number, is no result."""
 
 Report = dict[str, Any]
 
@@ -100,7 +98,7 @@ def run(workload: Workload, setting: Setting, folder: Path) -> Report:
     report["void_rounds"], report["peak"] = times.void, sorted(times.peaks)[len(times.peaks) // 2]
     report["operations"], report["bytes"] = model.operations, model.bytes
     rates = {
-        Bound.COMPUTE: model.operations / report["peak"],
+        Bound.COMPUTE: model.operations / report["peak"] / workload.precision.rate,
         Bound.MEMORY: model.bytes / setting.bandwidth["huge pages"],
     }
     report["share"] = rates[workload.bound] / 1e9 / timings[ours.NAME].median if workload.bound in rates else None
@@ -116,6 +114,8 @@ def _contenders(
         return
     yield from ours.contenders(model, artifacts, setting.threads)
     for name in setting.peers:
+        if model.workload.precision not in PEERS[name].precisions:
+            continue
         try:
             yield PEERS[name].load()(model, setting.threads)
         except Exception as error:
@@ -128,7 +128,7 @@ def _error(model: Model, contender: Contender, failures: dict[str, str]) -> floa
     except Exception as problem:
         failures[contender.name] = _reason(problem)
         return float("nan")
-    if not error <= WRONG:
+    if not error <= model.workload.precision.wrong:
         failures[contender.name] = f"wrong result: the error is {error:.1e}"
     return error
 

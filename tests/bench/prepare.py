@@ -24,6 +24,8 @@ from twins.program import Program, read_program
 from workloads import Workload
 
 Array = npt.NDArray[Any]
+SAMPLES = 8
+"""From which scales of activations are taken."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,11 @@ class Model:
         return path
 
     @cached_property
+    def samples(self) -> list[Mapping[str, Array]]:
+        """Other inputs than those that are timed, of the same sizes."""
+        return [make_inputs(self.workload, self.program, seed) for seed in range(1, SAMPLES + 1)]
+
+    @cached_property
     def expected(self) -> list[Array]:
         """What the reference interpreter computes in float64."""
         interpreter = Interpreter(self.program.module, self.program.load, precision=F64)
@@ -65,7 +72,9 @@ class Model:
     def bytes(self) -> int:
         """What one call reads and writes at least once: parameters, inputs, results."""
         used = {v.name for node in self.program.body for v in node.inputs}
-        read = sum(array.nbytes for name, array in self.program.constants.items() if name in used)
+        constants = [array for name, array in self.program.constants.items() if name in used]
+        weight = self.workload.precision.weight
+        read = sum(int(array.size * weight) if array.ndim > 1 else array.nbytes for array in constants)
         written = sum(
             array.size * value.type.dtype.bytes
             for array, value in zip(self.expected, self.program.function.results, strict=True)
@@ -105,8 +114,8 @@ def prepare(workload: Workload, folder: Path) -> Model:
     return Model(workload, folder, path, variants, checkpoint, program, make_inputs(workload, program))
 
 
-def make_inputs(workload: Workload, program: Program) -> dict[str, Array]:
-    random = np.random.default_rng(0)
+def make_inputs(workload: Workload, program: Program, seed: int = 0) -> dict[str, Array]:
+    random = np.random.default_rng(seed)
     inputs: dict[str, Array] = {}
     for argument in program.function.arguments:
         shape = tuple(evaluate(size, workload.dims) for size in argument.type.shape)

@@ -24,7 +24,7 @@ def _section(document: Mapping[str, Any]) -> str:
         f"## {threads} thread{'s' * (threads > 1)}{options}",
         "",
         f"{machine['processor']}: {machine['peak']:.0f} GFLOP/s a core; {threads} of them read {small:.1f} GB/s from"
-        f" memory, {huge:.1f} on huge pages. Float32. {_join(document['versions'])}.",
+        f" memory, {huge:.1f} on huge pages. Float32, where a name says nothing else. {_join(document['versions'])}.",
         "",
     ]
     if document["quick"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import time
 from pathlib import Path
@@ -16,6 +17,9 @@ from peers import PEERS, ours
 from prepare import prepare
 from report import format_reports
 from workloads import all_workloads
+from workloads.kernels import gemm, gemv_chain
+from workloads.low_precision import in_precision
+from workloads.precision import INT4, INT8, INT8_STATIC
 
 WORKLOADS = all_workloads()
 SMALL = ("gemm-gelu-37x200x129", "softmax-8x32000", "layernorm-1x384", "attention-t128-12x32-causal")
@@ -57,6 +61,43 @@ def test_twin_computes_the_same(name: str, peer: str, tmp_path: Path) -> None:
         pytest.skip(f"{', '.join(missing)} is not installed")
     model = prepare(WORKLOADS[name], tmp_path)
     assert model.error(PEERS[peer].load()(model, 1).results()) < 2e-6
+
+
+QUANTIZED = {
+    # Of normal numbers: a code of 8 bits is off by up to 1/250 of the largest one, one of 4 bits by 1/16.
+    "dynamic": (gemm(37, 192, 129), INT8, 0.02),
+    "static": (gemm(37, 192, 129), INT8_STATIC, 0.03),
+    "blocks": (gemv_chain(1, 64, 96), INT4, 0.2),
+}
+
+
+@pytest.mark.parametrize("form", QUANTIZED)
+def test_quantized_twin_is_near(form: str, tmp_path: Path) -> None:
+    peer = PEERS["onnxruntime"]
+    if missing := peer.missing():
+        pytest.skip(f"{', '.join(missing)} is not installed")
+    workload, precision, bound = QUANTIZED[form]
+    model = prepare(in_precision(workload, precision), tmp_path)
+    error = model.error(peer.load()(model, 1).results())
+    assert (tmp_path / f"{form}.onnx").exists()
+    # It is in fewer bits, and the model all the same.
+    assert bound / 50 < error < bound
+
+
+def test_codes_of_blocks_stand_for_the_weights() -> None:
+    pytest.importorskip("onnxruntime")
+    pack = importlib.import_module("twins.onnx_quantized").pack_blocks
+    steps = np.random.default_rng(0).integers(-7, 8, (64, 3)).astype(np.float32)
+    steps[[5, 40]] = -8.0
+    codes, scales = pack(steps * 0.25)
+    assert codes.shape == (3, 2, 16) and np.all(scales == 0.25)
+    both = np.stack([codes & 15, codes >> 4], axis=-1).reshape(3, 64).T
+    assert np.array_equal(both.astype(np.float32) - 8, steps)
+
+
+def test_fewer_bits_are_less_to_read(tmp_path: Path) -> None:
+    model = prepare(in_precision(gemm(37, 192, 129), INT8), tmp_path)
+    assert model.bytes == 4 * (37 * 192 + 37 * 129) + 192 * 129
 
 
 def test_costs_are_counted(tmp_path: Path) -> None:

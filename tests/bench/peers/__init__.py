@@ -12,15 +12,17 @@ from importlib.metadata import PackageNotFoundError, version
 
 from measure import Contender
 from prepare import Model
+from workloads.precision import BF16, F32, INT4, INT8, INT8_STATIC, Precision
 
 
 @dataclass(frozen=True)
 class Peer:
-    """`module` is the name of the file here, `packages` what it needs installed."""
+    """`module` is the name of the file here, `packages` what it needs installed, `precisions` what it competes in."""
 
     name: str
     module: str
     packages: tuple[str, ...]
+    precisions: tuple[Precision, ...] = (F32,)
 
     def missing(self) -> list[str]:
         return [package for package in self.packages if _version(package) is None]
@@ -37,10 +39,11 @@ class Peer:
 PEERS: Mapping[str, Peer] = {
     peer.name: peer
     for peer in (
-        Peer("onnxruntime", "onnxruntime_peer", ("onnxruntime", "onnx")),
-        Peer("openvino", "openvino_peer", ("openvino", "onnx")),
-        Peer("torch.compile", "torch_compiled", ("torch",)),
-        Peer("torch", "torch_eager", ("torch",)),
+        Peer("onnxruntime", "onnxruntime_peer", ("onnxruntime", "onnx"), (F32, INT8, INT8_STATIC, INT4)),
+        # ONNX Runtime's tools write the file that it reads in 8 bits.
+        Peer("openvino", "openvino_peer", ("openvino", "onnx", "onnxruntime"), (F32, BF16, INT8, INT8_STATIC)),
+        Peer("torch.compile", "torch_compiled", ("torch",), (F32, BF16)),
+        Peer("torch", "torch_eager", ("torch",), (F32, BF16)),
         Peer("xla", "jax_peer", ("jax", "jaxlib")),
         Peer("iree", "iree_peer", ("iree-base-compiler", "iree-base-runtime", "onnx")),
     )

@@ -6,11 +6,14 @@ import onnxruntime
 from measure import Contender
 from prepare import Model
 
+from .onnx_forms import ONNXRUNTIME
+
 
 def prepare(model: Model, threads: int) -> Contender:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(str(model.onnx), options, providers=["CPUExecutionProvider"])
+    path = ONNXRUNTIME[model.workload.precision](model)
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     inputs = dict(model.inputs)
     return Contender("onnxruntime", lambda: session.run(None, inputs), list)

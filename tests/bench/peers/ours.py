@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import nacre
+import numpy as np
 from measure import Contender
 from prepare import Model
+from workloads.precision import F32, INT8_STATIC
 
 NAME = "nacre"
 
@@ -17,7 +19,7 @@ def compile_all(model: Model, options: Mapping[str, Any]) -> dict[str, Path]:
     """The artifacts by the names of their contenders. Raises what `nacre.compile` raises."""
     paths = {NAME: model.path, **model.variants}
     for path in paths.values():
-        nacre.compile(path, path.with_suffix(".so"), weights=model.checkpoint, **options)
+        nacre.compile(path, path.with_suffix(".so"), weights=model.checkpoint, **_precision(model), **options)
     return {name: path.with_suffix(".so") for name, path in paths.items()}
 
 
@@ -26,6 +28,19 @@ def contenders(model: Model, artifacts: Mapping[str, Path], threads: int) -> Ite
     for name, path in artifacts.items():
         entry = next(iter(nacre.load(path, threads=threads).entries.values()))
         yield Contender(name, lambda entry=entry: entry(*inputs), _arrays)
+
+
+def _precision(model: Model) -> Mapping[str, str]:
+    """The option of `nacre.compile`: a short form, or a policy that names the samples."""
+    precision = model.workload.precision
+    if precision == F32:
+        return {}
+    if precision != INT8_STATIC:
+        return {"precision": precision.name}
+    path = model.folder / "samples.npz"
+    np.savez(path, **{name: np.stack([sample[name] for sample in model.samples]) for name in model.inputs})
+    rules = f'weights "*" to i8; activations "*" to i8 static; calibrate on file "{path}" by minmax'
+    return {"precision": f"quantize {model.program.function.name} {{ {rules} }}"}
 
 
 def _arrays(result: Any) -> list[Any]:

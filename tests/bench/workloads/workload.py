@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from .precision import F32, Precision
+
 
 class Kind(Enum):
     """What is timed: calls from Python, calls from C, or a fresh process that loads a model and calls it once."""
@@ -30,7 +32,7 @@ class Workload:
 
     `dims` are the values of symbolic sizes. `files` stand beside the model file, by name. Weights are made up too, by
     name and with a fixed seed, unless `checkpoint` says where they are. `variants` are other texts of the same model,
-    timed beside it.
+    timed beside it. `precision` is what contenders make of a text that is in f32.
     """
 
     name: str
@@ -42,3 +44,4 @@ class Workload:
     bound: Bound = Bound.NONE
     kind: Kind = Kind.CALL
     variants: Mapping[str, str] = field(default_factory=dict)
+    precision: Precision = F32
