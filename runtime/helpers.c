@@ -58,7 +58,7 @@ static void help(nacre_pool *pool, int seat, worker *own) {
     uint32_t *ended = own->ended;
     if (job->floating_mode != own->floating_mode) nacre_set_floating_mode(own->floating_mode = job->floating_mode);
     for (;;) {
-        if (nacre_compute_chunk(job) == 0) {
+        if (nacre_compute_chunk(job, FROM_BACK) == 0) {
             ended[seat] = GENERATION(atomic_load_explicit(&job->state, memory_order_relaxed));
             break;
         }

@@ -27,10 +27,17 @@ static inline int32_t nacre_spare_cpus(nacre_pool *pool) {
     return atomic_load(&pool->cpus) - (int32_t)(atomic_load(&pool->crowd) >> 32);
 }
 
+/* What is added to `taken` for a chunk. The caller takes them from the front and its helpers from the back, so that in
+one kernel after another a thread meets what lies in its own cache. */
+#define FROM_FRONT UINT64_C(1)
+#define FROM_BACK (UINT64_C(1) << 32)
+
 /* Takes a chunk and computes it; returns how many units that were, 0 when none is left. */
-static inline int64_t nacre_compute_chunk(nacre_job *job) {
-    const int64_t begin = atomic_fetch_add_explicit(&job->next, job->chunk, memory_order_relaxed);
-    if (begin >= job->units) return 0;
+static inline int64_t nacre_compute_chunk(nacre_job *job, uint64_t side) {
+    const uint64_t taken = atomic_fetch_add_explicit(&job->taken, side, memory_order_relaxed);
+    const int64_t front = (uint32_t)taken, back = (int64_t)(taken >> 32);
+    if (front + back >= job->chunks) return 0;
+    const int64_t begin = job->first + (side == FROM_FRONT ? front : job->chunks - 1 - back) * job->chunk;
     const int64_t end = begin + job->chunk < job->units ? begin + job->chunk : job->units;
     job->task(job->context, begin, end);
     return end - begin;

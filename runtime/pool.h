@@ -22,9 +22,9 @@
 
 /* Libraries share a pool if they agree on this number: it changes with anything in this file or in job.h. */
 #if NACRE_FUTEX
-#define NACRE_POOL_LAYOUT 2
+#define NACRE_POOL_LAYOUT 4
 #else
-#define NACRE_POOL_LAYOUT 3
+#define NACRE_POOL_LAYOUT 5
 #endif
 
 /* One seat: what a call computes on several threads just now. */
@@ -33,11 +33,11 @@ typedef struct nacre_job {
     _Alignas(NACRE_LINE) _Atomic uint64_t state;
     nacre_task task;
     const void *context;
-    int64_t units, chunk;
+    int64_t first, units, chunk, chunks; /* units from the first one on, in so many chunks */
     uint64_t floating_mode;
-    _Alignas(NACRE_LINE) _Atomic int64_t next; /* the first unit that nobody has taken */
-    _Atomic int32_t cpu;                       /* where the caller was */
-    _Atomic uint32_t left;                     /* changes when the last helper leaves a caller that sleeps */
+    _Alignas(NACRE_LINE) _Atomic uint64_t taken; /* chunks from the back << 32 | from the front, and vain tries */
+    _Atomic int32_t cpu;                         /* where the caller was */
+    _Atomic uint32_t left;                       /* changes when the last helper leaves a caller that sleeps */
 } nacre_job;
 
 typedef struct nacre_pool {
