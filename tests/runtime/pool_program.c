@@ -125,6 +125,40 @@ static void check_every_unit_once(void) {
     expect_threads(1, "workers outlive the last session");
 }
 
+typedef struct {
+    pthread_t caller;
+    unsigned char by_helper[MOST_UNITS];
+    float values[MOST_UNITS];
+} sides;
+
+static void note_side(const void *context, int64_t begin, int64_t end) {
+    sides *all = *(sides *const *)context;
+    for (int64_t unit = begin; unit < end; unit++) {
+        all->by_helper[unit] = !pthread_equal(pthread_self(), all->caller);
+        for (int i = 0; i < 100; i++) all->values[unit] += value_of(1.0f, unit);
+    }
+}
+
+static void check_sides_meet(void) {
+    open_session();
+    sides *all = calloc(1, sizeof *all);
+    if (all == NULL) fail("no memory");
+    int shared = 0;
+    for (int round = 0; round < 1000 && shared < 5; round++) {
+        nacre_crew crew = nacre_crew_of(2 + round % 3);
+        int64_t pace = SLOW;
+        *all = (sides){.caller = pthread_self()};
+        nacre_parallel(&crew.base, note_side, &all, MOST_UNITS, &pace);
+        nacre_crew_leave(&crew);
+        for (int64_t unit = 1; unit < MOST_UNITS; unit++)
+            expect(all->by_helper[unit] >= all->by_helper[unit - 1], "a helper took a unit before the caller's last");
+        shared += all->by_helper[MOST_UNITS - 1] && !all->by_helper[0];
+    }
+    expect(shared == 5, "no kernel was shared");
+    free(all);
+    nacre_library_close();
+}
+
 static atomic_int over;
 
 static void *call_often(void *argument) {
@@ -270,6 +304,7 @@ static const struct {
     void (*run)(void);
 } checks[] = {
     {"every-unit-once", check_every_unit_once},
+    {"sides-meet", check_sides_meet},
     {"many-sessions", check_many_sessions},
     {"fork", check_fork},
     {"one-cpu", check_one_cpu},

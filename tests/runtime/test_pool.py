@@ -12,6 +12,7 @@ PROGRAM = Path(__file__).with_name("pool_program.c")
 STEMS = ("pool", "helpers", "workers", "share", "park", "error")
 CHECKS = [
     "every-unit-once",
+    "sides-meet",
     "many-sessions",
     "fork",
     "one-cpu",

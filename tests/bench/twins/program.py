@@ -59,6 +59,7 @@ def twin_attributes(node: Node, dims: Mapping[str, int]) -> dict[str, Any]:
     """The same without what twins take for granted."""
     attributes = concrete_attributes(node, dims)
     assert attributes.pop("layout", "channels_first") == "channels_first", node
+    assert attributes.pop("into", None) is None, node
     return attributes
 
 
