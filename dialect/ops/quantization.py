@@ -1,0 +1,242 @@
+"""Numbers as integers of few bits with a scale and perhaps a zero point: there, back, and from one form to another.
+
+A code `q` stands for `(q - zero) * scale`. Scales and zero points broadcast against the tensor: one for all of it, for
+each channel, or for each row. What is rounded is rounded to the nearest integer, halves to even, after one product in
+f32, so that code in any form can equal the references here bit for bit. NaN counts as 0, and infinities saturate.
+
+A value in codes has no gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..emitter import Scalar, ScalarEmitter
+from ..graph import Value
+from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..types import F32, F64, FLOATS, I8, I16, I32, U8, DType, TensorType
+from .accumulate import Numbers
+from .common import broadcast_shapes, elementwise_properties, lower_elementwise, sum_to
+from .unary import cast_array
+
+CODES = (I8, U8, I16)
+"""The dtypes of codes."""
+
+
+def _shape(operator: str, types: Sequence[TensorType]) -> TensorType:
+    """The type of the first operand. Raises InferenceError where the others do not broadcast to it."""
+    x = types[0]
+    for number, type in enumerate(types[1:], 1):
+        if broadcast_shapes([x.shape, type.shape], operator) != x.shape:
+            raise InferenceError(
+                "shape-mismatch",
+                f"`{operator}` cannot broadcast {type} to {x}",
+                label=f"this is {type}",
+                operand=number,
+            )
+    return x
+
+
+def _check_zero(operator: str, types: Sequence[TensorType], dtype: DType) -> None:
+    if len(types) == 3 and types[2].dtype != dtype:
+        raise InferenceError(
+            "dtype-mismatch",
+            f"the zero point of `{operator}` is one of the codes, {dtype}",
+            label=f"this is {types[2]}",
+            operand=2,
+        )
+
+
+def _infer_codes(operator: str, types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    dtype: DType = attributes["dtype"]
+    if dtype not in CODES:
+        choices = " or ".join(map(str, CODES))
+        raise InferenceError("bad-attribute", f"`dtype` of `{operator}` is {dtype}, expected {choices}")
+    _check_zero(operator, types, dtype)
+    return (_shape(operator, types).with_dtype(dtype),)
+
+
+def _infer_numbers(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    dtype: DType = attributes["dtype"]
+    if not dtype.is_float:
+        raise InferenceError("bad-attribute", f"`dtype` of `dequantize` is {dtype}, expected a float")
+    _check_zero("dequantize", types, types[0].dtype)
+    return (_shape("dequantize", types).with_dtype(dtype),)
+
+
+# References
+
+
+def _encode(scaled: Numbers, zero: Numbers | None, dtype: DType) -> Numbers:
+    """f32 numbers of steps as codes."""
+    steps = np.rint(scaled)
+    if zero is not None:
+        steps = np.where(np.isnan(steps), np.float32(0), steps) + zero.astype(np.float32)
+    return cast_array(steps, dtype)
+
+
+def _quantize(x: Numbers, scale: Numbers, zero: Numbers | None = None, *, dtype: DType) -> Numbers:
+    inverse = np.float32(1) / scale.astype(np.float32)
+    return _encode(x.astype(np.float32) * inverse, zero, dtype)
+
+
+def _requantize(total: Numbers, multiplier: Numbers, zero: Numbers | None = None, *, dtype: DType) -> Numbers:
+    return _encode(total.astype(np.float32) * multiplier.astype(np.float32), zero, dtype)
+
+
+def _dequantize(q: Numbers, scale: Numbers, zero: Numbers | None = None, *, dtype: DType) -> Numbers:
+    steps = q.astype(np.int32) if zero is None else q.astype(np.int32) - zero.astype(np.int32)
+    wide = (F64 if scale.dtype == F64.numpy else F32).numpy
+    return cast_array(np.asarray(steps.astype(wide) * scale.astype(wide)), dtype)
+
+
+# Lowerings
+
+
+def _lower_encoded(s: ScalarEmitter, scaled: Scalar, zero: Scalar | None, dtype: DType) -> Scalar:
+    steps = s.unary("round", scaled)
+    if zero is not None:
+        known = s.select(s.compare("eq", steps, steps), steps, s.constant(0, F32))
+        steps = s.binary("add", known, s.cast(zero, F32))
+    return s.cast(steps, dtype)
+
+
+def _lower_quantize(s: ScalarEmitter, x: Scalar, scale: Scalar, zero: Scalar | None = None, *, dtype: DType) -> Scalar:
+    inverse = s.binary("div", s.constant(1, F32), scale)
+    return _lower_encoded(s, s.binary("mul", s.cast(x, F32), inverse), zero, dtype)
+
+
+def _lower_requantize(
+    s: ScalarEmitter, total: Scalar, multiplier: Scalar, zero: Scalar | None = None, *, dtype: DType
+) -> Scalar:
+    return _lower_encoded(s, s.binary("mul", s.cast(total, F32), multiplier), zero, dtype)
+
+
+def _lower_dequantize(
+    s: ScalarEmitter, q: Scalar, scale: Scalar, zero: Scalar | None = None, *, dtype: DType
+) -> Scalar:
+    steps = s.cast(q, I32)
+    if zero is not None:
+        steps = s.binary("sub", steps, s.cast(zero, I32))
+    wide = F64 if scale.dtype is F64 else F32
+    return s.cast(s.binary("mul", s.cast(steps, wide), s.cast(scale, wide)), dtype)
+
+
+def _differentiate_dequantize(b: Builder, use: Use) -> Sequence[Value | None]:
+    q, scale, *zero = use.inputs
+    # d (q - zero) * scale / d scale == q - zero
+    dtype = F64 if scale.type.dtype is F64 else F32
+    steps = b.dequantize(q, b.scalar(1.0, dtype), *zero, dtype=dtype)
+    whole = sum_to(b, b.multiply(b.cast(use.gradient, dtype=dtype), steps), scale.type.shape)
+    return [None, b.cast(whole, dtype=scale.type.dtype), *(None for _ in zero)]
+
+
+# Cases
+
+_SPECIAL = np.asarray(
+    [np.nan, np.inf, -np.inf, 0.0, -0.0, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 127.5, 128.5, -128.5, 4e4, -4e4, 1e-7]
+)
+"""Halves, and what is in no range."""
+_ONE = np.asarray(1.0, np.float32)
+_SCALES: Mapping[tuple[int, ...], Any] = {
+    (): np.asarray(0.013, np.float32),
+    (5,): np.asarray([0.1, 0.02, 1e-3, 3.0, 0.0], np.float32),
+    (3, 1): np.asarray([[0.1], [0.02], [1e-30]], np.float32),
+    (2, 3, 1): np.linspace(0.001, 0.1, 6, dtype=np.float32).reshape(2, 3, 1),
+    (0, 1): np.zeros((0, 1), np.float32),
+}
+_SHAPES = (
+    ((), ()),
+    ((17,), ()),
+    ((5,), (5,)),
+    ((3, 5), (3, 1)),
+    ((2, 3, 7), (2, 3, 1)),
+    ((0, 3), (0, 1)),
+    ((1, 1), ()),
+)
+
+
+def _zeros(dtype: DType, shape: tuple[int, ...]) -> Any:
+    middle = 128 if dtype is U8 else -3
+    return np.arange(middle, middle + int(np.prod(shape))).astype(dtype.numpy).reshape(shape)
+
+
+def _encoding_cases(first: Any, domain: tuple[float, float] = (-2.0, 2.0)) -> tuple[Case, ...]:
+    """Cases of what gives codes; `first` is an operand that shows its corners."""
+    cases = []
+    for dtype in CODES:
+        for zero in (False, True):
+            given = {0: first, 1: _ONE} | ({2: _zeros(dtype, ())} if zero else {})
+            cases.append(Case(((),) * len(given), {"dtype": dtype}, arrays=given))
+        for shape, scales in _SHAPES:
+            arrays = {1: _SCALES[scales], 2: _zeros(dtype, scales)}
+            cases.append(Case((shape, scales, scales), {"dtype": dtype}, arrays=arrays, domain=domain))
+    return tuple(cases)
+
+
+def _decoding_cases() -> tuple[Case, ...]:
+    cases = []
+    for dtype in CODES:
+        mixed = {0: dtype, 2: dtype}
+        for shape, scales in _SHAPES:
+            arrays = {2: _zeros(dtype, scales)}
+            cases.append(Case((shape, scales, scales), arrays=arrays, mixed=mixed, domain=(0.01, 0.1)))
+        cases.append(Case(((9,), ()), {"dtype": F32}, mixed=mixed, domain=(0.01, 0.1)))
+    return tuple(cases)
+
+
+quantize = Operator(
+    name="quantize",
+    summary="x as codes: `saturate(round(x * (1 / scale)) + zero)`, halves to even",
+    operands=(
+        Operand("x", FLOATS),
+        Operand("scale", (F32,), "scale"),
+        Operand("zero", CODES, "codes", optional=True),
+    ),
+    attributes=(AttributeSpec("dtype", "dtype", I8),),
+    infer=lambda types, attributes: _infer_codes("quantize", types, attributes),
+    reference=_quantize,
+    gradient=None,
+    lower=lower_elementwise(_lower_quantize),
+    cases=_encoding_cases(_SPECIAL),
+    properties=elementwise_properties(None, "stepped"),
+)
+
+requantize = Operator(
+    name="requantize",
+    summary="a sum of products of codes as codes of another scale: `saturate(round(total * multiplier) + zero)`",
+    operands=(
+        Operand("total", (I32,)),
+        Operand("multiplier", (F32,), "multiplier"),
+        Operand("zero", CODES, "codes", optional=True),
+    ),
+    attributes=(AttributeSpec("dtype", "dtype", I8),),
+    infer=lambda types, attributes: _infer_codes("requantize", types, attributes),
+    reference=_requantize,
+    gradient=None,
+    lower=lower_elementwise(_lower_requantize),
+    cases=_encoding_cases(np.asarray([0, 1, -1, 127, 128, -128, -129, 255, 2**24 + 1, 2**31 - 1, -(2**31)], np.int32)),
+    properties=elementwise_properties(None, "stepped"),
+)
+
+dequantize = Operator(
+    name="dequantize",
+    summary="the numbers that codes stand for: `(q - zero) * scale`",
+    operands=(
+        Operand("q", CODES, "codes"),
+        Operand("scale", FLOATS),
+        Operand("zero", CODES, "codes", optional=True),
+    ),
+    attributes=(AttributeSpec("dtype", "dtype", F32),),
+    infer=_infer_numbers,
+    reference=_dequantize,
+    gradient=_differentiate_dequantize,
+    lower=lower_elementwise(_lower_dequantize),
+    cases=_decoding_cases(),
+    properties=elementwise_properties(None, "rounded"),
+)
+
+OPERATORS = (quantize, requantize, dequantize)
