@@ -17,8 +17,8 @@ from .files import check_writable, replacing
 from .pipeline import Build
 
 LIBRARY = "so"
-STAGES: Mapping[str, str] = {"mlir": "linalg", "llvm": "llvm-ir", "asm": "assembly"}
-"""The forms that are the text of a stage of code generation."""
+STAGES: Mapping[str, str] = {"mlir": "linalg", "llvm": "module-ir", "asm": "module-assembly"}
+"""The forms that are the text of a stage of code generation, or of all its kernels and entries as one module."""
 SUFFIXES: Mapping[str, str] = {
     "graph": ".graph",
     "mlir": ".mlir",

@@ -69,8 +69,6 @@ class Chosen:
         if self.start is None:
             return options
         check_stages([self.start], options.stages, "--from")
-        if options.language(self.start) not in ("graph", "mlir"):
-            raise click.BadParameter(f"no build goes on from `{self.start}`", param_hint="--from")
         return options_after(options, self.start)
 
     def read(self, model: Path) -> Elaborated:
@@ -228,7 +226,7 @@ def from_option(command: _Command) -> Callable[..., Any]:
         "--from",
         "start",
         metavar="STAGE",
-        help="Go on from the text of a stage, as --dump-dir writes it: `graph`, a pass, or a stage with MLIR.",
+        help="Go on from the text of a stage, as --dump-dir writes it: `graph`, a pass, or one of code generation.",
     )(with_option)
 
 

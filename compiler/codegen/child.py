@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .job import ENTRIES, KERNEL, Job, Result
+from .job import ENTRIES, KERNEL, Job, Result, text_name
 from .messages import STAGE, Answer, Request
 
 TIMEOUT = 600.0
@@ -39,21 +39,18 @@ class Source:
     files: Mapping[str, str]
     job: Job
     identity: str
+    worker: str
     kernel: str = ""
     nodes: tuple[str, ...] = ()
 
-    @property
-    def worker(self) -> str:
-        return KERNEL_WORKER if KERNEL in self.files else ENTRY_WORKER
-
 
 def kernel_source(text: str, identity: str, job: Job, nodes: tuple[str, ...] = ()) -> Source:
-    return Source({KERNEL: text}, job, identity, job.keep[0], nodes)
+    return Source({text_name(KERNEL, job.start): text}, job, identity, KERNEL_WORKER, job.keep[0], nodes)
 
 
 def entry_source(text: str, job: Job, dumped: Mapping[str, str]) -> Source:
     """`dumped` are texts of kernels, for dumps of the whole."""
-    return Source({ENTRIES: text, **dumped}, job, _COMMENT.sub("", text))
+    return Source({text_name(ENTRIES, job.start): text, **dumped}, job, _COMMENT.sub("", text), ENTRY_WORKER)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,42 +1,37 @@
 """The child process that makes machine code of entries: `python -m nacre.compiler.codegen.entry_worker FOLDER`.
 
-Entries are LLVM IR already, so that nothing of MLIR is loaded. Where dumps are asked for, the kernels' texts come
-too, and every dump shows the kernels and the entries as one module.
+Entries are LLVM IR already, so that nothing of MLIR is loaded. Where kernels' texts come too, they are put together
+with the entries, into one module that other programs read.
 """
 
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from typing import Any
 
+from .emit import dump_name, make_object
 from .job import ENTRIES
 from .machine import Machine, Options
+from .routes import LLVM_IR, OPTIMIZED
 from .serve import Task, serve
 from .target import Target
 
 
 def compile_entries(task: Task) -> bytes:
-    job = task.job
-    with task.timed("llvm-ir"):
+    code = make_object(task, task.read(ENTRIES), task.job.start, frozenset(task.job.keep))
+    if len(task.files) > 1:
+        job = task.job
         machine = Machine(Target(job.cpu, job.triple, job.features), Options(job.level))
-        task.report = replace(task.report, made_for=machine.made_for)
-        module = machine.parse(task.read(ENTRIES))
-        machine.hide_others(module, frozenset(job.keep), job.visible)
-    task.dump("llvm-ir.ll", lambda: str(_with_kernels(machine, str(module), task, "llvm-ir.ll")))
-    with task.timed("optimize"):
-        machine.optimize(module)
-    if job.dump:
-        whole = _with_kernels(machine, str(module), task, "optimized.ll")
-        task.dump("optimized.ll", lambda: str(whole))
-        task.dump("assembly.s", lambda: machine.emit_assembly(whole))
-    with task.timed("emit"):
-        return machine.emit_object(module)
+        task.dump("module-ir.ll", lambda: str(_module(machine, task, LLVM_IR)))
+        task.dump("module-assembly.s", lambda: machine.emit_assembly(_module(machine, task, OPTIMIZED)))
+    return code
 
 
-def _with_kernels(machine: Machine, entries: str, task: Task, stage: str) -> Any:
-    texts = [task.read(name) for name in sorted(task.files) if name.endswith(f"-{stage}")]
-    whole, *others = [machine.parse(text) for text in (*texts, entries)]
+def _module(machine: Machine, task: Task, stage: str) -> Any:
+    """All kernels and the entries at a stage."""
+    name = dump_name(stage)
+    texts = [task.files[file] for file in sorted(task.files) if file.endswith(f"-{name}")]
+    whole, *others = [machine.parse(text) for text in (*texts, task.dumps[name])]
     for other in others:
         whole.link_in(other)
     return whole

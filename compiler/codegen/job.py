@@ -9,52 +9,24 @@ from pathlib import Path
 from typing import Any
 
 from ..lower.parts import KernelPart
-from .routes import FIRST
+from .routes import FIRST, LLVM_STAGES
 
-KERNEL = "kernel.mlir"
-ENTRIES = "entries.ll"
+KERNEL = "kernel"
+ENTRIES = "entries"
 OBJECT = "code.o"
 DUMPS = "dump"
 RESULT = "result.json"
-"""Names of files: the text of a kernel, that of entries, the object made of either, the folder of dumps, and what is
-said of the object."""
+"""Names of files: the text of a kernel and that of entries, each with its language as suffix; the object made of
+either, the folder of dumps, and what is said of the object."""
 
 
 def job_path(folder: Path) -> Path:
     return folder / "job.json"
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One object to be made of the text beside it. `keep` names the functions that the object exports, to everybody if
-    `visible`, else to those that it is linked with. `strict` code rounds as the text says, but for the order of sums.
-    With `debug` it has tables of lines. The text is that of the stage `start`, at which the kernel has been tiled by
-    `schemes`, if it has been.
-    """
-
-    level: int
-    cpu: str
-    triple: str
-    features: str
-    keep: tuple[str, ...]
-    route: str = ""
-    visible: bool = False
-    dump: bool = False
-    strict: bool = False
-    debug: bool = False
-    start: str = FIRST
-    schemes: tuple[str, ...] = ()
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=1, sort_keys=True) + "\n"
-
-    @staticmethod
-    def from_json(text: str) -> Job:
-        return Job.from_fields(json.loads(text))
-
-    @staticmethod
-    def from_fields(fields: Mapping[str, Any]) -> Job:
-        return Job(**{**fields, "keep": tuple(fields["keep"]), "schemes": tuple(fields["schemes"])})
+def text_name(kind: str, stage: str) -> str:
+    """The file of a kernel's or the entries' text at a stage."""
+    return f"{kind}.{LLVM_STAGES.get(stage, 'mlir')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +51,44 @@ class Report:
     @staticmethod
     def from_fields(fields: Mapping[str, Any]) -> Report:
         made_for = MadeFor(**{**fields["made_for"], "features": tuple(fields["made_for"]["features"])})
-        parts = (
-            KernelPart(tuple(part["uses"]), tuple((written, read) for written, read in part["in_place"]))
-            for part in fields["parts"]
-        )
-        return Report(tuple(parts), tuple(fields["schemes"]), fields["reason"], made_for)
+        parts = tuple(map(KernelPart.from_fields, fields["parts"]))
+        return Report(parts, tuple(fields["schemes"]), fields["reason"], made_for)
 
     @property
     def tiled(self) -> bool:
         return bool(self.schemes)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One object to be made of the text beside it. `keep` names the functions that the object exports, to everybody if
+    `visible`, else to those that it is linked with. `strict` code rounds as the text says, but for the order of sums.
+    With `debug` it has tables of lines. The text is that of the stage `start`, at which `known` has been found out.
+    """
+
+    level: int
+    cpu: str
+    triple: str
+    features: str
+    keep: tuple[str, ...]
+    route: str = ""
+    visible: bool = False
+    dump: bool = False
+    strict: bool = False
+    debug: bool = False
+    start: str = FIRST
+    known: Report = field(default_factory=Report)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1, sort_keys=True) + "\n"
+
+    @staticmethod
+    def from_json(text: str) -> Job:
+        return Job.from_fields(json.loads(text))
+
+    @staticmethod
+    def from_fields(fields: Mapping[str, Any]) -> Job:
+        return Job(**{**fields, "keep": tuple(fields["keep"]), "known": Report.from_fields(fields["known"])})
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,13 @@ import llvmlite.binding as llvm  # type: ignore[import-untyped]  # has no stubs
 
 from .job import MadeFor
 from .target import CHECKED_FEATURES, LEVELS, Target
+
+_FILE = re.compile(r'^\t\.file\t"(.*)"\n', re.MULTILINE)
+_SPECIAL = re.compile(r'[\\"\x00-\x1f\x7f]')
+
+
+def _escaped(line: str) -> str:
+    return _SPECIAL.sub(lambda found: f"\\{ord(found[0]):02X}", line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +76,20 @@ class Machine:
 
     def emit_object(self, module: Any) -> bytes:
         return bytes(self._machine.emit_object(module))
+
+    def assemble(self, text: str) -> bytes:
+        """The object of assembly that `emit_assembly` wrote, as `emit_object` would have made it.
+
+        Raises ValueError where LLVM has no assembler for the target at hand.
+        """
+        if self._triple.split("-")[0] != llvm.get_process_triple().split("-")[0]:
+            raise ValueError(f"there is no assembler for `{self._triple}`")
+        llvm.initialize_native_asmparser()
+        # LLVM assembles what stands in a module. It names the module's file first, as the text does already.
+        named = _FILE.search(text)
+        lines = _FILE.sub("", text, count=1).splitlines()
+        source = [f'module asm "{_escaped(line)}"' for line in lines]
+        return self.emit_object(self.parse("\n".join([f'source_filename = "{named[1] if named else ""}"', *source])))
 
     def emit_assembly(self, module: Any) -> str:
         return str(self._machine.emit_assembly(module))

@@ -25,7 +25,7 @@ from .faults import make_fault
 from .job import Job, Report
 from .nursery import start_ahead, take_child
 from .object_cache import ObjectCache
-from .routes import FIRST, LEVELS, code_stages
+from .routes import FIRST, LEVELS, LLVM_IR, LLVM_STAGES, MODULES, code_stages
 from .target import Target, check_target_is_known
 
 _KERNELS_PER_CHILD = 4
@@ -107,10 +107,12 @@ class CodeGenerator:
     dumps: Dumps = field(default_factory=Dumps)
     given: Mapping[str, Part] = field(default_factory=dict)
     times: dict[str, float] = field(default_factory=dict)
+    _parts: dict[str, list[Part]] = field(default_factory=dict)
+    """What the texts of stages begin with: where entries are made, the kernels."""
 
     @property
     def _dump(self) -> bool:
-        return self.dumps.wants(code_stages(self.options.level))
+        return self.dumps.wants((*code_stages(self.options.level), *MODULES))
 
     def compile_kernels(self, lowered: Lowered) -> Program:
         options = self.options
@@ -122,11 +124,31 @@ class CodeGenerator:
     def compile_entries(self, program: Program) -> tuple[bytes, ...]:
         """All objects of the program: for every target the kernels in their order, then the entries."""
         sources = [self._entry_source(program, target) for target in self.options.targets]
+        self._parts = self._kernel_parts(program) if self._dump else {}
         entries = self._make(sources, ENTRY_WORKER, {"ll", "s"})
+        for name, language in MODULES.items():
+            texts = [entry.dumps.get(f"{name}.{language}") for entry in entries]
+            self.dumps.write_module(name, language, [Part(text) for text in texts if text is not None])
         objects: list[bytes] = []
         for target, entry in zip(self.options.targets, entries, strict=True):
             objects += [*(kernel.code for kernel in program.kernels[target].values()), entry.code]
         return tuple(objects)
+
+    def _kernel_parts(self, program: Program) -> dict[str, list[Part]]:
+        """The texts of the kernels in LLVM IR and assembly, by stage."""
+        made = [
+            (kernel.symbol + self.options.suffix(target), kernel.origins, code)
+            for target, kernels in program.kernels.items()
+            for kernel, code in zip(program.lowered.kernels, kernels.values(), strict=True)
+        ]
+        return {
+            stage: [
+                Part(code.dumps[name], symbol, nodes, code.report.schemes, code.report.parts)
+                for symbol, nodes, code in made
+                if (name := f"{stage}.{language}") in code.dumps
+            ]
+            for stage, language in LLVM_STAGES.items()
+        }
 
     def _source(self, kernel: LoweredKernel, target: Target) -> Source:
         suffix = self.options.suffix(target)
@@ -135,7 +157,10 @@ class CodeGenerator:
         job = replace(job, route=LEVELS[self.options.level])
         if self.given:
             part = self.given.get(symbol) or _no_kernel(symbol, kernel)
-            job = replace(job, start=self.options.start, schemes=part.schemes)
+            if self.options.start in LLVM_STAGES:
+                _check_functions(part, kernel)
+            known = Report(part.functions, part.schemes)
+            job = replace(job, start=self.options.start, known=known)
             return kernel_source(part.text, part.text, job, kernel.origins)
         text = kernel.text(suffix)
         identity = text if self.options.debug else kernel.identity(suffix)
@@ -144,9 +169,15 @@ class CodeGenerator:
     def _entry_source(self, program: Program, target: Target) -> Source:
         suffix = self.options.suffix(target)
         keep = [symbol for entry in program.entries for symbol in entry.symbols(suffix)]
-        job = replace(self.options.job(target, keep, dump=self._dump), visible=self.options.visible)
-        kernels = program.kernels[target].values()
-        dumped = {f"{i:06}-{stage}": text for i, k in enumerate(kernels) for stage, text in k.dumps.items()}
+        start = self.options.start if self.options.start in LLVM_STAGES else LLVM_IR
+        job = replace(self.options.job(target, keep, dump=self._dump), visible=self.options.visible, start=start)
+        dumped: dict[str, str] = {}
+        if self.dumps.wants(MODULES):
+            kernels = program.kernels[target].values()
+            dumped = {f"{i:06}-{stage}": text for i, k in enumerate(kernels) for stage, text in k.dumps.items()}
+        if self.given and start == self.options.start:
+            part = self.given.get(keep[0]) or _no_entries(keep[0])
+            return entry_source(part.text, job, dumped)
         parts = {symbol: k.report.parts for symbol, k in program.kernels[target].items()}
         text = entry_ir(program.entries, suffix, parts, debug=self.options.debug)
         return entry_source(text, job, dumped)
@@ -198,21 +229,34 @@ class CodeGenerator:
     def _write_dumps(
         self, sources: Sequence[Source], outcomes: Mapping[int, Outcome], languages: Collection[str]
     ) -> None:
-        """One text for every stage: those of the objects behind one another."""
+        """One text for every stage: those of the objects behind one another, kernels before entries."""
         for stage, language in code_stages(self.options.level).items():
             name = f"{stage}.{language}"
             made = [(sources[i], outcomes[i]) for i in sorted(outcomes) if name in outcomes[i].dumps]
             if made and language in languages:
-                parts = [
-                    Part(outcome.dumps[name], source.kernel, source.nodes, _schemes(stage, outcome))
-                    for source, outcome in made
-                ]
-                self.dumps.write_parts(stage, language, parts)
+                parts = (_part(stage, outcome.dumps[name], source, outcome.result.report) for source, outcome in made)
+                self.dumps.write_parts(stage, language, [*self._parts.get(stage, ()), *parts])
 
 
-def _schemes(stage: str, outcome: Outcome) -> tuple[str, ...]:
-    """What is known of a kernel when the stage is done."""
-    return () if stage == FIRST else outcome.result.report.schemes
+def _part(stage: str, text: str, source: Source, report: Report) -> Part:
+    """A text with what is known when the stage is done."""
+    if source.worker == ENTRY_WORKER:
+        return Part(text, source.job.keep[0], kind="entries")
+    functions = report.parts if stage in LLVM_STAGES else ()
+    return Part(text, source.kernel, source.nodes, () if stage == FIRST else report.schemes, functions)
+
+
+def _check_functions(part: Part, kernel: LoweredKernel) -> None:
+    """Raises DiagnosticError where a text does not say what memory its kernel needs."""
+    tensors = sum(map(len, (kernel.kernel.inputs, kernel.kernel.results, kernel.kernel.scratch)))
+    functions = part.functions
+    if functions and all(
+        len(f.uses) == tensors and all(i < tensors for pair in f.in_place for i in pair) for f in functions
+    ):
+        return
+    message = f"the text of `{part.symbol}` does not say which of its {tensors} tensors it uses"
+    help_text = "a dump says so in comments over the kernel, which have to stay there: `uses 1101, 3 over 0`"
+    raise DiagnosticError([Diagnostic("bad-kernel", message, help=help_text)])
 
 
 def _no_kernel(symbol: str, kernel: LoweredKernel) -> NoReturn:
@@ -223,10 +267,16 @@ def _no_kernel(symbol: str, kernel: LoweredKernel) -> NoReturn:
     )
 
 
+def _no_entries(symbol: str) -> NoReturn:
+    message = f"the text does not have the entries, of which `{symbol}` is the first"
+    help_text = "they stand behind the kernels in a dump of LLVM IR or assembly"
+    raise DiagnosticError([Diagnostic("missing-entries", message, help=help_text)])
+
+
 def _unreadable(source: Source, outcome: Outcome) -> DiagnosticError:
     told = [Note(line.strip()) for line in outcome.result.error.splitlines()[:4]]
     return DiagnosticError(
-        [Diagnostic("bad-kernel", f"the text of `{source.kernel}` cannot be read", notes=tuple(told))]
+        [Diagnostic("bad-kernel", f"the text of `{source.job.keep[0]}` cannot be read", notes=tuple(told))]
     )
 
 

@@ -65,9 +65,15 @@ LEVELS: Mapping[int, str] = {0: "loops", 1: "loops", 2: "tiled", 3: "tiled"}
 FIRST = "linalg"
 """The stage that code generation starts from, unless the text of a later one is given."""
 
+LLVM_IR, OPTIMIZED, ASSEMBLY = "llvm-ir", "optimized", "assembly"
+"""What every route leads to; entries begin with the first of them."""
+LLVM_STAGES: Mapping[str, str] = {LLVM_IR: "ll", OPTIMIZED: "ll", ASSEMBLY: "s"}
+MODULES: Mapping[str, str] = {"module-ir": "ll", "module-assembly": "s"}
+"""Kernels and entries as one module, which other programs read: texts that no build goes on from."""
+
 
 def code_stages(level: int) -> Mapping[str, str]:
-    """The stages of code generation in order, and the language of each text: kernels as `mlir`, then all in LLVM IR
-    (`ll`) and assembly (`s`)."""
+    """The stages of code generation in order, and the language of each text: kernels as `mlir`, then kernels and
+    entries in LLVM IR (`ll`) and assembly (`s`)."""
     route = (stage.name for stage in ROUTES[LEVELS[level]].stages)
-    return dict.fromkeys((FIRST, *route), "mlir") | {"llvm-ir": "ll", "optimized": "ll", "assembly": "s"}
+    return dict.fromkeys((FIRST, *route), "mlir") | dict(LLVM_STAGES)

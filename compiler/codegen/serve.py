@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from .job import DUMPS, OBJECT, RESULT, Job, Report, Result, job_path
+from .job import DUMPS, OBJECT, RESULT, Job, Report, Result, job_path, text_name
 from .messages import STAGE, Answer, Request
 
 
@@ -22,13 +22,14 @@ class Task:
 
     def __init__(self, request: Request, folder: Path | None = None) -> None:
         self.job, self.files, self._folder = request.job, request.files, folder
-        self.report = Report()
+        self.report: Report = request.job.known
         self.times: dict[str, float] = {}
         self.dumps: dict[str, str] = {}
         self.stage = "start"
 
-    def read(self, name: str) -> str:
-        return self.files[name]
+    def read(self, kind: str) -> str:
+        """The text that the job is about."""
+        return self.files[text_name(kind, self.job.start)]
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
@@ -60,7 +61,7 @@ def _do(task: Task, generate: Callable[[Task], bytes]) -> Answer:
 
 
 def _do_in_folder(folder: Path, generate: Callable[[Task], bytes]) -> bool:
-    texts = {p.name: p.read_text(encoding="utf-8") for p in folder.iterdir() if p.suffix in (".mlir", ".ll")}
+    texts = {p.name: p.read_text(encoding="utf-8") for p in folder.iterdir() if p.suffix in (".mlir", ".ll", ".s")}
     request = Request(Job.from_json(job_path(folder).read_text(encoding="utf-8")), texts)
     answer = _do(Task(request, folder), generate)
     (folder / RESULT).write_text(answer.result.to_json(), encoding="utf-8")

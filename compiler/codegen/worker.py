@@ -13,12 +13,13 @@ from typing import Any
 from .. import mlir
 from ..lower.parts import KernelPart
 from ..lower.writer import part_name
+from .emit import make_object
 from .job import KERNEL
 from .lines import attach_lines, settle_places
 from .literals import rewrite_literals
 from .locations import keep_source_locations
-from .machine import Machine, Options, vector_features
-from .routes import FIRST, ROUTES
+from .machine import vector_features
+from .routes import FIRST, LLVM_IR, LLVM_STAGES, ROUTES
 from .serve import Task, serve
 from .target import Target
 from .tiler.kernels import read_in_place, tile_kernels
@@ -36,34 +37,25 @@ class KernelError(Exception):
 
 
 def compile_kernel(task: Task) -> bytes:
-    job = task.job
-    with CONTEXT:
-        ir = _lower(task)
-    with task.timed("literals"):
-        ir = rewrite_literals(ir)
-    with task.timed("llvm-ir"):
-        machine = Machine(Target(job.cpu, job.triple, job.features), Options(job.level))
-        task.report = replace(task.report, made_for=machine.made_for)
-        module = machine.parse(ir)
-        machine.hide_others(module, _kept(task), job.visible)
-    task.dump("llvm-ir.ll", lambda: str(module))
-    with task.timed("optimize"):
-        # Tiles are vectors already, as long as they should be.
-        machine.optimize(module, vectorize=not task.report.tiled)
-    task.dump("optimized.ll", lambda: str(module))
-    with task.timed("emit"):
-        return machine.emit_object(module)
+    text, stage = task.read(KERNEL), task.job.start
+    if stage not in LLVM_STAGES:
+        with CONTEXT:
+            text = _lower(task, text)
+        with task.timed("literals"):
+            text = rewrite_literals(text)
+        stage = LLVM_IR
+    # Tiles are vectors already, as long as they should be.
+    return make_object(task, text, stage, _kept(task), vectorize=not task.report.tiled)
 
 
-def _lower(task: Task) -> str:
-    text, start = task.read(KERNEL), task.job.start
+def _lower(task: Task, text: str) -> str:
+    start = task.job.start
     with task.timed(start):
         mlir.ir.Context.current.allow_unregistered_dialects = True
         module = mlir.ir.Module.parse(text)
         if task.job.debug:
             settle_places(module)
         if start != FIRST:
-            task.report = replace(task.report, schemes=task.job.schemes)
             _report_parts(module, task)
     task.dump(f"{start}.mlir", lambda: text)
     stages = ROUTES[task.job.route].stages

@@ -99,8 +99,12 @@ class Dumps:
 
     def write_parts(self, stage: str, language: str, parts: Sequence[Part]) -> None:
         """Takes what a stage of code generation made: `language` is `mlir`, `ll` or `s`."""
-        # Nothing but an assembler goes on from assembly.
-        self._write(stage, language, format_parts(language, "" if language == "s" else self._graph, parts))
+        self._write(stage, language, format_parts(language, self._graph, parts))
+
+    def write_module(self, name: str, language: str, parts: Sequence[Part]) -> None:
+        """Takes a text that is no stage, and is only kept: for every target one part, which is a module of its own."""
+        if name in self.keep:
+            self.texts[name] = format_parts(language, "", parts)
 
     def _write(self, stage: str, language: str, text: str) -> None:
         number = self._number

@@ -10,7 +10,9 @@
     func.func @softmax_0283f94a4d06653a(...
 
 Parts stand between lines `// -----`, where `mlir-opt --split-input-file` takes a text apart too. The graph says what
-calls the kernels and which weights they read: with it, the file is enough to go on from.
+calls the kernels and which weights they read: with it, the file is enough to go on from. LLVM IR and assembly say less
+than MLIR, so there a comment tells of each function of a kernel which of its tensors it `uses`, and which of them may
+lie `over` which; and behind the kernels stand the entries, which call them.
 """
 
 from __future__ import annotations
@@ -18,32 +20,44 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
+
+from ..lower.parts import KernelPart
 
 COMMENTS: Mapping[str, str] = {"graph": "//", "mlir": "//", "ll": ";", "s": "#"}
 """How a comment begins, by the language of a text, which is also the suffix of its file."""
 _RULE = "-----"
 _HEAD = "Made of this graph:"
 _FUNCTION = re.compile(r"func @(\w+)_units\(")
+_USES = re.compile(r"uses ([01]+)((?:, \d+ over \d+)*)")
+_OVER = re.compile(r"(\d+) over (\d+)")
 _PARTS = re.compile(r"_part\d+$")
+
+Kind = Literal["kernel", "entries"]
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The text of a kernel, or of all of them and the entries, which has no `symbol`. `nodes` say what the kernel
-    computes; `schemes` are those of its loop nests once it is tiled."""
+    """The text of a kernel, or of the entries, by the first of them. `nodes` say what the kernel computes; `schemes`
+    are those of its loop nests once it is tiled; `functions` are its parts, once its text does not tell of them."""
 
     text: str
     symbol: str = ""
     nodes: tuple[str, ...] = ()
     schemes: tuple[str, ...] = ()
+    functions: tuple[KernelPart, ...] = ()
+    kind: Kind = "kernel"
 
 
 def _comments(part: Part) -> Iterator[str]:
     if part.symbol:
-        yield f"kernel {part.symbol}"
+        yield f"{part.kind} {part.symbol}"
     yield from (f"computes {node}" for node in part.nodes)
     if part.schemes:
         yield f"tiled as {', '.join(part.schemes)}"
+    for function in part.functions:
+        tensors = "".join("1" if used else "0" for used in function.uses)
+        yield ", ".join([f"uses {tensors}", *(f"{new} over {old}" for new, old in function.in_place)])
 
 
 def format_parts(language: str, graph: str, parts: Sequence[Part]) -> str:
@@ -69,16 +83,24 @@ def split_parts(language: str, text: str) -> tuple[str, list[Part]]:
 
 
 def _read_part(comment: str, text: str) -> Part:
-    told: dict[str, list[str]] = {"kernel": [], "computes": [], "tiled as": []}
+    told: dict[str, list[str]] = {"kernel": [], "entries": [], "computes": [], "tiled as": []}
+    functions: list[KernelPart] = []
+    kept = ""
     while (line := text.partition("\n")[0]).startswith(f"{comment} "):
         said = line.removeprefix(f"{comment} ")
-        for key, values in told.items():
-            if said.startswith(f"{key} "):
-                values.append(said.removeprefix(f"{key} "))
+        key = next((key for key in told if said.startswith(f"{key} ")), None)
+        if key is not None:
+            told[key].append(said.removeprefix(f"{key} "))
+        elif uses := _USES.fullmatch(said):
+            in_place = tuple((int(new), int(old)) for new, old in _OVER.findall(uses[2]))
+            functions.append(KernelPart(tuple(used == "1" for used in uses[1]), in_place))
+        else:
+            kept += f"{line}\n"
         text = text.partition("\n")[2]
-    symbol = next(iter(told["kernel"]), None) or _find_symbol(text)
+    symbol = next(iter((*told["kernel"], *told["entries"])), None) or _find_symbol(text)
     schemes = tuple(scheme for values in told["tiled as"] for scheme in values.split(", "))
-    return Part(text, symbol, tuple(told["computes"]), schemes)
+    kind: Kind = "entries" if told["entries"] else "kernel"
+    return Part(kept + text, symbol, tuple(told["computes"]), schemes, tuple(functions), kind)
 
 
 def _find_symbol(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Parts of a stage's text by name: nodes and functions of a graph, kernels, functions of LLVM IR and assembly.
+"""Parts of a stage's text by name: nodes and functions of a graph, kernels and the nodes that they compute.
 
 What is selected is for people; it does not read back.
 """
@@ -16,10 +16,6 @@ _RESULTS = re.compile(r'\s*((?:%(?:[\w.$]+|"[^"]*")(?:, )?)+) = ')
 _SCOPE = re.compile(r' @([\w.{}]+|"[^"]*")')
 _DECLARED = re.compile(r'(?:func|param) (\w+|"[^"]*")')
 _NODE = re.compile(r"(.*?) = .*?\)(?: in (\S+))?(?: at |$)")
-_DEFINITIONS = {
-    "ll": re.compile(r"^define [^\n]*@([\w.$]+)\(.*?^}\n", re.MULTILINE | re.DOTALL),
-    "s": re.compile(r"^\s*\.type\s+([\w.$]+),@function\n.*?^\s*\.size\s+\1,[^\n]*\n", re.MULTILINE | re.DOTALL),
-}
 
 
 @dataclass
@@ -104,14 +100,9 @@ def _select_kernels(selection: Selection, language: str, text: str) -> str:
     return format_parts(language, "", [part for part in parts if selection.matches(_names_of_part(part))])
 
 
-def _select_definitions(selection: Selection, language: str, text: str) -> str:
-    found = _DEFINITIONS[language].finditer(text)
-    return "\n".join(match.group() for match in found if selection.matches(iter([match[1]])))
-
-
 _SELECT: Mapping[str, Callable[[Selection, str, str], str]] = {
     "graph": _select_graph,
     "mlir": _select_kernels,
-    "ll": _select_definitions,
-    "s": _select_definitions,
+    "ll": _select_kernels,
+    "s": _select_kernels,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,10 @@ class KernelPart:
 
     uses: tuple[bool, ...]
     in_place: tuple[tuple[int, int], ...] = ()
+
+    @staticmethod
+    def from_fields(fields: Mapping[str, Any]) -> KernelPart:
+        return KernelPart(tuple(fields["uses"]), tuple((written, read) for written, read in fields["in_place"]))
 
 
 Parts = Mapping[str, Sequence[KernelPart]]

@@ -128,9 +128,10 @@ def test_parts_of_generated_stages(cli: Cli) -> None:
     assert linalg.count("// kernel ") == 2 and linalg.count("// kernel softmax_") == 1
     assert re.search(r"^// computes \d+ = matmul\(.*\) in answer at .*digits.nacre:18:10$", linalg, re.MULTILINE)
     assert cli("dump", MODEL, "--stage", "loops", "--filter", "strokes").out.count("// kernel ") == 2
-    for stage, begin in (("llvm-ir", "define "), ("assembly", "\t.type\tsoftmax_")):
+    for stage, begin in (("llvm-ir", "; kernel softmax_"), ("assembly", "# kernel softmax_")):
         text = cli("dump", MODEL, "--stage", stage, "--filter", "softmax_*").out
-        assert text.startswith(begin) and "fusion_" not in text and "softmax_" in text, stage
+        assert text.startswith(begin) and "fusion_" not in text and "nacre_entry" not in text, stage
+        assert "nacre_entry" in cli("dump", MODEL, "--stage", stage, "--filter", "nacre_entry_*").out
 
 
 def test_what_lies_between_two_stages(cli: Cli) -> None:
