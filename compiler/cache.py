@@ -40,7 +40,6 @@ def _compiler() -> tuple[str, ...]:
 
 def cached_path(build: Build) -> Path:
     """Where the artifact of a build is, or would be. Raises DiagnosticError where its checkpoint does not fit."""
-    assert not build.kernels, "a build of given texts is not known by its graph"
     elaborated, options = build.elaborated, build.options
     digest = hashlib.sha256()
 
@@ -56,6 +55,7 @@ def cached_path(build: Build) -> Path:
     # A budget that has changed has to be checked again.
     add(*(repr(replace(budget, span=None)) for budget in elaborated.budgets))  # type: ignore[arg-type]  # no span, on purpose
     add(*_identify(open_parameters(elaborated).files()))
+    add(*(text for symbol, part in sorted(build.kernels.items()) for text in (symbol, repr(part))))
     return cache_folder() / f"{elaborated.module.name}-{digest.hexdigest()[:32]}.so"
 
 

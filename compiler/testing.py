@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from ..dialect.diagnostics import DiagnosticError
+from ..dialect.diagnostics import Diagnostic, DiagnosticError
 from ..dialect.dims import DimError, evaluate
 from ..dialect.graph import Function
 from ..dialect.interpreter import Interpreter
@@ -20,7 +20,7 @@ from ..runtime.loader import Model, NacreError, load
 from .budgets import Costs, holds, over_budget, show
 from .checking.compare import measure_errors
 from .frontend import Elaborated, ModelBudget, ModelTest
-from .parameters import ParameterReader
+from .parameters import ParameterReader, open_parameters
 from .pipeline import Build
 
 TIMED_CALLS = 20
@@ -39,11 +39,14 @@ class Outcome:
     detail: str
 
 
-def test_model(build: Build) -> list[Outcome]:
-    """Compiles into a temporary folder and runs every test and budget of the file.
+def test_model(build: Build, stated: Elaborated | None = None) -> list[Outcome]:
+    """Compiles into a temporary folder and runs every test and budget of the file; or those that are `stated` by
+    another one, of which the build has a stage.
 
     Raises DiagnosticError and CompilerFault where there is nothing to be tested.
     """
+    stated = stated or build.elaborated
+    _check_same(stated, build.elaborated)
     reader = build.read_parameters()
     module = build.optimize()
     program = build.generate(build.lower(module))
@@ -53,9 +56,25 @@ def test_model(build: Build) -> list[Outcome]:
         build.assemble(build.specify(program, reader), objects, path)
         model = load(path)
         return [
-            *run_tests(build.elaborated, reader, model),
-            *run_budgets(build.elaborated, build.costs(module, program), model, path),
+            *run_tests(stated, open_parameters(stated), model),
+            *run_budgets(stated, build.costs(module, program), model, path),
         ]
+
+
+def _check_same(stated: Elaborated, built: Elaborated) -> None:
+    """Raises DiagnosticError where models that are tested are not those that are built."""
+    there = {function.name: _signature(function) for function in built.module.functions}
+    tested = [*(test.model for test in stated.tests), *(budget.model for budget in stated.budgets)]
+    for name in dict.fromkeys(tested):
+        if there.get(name) != _signature(stated.module.function(name)):
+            message = f"`{built.file}` has not the `{name}` that `{stated.file}` tests"
+            raise DiagnosticError([Diagnostic("other-model", message)])
+
+
+def _signature(function: Function) -> list[tuple[str, str]]:
+    names = (*(argument.name for argument in function.arguments), *function.result_names)
+    values = (*function.arguments, *function.results)
+    return [(name, str(value.type)) for name, value in zip(names, values, strict=True)]
 
 
 test_model.__test__ = False  # type: ignore[attr-defined]  # pytest takes functions of this name for tests

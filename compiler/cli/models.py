@@ -46,6 +46,7 @@ _FOR_TEXT = (
     "rewrite_limit",
     "no_cache",
     "precision",
+    "start",
 )
 """The options that mean something for a model file alone."""
 

@@ -14,11 +14,12 @@ from rich.console import Console
 from rich.text import Text
 
 from ...dialect.types import Array
+from ..api import read_model
 from ..files import replacing
 from ..testing import Outcome, test_model
 from .faults import INPUT_FAULT
 from .models import ENTRY, INPUTS, MODEL_OR_ARTIFACT, WEIGHTS, choose_entry, open_model
-from .options import MODEL, PATH, Chosen, build_options, progress
+from .options import MODEL, PATH, Chosen, build_options, from_option, progress
 from .tensors import read_inputs, summary
 
 
@@ -36,6 +37,7 @@ def _save(folder: Path, results: Mapping[str, Array]) -> None:
 @ENTRY
 @WEIGHTS
 @build_options
+@from_option
 @click.option("--json", "as_json", is_flag=True, help="The summary as JSON; also where the output is piped.")
 @click.pass_context
 def run_command(
@@ -54,6 +56,7 @@ def run_command(
       nacre run model.so --input x=x.npy --output results/
       nacre run model.nacre --input 'x=[[1, 2, 3]]'
       nacre run model.nacre --input x=data.npz:images | jq .result.shape
+      nacre run stages/24-assembly.s --from assembly --checkpoint bert/ --input x=x.npy
     """
     loaded = open_model(context, model, chosen, weights)
     described = choose_entry(loaded, entry)
@@ -74,18 +77,23 @@ def run_command(
 @click.command("test")
 @MODEL
 @build_options
+@from_option
+@click.option("--tests", metavar="MODEL.nacre", type=PATH, help="Whose tests and budgets are run: no dump has any.")
 @click.option("--json", "as_json", is_flag=True, help="The outcomes as JSON.")
-def test_command(model: Path, chosen: Chosen, as_json: bool) -> int:
+def test_command(model: Path, chosen: Chosen, tests: Path | None, as_json: bool) -> int:
     """Run the tests and budgets that stand in a model file.
 
     \b
       nacre test model.nacre
       nacre test bert.nacre --checkpoint bert/ --json
+      nacre test stages/15-linalg.mlir --from linalg --tests bert.nacre --checkpoint bert/
 
     Every test runs twice, by the reference interpreter and by the compiled artifact. Exits with 1 if one fails.
     """
+    if (chosen.start is None) != (tests is None):
+        raise click.UsageError("--from and --tests go together: the text of a stage has no tests")
     with progress(f"compiling and testing {model}"):
-        outcomes = test_model(chosen.build(model))
+        outcomes = test_model(chosen.build(model), None if tests is None else read_model(tests, chosen.checkpoint))
     if as_json:
         click.echo(json.dumps([asdict(o) for o in outcomes], indent=2))
     else:

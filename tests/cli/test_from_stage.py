@@ -174,3 +174,22 @@ def test_other_programs_read_what_comes_after(cli: Cli, double: Path, tmp_path: 
     assert len(modules) == 1 + 2 * 2
     for text in modules:
         assert "define " in str(parse_assembly(text))
+
+
+def test_texts_are_called_and_tested(cli: Cli, double: Path, tmp_path: Path) -> None:
+    """What was called of one text is not taken for another one of the same graph."""
+    tested = tmp_path / "tested.nacre"
+    tested.write_text(double.read_text() + '\ntest double "twice" {\n  given x = [[1, 2]]\n  expect [[2, 4]]\n}\n')
+    text, changed = tmp_path / "double.s", tmp_path / "changed.s"
+    target = ("--target", "x86-64-v3", "--from", "assembly")
+    text.write_text(cli("dump", double, "--stage", "assembly", *target[:2]).out)
+    changed.write_text(re.sub(r"\bvadd(?=[ps]s)", "vsub", text.read_text()))
+    for path, sums in ((text, [2.0, 4.0]), (changed, [0.0, 0.0])):
+        assert cli("run", path, *target, "--input", "x=[[1, 2]]").json["y"]["first"] == sums
+        done = cli("test", path, *target, "--tests", tested)
+        assert done.code == int(path == changed), done.err
+        assert done.out.count("(interpreter)") == done.out.count("(artifact)") == 1
+    assert cli("test", text, *target).code == 2
+    tested.write_text(tested.read_text().replace("N, 2]", "N, 3]").replace("2]]", "2, 3]]").replace("4]]", "4, 6]]"))
+    assert "error[other-model]" in cli("test", text, *target, "--tests", tested).err
+    assert "--from is for model files" in cli("run", tmp_path / "double.so", *target[2:]).err
