@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -15,18 +14,12 @@ from ...runtime.loader import Entry
 from ..measure.latency import PERCENTILES, Latency, measure_latency
 from ..measure.machine import processor, threads_of
 from .figures import headline, show_bytes, show_seconds
-from .models import AT, ENTRY, INPUTS, MODEL_OR_ARTIFACT, THREADS, WEIGHTS, choose_entry, inputs_for, open_model
-from .options import Chosen, build_options, progress
+from .models import ChosenCall, call_options
+from .options import progress
 
 
 @click.command("bench")
-@MODEL_OR_ARTIFACT
-@INPUTS
-@AT
-@ENTRY
-@WEIGHTS
-@build_options
-@THREADS
+@call_options
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
@@ -43,19 +36,7 @@ from .options import Chosen, build_options, progress
 )
 @click.option("--json", "as_json", is_flag=True, help="The figures as JSON; also where the output is piped.")
 @click.pass_context
-def bench_command(
-    context: click.Context,
-    model: Path,
-    inputs: Sequence[str],
-    dims: dict[str, int],
-    entry: str | None,
-    weights: Path | None,
-    chosen: Chosen,
-    threads: int,
-    seconds: float,
-    warm_up: float,
-    as_json: bool,
-) -> None:
+def bench_command(context: click.Context, call: ChosenCall, seconds: float, warm_up: float, as_json: bool) -> None:
     """Measure how long calls of a model take, one after another, and what memory they need.
 
     \b
@@ -66,20 +47,22 @@ def bench_command(
     Without --input, the inputs are made up: normal floats, integers 0 and 1. The model is loaded and called in a
     process of its own.
     """
-    loaded = open_model(context, model, chosen, weights, threads)
-    described = choose_entry(loaded, entry)
-    arrays = inputs_for(described, inputs, dims)
-    called = loaded.entries[described["name"]]
-    called(*arrays)
-    with progress(f"measuring {model}"):
+    opened = call.open(context)
+    with progress(f"measuring {call.path}"):
         measured = measure_latency(
-            loaded, called, arrays, weights=weights, threads=threads, warm_up=warm_up, seconds=seconds
+            opened.model,
+            opened.entry,
+            opened.inputs,
+            weights=call.weights,
+            threads=call.threads,
+            warm_up=warm_up,
+            seconds=seconds,
         )
-    used = threads_of(threads)
+    used = threads_of(call.threads)
     if as_json or not sys.stdout.isatty():
-        click.echo(json.dumps(_latency_data(called, arrays, used, measured), indent=2))
+        click.echo(json.dumps(_latency_data(opened.entry, opened.inputs, used, measured), indent=2))
         return
-    click.echo(headline(called, arrays, used))
+    click.echo(headline(opened.entry, opened.inputs, used))
     for name, value in _latency_rows(measured):
         click.echo(f"  {name:<12}{value}")
 

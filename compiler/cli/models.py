@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,12 @@ from click.core import ParameterSource
 
 from ...dialect.dims import INFINITY, Symbol
 from ...dialect.types import DTYPES, Array
-from ...runtime.loader import Model, load
+from ...runtime.loader import Entry, Model, load
 from ...runtime.observe import evaluate
 from ..cache import cached_path, load_cached
 from ..checking.inputs import ORDINARY, draw_array
 from ..report import usual_size
-from .options import PATH, Chosen, check_dims, progress, read_dims
+from .options import PATH, Chosen, build_options, check_dims, progress, read_dims
 from .tensors import read_inputs
 
 MODEL_OR_ARTIFACT = click.argument("model", metavar="MODEL.nacre|MODEL.so", type=PATH)
@@ -31,7 +32,7 @@ WEIGHTS = click.option("--weights", type=PATH, help="The file of external weight
 AT = click.option(
     "--at", "dims", metavar="B=1,T=128", callback=read_dims, help="Sizes of dims for made up inputs.  [default: 128]"
 )
-THREADS = click.option(
+_THREADS = click.option(
     "--threads", type=click.IntRange(min=0), default=0, help="Threads of a call.  [default: $NACRE_THREADS, else all]"
 )
 
@@ -116,3 +117,59 @@ def _make_up(rng: np.random.Generator, argument: Mapping[str, Any], shape: Seque
         # Rows of a table, of which there are two in most.
         return rng.integers(0, 2, shape).astype(dtype.numpy)
     return draw_array(rng, dtype, shape, ORDINARY)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """What is called, and on what."""
+
+    model: Model
+    entry: Entry
+    inputs: Sequence[Array]
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenCall:
+    """The options of a measured call as they stand on the command line."""
+
+    path: Path
+    given: Sequence[str]
+    dims: Mapping[str, int]
+    entry: str | None
+    weights: Path | None
+    chosen: Chosen
+    threads: int
+
+    def open(self, context: click.Context) -> OpenCall:
+        """Loads the model and calls it once: inputs that do not fit are told before anything is measured."""
+        model = open_model(context, self.path, self.chosen, self.weights, self.threads)
+        described = choose_entry(model, self.entry)
+        arrays = inputs_for(described, self.given, self.dims)
+        entry = model.entries[described["name"]]
+        entry(*arrays)
+        return OpenCall(model, entry, arrays)
+
+
+_CALL_OPTIONS = (MODEL_OR_ARTIFACT, INPUTS, AT, ENTRY, WEIGHTS, build_options, _THREADS)
+
+
+def call_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a command what it takes to measure a call, as its argument `call`."""
+
+    @wraps(command)
+    def with_options(
+        model: Path,
+        inputs: Sequence[str],
+        dims: Mapping[str, int],
+        entry: str | None,
+        weights: Path | None,
+        chosen: Chosen,
+        threads: int,
+        **further: Any,
+    ) -> object:
+        return command(call=ChosenCall(model, inputs, dims, entry, weights, chosen, threads), **further)
+
+    made: Callable[..., Any] = with_options
+    for option in reversed(_CALL_OPTIONS):
+        made = option(made)
+    return made

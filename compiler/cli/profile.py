@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,8 @@ from ..measure.machine import Peak, find_peak, processor, threads_of
 from ..measure.profile import KernelTime, LineTime, Profile, profile_entry
 from ..measure.trace import trace_events
 from .figures import headline, show_seconds
-from .models import AT, ENTRY, INPUTS, MODEL_OR_ARTIFACT, THREADS, WEIGHTS, choose_entry, inputs_for, open_model
-from .options import PATH, Chosen, build_options, progress
+from .models import ChosenCall, call_options
+from .options import PATH, progress
 
 _NUMBER = 5
 """Characters of a number in a table, but for seconds with their unit."""
@@ -41,13 +41,7 @@ def _read_peak(context: click.Context, parameter: click.Parameter, value: str) -
 
 
 @click.command("profile")
-@MODEL_OR_ARTIFACT
-@INPUTS
-@AT
-@ENTRY
-@WEIGHTS
-@build_options
-@THREADS
+@call_options
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0),
@@ -67,13 +61,7 @@ def _read_peak(context: click.Context, parameter: click.Parameter, value: str) -
 @click.pass_context
 def profile_command(
     context: click.Context,
-    model: Path,
-    inputs: Sequence[str],
-    dims: dict[str, int],
-    entry: str | None,
-    weights: Path | None,
-    chosen: Chosen,
-    threads: int,
+    call: ChosenCall,
     seconds: float,
     peak: Peak | str,
     trace: Path | None,
@@ -92,26 +80,22 @@ def profile_command(
     """
     if trace is not None:
         check_writable(trace)
-    loaded = open_model(context, model, chosen, weights, threads)
-    described = choose_entry(loaded, entry)
-    arrays = inputs_for(described, inputs, dims)
-    called = loaded.entries[described["name"]]
-    called(*arrays)
-    used = threads_of(threads)
+    opened = call.open(context)
+    used = threads_of(call.threads)
     if isinstance(peak, str):
         with progress("measuring the machine"):
             peak = find_peak(used, anew=peak == _ANEW)
-    with progress(f"measuring {model}"):
-        profile = profile_entry(loaded, called, arrays, used, seconds)
+    with progress(f"measuring {call.path}"):
+        profile = profile_entry(opened.model, opened.entry, opened.inputs, used, seconds)
     if trace is not None:
-        write_whole(trace, json.dumps(trace_events(profile.recording, tuple(loaded.entries))))
+        write_whole(trace, json.dumps(trace_events(profile.recording, tuple(opened.model.entries))))
     if as_json or not sys.stdout.isatty():
         click.echo(json.dumps(_profile_data(profile, peak), indent=2))
         return
     # Without markup and emoji, since `f32[b]` and a name with colons would be read as such.
     console = Console(highlight=False, markup=False, emoji=False)
-    console.print(headline(called, arrays, used))
-    for part in _profile_tables(profile, peak, model.parent):
+    console.print(headline(opened.entry, opened.inputs, used))
+    for part in _profile_tables(profile, peak, call.path.parent):
         console.print(part)
 
 
