@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ...dialect.dims import evaluate
+from ...dialect.dims import Size, evaluate
 from ...dialect.graph import Function, Module, Node
 from ...dialect.ops import OPERATORS
+from ...passes.liveness import Step, find_lives
 from ..lower.cost import count_bytes, count_operations
 from ..lower.kinds import inner_nodes, kind_of
 from . import show
@@ -214,28 +215,22 @@ def is_free(node: Node) -> bool:
 
 def _live_bytes(body: Sequence[Node], dims: Mapping[str, int], kept: frozenset[str]) -> list[int]:
     """The bytes that have to be there at each node of a body; what only reads the memory of another takes none."""
-    owner: dict[str, str] = {}
-    sizes: dict[str, int] = {}
-    first: dict[str, int] = {}
-    last: dict[str, int] = {}
-    for number, node in enumerate(body):
-        operator = OPERATORS[node.op]
-        for value in reads(node):
-            if owner.get(value.name) in first:
-                last[owner[value.name]] = number
+    owners: dict[str, str] = {}
+    sizes: dict[str, Size] = {}
+    steps: list[Step] = []
+    for node in body:
+        view = OPERATORS[node.op].has("view") and node.inputs[0].name in owners
         for value in node.outputs:
-            view = operator.has("view") and node.inputs[0].name in owner
-            owner[value.name] = owner[node.inputs[0].name] if view else value.name
+            owners[value.name] = owners[node.inputs[0].name] if view else value.name
             if not view and node.op not in ("constant", "parameter"):
-                sizes[value.name] = evaluate(value.type.bytes, dims)
-                first[value.name] = last[value.name] = number
-    for name in kept:
-        if owner.get(name) in last:
-            last[owner[name]] = len(body) - 1
+                sizes[value.name] = value.type.bytes
+        names = (value.name for value in (*reads(node), *node.outputs))
+        steps.append(Step(tuple(owners[name] for name in names if name in owners)))
+    steps[-1:] = [Step((*step.tensors, *(owners[name] for name in kept if name in owners))) for step in steps[-1:]]
     live = [0] * len(body)
-    for name, size in sizes.items():
-        for number in range(first[name], last[name] + 1):
-            live[number] += size
+    for life in find_lives(steps, sizes):
+        for number in range(life.first, life.last + 1):
+            live[number] += evaluate(life.size, dims)
     return live
 
 
