@@ -14,6 +14,7 @@ from cli_harness import Cli
 from nacre.compiler.diff import references
 from nacre.runtime.arguments import Array
 from nacre.runtime.observe import observe
+from saving import save_npz
 
 MODEL = """language 1
 
@@ -48,7 +49,7 @@ def checkpoint() -> dict[str, Array]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("diff")
     (folder / "model.nacre").write_text(MODEL)
-    np.savez(folder / "weights.npz", **checkpoint())  # type: ignore[arg-type]  # numpy types keywords as a flag
+    save_npz(folder / "weights.npz", checkpoint())
     np.save(folder / "x.npy", np.random.default_rng(2).normal(size=(5, 16)).astype("float32"))
     nacre.compile(folder / "model.nacre", folder / "model.so")
     return folder
@@ -87,7 +88,7 @@ def test_levels_differ_by_rounding_alone(cli: Cli, folder: Path) -> None:
 def test_another_weight_shows_in_its_block(cli: Cli, folder: Path, tmp_path: Path, layer: int) -> None:
     weights = checkpoint()
     weights[f"layer.{layer}.bias"][7] += 0.01
-    np.savez(tmp_path / "weights.npz", **weights)  # type: ignore[arg-type]  # numpy types keywords as a flag
+    save_npz(tmp_path / "weights.npz", weights)
     nacre.compile(folder / "model.nacre", tmp_path / "other.so", weights=tmp_path / "weights.npz")
     done = cli("diff", folder / "model.so", tmp_path / "other.so", *given(folder), "--json")
     assert done.code == 1
@@ -118,7 +119,7 @@ model main(x: f32[2, 32, 16, 16]) -> y: f32[2, 32] {
 def test_strict_or_not_shows_where_it_rounds_differently(cli: Cli, tmp_path: Path) -> None:
     random = np.random.default_rng(3)
     arrays = {"block.weight": random.normal(size=(32, 32, 3, 3)) / 17, "block.bias": random.normal(size=32)}
-    np.savez(tmp_path / "weights.npz", **{n: a.astype("float32") for n, a in arrays.items()})  # type: ignore[arg-type]  # numpy types keywords as a flag
+    save_npz(tmp_path / "weights.npz", {n: a.astype("float32") for n, a in arrays.items()})
     (tmp_path / "model.nacre").write_text(CONVOLUTION)
     np.save(tmp_path / "x.npy", random.normal(size=(2, 32, 16, 16)).astype("float32"))
     for strict in (False, True):
@@ -137,7 +138,7 @@ def test_a_reference_is_matched_by_names(cli: Cli, folder: Path, tmp_path: Path)
     wrong = "layer.1.h_2"
     points[wrong][3, 4] *= 1.01
     points["result of nobody"] = np.zeros(3)
-    np.savez(tmp_path / "expected.npz", **points)  # type: ignore[arg-type]  # numpy types keywords as a flag
+    save_npz(tmp_path / "expected.npz", points)
     done = cli("diff", folder / "model.so", tmp_path / "expected.npz", *given(folder), "--json")
     assert done.code == 1
     assert done.json["first_divergence"] == done.json["first_difference"] == wrong
@@ -149,7 +150,7 @@ def test_nan_and_other_types_diverge(cli: Cli, folder: Path, tmp_path: Path) -> 
     points = captured(folder)
     points["layer.0.h_2"][0, 0] = np.nan
     points["y"] = points["y"][:, :8]
-    np.savez(tmp_path / "expected.npz", **points)  # type: ignore[arg-type]  # numpy types keywords as a flag
+    save_npz(tmp_path / "expected.npz", points)
     done = cli("diff", folder / "model.so", tmp_path / "expected.npz", *given(folder))
     assert done.code == 1
     assert "first divergence: layer.0.h_2 at model.nacre:10:10" in done.out

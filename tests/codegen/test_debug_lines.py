@@ -18,6 +18,7 @@ from nacre.compiler.frontend import load_module
 from nacre.compiler.lower.module import lower_module
 from nacre.compiler.pipeline import Build, Options
 from nacre.dialect.graph import walk
+from saving import save_npz
 
 # Two places with the same kernel, and two kernels at the same place.
 MODEL = """language 1
@@ -50,7 +51,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model")
     random = np.random.default_rng(1)
     shapes = {f"{block}.{name}": shape for block in ("first", "second") for name, shape in SHAPES.items()}
-    np.savez(folder / "weights.npz", **{n: random.normal(size=s).astype("float32") for n, s in shapes.items()})  # type: ignore[arg-type]  # numpy types keywords as a flag
+    save_npz(folder / "weights.npz", {n: random.normal(size=s).astype("float32") for n, s in shapes.items()})
     (folder / "lines.nacre").write_text(MODEL)
     return folder / "lines.nacre"
 
