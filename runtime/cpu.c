@@ -41,9 +41,29 @@ uint64_t nacre_cpu_features(void) {
 #undef X
     return features;
 }
+
+uint64_t nacre_cpu_slow_features(void) {
+    unsigned most, b, c, d;
+    if (!__get_cpuid(0, &most, &b, &c, &d)) return 0;
+    return b == signature_INTEL_ebx && c == signature_INTEL_ecx && d == signature_INTEL_edx ? NACRE_CPU(avx512bf16) : 0;
+}
 #else
 uint64_t nacre_cpu_features(void) { return 0; }
+uint64_t nacre_cpu_slow_features(void) { return 0; }
 #endif
+
+int32_t nacre_best_level(const nacre_level *levels, int32_t count, uint64_t features, uint64_t slow) {
+    int32_t best = count;
+    for (int32_t i = 0; i < count; i++) {
+        const uint64_t needed = levels[i].features;
+        if (needed & ~features) continue;
+        if (best == count) best = i;
+        if (needed & slow) continue;
+        if ((levels[best].features & ~slow & ~needed) == 0) best = i;
+        break;
+    }
+    return best;
+}
 
 static const char *const feature_names[] = {
 #define X(name, leaf, subleaf, where, bit, state) #name,
@@ -56,6 +76,7 @@ static const nacre_level known_levels[] = {
     {"x86-64-v2", NACRE_CPU_V2},
     {"x86-64-v3", NACRE_CPU_V3},
     {"x86-64-v4", NACRE_CPU_V4},
+    {"x86-64-v4-vnni", NACRE_CPU_V4_VNNI},
     {"x86-64-v4-vnni-bf16", NACRE_CPU_V4_VNNI_BF16},
 };
 
@@ -84,8 +105,9 @@ nacre_status nacre_choose_level(int32_t *level) {
     nacre_status status = limit(&features);
     if (status) return status;
     const nacre_artifact *artifact = &nacre_this_artifact;
-    for (*level = 0; *level < artifact->level_count; ++*level)
-        if ((artifact->levels[*level].features & ~features) == 0) return NACRE_OK;
+    const uint64_t slow = getenv("NACRE_CPU_LEVEL") ? 0 : nacre_cpu_slow_features();
+    *level = nacre_best_level(artifact->levels, artifact->level_count, features, slow);
+    if (*level < artifact->level_count) return NACRE_OK;
     /* The last level needs least. */
     const nacre_level *least = &artifact->levels[artifact->level_count - 1];
     char missing[768] = "";

@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "tables.h"
+
 /* X(name, leaf, subleaf, register, bit, state): where `cpuid` tells it, and which registers the system must save. */
 #define NACRE_CPU_FEATURES(X)                    \
     X(sse3, 1, 0, ECX, 0, ALWAYS)                \
@@ -70,9 +72,18 @@ enum {
 #define NACRE_CPU_V4                                                                                                  \
     (NACRE_CPU_V3 | NACRE_CPU(avx512f) | NACRE_CPU(avx512bw) | NACRE_CPU(avx512cd) | NACRE_CPU(avx512dq)              \
      | NACRE_CPU(avx512vl))
-#define NACRE_CPU_V4_VNNI_BF16 (NACRE_CPU_V4 | NACRE_CPU(avx512vnni) | NACRE_CPU(avx512bf16))
+#define NACRE_CPU_V4_VNNI (NACRE_CPU_V4 | NACRE_CPU(avx512vnni))
+#define NACRE_CPU_V4_VNNI_BF16 (NACRE_CPU_V4_VNNI | NACRE_CPU(avx512bf16))
 
 /* What this CPU can do, a bit for each feature; nothing where it is no x86. */
 uint64_t nacre_cpu_features(void);
+
+/* Those of them that it does no faster than code without them. On an Emerald Rapids `vdpbf16ps` multiplies half as much
+   in a cycle as multiplications of f32 do: Intel's CPUs have tiles (AMX) for that. */
+uint64_t nacre_cpu_slow_features(void);
+
+/* The first level that a CPU with these features runs, or a later one that lacks nothing of it but slow ones; `count` if
+   there is none. */
+int32_t nacre_best_level(const nacre_level *levels, int32_t count, uint64_t features, uint64_t slow);
 
 #endif

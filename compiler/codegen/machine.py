@@ -10,6 +10,7 @@ import llvmlite.binding as llvm  # type: ignore[import-untyped]  # has no stubs
 
 from .job import MadeFor
 from .target import CHECKED_FEATURES, LEVELS, Target
+from .tiler.machine import SLOW
 
 _FILE = re.compile(r'^\t\.file\t"(.*)"\n', re.MULTILINE)
 _SPECIAL = re.compile(r'[\\"\x00-\x1f\x7f]')
@@ -96,7 +97,9 @@ class Machine:
 
 
 def vector_features(target: Target) -> frozenset[str]:
-    """The features that decide how vector code is written: of this CPU, of a level, and those that are added."""
+    """The features that decide how vector code is written: of this CPU but for slow ones, of a level, and those that
+    are added."""
     if target.cpu == "native" and not target.features:
-        return frozenset(name for name, there in llvm.get_host_cpu_features().items() if there)
+        slow = SLOW.get(llvm.get_host_cpu_name(), frozenset())
+        return frozenset(name for name, there in llvm.get_host_cpu_features().items() if there) - slow
     return frozenset({*LEVELS.get(target.cpu, ()), *target.added})

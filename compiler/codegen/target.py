@@ -18,21 +18,25 @@ from ...dialect.diagnostics import Diagnostic, DiagnosticError
 _V2 = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
 _V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
-_BEYOND_V4 = ("avx512bf16", "avx512vnni")
+_BEYOND_V4: Mapping[str, tuple[str, ...]] = {
+    "x86-64-v4-vnni": ("avx512vnni",),
+    "x86-64-v4-vnni-bf16": ("avx512bf16", "avx512vnni"),
+}
+"""What levels of our own add to x86-64-v4."""
 
 LEVELS: Mapping[str, tuple[str, ...]] = {
     "x86-64": (),
     "x86-64-v2": _V2,
     "x86-64-v3": _V3,
     "x86-64-v4": _V4,
-    "x86-64-v4-vnni-bf16": (*_V4, *_BEYOND_V4),
+    **{name: (*_V4, *added) for name, added in _BEYOND_V4.items()},
 }
 """The features that the code of each level needs, by LLVM's names."""
 PORTABLE = "portable"
-_PORTABLE_LEVELS = ("x86-64-v4-vnni-bf16", "x86-64-v4", "x86-64-v3")
+_PORTABLE_LEVELS = ("x86-64-v4-vnni-bf16", "x86-64-v4-vnni", "x86-64-v4", "x86-64-v3")
 _OTHERS = """adx aes avx512bitalg avx512fp16 avx512ifma avx512vbmi avx512vbmi2 avx512vp2intersect avx512vpopcntdq
 avxifma avxneconvert avxvnni avxvnniint8 fma4 gfni pclmul sha sse4a tbm vaes vpclmulqdq xop"""
-CHECKED_FEATURES = frozenset((*_V4, *_BEYOND_V4, *_OTHERS.split()))
+CHECKED_FEATURES = frozenset((*_V4, *_BEYOND_V4["x86-64-v4-vnni-bf16"], *_OTHERS.split()))
 """What the runtime can look for in a CPU; the code generator puts other features to no use of its own accord."""
 
 _MACHINES: Mapping[str, tuple[str, str]] = {
@@ -42,6 +46,9 @@ _MACHINES: Mapping[str, tuple[str, str]] = {
 }
 """The CPU and the features that code for a triple is made for, by the machine that the triple begins with."""
 X86 = "x86_64-linux-gnu"
+
+
+_WRITTEN = {"+".join(["x86-64-v4", *added]): name for name, added in _BEYOND_V4.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +71,8 @@ class Target:
         """As a user types it."""
         if self.triple not in ("", X86):
             return self.triple
-        if self.cpu == "x86-64-v4" and sorted(self.added) == sorted(_BEYOND_V4):
-            return "x86-64-v4-vnni-bf16"
-        return "+".join([self.cpu, *self.added])
+        written = "+".join([self.cpu, *self.added])
+        return _WRITTEN.get(written, written)
 
     @property
     def suffix(self) -> str:
@@ -108,7 +114,7 @@ def parse_targets(text: str) -> tuple[Target, ...]:
 
 def _parse(name: str) -> Target:
     if name in LEVELS:
-        extra = _BEYOND_V4 if name == "x86-64-v4-vnni-bf16" else ()
+        extra = _BEYOND_V4.get(name, ())
         cpu = "x86-64-v4" if extra else name
         return Target(cpu, "" if machine_of("") == "x86_64" else X86, ",".join(f"+{f}" for f in extra))
     if re.fullmatch(r"[a-z0-9_]+(-[a-z0-9_]+){1,3}", name) and machine_of(name) in _MACHINES:

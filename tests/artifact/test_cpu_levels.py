@@ -35,8 +35,10 @@ int main(void) {
     show("x86-64-v2", NACRE_CPU_V2);
     show("x86-64-v3", NACRE_CPU_V3);
     show("x86-64-v4", NACRE_CPU_V4);
+    show("x86-64-v4-vnni", NACRE_CPU_V4_VNNI);
     show("x86-64-v4-vnni-bf16", NACRE_CPU_V4_VNNI_BF16);
     show("this", nacre_cpu_features());
+    show("slow", nacre_cpu_slow_features());
     return 0;
 }
 """
@@ -177,12 +179,41 @@ def test_what_is_inside_is_described(artifact: Path, shown: dict[str, set[str]])
     start = text.index(b'{"format":"nacre"')
     description = text[start : text.index(b"\0", start)].decode()
     levels = json.loads(description)["target"]["levels"]
-    expected = {"portable": ["x86-64-v4-vnni-bf16", "x86-64-v4", "x86-64-v3"]}.get(artifact.stem, [artifact.stem])
+    portable = ["x86-64-v4-vnni-bf16", "x86-64-v4-vnni", "x86-64-v4", "x86-64-v3"]
+    expected = {"portable": portable}.get(artifact.stem, [artifact.stem])
     assert [level["name"] for level in levels] == expected
     for level in levels:
         needed = shown["this"] if level["name"] == "native" else shown[level["name"]]
         assert {name.replace(".", "_") for name in level["features"]} == needed
     assert all(level["cpu"] not in ("", "native") for level in levels)
+
+
+CHOOSE = """
+#include <stdio.h>
+#include "cpu.h"
+int main(void) {
+    const nacre_level levels[] = {
+        {"bf16", NACRE_CPU_V4_VNNI_BF16}, {"vnni", NACRE_CPU_V4_VNNI}, {"v4", NACRE_CPU_V4}, {"v3", NACRE_CPU_V3}};
+    const nacre_level few[] = {{"bf16", NACRE_CPU_V4_VNNI_BF16}, {"v3", NACRE_CPU_V3}};
+    const uint64_t slow = NACRE_CPU(avx512bf16);
+    printf("%d", nacre_best_level(levels, 4, NACRE_CPU_V4_VNNI_BF16, 0));
+    printf("%d", nacre_best_level(levels, 4, NACRE_CPU_V4_VNNI_BF16, slow));
+    printf("%d", nacre_best_level(levels, 4, NACRE_CPU_V4, slow));
+    printf("%d", nacre_best_level(levels, 1, NACRE_CPU_V4_VNNI_BF16, slow));
+    printf("%d", nacre_best_level(few, 2, NACRE_CPU_V4_VNNI_BF16, slow));
+    printf("%d\\n", nacre_best_level(levels, 4, NACRE_CPU_V2, slow));
+    return 0;
+}
+"""
+
+
+def test_slow_features_are_avoided_where_nothing_else_is_lost(tmp_path: Path) -> None:
+    assert CC
+    (tmp_path / "choose.c").write_text(CHOOSE)
+    (tmp_path / "cpu.c").write_text((RUNTIME_FOLDER / "cpu.c").read_text().split("static const char *const")[0])
+    subprocess.run([CC, *STRICT, f"-I{RUNTIME_FOLDER}", "choose.c", "cpu.c", "-o", "choose"], cwd=tmp_path, check=True)
+    text = subprocess.run([tmp_path / "choose"], check=True, capture_output=True, text=True).stdout
+    assert text.strip() == "012004"
 
 
 QEMU = shutil.which("qemu-x86_64") or shutil.which("qemu-x86_64-static")

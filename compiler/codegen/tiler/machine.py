@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 
@@ -25,6 +25,10 @@ class Machine:
 
 USED = frozenset({"avx512f", "avx512vnni", "avx512bf16", "avxvnni"})
 """The features, as LLVM names them, that decide what is written."""
+SLOW: Mapping[str, frozenset[str]] = dict.fromkeys(
+    ("sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d"), frozenset({"avx512bf16"})
+)
+"""What CPUs have, by LLVM's names, and do no faster than code without it does: `cpu.h` of the runtime says why."""
 INEXACT = frozenset({"avx512bf16"})
 """Those of them whose instructions take denormal numbers for zero."""
 AVX512 = Machine(bytes=64, rows=8, vectors=3, window=(7, 2))
