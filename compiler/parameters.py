@@ -34,7 +34,8 @@ class ParameterReader:
         array = self.checkpoints[parameter.key].read(parameter.key)
         if parameter.transpose is not None:
             array = np.transpose(array, parameter.transpose)
-        return array.astype(parameter.type.dtype.numpy, copy=False)
+        # What is declared in blocks is quantised by whoever asked.
+        return array if parameter.type.dtype.is_blocked else array.astype(parameter.type.dtype.numpy, copy=False)
 
     def files(self) -> list[Path]:
         """Every file that is read."""

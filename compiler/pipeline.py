@@ -24,6 +24,7 @@ from pathlib import Path
 from ..dialect.diagnostics import Diagnostic, DiagnosticError
 from ..dialect.graph import Constant, Function, Module, walk
 from ..dialect.interpreter import Load
+from ..dialect.ops import OPERATORS
 from ..dialect.printer import collect_elided, print_module
 from ..dialect.types import Array
 from ..passes.manager import PassManager, Remark, Rewrite, Stage
@@ -53,17 +54,20 @@ from .spans import relative_to, without_spans
 from .stage_faults import contained
 from .version import __version__
 
+_BLOCKS = "split-blocks,fold-parameters{blocks-only=true}"
+
 
 def _optimizing(convolutions: str, parameters: str) -> str:
     # Parameters are folded last, when all that can be told of them stands there.
-    first = "canonicalize,unroll-repeat,fold-constants,decompose{having=attention}"
+    blocks = "split-blocks{contract=true},fold-parameters{blocks-only=true}"
+    first = f"canonicalize,unroll-repeat,fold-constants,{blocks},decompose{{having=attention}}"
     return f"{first},{convolutions},canonicalize,fold-constants,dce,{parameters},canonicalize,cse,dce,fuse"
 
 
 GRAPH_PASSES: Mapping[int, str] = {
     # The oracle: what cannot be left out, and nothing else.
-    0: "unroll-repeat,fold-constants,dce",
-    1: "canonicalize,unroll-repeat,fold-constants,fold-parameters{moves-only=true},cse,dce",
+    0: f"unroll-repeat,fold-constants,{_BLOCKS},dce",
+    1: f"canonicalize,unroll-repeat,fold-constants,{_BLOCKS},fold-parameters{{moves-only=true}},cse,dce",
     2: _optimizing("fold-batch-norm,channels-last,winograd", "fold-parameters"),
     3: _optimizing("fold-batch-norm,channels-last,winograd", "fold-parameters"),
 }
@@ -198,6 +202,10 @@ class Build:
         if any(node.op == "repeat" for function in module.functions for node in walk(function.body)):
             help_text = "`unroll-repeat` takes loops apart, as long as the graph does not become too large"
             raise DiagnosticError([Diagnostic("repeat-left", "the passes leave a loop in the graph", help=help_text)])
+        if any(OPERATORS[n.op].has("blocked") for function in module.functions for n in walk(function.body)):
+            help_text = "`split-blocks` and `fold-parameters` make codes and scales of them"
+            message = "the passes leave values in blocks in the graph"
+            raise DiagnosticError([Diagnostic("blocks-left", message, help=help_text)])
         with self._timed("lower"):
             self.lowered = lower_module(module, pack=self.options.packs, debug=self.options.debug)
         return self.lowered

@@ -34,6 +34,7 @@ class Constant:
             array = np.ascontiguousarray(array).reshape(np.shape(array))
             array.flags.writeable = False
             type = TensorType(dtype_of(array), array.shape)
+            assert not type.dtype.is_blocked, "a value in blocks is no constant"
             # The type takes part: the same bytes under two shapes are two constants.
             digest = hashlib.sha256(f"{type} ".encode() + array.tobytes()).hexdigest()[:16]
         assert type is not None and digest is not None

@@ -17,7 +17,8 @@ from .ops import OPERATORS
 from .types import F64, Array, DType, dtype_of
 
 Load = Callable[[Parameter], Array]
-"""Gives the data of a parameter (one without loops, without a formula), in the shape of its type."""
+"""Gives the data of a parameter (one without loops, without a formula), in the shape of its type. What is stored in
+blocks may come as floats, which then are quantised."""
 Observe = Callable[[Node, Sequence[Array]], None]
 """Is told the results of every node that has run."""
 
@@ -151,7 +152,7 @@ class Interpreter:
         parameter = self.module.parameter_index[pattern].at(int(i) for i in indices)
         if parameter.name not in self._parameters:
             array = load_parameter(parameter, self.load, precision=self.precision)
-            assert array.shape == parameter.type.shape, (parameter, array.shape)
+            assert array.shape == parameter.type.stored_shape, (parameter, array.shape)
             self._parameters[parameter.name] = contiguous(self._cast(array))
         return self._parameters[parameter.name]
 
@@ -164,7 +165,9 @@ def load_parameter(parameter: Parameter, load: Load, *, precision: DType | None 
     """
     formula = parameter.formula
     if formula is None:
-        return load(parameter)
+        array, dtype = load(parameter), parameter.type.dtype
+        whole = dtype.is_blocked and array.dtype != dtype.numpy
+        return np.asarray(OPERATORS["quantize_blocks"].reference(array, dtype)) if whole else array
     moves = all(OPERATORS[n.op].has("movement") or OPERATORS[n.op].has("structure") for n in formula.body)
     inner = precision if moves or precision is not None else F64
     (result,) = Interpreter(formula.module, load, precision=inner).run(formula.function, ())

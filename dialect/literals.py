@@ -9,13 +9,16 @@ import numpy as np
 
 from .dims import DimError, Size, Symbol, parse_size, product
 from .graph import Attribute, Constant
+from .operator import InferenceError
+from .ops.block_quantization import check_blocks
 from .printer import LITERALS, WORD
 from .reader import DEEPEST, INTEGER, LONGEST_INTEGER, Reader
-from .types import DTYPES, Array, DType, Kind, TensorType, dtype_of
+from .types import BLOCK_DTYPES, DTYPES, Array, DType, Kind, TensorType, dtype_of
 
 _FLOAT = re.compile(r"-?(?:[0-9]+\.[0-9]*(?:e[+-]?[0-9]+)?|[0-9]+e[+-]?[0-9]+)")
 _BITS = re.compile(r"0x[0-9a-f]{1,16}")
 _DIGEST = re.compile(r"#([0-9a-f]+)")
+_DTYPE = re.compile(rf"{WORD.pattern}(?:\[block +[0-9]+(?:, *zero)?\])?", re.ASCII)
 _ELEMENT = re.compile(r"[-+.\w]+")
 # Signs, divisions and extremes: what nests in a size without brackets.
 _NESTING = re.compile(r"(?:^|[-+*/%(,])\s*-|//|%|min|max")
@@ -37,14 +40,14 @@ class LiteralReader(Reader):
         self.dims[symbol.name], self.sizes[symbol.name] = symbol, symbol.size
 
     def _slice(self, stops: str) -> str:
-        """The text up to one of the characters outside of round brackets; a `//` in it divides."""
+        """The text up to one of the characters outside of brackets; a `//` in it divides."""
         self.skip()
         start, depth = self.position, 0
         while self.position < len(self.text):
             character = self.text[self.position]
             if character == "\n" or (depth == 0 and character in stops):
                 break
-            depth += {"(": 1, ")": -1}.get(character, 0)
+            depth += {"(": 1, ")": -1, "[": 1, "]": -1}.get(character, 0)
             if depth > DEEPEST:
                 self.fail("brackets are nested too deeply", start)
             self.position += 1
@@ -75,19 +78,24 @@ class LiteralReader(Reader):
     def dtype(self) -> DType:
         self.skip()
         start = self.position
-        word = self.take(WORD)
+        word = self.take(_DTYPE)
         if word is None:
             self.fail("expected a type")
-        if word.group() not in DTYPES:
-            self.fail(f"`{word.group()}` is no dtype", start, help=f"dtypes are {', '.join(DTYPES)}")
-        return DTYPES[word.group()]
+        name = " ".join(word.group().split())
+        found = DTYPES.get(name) or BLOCK_DTYPES.get(name)
+        return found or self.fail(f"`{name}` is no dtype", start, help=f"dtypes are {', '.join(DTYPES)}")
 
     def type(self) -> TensorType:
         dtype = self.dtype()
         shape: list[Size] = []
         if self.accept("["):
             self.list(lambda: shape.append(self.size()), "]")
-        return TensorType(dtype, tuple(shape))
+        start, result = self.position, TensorType(dtype, tuple(shape))
+        try:
+            check_blocks(result)
+        except InferenceError as error:
+            self.fail(f"{error.message}: {error.label}", start, code=error.code)
+        return result
 
     def attribute(self) -> Attribute:
         self.skip()
@@ -119,7 +127,12 @@ class LiteralReader(Reader):
         self.expect(",")
         sizes = [s for s in type.shape if isinstance(s, int)]
         small = len(sizes) <= _MOST_AXES and product(max(s, 1) for s in sizes)
-        if len(sizes) != type.rank or not isinstance(small, int) or not 0 < small <= _LARGEST_CONSTANT:
+        if (
+            type.dtype.is_blocked
+            or len(sizes) != type.rank
+            or not isinstance(small, int)
+            or not 0 < small <= _LARGEST_CONSTANT
+        ):
             self.fail(f"a constant cannot be {type}", start)
         digest = self.take(_DIGEST)
         if digest is not None:

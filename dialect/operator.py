@@ -159,7 +159,8 @@ RowAxes = Callable[[TensorType, Attributes], tuple[int, ...]]
 class Operator:
     """One operator. `lower` and `decompose`: exactly one is given. `gradient` None means: there is none to take.
 
-    Only what is `structure` may be without a way to lower it and without cases: whoever walks the graph knows it.
+    Only what is `structure` or `blocked` may be without a way to lower it and without cases: whoever walks the graph
+    knows it.
 
     Properties are what passes ask for: `elementwise` (each result element depends on the operands' elements at its own
     place, after broadcasting), `contraction` (sums of products), `reduction`, `movement` (elements are copied, not
@@ -172,8 +173,9 @@ class Operator:
     result's, once axes are split), `gathering` (whole slices of the first operand, by number), `generator` (told from
     places alone), `sequential` (elements in an order, one after another), `attention` (two contractions around what is
     rowwise), `costly` (an element costs many additions), `precomputed` (of a parameter it is computed once, even if the
-    result is larger), `internal` (only passes bring it in, when nothing is differentiated any more: it has no gradient
-    and no name in the language).
+    result is larger), `blocked` (makes or reads a value that is stored in blocks, which `split-blocks` takes apart:
+    no code is made of it as it is), `internal` (only passes bring it in, when nothing is differentiated any more: it
+    has no gradient and no name in the language).
 
     And for how results are rounded, where operands are exact: `exact` (not at all; movements and generators need not
     say it), `rounded` (once), `summing` (with every term of a sum; contractions need not say it); what says none is a
@@ -201,8 +203,9 @@ class Operator:
 
     def __post_init__(self) -> None:
         ways = (self.lower is not None) + (self.decompose is not None)
-        assert ways == 1 or "structure" in self.properties, f"{self.name}: give lower or decompose"
-        assert self.cases or "structure" in self.properties, f"{self.name}: has no case"
+        apart = bool(self.properties & {"structure", "blocked"})
+        assert ways == 1 or apart, f"{self.name}: give lower or decompose"
+        assert self.cases or apart, f"{self.name}: has no case"
         assert self.properties <= PROPERTIES, (self.name, self.properties - PROPERTIES)
         assert len(self.properties & {"exact", "rounded", "summing"}) <= 1, f"{self.name}: rounded in one way alone"
         assert self.row_axes is not None or "rowwise" not in self.properties, f"{self.name}: give row_axes"
@@ -261,6 +264,10 @@ class Operator:
                     operand=number,
                     help=f"convert one of them: cast(..., {first})",
                 )
+        for value in attributes.values():
+            if isinstance(value, DType) and value.is_blocked and "blocked" not in self.properties:
+                message, help_text = f"`{self.name}` gives nothing in blocks", f"quantize_blocks(..., {value})"
+                raise InferenceError("bad-attribute", message, help=help_text)
         return self.infer(types, attributes)
 
 
@@ -284,6 +291,7 @@ PROPERTIES = frozenset(
         "attention",
         "costly",
         "precomputed",
+        "blocked",
         "internal",
         "exact",
         "rounded",

@@ -43,7 +43,7 @@ from .dims import Poly, format_size
 from .graph import Attribute, Constant, Formula, Function, Module, Node, Parameter, Region, Value, walk
 from .ops import OPERATORS
 from .ops.structure import ELEMENTS_INLINE
-from .types import DTYPES, Array, DType
+from .types import BLOCK_DTYPES, DTYPES, Array, DType
 
 WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 VALUE_NAME = re.compile(r"[\w.$]+", re.ASCII)
@@ -58,6 +58,7 @@ LITERALS: Mapping[str, bool | float | DType | None] = {
     "-inf": float("-inf"),
     "nan": float("nan"),
     **DTYPES,
+    **BLOCK_DTYPES,
 }
 """Attributes that are words. A size that would read like one of them is written as a product."""
 

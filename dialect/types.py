@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from .dims import Shape, Size, Symbol, evaluate, format_size, product, symbols_of
+from .dims import Shape, Size, Symbol, divide_exactly, evaluate, format_size, product, symbols_of
 
 Array = npt.NDArray[np.generic]
 
@@ -23,16 +23,23 @@ class Kind(Enum):
     SIGNED = "signed"
     UNSIGNED = "unsigned"
     FLOAT = "float"
+    BLOCK = "block"
 
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """An element type. `bits` is its width in arithmetic; a bool is stored in a byte that is 0 or 1."""
+    """An element type. `bits` is its width in arithmetic; a bool is stored in a byte that is 0 or 1.
+
+    Of a block-quantised one, `block` neighbours along the last axis are stored together, as one element of `numpy`: a
+    scale, perhaps a zero point (`has_zero`), and a code of `bits` for each. Nothing is computed with these codes.
+    """
 
     name: str
     kind: Kind
     bits: int
     numpy: np.dtype[np.generic]
+    block: int = 1
+    has_zero: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -42,7 +49,12 @@ class DType:
 
     @property
     def bytes(self) -> int:
+        """Of an element, or of a block of them."""
         return self.numpy.itemsize
+
+    @property
+    def is_blocked(self) -> bool:
+        return self.kind is Kind.BLOCK
 
     @property
     def is_float(self) -> bool:
@@ -78,6 +90,22 @@ BF16 = DType("bf16", Kind.FLOAT, 16, np.dtype(ml_dtypes.bfloat16))
 F32 = DType("f32", Kind.FLOAT, 32, np.dtype(np.float32))
 F64 = DType("f64", Kind.FLOAT, 64, np.dtype(np.float64))
 
+BLOCK_SIZES = (32, 64, 128)
+
+
+def _blocked(bits: int, block: int, has_zero: bool) -> DType:
+    """Codes of 8 bits are i8, or u8 with a zero point. Those of 4 bits are `pairs`: the low half of a byte holds one of
+    the first half of the block, the high half the one half a block further on."""
+    wide = bits == 8
+    codes = ("codes" if wide else "pairs", np.int8 if wide and not has_zero else np.uint8, (block * bits // 8,))
+    fields = [("scale", np.float16), *([("zero", np.uint8)] if has_zero else []), codes]
+    name = f"q{bits}[block {block}{', zero' if has_zero else ''}]"
+    return DType(name, Kind.BLOCK, bits, np.dtype(fields), block, has_zero)
+
+
+BLOCKED = tuple(_blocked(bits, block, zero) for bits in (8, 4) for block in BLOCK_SIZES for zero in (False, True))
+"""Block-quantised types: a weight is `code * scale`, or with a zero point `(code - zero) * scale`."""
+
 SIGNED = (I8, I16, I32, I64)
 UNSIGNED = (U8, U16, U32, U64)
 INTEGERS = (I8, U8, I16, U16, I32, U32, I64, U64)
@@ -85,7 +113,8 @@ FLOATS = (F16, BF16, F32, F64)
 NUMBERS = INTEGERS + FLOATS
 ANY = (BOOL, *NUMBERS)
 DTYPES: Mapping[str, DType] = {dtype.name: dtype for dtype in ANY}
-_BY_NUMPY = {dtype.numpy: dtype for dtype in ANY}
+BLOCK_DTYPES: Mapping[str, DType] = {dtype.name: dtype for dtype in BLOCKED}
+_BY_NUMPY = {dtype.numpy: dtype for dtype in (*ANY, *BLOCKED)}
 
 
 def dtype_of(array: Array) -> DType:
@@ -114,8 +143,17 @@ class TensorType:
         return product(self.shape)
 
     @property
+    def stored_shape(self) -> Shape:
+        """The shape of the numpy array that holds such a tensor: its last axis counts blocks."""
+        if not self.dtype.is_blocked:
+            return self.shape
+        blocks = divide_exactly(self.shape[-1], self.dtype.block) if self.shape else None
+        assert blocks is not None, f"{self} is no whole number of blocks"
+        return (*self.shape[:-1], blocks)
+
+    @property
     def bytes(self) -> Size:
-        return product((self.elements, self.dtype.bytes))
+        return product((*self.stored_shape, self.dtype.bytes))
 
     @property
     def is_static(self) -> bool:

@@ -17,19 +17,22 @@ from .rewrite import Replacement, Rewriter
 class FoldParameters(Pass):
     """Replaces the last values that parameters and constants determine by parameters with a formula.
 
-    Nothing is computed here: the data of such a parameter, `weight.folded`, are computed when weights are written, in
-    float64 with one rounding at the end, so a folded value may differ in its last bits from what a call would compute.
+    Nothing is computed here: the data of such a parameter, `weight.folded` or `weight.codes`, are computed when weights
+    are written, in float64 with one rounding at the end, so a folded value may differ in its last bits from what a call
+    would compute.
     With `moves-only`, only transposes, slices and the like are folded, which changes no bit. What would grow, such as
-    a broadcast, stays, and a view at the end stays since it costs nothing. The parameters that are read no more go in
-    `dce`, with the nodes that are left over.
+    a broadcast, stays, and a view at the end stays since it costs nothing. With `blocks-only` it is codes and scales
+    alone that are folded, of which nothing else can be made. The parameters that are read no more go in `dce`, with the
+    nodes that are left over.
     """
 
     name: ClassVar[str] = "fold-parameters"
     moves_only: bool = False
+    blocks_only: bool = False
 
     def rewrite(self, module: Module, context: Context) -> Module:
         added = _Added(module)
-        changed = module.map_functions(lambda f: _Folder(f, module, context, added, self.moves_only).run())
+        changed = module.map_functions(lambda f: _Folder(f, module, context, added, self).run())
         return replace(changed, parameters=(*changed.parameters, *added.parameters))
 
 
@@ -41,11 +44,11 @@ class _Added:
         self._names = {p.name for p in module.parameters}
         self._found = {p.formula: p for p in module.parameters if p.formula is not None}
 
-    def parameter(self, formula: Formula) -> Parameter:
+    def parameter(self, formula: Formula, suffix: str) -> Parameter:
         if formula not in self._found:
             # It goes by the name of the largest that it is made of.
             main = max(formula.parameters, key=_bytes)
-            made = Parameter(self._fresh(f"{main.name}.folded"), formula.result.type, span=main.span, formula=formula)
+            made = Parameter(self._fresh(f"{main.name}.{suffix}"), formula.result.type, span=main.span, formula=formula)
             self._found[formula] = made
             self.parameters.append(made)
         return self._found[formula]
@@ -60,15 +63,20 @@ class _Added:
 
 
 class _Folder(Rewriter):
-    def __init__(self, function: Function, module: Module, context: Context, added: _Added, moves_only: bool) -> None:
+    def __init__(
+        self, function: Function, module: Module, context: Context, added: _Added, options: FoldParameters
+    ) -> None:
         super().__init__(function)
         self.context, self.added = context, added
         before = definitions_in(function.body)
-        if moves_only:
+        if options.moves_only:
             before = {name: node for name, node in before.items() if _is_moved(node)}
         self.known = KnownValues(before, module.parameter_index)
         self.last: set[str] = set()
-        self._find_last(function.body, function.results)
+        if options.blocks_only:
+            self.last = {name for name, node in before.items() if _is_plane(node) and self.known.find(node.output)}
+        else:
+            self._find_last(function.body, function.results)
 
     def _find_last(self, nodes: Iterable[Node], results: Iterable[Value]) -> None:
         """Collects the known values that something unknown uses."""
@@ -100,7 +108,9 @@ class _Folder(Rewriter):
         return Replacement(reads, node.outputs)
 
     def _read(self, value: Value, node: Node) -> Node:
-        parameter = self.added.parameter(self.known.formula(value))
+        made = self.known.definitions[value.name]
+        suffix = made.op.removeprefix("block_") if _is_plane(made) else "folded"
+        parameter = self.added.parameter(self.known.formula(value), suffix)
         return Node("parameter", (), (value,), (("name", parameter.name),), (), node.scope, node.span)
 
 
@@ -108,6 +118,11 @@ def _bytes(parameter: Parameter) -> int:
     size = parameter.type.bytes
     assert isinstance(size, int), parameter
     return size
+
+
+def _is_plane(node: Node) -> bool:
+    """Is it a tensor of elements that is read off one in blocks?"""
+    return OPERATORS[node.op].has("blocked") and not node.output.type.dtype.is_blocked
 
 
 def _is_moved(node: Node) -> bool:

@@ -17,6 +17,7 @@ from .manager import Pass
 from .narrow_contractions import NarrowContractions
 from .quantize_activations import QuantizeActivations
 from .quantize_weights import QuantizeWeights
+from .split_blocks import SplitBlocks
 from .unroll_repeat import UnrollRepeat
 from .winograd import Winograd
 
@@ -33,6 +34,7 @@ _ALL: tuple[type[Pass], ...] = (
     NarrowContractions,  # what was widened to be multiplied is multiplied as it was
     QuantizeActivations,  # what is multiplied and computed in a call is rounded to a shorter type
     QuantizeWeights,  # what is multiplied and made of parameters is kept in a shorter type
+    SplitBlocks,  # values that are stored in blocks become codes and scales
     UnrollRepeat,  # a loop becomes copies of its body
     Winograd,  # convolutions with 3x3 kernels by fewer products, rounded differently
 )

@@ -6,7 +6,7 @@ and how deep an expression may nest. No name is looked up here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from typing import TypeVar, cast
 
@@ -46,6 +46,7 @@ class _Builder:
             "call": self.call,
             "attribute": self.attribute,
             "index": self.index,
+            "block_dtype": self.block_dtype,
             "pipe": self.pipe,
             "list": lambda t: syntax.List(self.all(t.children), span=self.span(t)),
             "tuple": lambda t: syntax.Tuple(self.all(t.children), span=self.span(t)),
@@ -240,14 +241,33 @@ class _Builder:
     def type(self, part: Part) -> syntax.Type:
         tree = _as_tree(part)
         name, *rest = tree.children
-        block: syntax.Integer | syntax.Name | None = None
-        dtype_span = self.span(name)
         if tree.data == "quantised_type":
-            size = self.expression(rest.pop(0))
-            assert isinstance(size, syntax.Integer | syntax.Name), size
-            block, dtype_span = size, dtype_span.to(size.span)
-        dtype = syntax.Dtype(self.name(name).name, block, span=dtype_span)
+            zero = [part for part in rest[1:2] if _as_tree(part).data == "zero"]
+            dtype = self.blocks(self.name(name), [rest.pop(0), *zero])
+            del rest[: len(zero)]
+        else:
+            dtype = syntax.Dtype(self.name(name).name, span=self.span(name))
         return syntax.Type(dtype, tuple(self.dots_or(part) for part in rest), span=self.span(tree))
+
+    def blocks(self, name: syntax.Name, parts: Sequence[Part]) -> syntax.Dtype:
+        """A dtype of the name in blocks: their size, and behind it perhaps `zero`."""
+        size, *zero = parts
+        block = self.expression(size)
+        assert isinstance(block, syntax.Integer | syntax.Name), block
+        span = name.span.to(self.span(parts[-1]))
+        for word in (self.name(_as_tree(part).children[0]) for part in zero):
+            if word.name != "zero":
+                message = f"a block may have a `zero` point, not `{word.name}`"
+                self.report("bad-block", message, word.span, f"`{name.name}[block 32, zero]`")
+        return syntax.Dtype(name.name, block, bool(zero), span=span)
+
+    def block_dtype(self, tree: Tree[Token]) -> syntax.Expression:
+        name, *parts = tree.children
+        target = self.expression(name)
+        if isinstance(target, syntax.Name):
+            return self.blocks(target, parts)
+        self.report("bad-block", "only a dtype has blocks", self.span(tree), "`q8[block 32]`")
+        return target
 
     def dots_or(self, part: Part) -> syntax.Expression | syntax.Dots:
         if _as_tree(part).data == "dots":

@@ -18,6 +18,7 @@ from .calls import call_instance
 from .context import Context
 from .instances import bind_hypers
 from .operators import BUILTINS, apply, multiply_matrices
+from .shapes import resolve_dtype
 from .sugar import FORMS
 from .unknown import FUNCTIONS, unknown_name
 from .values import (
@@ -245,4 +246,5 @@ _EXPRESSIONS: Mapping[type[syntax.Node], Callable[..., AnyValue]] = {
     syntax.Index: index,
     syntax.Call: _call,
     syntax.Pipe: _pipe,
+    syntax.Dtype: lambda context, node, frame: resolve_dtype(context, frame, node),
 }

@@ -19,7 +19,7 @@ from .context import Context, Program
 from .instances import bind_hypers, hyper_bindings
 from .shapes import resolve_type
 from .statements import run_body
-from .values import ERROR, Binding, BlockValue, FileScope, Frame, InstancePath, Kind
+from .values import ERROR, Binding, BlockValue, FileScope, Frame, InstancePath, Kind, Poison
 from .writer import Writer
 
 
@@ -37,11 +37,14 @@ def elaborate_model(context: Context, scope: FileScope, model: syntax.Model) -> 
     arguments: list[Value] = []
     for parameter in model.parameters:
         type = resolve_type(context, frame, parameter.type)
+        _check_passed(context, parameter.type, type)
         argument = ERROR if type is ERROR else Value(context.writer.name(parameter.name.name), type)
         if argument is not ERROR:
             arguments.append(argument)
         frame.names[parameter.name.name] = Binding(argument, Kind.ARGUMENT, parameter.name.span)
     results = match_results(context, frame, model, run_body(context, frame, model.body))
+    for result, returned in zip(model.results, results, strict=True):
+        _check_passed(context, result.type, ERROR if returned is ERROR else returned.type)
     wrong = len(arguments) < len(model.parameters) or any(r is ERROR for r in results)
     if wrong or _errors(context) > errors:
         return None
@@ -55,6 +58,13 @@ def elaborate_model(context: Context, scope: FileScope, model: syntax.Model) -> 
     )
     _check_dims(context, function, [p.type.span for p in model.parameters])
     return function if _errors(context) == errors else None
+
+
+def _check_passed(context: Context, node: syntax.Type, type: TensorType | Poison) -> None:
+    """Callers pass and get tensors of elements."""
+    if type is not ERROR and type.dtype.is_blocked:
+        help_text = f"pass f32, and quantise inside: `quantize_blocks(x, {type.dtype})`"
+        context.reporter.error("bad-block", "callers hold no values in blocks", node.span, help=help_text)
 
 
 def _errors(context: Context) -> int:

@@ -46,6 +46,10 @@ def literal(
         if dtype == result.type.dtype:
             return result
         return single(apply(context, frame, "cast", [result], {"dtype": dtype}, span, [span]))
+    if dtype.is_blocked:
+        message = f"{show(value)} is not stored in blocks, as {dtype} is"
+        help_text = f"`dequantize({beside or '...'})` gives the numbers that it stands for"
+        return report("dtype-mismatch", message, span, help=help_text)
     if not isinstance(value, tuple) and not is_number(value) and not isinstance(value, bool):
         return report("not-a-tensor", f"expected a tensor, not {describe(value)}", span)
     leaves: list[float | int | bool] = []
@@ -222,6 +226,8 @@ def _remedy(
     text = context.reporter.text(spans[error.operand]) or "..."
     if operand.dtypes == (BOOL,):
         return _truth(context, spans[error.operand])
+    if dtype.is_blocked:
+        return f"`dequantize({text})` gives the numbers that it stands for"
     if operand.mixed and dtype in operand.dtypes and error.operand > 0:
         return _conversion(context, (tensors[0], spans[0]), (tensors[error.operand], spans[error.operand]))
     if not dtype.is_float and F32 in operand.dtypes and dtype not in operand.dtypes:
@@ -318,6 +324,12 @@ def _truth(context: Context, span: Span) -> str:
 def _report_mix(context: Context, shown: str, first: tuple[Value, Span], second: tuple[Value, Span]) -> None:
     """Proposes to convert the one whose dtype holds less."""
     (a, _), (b, span) = first, second
+    if a.type.dtype.is_blocked or b.type.dtype.is_blocked:
+        value, place = first if a.type.dtype.is_blocked else second
+        help_text = f"`dequantize({context.reporter.text(place) or '...'})` gives the numbers that it stands for"
+        message = f"`{shown}` mixes {a.type.dtype} and {b.type.dtype}"
+        context.reporter.error("dtype-mismatch", message, place, f"this is {value.type}", help=help_text)
+        return
     help_text = _conversion(context, first, second)
     message = f"`{shown}` mixes {a.type.dtype} and {b.type.dtype}"
     context.reporter.error("dtype-mismatch", message, span, f"this is {b.type}, the other is {a.type}", help=help_text)

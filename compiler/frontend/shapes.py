@@ -9,14 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...dialect.diagnostics import Span
-from ...dialect.dims import Poly, Shape, Size, format_size
-from ...dialect.types import DTYPES, DType, TensorType
+from ...dialect.dims import Poly, Shape, Size, divide_exactly, format_size
+from ...dialect.types import BLOCK_DTYPES, BLOCK_SIZES, DTYPES, DType, TensorType
 from . import syntax
 from .context import ELEMENTS, RANK, Context, check_size, suggest
 from .statics import demand_size
-from .values import ERROR, Frame, Poison, describe
+from .values import ERROR, Frame, Poison, describe, show
 
-PLANNED = ("q8", "q4", "f8e4m3", "f8e5m2", "f8e4m3fn", "i4", "u4")
+PLANNED = ("f8e4m3", "f8e5m2", "f8e4m3fn", "i4", "u4")
+
+
+_IN_BLOCKS = ("q8", "q4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +44,10 @@ class Pattern:
 
 def resolve_dtype(context: Context, frame: Frame, node: syntax.Dtype) -> DType | Poison:
     report = context.reporter.error
-    if node.name in PLANNED or node.block is not None:
+    if node.name in PLANNED:
         return report("unsupported-dtype", f"the dtype `{node.name}` is not supported yet", node.span)
+    if node.block is not None:
+        return _resolve_blocks(context, frame, node)
     binding = frame.lookup(node.name)
     if binding is not None:
         if isinstance(binding.value, DType) or binding.value is ERROR:
@@ -52,9 +57,29 @@ def resolve_dtype(context: Context, frame: Frame, node: syntax.Dtype) -> DType |
         return DTYPES[node.name]
     aliases = {"float": "f32", "float32": "f32", "double": "f64", "float64": "f64", "half": "f16", "float16": "f16"}
     aliases |= {"bfloat16": "bf16", "int": "i64", "int64": "i64", "int32": "i32", "int8": "i8", "uint8": "u8"}
+    if node.name in _IN_BLOCKS:
+        help_text = f"`{node.name}[block 32]` has a scale for each 32 neighbours"
+        return report("bad-block", f"`{node.name}` does not say how long its blocks are", node.span, help=help_text)
     nearest = aliases.get(node.name.lower())
     help_text = f"did you mean `{nearest}`?" if nearest else suggest(node.name, DTYPES)
     return report("unknown-dtype", f"there is no dtype `{node.name}`", node.span, help=help_text)
+
+
+def _resolve_blocks(context: Context, frame: Frame, node: syntax.Dtype) -> DType | Poison:
+    """`q8[block n]`: the size of its blocks is a number or a hyper-parameter."""
+    report = context.reporter.error
+    assert node.block is not None, node
+    if node.name not in _IN_BLOCKS:
+        help_text = f"those that have blocks are {', '.join(_IN_BLOCKS)}"
+        return report("bad-block", f"`{node.name}` has no blocks", node.span, help=help_text)
+    size = context.evaluate(node.block, frame)
+    if size is ERROR:
+        return ERROR
+    found = BLOCK_DTYPES.get(f"{node.name}[block {size}{', zero' if node.has_zero else ''}]")
+    if found is None:
+        help_text = f"a block holds {', '.join(map(str, BLOCK_SIZES[:-1]))} or {BLOCK_SIZES[-1]} elements"
+        return report("bad-block", f"there are no blocks of {show(size)}", node.block.span, help=help_text)
+    return found
 
 
 def resolve_pattern(context: Context, frame: Frame, node: syntax.Type) -> Pattern | Poison:
@@ -83,6 +108,10 @@ def resolve_pattern(context: Context, frame: Frame, node: syntax.Type) -> Patter
         elements *= size if isinstance(size, int) else 1
     if elements > ELEMENTS:
         return context.reporter.error("too-large", "a tensor of this type has too many elements", node.span)
+    if dtype.is_blocked and (not sizes or divide_exactly(sizes[-1], dtype.block) is None):
+        what = f"this has size {format_size(sizes[-1])}" if sizes else "there is none"
+        message = f"`{dtype}` holds blocks of {dtype.block} along the last axis"
+        return context.reporter.error("bad-block", message, node.span, what)
     return Pattern(dtype, tuple(sizes), dots, node.span)
 
 

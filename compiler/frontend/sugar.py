@@ -118,9 +118,23 @@ def _cast(context: Context, frame: Frame, arguments: Sequence[Given], span: Span
         value, dtype = plain
         if isinstance(dtype, DType) and isinstance(value, Value) and value.type.dtype == dtype:
             return value
-        if isinstance(dtype, DType) and isinstance(value, (bool, int, float, Poly)):
+        if isinstance(dtype, DType) and not dtype.is_blocked and isinstance(value, (bool, int, float, Poly)):
             return literal(context, frame, _converted(value, dtype), dtype, arguments[0].span)
     return call_operator(context, frame, BUILTINS["cast"], arguments, span)
+
+
+def _dequantize(context: Context, frame: Frame, arguments: Sequence[Given], span: Span) -> AnyValue:
+    """Of a value in blocks, which holds its scales."""
+    if any(contains_error(a.value) for a in arguments):
+        return ERROR
+    of_elements = BUILTINS.get("dequantize", BUILTINS["dequantize_blocks"])
+    operator = BUILTINS["dequantize_blocks"] if _is_in_blocks(arguments) else of_elements
+    return call_operator(context, frame, operator, arguments, span, "dequantize")
+
+
+def _is_in_blocks(arguments: Sequence[Given]) -> bool:
+    first = arguments[0].value if arguments else None
+    return isinstance(first, Value) and first.type.dtype.is_blocked
 
 
 def _converted(value: float | Poly, dtype: DType) -> float | Poly:
@@ -204,6 +218,7 @@ FORMS: Mapping[str, Form] = {
     "ones": _filled("ones", 1.0),
     "tensor": _tensor,
     "cast": _cast,
+    "dequantize": _dequantize,
     "max": _extreme("max", "maximum"),
     "min": _extreme("min", "minimum"),
     "einsum": _einsum,

@@ -170,6 +170,17 @@ class FileData(Node):
     path: String
 
 
+@dataclass(frozen=True, slots=True)
+class Dtype(Node):
+    """`f32`, or with a block size `q8[block 32]` or `q8[block 32, zero]`. The name is not checked here.
+
+    As an expression it has a block size; a dtype without one is a Name there."""
+
+    name: str
+    block: Integer | Name | None = None
+    has_zero: bool = False
+
+
 Expression: TypeAlias = (
     Name
     | Integer
@@ -186,18 +197,11 @@ Expression: TypeAlias = (
     | Pipe
     | List
     | Tuple
+    | Dtype
 )
 
 
 # --- types ------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Dtype(Node):
-    """`f32`, or with a block size `q8[block 32]`. The name is not checked here."""
-
-    name: str
-    block: Integer | Name | None = None
 
 
 @dataclass(frozen=True, slots=True)

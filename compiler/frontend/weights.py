@@ -1,6 +1,7 @@
 """Are all parameters of a model in its checkpoint, with the right shapes? Answered from headers, before data is read.
 
-A float may be stored in another float dtype than the one that is declared: the declaration says what it becomes.
+A float may be stored in another float dtype than the one that is declared: the declaration says what it becomes, and
+what is declared in blocks is quantised.
 Integers and floats are never taken for each other.
 """
 
@@ -37,7 +38,8 @@ def elements(parameter: Parameter) -> Iterator[Parameter]:
 
 
 def converts(stored: DType | None, declared: DType) -> bool:
-    return stored is not None and (stored == declared or (stored.is_float and declared.is_float))
+    becomes_float = declared.is_float or declared.is_blocked
+    return stored is not None and (stored == declared or (stored.is_float and becomes_float))
 
 
 def check_parameters(parameters: Sequence[Parameter], checkpoint: Checkpoint) -> list[Diagnostic]:

@@ -142,7 +142,7 @@ def _count_node(node: Node) -> Size:
         count = node.attribute("count") if node.op == "repeat" else 1
         assert isinstance(count, int)
         return multiply(count, inner)
-    if operator.has("structure"):
+    if operator.has("structure") or operator.has("blocked"):
         return 0
     attributes = operator.complete(dict(node.attributes))
     if operator.decompose is not None:

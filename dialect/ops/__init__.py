@@ -10,6 +10,8 @@ from . import (
     attention,
     average_pooling,
     binary,
+    block_contraction,
+    block_quantization,
     blocks,
     comparison,
     contraction,
@@ -76,6 +78,8 @@ _FAMILIES = (
     creation.OPERATORS,
     resize.OPERATORS,
     attention.OPERATORS,
+    block_quantization.OPERATORS,
+    block_contraction.OPERATORS,
     winograd.OPERATORS,
 )
 

@@ -1,0 +1,206 @@
+"""Values stored in blocks: each block of neighbours along the last axis has a scale of its own, and short codes.
+
+`quantize_blocks` makes such a value, `dequantize_blocks` the numbers that it stands for, exactly. Nothing else computes
+with it. Its planes, `block_codes`, `block_scales` and `block_zeros`, are ordinary tensors: what code is made of.
+
+A scale is rounded to f16 before codes are told by it. Without a zero point, 8 bits hold -127 to 127, and 4 bits -8 to
+7: there the scale has the sign by which the number that is farthest from 0 becomes -8, and so is as exact as its scale.
+With a zero point, codes begin with 0, and 0 itself is always one of the numbers. NaN counts as 0; infinities saturate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..dims import divide_exactly
+from ..operator import Attributes, AttributeSpec, InferenceError, Operand, Operator
+from ..types import BLOCKED, F16, F32, FLOATS, I8, U8, DType, TensorType, dtype_of
+from .accumulate import Numbers
+
+_LARGEST_SCALE = 65504
+"""What f16 holds at most."""
+_BLOCKED = frozenset({"blocked"})
+
+
+def code_range(dtype: DType) -> tuple[int, int]:
+    """The least and the greatest code."""
+    if dtype.has_zero:
+        return 0, (1 << dtype.bits) - 1
+    return (-127, 127) if dtype.bits == 8 else (-8, 7)
+
+
+def largest_number(dtype: DType) -> float:
+    """Numbers beyond this saturate, since no scale is large enough for them."""
+    least, most = code_range(dtype)
+    return _LARGEST_SCALE * (most / 2 if dtype.has_zero else float(-least))
+
+
+def code_shift(dtype: DType) -> int:
+    """What is added to a stored code: those of 4 bits are stored from 0 on."""
+    return code_range(dtype)[0] if dtype.bits == 4 else 0
+
+
+def codes_type(type: TensorType) -> TensorType:
+    """The codes of a value: [..., blocks, block] of 8 bits, or [..., blocks, block / 2] with two of 4 bits in each."""
+    dtype = type.dtype
+    packed = I8 if dtype.bits == 8 and not dtype.has_zero else U8
+    return TensorType(packed, (*type.stored_shape, dtype.block * dtype.bits // 8))
+
+
+def check_blocks(type: TensorType) -> None:
+    """Raises InferenceError where the last axis is no whole number of blocks."""
+    if not type.dtype.is_blocked:
+        return
+    if type.rank == 0 or divide_exactly(type.shape[-1], type.dtype.block) is None:
+        what = f"its last axis has size {type.shape[-1]}" if type.rank else "it has no axis"
+        message = f"`{type.dtype}` holds blocks of {type.dtype.block} along the last axis"
+        raise InferenceError("bad-block", message, label=what, operand=0)
+
+
+# The codec
+
+
+def _halves(codes: Numbers) -> Numbers:
+    """Two codes of 4 bits in a byte: those of the first half of the block are the low ones."""
+    half = codes.shape[-1] // 2
+    return np.asarray(codes[..., :half] | codes[..., half:] << 4)
+
+
+def _quantize(x: Numbers, dtype: DType) -> Numbers:
+    wide = x.astype(np.float32)
+    limit = np.float32(largest_number(dtype))
+    finite = np.clip(np.where(np.isnan(wide), np.float32(0), wide), -limit, limit)
+    blocks = finite.reshape(*x.shape[:-1], x.shape[-1] // dtype.block, dtype.block)
+    least, most = code_range(dtype)
+    low, high = blocks.min(-1, keepdims=True), blocks.max(-1, keepdims=True)
+    if dtype.has_zero:
+        low, high = np.minimum(low, np.float32(0)), np.maximum(high, np.float32(0))
+        raw = (high - low) / np.float32(most)
+    elif dtype.bits == 8:
+        raw = np.maximum(-low, high) / np.float32(most)
+    else:
+        raw = np.where(-low > high, low, high) / np.float32(least)
+    scale = raw.astype(np.float16)
+    inverse = np.where(scale == 0, np.float32(0), np.float32(1) / scale.astype(np.float32))
+    zero = np.clip(np.round(-low * inverse), least, most) if dtype.has_zero else np.zeros_like(scale)
+    codes = np.clip(np.round(blocks * inverse) + zero, least, most).astype(np.int16)
+    result = np.empty(blocks.shape[:-1], dtype.numpy)
+    result["scale"] = scale[..., 0]
+    if dtype.has_zero:
+        result["zero"] = zero[..., 0]
+    if dtype.bits == 4:
+        codes = _halves((codes - code_shift(dtype)).astype(np.uint8))
+    result[_field(dtype)] = codes
+    return result
+
+
+def _field(dtype: DType) -> str:
+    """The name of the codes in the stored form."""
+    assert dtype.numpy.names is not None, dtype
+    return dtype.numpy.names[-1]
+
+
+def _codes(q: Numbers, dtype: DType) -> Numbers:
+    """The codes as numbers, [..., blocks, block]."""
+    codes = q[_field(dtype)]
+    if dtype.bits == 4:
+        codes = np.concatenate([codes & 15, codes >> 4], -1)
+    return np.asarray(codes.astype(np.int16) + code_shift(dtype))
+
+
+def _dequantize(q: Numbers, dtype: DType) -> Numbers:
+    stored = dtype_of(q)
+    codes = _codes(q, stored)
+    if stored.has_zero:
+        codes = codes - q["zero"][..., None].astype(np.int16)
+    # A code has at most 9 bits and a scale 11: no product is rounded.
+    numbers = codes.astype(np.float32) * q["scale"][..., None].astype(np.float32)
+    return numbers.reshape(*q.shape[:-1], q.shape[-1] * stored.block).astype(dtype.numpy)
+
+
+# Operators
+
+
+def _infer_quantize(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    dtype: DType = attributes["dtype"]
+    if not dtype.is_blocked:
+        accepted = ", ".join(d.name for d in BLOCKED)
+        raise InferenceError("bad-attribute", f"`{dtype}` holds no blocks", label=f"accepted: {accepted}")
+    result = types[0].with_dtype(dtype)
+    check_blocks(result)
+    return (result,)
+
+
+def _infer_dequantize(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    dtype: DType = attributes["dtype"]
+    if not dtype.is_float:
+        raise InferenceError("bad-attribute", f"`dequantize` gives floats, not {dtype}")
+    return (types[0].with_dtype(dtype),)
+
+
+def _infer_zeros(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    if not types[0].dtype.has_zero:
+        raise InferenceError("dtype-mismatch", f"{types[0]} has no zero points", operand=0)
+    return (TensorType(U8, types[0].stored_shape),)
+
+
+quantize_blocks = Operator(
+    name="quantize_blocks",
+    summary="x in blocks along its last axis, each with a scale and short codes",
+    operands=(Operand("x", FLOATS),),
+    attributes=(AttributeSpec("dtype", "dtype"),),
+    infer=_infer_quantize,
+    reference=lambda x, dtype: _quantize(x, dtype),
+    gradient=None,
+    cases=(),
+    properties=_BLOCKED,
+)
+
+dequantize_blocks = Operator(
+    name="dequantize_blocks",
+    summary="the numbers that a value in blocks stands for",
+    operands=(Operand("q", BLOCKED),),
+    attributes=(AttributeSpec("dtype", "dtype", F32),),
+    infer=_infer_dequantize,
+    reference=lambda q, dtype: _dequantize(q, dtype),
+    gradient=None,
+    cases=(),
+    properties=_BLOCKED,
+)
+
+block_codes = Operator(
+    name="block_codes",
+    summary="the codes of a value in blocks, as they are stored",
+    operands=(Operand("q", BLOCKED),),
+    infer=lambda types, attributes: (codes_type(types[0]),),
+    reference=lambda q: np.ascontiguousarray(q[_field(dtype_of(q))]),
+    gradient=None,
+    cases=(),
+    properties=_BLOCKED | {"internal"},
+)
+
+block_scales = Operator(
+    name="block_scales",
+    summary="the scales of a value in blocks",
+    operands=(Operand("q", BLOCKED),),
+    infer=lambda types, attributes: (TensorType(F16, types[0].stored_shape),),
+    reference=lambda q: np.ascontiguousarray(q["scale"]),
+    gradient=None,
+    cases=(),
+    properties=_BLOCKED | {"internal"},
+)
+
+block_zeros = Operator(
+    name="block_zeros",
+    summary="the zero points of a value in blocks",
+    operands=(Operand("q", BLOCKED),),
+    infer=_infer_zeros,
+    reference=lambda q: np.ascontiguousarray(q["zero"]),
+    gradient=None,
+    cases=(),
+    properties=_BLOCKED | {"internal"},
+)
+
+OPERATORS = (quantize_blocks, dequantize_blocks, block_codes, block_scales, block_zeros)

@@ -1,0 +1,90 @@
+"""`split-blocks`: values that are stored in blocks become their codes and scales, which code can be made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..dialect.graph import Function, Module, Node, Value
+from ..dialect.ops import OPERATORS
+from ..dialect.ops.block_planes import Planes, dequantize_planes, quantize_planes, read_planes
+from ..dialect.ops.common import normalize_axis
+from ..dialect.types import F32, TensorType
+from .known_values import KnownValues, definitions_in
+from .manager import Context, Pass
+from .rewrite import NodeBuilder, Replacement, Rewriter
+
+
+@dataclass(frozen=True)
+class SplitBlocks(Pass):
+    """Computes numbers from codes and scales wherever a value in blocks is dequantised, and codes and scales from
+    numbers where such a value depends on a call; those of parameters are read, for `fold-parameters` to find.
+
+    Of a table from which rows are gathered, the planes of these rows are. With `contract` a product of floats and a
+    dequantised matrix, transposed, becomes one `block_matmul`, which makes the numbers while it multiplies; sums of
+    them are then rounded in another order. Assumes that loops are unrolled. Leaves dequantised values that are read no
+    more to `dce`.
+    """
+
+    name: ClassVar[str] = "split-blocks"
+    contract: bool = False
+
+    def rewrite(self, module: Module, context: Context) -> Module:
+        return module.map_functions(lambda function: _Splitter(function, module, context, self.contract).run())
+
+
+class _Splitter(Rewriter):
+    def __init__(self, function: Function, module: Module, context: Context, contract: bool) -> None:
+        super().__init__(function)
+        self.context, self.contract = context, contract
+        self.known = KnownValues(definitions_in(function.body), module.parameter_index)
+        self.blocks: dict[str, Value] = {}
+        """What dequantised values were made of, by their names."""
+
+    def visit(self, node: Node) -> Replacement | None:
+        builder = NodeBuilder(self.names, node)
+        result: Value | None = None
+        if node.op == "dequantize_blocks" and node.output.name not in self.blocks:
+            self.blocks[node.output.name] = node.inputs[0]
+            result = dequantize_planes(builder, self.planes(builder, node.inputs[0]), node.output.type.dtype)
+        elif OPERATORS[node.op].has("gathering"):
+            result = self.gather(builder, node)
+        elif self.contract and node.op == "matmul":
+            result = self.multiply(builder, node)
+        if result is None or not self.context.allow(node.op, node):
+            return None
+        return Replacement(tuple(builder.nodes), (result,))
+
+    def planes(self, b: NodeBuilder, q: Value) -> Planes:
+        made = self.definitions.get(q.name)
+        if made is None or made.op != "quantize_blocks" or self.known.find(q) is not None:
+            return read_planes(b, q)
+        return quantize_planes(b, made.inputs[0], q.type.dtype)
+
+    def gather(self, b: NodeBuilder, node: Node) -> Value | None:
+        """Whole rows of a table: those of its planes."""
+        table, *indices = node.inputs
+        q = self.blocks.get(table.name)
+        if q is None or len(indices) != 1:
+            return None
+        axis = normalize_axis(dict(node.attributes).get("axis", 0), table.type.rank, node.op)  # type: ignore[arg-type]  # an axis
+        if axis == table.type.rank - 1:
+            return None
+        planes = self.planes(b, q)
+        codes, scales = (b.gather(plane, *indices, axis=axis) for plane in (planes.codes, planes.scales))
+        zeros = None if planes.zeros is None else b.gather(planes.zeros, *indices, axis=axis)
+        type = TensorType(q.type.dtype, node.output.type.shape)
+        return dequantize_planes(b, Planes(type, codes, scales, zeros), node.output.type.dtype)
+
+    def multiply(self, b: NodeBuilder, node: Node) -> Value | None:
+        """x @ dequantised.T"""
+        x, y = node.inputs
+        moved = self.definitions.get(y.name)
+        if moved is None or moved.op not in ("transpose", "matrix_transpose") or node.output.type.dtype != F32:
+            return None
+        q = self.blocks.get(moved.inputs[0].name)
+        if q is None or q.type.rank != 2 or self.known.find(q) is None:
+            return None
+        planes = self.planes(b, q)
+        zeros = () if planes.zeros is None else (planes.zeros,)
+        return b.block_matmul(x, planes.codes, planes.scales, *zeros, bits=q.type.dtype.bits)
