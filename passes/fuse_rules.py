@@ -90,9 +90,12 @@ def float_type(node: Node) -> DType | None:
 
 
 def fits_type(flow: Flow, node: Node, dtype: DType) -> bool:
-    """Are all tensors of the node of that dtype, but for scalars, booleans, numbers of slices and what is generated?"""
+    """Are all tensors of the node of that dtype, but for scalars, booleans, numbers of slices, what is generated, and
+    the weights of a contraction, which may be stored as something else?"""
     values = node.inputs[:1] if has(node, "gathering") else node.inputs
     read = [v for v in values if flow.source(v) not in flow.generated]
+    if has(node, "contraction"):
+        read = [v for v in read if not is_weight(flow, v)]
     return all(_is_scalar(v.type) or v.type.dtype in (dtype, BOOL) for v in (*read, *node.outputs))
 
 

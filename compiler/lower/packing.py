@@ -26,8 +26,9 @@ MOST = 3
 """The vectors of LANES in the widest panel."""
 LEAST_COLUMNS = 8
 """Fewer columns than this are not worth panels."""
-FACTORS: Mapping[DType, tuple[DType, ...]] = {F32: (F32, F16, BF16), I32: (I8, U8)}
-"""The weights that are packed, by the dtype in which their products are summed."""
+FACTORS: Mapping[DType, tuple[DType, ...]] = {F32: (F32, F16, BF16, I8, U8), I32: (I8, U8)}
+"""The weights that are packed, codes and what they are scaled by among them, by the dtype in which products are summed.
+"""
 GROUPS: Mapping[tuple[DType, DType], int] = {(I32, I8): 4, (I32, U8): 4, (F32, BF16): 2}
 """How many steps of a sum stand beside each other, by its dtype and that of its factors; one elsewhere."""
 
@@ -96,7 +97,7 @@ def choose_packing(op: Structured, type: TensorType, map: IndexMap, others: Sequ
         return None
     if len(set(loops)) != len(loops) or not parallel[columns] or columns not in loops:
         return None
-    if any(columns in dict(index.coefficients) for other in others for index in other.map) or not others:
+    if all(any(columns in dict(index.coefficients) for index in other.map) for other in others):
         return None
     lane = loops.index(columns)
     size = type.shape[lane]

@@ -16,7 +16,7 @@ from ...lower.text import literal
 from .dots import add_products
 from .forms import Form, constant
 from .schedule import Stage
-from .structure import Access, Buffer, Group, Node, Op, Panel, Position, Unsupported, linear
+from .structure import Access, Buffer, Group, Node, Op, Panel, Position, Scaled, Unsupported, linear
 from .text import Value, Writer
 
 Place = Mapping[int, Form]
@@ -227,12 +227,26 @@ class Evaluator:
         """The accumulator after one more iteration; a product of floats is added with one rounding."""
         factors = op.product
         if factors is not None and total.vector:
-            left, right = (self.writer.broadcast(self.body(op, place, root=f)) for f in factors)
-            type = self.writer.type(total)
-            with self.writer.at(op.body.location):
-                name = self.writer.let(f"vector.fma {left.name}, {right.name}, {total.name} : {type}")
-            return Value(name, total.type, True)
+            left, right = (self.body(op, place, root=f) for f in factors)
+            return self._add_product(op, left, right, total)
         return self.body(op, place, total)
+
+    def add_products(self, op: Op, scaled: Scaled, place: Place, total: Value) -> Value:
+        """The sum of what is scaled after one more iteration."""
+        for factors in scaled.products:
+            left, right = (self.body(op, place, root=f) for f in factors)
+            total = self._add_product(op, left, right, total)
+        return total
+
+    def add_scaled(self, op: Op, scaled: Scaled, place: Place, part: Value, total: Value) -> Value:
+        """The accumulator after a sum whose factor stands still."""
+        return self._add_product(op, part, self.body(op, place, root=scaled.factor), total)
+
+    def _add_product(self, op: Op, left: Value, right: Value, total: Value) -> Value:
+        left, right = self.writer.broadcast(left), self.writer.broadcast(right)
+        with self.writer.at(op.body.location):
+            sums = f"{left.name}, {right.name}, {total.name} : {self.writer.type(total)}"
+            return Value(self.writer.let(f"vector.fma {sums}"), total.type, True)
 
     # Results
 

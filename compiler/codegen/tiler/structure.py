@@ -163,6 +163,15 @@ class Node:
                 pending += node.operands
 
 
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """A sum of products that all have one factor, which stands still in the `inner` loops of the sum, the last ones."""
+
+    products: tuple[tuple[Node, Node], ...]
+    factor: Node
+    inner: frozenset[int]
+
+
 @dataclass(eq=False)
 class Op:
     """`result[map] = body(reads, result[map])` over the loops, those that are not parallel in any order."""
@@ -201,6 +210,22 @@ class Op:
         return None
 
     @cached_property
+    def scaled(self) -> Scaled | None:
+        """The products and their common factor, where the body adds such: `x * c * s + total`, and several at a time,
+        `(x * c + y * d) * s + total`."""
+        kind, added = self.combination or ("", self.body)
+        if kind != "arith.addf" or added.kind != "arith.mulf":
+            return None
+        for total, factor in (added.operands, added.operands[::-1]):
+            read = {loop for n in factor.walk() if n.kind == "read" for loop in self.reads[n.number].loops()}
+            products = _products(total)
+            inner = [loop for loop in self.reduced if loop not in read]
+            outer = len(self.reduced) - len(inner)
+            if products and inner and outer and self.reduced[outer:] == tuple(inner):
+                return Scaled(products, factor, frozenset(inner))
+        return None
+
+    @cached_property
     def combination(self) -> tuple[str, Node] | None:
         """The operation that adds to the accumulator and what it adds, where the body is just that."""
         body = self.body
@@ -210,6 +235,16 @@ class Op:
             if this.kind == "start" and all(n.kind != "start" for n in other.walk()):
                 return body.kind, other
         return None
+
+
+def _products(node: Node) -> tuple[tuple[Node, Node], ...]:
+    """The products that a node adds up; none where it adds anything else."""
+    if node.kind == "arith.mulf":
+        return ((node.operands[0], node.operands[1]),)
+    if node.kind != "arith.addf":
+        return ()
+    parts = [_products(operand) for operand in node.operands]
+    return (*parts[0], *parts[1]) if all(parts) else ()
 
 
 @dataclass(slots=True)

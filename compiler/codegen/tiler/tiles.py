@@ -213,9 +213,13 @@ class Tiles:
         masks: Sequence[str | None],
         totals: list[Value],
         rows: int,
+        within: bool = False,
     ) -> list[Value]:
+        """`within` the loops in which the common factor of all products stands still, it is left out."""
+        if not within and self._stands_still(loops):
+            return self._sum_scaled(loops, places, masks, totals, rows)
         if not loops:
-            return self._step(places, masks, totals, rows)
+            return self._step(places, masks, totals, rows, within)
         (numbers, size), *inner = loops
         classes = [self.stage.of(self.op, n) for n in numbers]
         fixed = dict.fromkeys(classes[:-1], constant(0))
@@ -225,31 +229,62 @@ class Tiles:
 
         if size == 1 or (self.roles.windowed and isinstance(size, int)):
             for number in range(int(str(size))):
-                totals = self._sum(inner, at(constant(number)), masks, totals, rows)
+                totals = self._sum(inner, at(constant(number)), masks, totals, rows, within)
             return totals
         writer = self.writer
         # A last group that is not whole is a step of its own.
         whole = size if self._is_whole(numbers[-1]) else add(size, -1)
         start, end = writer.size(0), writer.size(whole)
         with writer.carrying(start, end, 1, totals) as loop:
-            loop.after = self._sum(inner, at(variable(loop.index)), masks, loop.values, rows)
+            loop.after = self._sum(inner, at(variable(loop.index)), masks, loop.values, rows, within)
         totals = loop.results
-        return totals if whole == size else self._sum(inner, at(constant(whole)), masks, totals, rows)
+        return totals if whole == size else self._sum(inner, at(constant(whole)), masks, totals, rows, within)
 
     def _is_whole(self, loop: int) -> bool:
         """Do the groups that steps of a loop read all have the same size?"""
         return all(a.group is None or a.group.loop != loop or a.group.rest == 0 for a in self.op.reads)
 
+    def _stands_still(self, loops: Sequence[tuple[tuple[int, ...], Size]]) -> bool:
+        scaled = self.op.scaled
+        return scaled is not None and bool(loops) and all(n in scaled.inner for numbers, _ in loops for n in numbers)
+
+    def _standing(self) -> set[int]:
+        """What is read for the common factor alone."""
+        scaled = self.op.scaled
+        assert scaled is not None, self.op.location
+        moving = {n.number for f in scaled.products for p in f for n in p.walk() if n.kind == "read"}
+        return set(range(len(self.op.reads))) - moving
+
+    def _sum_scaled(
+        self,
+        loops: list[tuple[tuple[int, ...], Size]],
+        places: Sequence[Place],
+        masks: Sequence[str | None],
+        totals: Sequence[Value],
+        rows: int,
+    ) -> list[Value]:
+        """The sums after loops in which the common factor stands still: it is multiplied by once."""
+        scaled, writer = self.op.scaled, self.writer
+        assert scaled is not None, self.op.location
+        nothing = writer.broadcast(writer.constant("0.000000e+00", totals[0].type))
+        parts = self._sum(loops, places, masks, [nothing] * len(totals), rows, True)
+        after = []
+        for at, mask, part, total in zip(places, masks, parts, totals, strict=True):
+            with writer.masked(mask):
+                after.append(self.evaluator.add_scaled(self.op, scaled, at, part, total))
+        return after
+
     def _step(
-        self, places: Sequence[Place], masks: Sequence[str | None], totals: Sequence[Value], rows: int
+        self, places: Sequence[Place], masks: Sequence[str | None], totals: Sequence[Value], rows: int, within: bool
     ) -> list[Value]:
         """One more iteration for every cell. What all rows share is loaded first: the loads are then under way while
         rows are broadcast."""
         row = self.roles.row
         loop = None if row is None else next(i for i in range(len(self.op.loops)) if self.stage.of(self.op, i) == row)
         shared = list(zip(places, masks, strict=True))[: len(places) // rows]
+        standing = self._standing() if within else ()
         for number, access in enumerate(self.op.reads):
-            if loop in access.loops():
+            if loop in access.loops() or number in standing:
                 continue
             if rows > 1:
                 for at, mask in shared:
@@ -260,8 +295,14 @@ class Tiles:
         after = []
         for at, mask, total in zip(places, masks, totals, strict=True):
             with self.writer.masked(mask):
-                after.append(self.writer.broadcast(self.evaluator.accumulate(self.op, at, total)))
+                after.append(self.writer.broadcast(self._accumulate(at, total, within)))
         return after
+
+    def _accumulate(self, place: Place, total: Value, within: bool) -> Value:
+        scaled = self.op.scaled
+        if within and scaled is not None:
+            return self.evaluator.add_products(self.op, scaled, place, total)
+        return self.evaluator.accumulate(self.op, place, total)
 
 
 # A stage of one tiled op and what is computed from it in its place
