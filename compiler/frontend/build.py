@@ -265,7 +265,7 @@ class _Builder:
         name, *parts = tree.children
         target = self.expression(name)
         if isinstance(target, syntax.Name):
-            return self.blocks(target, parts)
+            return syntax.BlockDtype(self.blocks(target, parts), span=self.span(tree))
         self.report("bad-block", "only a dtype has blocks", self.span(tree), "`q8[block 32]`")
         return target
 

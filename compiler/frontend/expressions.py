@@ -246,5 +246,5 @@ _EXPRESSIONS: Mapping[type[syntax.Node], Callable[..., AnyValue]] = {
     syntax.Index: index,
     syntax.Call: _call,
     syntax.Pipe: _pipe,
-    syntax.Dtype: lambda context, node, frame: resolve_dtype(context, frame, node),
+    syntax.BlockDtype: lambda context, node, frame: resolve_dtype(context, frame, node.dtype),
 }

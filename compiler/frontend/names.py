@@ -32,8 +32,8 @@ def expression_names(node: object) -> Iterator[tuple[syntax.Name, bool]]:
             else:
                 pending.append(part.function)
             pending += [a.value for a in (*part.arguments, *(part.hypers or ()))]
-        elif isinstance(part, syntax.Dtype):
-            pending += [part.block] if isinstance(part.block, syntax.Name) else []
+        elif isinstance(part, syntax.BlockDtype):
+            pending.append(part.dtype.block)
         elif isinstance(part, syntax.Attribute):
             pending.append(part.value)
         elif isinstance(part, syntax.Index):

@@ -172,13 +172,18 @@ class FileData(Node):
 
 @dataclass(frozen=True, slots=True)
 class Dtype(Node):
-    """`f32`, or with a block size `q8[block 32]` or `q8[block 32, zero]`. The name is not checked here.
-
-    As an expression it has a block size; a dtype without one is a Name there."""
+    """`f32`, or with a block size `q8[block 32]` or `q8[block 32, zero]`. The name is not checked here."""
 
     name: str
     block: Integer | Name | None = None
     has_zero: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BlockDtype(Node):
+    """A dtype with a block size as an argument; one without is a Name."""
+
+    dtype: Dtype
 
 
 Expression: TypeAlias = (
@@ -197,7 +202,7 @@ Expression: TypeAlias = (
     | Pipe
     | List
     | Tuple
-    | Dtype
+    | BlockDtype
 )
 
 

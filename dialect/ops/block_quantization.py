@@ -155,7 +155,7 @@ quantize_blocks = Operator(
     reference=lambda x, dtype: _quantize(x, dtype),
     gradient=None,
     cases=(),
-    properties=_BLOCKED,
+    properties=_BLOCKED | {"stepped"},
 )
 
 dequantize_blocks = Operator(
