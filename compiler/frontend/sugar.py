@@ -125,11 +125,8 @@ def _cast(context: Context, frame: Frame, arguments: Sequence[Given], span: Span
 
 def _dequantize(context: Context, frame: Frame, arguments: Sequence[Given], span: Span) -> AnyValue:
     """Of a value in blocks, which holds its scales."""
-    if any(contains_error(a.value) for a in arguments):
-        return ERROR
-    of_elements = BUILTINS.get("dequantize", BUILTINS["dequantize_blocks"])
-    operator = BUILTINS["dequantize_blocks"] if _is_in_blocks(arguments) else of_elements
-    return call_operator(context, frame, operator, arguments, span, "dequantize")
+    name = "dequantize_blocks" if _is_in_blocks(arguments) else "dequantize"
+    return call_operator(context, frame, BUILTINS[name], arguments, span, "dequantize")
 
 
 def _is_in_blocks(arguments: Sequence[Given]) -> bool:
