@@ -1,9 +1,8 @@
-"""Options and the cache of the whole test run."""
+"""Options and the cache of the whole test run, in which every build is checked."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import pytest
 from nacre.compiler.checking.checker import VARIABLE
@@ -22,9 +21,14 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["NACRE_CACHE"] = str((root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "cache")
 
 
-@pytest.fixture(scope="module")
-def checked() -> Iterator[None]:
-    """Whatever these tests compile is checked stage by stage: a pass or a kernel that is wrong is named."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(VARIABLE, "1")
-        yield
+def pytest_configure(config: pytest.Config) -> None:
+    # Set before processes of the run start. Whatever tests compile is checked stage by stage, so that a pass or a kernel
+    # that is wrong is named; and threads of the interpreter's products would only be in each other's way.
+    os.environ.setdefault(VARIABLE, "1")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+@pytest.fixture
+def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For builds that are not to be checked: what is taken from a cache, or computes something else on purpose."""
+    monkeypatch.delenv(VARIABLE, raising=False)

@@ -90,6 +90,7 @@ def test_levels_agree_with_numpy(mlp: Path, weights: dict[str, Any], level: int)
         model(x)
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_text_goes_into_the_cache(cache: Path) -> None:
     model = nacre.compile(DOUBLE, opt_level=0)
     np.testing.assert_array_equal(model(X), [2, 4])

@@ -13,6 +13,8 @@ from nacre.passes.registry import PASSES
 from planted import FAULTS, plant, write_model
 from planted.planted import Planted
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 Run = Any
 
 

@@ -155,6 +155,7 @@ def test_folder(monkeypatch: pytest.MonkeyPatch) -> None:
         cache_folder()
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_a_hit_generates_no_code(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = nacre.compile(DOUBLE, opt_level=0)
     monkeypatch.setattr(Build, "generate", None)

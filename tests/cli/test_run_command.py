@@ -194,6 +194,7 @@ def test_on_a_terminal(double_so: Path) -> None:
     assert "{" not in done.out
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_text_is_compiled_once(cli: Cli, double: Path, cache: Path) -> None:
     first = cli("run", double, "--input=x=[[1, 2]]")
     assert first.code == 0, first.err

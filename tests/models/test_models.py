@@ -37,7 +37,6 @@ from numpy_layers import (
 )
 from safetensors.numpy import save_file
 
-pytestmark = pytest.mark.usefixtures("checked")
 FOLDER = Path(__file__).parent
 ROUNDINGS = 24
 """What the worst of these models may lose, in units of its dtype's epsilon and of the largest number of a result."""

@@ -27,7 +27,7 @@ def held_out() -> tuple[Array, Array]:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory, checked: None) -> nacre.Model:
+def model(tmp_path_factory: pytest.TempPathFactory) -> nacre.Model:
     return nacre.compile(FOLDER / "digits.nacre", tmp_path_factory.mktemp("digits") / "digits.so")
 
 
