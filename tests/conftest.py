@@ -22,7 +22,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Set before processes of the run start. Whatever tests compile is checked stage by stage, so that a pass or a kernel
+    # Set before processes of the run start. Whatever tests build is checked stage by stage, so that a pass or a kernel
     # that is wrong is named; and threads of the interpreter's products would only be in each other's way.
     os.environ.setdefault(VARIABLE, "1")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from nacre.compiler import pipeline
+from nacre.compiler.codegen.tiler import sharing
 from nacre.dialect.dims import Size
 from nacre.passes import plan_memory
 from nacre.passes.liveness import Life, Step
@@ -22,6 +23,11 @@ def stale_memory(setter: Setter) -> None:
         return tuple(replace(life, last=max(life.first, life.last - 1)) for life in find(steps, sizes))
 
     setter.attribute(plan_memory, "find_lives", wrong)
+
+
+def lost_write(setter: Setter) -> None:
+    """A result takes the place of what its own kernel has not read yet."""
+    setter.attribute(sharing, "_is_read_before", lambda *given: True)
 
 
 def wrong_weights(setter: Setter) -> None:
@@ -45,6 +51,19 @@ model f(x: f32[B, 40]) -> f32[B, 40] {
   y = cumsum(y, axis=1)
   y = cumsum(y, axis=0)
   return softmax(y) + kept
+}
+""",
+    ),
+    Planted(
+        "lost-write",
+        "plan-memory",
+        lost_write,
+        """language 1
+
+model f(x: f32[40, 40]) -> f32[40, 40] {
+  y = cumsum(x, axis=1)  # here
+  z = exp(y) + y.T
+  return cumsum(z, axis=1)
 }
 """,
     ),

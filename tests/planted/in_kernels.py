@@ -6,9 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from nacre.compiler.codegen.tiler import text
+from nacre.compiler.codegen import machine
+from nacre.compiler.codegen.tiler import kernels, text
 from nacre.compiler.codegen.tiler.vector_math import exponential
 from nacre.compiler.lower import arithmetic, packing
+from nacre.dialect.dims import add
 from nacre.dialect.ops import pooling
 from nacre.dialect.types import Array
 
@@ -44,6 +46,29 @@ def wrong_packing(setter: Setter) -> None:
     setter.attribute(packing.Packing, "__call__", wrong)
 
 
+def lost_rows(setter: Setter) -> None:
+    """The last of the units that a kernel is computed in is never begun."""
+    choose = kernels._choose
+
+    def wrong(*given: Any) -> Any:
+        scheme = choose(*given)
+        first, *others = scheme.counts
+        return replace(scheme, counts=[add(first, -1), *others])
+
+    setter.attribute(kernels, "_choose", wrong)
+
+
+def wrong_optimization(setter: Setter) -> None:
+    """LLVM's optimiser makes sums of differences."""
+    emit = machine.Machine.emit_object
+
+    def wrong(self: machine.Machine, module: Any) -> bytes:
+        optimized = str(module).replace(" fsub ", " fadd ") if self.options.level else str(module)
+        return emit(self, self.parse(optimized))
+
+    setter.attribute(machine.Machine, "emit_object", wrong)
+
+
 def window_off_by_one(setter: Setter) -> None:
     """Windows begin one place too early where there is padding."""
     pad_tensor = pooling.pad_tensor
@@ -63,6 +88,30 @@ dim B in 0..64
 """
 
 FAULTS = (
+    Planted(
+        "lost-rows",
+        "tiled",
+        lost_rows,
+        _HEAD
+        + """
+model f(x: f32[B, 21]) -> f32[B, 21] {
+  y = relu(x)
+  return exp(y) + x  # here
+}
+""",
+    ),
+    Planted(
+        "wrong-optimization",
+        "optimized",
+        wrong_optimization,
+        _HEAD
+        + """
+model f(x: f32[B, 21]) -> f32[B, 21] {
+  y = abs(x)
+  return sqrt(y) - x  # here
+}
+""",
+    ),
     Planted(
         "missing-mask",
         "tiled",
