@@ -1,0 +1,25 @@
+"""`nacre reduce` on the command line: what it shows while it works, and that what it leaves can be used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from cli_harness import Cli, on_terminal
+
+MODEL = "model f(x: f32[2, 6]) -> f32[2, 6] {\n  y = softmax(exp(x))\n  return tanh(y) + 1\n}\n"
+
+
+def test_progress_is_for_terminals_and_the_result_runs(cli: Cli, tmp_path: Path) -> None:
+    model, small = tmp_path / "model.nacre", tmp_path / "small.nacre"
+    model.write_text(MODEL)
+    arguments = ("reduce", model, "--fails", "grep -q softmax", "--exits", "zero", "-o", small)
+    shown = on_terminal(*arguments)
+    assert shown.code == 0 and "nodes are left" in shown.out and "more tries" in shown.out, shown.out
+    silent = cli(*arguments)
+    assert silent.code == 0 and silent.err.startswith("wrote ") and silent.err.count("\n") == 1
+    inputs = tmp_path / "small.inputs.npz"
+    (name,) = np.load(inputs).files
+    done = cli("run", small, "--input", f"{name}={inputs}:{name}")
+    assert done.code == 0, done.err
+    assert cli("test", small).code == 0
