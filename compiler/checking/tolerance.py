@@ -7,6 +7,7 @@ programs differ, whatever cancels or is amplified on the way.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import sqrt
 from typing import Any
 
 import ml_dtypes
@@ -33,22 +34,31 @@ def _sums(operator: Operator) -> bool:
     return operator.has("summing") or operator.has("contraction")
 
 
+def relative_units(operator: Operator, terms: float = 1) -> float:
+    """By how many units of epsilon a result may be off, as a share of its size; of a sum as a share of the sum of the
+    magnitudes of its `terms`."""
+    if any(map(operator.has, ("exact", "movement", "generator", "stepped"))):
+        return 0.0
+    if _sums(operator):
+        # A sum of n terms is off by about sqrt(n) roundings of its greatest partial sum.
+        return 1 + 0.3 * sqrt(terms)
+    return 0.6 if operator.has("rounded") else 3
+
+
 def rounding_units(
     operator: Operator, inputs: Sequence[Array], result: Numbers, attributes: Mapping[str, object]
 ) -> Numbers:
     """By how many units of its dtype's epsilon a result of a node may be off, as an absolute number of each element."""
-    if any(map(operator.has, ("exact", "movement", "generator", "stepped"))):
-        return np.zeros(())
     if _sums(operator):
-        # A sum of n terms is off by about sqrt(n) roundings of its greatest partial sum.
         absolute = [np.abs(x) if dtype_of(x).is_float else x for x in inputs]
         total = operator.reference(*absolute, **attributes)
         terms = max(1.0, max((x.size for x in inputs), default=1) / max(1, result.size))
         if operator.has("contraction"):
             terms = max(terms, float(min(x.size for x in inputs[:2])) ** 0.5)
-        spread: Numbers = np.asarray(total, np.float64) * (1 + 0.3 * terms**0.5)
+        spread: Numbers = np.asarray(total, np.float64) * relative_units(operator, terms)
         return spread
-    return np.abs(result) * (0.6 if operator.has("rounded") else 3)
+    units = relative_units(operator)
+    return np.abs(result) * units if units else np.zeros(())
 
 
 class NoisyInterpreter(Interpreter):

@@ -13,8 +13,10 @@ from ...dialect.types import Array
 from ..diff.builds import Build, describe_build
 from ..diff.capture import Capture, capture
 from ..diff.compare import Tolerance, compare_captures
+from ..diff.onnx_reference import ONNX, run_onnx
 from ..diff.present import comparison_data, format_comparison
-from ..diff.references import ONNX, TENSORS, read_reference, run_onnx
+from ..diff.references import TENSORS, read_reference
+from ..diff.stored import Weights, pair_weights
 from .faults import INPUT_FAULT
 from .models import AT, ENTRY, INPUTS, Side, choose_entry, inputs_for, open_side
 from .options import PATH, Chosen, build_options
@@ -23,9 +25,9 @@ ORACLE = 0
 """The level that a model is compared with where nothing else is named: plain loops in the order that it states."""
 
 
-def _refer(path: Path, inputs: Mapping[str, Array], results: Sequence[str]) -> Capture:
+def _refer(path: Path, inputs: Mapping[str, Array], results: Sequence[str], build: Capture) -> Capture:
     if path.suffix == ONNX:
-        return run_onnx(path, inputs, results)
+        return run_onnx(path, inputs, results, build)
     return read_reference(path, results)
 
 
@@ -62,9 +64,9 @@ def diff_command(
       nacre diff model.so model.onnx --input x=x.npy
 
     A is an artifact or a model file, which is compiled with the options given; B may also be a .npz or .safetensors
-    file, whose tensors are called as points of the model or as its results, or an .onnx file. Points are the values of
-    the model that both builds leave in memory: `layer.0.output.h`, `result y`. Exits with 1 if one is further apart
-    than rounding explains.
+    file, whose tensors are called as points of the model or as its results, or an .onnx file. Points are the parameters
+    that both builds store, and the values of the model that both leave in memory: `layer.0.output.h`, `result y`. Exits
+    with 1 if one is further apart than rounding explains.
     """
     first = open_side(a, chosen)
     described = choose_entry(first.model, entry)
@@ -72,16 +74,18 @@ def diff_command(
     given = inputs_for(described, inputs, dims)
     captured = capture(first.model, name, given)
     builds: list[Build] = []
+    weights: Weights | None = None
     if b is not None and b.suffix in (*TENSORS, ONNX):
         results = [r["name"] for r in described["results"]]
         names = [x["name"] for x in described["arguments"]]
-        label, reference = str(b), _refer(b, dict(zip(names, given, strict=True)), results)
+        label, reference = str(b), _refer(b, dict(zip(names, given, strict=True)), results, captured)
     else:
         second = open_side(b, chosen) if b is not None else _open_oracle(a, chosen)
         choose_entry(second.model, name)
         label, reference = second.name, capture(second.model, name, given)
+        weights = pair_weights((first.path, second.path), (first.model, second.model))
         builds = [describe_build(side.path, side.model, name, captured.dims) for side in (first, second)]
-    comparison = compare_captures(captured, reference, Tolerance(tolerance))
+    comparison = compare_captures(captured, reference, Tolerance(tolerance), weights)
     if not comparison.points:
         raise click.BadParameter(f"it has no point in common with {a}", param_hint="B")
     if as_json:

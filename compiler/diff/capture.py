@@ -13,33 +13,31 @@ import numpy as np
 from ...dialect.types import Array
 from ...runtime.loader import Model
 from ...runtime.observe import Event, observe
+from .rounding import Rounding
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The tensor at a named point. `at` is where in the model it is written, `kernel` what left it; both are empty in a
-    reference. `operations` counts those of the model up to there; `in_blocks`: one of them is a convolution that is
-    computed in blocks."""
+    """The tensor at a named point. `at` is where in the model it is written, `kernel` what left it, and `op` the
+    operator that makes it; they are empty in a reference. By `rounding` of its largest number it may be off."""
 
     name: str
     array: Array
     at: str = ""
     kernel: str = ""
-    operations: int = 0
-    in_blocks: bool = False
+    op: str = ""
+    rounding: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """The points of a call by name, in order, and the sizes of the dims in it; a reference has no dims and no order."""
+    """The points of a call by name, in order, and the sizes of the dims in it; a reference has no dims and no order,
+    and may have a `note` about what could be had of it."""
 
     points: Mapping[str, Point]
     dims: Mapping[str, int] = field(default_factory=dict)
     ordered: bool = True
-
-
-_IN_BLOCKS = "winograd_input"
-"""The operation that only such a convolution has."""
+    note: str = ""
 
 
 def result_point(name: str) -> str:
@@ -52,18 +50,18 @@ def capture(model: Model, entry: str, inputs: Sequence[Array]) -> Capture:
     artifact is too old to be observed."""
     points: dict[str, Point] = {}
     dims: dict[str, int] = {}
-    operations, in_blocks = 0, False
+    precision = model.describe()["options"].get("precision")
+    rounding = Rounding(lower=precision not in (None, "", "f32"))
 
     def keep(event: Event) -> None:
-        nonlocal operations, in_blocks
         dims.update(event.dims)
-        operations += len(event.call.operations)
-        in_blocks = in_blocks or any(operation.op == _IN_BLOCKS for operation in event.call.operations)
+        rounding.add(event.call, event.dims)
         for value in event.call.values:
             if value.point is not None:
-                at = value.operation.at if value.operation is not None else None
+                made = value.operation
+                at, op = ("", "") if made is None else (made.at or "", made.op)
                 name, array = value.point.name, np.array(value.point.turn(event.array(value)))
-                points[name] = Point(name, array, at or "", event.call.kernel, operations, in_blocks)
+                points[name] = Point(name, array, at, event.call.kernel, op, rounding.share)
 
     called = model.entries[entry]
     with observe(model, keep):
@@ -71,5 +69,5 @@ def capture(model: Model, entry: str, inputs: Sequence[Array]) -> Capture:
     made = results if isinstance(results, tuple) else (results,)
     for described, array in zip(called.results, made, strict=True):
         name = result_point(described.name)
-        points[name] = Point(name, np.asarray(array), operations=operations, in_blocks=in_blocks)
+        points[name] = Point(name, np.asarray(array), rounding=rounding.share)
     return Capture(points, dims)

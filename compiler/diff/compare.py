@@ -1,43 +1,38 @@
 """Points of two captures side by side: how far they are apart, whether rounding explains it, and where they part first.
 
-No graph is at hand, so what rounding explains is estimated: an operation rounds by a few units of its dtype's epsilon,
-relative to the largest number of its result, and errors of many operations add up as a random walk does.
+What rounding explains is told by each side for itself (`rounding.py`); of a reference nothing is known, and it is taken
+to round as the build does.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import sqrt
+from math import hypot
 
 import numpy as np
 
 from ...dialect.types import Array, dtype_of
 from ..checking.compare import Errors, absolute_errors, measure_errors, ulp_distances
-from ..checking.tolerance import BLOCKS_ERROR
 from .capture import Capture, Point
+from .stored import Weights
 
-ROUNDING = 8
-"""By how many units of epsilon an operation may be off; a sum of a thousand terms in another order reaches about 4."""
 BINS = (0, 1, 4, 16, 256, 65536)
 """The distances in units in the last place that the histogram counts up to; one more counts what is beyond."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """`relative` replaces the estimate: the error that is allowed, as a share of the largest number of a tensor."""
+    """`relative` replaces what rounding explains: the error that is allowed, as a share of the largest number."""
 
     relative: float | None = None
 
     def allowed(self, a: Point, b: Point) -> float:
         """The absolute error that two tensors may have."""
-        dtype = dtype_of(a.array)
-        if not dtype.is_float:
+        if not dtype_of(a.array).is_float:
             return 0.0
         share = self.relative
         if share is None:
-            share = ROUNDING * dtype.epsilon * sqrt(1 + max(a.operations, b.operations))
-            if a.in_blocks or b.in_blocks:
-                share += BLOCKS_ERROR
+            share = hypot(a.rounding or b.rounding, b.rounding or a.rounding)
         return share * max(_largest(a.array), _largest(b.array))
 
 
@@ -73,11 +68,14 @@ class PointDifference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The points that both have, in the order of computing, and those that only one has."""
+    """The points that both have, parameters first and then in the order of computing, and those that only one has;
+    `apart` are parameters that are stored in ways that do not correspond, and `note` says what else was left out."""
 
     points: tuple[PointDifference, ...]
     only_a: tuple[str, ...]
     only_b: tuple[str, ...]
+    apart: tuple[str, ...] = ()
+    note: str = ""
 
     @property
     def divergence(self) -> PointDifference | None:
@@ -90,12 +88,16 @@ class Comparison:
         return next((p for p in self.points if p.differs), None)
 
 
-def compare_captures(a: Capture, b: Capture, tolerance: Tolerance) -> Comparison:
+def compare_captures(a: Capture, b: Capture, tolerance: Tolerance, weights: Weights | None = None) -> Comparison:
     first, second = a.points, b.points
     order = [name for name in (first if a.ordered else second) if name in first and name in second]
-    points = tuple(compare_points(first[name], second[name], tolerance) for name in order)
+    weights = weights or Weights()
+    points = (
+        *(compare_points(x, y, Tolerance(share)) for x, y, share in weights.pairs),
+        *(compare_points(first[name], second[name], tolerance) for name in order),
+    )
     only_a, only_b = (tuple(n for n in x if n not in y) for x, y in ((first, second), (second, first)))
-    return Comparison(points, only_a, only_b)
+    return Comparison(points, only_a, only_b, weights.apart, b.note)
 
 
 def compare_points(a: Point, b: Point, tolerance: Tolerance) -> PointDifference:

@@ -30,6 +30,11 @@ def format_comparison(comparison: Comparison, names: tuple[str, str], builds: Se
         for side, only in (("A", comparison.only_a), ("B", comparison.only_b))
         if only
     ]
+    if comparison.apart:
+        more = ", ..." if len(comparison.apart) > 3 else ""
+        lines.append(f"{len(comparison.apart)} parameters not compared: {', '.join(comparison.apart[:3])}{more}")
+    if comparison.note:
+        lines.append(comparison.note)
     if differing:
         lines += ["", *_table(list(_rows(differing)))]
     for what, found in (("difference", comparison.first), ("divergence", comparison.divergence)):
@@ -116,6 +121,8 @@ def comparison_data(comparison: Comparison, names: tuple[str, str], builds: Sequ
         "points": [_point_data(p) for p in comparison.points],
         "only_a": list(comparison.only_a),
         "only_b": list(comparison.only_b),
+        "parameters_not_compared": list(comparison.apart),
+        "note": comparison.note,
         "builds": [dict(build.facts) for build in builds],
     }
 

@@ -10,6 +10,7 @@ and that axis is filled up with zeros to whole groups. This order is the same fo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -76,6 +77,27 @@ class Packing:
         padded = np.pad(ordered, padding).reshape(*outer, groups, self.group, panels, self.width)
         stored = np.ascontiguousarray(np.moveaxis(np.moveaxis(padded, -3, -1), -3, len(self.batch)))
         return stored if self.group > 1 else stored.squeeze(-1)
+
+    def unpacked(self, stored: Array) -> Array:
+        """The data of a stored form, and behind them what fills up the last panel and the last group."""
+        grouped = stored if self.group > 1 else stored[..., np.newaxis]
+        padded = np.moveaxis(np.moveaxis(grouped, len(self.batch), -3), -1, -3)
+        *outer, groups, group, panels, width = padded.shape
+        order = (*self.batch, *self.summed, self.lane)
+        ordered = padded.reshape(*outer, groups * group, panels * width)
+        return ordered.transpose([order.index(axis) for axis in range(len(order))])
+
+
+_NAME = re.compile(r"(.*)\.packed_((?:\d+_)*)p((?:_\d+)*)_(\d+)x(\d+)(?:x(\d+))?")
+
+
+def read_packing(name: str) -> tuple[str, Packing | None]:
+    """A stored weight's own name, and how its name says that it is packed."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return name, None
+    batch, summed = (tuple(map(int, filter(None, axes.split("_")))) for axes in (found[2], found[3]))
+    return found[1], Packing(batch, summed, int(found[4]), int(found[5]), int(found[6] or 1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import nacre
 import numpy as np
 import pytest
 from cli_harness import Cli
-from nacre.compiler.diff import references
+from nacre.compiler.diff import onnx_reference
 from nacre.runtime.arguments import Array
 from nacre.runtime.observe import observe
 from saving import save_npz
@@ -78,8 +78,9 @@ def test_levels_differ_by_rounding_alone(cli: Cli, folder: Path) -> None:
     points = by_name(done.json)
     assert {f"layer.{i}.h_2" for i in range(2)} | {LAST} <= set(points)
     assert done.json["first_divergence"] is None and done.json["only_b"]
-    for point in points.values():
-        assert point["largest"] <= point["allowed"] and sum(point["histogram"].values()) == point["elements"] == 80
+    for name, point in points.items():
+        assert point["largest"] <= point["allowed"] and sum(point["histogram"].values()) == point["elements"]
+        assert point["elements"] == 80 or name.startswith("parameter ")
     a, b = done.json["builds"]
     assert (a["option level"], b["option level"]) == (2, 0) and a["kernels"] < b["kernels"]
 
@@ -92,10 +93,12 @@ def test_another_weight_shows_in_its_block(cli: Cli, folder: Path, tmp_path: Pat
     nacre.compile(folder / "model.nacre", tmp_path / "other.so", weights=tmp_path / "weights.npz")
     done = cli("diff", folder / "model.so", tmp_path / "other.so", *given(folder), "--json")
     assert done.code == 1
-    first = by_name(done.json)[done.json["first_divergence"]]
+    parameter, first, *_ = (point for point in done.json["points"] if point["diverges"])
+    assert parameter["point"] == done.json["first_divergence"] == f"parameter layer.{layer}.bias"
+    assert parameter["place"] == [7] and parameter["different"] == 1
     assert first["point"].startswith(f"layer.{layer}.") and first["at"].startswith("model.nacre:")
     assert first["place"][1] == 7
-    assert done.json["first_difference"] == first["point"]
+    assert done.json["first_difference"] == parameter["point"]
 
 
 CONVOLUTION = """language 1
@@ -181,13 +184,80 @@ def test_an_onnx_model_is_run(cli: Cli, folder: Path, tmp_path: Path) -> None:
     same = "model main(x: f32[5, 16]) -> y: f32[5, 16] { return softmax(x) }\n"
     (tmp_path / "same.nacre").write_text(same)
     done = cli("diff", tmp_path / "same.nacre", tmp_path / "model.onnx", *given(folder), "--json")
-    assert done.code == 0 and list(by_name(done.json)) == [LAST], done.err
+    assert done.code == 0 and list(by_name(done.json)) == ["softmax@1:53", LAST], done.err
     other = cli("diff", folder / "model.so", tmp_path / "model.onnx", *given(folder), "--json")
-    assert other.code == 1 and other.json["first_divergence"] == LAST
+    assert other.code == 1 and other.json["first_divergence"] == "softmax@18:10"
+
+
+def test_values_of_an_onnx_model_are_matched_by_name_and_by_order(cli: Cli, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    random = np.random.default_rng(5)
+    weights = {name: random.normal(size=(16, 16)).astype("float32") for name in ("w", "v")}
+    save_npz(tmp_path / "weights.npz", weights)
+    np.save(tmp_path / "x.npy", random.normal(size=(5, 16)).astype("float32"))
+    (tmp_path / "model.nacre").write_text(
+        """model main(x: f32[5, 16]) -> y: f32[5, 16] {
+  weights "weights.npz"
+  param w: f32[16, 16]
+  param v: f32[16, 16]
+  h = softmax(x)
+  g = softmax(h @ w)
+  return softmax(g @ v)
+}
+"""
+    )
+
+    def save(path: Path, scale: float) -> Path:
+        arrays = weights | {"v": weights["v"] * np.float32(scale)}
+        tensors = [onnx.numpy_helper.from_array(array, name) for name, array in arrays.items()]
+        nodes = [("Softmax", "x", "/h"), ("MatMul", "/h w", "p"), ("Softmax", "p", "s"), ("MatMul", "s v", "q")]
+        made = [onnx.helper.make_node(op, a.split(), [b]) for op, a, b in (*nodes, ("Softmax", "q", "out"))]
+        x, y = (onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [5, 16]) for n in ("x", "out"))
+        graph = onnx.helper.make_graph(made, "g", [x], [y], tensors)
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
+        onnx.save(model, str(path))
+        return path
+
+    def told(scale: float) -> Any:
+        done = cli("diff", tmp_path / "model.nacre", save(tmp_path / "m.onnx", scale), *given(tmp_path), "--json")
+        assert done.code == int(scale != 1), done.err
+        return done.json
+
+    same = told(1.0)
+    assert "of A are found in B" in same["note"] and same["only_b"] == [] and len(same["points"]) >= 4
+    assert {"h", "g", LAST} <= by_name(same).keys()
+    # The first value behind the other weight.
+    assert told(1.5)["first_divergence"] not in ("h", "g", LAST)
+
+
+def test_without_onnx_values_in_between_are_not_compared(
+    cli: Cli, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxruntime")
+    test_an_onnx_model_is_run(cli, folder, tmp_path)
+    monkeypatch.setattr(onnx_reference, "find_spec", lambda name: None if name == "onnx" else name)
+    done = cli("diff", tmp_path / "same.nacre", tmp_path / "model.onnx", *given(folder))
+    assert done.code == 0 and "results alone are compared" in done.out and "pip install onnx" in done.out
+
+
+def test_parameters_are_compared_however_they_are_stored(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    levels = cli("diff", folder / "model.nacre", *given(folder), "--json").json
+    told = [name for name in by_name(levels) if name.startswith("parameter ")]
+    assert len(told) == len(checkpoint()) and levels["parameters_not_compared"] == []
+    weights = checkpoint()
+    weights["layer.1.weight"][3, 5] += 1e-3
+    save_npz(tmp_path / "weights.npz", weights)
+    nacre.compile(folder / "model.nacre", tmp_path / "other.so", weights=tmp_path / "weights.npz", placement="external")
+    done = cli("diff", folder / "model.so", tmp_path / "other.so", *given(folder), "--json")
+    assert done.json["first_divergence"] == "parameter layer.1.weight"
+    changed = by_name(done.json)["parameter layer.1.weight"]
+    assert changed["different"] == 1 and sorted(changed["place"]) == [3, 5]
+    assert changed["elements"] == weights["layer.1.weight"].size
 
 
 def test_without_onnx_runtime(cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(references, "find_spec", lambda name: None)
+    monkeypatch.setattr(onnx_reference, "find_spec", lambda name: None)
     done = cli("diff", folder / "model.so", folder / "model.onnx", *given(folder))
     assert done.code == 1
     assert done.err.startswith("error[no-onnx-runtime]") and "pip install onnxruntime" in done.err

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from nacre.compiler.codegen.jit import build_functions
 from nacre.compiler.lower.module import lower_module
-from nacre.compiler.lower.packing import Packing
+from nacre.compiler.lower.packing import Packing, read_packing
 from nacre.dialect.graph import Function, Module, Node, Parameter, Value
 from nacre.dialect.operator import Builder
 from nacre.dialect.ops import OPERATORS
@@ -34,6 +34,18 @@ def test_panels_hold_every_column(columns: int, panels: int, width: int) -> None
     assert stored.shape == weight.type.shape and stored.flags.c_contiguous
     together = np.moveaxis(stored, 0, 1).reshape(5, -1)
     assert np.array_equal(together[:, :columns], data) and not together[:, columns:].any()
+
+
+@pytest.mark.parametrize("group", [1, 2, 4])
+def test_what_is_packed_is_found_again_by_its_name(group: int) -> None:
+    packing = Packing(batch=(2,), summed=(3, 0), lane=1, width=16, group=group)
+    data = np.arange(1, 7 * 20 * 3 * 4 + 1, dtype=np.float32).reshape(7, 20, 3, 4)
+    assert read_packing(f"a.packed.{packing.name}") == ("a.packed", packing)
+    unpacked = packing.unpacked(packing(data))
+    assert unpacked.shape == (-(-7 // group) * group, 32, 3, 4)
+    assert np.array_equal(unpacked[:7, :20], data)
+    assert not unpacked[7:].any() and not unpacked[:, 20:].any()
+    assert read_packing("a.packed_weight") == ("a.packed_weight", None)
 
 
 def test_batches_and_several_summed_axes_keep_their_order() -> None:
