@@ -61,13 +61,11 @@ class Bound:
         return value
 
     def holds(self, accuracy: Accuracy) -> bool:
-        value = self.value(accuracy)
-        return value <= self.limit if self.figure.comparison == "<=" else value >= self.limit
+        return self.keeps(self.value(accuracy))
 
-    def slack(self, accuracy: Accuracy) -> float:
-        """How much is left until it does not hold; negative where it does not."""
-        value = self.value(accuracy)
-        return self.limit - value if self.figure.comparison == "<=" else value - self.limit
+    def keeps(self, value: float) -> bool:
+        """Is a value of the figure within the limit?"""
+        return value <= self.limit if self.figure.comparison == "<=" else value >= self.limit
 
 
 def parse_bound(text: str) -> Bound:

@@ -5,7 +5,7 @@ Both are called on the same inputs, one call after the other; what is kept of a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -133,8 +133,16 @@ class Comparing:
     samples: int = 0
     calls: int = 0
 
-    def add(self, batch: Batch, actual: Mapping[str, Point], expected: Mapping[str, Point]) -> None:
-        """Adds one call; points by name, those of the model in the order of computing."""
+    def add(
+        self, batch: Batch, actual: Mapping[str, Point], expected: Mapping[str, Point], results: Sequence[str]
+    ) -> None:
+        """Adds one call; points by name, those of the model in the order of computing. Raises DiagnosticError where a
+        result is not of the same shape in both."""
+        for name in results:
+            a, b = (points.get(result_point(name)) for points in (actual, expected))
+            if a is None or b is None or a.array.shape != b.array.shape:
+                raise _unlike(name, a, b)
+            self._add_scores(name, a.array, b.array, batch.labels)
         for name, point in actual.items():
             other = expected.get(name)
             if other is None or other.array.shape != point.array.shape:
@@ -144,7 +152,7 @@ class Comparing:
         self.samples += batch.count
         self.calls += 1
 
-    def add_scores(self, name: str, actual: Array, expected: Array, labels: Array | None) -> None:
+    def _add_scores(self, name: str, actual: Array, expected: Array, labels: Array | None) -> None:
         """Adds a result, if it can hold scores."""
         if not dtype_of(actual).is_float or actual.ndim == 0 or actual.shape[-1] < 2:
             return
@@ -179,14 +187,28 @@ def compare_models(
     comparing = Comparing(samples.labelled)
     for batch in samples:
         actual, expected = (capture(m, entry, batch.inputs).points for m in (model, reference))
-        for name in results:
-            a, b = (points.get(result_point(name)) for points in (actual, expected))
-            if a is None or b is None or a.array.shape != b.array.shape:
-                raise _unlike(name, a, b)
-            comparing.add_scores(name, a.array, b.array, batch.labels)
-        comparing.add(batch, actual, expected)
+        comparing.add(batch, actual, expected, results)
         tell(comparing.calls)
     return comparing.accuracy(results)
+
+
+def results_of(model: Model, entry: str, batch: Batch) -> dict[str, Array]:
+    """The results of a call, by name."""
+    called = model.entries[entry]
+    made = called(*batch.inputs)
+    return dict(zip([r.name for r in called.results], made if isinstance(made, tuple) else (made,), strict=True))
+
+
+def compare_results(model: Model, expected: Iterable[Mapping[str, Array]], entry: str, samples: Samples) -> Accuracy:
+    """The same for results alone; those of the reference are given, call by call."""
+    comparing = Comparing(samples.labelled)
+    for batch, wanted in zip(samples, expected, strict=True):
+        comparing.add(batch, _points(results_of(model, entry, batch)), _points(wanted), list(wanted))
+    return comparing.accuracy([r.name for r in model.entries[entry].results])
+
+
+def _points(results: Mapping[str, Array]) -> dict[str, Point]:
+    return {result_point(name): Point(result_point(name), array) for name, array in results.items()}
 
 
 def _unlike(name: str, a: Point | None, b: Point | None) -> DiagnosticError:

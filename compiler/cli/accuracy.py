@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -37,11 +38,15 @@ BATCH = click.option(
 )
 
 
-def read_bounds(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> tuple[Bound, ...]:
+def read_bound(context: click.Context, parameter: click.Parameter, value: str) -> Bound:
     try:
-        return tuple(map(parse_bound, values))
+        return parse_bound(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
+
+
+def read_bounds(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> tuple[Bound, ...]:
+    return tuple(read_bound(context, parameter, value) for value in values)
 
 
 @click.command("accuracy")
@@ -92,7 +97,8 @@ def accuracy_command(
     first = open_side(model, chosen)
     described = choose_entry(first.model, entry)
     samples = open_samples(data, described, batch)
-    second = open_side(other, chosen)
+    path, _, precision = other.partition("@")
+    second = open_side(Path(path), replace(chosen, precision=precision) if precision else chosen)
     choose_entry(second.model, described["name"])
     with told_progress() as tell:
         accuracy = compare_models(
@@ -121,10 +127,10 @@ def accuracy_command(
     return 0 if all(bound.holds(accuracy) for bound in bounds) else INPUT_FAULT
 
 
-def _refer(model: Path, reference: str | None) -> Path:
+def _refer(model: Path, reference: str | None) -> str:
     if reference is None and model.suffix == ".so":
         raise click.UsageError(f"{model} is compiled already: name its --reference")
-    return model if reference is None else Path(reference.removesuffix("@f32"))
+    return f"{model}@f32" if reference is None else reference
 
 
 def accuracy_tables(accuracy: Accuracy, names: tuple[str, str]) -> Iterator[RenderableType]:

@@ -20,6 +20,7 @@ from .faults import contained
 from .graph import graph_command
 from .inspection import inspect_command
 from .profile import profile_command
+from .quantize import quantize_command
 from .source import check_command, fmt_command
 from .stages import dump_command, opt_command
 from .use import run_command, test_command
@@ -55,6 +56,7 @@ for _command in (
     inspect_command,
     diff_command,
     accuracy_command,
+    quantize_command,
     graph_command,
     bench_command,
     profile_command,

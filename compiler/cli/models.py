@@ -32,7 +32,7 @@ WEIGHTS = click.option("--weights", type=PATH, help="The file of external weight
 AT = click.option(
     "--at", "dims", metavar="B=1,T=128", callback=read_dims, help="Sizes of dims for made up inputs.  [default: 128]"
 )
-_THREADS = click.option(
+THREADS = click.option(
     "--threads", type=click.IntRange(min=0), default=0, help="Threads of a call.  [default: $NACRE_THREADS, else all]"
 )
 
@@ -82,7 +82,8 @@ def open_side(path: Path, chosen: Chosen) -> Side:
     build = chosen.build(path)
     build.elaborated = replace(build.elaborated, budgets=())
     with progress(f"compiling {path}"):
-        return Side(f"{path} at -O{chosen.level}", cached_path(build), load_cached(build))
+        name = f"{path} at -O{chosen.level}" + (f" in {chosen.precision}" if chosen.precision else "")
+        return Side(name, cached_path(build), load_cached(build))
 
 
 def choose_entry(model: Model, entry: str | None) -> Mapping[str, Any]:
@@ -150,7 +151,7 @@ class ChosenCall:
         return OpenCall(model, entry, arrays)
 
 
-_CALL_OPTIONS = (MODEL_OR_ARTIFACT, INPUTS, AT, ENTRY, WEIGHTS, build_options, _THREADS)
+_CALL_OPTIONS = (MODEL_OR_ARTIFACT, INPUTS, AT, ENTRY, WEIGHTS, build_options, THREADS)
 
 
 def call_options(command: Callable[..., Any]) -> Callable[..., Any]:

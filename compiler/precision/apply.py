@@ -22,6 +22,11 @@ _BEFORE = "unroll-repeat,decompose{having=attention}"
 """Layers of a loop may differ, and what is multiplied has to be seen."""
 
 
+def without_loops(module: Module) -> Module:
+    """The graph that policies are applied to."""
+    return PassManager(parse_pipeline(_BEFORE)).run(module)
+
+
 def passes_of(policy: Policy) -> tuple[Pass, ...]:
     """The passes that make of a graph without loops what a policy says."""
     return (FoldBatchNorm(), *_quantizers(policy, "weights"), *_quantizers(policy, "activations"), NarrowContractions())
@@ -46,7 +51,7 @@ def quantized(module: Module, policies: Mapping[str, Policy]) -> Module:
     """The graph after policies, by the names of functions; the others stay as they are."""
     if not any(policy.rules for policy in policies.values()):
         return module
-    module = PassManager(parse_pipeline(_BEFORE)).run(module)
+    module = without_loops(module)
     parameters: dict[str, Parameter] = {}
     functions = []
     for function in module.functions:

@@ -12,7 +12,7 @@ COMMANDS = sorted(group.commands)
 
 
 def test_there_are_commands() -> None:
-    expected = "accuracy bench bisect check compile diff dump fmt graph inspect opt profile reduce run test"
+    expected = "accuracy bench bisect check compile diff dump fmt graph inspect opt profile quantize reduce run test"
     assert expected.split() == COMMANDS
 
 

@@ -1,0 +1,172 @@
+"""`nacre quantize`: searches the fastest precision of each layer that keeps a budget of accuracy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import click
+
+from ...dialect.diagnostics import Diagnostic, DiagnosticError
+from ..accuracy.bounds import EXAMPLES, Bound
+from ..accuracy.present import number
+from ..api import read_model
+from ..files import check_writable, write_whole
+from ..frontend import Elaborated
+from ..pipeline import source_hash
+from ..precision.findings import Findings, open_findings
+from ..precision.layers import CHOICES
+from ..precision.policy_text import count_choices, policy_text
+from ..precision.search import Found, search
+from ..precision.trials import Trials
+from ..version import __version__
+from .accuracy import BATCH, DATA, read_bound
+from .models import ENTRY, THREADS
+from .options import MODEL, PATH, Chosen, build_options, told_progress
+
+_USUAL = "bf16,int8"
+
+
+def _read_choices(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(value.replace(" ", "").split(",")))
+    for name in names:
+        if name not in CHOICES:
+            raise click.BadParameter(f"there is no choice `{name}`; there are {', '.join(CHOICES)}")
+    return names
+
+
+@click.command("quantize")
+@MODEL
+@DATA
+@click.option("--budget", "bound", required=True, callback=read_bound, help=f"What has to hold: {EXAMPLES}.")
+@click.option("-o", "--output", type=PATH, help="Where the policy goes.  [default: MODEL.policy.nacre]")
+@click.option(
+    "--choices",
+    default=_USUAL,
+    show_default=True,
+    callback=_read_choices,
+    help=f"How layers may be kept: {', '.join(CHOICES)}.",
+)
+@click.option("--estimate", is_flag=True, help="Measure no times; the same on every machine.")
+@ENTRY
+@BATCH
+@THREADS
+@build_options
+@click.option("--json", "as_json", is_flag=True, help="What was found, as JSON.")
+def quantize_command(
+    model: Path,
+    data: Path,
+    bound: Bound,
+    output: Path | None,
+    choices: Sequence[str],
+    estimate: bool,
+    entry: str | None,
+    batch: int,
+    threads: int,
+    chosen: Chosen,
+    as_json: bool,
+) -> None:
+    """Search for the fastest precision of each layer that keeps a budget of accuracy, and write it as a policy.
+
+    \b
+      nacre quantize model.nacre --data calibration.npz --budget 'top1 drop <= 0.5%'
+      nacre quantize model.nacre --data samples/ --budget 'cosine >= 0.999' --choices bf16,int8,int4
+      nacre compile model.nacre --precision model.policy.nacre -o model.so
+
+    Every layer is built and called alone in each choice, which tells what it harms and saves. Then assignments are
+    tried on all samples, the best trade first, until the fastest is found that keeps the budget against f32. What was
+    measured stays in OUTPUT.findings.json: an interrupted search goes on from there, and so does one for another
+    budget.
+    """
+    output = output or model.with_suffix(".policy.nacre")
+    if output.resolve() == model.resolve():
+        raise click.BadParameter(f"`{output}` is the model itself", param_hint="--output")
+    check_writable(output)
+    elaborated = read_model(model, chosen.checkpoint)
+    name = _choose_model(elaborated, entry)
+    kept = output.with_name(f"{output.name}.findings.json")
+    check_writable(kept)
+    findings = open_findings(kept, _question(elaborated, name, data, choices, estimate, batch, threads, chosen))
+    with TemporaryDirectory(prefix="nacre-quantize-") as folder, told_progress() as tell:
+        trials = Trials(elaborated, name, chosen.options(), data, batch, threads, Path(folder))
+        found = search(trials, bound, choices, findings, tell, estimate=estimate)
+        samples = trials.samples.count
+    if not found.keeps:
+        value = bound.show(found.tried.figures[bound.figure.words] or 0.0)
+        message = f"the model does not keep `{bound}` in f32 either: it is {value} beside itself"
+        raise DiagnosticError([Diagnostic("budget-out-of-reach", message)])
+    write_whole(output, policy_text(found, bound, findings, name, f"{data.name}, {samples} samples,"))
+    if as_json:
+        click.echo(json.dumps(_found_data(found, bound, findings, output), indent=2))
+        return
+    counts = ", ".join(f"{count} in {choice}" for choice, count in count_choices(found, findings).items())
+    value = bound.show(found.tried.figures[bound.figure.words] or 0.0)
+    click.echo(f"{len(findings.plain_layers)} layers: {counts}; {bound.figure.words} {value}")
+    click.echo(f"wrote {output}", err=True)
+
+
+def _choose_model(elaborated: Elaborated, entry: str | None) -> str:
+    names = [function.name for function in elaborated.module.functions]
+    if entry is None:
+        entry = names[0] if len(names) == 1 else "main"
+    if entry not in names:
+        raise click.BadParameter(f"the model has the entries {', '.join(names)}", param_hint="--entry")
+    return entry
+
+
+def _question(
+    elaborated: Elaborated,
+    name: str,
+    data: Path,
+    choices: Sequence[str],
+    estimate: bool,
+    batch: int,
+    threads: int,
+    chosen: Chosen,
+) -> dict[str, Any]:
+    """All that measurements follow from; which choices are asked for is none of it, nor is the budget."""
+    files = sorted(data.iterdir()) if data.is_dir() else [data]
+    weights = elaborated.weights[name]
+    if weights is not None:
+        files += sorted(weights.iterdir()) if weights.is_dir() else [weights]
+    try:
+        stamps = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    except OSError as error:
+        message = f"`{error.filename}` cannot be read: {(error.strerror or str(error)).lower()}"
+        raise DiagnosticError([Diagnostic("missing-file", message)]) from error
+    return {
+        "compiler": __version__,
+        "model": source_hash(elaborated.module),
+        "entry": name,
+        "files": stamps,
+        "options": list(chosen.options().flags),
+        "batch": batch,
+        "threads": threads,
+        "estimate": estimate,
+    }
+
+
+def _found_data(found: Found, bound: Bound, findings: Findings, output: Path) -> dict[str, Any]:
+    return {
+        "written": str(output),
+        "budget": str(bound),
+        "figures": {words: None if v is None else number(v) for words, v in found.tried.figures.items()},
+        "seconds": found.tried.seconds,
+        "seconds_in_f32": found.plain,
+        "keeps": found.keeps,
+        "layers": [
+            {
+                "layer": path,
+                "choice": found.assignment.get(path, "f32"),
+                "seconds_in_f32": seconds,
+                "alone": {
+                    name: {"rms_error": number(m.harm**0.5), "seconds": m.seconds, "estimated": m.estimated}
+                    for name, m in findings.by_layer.get(path, {}).items()
+                },
+            }
+            for path, seconds in findings.plain_layers.items()
+        ],
+    }

@@ -1,0 +1,110 @@
+"""The layers of a model that may be kept in fewer bits, and in which ways: what a search chooses among.
+
+A layer is what multiplies one weight, wherever it does. How it is kept is a choice; rules of a policy say it by the
+path of the weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ...dialect.dims import Size
+from ...dialect.graph import Function, Module, Node, Parameter
+from ...passes.factors import Origins, factors_of
+from ...passes.selection import Selector
+from ..lower.cost import count_operations
+from .policy import F32, Policy, Rule, Scheme
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A way to keep a layer: its weight, and what the weight is multiplied with."""
+
+    weights: Scheme = F32
+    activations: Scheme = F32
+
+    def rules(self, pattern: str) -> tuple[Rule, ...]:
+        """What a policy says of weights under a path pattern; nothing for f32."""
+        selector = Selector(pattern)
+        both = (Rule("weights", selector, self.weights), Rule("activations", selector, self.activations))
+        return tuple(rule for rule in both if rule.scheme != F32)
+
+
+CHOICES: Mapping[str, Choice] = {
+    "f32": Choice(),
+    "bf16": Choice(Scheme("bf16"), Scheme("bf16")),
+    "f16": Choice(Scheme("f16"), Scheme("f16")),
+    "int8": Choice(Scheme("i8"), Scheme("i8", "dynamic")),
+    "w8": Choice(Scheme("i8")),
+    "q8": Choice(Scheme("q8[block 32]")),
+    "int4": Choice(Scheme("q4[block 32]")),
+}
+"""By the names that `--choices` takes; those of short forms mean the same for a layer."""
+
+Assignment = Mapping[str, str]
+"""The name of a choice for each layer, by its path; a layer that is missing stays in f32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """`path` is that of the weight, which has so many `elements`. It is multiplied `uses` times at `places`, each a
+    scope of block instances and the line and column in the model's text, with so many `operations` in all."""
+
+    path: str
+    elements: int
+    uses: int
+    operations: Size
+    places: frozenset[tuple[str, str]]
+
+
+def find_layers(module: Module, function: Function) -> tuple[Layer, ...]:
+    """The layers of a function without loops, in the order in which they are first computed."""
+    definitions: dict[str, Node] = {}
+    origins = Origins(definitions, module.parameter_index)
+    found: dict[str, list[Node]] = {}
+    for node in function.body:
+        factors = factors_of(node, origins)
+        weights = [factor.parameter for factor in factors if factor.parameter]
+        if len(weights) == 1 and len(factors) > 1:
+            found.setdefault(weights[0], []).append(node)
+        definitions.update((value.name, node) for value in node.outputs)
+    return tuple(_layer(module.parameter_index[path], nodes) for path, nodes in found.items())
+
+
+def _layer(weight: Parameter, nodes: Sequence[Node]) -> Layer:
+    elements = weight.type.elements
+    assert isinstance(elements, int), weight
+    places = frozenset((n.scope, "" if n.span is None else f"{n.span.line}:{n.span.column}") for n in nodes)
+    return Layer(weight.name, elements, len(nodes), count_operations(nodes), places)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Layers that one pattern speaks of, and no other layer."""
+
+    pattern: str
+    choice: str
+    paths: tuple[str, ...]
+
+
+def group_layers(paths: Sequence[str], chosen: Assignment) -> Iterator[Group]:
+    """Every layer in one group: those whose paths differ in numbers alone share one, if their pattern matches no layer
+    of another choice. Groups are in the order of the first layer of each."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for path in paths:
+        numbered = ".".join("*" if part.isdecimal() else part for part in path.split("."))
+        groups.setdefault((numbered, chosen.get(path, "f32")), []).append(path)
+    for (pattern, choice), members in groups.items():
+        matched = [path for path in paths if Selector(pattern).matches("", (path,))]
+        if len(members) > 1 and matched == members:
+            yield Group(pattern, choice, tuple(members))
+        else:
+            for path in members:
+                yield Group(path, choice, (path,))
+
+
+def policy_of(model: str, paths: Sequence[str], chosen: Assignment) -> Policy:
+    """The policy that says it."""
+    groups = group_layers(paths, chosen)
+    return Policy(tuple(rule for g in groups for rule in CHOICES[g.choice].rules(g.pattern)), model=model)

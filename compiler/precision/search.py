@@ -1,0 +1,176 @@
+"""The search for a precision: how much each layer costs and harms alone in each choice, and the fastest assignment of
+choices that keeps a budget.
+
+Harms add up about as the squares of independent errors do. So assignments are tried along the lower hull of time over
+harm: from f32 everywhere on, the step that saves the most time for its harm comes first. By halving, the last of them
+is found that keeps the budget on all samples, and where there is room, single steps are added. What is given back was
+called on them as a whole, whatever was predicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..accuracy.bounds import FIGURES, Bound
+from ..accuracy.compare import Accuracy
+from .findings import Findings, Measured, Tried
+from .layers import Assignment
+from .trials import SHORTEST, Times, Trials
+
+Tell = Callable[[str], None]
+Holds = Callable[[Sequence["Step"]], bool]
+FILLED = 8
+"""So many single steps are tried beyond the first that does not hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A layer that changes to another choice, and what that saves and harms."""
+
+    path: str
+    choice: str
+    saved: float
+    harm: float
+
+    @property
+    def rate(self) -> float:
+        """Seconds for a unit of harm."""
+        return self.saved / self.harm if self.harm > 0 else float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The answer: which choice each layer has, what its results are, and the time of a call in f32. Where not even f32
+    `keeps` the bound, it is f32."""
+
+    assignment: Assignment
+    tried: Tried
+    plain: float
+    keeps: bool
+
+
+def measure_layers(trials: Trials, choices: Sequence[str], findings: Findings, tell: Tell, *, estimate: bool) -> None:
+    """Tries each layer alone in each choice, but for what is known already."""
+    if findings.plain is None:
+        findings.set_plain(_plain_times(trials, estimate))
+    wanted = [(layer.path, choice) for layer in trials.layers for choice in choices if choice != "f32"]
+    for number, (path, choice) in enumerate(wanted, 1):
+        if findings.measured(path, choice) is None:
+            tell(f"{number} of {len(wanted)}: {path} in {choice}")
+            findings.add(path, choice, _measure(trials, path, choice, findings.plain_of(path), estimate))
+
+
+def _plain_times(trials: Trials, estimate: bool) -> Times:
+    return trials.estimate({}) if estimate else trials.times(trials.plain)
+
+
+def _measure(trials: Trials, path: str, choice: str, plain: float, estimate: bool) -> Measured:
+    chosen = {path: choice}
+    model = trials.build(chosen)
+    accuracy = trials.accuracy(model)
+    harm = max((r.figures.rms_error**2 for r in accuracy.results), default=0.0)
+    guessed = estimate or plain < SHORTEST
+    if guessed:
+        # Only what it saves counts: as a share of the time that it is measured to take in f32.
+        share = trials.estimate(chosen).layers[path] / trials.estimate({}).layers[path]
+        return Measured(harm, plain * share, guessed)
+    return Measured(harm, trials.times(model).layers[path], guessed)
+
+
+def plan_steps(plain: Mapping[str, float], measured: Mapping[str, Mapping[str, Measured]]) -> tuple[Step, ...]:
+    """The steps from f32 everywhere to the fastest assignment, that with the best rate first. Those of one layer follow
+    the lower hull of its choices, so that their rates fall."""
+    steps = [step for path in plain for step in _hull(path, plain[path], measured.get(path, {}))]
+    return tuple(sorted(steps, key=lambda step: -step.rate))
+
+
+def _hull(path: str, plain: float, choices: Mapping[str, Measured]) -> list[Step]:
+    steps: list[Step] = []
+    seconds, harm = plain, 0.0
+    while True:
+        further = [
+            Step(path, name, seconds - m.seconds, max(m.harm - harm, 0.0))
+            for name, m in choices.items()
+            if m.seconds < seconds
+        ]
+        if not further:
+            return steps
+        # Of equal rates the longer step: what lies between is on the hull's line, and no corner.
+        best = max(further, key=lambda step: (step.rate, step.saved))
+        steps.append(best)
+        seconds, harm = choices[best.choice].seconds, choices[best.choice].harm
+
+
+def search(
+    trials: Trials, bound: Bound, choices: Sequence[str], findings: Findings, tell: Tell, *, estimate: bool
+) -> Found:
+    """The fastest assignment that was tried and keeps the bound, f32 everywhere among them.
+
+    Raises DiagnosticError where the bound is of a figure that the model does not have.
+    """
+    bound.value(trials.accuracy(trials.plain))
+    measure_layers(trials, choices, findings, tell, estimate=estimate)
+    wanted = {p: {c: m for c, m in found.items() if c in choices} for p, found in findings.by_layer.items()}
+    steps = plan_steps(findings.plain_layers, wanted)
+    kept: list[tuple[float, int, Assignment]] = []
+
+    def holds(taken: Sequence[Step]) -> bool:
+        chosen = assign(taken)
+        tell(f"trying {len(taken)} of {len(steps)} steps together")
+        tried = _try(trials, chosen, findings, estimate)
+        value = tried.figures[bound.figure.words]
+        if value is None or not bound.keeps(value):
+            return False
+        # Of equal times the first, which is nearer to f32.
+        kept.append((tried.seconds, len(kept), chosen))
+        return True
+
+    if not holds(()):
+        return Found({}, _try(trials, {}, findings, estimate), findings.plain_call, keeps=False)
+    _fill(steps, _longest(steps, holds), holds)
+    _, _, best = min(kept)
+    return Found(best, _try(trials, best, findings, estimate), findings.plain_call, keeps=True)
+
+
+def _longest(steps: Sequence[Step], holds: Holds) -> int:
+    """How many of the steps hold together, as long as fewer do where more do. All of them are tried first."""
+    good, bad, count = 0, len(steps) + 1, len(steps)
+    while good < bad - 1:
+        good, bad = (count, bad) if holds(steps[:count]) else (good, count)
+        count = (good + bad) // 2
+    return good
+
+
+def _fill(steps: Sequence[Step], count: int, holds: Holds) -> None:
+    """Beyond the first steps goes on with single ones, where there is room left: those that save most, one of a layer.
+    The step right behind them is known not to hold."""
+    taken, refused = list(steps[:count]), {step.path for step in steps[count : count + 1]}
+    further: dict[str, Step] = {}
+    for step in steps[count + 1 :]:
+        if step.path not in refused:
+            further.setdefault(step.path, step)
+    for step in sorted(further.values(), key=lambda step: -step.saved)[:FILLED]:
+        if holds([*taken, step]):
+            taken.append(step)
+
+
+def assign(steps: Sequence[Step]) -> Assignment:
+    """Where a layer takes several steps, the last one says its choice."""
+    return {step.path: step.choice for step in steps}
+
+
+def _try(trials: Trials, chosen: Assignment, findings: Findings, estimate: bool) -> Tried:
+    known = findings.tried(chosen)
+    if known is not None:
+        return known
+    model = trials.build(chosen)
+    seconds = trials.estimate(chosen).call if estimate else trials.times(model).call
+    tried = Tried(figures_of(trials.accuracy(model)), seconds)
+    findings.add_tried(chosen, tried)
+    return tried
+
+
+def figures_of(accuracy: Accuracy) -> Mapping[str, float | None]:
+    """All figures that can be bounded, by their words."""
+    return {words: figure.of(accuracy) for words, figure in FIGURES.items()}

@@ -1,0 +1,152 @@
+"""Trials: a model built by a policy, called on all samples beside f32, and timed layer by layer.
+
+Times are those of a call with the first samples; what a kernel takes is split among layers by their operations. A layer
+that is too short to be timed, or all of them where nobody wants times, are estimated: the longer of computing and of
+reading the weight, on a stated machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from ...dialect.dims import evaluate
+from ...dialect.types import Array
+from ...runtime.loader import Model, load
+from ...runtime.observe import Call, Operation
+from ...runtime.observe import evaluate as evaluate_size
+from ..accuracy.compare import Accuracy, compare_results, results_of
+from ..accuracy.samples import Samples, open_samples
+from ..frontend import Elaborated
+from ..measure.machine import threads_of
+from ..measure.profile import Profile, profile_entry
+from ..pipeline import Build, Options
+from .apply import quantized, without_loops
+from .layers import CHOICES, Assignment, Layer, find_layers, policy_of
+from .policy import Policy
+
+SHORTEST = 20e-6
+"""Seconds below which a layer is estimated: clocks and neighbours would tell more than the kernel."""
+_SECONDS = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """What a choice does to a layer on the stated machine: operations beside those of f32, and bits of a weight."""
+
+    operations: float
+    bits: float
+
+
+SPEEDS: Mapping[str, Speed] = {
+    "f32": Speed(1, 32),
+    "bf16": Speed(2, 16),
+    "f16": Speed(1, 16),
+    "int8": Speed(4, 8),
+    "w8": Speed(1, 8),
+    "q8": Speed(1, 8.5),
+    "int4": Speed(1, 4.5),
+}
+FLOPS, BYTES = 150e9, 20e9
+"""The stated machine: operations of f32 and bytes read, in a second."""
+assert SPEEDS.keys() == CHOICES.keys()
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds of a call, and of each layer in it, by path."""
+
+    call: float
+    layers: Mapping[str, float]
+
+
+@dataclass
+class Trials:
+    """Builds of the function `name` of a model in f32, on samples. `folder` holds the one that is tried."""
+
+    elaborated: Elaborated
+    name: str
+    options: Options
+    data: Path
+    most: int
+    threads: int
+    folder: Path
+
+    def __post_init__(self) -> None:
+        module = self.elaborated.module
+        alone = replace(module, functions=(module.function(self.name),))
+        self.elaborated = replace(self.elaborated, module=alone, policies=(), budgets=(), tests=())
+
+    @cached_property
+    def layers(self) -> tuple[Layer, ...]:
+        module = without_loops(self.elaborated.module)
+        return find_layers(module, module.function(self.name))
+
+    @cached_property
+    def plain(self) -> Model:
+        """The model in f32."""
+        return self._build(Policy())
+
+    @cached_property
+    def samples(self) -> Samples:
+        (described,) = self.plain.describe()["entries"]
+        return open_samples(self.data, described, self.most)
+
+    @cached_property
+    def _expected(self) -> Sequence[Mapping[str, Array]]:
+        return [results_of(self.plain, self.name, batch) for batch in self.samples]
+
+    def build(self, chosen: Assignment) -> Model:
+        return self._build(policy_of(self.name, [layer.path for layer in self.layers], chosen))
+
+    def _build(self, policy: Policy) -> Model:
+        made = replace(self.elaborated, module=quantized(self.elaborated.module, {self.name: policy}))
+        path = self.folder / "tried.so"
+        # One that is loaded keeps its pages when its name goes.
+        path.unlink(missing_ok=True)
+        Build(made, self.options).run(path)
+        return load(path, threads=self.threads)
+
+    def accuracy(self, model: Model) -> Accuracy:
+        """How near the results are to those in f32."""
+        return compare_results(model, self._expected, self.name, self.samples)
+
+    def times(self, model: Model) -> Times:
+        profile = profile_entry(model, model.entries[self.name], self._first, threads_of(self.threads), _SECONDS)
+        return Times(profile.seconds, {layer.path: _seconds(profile, layer) for layer in self.layers})
+
+    def estimate(self, chosen: Assignment) -> Times:
+        """The times of layers on the stated machine; that of a call is all of them together."""
+        layers = {layer.path: self._estimated(layer, SPEEDS[chosen.get(layer.path, "f32")]) for layer in self.layers}
+        return Times(sum(layers.values()), layers)
+
+    def _estimated(self, layer: Layer, speed: Speed) -> float:
+        computing = evaluate(layer.operations, self._dims) / (FLOPS * speed.operations)
+        reading = layer.uses * layer.elements * speed.bits / 8 / BYTES
+        return max(computing, reading)
+
+    @cached_property
+    def _first(self) -> Sequence[Array]:
+        return next(iter(self.samples)).inputs
+
+    @cached_property
+    def _dims(self) -> Mapping[str, int]:
+        return self.plain.entries[self.name].bind(*self._first)
+
+
+def _seconds(profile: Profile, layer: Layer) -> float:
+    return sum(c.seconds * _share(c.call, profile.dims, layer) for c in profile.calls)
+
+
+def _share(call: Call, dims: Mapping[str, int], layer: Layer) -> float:
+    """What of a kernel is for the layer, by its operations."""
+    counts = [(o, evaluate_size(o.flops, dims)) for o in call.operations]
+    own = sum(count for operation, count in counts if _place(operation) in layer.places)
+    return own / max(sum(count for _, count in counts), 1)
+
+
+def _place(operation: Operation) -> tuple[str, str]:
+    """As layers have it; the file is left out, which artifacts name as seen from their model."""
+    return operation.scope, "" if operation.at is None else ":".join(operation.at.rsplit(":", 2)[1:])
