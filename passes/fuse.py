@@ -46,10 +46,10 @@ class Fuse(Pass):
     """Puts nodes into a `fusion` with what reads them, so that what lies between need not be stored.
 
     `kinds` says which groups are formed: attention, contraction (with its epilogue), rows, elements. Groups of the
-    first three hold tensors of one float dtype, besides booleans and indices. No node outside stands between two of a
-    group, and nothing that costs more than a few additions is computed twice. Constants of rank 0, and what is told
-    from places alone (a range, a triangle), are copied into the groups that read them. Views at the border of a group
-    stay outside, where they cost nothing.
+    first three hold tensors whose elements are computed in equally many bits, indices aside. No node outside stands
+    between two of a group, and nothing that costs more than a few additions is computed twice. Constants of rank 0, and
+    what is told from places alone (a range, a triangle), are copied into the groups that read them. Views at the border
+    of a group stay outside, where they cost nothing.
 
     A value that others use too becomes a further result of a group of rows; groups of other kinds have one result.
     Leaves nodes that would be alone as they are, nodes of which only copies are used to `dce`, and in the context a

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ..dialect.types import BOOL, DType
+from ..dialect.types import DType
 from .fuse_attention import add_movements_before
 from .fuse_flow import Flow, has
 from .fuse_rules import (
@@ -23,7 +23,6 @@ from .fuse_rules import (
     TAKEN,
     USED_TWICE,
     fits_type,
-    float_type,
     follows,
     is_elementwise,
     keeps_last_axis,
@@ -37,10 +36,10 @@ def starts_contraction(flow: Flow, number: int) -> bool:
 
 
 def grow_contraction(flow: Flow, number: int) -> set[int]:
-    """The group of a contraction of floats; the contraction alone where nothing joins it."""
+    """The group of a contraction; the contraction alone where nothing joins it."""
     node = flow.nodes[number]
-    dtype = float_type(node)
-    if dtype is None or not fits_type(flow, node, dtype):
+    dtype = node.output.type.dtype
+    if not fits_type(flow, node, dtype):
         return set()
     members = _epilogue(flow, number, dtype)
     add_movements_before(flow, members, dtype)
@@ -91,7 +90,7 @@ def _obstacle(flow: Flow, reached: Collection[int], number: int, dtype: DType) -
         return MOVES if has(node, "movement") else NO_KIND
     if any(v.type.shape != node.output.type.shape for v in given):
         return OTHER_SHAPE
-    if node.output.type.dtype not in (dtype, BOOL) or not fits_type(flow, node, dtype):
+    if not fits_type(flow, node, dtype):
         return OTHER_TYPE
     return None
 

@@ -13,7 +13,7 @@ from enum import Enum
 
 from ..dialect.dims import Shape
 from ..dialect.graph import Node, Value
-from ..dialect.types import BOOL, DType
+from ..dialect.types import DType
 from .fuse_flow import Flow, has
 from .fuse_rules import (
     BEHIND_CONTRACTION,
@@ -119,7 +119,7 @@ class _Rows:
         moves = (moves_linearly(node) or has(node, "gathering")) and len(node.outputs) == 1
         if not (is_elementwise(node) or moves):
             return None, None
-        if not fits_type(flow, node, self.dtype) or node.output.type.dtype not in (self.dtype, BOOL):
+        if not fits_type(flow, node, self.dtype):
             return None, OTHER_TYPE
         shape = node.output.type.shape
         if has(node, "gathering") and not self._gathers_rows(node):
@@ -213,7 +213,7 @@ class _Rows:
             return None, None
         if form is None:
             return None, reason
-        if not fits_type(flow, node, self.dtype) or node.output.type.dtype not in (self.dtype, BOOL):
+        if not fits_type(flow, node, self.dtype):
             return None, OTHER_TYPE
         if flow.leads_back({*self.forms, number}):
             return None, CIRCLE
@@ -227,6 +227,8 @@ class _Rows:
             return None, OTHER_AXIS
         if given != [node.inputs[0]] or node.inputs[0].type.shape != self.full:
             return None, OTHER_SHAPE
+        if node.output.type.dtype != self.dtype:
+            return None, OTHER_TYPE
         return (Form.FULL if has(node, "rowwise") else self._reduced(node)), None
 
     def _elements_below(self, node: Node, given: list[Value], forms: set[Form]) -> tuple[Form | None, str | None]:

@@ -9,9 +9,12 @@ from ..dialect.dims import Shape
 from ..dialect.graph import Node, Value
 from ..dialect.operator import Builder
 from ..dialect.ops import OPERATORS
-from ..dialect.types import BOOL, DType, TensorType
+from ..dialect.types import BF16, BOOL, F16, F32, I8, I16, I32, U8, U16, U32, DType, TensorType
 from .fuse_flow import Flow, has
 from .fuse_maps import frames, permutation
+
+IN_32_BITS = frozenset({F32, F16, BF16, I32, U32, I16, U16, I8, U8})
+"""The dtypes whose elements are computed in 32 bits: as many of each are computed at a time."""
 
 USED_TWICE = "its result is used elsewhere too"
 OTHER_SHAPE = "different shape"
@@ -89,14 +92,20 @@ def float_type(node: Node) -> DType | None:
     return next((v.type.dtype for v in node.outputs if v.type.dtype.is_float), None)
 
 
+def goes_with(dtype: DType, other: DType) -> bool:
+    """May tensors of both dtypes be in a group: is an element of either computed in as many bits? Booleans go along
+    with anything."""
+    return dtype is other or BOOL in (dtype, other) or {dtype, other} <= IN_32_BITS
+
+
 def fits_type(flow: Flow, node: Node, dtype: DType) -> bool:
-    """Are all tensors of the node of that dtype, but for scalars, booleans, numbers of slices, what is generated, and
-    the weights of a contraction, which may be stored as something else?"""
+    """Do all tensors of the node go with that dtype, but for scalars, numbers of slices, what is generated, and the
+    weights of a contraction, which may be stored as something else?"""
     values = node.inputs[:1] if has(node, "gathering") else node.inputs
     read = [v for v in values if flow.source(v) not in flow.generated]
     if has(node, "contraction"):
         read = [v for v in read if not is_weight(flow, v)]
-    return all(_is_scalar(v.type) or v.type.dtype in (dtype, BOOL) for v in (*read, *node.outputs))
+    return all(_is_scalar(v.type) or goes_with(v.type.dtype, dtype) for v in (*read, *node.outputs))
 
 
 def _is_scalar(type: TensorType) -> bool:
@@ -140,7 +149,7 @@ def explain(flow: Flow, path: Sequence[int]) -> str:
         (flow.leaves[source] or len(flow.readers[source]) > 1, USED_TWICE),
         (any(has(n, "movement") and not moves_linearly(n) for n in (first, second)), MOVES),
         (any(not has(n, *_GROUPED) for n in (first, second)), NO_KIND),
-        (float_type(first) != float_type(second), OTHER_TYPE),
+        (not goes_with(first.outputs[0].type.dtype, second.outputs[0].type.dtype), OTHER_TYPE),
         (made.shape != read.shape or read.shape != second.outputs[0].type.shape, OTHER_SHAPE),
         (source in flow.groups or reader in flow.groups, TAKEN),
     ):
