@@ -4,13 +4,14 @@ and of a tile, for CPUs with instructions for them and for CPUs without.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from differential.directed import LEVELS, assert_right, case
 from differential.maker import Graph
 from differential.native import Level
-from nacre.dialect.types import F32, I32
+from nacre.dialect.types import BF16, F32, I32, U8
 
 NO_INSTRUCTIONS = Level(2, "x86-64-v4", quick=True)
 """As wide as the widest, without products of bytes or of bfloats."""
@@ -44,6 +45,37 @@ def summed_wider(b: Any, x: Any, w: Any) -> Any:
     return b.matmul(x, w, into=I32 if x.type.dtype.bits == 8 else F32)
 
 
+def rescaled(b: Any, x: Any, w: Any, shift: Any, rows: Any, columns: Any, bias: Any) -> Any:
+    """A layer of a network in bytes, from codes of rows to numbers."""
+    total = b.cast(b.subtract(b.matmul(x, w, into=I32), shift), dtype=F32)
+    return b.relu(b.add(b.multiply(b.multiply(total, rows), columns), bias))
+
+
+def encode(b: Any, x: Any, scale: Any, zero: float) -> Any:
+    steps = b.round(b.multiply(x, b.divide(b.scalar(1.0, F32), scale)))
+    return b.cast(b.add(steps, b.scalar(zero, F32)), dtype=U8)
+
+
+def requantized(b: Any, x: Any, w: Any, scale: Any, bias: Any) -> Any:
+    """From codes to codes."""
+    total = b.cast(b.matmul(x, w, into=I32), dtype=F32)
+    return encode(b, b.relu(b.add(b.multiply(total, scale), bias)), b.scalar(0.5, F32), 3.0)
+
+
+def quantized_rows(b: Any, x: Any) -> Sequence[Any]:
+    """As a layer gets them that is quantized while it runs."""
+    scale = b.divide(b.max(b.abs(x), axis=-1, keepdims=True), b.scalar(127.0, F32))
+    return [encode(b, x, scale, 128.0), scale]
+
+
+def normed_to_bfloats(b: Any, x: Any, weight: Any) -> Any:
+    return b.cast(b.layer_norm(x, weight, axes=-1), dtype=BF16)
+
+
+def bfloat_layer(b: Any, x: Any, w: Any, bias: Any) -> Any:
+    return b.cast(b.gelu(b.add(b.matmul(x, w, into=F32), bias)), dtype=BF16)
+
+
 def of_bytes() -> list[Graph]:
     pairs = [(x, w) for x in ("u8", "i8") for w in ("i8", "u8")]
     mixed = [
@@ -55,6 +87,18 @@ def of_bytes() -> list[Graph]:
     return [
         *mixed,
         case("u8_i8_rows", summed_wider, "u8[M, 35]", "*i8[35, 50]", sizes=rows),
+        case(
+            "rescaled",
+            rescaled,
+            "u8[M, 19]",
+            "*i8[19, 50]",
+            *["i32[50]", "f32[M, 1]", "f32[50]", "f32[50]"],
+            sizes=rows,
+        ),
+        case("requantized", requantized, "u8[M, 16]", "*i8[16, 70]", "f32[70]", "f32[70]", sizes=rows),
+        case("quantized_rows", quantized_rows, "f32[M, 70]", sizes=rows),
+        case("normed_to_bfloats", normed_to_bfloats, "f32[M, 70]", "f32[70]", sizes=rows),
+        case("bfloat_layer", bfloat_layer, "bf16[M, 20]", "*bf16[20, 55]", "f32[55]", sizes=rows),
         case("bf16_f32", summed_wider, "bf16[M, 35]", "*bf16[35, 50]", sizes=rows),
     ]
 
