@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..dialect.graph import Value
 from ..dialect.operator import Builder
 from ..dialect.ops.algebra import Term
-from ..dialect.types import F32, I8, U8, DType
+from ..dialect.types import F32, I8, U8, DType, TensorType
 from .factors import Axes
 
 STEPS = 127
@@ -32,6 +32,18 @@ class Codec(ABC):
     def restore(self, b: Builder, stored: Sequence[Value]) -> Value:
         """The numbers that it stands for, in f32."""
 
+    def holds(self, type: TensorType, axes: Axes) -> bool:
+        """Can a tensor of the type be kept so, whose elements along `axes` come together in one sum?"""
+        return True
+
+    def round(self, b: Builder, x: Value, axes: Axes) -> Value:
+        """What stands for a tensor once it is kept so."""
+        return self.restore(b, self.store(b, x, axes))
+
+    def gather(self, b: Builder, table: Value, indices: Value, axis: int, axes: Axes) -> Value:
+        """What stands for slices of a table, of which these alone are restored."""
+        return self.restore(b, [b.gather(part, indices, axis=axis) for part in self.store(b, table, axes)])
+
 
 @dataclass(frozen=True, slots=True)
 class Cast(Codec):
@@ -44,6 +56,36 @@ class Cast(Codec):
 
     def restore(self, b: Builder, stored: Sequence[Value]) -> Value:
         return b.cast(*stored, dtype=F32)
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks(Codec):
+    """A type in blocks, which lie along the axis of a sum: the last one, or of a matrix on the right the one before."""
+
+    dtype: DType
+
+    def holds(self, type: TensorType, axes: Axes) -> bool:
+        if len(axes) != 1 or axes[0] < type.rank - 2:
+            return False
+        size = type.shape[axes[0]]
+        return isinstance(size, int) and size % self.dtype.block == 0
+
+    def store(self, b: Builder, x: Value, axes: Axes) -> tuple[Value, ...]:
+        assert self.holds(x.type, axes) and axes == (x.type.rank - 1,), (x, axes)
+        return (b.quantize_blocks(x, dtype=self.dtype),)
+
+    def restore(self, b: Builder, stored: Sequence[Value]) -> Value:
+        return b.dequantize_blocks(*stored, dtype=F32)
+
+    def round(self, b: Builder, x: Value, axes: Axes) -> Value:
+        last = x.type.rank - 1
+        if axes == (last,):
+            return self.restore(b, self.store(b, x, axes))
+        return b.matrix_transpose(self.restore(b, self.store(b, b.matrix_transpose(x), (last,))))
+
+    def gather(self, b: Builder, table: Value, indices: Value, axis: int, axes: Axes) -> Value:
+        # `split-blocks` gathers codes and scales.
+        return b.gather(self.round(b, table, axes), indices, axis=axis)
 
 
 class _Bytes(Codec):

@@ -22,7 +22,7 @@ from .manager import Pass, PassManager, Watch
 from .registry import PASSES
 
 _WORD = re.compile(r"[A-Za-z][\w-]*", re.ASCII)
-_OPTION_VALUE = re.compile(r"[^,{}=\s]*")
+_OPTION_VALUE = re.compile(r"(?:[^,{}=\s\[]|\[[^\]{}]*\])*")
 
 
 def _integer(text: str) -> int:

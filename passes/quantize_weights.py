@@ -7,14 +7,19 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..dialect.graph import Function, Module, Node, Value
-from ..dialect.types import BF16, F16, F32
-from .codecs import Cast, Codec, Symmetric
+from ..dialect.types import BF16, BLOCKED, F16, F32
+from .codecs import Blocks, Cast, Codec, Symmetric
 from .factors import Factor, Origins, factors_of, gathered_axis, table_of
 from .manager import Context, Pass
 from .rewrite import NodeBuilder, Replacement, Rewriter
 from .selection import is_selected
 
-_CODECS: Mapping[str, Codec] = {"bf16": Cast(BF16), "f16": Cast(F16), "i8": Symmetric()}
+_CODECS: Mapping[str, Codec] = {
+    "bf16": Cast(BF16),
+    "f16": Cast(F16),
+    "i8": Symmetric(),
+    **{dtype.name: Blocks(dtype) for dtype in BLOCKED},
+}
 
 
 @dataclass(frozen=True)
@@ -26,7 +31,8 @@ class QuantizeWeights(Pass):
 
     A weight is an operand that parameters and constants alone determine. `to` is `bf16` or `f16`, to which it is cast
     and from there back; or `i8`, quantized with a scale for each channel of the result or row of a table, and
-    dequantized. `only` and `but` select by the path of the weight, by the scope, and by the operator.
+    dequantized; or a type in blocks such as `q4[block 32]`, where the axis that is summed over is one of the last two
+    and holds whole blocks. `only` and `but` select by the path of the weight, by the scope, and by the operator.
 
     Changes what is computed. The codes are computed at every call until `fold-parameters` has done so.
     """
@@ -47,6 +53,7 @@ class QuantizeWeights(Pass):
         return (
             factor.parameter is not None
             and factor.value.type.dtype is F32
+            and _CODECS[self.to].holds(factor.value.type, factor.axes)
             and is_selected(node.op, (factor.parameter, node.scope), self.only, self.but)
         )
 
@@ -77,10 +84,8 @@ class _Quantizer(Rewriter):
 
     def multiply(self, b: NodeBuilder, node: Node, weight: Factor) -> Value:
         inputs = list(node.inputs)
-        inputs[weight.number] = self.codec.restore(b, self.codec.store(b, weight.value, weight.axes))
+        inputs[weight.number] = self.codec.round(b, weight.value, weight.axes)
         return b.apply(node.op, inputs, dict(node.attributes))[0]
 
     def read_table(self, b: NodeBuilder, node: Node, table: Factor) -> Value:
-        axis = gathered_axis(node)
-        stored = self.codec.store(b, table.value, table.axes)
-        return self.codec.restore(b, [b.gather(part, node.inputs[1], axis=axis) for part in stored])
+        return self.codec.gather(b, table.value, node.inputs[1], gathered_axis(node), table.axes)

@@ -9,7 +9,7 @@ from ..dialect.graph import Function, Module, Node, Value
 from ..dialect.ops import OPERATORS
 from ..dialect.ops.block_planes import Planes, dequantize_planes, quantize_planes, read_planes
 from ..dialect.ops.common import normalize_axis
-from ..dialect.types import F32, TensorType
+from ..dialect.types import F32, I8, TensorType
 from .known_values import KnownValues, definitions_in
 from .manager import Context, Pass
 from .rewrite import NodeBuilder, Replacement, Rewriter
@@ -22,8 +22,8 @@ class SplitBlocks(Pass):
 
     Of a table from which rows are gathered, the planes of these rows are. With `contract` a product of floats and a
     dequantised matrix, transposed, becomes one `block_matmul`, which makes the numbers while it multiplies; sums of
-    them are then rounded in another order. Assumes that loops are unrolled. Leaves dequantised values that are read no
-    more to `dce`.
+    them are then rounded in another order. So does one with a matrix of i8 that has a scale for each row. Assumes that
+    loops are unrolled. Leaves dequantised values that are read no more to `dce`.
     """
 
     name: ClassVar[str] = "split-blocks"
@@ -82,9 +82,26 @@ class _Splitter(Rewriter):
         moved = self.definitions.get(y.name)
         if moved is None or moved.op not in ("transpose", "matrix_transpose") or node.output.type.dtype != F32:
             return None
-        q = self.blocks.get(moved.inputs[0].name)
-        if q is None or q.type.rank != 2 or self.known.find(q) is None:
+        (weight,) = moved.inputs
+        q = self.blocks.get(weight.name)
+        if q is None or weight.type.rank != 2:
+            return self.multiply_rows(b, x, weight)
+        if self.known.find(q) is None:
             return None
         planes = self.planes(b, q)
         zeros = () if planes.zeros is None else (planes.zeros,)
         return b.block_matmul(x, planes.codes, planes.scales, *zeros, bits=q.type.dtype.bits)
+
+    def multiply_rows(self, b: NodeBuilder, x: Value, weight: Value) -> Value | None:
+        """Of a weight with a scale for each row, whole rows are the blocks. Where x is dequantised too, codes can be
+        multiplied by codes."""
+        made, other = self.definitions.get(weight.name), self.definitions.get(x.name)
+        if made is None or made.op != "dequantize" or (other is not None and other.op == "dequantize"):
+            return None
+        codes, scales, *zeros = made.inputs
+        if weight.type.rank != 2 or codes.type.dtype != I8 or zeros or self.known.find(codes) is None:
+            return None
+        rows, inner = weight.type.shape
+        if scales.type.shape != (rows, 1):
+            return None
+        return b.block_matmul(x, b.reshape(codes, shape=(rows, 1, inner)), scales, bits=8)

@@ -125,6 +125,8 @@ def _cast(context: Context, frame: Frame, arguments: Sequence[Given], span: Span
 
 def _dequantize(context: Context, frame: Frame, arguments: Sequence[Given], span: Span) -> AnyValue:
     """Of a value in blocks, which holds its scales."""
+    if any(contains_error(a.value) for a in arguments):
+        return ERROR
     name = "dequantize_blocks" if _is_in_blocks(arguments) else "dequantize"
     return call_operator(context, frame, BUILTINS[name], arguments, span, "dequantize")
 

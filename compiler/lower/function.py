@@ -38,17 +38,18 @@ class Shared:
     origins: dict[str, list[str]] = field(default_factory=dict)
     stems: Counter[str] = field(default_factory=Counter)
 
-    def weight(self, source: Parameter | Constant, packing: Packing | None = None) -> Weight:
+    def weight(self, source: Parameter | Constant, packing: Packing | None, seen: TensorType) -> Weight:
+        """Where the data of a source lie, packed as a kernel wants them that sees them under some shape."""
         name = source.name if isinstance(source, Parameter) else f"constant.{source.digest}"
         if isinstance(source, Constant):
             # Arrays of equal bytes may differ in type.
             name += f".{source.type.dtype}.{'x'.join(map(str, source.type.shape))}"
         if packing is not None:
-            name += f".{packing.name}"
+            name += f".{packing.name}" + (f".{'x'.join(map(str, seen.shape))}" if seen != source.type else "")
         if name not in self.weights:
             end = max((w.offset + static_bytes(w.type) for w in self.weights.values()), default=0)
-            type = source.type if packing is None else packing.type(source.type)
-            self.weights[name] = LoweredWeight(name, type, align(end), source, packing)
+            type = source.type if packing is None else packing.type(seen)
+            self.weights[name] = LoweredWeight(name, type, align(end), source, seen, packing)
         return Weight(self.weights[name].offset)
 
     def parameter(self, node: Node, indices: Sequence[int]) -> Parameter:
@@ -140,8 +141,8 @@ class FunctionLowering:
         stem = f"{c_identifier(self.function.name)}.{stem}" if self.shared.debug else stem
         symbol = self.shared.add(kernel, stem, origins)
         places = tuple(
-            self.shared.weight(source.data, kernel.packings.get(slot)) if isinstance(source, Unplaced) else source
-            for slot, source in enumerate(inputs)
+            self.shared.weight(source.data, kernel.packings.get(slot), type) if isinstance(source, Unplaced) else source
+            for slot, (source, type) in enumerate(zip(inputs, kernel.inputs, strict=True))
         )
         self.calls.append(LoweredCall(symbol, kernel, places, tuple(v.name for v in outputs), comment, span))
         for value in outputs:

@@ -27,17 +27,20 @@ _DIGEST = 16
 @dataclass(frozen=True, slots=True, eq=False)
 class LoweredWeight:
     """A tensor that generated code reads at `offset` bytes of the weights. `source` says where its data come from, and
-    `packing` in which order they are stored."""
+    `packing` in which order they are stored, those of the type `seen`: the source itself, or a view of it."""
 
     name: str
     type: TensorType
     offset: int
     source: Parameter | Constant
+    seen: TensorType
     packing: Packing | None = None
 
     def store(self, data: Array) -> Array:
         """The data of the source as they are stored."""
-        return data if self.packing is None else self.packing(data)
+        if self.packing is None:
+            return data
+        return self.packing(data.reshape(tuple(int(str(size)) for size in self.seen.shape)))
 
 
 @dataclass(frozen=True, slots=True)

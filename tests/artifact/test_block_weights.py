@@ -74,3 +74,23 @@ def test_weights_take_the_bytes_of_their_blocks(tmp_path: Path) -> None:
         biases = sum(array.nbytes for array in arrays.values() if array.ndim == 1)
         total = model.describe()["weights"]["bytes"]
         assert total == pytest.approx(elements * each + biases, rel=0.02), dtype
+
+
+def test_weights_of_bytes_with_a_scale_for_each_row(tmp_path: Path) -> None:
+    text = """
+    dim T in 1..20
+    model run(x: f32[T, 100]) -> f32[T, 40] {
+      param weight: f32[40, 100]
+      scale = max(abs(weight), axis=1, keepdims=true) / 127
+      return x @ dequantize(quantize(weight, scale, dtype=i8), scale).T
+    }
+    """
+    rng = np.random.default_rng(4)
+    np.savez(tmp_path / "w.npz", weight=rng.standard_normal((40, 100)).astype(np.float32))
+    x = rng.standard_normal((7, 100)).astype(np.float32)
+    expected = nacre.graph.read(text, weights=tmp_path / "w.npz").run(x)
+    for number, options in enumerate(LEVELS):
+        model = nacre.compile(text, tmp_path / f"{number}.so", weights=tmp_path / "w.npz", **options)
+        # Sums of 100 products in another order.
+        assert np.abs(model(x) - expected).max() <= 20 * 2.0**-24 * np.abs(expected).max(), options
+    assert model.describe()["weights"]["bytes"] < 1.3 * 48 * (100 + 4)

@@ -101,3 +101,16 @@ def test_who_else_reads_a_weight_gets_it_as_it_is() -> None:
 
     y, z = build_functions(module, level=2, load=load)["f"]([x])
     assert np.allclose(y, x @ w, rtol=1e-5, atol=1e-6) and np.allclose(z, np.exp(w), rtol=1e-6)
+
+
+def test_a_view_of_a_weight_is_packed_as_it_is_seen() -> None:
+    x, w = Value("x", TensorType(F32, (4, 6))), Value("w", TensorType(F32, (2, 3, 40)))
+    b = Builder(OPERATORS)
+    b.nodes.append(Node("parameter", (), (w,), (("name", "w"),)))
+    result = b.matmul(x, b.reshape(w, shape=(6, 40)))
+    module = Module("m", (), (Parameter("w", w.type),), (Function("f", (x,), tuple(b.nodes), (result,), ("y",)),))
+    (weight,) = lower_module(module, pack=True).weights
+    data = np.arange(240, dtype=np.float32).reshape(2, 3, 40)
+    stored = weight.store(data)
+    assert stored.shape == weight.type.shape == (1, 6, 48)
+    assert np.array_equal(stored[0, :, :40], data.reshape(6, 40))
