@@ -51,10 +51,12 @@ def assign_roles(stage: Stage, op: Op, machine: Machine, lanes: int, among: Sequ
     lane = stage.of(op, loop)
     vectors = [a for a in op.reads if loop in a.loops()]
     others = [i for i in op.outer if i != loop and stage.sizes[stage.of(op, i)] != 1]
-    windowed = len(vectors) == len(op.reads)
     free = [i for i in others if any(i not in a.loops() for a in vectors)]
+    overlapping = [i for i in others if _overlaps(op, i)]
+    # Where rows share no vector, they may still share what overlaps of the one that moves along with them.
+    windowed = len(vectors) == len(op.reads) or (not free and _window(op) and bool(overlapping))
     if windowed:
-        free = free or [i for i in others if _overlaps(op, i)]
+        free = free or overlapping
     candidates = [stage.of(op, i) for i in free if among is None or stage.of(op, i) in among]
     row = candidates[-1] if candidates else None
     parallel = stage.parallel(op)
