@@ -6,10 +6,13 @@ step knows of policies.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
-from ...dialect.graph import Module, Parameter
+from ...dialect import types as dtypes
+from ...dialect.graph import Function, Module, Node, Parameter
+from ...passes.factors import Origins, factors_of
 from ...passes.fold_batch_norm import FoldBatchNorm
 from ...passes.manager import Pass, PassManager
 from ...passes.narrow_contractions import NarrowContractions
@@ -17,9 +20,13 @@ from ...passes.pipeline import parse_pipeline
 from ...passes.quantize_activations import QuantizeActivations
 from ...passes.quantize_weights import QuantizeWeights
 from .policy import F32, Policy, Subject
+from .ranges import Ranges
 
 _BEFORE = "unroll-repeat,decompose{having=attention}"
 """Layers of a loop may differ, and what is multiplied has to be seen."""
+
+
+_NO_RANGES: Mapping[str, Ranges] = MappingProxyType({})
 
 
 def without_loops(module: Module) -> Module:
@@ -27,12 +34,28 @@ def without_loops(module: Module) -> Module:
     return PassManager(parse_pipeline(_BEFORE)).run(module)
 
 
-def passes_of(policy: Policy) -> tuple[Pass, ...]:
-    """The passes that make of a graph without loops what a policy says."""
-    return (FoldBatchNorm(), *_quantizers(policy, "weights"), *_quantizers(policy, "activations"), NarrowContractions())
+def static_values(module: Module, function: Function, policy: Policy) -> tuple[str, ...]:
+    """The values whose ranges a policy needs, in the graph that its first rule is applied to."""
+    definitions: dict[str, Node] = {}
+    origins = Origins(definitions, module.parameter_index)
+    found: dict[str, None] = {}
+    for node in function.body:
+        factors = factors_of(node, origins)
+        weight = next((factor.parameter for factor in factors if factor.parameter is not None), None)
+        if weight is not None and policy.scheme("activations", node.op, (node.scope, weight)).scale == "static":
+            found |= {f.value.name: None for f in factors if f.parameter is None and f.value.type.dtype is dtypes.F32}
+        definitions.update((value.name, node) for value in node.outputs)
+    return tuple(found)
 
 
-def _quantizers(policy: Policy, subject: Subject) -> list[Pass]:
+def passes_of(policy: Policy, ranges: Sequence[str] = ()) -> tuple[Pass, ...]:
+    """The passes that make of a graph without loops what a policy says; `ranges` are those of static values, as
+    `Ranges.texts`."""
+    activations = _quantizers(policy, "activations", ranges)
+    return (FoldBatchNorm(), *_quantizers(policy, "weights"), *activations, NarrowContractions())
+
+
+def _quantizers(policy: Policy, subject: Subject, ranges: Sequence[str] = ()) -> list[Pass]:
     rules = [rule for rule in policy.rules if rule.subject in (None, subject)]
     made: list[Pass] = []
     for number, rule in enumerate(rules):
@@ -42,13 +65,16 @@ def _quantizers(policy: Policy, subject: Subject) -> list[Pass]:
         only, but = (str(rule.selector),), tuple(str(later.selector) for later in rules[number + 1 :])
         if subject == "weights":
             made.append(QuantizeWeights(rule.scheme.dtype, only, but))
-        else:
+        elif rule.scheme.scale != "static":
             made.append(QuantizeActivations(rule.scheme.dtype, only=only, but=but))
+        elif ranges:
+            made.append(QuantizeActivations(rule.scheme.dtype, tuple(ranges), only, but))
     return made
 
 
-def quantized(module: Module, policies: Mapping[str, Policy]) -> Module:
-    """The graph after policies, by the names of functions; the others stay as they are."""
+def quantized(module: Module, policies: Mapping[str, Policy], ranges: Mapping[str, Ranges] = _NO_RANGES) -> Module:
+    """The graph after policies, by the names of functions, as are the ranges of static values; the other functions stay
+    as they are."""
     if not any(policy.rules for policy in policies.values()):
         return module
     module = without_loops(module)
@@ -57,7 +83,8 @@ def quantized(module: Module, policies: Mapping[str, Policy]) -> Module:
     for function in module.functions:
         alone = replace(module, functions=(function,))
         if function.name in policies:
-            alone = PassManager(passes_of(policies[function.name])).run(alone)
+            seen = ranges.get(function.name)
+            alone = PassManager(passes_of(policies[function.name], () if seen is None else seen.texts)).run(alone)
         parameters |= alone.parameter_index
         functions.append(alone.functions[0])
     return replace(module, parameters=tuple(parameters.values()), functions=tuple(functions))

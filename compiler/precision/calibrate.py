@@ -13,13 +13,16 @@ from tempfile import TemporaryDirectory
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...dialect.graph import Function, Value, walk
+from ...passes.fold_batch_norm import FoldBatchNorm
+from ...passes.manager import PassManager
 from ...runtime.loader import load
 from ..accuracy.samples import MOST, open_samples
 from ..frontend import Elaborated
 from ..pipeline import Build, Options
+from .apply import static_values, without_loops
 from .clipping import choose_range
 from .histogram import Histogram
-from .policy import Calibration
+from .policy import Calibration, Policy
 from .ranges import Ranges
 
 Tell = Callable[[str], None]
@@ -47,6 +50,23 @@ def calibrate(
     tell("choosing ranges")
     found = {name: choose_range(histogram, calibration) for name, histogram in seen.histograms.items()}
     return Ranges(model, str(calibration), seen.samples, found)
+
+
+def find_ranges(
+    elaborated: Elaborated, policies: Mapping[str, Policy], *, tell: Tell = lambda text: None
+) -> Mapping[str, Ranges]:
+    """The ranges that policies ask for, by the names of functions as they are; none where none is static. Raises
+    DiagnosticError as `calibrate` does."""
+    if not any(rule.scheme.scale == "static" for policy in policies.values() for rule in policy.rules):
+        return {}
+    prepared = replace(elaborated, module=PassManager([FoldBatchNorm()]).run(without_loops(elaborated.module)))
+    found: dict[str, Ranges] = {}
+    for name, policy in policies.items():
+        values = static_values(prepared.module, prepared.module.function(name), policy)
+        if values:
+            assert policy.calibration is not None, policy
+            found[name] = calibrate(prepared, name, values, policy.calibration, tell=tell)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

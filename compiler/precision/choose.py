@@ -14,6 +14,7 @@ from ..frontend.parse import normalise, parse, read_text
 from ..frontend.policies import read_policies
 from ..frontend.values import FileScope
 from .apply import quantized
+from .calibrate import find_ranges
 from .policy import SHORT_FORMS, Policy
 
 TEXT = "policy.nacre"
@@ -62,4 +63,5 @@ def in_precision(elaborated: Elaborated, precision: str | None = None) -> Elabor
     if not any(policy.rules for policy in policies.values()):
         return replace(elaborated, policies=())
     said = precision if precision in SHORT_FORMS else "; ".join(map(str, policies.values()))
-    return replace(elaborated, module=quantized(elaborated.module, policies), policies=(), precision=said or "f32")
+    module = quantized(elaborated.module, policies, find_ranges(elaborated, policies))
+    return replace(elaborated, module=module, policies=(), precision=said or "f32")
