@@ -22,11 +22,11 @@ class QuantizeActivations(Pass):
     """Rounds what contractions multiply and parameters do not determine, in f32: `contraction(x, w)` becomes
     `contraction(restored(stored(x)), w)`.
 
-    `to` is `bf16` or `f16`, to which it is cast and from there back; or `i8`, quantized to u8 and dequantized, where
-    the other operand is a weight. The scale of i8 is that of `ranges` where it has the value, as `name:low:high`; other
-    values stay as they are. Without any ranges it is told by the numbers themselves: for each row of a product of
-    matrices, for each sample of a convolution. `only` and `but` select by the path of the weight, by the scope, and by
-    the operator.
+    Only where the other operand is a weight: products of two activations, as in attention, stay in f32. `to` is `bf16`
+    or `f16`, to which it is cast and from there back; or `i8`, quantized to u8 and dequantized. The scale of i8 is that
+    of `ranges` where it has the value, as `name:low:high`; other values stay as they are. Without any ranges it is told
+    by the numbers themselves: for each row of a product of matrices, for each sample of a convolution. `only` and `but`
+    select by the path of the weight, by the scope, and by the operator.
 
     Changes what is computed.
     """
@@ -63,10 +63,9 @@ class _Quantizer(Rewriter):
             return None
         factors = factors_of(node, self.origins)
         weight = next((factor.parameter for factor in factors if factor.parameter is not None), None)
-        paths = (node.scope,) if weight is None else (node.scope, weight)
-        if not is_selected(node.op, paths, self.options.only, self.options.but):
+        if weight is None or not is_selected(node.op, (node.scope, weight), self.options.only, self.options.but):
             return None
-        taken = [(factor, codec) for factor in factors if (codec := self.codec(factor, weight)) is not None]
+        taken = [(factor, codec) for factor in factors if (codec := self.codec(factor)) is not None]
         if not taken or not self.context.allow(node.op, node):
             return None
         self.done.add(node.outputs[0].name)
@@ -76,11 +75,9 @@ class _Quantizer(Rewriter):
         results = builder.apply(node.op, inputs, dict(node.attributes))
         return Replacement(tuple(builder.nodes), results)
 
-    def codec(self, factor: Factor, weight: str | None) -> Codec | None:
+    def codec(self, factor: Factor) -> Codec | None:
         if factor.parameter is not None or factor.value.type.dtype is not F32:
             return None
         if self.options.to in _CASTS:
             return _CASTS[self.options.to]
-        if weight is None:
-            return None
         return self.codecs.get(factor.value.name) if self.codecs else Dynamic()
