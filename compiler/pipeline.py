@@ -271,10 +271,12 @@ class Build:
         lowered = program.lowered
         assert self.optimized is not None, "nothing was compiled yet"
         functions = {f.name: f for f in self.elaborated.module.functions}
+        # Points are values of the model, whatever its precision.
+        written = self.elaborated.written or self.elaborated.module
         calls = []
         for function, entry in zip(lowered.functions, program.entries, strict=True):
             optimized = self.optimized.function(entry.name)
-            calls.append(describe_calls(optimized, function, entry, name_points(functions[entry.name], optimized)))
+            calls.append(describe_calls(optimized, function, entry, name_points(written.function(entry.name), optimized)))
         return ArtifactSpec(
             name=lowered.name,
             entries=tuple(_specify_entry(e, functions[e.name], c) for e, c in zip(program.entries, calls, strict=True)),

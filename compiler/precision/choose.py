@@ -64,4 +64,5 @@ def in_precision(elaborated: Elaborated, precision: str | None = None) -> Elabor
         return replace(elaborated, policies=())
     said = precision if precision in SHORT_FORMS else "; ".join(map(str, policies.values()))
     module = quantized(elaborated.module, policies, find_ranges(elaborated, policies))
-    return replace(elaborated, module=module, policies=(), precision=said or "f32")
+    said = said or "f32"
+    return replace(elaborated, module=module, policies=(), precision=said, written=elaborated.module)

@@ -82,6 +82,34 @@ def test_a_model_without_a_policy_is_its_own_reference(cli: Cli, data: Path) -> 
     assert done.json["error"] == 0 and done.json["top1_drop"] == 0
 
 
+LAYERS = """language 1
+dim B in 1..64
+block Dense(x: f32[B, 16]) -> f32[B, 16] {
+  param weight: f32[16, 16]
+  return tanh(x @ weight.T)
+}
+model main(x: f32[B, 16]) -> f32[B, 16] {
+  weights "weights.npz"
+  use layer[2] = Dense
+  repeat i in 0..2 { x = layer[i](x) }
+  return softmax(x)
+}
+"""
+
+
+def test_layers_have_one_name_in_every_precision(cli: Cli, tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    arrays = {f"layer.{i}.weight": rng.normal(size=(16, 16)).astype("float32") for i in range(2)}
+    np.savez(tmp_path / "weights.npz", **arrays)  # type: ignore[arg-type]  # numpy types keywords as a flag
+    np.savez(tmp_path / "data.npz", x=rng.normal(size=(20, 16)).astype("float32"))
+    (tmp_path / "model.nacre").write_text(LAYERS)
+    done = cli("accuracy", tmp_path / "model.nacre", "--precision", "int8", "--data", tmp_path / "data.npz", "--json")
+    assert done.code == 0, done.err
+    points = {point["point"]: point["snr"] for point in done.json["points"]}
+    assert "layer.0.x_3" in points
+    assert all(20 < snr < 70 for snr in points.values())
+
+
 def test_picture_is_drawn(cli: Cli, rough: Path, digits_so: Path, data: Path, tmp_path: Path) -> None:
     drawn = []
     for name in ("a.svg", "b.svg"):
