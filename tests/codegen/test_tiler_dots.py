@@ -11,10 +11,19 @@ import pytest
 from differential.directed import LEVELS, assert_right, case
 from differential.maker import Graph
 from differential.native import Level
+from nacre.compiler.codegen.target import parse_targets
 from nacre.dialect.types import BF16, F32, I32, U8
 
-NO_INSTRUCTIONS = Level(2, "x86-64-v4", quick=True)
-"""As wide as the widest, without products of bytes or of bfloats."""
+WIDE = tuple(Level(2, cpu, quick=True) for cpu in ("x86-64-v4", "x86-64-v4-vnni-bf16"))
+"""Vectors of 512 bits, without products of bytes and of bfloats, and with both: what the CPU that compiles does not put
+to use where it is slow."""
+EVERY = [
+    *LEVELS,
+    *(
+        pytest.param(level, marks=pytest.mark.skipif(not parse_targets(level.cpu)[0].runs_here, reason="another CPU"))
+        for level in WIDE
+    ),
+]
 SIZES = ((1, 1, 8), (3, 5, 40), (8, 2, 16), (9, 33, 100), (7, 64, 17), (17, 6, 48), (2, 255, 130))
 
 
@@ -36,7 +45,7 @@ def bfloats() -> list[Graph]:
     ]
 
 
-@pytest.mark.parametrize("level", (*LEVELS, NO_INSTRUCTIONS), ids=str)
+@pytest.mark.parametrize("level", EVERY, ids=str)
 def test_bfloats(level: Level) -> None:
     assert_right(bfloats(), level)
 
@@ -103,6 +112,6 @@ def of_bytes() -> list[Graph]:
     ]
 
 
-@pytest.mark.parametrize("level", (*LEVELS, NO_INSTRUCTIONS), ids=str)
+@pytest.mark.parametrize("level", EVERY, ids=str)
 def test_bytes(level: Level) -> None:
     assert_right(of_bytes(), level)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from nacre.compiler.checking.inputs import made_up
 from nacre.compiler.checking.native import Library
 from nacre.compiler.codegen.objects import CodeOptions, generate_objects
-from nacre.compiler.codegen.target import Target
+from nacre.compiler.codegen.target import parse_targets
 from nacre.compiler.lower.module import Lowered, lower_module
 from nacre.compiler.pipeline import GRAPH_PASSES
 from nacre.dialect.graph import Module
@@ -55,7 +55,7 @@ def lower(graphs: Sequence[Graph], level: Level) -> Lowered:
 
 def build_library(lowered: Lowered, level: Level) -> Library:
     """The code of a lowered module, with made-up weights. Raises CompilerFault."""
-    options = CodeOptions((Target(cpu=level.cpu),), level.level, quick=level.quick or level.level == 0, visible=True)
+    options = CodeOptions(parse_targets(level.cpu), level.level, quick=level.quick or level.level == 0, visible=True)
     return Library(*generate_objects(lowered, options), made_up)
 
 

@@ -33,6 +33,8 @@ class Value:
     form: Form | None = None
 
 
+ROUNDING: Mapping[str, str] = {f"math.{name}": f"llvm.intr.{name}" for name in ("roundeven", "floor", "ceil", "trunc")}
+"""What is one instruction for vectors, which the upstream lowering would take apart into calls of libm."""
 STORED: Mapping[str, str] = {"i1": "i8", "f16": "i16", "bf16": "i16"}
 """The types of elements in memory, where they are others: a truth value takes a byte, and floats of 16 bits are moved
 as integers, since LLVM would do it by way of f32 where instructions for them are missing."""
@@ -266,7 +268,8 @@ class Writer:
             # One instruction, which takes denormal numbers for zero; what else is made of it are seven.
             return Value(self.let(f"llvm.fptrunc {values[0].name} : {types} to {result}"), type, vector)
         suffix = f" {{{attributes}}}" if attributes else ""
-        text = f'"{name}"({", ".join(v.name for v in values)}){suffix} : ({types}) -> {result}'
+        written = ROUNDING.get(name, name) if vector else name
+        text = f'"{written}"({", ".join(v.name for v in values)}){suffix} : ({types}) -> {result}'
         return Value(self.let(text), type, vector)
 
     # Memory
