@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from ..dialect.dims import multiply
 from ..dialect.graph import Function, Node
+from ..dialect.ops import OPERATORS
+from ..dialect.types import DType
 from .artifact.spec import CallSpec, OperationSpec, PointSpec, ValueSpec
 from .lower.cost import count_bytes, count_operations
 from .lower.entry import Output, Place, Workspace
@@ -42,7 +44,7 @@ class Calls:
             copy = ValueSpec(outputs[0], copied.type)
             return CallSpec(kernel, "copy", (), multiply(2, copied.type.bytes), (copy,))
         inner = [n for n in inner_nodes(node) if n.op != "constant"]
-        operations = tuple(OperationSpec(n.op, n.scope, n.span, count_operations([n])) for n in inner)
+        operations = tuple(OperationSpec(n.op, n.scope, n.span, count_operations([n]), _factors(n)) for n in inner)
         # In the order in which the kernel takes them.
         values = tuple(
             ValueSpec(v.name, v.type, operation=_position(maker_inside(node, number), inner))
@@ -73,6 +75,14 @@ def _placed(value: ValueSpec, place: Place) -> ValueSpec:
         return replace(value, output=place.number)
     assert isinstance(place, Workspace), (value, place)
     return replace(value, offset=place.offset)
+
+
+def _factors(node: Node) -> DType | None:
+    """The dtype of what a contraction multiplies; a signed one where another is as wide."""
+    dtypes = [v.type.dtype for v in node.inputs]
+    if not OPERATORS[node.op].has("contraction") or not dtypes:
+        return None
+    return max(dtypes, key=lambda dtype: (dtype.bits, dtype.is_signed))
 
 
 def maker_inside(node: Node, result: int) -> Node:

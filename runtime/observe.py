@@ -33,12 +33,14 @@ Size = int | str
 @dataclass(frozen=True, slots=True)
 class Operation:
     """An operator that a kernel computes. `scope` is the dotted path of the block instance that it stands in, `at` its
-    file, line and column; `flops` counts its floating-point operations."""
+    file, line and column; `flops` counts its floating-point operations. `factors` is the dtype of what it multiplies,
+    if it is a sum of products."""
 
     op: str
     scope: str
     at: str | None
     flops: Size
+    factors: str | None = None
 
     @property
     def line(self) -> str:
@@ -196,7 +198,9 @@ def calls(model: Model) -> dict[str, tuple[Call, ...]]:
 
 
 def _read_call(number: int, described: Mapping[str, Any]) -> Call:
-    operations = tuple(Operation(o["op"], o["scope"], o["at"], o["flops"]) for o in described["operations"])
+    operations = tuple(
+        Operation(o["op"], o["scope"], o["at"], o["flops"], o.get("factors")) for o in described["operations"]
+    )
     values = tuple(
         Value(
             v["name"],

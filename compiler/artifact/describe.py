@@ -76,7 +76,9 @@ def describe_artifact(
 
 def _operation(operation: OperationSpec) -> dict[str, JsonValue]:
     at = None if operation.span is None else str(operation.span)
-    return {"op": operation.op, "scope": operation.scope, "at": at, "flops": _size(operation.flops)}
+    factors = None if operation.factors is None else operation.factors.name
+    described: dict[str, JsonValue] = {"op": operation.op, "scope": operation.scope, "at": at}
+    return described | {"flops": _size(operation.flops), "factors": factors}
 
 
 def _value(value: ValueSpec) -> dict[str, JsonValue]:

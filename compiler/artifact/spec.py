@@ -15,7 +15,7 @@ from typing import Literal
 
 from ...dialect.diagnostics import Diagnostic, Span
 from ...dialect.dims import Monomial, Poly, Size, Symbol, add, bounds, divide_exactly, format_size, symbols
-from ...dialect.types import Array, TensorType
+from ...dialect.types import Array, DType, TensorType
 
 WEIGHT_ALIGNMENT = 64
 """Every weight starts at a multiple of this many bytes, in the artifact and in the file beside it."""
@@ -47,12 +47,14 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class OperationSpec:
-    """An operator that a kernel computes, the block that it was written in, where, and its arithmetic operations."""
+    """An operator that a kernel computes, the block that it was written in, where, and its arithmetic operations; of a
+    contraction the dtype of its factors, the wider one."""
 
     op: str
     scope: str
     span: Span | None
     flops: Size
+    factors: DType | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from rich.text import Text
 from ...runtime.observe import evaluate
 from ..files import check_writable, write_whole
 from ..measure.machine import Peak, find_peak, processor, threads_of
-from ..measure.profile import KernelTime, LineTime, Profile, profile_entry
+from ..measure.profile import CallTime, KernelTime, LineTime, Profile, count_products, ideal_seconds, profile_entry
 from ..measure.trace import trace_events
 from .figures import headline, show_seconds
 from .models import ChosenCall, call_options
@@ -75,8 +75,8 @@ def profile_command(
       nacre profile model.so --trace trace.json --json
 
     Beside the times stand the operations and bytes of each kernel, as shares of the most that this machine was seen to
-    do in f32, by which of the two a kernel is bound, and how evenly the threads were busy. Without --input, the inputs
-    are made up: normal floats, integers 0 and 1.
+    do (in products of bf16 or i8 those of such products), by which of the two a kernel is bound, and how evenly the
+    threads were busy. Without --input, the inputs are made up: normal floats, integers 0 and 1.
     """
     if trace is not None:
         check_writable(trace)
@@ -113,7 +113,7 @@ def _profile_tables(profile: Profile, peak: Peak, folder: Path) -> Iterator[Rend
             show_seconds(k.seconds),
             f"{k.seconds / profile.seconds:.1%}",
             str(k.calls),
-            f"{k.compute(peak) * peak.flops / 1e9:.4g}",
+            f"{k.flops / k.seconds / 1e9:.4g}" if k.seconds else "0",
             f"{k.compute(peak):.0%}",
             f"{k.bandwidth(peak) * peak.bytes / 1e9:.4g}",
             f"{k.bandwidth(peak):.0%}",
@@ -160,7 +160,11 @@ def _profile_data(profile: Profile, peak: Peak) -> dict[str, Any]:
         "dims": dict(profile.dims),
         "threads": profile.threads,
         "processor": processor(),
-        "peak": {"flops_per_second": peak.flops, "bytes_per_second": peak.bytes},
+        "peak": {
+            "flops_per_second": peak.flops,
+            "bytes_per_second": peak.bytes,
+            "products_per_second": dict(peak.narrow),
+        },
         "runs": profile.runs,
         "seconds": profile.seconds,
         "outside_kernels": profile.outside,
@@ -175,18 +179,21 @@ def _profile_data(profile: Profile, peak: Peak) -> dict[str, Any]:
             }
             for line in profile.lines()
         ],
-        "calls": [
-            {
-                "number": c.call.number,
-                "kernel": c.call.kernel,
-                "seconds": c.seconds,
-                "busy": list(c.busy),
-                "flops": sum(evaluate(o.flops, profile.dims) for o in c.call.operations),
-                "bytes": evaluate(c.call.bytes, profile.dims),
-                "values": [v.name for v in c.call.values],
-            }
-            for c in profile.calls
-        ],
+        "calls": [_call_data(c, profile.dims, peak) for c in profile.calls],
+    }
+
+
+def _call_data(c: CallTime, dims: Mapping[str, int], peak: Peak) -> dict[str, Any]:
+    flops = sum(evaluate(o.flops, dims) for o in c.call.operations)
+    return {
+        "number": c.call.number,
+        "kernel": c.call.kernel,
+        "seconds": c.seconds,
+        "busy": list(c.busy),
+        "flops": flops,
+        "ideal_seconds": ideal_seconds(flops, count_products(c.call.operations, dims), peak),
+        "bytes": evaluate(c.call.bytes, dims),
+        "values": [v.name for v in c.call.values],
     }
 
 
@@ -198,6 +205,7 @@ def _kernel_data(k: KernelTime, profile: Profile, peak: Peak) -> dict[str, Any]:
         "seconds": k.seconds,
         "share": k.seconds / profile.seconds,
         "flops": k.flops,
+        "products": dict(k.products),
         "bytes": k.bytes,
         "compute_share": k.compute(peak),
         "bandwidth_share": k.bandwidth(peak),

@@ -98,11 +98,14 @@ class PageData:
     def profiled(self, profile: Profile) -> Json:
         """A profile of the last stage. Raises DiagnosticError where it is one of another graph."""
         nodes = {name: Measured(shown.number, self.costs[name].flops.value) for name, shown in self._now.items()}
+        calls = join_profile(profile, nodes)
+        peak = {"flops": profile.flops_per_second, "bytes": profile.bytes_per_second}
         return {
             **profile.shown,
             "entry": profile.entry,
-            "peak": {"flops": profile.flops_per_second, "bytes": profile.bytes_per_second},
-            "nodes": join_profile(profile, nodes),
+            "peak": {**peak, "products": dict(profile.products_per_second)},
+            "nodes": {number: call.seconds for number, call in calls.items()},
+            "ideal": {number: call.ideal for number, call in calls.items() if call.ideal is not None},
         }
 
     def headline(self, stage: Stage, rewrites: Sequence[Rewrite]) -> dict[str, Json]:

@@ -31,19 +31,20 @@ function nodeAt(number) {
 const sumCache = new Map();
 function sumOf(item) {
   if (sumCache.has(item)) return sumCache.get(item);
-  let sum = { nodes: 0, flops: 0, bytes: 0, seconds: 0 };
+  let sum = { nodes: 0, flops: 0, bytes: 0, seconds: 0, ideal: 0 };
   if (item.node !== null) {
     const node = nodeAt(item.node);
     const inner = item.body === null ? 1 : sumOfBody(item.body).nodes;
     const seconds = data.profile?.nodes[item.node] ?? 0;
-    sum = { nodes: inner, flops: node.flops[1], bytes: node.bytes?.[1] ?? 0, seconds };
+    const ideal = data.profile ? (data.profile.ideal[item.node] ?? node.flops[1] / data.profile.peak.flops) : 0;
+    sum = { nodes: inner, flops: node.flops[1], bytes: node.bytes?.[1] ?? 0, seconds, ideal };
   } else if (item.body !== null) sum = sumOfBody(item.body);
   sumCache.set(item, sum);
   return sum;
 }
 
 function sumOfBody(number) {
-  const total = { nodes: 0, flops: 0, bytes: 0, seconds: 0 };
+  const total = { nodes: 0, flops: 0, bytes: 0, seconds: 0, ideal: 0 };
   for (const index of data.bodies[number].items) {
     const sum = sumOf(data.items[index]);
     for (const name of Object.keys(total)) total[name] += sum[name];
@@ -85,14 +86,14 @@ function costRows(sum, node) {
   );
 }
 
-function timeRows({ seconds, flops, bytes }) {
+// `ideal` is how long the operations take at the peak of the dtypes that are multiplied.
+function timeRows({ seconds, flops, bytes, ideal }) {
   if (!seconds) return "";
-  const { peak } = data.profile;
-  const rate = (amount, most, unit) => `${formatAmount(amount / seconds, unit)}, ${formatShare(amount / seconds / most)} of the peak`;
+  const rate = (amount, atPeak, unit) => `${formatAmount(amount / seconds, unit)}, ${formatShare(atPeak / seconds)} of the peak`;
   return (
     row("time", `${formatTime(seconds)}, ${formatShare(seconds / data.profile.seconds)} of a call`) +
-    row("computes", rate(flops, peak.flops, "flop/s")) +
-    row("bandwidth", rate(bytes, peak.bytes, "B/s"))
+    row("computes", rate(flops, ideal, "flop/s")) +
+    row("bandwidth", rate(bytes, bytes / data.profile.peak.bytes, "B/s"))
   );
 }
 

@@ -15,12 +15,18 @@ function drawRoofline(stage, item) {
   const ridge = peak.flops / peak.bytes;
   const low = Math.floor(Math.log10(Math.min(...intensity, ridge / 10)));
   const high = Math.ceil(Math.log10(Math.max(...intensity, ridge * 10)));
-  const top = Math.ceil(Math.log10(1.2 * Math.max(peak.flops, ...dots.map((dot) => dot.flops / dot.seconds))));
+  // Products of narrower dtypes have roofs of their own.
+  const roofs = [...new Set([peak.flops, ...Object.values(peak.products)])];
+  const top = Math.ceil(Math.log10(1.2 * Math.max(...roofs, ...dots.map((dot) => dot.flops / dot.seconds))));
   const bottom = Math.floor(Math.log10(Math.min(...dots.map((d) => d.flops / d.seconds), (10 ** low * peak.bytes))));
   const { width, height } = ROOF;
   const x = (value) => ROOF.left + ((Math.log10(value) - low) / (high - low)) * (width - ROOF.left - ROOF.right);
   const y = (value) => height - ROOF.bottom - ((Math.log10(value) - bottom) / (top - bottom)) * (height - ROOF.top - ROOF.bottom);
-  const parts = [`<path class="roof" d="M${x(10 ** low)},${y(10 ** low * peak.bytes)}L${x(ridge)},${y(peak.flops)}L${x(10 ** high)},${y(peak.flops)}"/>`];
+  const roof = (flops) => {
+    const edge = Math.min(flops / peak.bytes, 10 ** high);
+    return `<path class="roof" d="M${x(10 ** low)},${y(10 ** low * peak.bytes)}L${x(edge)},${y(edge * peak.bytes)}L${x(10 ** high)},${y(edge * peak.bytes)}"/>`;
+  };
+  const parts = roofs.map(roof);
   for (let power = bottom; power <= top; power++) parts.push(`<text x="${ROOF.left - 4}" y="${y(10 ** power) + 3}" text-anchor="end">${formatAmount(10 ** power, "")}</text>`);
   for (let power = low; power <= high; power++) parts.push(`<text x="${x(10 ** power)}" y="${height - 12}" text-anchor="middle">${10 ** power}</text>`);
   parts.push(`<text x="${width - ROOF.right}" y="${height - 1}" text-anchor="end">flop/B, and flop/s above</text>`);

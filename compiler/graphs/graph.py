@@ -277,8 +277,8 @@ class Graph:
         machine = Machine(told.flops_per_second, told.bytes_per_second)
         costs = self.costs(machine, **{name: size for name, size in told.dims.items() if name in self.dims})
         nodes = {(self.entry, v.name): Measured(n, c.flops) for n, c in enumerate(costs.nodes) for v in c.node.outputs}
-        seconds = join_profile(told, nodes)
-        return costs.measured({costs.nodes[number].name: lasted for number, lasted in seconds.items()})
+        calls = join_profile(told, nodes)
+        return costs.measured({costs.nodes[number].name: call.seconds for number, call in calls.items()})
 
     # --- what is changed ---
 

@@ -20,10 +20,12 @@ _LEAST_KNOWN = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """How long the call of a kernel took, and how many operations it is."""
+    """How long the call of a kernel took, how many operations it is, and how long these take at the machine's peak for
+    the dtypes that are multiplied; an older profile does not say that."""
 
     seconds: float
     flops: int
+    ideal: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class Profile:
     calls: Mapping[str, Call]
     flops_per_second: float
     bytes_per_second: float
+    products_per_second: Mapping[str, float]
     shown: Mapping[str, Any]
 
 
@@ -64,13 +67,19 @@ def parse_profile(told: Any, file: Path | str = "profile") -> Profile:
             str(file),
             str(told["entry"]),
             {str(name): int(size) for name, size in told["dims"].items()},
-            {str(c["values"][0]): Call(float(c["seconds"]), int(c["flops"])) for c in told["calls"]},
+            {str(c["values"][0]): _read_call(c) for c in told["calls"]},
             float(told["peak"]["flops_per_second"]),
             float(told["peak"]["bytes_per_second"]),
+            {str(name): float(rate) for name, rate in told["peak"].get("products_per_second", {}).items()},
             {key: told[key] for key in ("threads", "processor", "runs", "seconds")},
         )
     except (ValueError, TypeError, KeyError, IndexError, AttributeError):
         raise _fault(file, "it is not what `nacre profile --json` writes") from None
+
+
+def _read_call(told: Mapping[str, Any]) -> Call:
+    ideal = told.get("ideal_seconds")
+    return Call(float(told["seconds"]), int(told["flops"]), None if ideal is None else float(ideal))
 
 
 def _fault(path: Path | str, reason: str) -> DiagnosticError:
@@ -78,17 +87,19 @@ def _fault(path: Path | str, reason: str) -> DiagnosticError:
     return DiagnosticError([Diagnostic("bad-profile", f"`{path}` cannot be used: {reason}", help=help_text)])
 
 
-def join_profile(profile: Profile, nodes: Mapping[tuple[str, str], Measured]) -> dict[int, float]:
-    """Seconds by the number of a node. `nodes` are those of the graph after all passes, by function and first result.
+def join_profile(profile: Profile, nodes: Mapping[tuple[str, str], Measured]) -> dict[int, Call]:
+    """The calls by the number of a node. `nodes` are those of the graph after all passes, by function and first result.
 
     Raises DiagnosticError where the graph is not the one that was measured.
     """
-    found: dict[int, float] = {}
+    found: dict[int, Call] = {}
     for name, call in profile.calls.items():
         node = nodes.get((profile.entry, name))
         if node is not None and node.flops == call.flops:
-            found[node.number] = call.seconds
+            found[node.number] = call
     # Copies of results have names of their own, and no node.
-    if not found or sum(found.values()) < _LEAST_KNOWN * sum(call.seconds for call in profile.calls.values()):
+    if not found or sum(call.seconds for call in found.values()) < _LEAST_KNOWN * sum(
+        call.seconds for call in profile.calls.values()
+    ):
         raise _fault(profile.file, f"it measured another graph than `{profile.entry}` after these passes")
     return found

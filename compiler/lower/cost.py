@@ -1,7 +1,8 @@
-"""What a node costs, as formulas of the dims: arithmetic operations on floats, read off its own lowering, and bytes.
+"""What a node costs, as formulas of the dims: arithmetic operations, read off its own lowering, and bytes.
 
 An emitter that writes nothing: it runs an operator's lowering and counts what the bodies compute, times the loops
-around them. A multiplication and an addition are two; comparisons, selections, casts and integer arithmetic are none.
+around them. A multiplication and an addition are two; comparisons, selections and casts are none, and of arithmetic on
+integers only that of contractions counts.
 Bytes are those of the tensors that are read and written, each once, whatever the caches do.
 """
 
@@ -32,14 +33,15 @@ class _Scalar:
 
 
 class _Scalars:
-    """What bodies compute. `times` is how often what is being counted runs."""
+    """What bodies compute. `times` is how often what is being counted runs; `integers` count, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, integers: bool) -> None:
+        self.integers = integers
         self.total: Size = 0
         self.times: Size = 1
 
     def _count(self, x: _Scalar) -> None:
-        if x.dtype.is_float:
+        if x.dtype.is_float or self.integers:
             self.total = add(self.total, self.times)
 
     def constant(self, value: Any, dtype: DType) -> _Scalar:
@@ -85,9 +87,9 @@ class _Scalars:
 class _Counter(TypeEmitter[_Tensor]):
     """Tensors, around the scalars of bodies."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, integers: bool) -> None:
         super().__init__(_Tensor)
-        self.scalars = _Scalars()
+        self.scalars = _Scalars(integers=integers)
 
     def map(self, result: TensorType, inputs: Sequence[tuple[_Tensor, IndexMap]], body: Callable[..., Any]) -> _Tensor:
         with _Times(self.scalars, result.shape):
@@ -150,7 +152,9 @@ def _count_node(node: Node) -> Size:
         operator.decompose(builder, [Value(f"i{i}", v.type) for i, v in enumerate(node.inputs)], attributes)
         return count_operations(builder.nodes)
     assert operator.lower is not None, node
-    counter: Any = _Counter()  # stands in for an Emitter, with scalars and tensors of its own
+    counter: Any = _Counter(
+        integers=operator.has("contraction")
+    )  # stands in for an Emitter, with scalars and tensors of its own
     operator.lower(counter, [_Tensor(v.type) for v in node.inputs], attributes, [v.type for v in node.outputs])
     result: Size = counter.scalars.total
     return result

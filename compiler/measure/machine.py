@@ -1,6 +1,6 @@
 """What this machine can do: the most floating-point operations and bytes read per second that compiled code reaches.
 
-Both are measured with kernels of our own, a product of matrices that fit caches and a sum of what fits none, and are
+All are measured with kernels of our own, products of matrices that fit caches and a sum of what fits none, and are
 kept in the user's cache under the processor's name. A busy machine shows less than it has: of many times the best
 counts.
 """
@@ -12,12 +12,15 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+from safetensors.numpy import save_file
 
+from ...dialect.types import BF16, F32, I8, I32, U8, DType
 from ..api import compile
 from ..cache_folder import cache_folder, cache_is_wanted
 from ..files import write_whole
@@ -29,23 +32,43 @@ _ROWS, _WIDTH = 384, 256
 _BUFFER = 256 << 20
 """Bytes that are read from memory: more than caches hold."""
 
-_TEXT = f"""dim M in 1..1048576
 
-model multiply(x: f32[M, {_WIDTH}]) -> f32[M, {_WIDTH}] {{
-  param weight: f32[{_WIDTH}, {_WIDTH}]
-  return x @ weight
+_FACTORS: Mapping[str, tuple[DType, DType, DType]] = {
+    "f32": (F32, F32, F32),
+    "bf16": (BF16, BF16, F32),
+    "i8": (U8, I8, I32),
+}
+"""What is multiplied with what, and in which dtype it is summed, by the dtype that a product is told to be of."""
+
+
+def _multiply(name: str) -> str:
+    x, weight, total = _FACTORS[name]
+    return f"""
+model multiply_{name}(x: {x}[M, {_WIDTH}]) -> {total}[M, {_WIDTH}] {{
+  param weight_{name}: {weight}[{_WIDTH}, {_WIDTH}]
+  return matmul(x, weight_{name}, into={total})
 }}
+"""
 
+
+_TEXT = f"""dim M in 1..1048576
+{"".join(map(_multiply, _FACTORS))}
 model read(x: f32[M, 4096]) -> f32[M] {{ return sum(x, axis=1) }}
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """Operations on f32, and bytes read from memory, per second, by all threads together."""
+    """Operations on f32, and bytes read from memory, per second, by all threads together; `narrow` are operations in
+    products of narrower dtypes, by the dtype."""
 
     flops: float
     bytes: float
+    narrow: Mapping[str, float] = field(default_factory=dict)
+
+    def of(self, factors: str | None) -> float:
+        """Operations per second in products of this dtype, or in what is none."""
+        return self.narrow.get(factors or "", self.flops)
 
 
 def processor() -> str:
@@ -82,7 +105,7 @@ def find_peak(threads: int, *, anew: bool = False) -> Peak:
 def _read(path: Path) -> dict[str, Peak]:
     """The peaks in a file; none where it is damaged, since they can be measured again."""
     try:
-        return {name: Peak(**peak) for name, peak in json.loads(path.read_text()).items()}
+        return {name: Peak(**peak) for name, peak in json.loads(path.read_text()).items() if "narrow" in peak}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
 
@@ -91,14 +114,20 @@ def measure_peak(threads: int) -> Peak:
     """Compiles the two kernels, and runs each for a while."""
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory(prefix="nacre-") as folder:
-        weights = Path(folder) / "weights.npz"
-        np.savez(weights, weight=rng.standard_normal((_WIDTH, _WIDTH), np.float32))
+        weights = Path(folder) / "weights.safetensors"
+        drawn = rng.integers(0, 100, (_WIDTH, _WIDTH))
+        save_file({f"weight_{name}": drawn.astype(w.numpy) for name, (_, w, _) in _FACTORS.items()}, weights)
         model = compile(_TEXT, Path(folder) / "peak.so", weights=weights, threads=threads)
-        x = rng.standard_normal((threads * _ROWS, _WIDTH), np.float32)
-        product = _best(lambda: model.entries["multiply"](x))
+        rows = rng.integers(0, 100, (threads * _ROWS, _WIDTH))
+        rates: dict[str, float] = {}
+        for name, (x, _, _) in _FACTORS.items():
+            array = rows.astype(x.numpy)
+            rates[name] = 2 * rows.size * _WIDTH / _best(partial(model.entries[f"multiply_{name}"], array))
         memory = np.ones((_BUFFER // 4 // 4096, 4096), np.float32)
         read = _best(lambda: model.entries["read"](memory))
-    return Peak(2 * x.size * _WIDTH / product, memory.nbytes / read)
+    flops = rates.pop("f32")
+    # What a CPU has no instructions for is computed in f32.
+    return Peak(flops, memory.nbytes / read, {name: max(flops, rate) for name, rate in rates.items()})
 
 
 def _best(call: Callable[[], object]) -> float:

@@ -8,8 +8,8 @@ nobody sees inside a kernel.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,21 @@ _WARM_UP = 3
 _CAPACITY = 1 << 17
 _NEITHER = 0.3
 """A kernel that comes to less than this share of both peaks is bound by neither."""
+
+
+def ideal_seconds(flops: int, products: Mapping[str, int], peak: Peak) -> float:
+    """How long operations take at the peak of each, `products` of them in products of these dtypes."""
+    others = flops - sum(products.values())
+    return others / peak.flops + sum(count / peak.of(factors) for factors, count in products.items())
+
+
+def count_products(operations: Iterable[Operation], dims: Mapping[str, int]) -> dict[str, int]:
+    """The operations in products, by the dtype of what is multiplied."""
+    counts: dict[str, int] = {}
+    for operation in operations:
+        if operation.factors is not None:
+            counts[operation.factors] = counts.get(operation.factors, 0) + evaluate(operation.flops, dims)
+    return counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +65,16 @@ class KernelTime:
     balance: float
     """What the threads computed by the clock, of what all could have that the call may use: 1 if none ever waited."""
     operations: tuple[Operation, ...]
+    products: Mapping[str, int] = field(default_factory=dict)
+    """Of its operations those in products, by the dtype of what is multiplied."""
+
+    def ideal(self, peak: Peak) -> float:
+        """The seconds that its operations take at the peak of each."""
+        return ideal_seconds(self.flops, self.products, peak)
 
     def compute(self, peak: Peak) -> float:
         """The share of the peak's operations."""
-        return self.flops / peak.flops / self.seconds if self.seconds else 0.0
+        return self.ideal(peak) / self.seconds if self.seconds else 0.0
 
     def bandwidth(self, peak: Peak) -> float:
         """The share of the peak's bytes; above 1 for what is read from caches."""
@@ -117,6 +138,7 @@ class Profile:
             threads=sum(len(c.busy) for c in group) / len(group),
             balance=min(1.0, busy / (self.threads * seconds)) if seconds else 1.0,
             operations=first.operations,
+            products=count_products((o for c in group for o in c.call.operations), self.dims),
         )
 
     def lines(self) -> tuple[LineTime, ...]:

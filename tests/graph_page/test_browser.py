@@ -193,9 +193,12 @@ def test_times_of_a_profile(browser: Page, tmp_path: Path) -> None:
     assert "fuse" in browser.one("#pass").text and browser.run("return measureChoice.value") == "seconds"
     assert f"{sum(times.values()) * 1e6:.3g} µs" in browser.one("#details").text
     assert browser.run("return document.querySelectorAll('.roofline circle').length") == len(times)
+    # One roof for products of f32, one for those of i8.
+    assert browser.run("return document.querySelectorAll('.roofline .roof').length") == 2
     slowest = f"document.querySelectorAll('.roofline circle')[{len(times) - 1}]"
     browser.run(f"{slowest}.dispatchEvent(new MouseEvent('click', {{bubbles: true}}))")
     assert f"{len(times)}.0 µs" in browser.one("#details").text and "of the peak" in browser.one("#details").text
+    assert browser.run("return sumOf(kernelsOf(stageNow().root)[0].item).ideal") == 1e-9
     # Before the last pass there were no such kernels, and nothing has their time.
     browser.run("showStage(0)")
     assert "of a call" not in browser.one("#details").text

@@ -163,7 +163,9 @@ def test_a_profile_gives_nodes_their_times(made: Build, tmp_path: Path) -> None:
     times = measured(made, tmp_path / "profile.json")
     profile = read_profile(tmp_path / "profile.json")
     data = data_of(make_page(made, profile.dims, profile=profile))
-    assert data["dims"] == {"T": 32} and data["profile"]["peak"] == {"flops": 1e11, "bytes": 2e10}
+    assert data["dims"] == {"T": 32}
+    assert data["profile"]["peak"] == {"flops": 1e11, "bytes": 2e10, "products": {"i8": 4e11}}
+    assert data["profile"]["ideal"] == dict.fromkeys(data["profile"]["nodes"], 1e-9)
     timed = {int(number): seconds for number, seconds in data["profile"]["nodes"].items()}
     assert sorted(timed.values()) == sorted(times.values())
     op = data["fields"].index("op")

@@ -39,7 +39,7 @@ def test_a_peak_is_measured_once(cache: Path, measured: list[int]) -> None:
     assert all(processor() in name for name in json.loads((cache / "peaks.json").read_text()))
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"x": 1}', '{"x": {"flops": 1}}'])
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"x": 1}', '{"x": {"flops": 1, "bytes": 1}}', '{"x": {"flops": 1}}'])
 def test_a_damaged_file_is_replaced(cache: Path, measured: list[int], text: str) -> None:
     cache.mkdir()
     (cache / "peaks.json").write_text(text)
@@ -61,6 +61,8 @@ def test_the_peak_is_one_that_a_machine_can_have(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(machine, "_BUFFER", 1 << 24)
     peak = measure_peak(1)
     assert 1e9 < peak.flops < 1e13 and 1e8 < peak.bytes < 1e13
+    assert set(peak.narrow) == {"bf16", "i8"} and peak.flops <= min(peak.narrow.values())
+    assert peak.of("f32") == peak.of(None) == peak.flops and peak.of("i8") == peak.narrow["i8"]
 
 
 def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:

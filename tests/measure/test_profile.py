@@ -13,6 +13,7 @@ from nacre.compiler.measure.machine import Peak
 from nacre.compiler.measure.profile import KernelTime, Profile, profile_entry
 from nacre.compiler.measure.trace import trace_events
 from nacre.runtime.observe import Operation
+from saving import save_npz
 
 X = np.random.default_rng(0).normal(size=(8, 100, 32)).astype(np.float32)
 
@@ -72,6 +73,27 @@ def test_what_bounds_a_kernel(flops: int, size: int, bound: str) -> None:
     kernel = KernelTime("k", "rows", 1, 1.0, flops, size, 1.0, 1.0, (Operation("exp", "", None, 0),))
     assert kernel.bound(Peak(1000, 100)) == bound
     assert (kernel.compute(Peak(1000, 100)), kernel.bandwidth(Peak(1000, 100))) == (flops / 1000, size / 100)
+
+
+INT8 = """model main(x: u8[64, 128]) -> y: f32[64, 64] {
+  weights "w.npz"
+  param weight: i8[128, 64]
+  return cast(matmul(x, weight, into=i32), f32) * 0.01
+}
+"""
+
+
+def test_products_of_narrow_dtypes_have_their_own_peak(tmp_path: Path) -> None:
+    save_npz(tmp_path / "w.npz", {"weight": np.ones((128, 64), np.int8)})
+    (tmp_path / "m.nacre").write_text(INT8)
+    model = nacre.compile(tmp_path / "m.nacre", tmp_path / "a.so")
+    told = profile_entry(model, model.entries["main"], [np.ones((64, 128), np.uint8)], 1, 0.0).kernels()
+    (kernel,) = (k for k in told if k.products)
+    assert kernel.products == {"i8": 2 * 64 * 128 * 64}
+    plain, narrow = Peak(1e9, 1e10), Peak(1e9, 1e10, {"i8": 4e9, "bf16": 2e9})
+    others = kernel.flops - kernel.products["i8"]
+    assert kernel.ideal(plain) == pytest.approx(kernel.flops / 1e9)
+    assert kernel.ideal(narrow) == pytest.approx(kernel.products["i8"] / 4e9 + others / 1e9)
 
 
 def test_trace(profile: Profile, threads: int) -> None:
