@@ -276,7 +276,9 @@ class Build:
         calls = []
         for function, entry in zip(lowered.functions, program.entries, strict=True):
             optimized = self.optimized.function(entry.name)
-            calls.append(describe_calls(optimized, function, entry, name_points(written.function(entry.name), optimized)))
+            calls.append(
+                describe_calls(optimized, function, entry, name_points(written.function(entry.name), optimized))
+            )
         return ArtifactSpec(
             name=lowered.name,
             entries=tuple(_specify_entry(e, functions[e.name], c) for e, c in zip(program.entries, calls, strict=True)),
