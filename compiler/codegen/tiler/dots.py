@@ -8,7 +8,7 @@ denormal numbers for zero and flushes denormal sums, the way without it, which `
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from ....dialect.dims import Size, ceil_divide
@@ -140,6 +140,11 @@ def _half_bytes(writer: Writer, word: str, widening: str, half: str) -> str:
     if half == "even":
         return writer.let(f"arith.andi {pairs}, {writer.splat('255', type)} : {type}")
     return writer.let(f"arith.shrui {pairs}, {eight} : {type}")
+
+
+def takes_apart(op: Op, features: Collection[str]) -> bool:
+    """Are words of bfloats taken apart in registers, which need more of them beside the sums?"""
+    return op.body.kind == "dot" and op.body.type == "f32" and "avx512bf16" not in features
 
 
 def _add_bfloats(writer: Writer, total: str, left: str, right: str, widenings: Sequence[str]) -> str:

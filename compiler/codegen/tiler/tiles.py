@@ -13,6 +13,7 @@ from math import prod
 
 from ....dialect.dims import Size, add, bounds, multiply, product
 from .ahead import Panels, Turns, fetch_ahead
+from .dots import takes_apart
 from .evaluate import Evaluator, Place
 from .forms import LANES, Form, constant, variable
 from .machine import Machine
@@ -74,7 +75,7 @@ def assign_roles(stage: Stage, op: Op, machine: Machine, lanes: int, among: Sequ
     if packed is not None:
         step = packed
         width = _even(packed // lanes, machine.vectors) * lanes
-    rows = 1 if row is None else machine.window[0] if short else machine.rows
+    rows = 1 if row is None else machine.window[0] if short else machine.rows - takes_apart(op, machine.features)
     if row is not None and isinstance(most := stage.sizes[row], int):
         rows = min(rows, max(most, 1)) if not short else _even(max(most, 1), machine.window[0])
     return Roles(lane, row, outer, rows, width, step, short)

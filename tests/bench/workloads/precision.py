@@ -19,7 +19,7 @@ class Precision:
 F32 = Precision("f32", 1, 4, 1e-3)
 BF16 = Precision("bf16", 2, 2, 0.1)
 """What is multiplied is rounded to bfloat16, and sums are in f32."""
-INT8 = Precision("int8", 4, 1, 0.3)
+INT8 = Precision("int8", 4, 1, 0.5)
 """Weights per column, and activations with scales from the numbers of each call."""
 INT8_STATIC = Precision("int8-static", 4, 1, 0.5)
 """The same with scales of activations from samples that were seen before."""
