@@ -115,3 +115,25 @@ def of_bytes() -> list[Graph]:
 @pytest.mark.parametrize("level", EVERY, ids=str)
 def test_bytes(level: Level) -> None:
     assert_right(of_bytes(), level)
+
+
+def convolved(**attributes: Any) -> Any:
+    return lambda b, x, w: b.conv2d(x, w, into=I32 if x.type.dtype.bits == 8 else F32, **attributes)
+
+
+def windows() -> list[Graph]:
+    """With channels that fill groups, and with some that do not."""
+    return [
+        case("conv_3x3", convolved(padding=1), "u8[2, 8, 7, 9]", "*i8[20, 8, 3, 3]"),
+        case("conv_3x3_rest", convolved(padding=1), "u8[1, 6, 9, 17]", "*i8[17, 6, 3, 3]"),
+        case("conv_1x1", convolved(), "u8[B, 17, 5, 5]", "*i8[33, 17, 1, 1]", sizes=[{"B": 0}, {"B": 3}]),
+        case("conv_stride", convolved(stride=2, padding=1), "i8[1, 5, 15, 18]", "*i8[8, 5, 3, 3]"),
+        case("conv_grouped", convolved(groups=2), "u8[1, 8, 9, 17]", "*i8[16, 4, 3, 3]"),
+        case("conv_depthwise", convolved(groups=17, padding=1), "u8[2, 17, 16, 33]", "*i8[17, 1, 3, 3]"),
+        case("conv_bfloats", convolved(padding=1), "bf16[1, 5, 9, 17]", "*bf16[17, 5, 3, 3]"),
+    ]
+
+
+@pytest.mark.parametrize("level", EVERY, ids=str)
+def test_windows(level: Level) -> None:
+    assert_right(windows(), level)
