@@ -17,7 +17,7 @@ import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -49,6 +49,7 @@ from .lower.plan import LoweredEntry
 from .observer import Observer
 from .parameters import ParameterReader, open_parameters
 from .points import name_points
+from .precision.require import check_requirements
 from .report import FunctionReport, report_kernels
 from .spans import relative_to, without_spans
 from .stage_faults import contained
@@ -252,6 +253,16 @@ class Build:
         with self._timed("link"):
             return merge_objects(find_linker(self.options.cc, self.options.targets[0].triple), objects)
 
+    def _accept(self, artifact: Path) -> None:
+        """Looks at an artifact before it takes its place."""
+        self.observer.accept_artifact(artifact)
+        runs_here = any(target.runs_here for target in self.options.targets)
+        check_requirements(self.elaborated, artifact, self._compile_written, runs_here=runs_here)
+
+    def _compile_written(self, written: Elaborated, output: Path) -> None:
+        """The model before it was rounded, for this artifact to be compared with."""
+        Build(replace(written, policies=(), budgets=()), replace(self.options, weights="embedded")).run(output)
+
     def assemble(self, spec: ArtifactSpec, objects: Sequence[bytes], output: Path) -> None:
         with self._timed("link"):
             kept = object_folder() if self.options.cache else None
@@ -263,7 +274,7 @@ class Build:
                 cc=self.options.cc,
                 kept=kept,
                 triple=self.options.targets[0].triple,
-                accept=self.observer.accept_artifact,
+                accept=self._accept,
             )
 
     def specify(self, program: Program, reader: Load) -> ArtifactSpec:
@@ -272,7 +283,7 @@ class Build:
         assert self.optimized is not None, "nothing was compiled yet"
         functions = {f.name: f for f in self.elaborated.module.functions}
         # Points are values of the model, whatever its precision.
-        written = self.elaborated.written or self.elaborated.module
+        written = (self.elaborated.written or self.elaborated).module
         calls = []
         for function, entry in zip(lowered.functions, program.entries, strict=True):
             optimized = self.optimized.function(entry.name)

@@ -35,7 +35,7 @@ class Elaborated:
 
     `weights` says for each function where its parameters are: a file or a folder, None where the source says nothing.
     `sources` holds the texts that spans point into; `constants` are the file's own, by name. `precision` says by what
-    policy the graph was rounded, if it was; then `written` is the graph as it was before.
+    policy the graph was rounded, if it was; `written` is the model before that, with the policies that were followed.
     """
 
     module: Module
@@ -48,7 +48,7 @@ class Elaborated:
     constants: Mapping[str, AnyValue] = field(default_factory=dict)
     warnings: tuple[Diagnostic, ...] = ()
     precision: str = "f32"
-    written: Module | None = None
+    written: Elaborated | None = None
 
 
 def load_module(

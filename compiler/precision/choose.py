@@ -42,6 +42,15 @@ def choose_policies(elaborated: Elaborated, precision: str | None) -> Mapping[st
     return _read(normalise(read_text(path)), str(path), path.parent, elaborated)
 
 
+def _sources(precision: str | None) -> Mapping[str, str]:
+    """The text that policies stand in, where it is not the model's own."""
+    if precision is None or precision in SHORT_FORMS:
+        return {}
+    if is_text(precision):
+        return {TEXT: normalise(precision)}
+    return {str(Path(precision)): normalise(read_text(Path(precision)))}
+
+
 def _read(text: str, file: str, folder: Path, elaborated: Elaborated) -> Mapping[str, Policy]:
     tree = parse(text, file)
     reporter = Reporter({**elaborated.sources, file: text})
@@ -64,5 +73,6 @@ def in_precision(elaborated: Elaborated, precision: str | None = None) -> Elabor
         return replace(elaborated, policies=())
     said = precision if precision in SHORT_FORMS else "; ".join(map(str, policies.values()))
     module = quantized(elaborated.module, policies, find_ranges(elaborated, policies))
-    said = said or "f32"
-    return replace(elaborated, module=module, policies=(), precision=said, written=elaborated.module)
+    sources = {**elaborated.sources, **_sources(precision)}
+    written = replace(elaborated, policies=tuple(policies.values()), sources=sources)
+    return replace(elaborated, module=module, policies=(), sources=sources, precision=said or "f32", written=written)

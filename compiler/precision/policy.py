@@ -77,7 +77,7 @@ class Calibration:
 
 METRICS: Mapping[Metric, str] = {"error": "<=", "cosine": ">=", "agreement": ">="}
 """What may be required of results, and on which side of the limit it has to be. `error` is the largest difference as a
-share of the largest number of the result, `cosine` the smallest one of its rows, `agreement` the share of the rows
+share of the largest number of the result, `cosine` that of the worst sample, `agreement` the share of the rows
 whose largest element is at the same place."""
 
 
@@ -91,7 +91,7 @@ class Requirement:
     span: Span | None = None
 
     def __str__(self) -> str:
-        return f'require {self.metric} {METRICS[self.metric]} {self.limit:g} on file "{self.path}"'
+        return f'require {self.metric} {METRICS[self.metric]} {self.limit!r} on file "{self.path}"'
 
 
 @dataclass(frozen=True, slots=True)
