@@ -15,6 +15,7 @@ from ....dialect.types import F32
 from ...lower.text import literal
 from .dots import add_products
 from .forms import Form, constant
+from .lookups import can_look_up, find_lookup, look_up
 from .schedule import Stage
 from .structure import Access, Buffer, Group, Node, Op, Panel, Position, Scaled, Unsupported, linear
 from .text import Value, Writer
@@ -171,6 +172,11 @@ class Evaluator:
                 numerator = evaluate(node.operands[0])
                 if numerator.vector:
                     return writer.apply("arith.mulf", "", [numerator, reciprocal], node.type)
+        lookup = find_lookup(node) if can_look_up(writer) else None
+        if lookup is not None:
+            bits = evaluate(lookup[0])
+            if bits.vector:
+                return look_up(writer, bits, lookup[1])
         operands = [evaluate(o) for o in node.operands]
         if node.kind == "extract":
             return self._extract(node, operands)

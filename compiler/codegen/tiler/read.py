@@ -363,9 +363,24 @@ class _Reader:
                 known[result] = Node("extract", type, tuple(value(p) for p in place), tensor=tensor)
             else:
                 attributes = ", ".join(f"{a.name} = {a.attr}" for a in _named(operation.attributes))
-                known[result] = Node(name, type, tuple(value(o) for o in operation.operands), text=attributes)
-            known[result].location = operation.location
+                known[result] = _decided(Node(name, type, tuple(value(o) for o in operation.operands), text=attributes))
+            known[result].location = known[result].location or operation.location
         raise Unsupported("a body without a result")
+
+
+_BELOW = "predicate = 6 : i64"
+"""How MLIR prints that a comparison is `ult`."""
+
+
+def _decided(node: Node) -> Node:
+    """The node, or what it is where constants decide it: a shift asks whether its count is below the width."""
+    if node.kind == "arith.cmpi" and node.text == _BELOW and all(o.kind == "constant" for o in node.operands):
+        count, width = (int(o.text.partition(" ")[0]) for o in node.operands)
+        if count >= 0 and width >= 0:
+            return Node("constant", node.type, text="true" if count < width else "false")
+    if node.kind == "arith.select" and node.operands[0].kind == "constant":
+        return node.operands[1 if node.operands[0].text == "true" else 2]
+    return node
 
 
 _DYNAMIC = -(1 << 62)
