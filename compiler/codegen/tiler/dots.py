@@ -98,20 +98,32 @@ def _by_group(index: Sequence[Position], loop: int, size: int) -> tuple[Position
 # Added
 
 
+def has_instruction(node: Node, features: Collection[str], lanes: int) -> bool:
+    """Does one instruction add a group of products? Where none does, words are taken apart in halves."""
+    if node.type == "f32":
+        return "avx512bf16" in features
+    bytes = "avx512vnni" in features or ("avxvnni" in features and lanes < 16)
+    return bytes and set(node.text.split()) == {"arith.extsi", "arith.extui"}
+
+
 def add_products(writer: Writer, node: Node, total: Value, words: Sequence[Value]) -> Value:
     """The sum after one more group: words are vectors, or one for all lanes."""
     left, right = (writer.broadcast(word).name for word in words)
-    add = _add_bfloats if total.type == "f32" else _add_integers
+    whole, halves = (_bfloats, _half_bfloats) if total.type == "f32" else (_integers, _half_integers)
+    add = whole if has_instruction(node, writer.features, writer.lanes) else halves
     return Value(add(writer, total.name, left, right, node.text.split()), total.type, True)
 
 
-def _add_integers(writer: Writer, total: str, left: str, right: str, widenings: Sequence[str]) -> str:
+def _integers(writer: Writer, total: str, left: str, right: str, widenings: Sequence[str]) -> str:
+    if widenings[0] == "arith.extsi":
+        left, right = right, left
+    operands = [total, *(_parts(writer, word, "i8") for word in (left, right))]
+    types = (writer.vector_type("i32"), *[_parts_type(writer, "i8")] * 2)
+    return _call(writer, f"avx512.vpdpbusd.{32 * writer.lanes}", operands, types)
+
+
+def _half_integers(writer: Writer, total: str, left: str, right: str, widenings: Sequence[str]) -> str:
     sums = writer.vector_type("i32")
-    if set(widenings) == {"arith.extsi", "arith.extui"} and _has_byte_products(writer):
-        if widenings[0] == "arith.extsi":
-            left, right = right, left
-        operands = [total, *(_parts(writer, word, "i8") for word in (left, right))]
-        return _call(writer, f"avx512.vpdpbusd.{32 * writer.lanes}", operands, (sums, *[_parts_type(writer, "i8")] * 2))
     for half in ("even", "odd"):
         factors = [_half_bytes(writer, word, w, half) for word, w in zip((left, right), widenings, strict=True)]
         pairs = _call(writer, PAIRS[writer.lanes], factors, [_parts_type(writer, "i16")] * 2, sums)
@@ -122,10 +134,6 @@ def _add_integers(writer: Writer, total: str, left: str, right: str, widenings: 
 PAIRS: Mapping[int, str] = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
 """What multiplies 16-bit integers with a sign and adds neighbouring products, by the lanes of the sums. No sum of two
 products of bytes is beyond 32 bits; what multiplies bytes and adds in 16 bits would saturate."""
-
-
-def _has_byte_products(writer: Writer) -> bool:
-    return "avx512vnni" in writer.features or ("avxvnni" in writer.features and writer.lanes < 16)
 
 
 def _half_bytes(writer: Writer, word: str, widening: str, half: str) -> str:
@@ -142,24 +150,21 @@ def _half_bytes(writer: Writer, word: str, widening: str, half: str) -> str:
     return writer.let(f"arith.shrui {pairs}, {eight} : {type}")
 
 
-def takes_apart(op: Op, features: Collection[str]) -> bool:
-    """Are words of bfloats taken apart in registers, which need more of them beside the sums?"""
-    return op.body.kind == "dot" and op.body.type == "f32" and "avx512bf16" not in features
+def _bfloats(writer: Writer, total: str, left: str, right: str, widenings: Sequence[str]) -> str:
+    operands = [total, *(_parts(writer, word, "bf16") for word in (left, right))]
+    types = (writer.vector_type("f32"), *[_parts_type(writer, "bf16")] * 2)
+    return _call(writer, f"avx512bf16.dpbf16ps.{32 * writer.lanes}", operands, types)
 
 
-def _add_bfloats(writer: Writer, total: str, left: str, right: str, widenings: Sequence[str]) -> str:
+def _half_bfloats(writer: Writer, total: str, left: str, right: str, widenings: Sequence[str]) -> str:
     sums = writer.vector_type("f32")
-    if "avx512bf16" in writer.features:
-        operands = [total, *(_parts(writer, word, "bf16") for word in (left, right))]
-        types = (sums, *[_parts_type(writer, "bf16")] * 2)
-        return _call(writer, f"avx512bf16.dpbf16ps.{32 * writer.lanes}", operands, types)
     for half in ("even", "odd"):
-        factors = ", ".join(_half_bfloats(writer, word, half) for word in (left, right))
+        factors = ", ".join(_every_second(writer, word, half) for word in (left, right))
         total = writer.let(f"vector.fma {factors}, {total} : {sums}")
     return total
 
 
-def _half_bfloats(writer: Writer, word: str, half: str) -> str:
+def _every_second(writer: Writer, word: str, half: str) -> str:
     """Every second bfloat of words as f32, of which it is the upper half."""
     type = writer.vector_type(WORD)
     if half == "even":

@@ -6,7 +6,7 @@ Each kernel is taken or left as it is; of what is left, the report says why.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -86,11 +86,12 @@ def write_kernel(kernel: Kernel, machine: Machine, *, strict: bool) -> _Text:
     locations: list[Any] = []
     schemes: list[str] = []
     functions: set[tuple[str, int | None]] = set()
-    features = machine.features - INEXACT if strict else machine.features
+    if strict:
+        machine = replace(machine, features=machine.features - INEXACT)
     if not kernel.ops:
         raise Unsupported("nothing is computed")
     for number, stage in enumerate(plan_stages(kernel)):
-        writer = Writer(kernel.dims, _main(stage).location, features)
+        writer = Writer(kernel.dims, _main(stage).location, machine.features)
         writer.lanes = _lanes(stage, machine)
         scheme = _choose(Evaluator(writer, stage, strict=strict), machine)
         scheme.write("%begin", "%end")

@@ -10,12 +10,14 @@ from dataclasses import dataclass, replace
 class Machine:
     """`bytes` of a vector; the accumulators of a tile are at most `rows` by `vectors`, which with what is loaded beside
     them fill the registers; those of `window`, where nothing is shared between rows but what overlaps: there memory is
-    what takes time, and neighbours in it should be read together. `features` are those of USED that there are."""
+    what takes time, and neighbours in it should be read together; and those of `halves`, where words of several numbers
+    are taken apart, which needs registers too. `features` are those of USED that there are."""
 
     bytes: int
     rows: int
     vectors: int
     window: tuple[int, int]
+    halves: tuple[int, int]
     features: frozenset[str] = frozenset()
 
     def lanes(self, width: int) -> int:
@@ -31,8 +33,8 @@ SLOW: Mapping[str, frozenset[str]] = dict.fromkeys(
 """What CPUs have, by LLVM's names, and do no faster than code without it does: `cpu.h` of the runtime says why."""
 INEXACT = frozenset({"avx512bf16"})
 """Those of them whose instructions take denormal numbers for zero."""
-AVX512 = Machine(bytes=64, rows=8, vectors=3, window=(7, 2))
-AVX2 = Machine(bytes=32, rows=4, vectors=3, window=(2, 4))
+AVX512 = Machine(bytes=64, rows=8, vectors=3, window=(7, 2), halves=(7, 3))
+AVX2 = Machine(bytes=32, rows=4, vectors=3, window=(2, 4), halves=(4, 2))
 
 
 def choose_machine(features: Collection[str]) -> Machine | None:

@@ -13,7 +13,7 @@ from math import prod
 
 from ....dialect.dims import Size, add, bounds, multiply, product
 from .ahead import Panels, Turns, fetch_ahead
-from .dots import takes_apart
+from .dots import has_instruction
 from .evaluate import Evaluator, Place
 from .forms import LANES, Form, constant, variable
 from .machine import Machine
@@ -50,6 +50,8 @@ def assign_roles(stage: Stage, op: Op, machine: Machine, lanes: int, among: Sequ
     loop = lane_loop(op)
     assert loop is not None, op.location
     lane = stage.of(op, loop)
+    apart = op.body.kind == "dot" and not has_instruction(op.body, machine.features, lanes)
+    rows, most_vectors = machine.halves if apart else (machine.rows, machine.vectors)
     vectors = [a for a in op.reads if loop in a.loops()]
     others = [i for i in op.outer if i != loop and stage.sizes[stage.of(op, i)] != 1]
     free = [i for i in others if any(i not in a.loops() for a in vectors)]
@@ -62,20 +64,20 @@ def assign_roles(stage: Stage, op: Op, machine: Machine, lanes: int, among: Sequ
     row = candidates[-1] if candidates else None
     parallel = stage.parallel(op)
     outer = tuple(c for c in parallel if c not in (lane, row))
-    count = -(-size // lanes) if isinstance(size := stage.sizes[lane], int) else machine.vectors
+    count = -(-size // lanes) if isinstance(size := stage.sizes[lane], int) else most_vectors
     short = windowed and _window(op)
     if row is None:
         vectors_each = min(max(count, 1), UNDER_WAY)
     elif short:
         vectors_each = _even(count, machine.window[1])
     else:
-        vectors_each = _even(count, machine.vectors)
+        vectors_each = _even(count, most_vectors)
     width = step = vectors_each * lanes
     packed = _panel_width(op, loop)
     if packed is not None:
         step = packed
-        width = _even(packed // lanes, machine.vectors) * lanes
-    rows = 1 if row is None else machine.window[0] if short else machine.rows - takes_apart(op, machine.features)
+        width = _even(packed // lanes, most_vectors) * lanes
+    rows = 1 if row is None else machine.window[0] if short else rows
     if row is not None and isinstance(most := stage.sizes[row], int):
         rows = min(rows, max(most, 1)) if not short else _even(max(most, 1), machine.window[0])
     return Roles(lane, row, outer, rows, width, step, short)
