@@ -95,11 +95,18 @@ class _Bytes(Codec):
 
 @dataclass(frozen=True, slots=True)
 class Symmetric(_Bytes):
-    """i8, with the scale by which the largest magnitude becomes 127."""
+    """i8, with the scale by which the largest magnitude becomes 127. The elements of a sum lie beside each other, as in
+    blocks."""
 
     def store(self, b: Builder, x: Value, axes: Axes) -> tuple[Value, ...]:
         scale = _scale(b, x, axes)
         return b.quantize(x, scale, dtype=I8), scale
+
+    def round(self, b: Builder, x: Value, axes: Axes) -> Value:
+        last = x.type.rank - 1
+        if axes != (last - 1,):
+            return self.restore(b, self.store(b, x, axes))
+        return b.matrix_transpose(self.restore(b, self.store(b, b.matrix_transpose(x), (last,))))
 
 
 @dataclass(frozen=True, slots=True)
