@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from ...dialect.diagnostics import Span
+from ...dialect.types import BLOCKED
 from ...passes.selection import EVERYTHING, Selector
 
 Subject = Literal["weights", "activations"]
@@ -34,7 +35,7 @@ class Scheme:
 F32 = Scheme("f32")
 """As the model says."""
 SCHEMES: Mapping[Subject, tuple[Scheme, ...]] = {
-    "weights": (F32, *map(Scheme, ("bf16", "f16", "i8", "q8[block 32]", "q4[block 32]"))),
+    "weights": (F32, *map(Scheme, ("bf16", "f16", "i8", *(dtype.name for dtype in BLOCKED)))),
     "activations": (F32, Scheme("bf16"), Scheme("f16"), Scheme("i8", "dynamic"), Scheme("i8", "static")),
 }
 
@@ -126,6 +127,6 @@ SHORT_FORMS: Mapping[str, Policy] = {
     "bf16": Policy((_all("weights", "bf16"), _all("activations", "bf16"))),
     "f16": Policy((_all("weights", "f16"), _all("activations", "f16"))),
     "int8": Policy((_all("weights", "i8"), _all("activations", "i8", "matmul", "dynamic"))),
-    "int4": Policy((_all("weights", "q4[block 32]", "matmul"), _all("weights", "q8[block 32]", "table"))),
+    "int4": Policy((_all("weights", "q4[block 32]"),)),
 }
 """Policies by the names that `--precision` takes."""
