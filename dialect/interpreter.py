@@ -161,7 +161,8 @@ def load_parameter(parameter: Parameter, load: Load, *, precision: DType | None 
     """The data of any single parameter; `load` gives those of stored ones.
 
     A formula is computed in float64 and rounded once, to the dtype of its result; one that only moves elements keeps
-    their bits. With `precision` the result keeps that instead.
+    their bits, and one that rounds to integers is computed as the graph says, which codes depend on. With `precision`
+    the result keeps that instead.
     """
     formula = parameter.formula
     if formula is None:
@@ -169,9 +170,15 @@ def load_parameter(parameter: Parameter, load: Load, *, precision: DType | None 
         whole = dtype.is_blocked and array.dtype != dtype.numpy
         return np.asarray(OPERATORS["quantize_blocks"].reference(array, dtype)) if whole else array
     moves = all(OPERATORS[n.op].has("movement") or OPERATORS[n.op].has("structure") for n in formula.body)
-    inner = precision if moves or precision is not None else F64
+    inner = None if any(map(_makes_codes, formula.body)) else precision if moves or precision is not None else F64
     (result,) = Interpreter(formula.module, load, precision=inner).run(formula.function, ())
     if precision is not None:
         return result
     with np.errstate(over="ignore"):
         return result.astype(parameter.type.dtype.numpy, copy=False)
+
+
+def _makes_codes(node: Node) -> bool:
+    """Does the node round floats to integers?"""
+    steps = OPERATORS[node.op].has("stepped") and any(v.type.dtype.is_float for v in node.inputs)
+    return steps and not any(v.type.dtype.is_float for v in node.outputs)
