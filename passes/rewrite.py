@@ -129,8 +129,8 @@ def _keep_names(node: Node, replacement: Replacement) -> Replacement:
 class Rewriter:
     """Walks a function in order and replaces what `visit` says; what comes in a place is visited again.
 
-    `visit` sees a node whose inputs are final, before its regions are walked. `definitions` holds the final node of
-    every value that stands before it.
+    `visit` sees a node whose inputs are final, before its regions are walked, and once more if they changed.
+    `definitions` holds the final node of every value that stands before it.
     """
 
     def __init__(self, function: Function) -> None:
@@ -165,8 +165,11 @@ class Rewriter:
         node = substitute_values(node, self._values)
         replacement = self.visit(node)
         if replacement is None:
-            if node.regions:
-                node = replace(node, regions=tuple(self.walk_region(r, node) for r in node.regions))
+            regions = tuple(self.walk_region(r, node) for r in node.regions)
+            if regions != node.regions:
+                # What its regions became may say something of the node.
+                self._place(replace(node, regions=regions), body, depth + 1)
+                return
             body.append(node)
             self.definitions.update((v.name, node) for v in node.outputs)
             return
