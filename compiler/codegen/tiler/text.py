@@ -33,7 +33,10 @@ class Value:
     form: Form | None = None
 
 
-ROUNDING: Mapping[str, str] = {f"math.{name}": f"llvm.intr.{name}" for name in ("roundeven", "floor", "ceil", "trunc")}
+INSTRUCTIONS: Mapping[str, str] = {
+    "math.absf": "llvm.intr.fabs",
+    **{f"math.{name}": f"llvm.intr.{name}" for name in ("sqrt", "roundeven", "floor", "ceil", "trunc")},
+}
 """What is one instruction for vectors, which the upstream lowering would take apart into calls of libm."""
 STORED: Mapping[str, str] = {"i1": "i8", "f16": "i16", "bf16": "i16"}
 """The types of elements in memory, where they are others: a truth value takes a byte, and floats of 16 bits are moved
@@ -268,7 +271,7 @@ class Writer:
             # One instruction, which takes denormal numbers for zero; what else is made of it are seven.
             return Value(self.let(f"llvm.fptrunc {values[0].name} : {types} to {result}"), type, vector)
         suffix = f" {{{attributes}}}" if attributes else ""
-        written = ROUNDING.get(name, name) if vector else name
+        written = INSTRUCTIONS.get(name, name) if vector else name
         text = f'"{written}"({", ".join(v.name for v in values)}){suffix} : ({types}) -> {result}'
         return Value(self.let(text), type, vector)
 
