@@ -177,6 +177,7 @@ def test_other_programs_read_what_comes_after(cli: Cli, double: Path, tmp_path: 
         assert "define " in str(parse_assembly(text))
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_texts_are_called_and_tested(cli: Cli, double: Path, tmp_path: Path) -> None:
     """What was called of one text is not taken for another one of the same graph."""
     tested = tmp_path / "tested.nacre"

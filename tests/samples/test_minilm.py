@@ -95,6 +95,7 @@ def test_one_artifact_serves_every_batch_and_length(
 
 
 @needs_data
+@pytest.mark.usefixtures("unchecked")
 def test_sample_prints_similarities(checkpoint: Path, tmp_path: Path) -> None:
     """What the README shows, from the weights in a folder, with an empty cache and then with the artifact in it."""
     sentences = ["That is a happy person", "That is a happy dog", "Today is a sunny day"]

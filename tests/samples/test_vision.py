@@ -143,6 +143,7 @@ def mobilenetv2(net: Layers, image: Array) -> Array:
 PARAMETERS = {resnet18: 11_689_512, resnet50: 25_557_032, mobilenetv2: 3_504_872}
 
 
+@pytest.mark.usefixtures("unchecked")  # that would take minutes for the large ones, and all are compared below
 @pytest.mark.parametrize("network", PARAMETERS, ids=lambda network: network.__name__)
 def test_network(network: Callable[[Layers, Array], Array], tmp_path: Path) -> None:
     image = np.random.default_rng(1).standard_normal((2, 3, SIDE, SIDE)).astype(np.float32)
