@@ -165,7 +165,10 @@ def _try(trials: Trials, chosen: Assignment, findings: Findings, estimate: bool)
     if known is not None:
         return known
     model = trials.build(chosen)
-    seconds = trials.estimate(chosen).call if estimate else trials.times(model).call
+    if not chosen:
+        seconds = findings.plain_call
+    else:
+        seconds = trials.estimate(chosen).call if estimate else trials.times(model).call
     tried = Tried(figures_of(trials.accuracy(model)), seconds)
     findings.add_tried(chosen, tried)
     return tried
