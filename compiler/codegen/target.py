@@ -48,9 +48,6 @@ _MACHINES: Mapping[str, tuple[str, str]] = {
 X86 = "x86_64-linux-gnu"
 
 
-_WRITTEN = {"+".join(["x86-64-v4", *added]): name for name, added in _BEYOND_V4.items()}
-
-
 @dataclass(frozen=True, slots=True)
 class Target:
     """`cpu` is a name that LLVM knows, or `native` for the CPU that compiles; `features` as in `+avx512f,-fma`.
@@ -71,8 +68,10 @@ class Target:
         """As a user types it."""
         if self.triple not in ("", X86):
             return self.triple
-        written = "+".join([self.cpu, *self.added])
-        return _WRITTEN.get(written, written)
+        for name, added in _BEYOND_V4.items():
+            if self.cpu == "x86-64-v4" and sorted(self.added) == sorted(added):
+                return name
+        return "+".join([self.cpu, *self.added])
 
     @property
     def suffix(self) -> str:
