@@ -84,14 +84,15 @@ static void append(char *text, size_t capacity, const char *part) {
     strncat(text, part, capacity - strlen(text) - 1);
 }
 
-/* Takes away what is above the level that NACRE_CPU_LEVEL names. */
-static nacre_status limit(uint64_t *features) {
+/* Takes away what is above the level that NACRE_CPU_LEVEL names; nothing of that level is slow. */
+static nacre_status limit(uint64_t *features, uint64_t *slow) {
     const char *wanted = getenv("NACRE_CPU_LEVEL");
     if (wanted == NULL || *wanted == '\0') return NACRE_OK;
     char names[256] = "";
     for (size_t i = 0; i < sizeof known_levels / sizeof known_levels[0]; i++) {
         if (strcmp(known_levels[i].name, wanted) == 0) {
             *features &= known_levels[i].features;
+            *slow = 0;
             return NACRE_OK;
         }
         append(names, sizeof names, i ? ", " : "");
@@ -101,11 +102,10 @@ static nacre_status limit(uint64_t *features) {
 }
 
 nacre_status nacre_choose_level(int32_t *level) {
-    uint64_t features = nacre_cpu_features();
-    nacre_status status = limit(&features);
+    uint64_t features = nacre_cpu_features(), slow = nacre_cpu_slow_features();
+    nacre_status status = limit(&features, &slow);
     if (status) return status;
     const nacre_artifact *artifact = &nacre_this_artifact;
-    const uint64_t slow = getenv("NACRE_CPU_LEVEL") ? 0 : nacre_cpu_slow_features();
     *level = nacre_best_level(artifact->levels, artifact->level_count, features, slow);
     if (*level < artifact->level_count) return NACRE_OK;
     /* The last level needs least. */
