@@ -65,15 +65,24 @@ class Origins:
         return size
 
 
-def factors_of(node: Node, origins: Origins) -> tuple[Factor, ...]:
-    """The two operands that a contraction multiplies; none where the node is not one of two tensors."""
+def summed_axes(node: Node) -> tuple[Axes, Axes] | None:
+    """The axes of its two operands that a contraction sums over, from 0 on; None where the node is not one of two
+    tensors."""
     axes = _AXES.get(node.op)
     found = axes(node) if axes is not None else None
     if found is None:
-        return ()
+        return None
+    x, y = (
+        tuple(axis % value.type.rank for axis in summed) for value, summed in zip(node.inputs[:2], found, strict=True)
+    )
+    return x, y
+
+
+def factors_of(node: Node, origins: Origins) -> tuple[Factor, ...]:
+    """The two operands that a contraction multiplies; none where the node is not one of two tensors."""
     return tuple(
-        Factor(number, value, tuple(axis % value.type.rank for axis in summed), origins.parameter(value))
-        for number, (value, summed) in enumerate(zip(node.inputs, found, strict=False))
+        Factor(number, node.inputs[number], summed, origins.parameter(node.inputs[number]))
+        for number, summed in enumerate(summed_axes(node) or ())
     )
 
 

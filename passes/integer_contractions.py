@@ -18,7 +18,7 @@ from ..dialect.operator import Builder
 from ..dialect.ops.einsum import Labels, parse_equation
 from ..dialect.ops.layouts import FIRST, LAST, kernel_first_order, pick, spatial_axis
 from ..dialect.ops.windows import conv_geometry
-from .factors import Axes
+from .factors import Axes, summed_axes
 
 MOST_TERMS = (2**31 - 1) // (255 * 128)
 """So many products of codes can be summed in i32, whatever they are."""
@@ -54,31 +54,25 @@ class Arrangement:
 
 def arrangement_of(node: Node) -> Arrangement | None:
     """None for what is no contraction of two operands, or one that broadcasts along a sum."""
-    arrange = _ARRANGEMENTS.get(node.op)
-    return None if arrange is None else arrange(node)
+    arrange, summed = _ARRANGEMENTS.get(node.op), summed_axes(node)
+    return None if arrange is None or summed is None else arrange(node, *summed)
 
 
 def _as_it_is(b: Builder, value: Value) -> Value:
     return value
 
 
-def _matmul(node: Node) -> Arrangement:
-    x, _ = node.inputs
-    return Arrangement((Side((-1,), _as_it_is), Side((-2,), _as_it_is)), x.type.shape[-1])
+def _matmul(node: Node, x: Axes, y: Axes) -> Arrangement:
+    return Arrangement((Side(x, _as_it_is), Side(y, _as_it_is)), node.inputs[0].type.shape[-1])
 
 
-def _convolution(node: Node) -> Arrangement:
-    x, weight = (v.type.rank for v in node.inputs[:2])
-    if node.attribute("layout") == FIRST:
-        kernel, out = node.inputs[1].type.shape[1:], 0
-    else:
-        kernel, out = node.inputs[1].type.shape[:-1], weight - 1
-    summed = tuple(axis for axis in range(weight) if axis != out)
+def _convolution(node: Node, x: Axes, weight: Axes) -> Arrangement:
+    kernel = node.inputs[1].type.shape
     sides = (
-        Side(tuple(range(1, x)), _as_it_is),
-        Side(summed, lambda b, value: along_channels(b, node, value), counted=False),
+        Side(x, _as_it_is),
+        Side(weight, lambda b, value: along_channels(b, node, value), counted=False),
     )
-    return Arrangement(sides, product(kernel))
+    return Arrangement(sides, product(kernel[axis] for axis in weight))
 
 
 def along_channels(b: Builder, node: Node, value: Value) -> Value:
@@ -104,12 +98,9 @@ def padded_with(b: Builder, node: Node, codes: Value, zero: int) -> tuple[Value,
     return b.pad(codes, widths=widths, value=zero), {**attributes, "padding": 0}
 
 
-def _einsum(node: Node) -> Arrangement | None:
-    if len(node.inputs) != 2:
-        return None
+def _einsum(node: Node, *axes: Axes) -> Arrangement | None:
     equation = parse_equation(str(node.attribute("equation")), [v.type.rank for v in node.inputs])
     sizes = equation.sizes([v.type for v in node.inputs])
-    x, y = equation.operands
     summed = [label for label in sizes if label not in equation.result]
     for value, labels in zip(node.inputs, equation.operands, strict=True):
         repeated = len(set(labels)) < len(labels)
@@ -117,13 +108,11 @@ def _einsum(node: Node) -> Arrangement | None:
             return None
         if any(size != sizes[label] for size, label in zip(value.type.shape, labels, strict=True)):
             return None
-    sides = (_labelled(x, equation.result), _labelled(y, equation.result))
-    return Arrangement(sides, product(sizes[label] for label in summed))
+    x, y = (_labelled(labels, equation.result, own) for labels, own in zip(equation.operands, axes, strict=True))
+    return Arrangement((x, y), product(sizes[label] for label in summed))
 
 
-def _labelled(labels: Labels, result: Labels) -> Side:
-    summed = tuple(axis for axis, label in enumerate(labels) if label not in result)
-
+def _labelled(labels: Labels, result: Labels, summed: Axes) -> Side:
     def place(b: Builder, value: Value) -> Value:
         if value.type.rank == 0:
             return value
@@ -135,7 +124,7 @@ def _labelled(labels: Labels, result: Labels) -> Side:
     return Side(summed, place)
 
 
-_ARRANGEMENTS: Mapping[str, Callable[[Node], Arrangement | None]] = {
+_ARRANGEMENTS: Mapping[str, Callable[[Node, Axes, Axes], Arrangement | None]] = {
     "matmul": _matmul,
     "einsum": _einsum,
     **{f"conv{rank}d": _convolution for rank in (1, 2, 3)},
