@@ -56,7 +56,7 @@ def run_command(
       nacre run model.so --input x=x.npy --output results/
       nacre run model.nacre --input 'x=[[1, 2, 3]]'
       nacre run model.nacre --input x=data.npz:images | jq .result.shape
-      nacre run stages/24-assembly.s --from assembly --checkpoint bert/ --input x=x.npy
+      nacre run stages/27-assembly.s --from assembly --checkpoint bert/ --input x=x.npy
     """
     loaded = open_model(context, model, chosen, weights)
     described = choose_entry(loaded, entry)
@@ -86,7 +86,7 @@ def test_command(model: Path, chosen: Chosen, tests: Path | None, as_json: bool)
     \b
       nacre test model.nacre
       nacre test bert.nacre --checkpoint bert/ --json
-      nacre test stages/15-linalg.mlir --from linalg --tests bert.nacre --checkpoint bert/
+      nacre test stages/19-linalg.mlir --from linalg --tests bert.nacre --checkpoint bert/
 
     Every test runs twice, by the reference interpreter and by the compiled artifact. Exits with 1 if one fails.
     """
