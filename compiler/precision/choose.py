@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
@@ -25,39 +25,45 @@ def is_text(precision: str) -> bool:
     return "{" in precision or "\n" in precision
 
 
-def choose_policies(elaborated: Elaborated, precision: str | None) -> Mapping[str, Policy]:
-    """The policies by the names of models. Raises DiagnosticError."""
-    functions = [function.name for function in elaborated.module.functions]
-    if precision is None:
-        return {policy.model: policy for policy in elaborated.policies}
-    if precision in SHORT_FORMS:
-        return {name: replace(SHORT_FORMS[precision], model=name) for name in functions}
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """The text of policies, what it is called, and the folder that its files are looked for in."""
+
+    text: str
+    file: str
+    folder: Path
+
+
+def _find_text(precision: str | None) -> _Written | None:
+    """The text that policies stand in, where it is not the model's own. Raises DiagnosticError."""
+    if precision is None or precision in SHORT_FORMS:
+        return None
     if is_text(precision):
-        return _read(normalise(precision), TEXT, Path.cwd(), elaborated)
+        return _Written(normalise(precision), TEXT, Path.cwd())
     path = Path(precision)
     if path.suffix != ".nacre":
         message = f"there is no precision `{precision}`"
         known = f"there are {', '.join(SHORT_FORMS)}, or a .nacre file with policies"
         raise DiagnosticError([Diagnostic("unknown-precision", message, help=suggest(precision, SHORT_FORMS) or known)])
-    return _read(normalise(read_text(path)), str(path), path.parent, elaborated)
+    return _Written(normalise(read_text(path)), str(path), path.parent)
 
 
-def _sources(precision: str | None) -> Mapping[str, str]:
-    """The text that policies stand in, where it is not the model's own."""
-    if precision is None or precision in SHORT_FORMS:
-        return {}
-    if is_text(precision):
-        return {TEXT: normalise(precision)}
-    return {str(Path(precision)): normalise(read_text(Path(precision)))}
+def _choose(elaborated: Elaborated, precision: str | None, written: _Written | None) -> Mapping[str, Policy]:
+    """The policies by the names of models. Raises DiagnosticError."""
+    if written is not None:
+        return _read(written, elaborated)
+    if precision is None:
+        return {policy.model: policy for policy in elaborated.policies}
+    return {f.name: replace(SHORT_FORMS[precision], model=f.name) for f in elaborated.module.functions}
 
 
-def _read(text: str, file: str, folder: Path, elaborated: Elaborated) -> Mapping[str, Policy]:
-    tree = parse(text, file)
-    reporter = Reporter({**elaborated.sources, file: text})
+def _read(written: _Written, elaborated: Elaborated) -> Mapping[str, Policy]:
+    tree = parse(written.text, written.file)
+    reporter = Reporter({**elaborated.sources, written.file: written.text})
     for item in tree.items:
         if not isinstance(item, syntax.Quantize):
             reporter.error("not-a-policy", "a file of policies holds `quantize` alone", item.span)
-    context, scope = Context(reporter, Program(), evaluate), FileScope(file, folder, tree)
+    context, scope = Context(reporter, Program(), evaluate), FileScope(written.file, written.folder, tree)
     functions = {function.name: function for function in elaborated.module.functions}
     policies = read_policies(context, scope, functions, elaborated.module.parameter_index, functions)
     if reporter.diagnostics:
@@ -68,11 +74,12 @@ def _read(text: str, file: str, folder: Path, elaborated: Elaborated) -> Mapping
 def in_precision(elaborated: Elaborated, precision: str | None = None) -> Elaborated:
     """The model after its policies, or after those that `precision` names in their place: a short form such as `int8`,
     a `.nacre` file of policies, or such a text (with a brace). It has no policies any more. Raises DiagnosticError."""
-    policies = choose_policies(elaborated, precision)
+    text = _find_text(precision)
+    policies = _choose(elaborated, precision, text)
     if not any(policy.rules for policy in policies.values()):
         return replace(elaborated, policies=())
     said = precision if precision in SHORT_FORMS else "; ".join(map(str, policies.values()))
     module = quantized(elaborated.module, policies, find_ranges(elaborated, policies))
-    sources = {**elaborated.sources, **_sources(precision)}
+    sources = {**elaborated.sources, **({} if text is None else {text.file: text.text})}
     written = replace(elaborated, policies=tuple(policies.values()), sources=sources)
     return replace(elaborated, module=module, policies=(), sources=sources, precision=said or "f32", written=written)
