@@ -11,6 +11,7 @@ from cli_harness import DIGITS, Cli, leftovers
 from nacre.compiler.accuracy import picture
 from nacre.runtime.arguments import Array
 from safetensors.numpy import load_file, save_file
+from saving import save_npz
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +101,7 @@ model main(x: f32[B, 16]) -> f32[B, 16] {
 def test_layers_have_one_name_in_every_precision(cli: Cli, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     arrays = {f"layer.{i}.weight": rng.normal(size=(16, 16)).astype("float32") for i in range(2)}
-    np.savez(tmp_path / "weights.npz", **arrays)  # type: ignore[arg-type]  # numpy types keywords as a flag
+    save_npz(tmp_path / "weights.npz", arrays)
     np.savez(tmp_path / "data.npz", x=rng.normal(size=(20, 16)).astype("float32"))
     (tmp_path / "model.nacre").write_text(LAYERS)
     done = cli("accuracy", tmp_path / "model.nacre", "--precision", "int8", "--data", tmp_path / "data.npz", "--json")

@@ -11,6 +11,7 @@ from cli_harness import DIGITS, Cli, leftovers
 from nacre.compiler.frontend.format import format_source
 from nacre.compiler.precision.findings import Findings
 from nacre.compiler.precision.trials import Trials
+from saving import save_npz
 
 MODEL = """language 1
 
@@ -36,7 +37,7 @@ SHAPES = {"layer.0.weight": (32, 32), "layer.1.weight": (32, 32), "last.weight":
 def model(tmp_path: Path) -> Path:
     rng = np.random.default_rng(5)
     arrays = {name: rng.normal(size=shape).astype("float32") / 4 for name, shape in SHAPES.items()}
-    np.savez(tmp_path / "weights.npz", **arrays)  # type: ignore[arg-type]  # numpy types keywords as a flag
+    save_npz(tmp_path / "weights.npz", arrays)
     np.savez(tmp_path / "data.npz", x=rng.normal(size=(200, 32)).astype("float32"))
     (tmp_path / "model.nacre").write_text(MODEL)
     return tmp_path / "model.nacre"

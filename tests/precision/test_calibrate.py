@@ -16,6 +16,7 @@ from nacre.compiler.precision.policy import Calibration
 from nacre.compiler.precision.ranges import Ranges, load_ranges
 from nacre.dialect.diagnostics import DiagnosticError
 from nacre.dialect.interpreter import Interpreter
+from saving import save_npz
 
 RNG = np.random.default_rng(3)
 NUMBERS = {
@@ -159,7 +160,7 @@ def test_ranges_are_those_that_the_interpreter_computes(tmp_path: Path) -> None:
     arrays = {
         name: RNG.normal(size=shape).astype("float32") for name, shape in (("first", (8, 16)), ("second", (16, 4)))
     }
-    np.savez(tmp_path / "weights.npz", **arrays)  # type: ignore[arg-type]  # numpy types keywords as a flag
+    save_npz(tmp_path / "weights.npz", arrays)
     (tmp_path / "model.nacre").write_text(TWO_LAYERS)
     x = RNG.normal(size=(50, 8)).astype("float32")
     np.savez(tmp_path / "data.npz", x=x)

@@ -12,6 +12,7 @@ from nacre.compiler.precision.choose import in_precision
 from nacre.dialect.diagnostics import DiagnosticError
 from nacre.dialect.graph import Constant, Node
 from nacre.runtime.arguments import Array
+from saving import save_npz
 
 MODEL = """language 1
 dim B in 1..64
@@ -41,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
     rng = np.random.default_rng(7)
     names = ("layer.0", "layer.1", "last")
     arrays = {f"{name}.weight": rng.normal(size=(8, 8)).astype("float32") for name in names}
-    np.savez(tmp_path / "weights.npz", **arrays)  # type: ignore[arg-type]  # numpy types keywords as a flag
+    save_npz(tmp_path / "weights.npz", arrays)
     np.savez(tmp_path / "data.npz", x=rng.uniform(-1, 3, (40, 8)).astype("float32"))
     (tmp_path / "model.nacre").write_text(MODEL)
     return tmp_path
