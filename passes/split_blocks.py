@@ -8,8 +8,8 @@ from typing import ClassVar
 from ..dialect.graph import Function, Module, Node, Value
 from ..dialect.ops import OPERATORS
 from ..dialect.ops.block_planes import Planes, dequantize_planes, quantize_planes, read_planes
-from ..dialect.ops.common import normalize_axis
 from ..dialect.types import F32, I8, TensorType
+from .factors import gathered_axis
 from .known_values import KnownValues, definitions_in
 from .manager import Context, Pass
 from .rewrite import NodeBuilder, Replacement, Rewriter
@@ -67,7 +67,7 @@ class _Splitter(Rewriter):
         q = self.blocks.get(table.name)
         if q is None or len(indices) != 1:
             return None
-        axis = normalize_axis(dict(node.attributes).get("axis", 0), table.type.rank, node.op)  # type: ignore[arg-type]  # an axis
+        axis = gathered_axis(node)
         if axis == table.type.rank - 1:
             return None
         planes = self.planes(b, q)
