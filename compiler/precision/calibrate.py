@@ -49,7 +49,7 @@ def calibrate(
         raise DiagnosticError([Diagnostic("calibration-not-finite", message, spans.get(strange))], elaborated.sources)
     tell("choosing ranges")
     found = {name: choose_range(histogram, calibration) for name, histogram in seen.histograms.items()}
-    return Ranges(model, str(calibration), seen.samples, found)
+    return Ranges(model, seen.samples, found)
 
 
 def find_ranges(

@@ -13,7 +13,7 @@ from nacre.compiler.precision.calibrate import calibrate
 from nacre.compiler.precision.clipping import choose_range, divergence, rounded
 from nacre.compiler.precision.histogram import HALF, Histogram
 from nacre.compiler.precision.policy import Calibration
-from nacre.compiler.precision.ranges import Ranges, load_ranges
+from nacre.compiler.precision.ranges import Ranges
 from nacre.dialect.diagnostics import DiagnosticError
 from nacre.dialect.interpreter import Interpreter
 from saving import save_npz
@@ -191,30 +191,6 @@ def test_values_that_are_not_finite_are_a_fault_with_a_place(tmp_path: Path) -> 
     assert fault.code == "calibration-not-finite" and fault.span is not None and fault.span.line == 4
 
 
-def test_ranges_are_kept_in_a_file(tmp_path: Path) -> None:
-    ranges = Ranges("main", "by hand", 3, {"x": (-0.1, 1 / 3), "a:b": (0.0, 1e-30)})
-    ranges.save(tmp_path / "ranges.json")
-    assert load_ranges(tmp_path / "ranges.json") == ranges
+def test_ranges_are_told_to_passes_as_they_are() -> None:
+    ranges = Ranges("main", 3, {"x": (-0.1, 1 / 3), "a:b": (0.0, 1e-30)})
     assert ranges.texts == ("x:-0.1:0.3333333333333333", "a:b:0.0:1e-30")
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("{", "holds no ranges"),
-        ("[]", "holds no ranges"),
-        ('{"format": "other"}', "format"),
-        ('{"format": "nacre ranges 1"}', "no 'values'"),
-        ('{"format": "nacre ranges 1", "model": "", "origin": "", "samples": 1, "values": {"x": [1, 0]}}', "no range"),
-        (
-            '{"format": "nacre ranges 1", "model": "", "origin": "", "samples": 1, "values": {"x": [1]}}',
-            "holds no ranges",
-        ),
-    ],
-)
-def test_other_files_are_told(tmp_path: Path, text: str, words: str) -> None:
-    (tmp_path / "x.json").write_text(text)
-    with pytest.raises(DiagnosticError, match=words):
-        load_ranges(tmp_path / "x.json")
-    with pytest.raises(DiagnosticError, match="missing-file"):
-        load_ranges(tmp_path / "none.json")
