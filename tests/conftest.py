@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 
 import pytest
 from nacre.compiler.checking.checker import VARIABLE
@@ -19,6 +20,12 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """One folder for all processes of the run: neither takes a test what the user compiled, nor leaves it anything."""
     root = tmp_path_factory.getbasetemp()
     os.environ["NACRE_CACHE"] = str((root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "cache")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_temporary_files(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Reproducers of faults outlive the processes that write them, and go with the folders of the run."""
+    tempfile.tempdir = os.environ["TMPDIR"] = str(tmp_path_factory.mktemp("temporary"))
 
 
 def pytest_configure(config: pytest.Config) -> None:

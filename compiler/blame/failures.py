@@ -139,14 +139,18 @@ class Examiner:
     def compile_and_call(self, case: Case, tell: Tell) -> Answer:
         """Builds the artifact and calls it."""
         tell("the compiler")
-        path = Path(tempfile.mkdtemp()) / "case.so"
         build = Build(case.elaborated, self.options)
         module = build.optimize()
-        assemble(build, build.generate(build.lower(module)), case, path)
+        program = build.generate(build.lower(module))
+        # The file goes before it is called, which may be the end of this process.
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "case.so"
+            assemble(build, program, case, path)
+            artifact = load(path)
         # The next case will want one.
         start_ahead(KERNEL_WORKER)
         tell("the artifact")
-        results = load(path).entries[case.function.name](*case.trial_arrays)
+        results = artifact.entries[case.function.name](*case.trial_arrays)
         arrays = results if isinstance(results, tuple) else (results,)
         return Answer(tuple(map(np.asarray, arrays)), is_in_blocks(module))
 
