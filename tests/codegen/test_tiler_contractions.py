@@ -177,6 +177,9 @@ def sizes_of_models() -> list[Graph]:
         case("long_sum", product, "f32[M, 3000]", "*f32[3000, 50]", sizes=sizes[:2]),
         case("many_columns", product, "f32[M, 64]", "*f32[64, 5003]", sizes=sizes[:2]),
         case("many_columns_given", product, "f32[M, 64]", "f32[64, 1111]", sizes=sizes[:2]),
+        # Rows that no cache holds are taken in groups, the last of which is smaller.
+        case("groups_of_rows", product, "f32[M, 4096]", "*f32[4096, 97]", sizes=[{"M": m} for m in (1, 64, 65, 130)]),
+        case("groups_of_rows_known", product, "f32[77, 4096]", "*f32[4096, 97]"),
     ]
 
 

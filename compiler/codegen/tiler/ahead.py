@@ -22,11 +22,13 @@ it anyway, and what comes early may be gone when it is used."""
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """A class of loops that takes a panel again: its place moves by `step`, `count` times."""
+    """A class of loops that takes a panel again: its place moves by `step`, `count` times from the one of number
+    `first` on."""
 
     of: int
     step: int
     count: Size
+    first: Form
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class Panels:
             number = None if at is None else at.divided(t.step)
             if number is None:
                 return None
-            total = total.times(maximum(1, t.count)) + number
+            total = total.times(maximum(1, t.count)) + number + t.first.times(-1)
         return total
 
 

@@ -18,13 +18,15 @@ from .evaluate import Evaluator
 from .functions import append_functions
 from .machine import INEXACT, Machine
 from .maps import MapStage
+from .order import choose_order
 from .read import read_kernel
+from .roles import assign_roles
 from .row_blocks import RowStage
 from .schedule import Stage, is_tiled, plan_stages
 from .sharing import Sharing, share_elements, share_rows
 from .structure import Kernel, Op, Unsupported
 from .text import Writer, stored_type
-from .tiles import assign_roles, count_tile_units, write_tiles
+from .tiles import write_tiles
 from .vector_math import declare_function, emit_function, function_name
 
 WIDTHS = {"f64": 64, "i64": 64, "index": 64}
@@ -184,9 +186,8 @@ def _choose(evaluator: Evaluator, machine: Machine) -> _Scheme:
         return _Scheme("map", maps.counts(), maps.write, share_elements(stage))
     if len(reductions) == 1 and is_tiled(reductions[0]):
         (op,) = reductions
-        roles = assign_roles(stage, op, machine, evaluator.writer.lanes)
-        write = partial(write_tiles, evaluator, op, roles)
-        return _Scheme("tile", count_tile_units(stage, op, roles), write, share_elements(stage))
+        order = choose_order(stage, op, assign_roles(stage, op, machine, evaluator.writer.lanes))
+        return _Scheme("tile", order.counts, partial(write_tiles, evaluator, op, order), share_elements(stage))
     rows = RowStage(evaluator, machine)
     # Blocks of rows between contractions may be moved back over rows that were computed before.
     return _Scheme(

@@ -11,10 +11,11 @@ from .evaluate import Evaluator, Kept, Place
 from .forms import Form, variable
 from .machine import Machine
 from .nest import blocks, units
+from .roles import assign_roles
 from .rows import RowWriter
 from .schedule import ROWS, is_tiled
 from .structure import Op, Unsupported
-from .tiles import Tiles, assign_roles
+from .tiles import Tiles
 
 SPACING = 16
 """Elements between rows whose lengths are powers of two."""

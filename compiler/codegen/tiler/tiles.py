@@ -7,119 +7,26 @@ only: rows that are left over run through a tile of just as many, lanes through 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from math import prod
+from collections.abc import Callable, Sequence
 
-from ....dialect.dims import Size, add, bounds, multiply, product
-from .ahead import Panels, Turns, fetch_ahead
-from .dots import has_instruction
+from ....dialect.dims import Size, add, bounds, multiply
+from .ahead import Panels, fetch_ahead
 from .evaluate import Evaluator, Place
 from .forms import LANES, Form, constant, variable
-from .machine import Machine
-from .nest import blocks, units
-from .schedule import Stage, lane_loop
+from .nest import units
+from .order import Order
+from .roles import Roles
 from .structure import Access, Op, Panel
-from .text import Value, element_bytes
-
-WINDOW = 32
-"""Reductions of at most this many steps are written out where nothing but overlapping reads is shared."""
-UNDER_WAY = 8
-"""Sums that must be under way at a time to hide how long each addition takes. Fewer rows do not split their sums: the
-bits of a row would depend on how many rows there are."""
-
-CACHED = 1 << 20
-"""Bytes that are taken to stay in a core's cache."""
-
-
-@dataclass(frozen=True, slots=True)
-class Roles:
-    """Which class is which. `step` is the width of a panel of lanes, `width` that of a tile, `rows` its height."""
-
-    lane: int
-    row: int | None
-    outer: tuple[int, ...]
-    rows: int
-    width: int
-    step: int
-    windowed: bool
-
-
-def assign_roles(stage: Stage, op: Op, machine: Machine, lanes: int, among: Sequence[int] | None = None) -> Roles:
-    """The roles of the classes that are parallel in a tiled op; rows are looked for `among` some, else in all."""
-    loop = lane_loop(op)
-    assert loop is not None, op.location
-    lane = stage.of(op, loop)
-    apart = op.body.kind == "dot" and not has_instruction(op.body, machine.features, lanes)
-    rows, most_vectors = machine.halves if apart else (machine.rows, machine.vectors)
-    vectors = [a for a in op.reads if loop in a.loops()]
-    others = [i for i in op.outer if i != loop and stage.sizes[stage.of(op, i)] != 1]
-    free = [i for i in others if any(i not in a.loops() for a in vectors)]
-    overlapping = [i for i in others if _overlaps(op, i)]
-    # Where rows share no vector, they may still share what overlaps of the one that moves along with them.
-    windowed = len(vectors) == len(op.reads) or (not free and _window(op) and bool(overlapping))
-    if windowed:
-        free = free or overlapping
-    candidates = [stage.of(op, i) for i in free if among is None or stage.of(op, i) in among]
-    row = candidates[-1] if candidates else None
-    parallel = stage.parallel(op)
-    outer = tuple(c for c in parallel if c not in (lane, row))
-    count = -(-size // lanes) if isinstance(size := stage.sizes[lane], int) else most_vectors
-    short = windowed and _window(op)
-    if row is None:
-        vectors_each = min(max(count, 1), UNDER_WAY)
-    elif short:
-        vectors_each = _even(count, machine.window[1])
-    else:
-        vectors_each = _even(count, most_vectors)
-    width = step = vectors_each * lanes
-    packed = _panel_width(op, loop)
-    if packed is not None:
-        step = packed
-        width = _even(packed // lanes, most_vectors) * lanes
-    rows = 1 if row is None else machine.window[0] if short else rows
-    if row is not None and isinstance(most := stage.sizes[row], int):
-        rows = min(rows, max(most, 1)) if not short else _even(max(most, 1), machine.window[0])
-    return Roles(lane, row, outer, rows, width, step, short)
-
-
-def _even(count: int, most: int) -> int:
-    """`count` things in as few groups of at most `most` as there can be: the size of the groups."""
-    groups = max(1, -(-count // most))
-    return max(1, -(-count // groups))
-
-
-def _overlaps(op: Op, loop: int) -> bool:
-    """Do neighbours along a loop read the same elements at other steps of the reduction?"""
-    return any(
-        loop in {n for n, _ in p.coefficients} and any(not op.parallel[n] for n, _ in p.coefficients)
-        for a in op.reads
-        for p in a.index
-        if not isinstance(p, Panel)
-    )
-
-
-def _window(op: Op) -> bool:
-    sizes = [op.loops[i] for i in op.reduced]
-    return all(isinstance(s, int) for s in sizes) and prod(int(str(s)) for s in sizes) <= WINDOW
-
-
-def _panel_width(op: Op, loop: int) -> int | None:
-    for access in op.reads:
-        for position in access.index:
-            if isinstance(position, Panel) and loop in dict(position.index.coefficients):
-                return position.width
-    return None
+from .text import Value
 
 
 class Tiles:
     """Writes the tiles of one op."""
 
-    def __init__(self, evaluator: Evaluator, op: Op, roles: Roles) -> None:
-        self.evaluator, self.op, self.roles = evaluator, op, roles
+    def __init__(self, evaluator: Evaluator, op: Op, roles: Roles, panels: Panels | None = None) -> None:
+        self.evaluator, self.op, self.roles, self.panels = evaluator, op, roles, panels
         self.writer, self.stage = evaluator.writer, evaluator.stage
         self.loops = self._merged()
-        self.panels = Panels(roles.step, _turns(self.stage, op, roles))
 
     # Reduction loops
 
@@ -295,7 +202,7 @@ class Tiles:
                 for at, mask in shared:
                     with self.writer.masked(mask):
                         self.evaluator.read(self.op, number, at)
-            if any(isinstance(p, Panel) for p in access.index):
+            if self.panels is not None and any(isinstance(p, Panel) for p in access.index):
                 fetch_ahead(self.evaluator, self.op, number, [at for at, _ in shared], self.panels)
         after = []
         for at, mask, total in zip(places, masks, totals, strict=True):
@@ -313,59 +220,21 @@ class Tiles:
 # A stage of one tiled op and what is computed from it in its place
 
 
-def count_tile_units(stage: Stage, op: Op, roles: Roles) -> list[Size]:
-    """Units by outer classes, panels of lanes and blocks of rows, in the order of `_unit_order`."""
-    return [_count(stage, roles, c) for c in _unit_order(stage, op, roles)]
-
-
-def _count(stage: Stage, roles: Roles, c: int) -> Size:
-    steps = {roles.lane: roles.step, roles.row: roles.rows}
-    return blocks(stage.sizes[c], steps[c]) if c in steps else stage.sizes[c]
-
-
-def _unit_order(stage: Stage, op: Op, roles: Roles) -> list[int]:
-    """The classes of the units, the last of which runs fastest: so that what is read along the lanes is read again
-    soon, or if all of it does not stay in the cache anyway, only once."""
-    loop = lane_loop(op)
-    vectors = [a for a in op.reads if loop in a.loops()]
-    used = {stage.of(op, i) for a in vectors for i in a.loops()}
-    rows = [] if roles.row is None else [roles.row]
-    across = [c for c in roles.outer if c not in used]
-    along, others = (_bytes(a for a in op.reads if (loop in a.loops()) == side) for side in (True, False))
-    panels = bounds(_count(stage, roles, roles.lane))[1]
-    times = bounds(product(stage.sizes[c] for c in across))[1]
-    if along > CACHED and along * times > others * panels:
-        return [*(c for c in roles.outer if c in used), roles.lane, *across, *rows]
-    return [*roles.outer, roles.lane, *rows]
-
-
-def _turns(stage: Stage, op: Op, roles: Roles) -> tuple[Turns, ...]:
-    """What takes the same panel of lanes again, unit by unit."""
-    order = _unit_order(stage, op, roles)
-    again = order[order.index(roles.lane) + 1 :]
-    return tuple(Turns(c, roles.rows if c == roles.row else 1, _count(stage, roles, c)) for c in again)
-
-
-def _bytes(accesses: Iterable[Access]) -> int:
-    """At most so much is read."""
-    return sum(element_bytes(a.tensor.element) * bounds(product(a.tensor.shape))[1] for a in accesses)
-
-
-def write_tiles(evaluator: Evaluator, op: Op, roles: Roles, begin: str, end: str) -> None:
-    stage, writer = evaluator.stage, evaluator.writer
-    tiles = Tiles(evaluator, op, roles)
+def write_tiles(evaluator: Evaluator, op: Op, order: Order, begin: str, end: str) -> None:
+    stage, writer, roles = evaluator.stage, evaluator.writer, order.roles
 
     def finish(place: Place) -> None:
         evaluator.write(stage.sinks, [place])
 
-    with units(writer, count_tile_units(stage, op, roles), begin, end) as numbers:
-        at = dict(zip(_unit_order(stage, op, roles), numbers, strict=True))
+    with units(writer, order.counts, begin, end) as numbers:
+        at, panels = order.place(writer, numbers)
+        tiles = Tiles(evaluator, op, roles, panels)
         place = {c: at[c] for c in roles.outer}
-        column = at[roles.lane].times(roles.step)
+        column = at[roles.lane]
         if roles.row is None:
             tiles.cover(place, constant(0), column, 1, finish)
         else:
-            row = at[roles.row].times(roles.rows)
+            row = at[roles.row]
             cover_rows(
                 evaluator, stage.sizes[roles.row], roles.rows, row, lambda n: tiles.cover(place, row, column, n, finish)
             )

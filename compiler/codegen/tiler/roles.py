@@ -1,0 +1,102 @@
+"""What the loops of a tiled op are for: which one lanes run along, which one rows, and how large its tiles are.
+
+The lane class runs along memory that is contiguous in what is read; the row class is one that some vector operand does
+not use, so that its loads are shared by all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from .dots import has_instruction
+from .machine import Machine
+from .schedule import Stage, lane_loop
+from .structure import Op, Panel
+
+WINDOW = 32
+"""Reductions of at most this many steps are written out where nothing but overlapping reads is shared."""
+UNDER_WAY = 8
+"""Sums that must be under way at a time to hide how long each addition takes. Fewer rows do not split their sums: the
+bits of a row would depend on how many rows there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Which class is which. `step` is the width of a panel of lanes, `width` that of a tile, `rows` its height."""
+
+    lane: int
+    row: int | None
+    outer: tuple[int, ...]
+    rows: int
+    width: int
+    step: int
+    windowed: bool
+
+
+def assign_roles(stage: Stage, op: Op, machine: Machine, lanes: int, among: Sequence[int] | None = None) -> Roles:
+    """The roles of the classes that are parallel in a tiled op; rows are looked for `among` some, else in all."""
+    loop = lane_loop(op)
+    assert loop is not None, op.location
+    lane = stage.of(op, loop)
+    apart = op.body.kind == "dot" and not has_instruction(op.body, machine.features, lanes)
+    rows, most_vectors = machine.halves if apart else (machine.rows, machine.vectors)
+    vectors = [a for a in op.reads if loop in a.loops()]
+    others = [i for i in op.outer if i != loop and stage.sizes[stage.of(op, i)] != 1]
+    free = [i for i in others if any(i not in a.loops() for a in vectors)]
+    overlapping = [i for i in others if _overlaps(op, i)]
+    # Where rows share no vector, they may still share what overlaps of the one that moves along with them.
+    windowed = len(vectors) == len(op.reads) or (not free and _window(op) and bool(overlapping))
+    if windowed:
+        free = free or overlapping
+    candidates = [stage.of(op, i) for i in free if among is None or stage.of(op, i) in among]
+    row = candidates[-1] if candidates else None
+    parallel = stage.parallel(op)
+    outer = tuple(c for c in parallel if c not in (lane, row))
+    count = -(-size // lanes) if isinstance(size := stage.sizes[lane], int) else most_vectors
+    short = windowed and _window(op)
+    if row is None:
+        vectors_each = min(max(count, 1), UNDER_WAY)
+    elif short:
+        vectors_each = _even(count, machine.window[1])
+    else:
+        vectors_each = _even(count, most_vectors)
+    width = step = vectors_each * lanes
+    packed = _panel_width(op, loop)
+    if packed is not None:
+        step = packed
+        width = _even(packed // lanes, most_vectors) * lanes
+    rows = 1 if row is None else machine.window[0] if short else rows
+    if row is not None and isinstance(most := stage.sizes[row], int):
+        rows = min(rows, max(most, 1)) if not short else _even(max(most, 1), machine.window[0])
+    return Roles(lane, row, outer, rows, width, step, short)
+
+
+def _even(count: int, most: int) -> int:
+    """`count` things in as few groups of at most `most` as there can be: the size of the groups."""
+    groups = max(1, -(-count // most))
+    return max(1, -(-count // groups))
+
+
+def _overlaps(op: Op, loop: int) -> bool:
+    """Do neighbours along a loop read the same elements at other steps of the reduction?"""
+    return any(
+        loop in {n for n, _ in p.coefficients} and any(not op.parallel[n] for n, _ in p.coefficients)
+        for a in op.reads
+        for p in a.index
+        if not isinstance(p, Panel)
+    )
+
+
+def _window(op: Op) -> bool:
+    sizes = [op.loops[i] for i in op.reduced]
+    return all(isinstance(s, int) for s in sizes) and prod(int(str(s)) for s in sizes) <= WINDOW
+
+
+def _panel_width(op: Op, loop: int) -> int | None:
+    for access in op.reads:
+        for position in access.index:
+            if isinstance(position, Panel) and loop in dict(position.index.coefficients):
+                return position.width
+    return None
