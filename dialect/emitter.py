@@ -107,6 +107,10 @@ class ScalarEmitter(Protocol):
         """Float to integer truncates toward zero and saturates, NaN gives 0; integers wrap; to bool is `!= 0`."""
         ...
 
+    def whole(self, x: Scalar, dtype: DType) -> Scalar:
+        """A float as an integer, where it is known to be within the range of the dtype."""
+        ...
+
     def load(self, tensor: Tensor, indices: Sequence[Scalar]) -> Scalar:
         """One element; the indices must be inside the tensor."""
         ...
@@ -119,6 +123,12 @@ class ScalarEmitter(Protocol):
     ) -> tuple[Scalar, ...]:
         """A loop `count` times (an i64, possibly 0) over carried scalars: `body(s, index, carried) -> carried`."""
         ...
+
+
+def clamp(s: ScalarEmitter, x: Scalar, low: Scalar, high: Scalar) -> Scalar:
+    """`x` or the nearer end, where it is not between them; NaN stays NaN."""
+    above = s.select(s.compare("gt", low, x), low, x)
+    return s.select(s.compare("lt", high, above), high, above)
 
 
 class BodyEmitter(ScalarEmitter, Protocol):

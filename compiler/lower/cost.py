@@ -70,6 +70,8 @@ class _Scalars:
     def cast(self, x: _Scalar, dtype: DType) -> _Scalar:
         return _Scalar(dtype)
 
+    whole = cast
+
     def load(self, tensor: _Tensor, indices: Sequence[_Scalar]) -> _Scalar:
         return _Scalar(tensor.type.dtype)
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ...dialect import emitter as protocol
 from ...dialect.dims import Size
-from ...dialect.types import BF16, BOOL, F16, F32, F64, I64, DType, Kind
+from ...dialect.emitter import clamp
+from ...dialect.types import BF16, BOOL, F16, F32, F64, I32, I64, DType, Kind
 from . import arithmetic
 from .statements import Element, Statements
 from .text import FunctionText, element_type
@@ -71,6 +72,9 @@ class ScalarWriter(Statements):
         if dtype is BOOL:
             return self.compare("ne", x, self.constant(0, x.dtype))
         return _CASTS[x.dtype.kind is Kind.FLOAT, dtype.kind is Kind.FLOAT](self, x, dtype)
+
+    def whole(self, x: protocol.Scalar, dtype: DType) -> Element:
+        return self.convert("arith.fptosi" if dtype.is_signed else "arith.fptoui", as_element(x), dtype)
 
     def load(self, tensor: protocol.Tensor, indices: Sequence[protocol.Scalar]) -> Element:
         return self._load_element(self, tensor, indices)
@@ -141,13 +145,17 @@ def _cast_to_integer(s: ScalarWriter, x: Element, dtype: DType) -> Element:
     if is_narrow(x.dtype):
         x = s.cast(x, F32)
     low, high = (-(1 << (dtype.bits - 1)), 1 << (dtype.bits - 1)) if dtype.is_signed else (0, 1 << dtype.bits)
+    if dtype.bits < 32:
+        # All its numbers are floats too: what is moved into the range first needs no care behind it.
+        inside = as_element(clamp(s, x, s.constant(low, x.dtype), s.constant(high - 1, x.dtype)))
+        known = s.select(s.compare("eq", inside, inside), inside, s.constant(0, x.dtype))
+        return s.cast(s.whole(known, I32), dtype)
     # Both limits are powers of two, so exact. NaN is neither inside nor outside, and becomes 0.
     below = s.compare("lt", x, s.constant(low, x.dtype))
     above = s.compare("ge", x, s.constant(high, x.dtype))
     inside = s.op("arith.andi", s.compare("ge", x, s.constant(low, x.dtype)), s.unary("not", above))
     safe = s.select(inside, x, s.constant(0, x.dtype))
-    whole = s.convert("arith.fptosi" if dtype.is_signed else "arith.fptoui", safe, dtype)
-    return s.select(above, s.constant(high - 1, dtype), s.select(below, s.constant(low, dtype), whole))
+    return s.select(above, s.constant(high - 1, dtype), s.select(below, s.constant(low, dtype), s.whole(safe, dtype)))
 
 
 _CASTS: Mapping[tuple[bool, bool], Callable[[ScalarWriter, Element, DType], Element]] = {

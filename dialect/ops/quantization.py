@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from ..emitter import Scalar, ScalarEmitter
+from ..emitter import Scalar, ScalarEmitter, clamp
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import F32, F64, FLOATS, I8, I16, I32, U8, DType, TensorType
 from .accumulate import Numbers
-from .common import broadcast_shapes, elementwise_properties, lower_elementwise, sum_to
+from .common import broadcast_shapes, elementwise_properties, integer_range, lower_elementwise, sum_to
 from .unary import cast_array
 
 CODES = (I8, U8, I16)
@@ -97,11 +97,16 @@ def _dequantize(q: Numbers, scale: Numbers, zero: Numbers | None = None, *, dtyp
 
 
 def _lower_encoded(s: ScalarEmitter, scaled: Scalar, zero: Scalar | None, dtype: DType) -> Scalar:
-    steps = s.unary("round", scaled)
+    """What is out of range is moved to its ends before it is rounded, which comes to the same."""
+    ends: list[Scalar] = [s.constant(end, F32) for end in integer_range(dtype)]
     if zero is not None:
-        known = s.select(s.compare("eq", steps, steps), steps, s.constant(0, F32))
-        steps = s.binary("add", known, s.cast(zero, F32))
-    return s.cast(steps, dtype)
+        ends = [s.binary("sub", end, s.cast(zero, F32)) for end in ends]
+    inside = clamp(s, scaled, *ends)
+    known = s.select(s.compare("eq", inside, inside), inside, s.constant(0, F32))
+    code = s.whole(s.unary("round", known), I32)
+    if zero is not None:
+        code = s.binary("add", code, s.cast(zero, I32))
+    return s.cast(code, dtype)
 
 
 def _lower_quantize(s: ScalarEmitter, x: Scalar, scale: Scalar, zero: Scalar | None = None, *, dtype: DType) -> Scalar:

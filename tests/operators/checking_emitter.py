@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from nacre.dialect.dims import Shape, Size, evaluate
 from nacre.dialect.emitter import Index, IndexMap, Loop, Result
+from nacre.dialect.ops.common import integer_range
 from nacre.dialect.types import BOOL, I64, Array, DType, TensorType
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
@@ -93,6 +94,11 @@ class CheckedScalars:
         return x if condition.value else y
 
     def cast(self, x: CheckedScalar, dtype: DType) -> CheckedScalar:
+        return element(dtype, x.value)
+
+    def whole(self, x: CheckedScalar, dtype: DType) -> CheckedScalar:
+        low, high = integer_range(dtype)
+        assert low <= x.value <= high, (x, dtype)
         return element(dtype, x.value)
 
     def load(self, tensor: CheckedTensor, indices: Sequence[CheckedScalar]) -> CheckedScalar:

@@ -16,6 +16,7 @@ from ...lower.text import literal
 from .dots import add_products
 from .forms import Form, constant
 from .lookups import can_look_up, find_lookup, look_up
+from .rounding import round_to_nearest
 from .schedule import Stage
 from .structure import Access, Buffer, Group, Node, Op, Panel, Position, Scaled, Unsupported, linear
 from .text import Value, Writer
@@ -180,6 +181,8 @@ class Evaluator:
         operands = [evaluate(o) for o in node.operands]
         if node.kind == "extract":
             return self._extract(node, operands)
+        if node.kind == "nearest":
+            return round_to_nearest(writer, operands[0])
         if node.kind == "dot":
             return add_products(writer, node, writer.broadcast(operands[0]), operands[1:])
         if node.kind == "arith.index_cast" and operands[0].form is not None:

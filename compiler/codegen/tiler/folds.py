@@ -134,8 +134,39 @@ class Extreme(Fold):
         return writer.apply(self.name, "", [start, Value(marked, self.element)], self.element)
 
 
+class Magnitude(Fold):
+    """The greatest absolute value of f32 numbers: by their bits, which without a sign are ordered as they are, and
+    those of a NaN above all others."""
+
+    word = "i32"
+
+    def first(self) -> list[Value]:
+        return [self.as_word(value) for value in super().first()]
+
+    def step(
+        self, strand: Sequence[Value], accumulate: Callable[[Value], Value], add: Callable[[], Value]
+    ) -> list[Value]:
+        (total,) = strand
+        return [self.masked(self.greater(total, self.as_word(self.writer.broadcast(add()))), total)]
+
+    def as_word(self, value: Value) -> Value:
+        return self.writer.apply("arith.bitcast", "", [value], self.word)
+
+    def greater(self, x: Value, y: Value) -> Value:
+        return self.writer.apply("arith.maxsi", "", [x, y], self.word)
+
+    def finish(self, strands: Sequence[Sequence[Value]], start: Value) -> Value:
+        total = self.pairwise([strand[0] for strand in strands], self.greater)
+        text = f"vector.reduction <maxsi>, {total.name} : {self.writer.type(total)} into {self.word}"
+        best = self.writer.apply("arith.bitcast", "", [Value(self.writer.let(text), self.word)], self.element)
+        return self.writer.apply(self.name, "", [start, best], self.element)
+
+
 def choose_fold(writer: Writer, op: Op, readers: Sequence[Op], *, stored: bool) -> Fold:
     """How the reduction is computed, `readers` being all that reads it within its stage."""
+    kind, added = op.combination or ("", op.body)
+    if (kind, added.kind, added.type) == ("arith.maximumf", "math.absf", "f32"):
+        return Magnitude(writer, op)
     extreme = op.body.kind in ("arith.maximumf", "arith.minimumf") and op.combination is not None
     if extreme and not stored and readers and all(_subtracts(reader, op) for reader in readers):
         return Extreme(writer, op)

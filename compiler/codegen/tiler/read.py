@@ -12,6 +12,7 @@ from .dots import group_steps
 from .positions import read_map
 from .regions import Region
 from .reshape import collapse, expand
+from .rounding import find_nearest
 from .structure import Access, Buffer, Kernel, Node, Op, Panel, Position, Tensor, Unsupported, View, plain
 
 _SIZES: Mapping[str, Callable[[Size, Size], Size]] = {
@@ -363,7 +364,8 @@ class _Reader:
                 known[result] = Node("extract", type, tuple(value(p) for p in place), tensor=tensor)
             else:
                 attributes = ", ".join(f"{a.name} = {a.attr}" for a in _named(operation.attributes))
-                known[result] = _decided(Node(name, type, tuple(value(o) for o in operation.operands), text=attributes))
+                node = Node(name, type, tuple(value(o) for o in operation.operands), text=attributes)
+                known[result] = find_nearest(_decided(node))
             known[result].location = known[result].location or operation.location
         raise Unsupported("a body without a result")
 

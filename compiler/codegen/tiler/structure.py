@@ -134,9 +134,11 @@ def plain(position: Position) -> int | None:
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """A value in a body. `kind` is read, start, constant, index, size, extract or dot, or the name of an operation.
+    """A value in a body. `kind` is read, start, constant, index, size, extract, dot or nearest, or the name of an
+    operation.
 
     dot: the sum of the first operand and of the products of two groups, whose elements `text` says how to widen;
+    nearest: the operand rounded to an integer, halves to even, of NaN one with a lower half of 0;
     read, start: `number` of the access or result; index: `number` of the loop; constant: `text` is the attribute;
     size: `size`; extract: the element of `tensor` at the operands. Of an operation, `text` holds its attributes.
     """
