@@ -6,6 +6,9 @@ width]`: a tile walks through memory from beginning to end. The last panel is fi
 Of numbers narrower than 32 bits, as many as fill 32 bits are multiplied at a time where both factors are that narrow.
 So many steps of the last summed axis then stand beside each other, `[batch..., panels, summed.../group, width, group]`,
 and that axis is filled up with zeros to whole groups. This order is the same for every CPU.
+
+A window of bytes with a kernel for each column is stored like that too: then the steps of a group are neighbours in the
+weight alone, and those of the loop before the last, so that a group of the other factor serves several windows.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...dialect.emitter import IndexMap
+from ...dialect.emitter import ZERO, IndexMap
 from ...dialect.types import BF16, F16, F32, I8, I32, U8, Array, DType, TensorType
 from .records import Structured
 from .shapes import panel_indices, plain_loop
@@ -25,6 +28,8 @@ LANES = 16
 """Columns of the narrowest panel: every vector of the targets divides it."""
 MOST = 3
 """The vectors of LANES in the widest panel."""
+MOST_WINDOW = 2
+"""Those where every column has a kernel of its own."""
 LEAST_COLUMNS = 8
 """Fewer columns than this are not worth panels."""
 FACTORS: Mapping[DType, tuple[DType, ...]] = {F32: (F32, F16, BF16, I8, U8), I32: (I8, U8)}
@@ -115,11 +120,11 @@ def choose_packing(op: Structured, type: TensorType, map: IndexMap, others: Sequ
     columns = plain_loop(op.result_maps[0][-1]) if op.result_maps[0] else None
     if type.dtype not in FACTORS.get(op.types[0].dtype, ()):
         return None
-    if all(parallel) or len(op.types) != 1 or columns is None or None in loops:
-        return None
-    if len(set(loops)) != len(loops) or not parallel[columns] or columns not in loops:
+    if all(parallel) or len(op.types) != 1 or columns is None or not parallel[columns] or columns not in loops:
         return None
     if all(any(columns in dict(index.coefficients) for index in other.map) for other in others):
+        return _choose_window(op, type, map, others)
+    if None in loops or len(set(loops)) != len(loops):
         return None
     lane = loops.index(columns)
     size = type.shape[lane]
@@ -128,10 +133,34 @@ def choose_packing(op: Structured, type: TensorType, map: IndexMap, others: Sequ
     if not isinstance(size, int) or size < LEAST_COLUMNS or not summed or type.elements == 0:
         return None
     batch = tuple(axis for loop, axis in ordered if parallel[loop])
-    vectors = -(-size // LANES)
-    panels = -(-vectors // MOST)
     group = _choose_group(op.types[0].dtype, type.dtype, others, loops[summed[-1]])
-    return Packing(batch, summed, lane, LANES * -(-vectors // panels), group)
+    return Packing(batch, summed, lane, _choose_width(size, MOST), group)
+
+
+def _choose_width(columns: int, most: int) -> int:
+    """The width of panels of at most so many vectors, as few and as even as can be."""
+    vectors = -(-columns // LANES)
+    panels = -(-vectors // most)
+    return LANES * -(-vectors // panels)
+
+
+def _choose_window(op: Structured, type: TensorType, map: IndexMap, others: Sequence[Reading]) -> Packing | None:
+    """The packing of bytes of which each column has its own, where windows run over two axes of the other factor."""
+    *axes, lane = range(len(map))
+    loops = [plain_loop(map[axis]) for axis in axes]
+    moving = [(loop, axis) for axis, loop in enumerate(loops) if loop is not None and not op.loops[loop].parallel]
+    still = tuple(axis for axis in axes if map[axis] == ZERO)
+    group = GROUPS.get((op.types[0].dtype, type.dtype), 1)
+    narrow = [GROUPS.get((op.types[0].dtype, other.dtype), 1) == group for other in others]
+    columns = type.shape[lane]
+    if group != 4 or narrow != [True] or len(moving) < 2 or len(moving) + len(still) < len(axes):
+        return None
+    if not isinstance(columns, int) or columns < LEAST_COLUMNS or plain_loop(map[lane]) is None:
+        return None
+    *outer, grouped, inner = (axis for _, axis in sorted(moving))
+    if type.shape[grouped] == 1:
+        return None
+    return Packing(still, (*outer, inner, grouped), lane, _choose_width(columns, MOST_WINDOW), group)
 
 
 def _choose_group(total: DType, weight: DType, others: Sequence[Reading], step: int | None) -> int:

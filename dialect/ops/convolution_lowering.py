@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..dims import Size, divide_exactly
-from ..emitter import Emitter, Index, Loop, Result, Tensor, loop, loops
+from ..emitter import ZERO, Emitter, Index, Loop, Result, Tensor, loop, loops
 from ..operator import Attributes
 from ..types import TensorType
 from .accumulate import multiply_add
@@ -91,13 +91,16 @@ class _Convolution:
             x_map = (*along(["batch", *read]), *window)
         # The results of a group lie together, in the weight as everywhere.
         kernel_axes = [*offsets, *self._summed, *results] if last else [*results, *self._summed, *offsets]
-        kernel = e.reshape(weight, shape(kernel_axes))
+        kernel, kernel_map = e.reshape(weight, shape(kernel_axes)), along(kernel_axes)
+        if last and kernel_axes == [*offsets, "group"]:
+            # Every channel has a kernel of its own, and the weight an axis of size 1 for what it reads.
+            kernel, kernel_map = weight, (*along(offsets), ZERO, *along(["group"]))
         result = type.with_shape(shape(parallel))
         if not isinstance(start, int):
             start = e.reshape(start, result.shape)
         (total,) = e.structured(
             [Loop(sizes[name], parallel=name not in reduced) for name in number],
-            [(x, x_map), (kernel, along(kernel_axes))],
+            [(x, x_map), (kernel, kernel_map)],
             [Result(result, along(parallel), initial=start)],
             multiply_add,
         )

@@ -4,7 +4,7 @@ and of a tile, for CPUs with instructions for them and for CPUs without.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -121,6 +121,19 @@ def convolved(**attributes: Any) -> Any:
     return lambda b, x, w: b.conv2d(x, w, into=I32 if x.type.dtype.bits == 8 else F32, **attributes)
 
 
+DEPTHWISE: Sequence[tuple[int, tuple[int, int], int, int, str, str, Mapping[str, Any]]] = (
+    (8, (3, 3), 5, 9, "u8", "i8", {}),
+    (40, (3, 3), 4, 17, "u8", "i8", {"stride": 2}),
+    (33, (5, 5), 7, 12, "u8", "i8", {"padding": 2}),
+    (100, (2, 4), 3, 11, "i8", "i8", {}),
+    (16, (4, 1), 9, 3, "u8", "u8", {"dilation": 2}),
+    (31, (7, 7), 8, 15, "i8", "u8", {"padding": 3}),
+    (64, (1, 3), 3, 8, "u8", "i8", {}),
+    (7, (3, 3), 5, 9, "u8", "i8", {}),
+)
+"""Channels, offsets, places, dtypes, and what else there is: with a kernel for each channel, channels last."""
+
+
 def windows() -> list[Graph]:
     """With channels that fill groups, and with some that do not."""
     return [
@@ -130,6 +143,16 @@ def windows() -> list[Graph]:
         case("conv_stride", convolved(stride=2, padding=1), "i8[1, 5, 15, 18]", "*i8[8, 5, 3, 3]"),
         case("conv_grouped", convolved(groups=2), "u8[1, 8, 9, 17]", "*i8[16, 4, 3, 3]"),
         case("conv_depthwise", convolved(groups=17, padding=1), "u8[2, 17, 16, 33]", "*i8[17, 1, 3, 3]"),
+        *(
+            case(
+                f"conv_depthwise_{i}",
+                convolved(groups=c, layout="channels_last", **attributes),
+                f"{x}[B, {height}, {width}, {c}]",
+                f"*{w}[{kernel[0]}, {kernel[1]}, 1, {c}]",
+                sizes=[{"B": 0}, {"B": 2}],
+            )
+            for i, (c, kernel, height, width, x, w, attributes) in enumerate(DEPTHWISE)
+        ),
         case("conv_bfloats", convolved(padding=1), "bf16[1, 5, 9, 17]", "*bf16[17, 5, 3, 3]"),
     ]
 

@@ -10,7 +10,8 @@ from nacre.compiler.lower.packing import Packing, read_packing
 from nacre.dialect.graph import Function, Module, Node, Parameter, Value
 from nacre.dialect.operator import Builder
 from nacre.dialect.ops import OPERATORS
-from nacre.dialect.types import BF16, F32, Array, DType, TensorType
+from nacre.dialect.ops.layouts import LAST
+from nacre.dialect.types import BF16, F32, I8, I32, U8, Array, DType, TensorType
 
 
 def product(rows: int, inner: int, columns: int, dtype: DType = F32, *, again: bool = False) -> Module:
@@ -114,3 +115,34 @@ def test_a_view_of_a_weight_is_packed_as_it_is_seen() -> None:
     stored = weight.store(data)
     assert stored.shape == weight.type.shape == (1, 6, 48)
     assert np.array_equal(stored[0, :, :40], data.reshape(6, 40))
+
+
+def depthwise(x: DType, kernel: tuple[int, int], channels: int, into: DType) -> Module:
+    image = Value("x", TensorType(x, (1, 9, 9, channels)))
+    w = Value("w", TensorType(I8 if into is I32 else F32, (*kernel, 1, channels)))
+    b = Builder(OPERATORS)
+    b.nodes.append(Node("parameter", (), (w,), (("name", "w"),)))
+    y = b.conv2d(image, w, groups=channels, layout=LAST, into=into)
+    return Module("m", (), (Parameter("w", w.type),), (Function("f", (image,), tuple(b.nodes), (y,), ("y",)),))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "channels", "shape"), [((3, 2), 40, (2, 2, 1, 32, 4)), ((5, 3), 96, (3, 3, 2, 32, 4))]
+)
+def test_rows_of_windows_of_bytes_stand_in_groups(
+    kernel: tuple[int, int], channels: int, shape: tuple[int, ...]
+) -> None:
+    (weight,) = lower_module(depthwise(U8, kernel, channels, I32), pack=True).weights
+    assert weight.packing is not None and weight.type.shape[1:] == shape
+    data = np.arange(np.prod(kernel) * channels).reshape(*kernel, 1, channels).astype(np.int8)
+    stored = weight.store(data)[0]
+    for c, y, x in ((0, 0, 0), (channels - 1, kernel[0] - 1, kernel[1] - 1), (17, 1, 0)):
+        assert stored[c // 32, x, y // 4, c % 32, y % 4] == data[y, x, 0, c]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "channels", "into"), [((1, 3), 40, I32), ((3, 3), 7, I32), ((3, 3), 40, F32)], ids=str
+)
+def test_other_windows_stay_as_they_are(kernel: tuple[int, int], channels: int, into: DType) -> None:
+    (weight,) = lower_module(depthwise(U8 if into is I32 else F32, kernel, channels, into), pack=True).weights
+    assert weight.packing is None

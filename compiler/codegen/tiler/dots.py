@@ -1,9 +1,10 @@
 """Sums of products of numbers narrower than 32 bits, a group of steps at a time: how they are recognised, and added.
 
 A weight that is stored in groups (`compiler/lower/packing.py`) is read as words of 32 bits, one for each column, and so
-are the numbers that it meets, which lie beside each other in memory. To the rest of the tiler a group is one step of
-the sum. Integers are summed exactly, whatever the CPU. Bfloats are summed in f32; the instruction for them takes
-denormal numbers for zero and flushes denormal sums, the way without it, which `strict` code goes, does not.
+are the numbers that it meets, which lie beside each other in memory, or are put together where every column meets
+numbers of its own. To the rest of the tiler a group is one step of the sum. Integers are summed exactly, whatever the
+CPU. Bfloats are summed in f32; the instruction for them takes denormal numbers for zero and flushes denormal sums, the
+way without it, which `strict` code goes, does not.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import replace
 
 from ....dialect.dims import Size, ceil_divide
 from ....dialect.emitter import Index
-from .structure import Access, Group, Node, Op, Panel, Position, plain
+from .structure import Access, Group, Node, Op, Panel, Position, linear, plain
 from .text import Value, Writer
 
 WORD = "i32"
@@ -39,12 +40,14 @@ def group_steps(op: Op) -> Op:
         loop = _grouped_loop(weight, size)
         if loop is None or op.parallel[loop] or not isinstance(steps := op.loops[loop], int):
             continue
-        if not _runs_along(other, loop):
+        stride = 1 if _runs_along(other, loop) else _distance(other, loop)
+        if stride is None:
             continue
-        group = Group(size, loop, steps % size)
+        group = Group(size, loop, steps % size, stride)
+        stored = Group(size, loop, 0)
         reads = {
-            id(weight): replace(weight, index=_by_group(weight.index, loop, size), group=replace(group, rest=0)),
-            id(other): replace(other, index=(*other.index[:-1], Index(((loop, size),))), group=group),
+            id(weight): replace(weight, index=_by_group(weight.index, loop, size), group=stored),
+            id(other): replace(other, index=tuple(_times(p, loop, size) for p in other.index), group=group),
         }
         loops: list[Size] = list(op.loops)
         loops[loop] = ceil_divide(steps, size)
@@ -86,6 +89,21 @@ def _runs_along(access: Access, loop: int) -> bool:
     *others, last = access.index
     there = access.tensor.view is not None and access.tensor.view.strides[-1] == 1
     return there and plain(last) == loop and all(loop not in replace(access, index=(p,)).loops() for p in others)
+
+
+def _distance(access: Access, loop: int) -> Size | None:
+    """How far apart steps of the loop are in memory, if they are apart."""
+    if any(isinstance(p, Panel) for p in access.index):
+        return None
+    distance = access.step(loop)
+    return None if distance in (0, 1) else distance
+
+
+def _times(position: Position, loop: int, size: int) -> Position:
+    """A position that steps of the loop move so many times as far."""
+    form = linear(position)
+    moved = tuple((i, c * size if i == loop else c) for i, c in form.coefficients)
+    return Index(moved, form.constant) if isinstance(position, Index) else position
 
 
 def _by_group(index: Sequence[Position], loop: int, size: int) -> tuple[Position, ...]:

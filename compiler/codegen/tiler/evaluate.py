@@ -110,7 +110,7 @@ class Evaluator:
         """A group as a word. What is stored in panels is filled up with zeros, and so needs no mask."""
         is_last = self.loops(op, place)[group.loop] == constant(op.loops[group.loop]).plus(-1)
         count = group.rest if group.rest and is_last else group.size
-        return self.writer.load_words(*self.home(access, op, place), group.size, count)
+        return self.writer.load_words(*self.home(access, op, place), group.size, count, group.stride)
 
     def define_read(self, op: Op, number: int, place: Place, value: Value) -> None:
         """From here on this is what an op reads at a place."""

@@ -66,7 +66,7 @@ def assign_roles(stage: Stage, op: Op, machine: Machine, lanes: int, among: Sequ
     packed = _panel_width(op, loop)
     if packed is not None:
         step = packed
-        width = _even(packed // lanes, most_vectors) * lanes
+        width = _even(packed // lanes, machine.window[1] if short else most_vectors) * lanes
     rows = 1 if row is None else machine.window[0] if short else rows
     if row is not None and isinstance(most := stage.sizes[row], int):
         rows = min(rows, max(most, 1)) if not short else _even(max(most, 1), machine.window[0])

@@ -66,12 +66,13 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """`size` neighbours in memory that are read as one word of 32 bits, by one step of `loop`. Of the last group only
-    `rest` are there, unless that is 0."""
+    """`size` elements of memory that are read as one word of 32 bits, by one step of `loop`: neighbours, unless they
+    are `stride` apart. Of the last group only `rest` are there, unless that is 0."""
 
     size: int
     loop: int
     rest: int
+    stride: Size = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +85,8 @@ class Access:
 
     @property
     def width(self) -> int:
-        """The elements that are read at a time."""
-        return 1 if self.group is None else self.group.size
+        """The neighbours that are read at a time."""
+        return 1 if self.group is None or self.group.stride != 1 else self.group.size
 
     def loops(self) -> frozenset[int]:
         """The loops that it depends on."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
-from ....dialect.dims import Size, Symbol
+from ....dialect.dims import Size, Symbol, multiply
 from ...lower.text import FunctionText
 from .forms import Form, constant
 from .structure import Buffer
@@ -330,14 +330,14 @@ class Writer:
         place = f"{self.memory(buffer)}[{self.index(base)}] [{indices.name}], {mask}, {rest.name}"
         return self._as_read(Value(self.let(f"vector.gather {place} : {types}"), element, True), buffer)
 
-    def load_words(self, buffer: Buffer, form: Form, size: int, count: int) -> Value:
-        """The `size` elements from a form on as a word of 32 bits, or a vector of such; of a single word only the first
-        `count` are read, and the others 0."""
+    def load_words(self, buffer: Buffer, form: Form, size: int, count: int, stride: Size = 1) -> Value:
+        """The `size` elements from a form on as a word of 32 bits, or a vector of such. Of a single word, and of words
+        whose elements are `stride` apart, only the first `count` are read, and the others 0."""
+        if count < size or stride != 1:
+            parts = [self._load_bits(buffer, form.plus(multiply(i, stride)), i * (32 // size)) for i in range(count)]
+            return reduce(lambda x, y: self.apply("arith.ori", "", [x, y], "i32"), parts)
         words = self.lanes if form.lane == size else 1
-        assert form.lane in (0, size) and (words == 1 or count == size), (form, size, count)
-        if count < size:
-            parts = [self._load_bits(buffer, form.plus(i), i * (32 // size)) for i in range(count)]
-            return Value(reduce(lambda x, y: self.let(f"arith.ori {x}, {y} : i32"), parts), "i32")
+        assert form.lane in (0, size), (form, size)
         element = stored_type(buffer.element)
         type, bytes = f"memref<{ENDLESS}x{element}>", f"vector<{words * size}x{element}>"
         elements = self.let(f"vector.load {self.memory(buffer)}[{self.index(form.base)}] : {type}, {bytes}")
@@ -346,11 +346,11 @@ class Writer:
             return Value(name, "i32", True)
         return Value(self.let(f"vector.extract {name}[0] : i32 from vector<1xi32>"), "i32")
 
-    def _load_bits(self, buffer: Buffer, form: Form, shift: int) -> str:
+    def _load_bits(self, buffer: Buffer, form: Form, shift: int) -> Value:
         """The bits of an element in a word, so far up."""
         value = self.load(Buffer(buffer.name, stored_type(buffer.element)), form)
         word = self.apply("arith.extui", "", [value], "i32")
-        return self.apply("arith.shli", "", [word, self.constant(str(shift), "i32")], "i32").name
+        return self.apply("arith.shli", "", [word, self.constant(str(shift), "i32")], "i32")
 
     def prefetch(self, buffer: Buffer, form: Form) -> None:
         """Lets the memory at a form come into the cache; an address that is not there does no harm."""

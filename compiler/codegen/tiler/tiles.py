@@ -228,7 +228,8 @@ def write_tiles(evaluator: Evaluator, op: Op, order: Order, begin: str, end: str
 
     with units(writer, order.counts, begin, end) as numbers:
         at, panels = order.place(writer, numbers)
-        tiles = Tiles(evaluator, op, roles, panels)
+        # The few weights of windows are in the cache anyway.
+        tiles = Tiles(evaluator, op, roles, None if roles.windowed else panels)
         place = {c: at[c] for c in roles.outer}
         column = at[roles.lane]
         if roles.row is None:
