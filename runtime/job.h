@@ -27,17 +27,24 @@ static inline int32_t nacre_spare_cpus(nacre_pool *pool) {
     return atomic_load(&pool->cpus) - (int32_t)(atomic_load(&pool->crowd) >> 32);
 }
 
-/* What is added to `taken` for a chunk. The caller takes them from the front and its helpers from the back, so that in
-one kernel after another a thread meets what lies in its own cache. */
+/* What is added to `taken` for a place in the list of chunks. The caller takes them from its front, its helpers from its
+back, so that in one kernel after another a thread meets what lies in its own cache. */
 #define FROM_FRONT UINT64_C(1)
 #define FROM_BACK (UINT64_C(1) << 32)
+
+/* The chunk at a place of the list: in it stand those before the middle, then the others, backwards. So helpers go up
+from the middle as the caller does from the beginning, and what a kernel fetches ahead is what its thread needs next. */
+static inline int64_t nacre_chunk_at(const nacre_job *job, int64_t place) {
+    return place < job->middle ? place : job->middle + (job->chunks - 1 - place);
+}
 
 /* Takes a chunk and computes it; returns how many units that were, 0 when none is left. */
 static inline int64_t nacre_compute_chunk(nacre_job *job, uint64_t side) {
     const uint64_t taken = atomic_fetch_add_explicit(&job->taken, side, memory_order_relaxed);
     const int64_t front = (uint32_t)taken, back = (int64_t)(taken >> 32);
     if (front + back >= job->chunks) return 0;
-    const int64_t begin = job->first + (side == FROM_FRONT ? front : job->chunks - 1 - back) * job->chunk;
+    const int64_t number = nacre_chunk_at(job, side == FROM_FRONT ? front : job->chunks - 1 - back);
+    const int64_t begin = job->first + number * job->chunk;
     const int64_t end = begin + job->chunk < job->units ? begin + job->chunk : job->units;
     job->task(job->context, begin, end);
     return end - begin;

@@ -165,6 +165,7 @@ void nacre_parallel(nacre_team *team, nacre_task task, const void *context, int6
     job->units = units;
     job->chunk = chunk > 1 ? chunk : 1;
     job->chunks = (units - begin + job->chunk - 1) / job->chunk;
+    job->middle = job->chunks / (helpers + 1);
     job->floating_mode = nacre_floating_mode();
     atomic_store_explicit(&job->cpu, nacre_current_cpu(), memory_order_relaxed);
     atomic_store_explicit(&job->taken, 0, memory_order_relaxed);

@@ -22,9 +22,9 @@
 
 /* Libraries share a pool if they agree on this number: it changes with anything in this file or in job.h. */
 #if NACRE_FUTEX
-#define NACRE_POOL_LAYOUT 4
+#define NACRE_POOL_LAYOUT 6
 #else
-#define NACRE_POOL_LAYOUT 5
+#define NACRE_POOL_LAYOUT 7
 #endif
 
 /* One seat: what a call computes on several threads just now. */
@@ -34,8 +34,9 @@ typedef struct nacre_job {
     nacre_task task;
     const void *context;
     int64_t first, units, chunk, chunks; /* units from the first one on, in so many chunks */
+    int64_t middle;                      /* the first chunk that is not the caller's share */
     uint64_t floating_mode;
-    _Alignas(NACRE_LINE) _Atomic uint64_t taken; /* chunks from the back << 32 | from the front, and vain tries */
+    _Alignas(NACRE_LINE) _Atomic uint64_t taken; /* places from the back << 32 | from the front, and vain tries */
     _Atomic int32_t cpu;                         /* where the caller was */
     _Atomic uint32_t left;                       /* changes when the last helper leaves a caller that sleeps */
 } nacre_job;
