@@ -44,7 +44,8 @@ class ChannelsLast(Pass):
         known = KnownValues(definitions_in(function.body), module.parameter_index)
         layouts = Layouts(known, self.channels, self.direct)
         reasons = [node for node in function.body if layouts.is_reason(node)]
-        if not reasons or (len(reasons) == 1 and layouts.is_small_reason(reasons[0])):
+        layouts.stays = bool(reasons) and all(layouts.is_apart(node) for node in reasons)
+        if not reasons or (not layouts.stays and len(reasons) == 1 and layouts.is_small_reason(reasons[0])):
             return function
         return _Rewriter(function, layouts, context).run()
 

@@ -23,6 +23,8 @@ from .rewrite import NodeBuilder
 
 MANY_PLACES = 400
 """So many places of an image fill the vectors of a matrix product over them well."""
+LONG_ROW = 8
+"""So many places in a row of an image fill a vector well enough."""
 
 
 @dataclass
@@ -32,6 +34,8 @@ class Layouts:
     known: KnownValues
     channels: int
     direct: int
+    stays: bool = False
+    """Do all convolutions keep their channels first?"""
     last: dict[str, Value] = field(default_factory=dict)
     """The values that are there channels last."""
     only_last: dict[str, Node] = field(default_factory=dict)
@@ -52,6 +56,20 @@ class Layouts:
         (_, inputs, *window), places = node.inputs[1].type.shape, node.output.type.shape[2:]
         alone = all(size == 1 for size in window) and places == node.inputs[0].type.shape[2:]
         return inputs == 1 or (alone and bounds(product(places))[0] >= MANY_PLACES)
+
+    def is_apart(self, node: Node) -> bool:
+        """Is it a convolution that computes each channel from the same one alone, at every place of images whose size
+        is known? Row by row it does so as well with channels first, where chains of such can go from one channel to the
+        next."""
+        if not self.is_reason(node):
+            return False
+        x, (results, inputs, *_) = node.inputs[0].type.shape, node.inputs[1].type.shape
+        places, strides = x[2:], dict(node.attributes)["stride"]
+        fixed = all(isinstance(size, int) for size in places) and bounds(places[-1])[0] >= LONG_ROW
+        definition = self.known.definitions.get(node.inputs[0].name)
+        turned = definition is not None and definition.op == "transpose"
+        one = strides == 1 or (isinstance(strides, tuple) and set(strides) == {1})
+        return inputs == 1 and results == x[1] and fixed and one and not turned
 
     def has_known_weight(self, node: Node) -> bool:
         return all(self.known.find(v) is not None for v in node.inputs[1:])
@@ -156,19 +174,36 @@ def _convolution(site: Site) -> Made | None:
         return None
     if not site.wants([x]) and not site.layouts.is_reason(node):
         return None
+    if site.layouts.stays:
+        return _opened(site, x, weight, bias)
     direct = not site.wants([x]) and bounds(x.type.shape[1])[1] <= site.layouts.direct
     attributes = site.attributes | {"layout": FIRST_TO_LAST if direct else LAST}
     if not direct:
         x = site.last(x)
     weight = move(b, weight, kernel_last_order(weight.type.rank))
-    # Of 16 bits, a sum with its bias is rounded once: the bias stays inside.
-    inside = bias if bias and is_half(x.type.dtype) else []
     w = conv_geometry(node.op, node.inputs[0].type.shape[2:], node.inputs[1].type.shape[2:], site.attributes)
     x, attributes = _padded(site, x, w, 0, attributes, 2 if direct else 1)
-    (value,) = b.apply(node.op, [x, weight, *inside], attributes)
-    if bias and not inside:
-        value = b.add(value, bias[0])
-    return Made((value,))
+    return Made((_with_bias(site, x, weight, bias, attributes),))
+
+
+def _with_bias(site: Site, x: Value, weight: Value, bias: Sequence[Value], attributes: dict[str, Any]) -> Value:
+    """The convolution, its bias as a node behind it. Of 16 bits, a sum with its bias is rounded once: the bias stays
+    inside."""
+    b = site.b
+    if not bias or is_half(x.type.dtype):
+        return b.apply(site.node.op, [x, weight, *bias], attributes)[0]
+    (value,) = b.apply(site.node.op, [x, weight], attributes)
+    (added,) = bias
+    if attributes["layout"] == FIRST:
+        added = b.reshape(added, shape=(*added.type.shape, *(1,) * (x.type.rank - 2)))
+    return b.add(value, added)
+
+
+def _opened(site: Site, x: Value, weight: Value, bias: Sequence[Value]) -> Made:
+    """The convolution with channels first, its padding and its bias as nodes."""
+    w = conv_geometry(site.node.op, x.type.shape[2:], weight.type.shape[2:], site.attributes)
+    x, attributes = _padded(site, x, w, 0, site.attributes, 2)
+    return Made((_with_bias(site, x, weight, bias, attributes),), last=False)
 
 
 def _padded(
@@ -181,16 +216,15 @@ def _padded(
     widths: list[tuple[Size, Size]] = [(0, 0)] * x.type.rank
     widths[axis : axis + len(pairs)] = pairs
     operands = (*site.node.inputs[1:2],)
+    rank, last = x.type.rank, attributes["layout"] != FIRST
+    kernel, result = (kernel_last_order(rank), first_order(rank)) if last else (range(rank), range(rank))
     before = len(site.b.nodes)
     try:
         padded = site.b.pad(x, widths=tuple(widths), value=value)
         changed = attributes | {"padding": 0}
-        types = [
-            padded.type,
-            *(v.type.with_shape(pick(v.type.shape, kernel_last_order(v.type.rank))) for v in operands),
-        ]
+        types = [padded.type, *(v.type.with_shape(pick(v.type.shape, kernel)) for v in operands)]
         (type,) = OPERATORS[site.node.op].check(types, changed)
-        if pick(type.shape, first_order(type.rank)) == site.node.output.type.shape:
+        if pick(type.shape, result) == site.node.output.type.shape:
             return padded, changed
     except (InferenceError, DimError):
         pass

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from ..dialect.graph import Function, Module, Node, Region, Value, substitute_values
 from .fuse_attention import grow_attention, starts_attention
+from .fuse_channels import grow_channels, starts_channels
 from .fuse_contraction import grow_contraction, starts_contraction
 from .fuse_elements import grow_elements, starts_elements
 from .fuse_flow import Flow, Group, has, read_values
@@ -30,6 +31,8 @@ class Kind:
 KINDS: Mapping[str, Kind] = {
     # contraction, something rowwise, contraction: scores never leave the cache
     "attention": Kind(starts_attention, grow_attention),
+    # contractions of each channel alone, one after another, and what pads and follows them
+    "channels": Kind(starts_channels, grow_channels),
     # a contraction, and what is elementwise in its result: bias, activation, residual
     "contraction": Kind(starts_contraction, grow_contraction),
     # reductions and normalisations of the same rows, with what is elementwise around them
@@ -45,11 +48,11 @@ to the norm behind it."""
 class Fuse(Pass):
     """Puts nodes into a `fusion` with what reads them, so that what lies between need not be stored.
 
-    `kinds` says which groups are formed: attention, contraction (with its epilogue), rows, elements. Groups of the
-    first three hold tensors whose elements are computed in equally many bits, indices aside. No node outside stands
-    between two of a group, and nothing that costs more than a few additions is computed twice. Constants of rank 0, and
-    what is told from places alone (a range, a triangle), are copied into the groups that read them. Views at the border
-    of a group stay outside, where they cost nothing.
+    `kinds` says which groups are formed: attention, channels (contractions of each channel alone), contraction (with
+    its epilogue), rows, elements. Groups of all but the last hold tensors whose elements are computed in equally many
+    bits, indices aside. No node outside stands between two of a group, and nothing that costs more than a few additions
+    is computed twice. Constants of rank 0, and what is told from places alone (a range, a triangle), are copied into
+    the groups that read them. Views at the border of a group stay outside, where they cost nothing.
 
     A value that others use too becomes a further result of a group of rows; groups of other kinds have one result.
     Leaves nodes that would be alone as they are, nodes of which only copies are used to `dce`, and in the context a

@@ -8,7 +8,7 @@ not hold whole rows.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from ..dialect.types import DType
 from .fuse_attention import add_movements_before
@@ -47,21 +47,31 @@ def grow_contraction(flow: Flow, number: int) -> set[int]:
 
 
 def _epilogue(flow: Flow, contraction: int, dtype: DType) -> set[int]:
-    """The largest set of nodes behind the contraction that others see only one node of, the last."""
-    reached = [contraction]
-    pending = set(flow.readers[contraction])
+    """What follows the contraction, up to a frame."""
+
+    def obstacle(reached: Collection[int], number: int) -> str | None:
+        framed = any(source in reached and puts_in_frame(flow.nodes[source]) for source in flow.sources(number))
+        return MOVES if framed else _obstacle(flow, reached, number, dtype)
+
+    return grow_behind(flow, contraction, obstacle)
+
+
+def grow_behind(flow: Flow, first: int, obstacle: Callable[[Collection[int], int], str | None]) -> set[int]:
+    """The largest set of nodes behind the first, and it, that others see only one node of, the last. `obstacle` says
+    why a node that reads what was reached cannot be one of them, or None."""
+    reached = [first]
+    pending = set(flow.readers[first])
     while pending:
         number = min(pending)
         pending.discard(number)
-        obstacle = _obstacle(flow, reached, number, dtype)
-        if obstacle is not None:
+        reason = obstacle(reached, number)
+        if reason is not None:
             for source in flow.sources(number):
                 if source in reached:
-                    flow.refuse(source, number, obstacle)
+                    flow.refuse(source, number, reason)
             continue
         reached.append(number)
-        if not puts_in_frame(flow.nodes[number]):
-            pending.update(flow.readers[number])
+        pending.update(flow.readers[number])
     for last in reversed(reached):
         members = _leading_to(flow, reached, last)
         if all(flow.stays_inside(m, members) for m in members if m != last):

@@ -1,4 +1,4 @@
-"""Which axes a contraction sums over and how a movement orders them, read off their own lowering.
+"""Which axes a contraction sums over or computes apart, and how a movement orders them, read off their own lowering.
 
 An emitter that writes nothing: tensors remember of which operand they are the elements, as long as nothing but their
 dtype changes.
@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..dialect.dims import Shape
 from ..dialect.emitter import IndexMap, Loop, Result, identity, loop
 from ..dialect.graph import Node
 from ..dialect.ops import OPERATORS
@@ -29,6 +30,7 @@ class _Reader(TypeEmitter[_Tensor]):
     def __init__(self) -> None:
         super().__init__(_Tensor)
         self.summed: dict[int, set[int]] = {}
+        self.apart: dict[int, set[int]] = {}
         self.maps: list[tuple[IndexMap, ...]] = []
         self.framed: set[int] = set()
 
@@ -50,7 +52,13 @@ class _Reader(TypeEmitter[_Tensor]):
                 continue
             axes = self.summed.setdefault(tensor.operand, set())
             axes |= {axis for axis, index in enumerate(map) if any(index == loop(number) for number in sums)}
+            own = {loop(number) for number, each in enumerate(loops) if each.parallel}
+            alike = enumerate(zip(map, results[0].map, strict=False))
+            self.apart[tensor.operand] = {axis for axis, (read, made) in alike if read == made and read in own}
         return tuple(_Tensor(r.type) for r in results)
+
+    def reshape(self, x: _Tensor, shape: Shape) -> _Tensor:
+        return x if shape == x.type.shape else super().reshape(x, shape)
 
     def insert(self, source: _Tensor, target: _Tensor, starts: object, steps: Sequence[int]) -> _Tensor:
         if source.operand is not None and target.operand is None and set(steps) <= {1}:
@@ -61,6 +69,11 @@ class _Reader(TypeEmitter[_Tensor]):
 def summed_axes(node: Node, operand: int) -> tuple[int, ...]:
     """The axes of an operand over which the node sums products; none where that cannot be told."""
     return tuple(sorted(_read(node).summed.get(operand, ())))
+
+
+def axes_apart(node: Node, operand: int) -> tuple[int, ...]:
+    """The axes of an operand along which a contraction computes each place of its result from the same one alone."""
+    return tuple(sorted(_read(node).apart.get(operand, ())))
 
 
 def permutation(node: Node) -> tuple[int, ...] | None:

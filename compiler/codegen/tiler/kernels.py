@@ -15,6 +15,7 @@ from ...lower.text import FunctionText
 from ...lower.writer import UNITS, part_name
 from ...mlir import ir
 from .evaluate import Evaluator
+from .forms import Form, constant, variable
 from .functions import append_functions
 from .machine import INEXACT, Machine
 from .maps import MapStage
@@ -22,8 +23,9 @@ from .order import choose_order
 from .read import read_kernel
 from .roles import assign_roles
 from .row_blocks import RowStage
-from .schedule import Stage, is_tiled, plan_stages
+from .schedule import Stage, is_tiled, merge_loops, plan_stages
 from .sharing import Sharing, share_elements, share_rows
+from .slices import Slices, plan_slices
 from .structure import Kernel, Op, Unsupported
 from .text import Writer, stored_type
 from .tiles import write_tiles
@@ -80,9 +82,10 @@ def tile_kernels(module: Any, machine: Machine, *, strict: bool = False, debug: 
 
 
 def write_kernel(kernel: Kernel, machine: Machine, *, strict: bool) -> _Text:
-    """For each stage of the kernel a function, and one that counts its units; the first has the kernel's name.
+    """For each stage of the kernel, or each run of stages that are computed slice by slice, a function, and one that
+    counts its units; the first has the kernel's name.
 
-    A stage needs all that the one before computes: whoever calls them waits in between.
+    A function needs all that the one before computes: whoever calls them waits in between.
     """
     lines: list[str] = []
     locations: list[Any] = []
@@ -92,17 +95,47 @@ def write_kernel(kernel: Kernel, machine: Machine, *, strict: bool) -> _Text:
         machine = replace(machine, features=machine.features - INEXACT)
     if not kernel.ops:
         raise Unsupported("nothing is computed")
-    for number, stage in enumerate(plan_stages(kernel)):
-        writer = Writer(kernel.dims, _main(stage).location, machine.features)
-        writer.lanes = _lanes(stage, machine)
-        scheme = _choose(Evaluator(writer, stage, strict=strict), machine)
-        scheme.write("%begin", "%end")
+    for number, slices in enumerate(plan_slices(kernel, plan_stages(kernel))):
+        writer = Writer(kernel.dims, _main(slices.stages[-1]).location, machine.features)
+        scheme = _write_slices(writer, slices, machine, strict=strict)
         for line, location in _function(kernel, part_name(kernel.name, number), writer, scheme):
             lines.append(line)
             locations.append(location)
         schemes.append(scheme.name)
         functions |= writer.functions
     return _Text(tuple(lines), tuple(locations), tuple(schemes), frozenset(functions))
+
+
+def _write_slices(writer: Writer, slices: Slices, machine: Machine, *, strict: bool) -> _Scheme:
+    """Writes the stages; the scheme of all of them is given back, which need not be written any more."""
+
+    def prepare(stage: Stage) -> _Scheme:
+        merge_loops(stage)
+        writer.lanes = _lanes(stage, machine)
+        return _choose(Evaluator(writer, stage, strict=strict), machine)
+
+    if not slices.locals:
+        (stage,) = slices.stages
+        scheme = prepare(stage)
+        scheme.write("%begin", "%end")
+        return scheme
+    depth, memory = len(slices.counts), {}
+    for local in slices.locals:
+        if local.slot not in memory:
+            memory[local.slot] = writer.on_stack(local.elements, local.buffer.element)
+        local.move(memory[local.slot])
+
+    def write(stage: Stage, number: Form) -> None:
+        scheme = prepare(stage)
+        units = product(scheme.counts[depth:])
+        scheme.write(writer.index(number.times(units)), writer.index(number.plus(1).times(units)))
+
+    for stage in slices.constant:
+        write(stage, constant(0))
+    with writer.loop("%begin", "%end", 1) as number:
+        for stage in slices.stages:
+            write(stage, variable(number))
+    return _Scheme("slices", slices.counts, lambda begin, end: None)
 
 
 def _main(stage: Stage) -> Op:

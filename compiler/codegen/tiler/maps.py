@@ -27,10 +27,11 @@ class MapStage:
         self.evaluator = evaluator
         self.writer, self.stage = evaluator.writer, evaluator.stage
         self.last = self.stage.sinks[-1]
-        self.order = [c for c in self.stage.loops(self.last) if self.stage.sizes[c] != 1]
+        around = self.stage.around
+        self.order = [c for c in self.stage.loops(self.last) if self.stage.sizes[c] != 1 and c not in around]
         self.lane = self._choose_lane()
         self.across = self._choose_across()
-        self.outer = [c for c in self.order if c not in (self.lane, self.across)]
+        self.outer = [*around, *(c for c in self.order if c not in (self.lane, self.across))]
 
     def _accesses(self) -> list[tuple[Op, Access]]:
         own = self.stage.ops

@@ -88,7 +88,7 @@ class Order:
 
 
 def choose_order(stage: Stage, op: Op, roles: Roles) -> Order:
-    """So that what is read along the lanes is read again soon, or if all of it does not stay in the cache anyway, only
+    """Slice by slice, and so that what is read along the lanes is read again soon, or if all of it does not stay in the cache anyway, only
     once. Where what is read along the rows does not stay either, they are taken in groups that do."""
     loop = lane_loop(op)
     vectors = [a for a in op.reads if loop in a.loops()]
@@ -101,6 +101,7 @@ def choose_order(stage: Stage, op: Op, roles: Roles) -> Order:
     order = [*roles.outer, roles.lane, *rows]
     if along > CACHED and along * times > others * panels:
         order = [*(c for c in roles.outer if c in used), roles.lane, *across, *rows]
+    order = [*stage.around, *(c for c in order if c not in stage.around)]
     counts = tuple(_count(stage, roles, c) for c in order)
     adjacent = rows and order[-2] == roles.lane
     return Order(roles, tuple(order), counts, _group(stage, op, roles) if adjacent else None)

@@ -52,6 +52,7 @@ class _Reader:
         self.tensors: dict[Any, Tensor] = {}
         self.ops: list[Op] = []
         self.written: list[Tensor] = []
+        self.results: set[Buffer] = set()
         self.shapes: dict[Any, tuple[Size, ...]] = {}
 
     def read(self) -> Kernel:
@@ -79,7 +80,7 @@ class _Reader:
                 raise Unsupported(f"`{operation.name}`")
             reader(operation)
         name = ir.StringAttr(self.function.attributes["sym_name"]).value
-        return Kernel(name, signature, dims, self.ops, self.written)
+        return Kernel(name, signature, dims, self.ops, self.written, frozenset(self.results))
 
     # Arguments
 
@@ -161,6 +162,7 @@ class _Reader:
         tensor, memory = self.tensors[operation.operands[0]], self.views[operation.operands[1]]
         if tensor.view is None or tensor.view.buffer != memory.buffer:
             raise Unsupported("a result that is computed elsewhere")
+        self.results.add(memory.buffer)
         self._in_memory(tensor, operation.location)
 
     def _fill(self, operation: Any) -> None:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 
 from .dots import has_instruction
 from .machine import Machine
 from .schedule import Stage, lane_loop
 from .structure import Op, Panel
+from .windows import is_window, overlaps
 
-WINDOW = 32
-"""Reductions of at most this many steps are written out where nothing but overlapping reads is shared."""
 UNDER_WAY = 8
 """Sums that must be under way at a time to hide how long each addition takes. Fewer rows do not split their sums: the
 bits of a row would depend on how many rows there are."""
@@ -43,11 +41,13 @@ def assign_roles(stage: Stage, op: Op, machine: Machine, lanes: int, among: Sequ
     apart = op.body.kind == "dot" and not has_instruction(op.body, machine.features, lanes)
     rows, most_vectors = machine.halves if apart else (machine.rows, machine.vectors)
     vectors = [a for a in op.reads if loop in a.loops()]
-    others = [i for i in op.outer if i != loop and stage.sizes[stage.of(op, i)] != 1]
+    others = [
+        i for i in op.outer if i != loop and stage.sizes[stage.of(op, i)] != 1 and stage.of(op, i) not in stage.around
+    ]
     free = [i for i in others if any(i not in a.loops() for a in vectors)]
-    overlapping = [i for i in others if _overlaps(op, i)]
+    overlapping = [i for i in others if overlaps(op, i)]
     # Where rows share no vector, they may still share what overlaps of the one that moves along with them.
-    windowed = len(vectors) == len(op.reads) or (not free and _window(op) and bool(overlapping))
+    windowed = len(vectors) == len(op.reads) or (not free and is_window(op) and bool(overlapping))
     if windowed:
         free = free or overlapping
     candidates = [stage.of(op, i) for i in free if among is None or stage.of(op, i) in among]
@@ -55,7 +55,7 @@ def assign_roles(stage: Stage, op: Op, machine: Machine, lanes: int, among: Sequ
     parallel = stage.parallel(op)
     outer = tuple(c for c in parallel if c not in (lane, row))
     count = -(-size // lanes) if isinstance(size := stage.sizes[lane], int) else most_vectors
-    short = windowed and _window(op)
+    short = windowed and is_window(op)
     if row is None:
         vectors_each = min(max(count, 1), UNDER_WAY)
     elif short:
@@ -77,21 +77,6 @@ def _even(count: int, most: int) -> int:
     """`count` things in as few groups of at most `most` as there can be: the size of the groups."""
     groups = max(1, -(-count // most))
     return max(1, -(-count // groups))
-
-
-def _overlaps(op: Op, loop: int) -> bool:
-    """Do neighbours along a loop read the same elements at other steps of the reduction?"""
-    return any(
-        loop in {n for n, _ in p.coefficients} and any(not op.parallel[n] for n, _ in p.coefficients)
-        for a in op.reads
-        for p in a.index
-        if not isinstance(p, Panel)
-    )
-
-
-def _window(op: Op) -> bool:
-    sizes = [op.loops[i] for i in op.reduced]
-    return all(isinstance(s, int) for s in sizes) and prod(int(str(s)) for s in sizes) <= WINDOW
 
 
 def _panel_width(op: Op, loop: int) -> int | None:

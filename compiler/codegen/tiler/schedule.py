@@ -27,6 +27,8 @@ class Stage:
     classes: dict[tuple[int, int], int] = field(default_factory=dict)
     sizes: list[Size] = field(default_factory=list)
     sinks: list[Op] = field(default_factory=list)
+    around: tuple[int, ...] = ()
+    """The classes that its units begin with, where it is computed slice by slice with others."""
 
     def of(self, op: Op, loop: int) -> int:
         return self.classes[id(op), loop]
@@ -68,18 +70,17 @@ def plan_stages(kernel: Kernel) -> list[Stage]:
     for number, stage in enumerate(stages):
         later = [op for other in stages[number + 1 :] for op in other.ops]
         stage.sinks = [op for op in stage.ops if id(op) in wanted or _is_read_from_memory(op, later)]
-        _merge(stage)
     return stages
 
 
-def _merge(stage: Stage) -> None:
+def merge_loops(stage: Stage) -> None:
     """Makes one of neighbouring parallel classes that move through all memory as one: the inner one takes the size of
     both, the outer one stands still."""
     if any(n.kind in ("index", "extract") for op in stage.ops for n in op.body.walk()):
         return
     order = max((stage.loops(op) for op in stage.ops), key=len)
-    reduced = {c for op in stage.ops for c in stage.reduced(op)}
-    candidates = [c for c in order if c not in reduced and stage.sizes[c] != 1]
+    apart = {*stage.around, *(c for op in stage.ops for c in stage.reduced(op))}
+    candidates = [c for c in order if c not in apart and stage.sizes[c] != 1]
     position = len(candidates) - 2
     while position >= 0:
         outer, inner = candidates[position : position + 2]

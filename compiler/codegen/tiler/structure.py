@@ -260,3 +260,5 @@ class Kernel:
     ops: list[Op]
     written: list[Tensor]
     """The tensors that must be in their homes when it ends."""
+    results: frozenset[Buffer]
+    """The memory of results, which others read."""

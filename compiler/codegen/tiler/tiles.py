@@ -18,6 +18,7 @@ from .order import Order
 from .roles import Roles
 from .structure import Access, Op, Panel
 from .text import Value
+from .windows import order_steps
 
 
 class Tiles:
@@ -128,6 +129,8 @@ class Tiles:
         within: bool = False,
     ) -> list[Value]:
         """`within` the loops in which the common factor of all products stands still, it is left out."""
+        if self.roles.windowed and len(loops) == len(self.loops) and self.op.scaled is None:
+            return self._sum_window(places, masks, totals, rows)
         if not within and self._stands_still(loops):
             return self._sum_scaled(loops, places, masks, totals, rows)
         if not loops:
@@ -151,6 +154,22 @@ class Tiles:
             loop.after = self._sum(inner, at(variable(loop.index)), masks, loop.values, rows, within)
         totals = loop.results
         return totals if whole == size else self._sum(inner, at(constant(whole)), masks, totals, rows, within)
+
+    def _sum_window(
+        self, places: Sequence[Place], masks: Sequence[str | None], totals: Sequence[Value], rows: int
+    ) -> list[Value]:
+        """The sums over a whole window."""
+        after, width = list(totals), len(places) // rows
+        for step, row in order_steps(self.op, self._row_loop(), rows):
+            for cell in range(row * width, (row + 1) * width):
+                at = {**places[cell], **{self.stage.of(self.op, n): constant(i) for n, i in step.items()}}
+                with self.writer.masked(masks[cell]):
+                    after[cell] = self.writer.broadcast(self._accumulate(at, after[cell], within=False))
+        return after
+
+    def _row_loop(self) -> int | None:
+        row = self.roles.row
+        return None if row is None else next(i for i in range(len(self.op.loops)) if self.stage.of(self.op, i) == row)
 
     def _is_whole(self, loop: int) -> bool:
         """Do the groups that steps of a loop read all have the same size?"""
@@ -191,8 +210,7 @@ class Tiles:
     ) -> list[Value]:
         """One more iteration for every cell. What all rows share is loaded first: the loads are then under way while
         rows are broadcast."""
-        row = self.roles.row
-        loop = None if row is None else next(i for i in range(len(self.op.loops)) if self.stage.of(self.op, i) == row)
+        loop = self._row_loop()
         shared = list(zip(places, masks, strict=True))[: len(places) // rows]
         standing = self._standing() if within else ()
         for number, access in enumerate(self.op.reads):

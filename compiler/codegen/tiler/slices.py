@@ -1,0 +1,295 @@
+"""Stages that are computed slice by slice: one after the other for a step of their outermost loops, before the next.
+
+Where each stage reads of what the others wrote only what belongs to the same step, as the layers of convolutions that
+compute each channel from itself do, no stage need wait for all of another one, and what lies between them is as small
+as a slice: it stays on the stack, and so in the cache. It is told by addresses alone. What is constant in such memory,
+the zeros around an image, is written once and not for every slice.
+
+Only stages of maps and of register tiles take part, and only slices of a size that is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from ....dialect.dims import Size, bounds, product
+from .schedule import Stage, is_tiled, lane_loop
+from .structure import Access, Buffer, Kernel, Op, Tensor, plain
+from .text import element_bytes
+
+STACK = 112 * 1024
+"""Bytes that slices may take on the stack."""
+SLICES = 16
+"""As many as there have to be at least, for threads to share them out."""
+READ_AGAIN = 1 << 18
+"""Bytes that may be read anew for every slice, which should stay in the cache beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """A slice of what lies between stages: its memory as a tensor of its own, `elements` long."""
+
+    buffer: Buffer
+    elements: int
+    tensors: tuple[tuple[Tensor, frozenset[int]], ...]
+    """The tensors that lie there, with the axes along which there is one slice after the other."""
+    slot: int
+    """Slices of the same slot share memory."""
+
+    def move(self, memory: Buffer) -> None:
+        """Lets the tensors lie in other memory, which holds one slice."""
+        for tensor, axes in self.tensors:
+            view = tensor.view
+            assert view is not None, self.buffer
+            strides = tuple(0 if axis in axes else stride for axis, stride in enumerate(view.strides))
+            tensor.view = replace(view, buffer=memory, strides=strides)
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """Stages, in order, of which `constant` are written once before all others; a stage alone is computed as a whole.
+
+    The classes of the loops around the slices stand in each stage's `around`.
+    """
+
+    constant: tuple[Stage, ...]
+    stages: tuple[Stage, ...]
+    locals: tuple[Local, ...] = ()
+
+    @property
+    def counts(self) -> list[Size]:
+        stage = self.stages[0]
+        return [stage.sizes[c] for c in stage.around]
+
+
+def plan_slices(kernel: Kernel, stages: Sequence[Stage]) -> list[Slices]:
+    """The stages of a kernel in runs, as long as they can be, that are computed slice by slice."""
+    planned: list[Slices] = []
+    begin = 0
+    while begin < len(stages):
+        ends = range(len(stages), begin + 1, -1)
+        found = (_slice(kernel, stages, begin, end) for end in ends)
+        made = next((s for s in found if s is not None), Slices((), (stages[begin],)))
+        planned.append(made)
+        begin += len(made.constant) + len(made.stages)
+    return planned
+
+
+def _slice(kernel: Kernel, stages: Sequence[Stage], begin: int, end: int) -> Slices | None:
+    run = stages[begin:end]
+    if not all(_takes_part(stage) for stage in run):
+        return None
+    elsewhere = {
+        a.tensor.view.buffer for s in (*stages[:begin], *stages[end:]) for _, a in accesses(s) if a.tensor.view
+    }
+    candidates = [_candidates(stage) for stage in run]
+    for depth in range(min(map(len, candidates)), 0, -1):
+        around = [tuple(c[:depth]) for c in candidates]
+        sizes = {tuple(s.sizes[c] for c in cs) for s, cs in zip(run, around, strict=True)}
+        if len(sizes) == 1 and bounds(product(next(iter(sizes))))[0] >= SLICES:
+            made = _Planner(kernel, run, around, elsewhere).plan()
+            if made is not None:
+                for stage, classes in zip(run, around, strict=True):
+                    stage.around = classes
+                return made
+    return None
+
+
+def _candidates(stage: Stage) -> list[int]:
+    """The classes of the outer loops that slices may be steps of: those before what vectors run along."""
+    lanes = {stage.of(op, loop) for op in stage.ops if op.reduced for loop in [lane_loop(op)] if loop is not None}
+    lanes |= {stage.of(op, i) for op in stage.sinks for i in op.outer if op.written.step(i) == 1}
+    found = [c for c in stage.outer if stage.sizes[c] != 1]
+    return found[: next((i for i, c in enumerate(found) if c in lanes), len(found))]
+
+
+def _takes_part(stage: Stage) -> bool:
+    reductions = [op for op in stage.ops if op.reduced]
+    return not reductions or (len(reductions) == 1 and is_tiled(reductions[0]))
+
+
+def accesses(stage: Stage) -> Iterable[tuple[Op, Access]]:
+    """What a stage reads from memory, and then what it writes there."""
+    for op in stage.ops:
+        yield from ((op, access) for access in op.reads if not stage.holds(access.tensor))
+        if op.start is not None and op.start.splat is None:
+            yield op, Access(op.start, op.map)
+        for node in op.body.walk():
+            if node.tensor is not None:
+                yield op, Access(node.tensor, ())
+    yield from ((op, op.written) for op in stage.sinks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """A stage's access to memory: where in a slice it begins, how its loops move there, and how far they reach."""
+
+    stage: int
+    op: Op
+    access: Access
+    around: tuple[Size | None, ...]
+    origin: int
+    steps: tuple[tuple[int, int], ...]
+    writes: bool
+
+    @property
+    def reach(self) -> int:
+        return self.origin + sum(step * (size - 1) for step, size in self.steps) + 1
+
+    @property
+    def footprint(self) -> tuple[object, ...]:
+        return self.origin, tuple(sorted(self.steps))
+
+
+@dataclass
+class _Planner:
+    kernel: Kernel
+    run: Sequence[Stage]
+    around: Sequence[tuple[int, ...]]
+    elsewhere: set[Buffer]
+    uses: dict[Buffer, list[_Use]] = field(default_factory=dict)
+
+    def plan(self) -> Slices | None:
+        """None where slices depend on each other, or nothing is gained by them."""
+        if not self.look() or not all(self.is_sliced(buffer) for buffer in self.written()):
+            return None
+        inside = [b for b in self.written() if b not in self.elsewhere and b not in self.kernel.results]
+        if not inside or self.read_again() > READ_AGAIN:
+            return None
+        found = [self.local(b) for b in inside]
+        locals = self.share([each for each in found if each is not None])
+        if len(found) != len([each for each in found if each is not None]) or _bytes(locals) > STACK:
+            return None
+        constant = [s for s in self.run if self.is_constant(s, inside)]
+        stages = tuple(s for s in self.run if all(s is not c for c in constant))
+        return Slices(tuple(constant), stages, tuple(locals))
+
+    def written(self) -> list[Buffer]:
+        return [b for b, uses in self.uses.items() if any(u.writes for u in uses)]
+
+    def look(self) -> bool:
+        """Finds what is read and written; False where something is at a place that cannot be told."""
+        written = {sink.result.view.buffer for s in self.run for sink in s.sinks if sink.result.view is not None}
+        for number, (stage, around) in enumerate(zip(self.run, self.around, strict=True)):
+            for op, access in accesses(stage):
+                view = access.tensor.view
+                if view is None:
+                    return False
+                if view.buffer not in written:
+                    continue
+                use = _use(number, stage, around, op, access)
+                if use is None:
+                    return False
+                self.uses.setdefault(view.buffer, []).append(use)
+        return True
+
+    def is_sliced(self, buffer: Buffer) -> bool:
+        """Does each step of the loops around have a part of the memory for itself, the same one in all stages?"""
+        uses = self.uses[buffer]
+        steps = uses[0].around
+        if len(uses) == 1:
+            return True
+        if any(use.around != steps for use in uses):
+            return False
+        sizes = [self.run[0].sizes[c] for c in self.around[0]]
+        numbers = [step for step in steps if isinstance(step, int)]
+        if len(numbers) < len(steps) or any(use.reach > numbers[-1] or use.origin < 0 for use in uses):
+            return False
+        return all(outer == inner * size for (outer, inner), size in zip(pairwise(numbers), sizes[1:], strict=True))
+
+    def read_again(self) -> int:
+        """The bytes of what every slice reads whole."""
+        again: dict[Buffer, int] = {}
+        for stage, around in zip(self.run, self.around, strict=True):
+            for op, access in accesses(stage):
+                if access.tensor.view is not None and not {stage.of(op, i) for i in access.loops()} & set(around):
+                    count = bounds(product(access.tensor.shape))[1]
+                    again[access.tensor.view.buffer] = count * element_bytes(access.tensor.element)
+        return sum(again.values())
+
+    def local(self, buffer: Buffer) -> Local | None:
+        """None where the tensors in the memory are not told apart by their axes, or it is read before it is written."""
+        uses = self.uses[buffer]
+        tensors: dict[int, tuple[Tensor, frozenset[int]]] = {}
+        for use in uses:
+            around = set(self.around[use.stage])
+            stage = self.run[use.stage]
+            axes: set[int] = set()
+            for axis, position in enumerate(use.access.index):
+                loops = {loop for loop, _ in getattr(position, "coefficients", ())}
+                if any(stage.of(use.op, loop) in around for loop in loops):
+                    if plain(position) is None:
+                        return None
+                    axes.add(axis)
+            known = tensors.setdefault(id(use.access.tensor), (use.access.tensor, frozenset(axes)))
+            if known[1] != axes:
+                return None
+        if self.life(buffer)[0] < 0 or any(not u.writes and u.stage <= w.stage for u in uses for w in uses if w.writes):
+            return None
+        elements = max(use.reach for use in uses)
+        return Local(buffer, elements, tuple(tensors.values()), slot=0)
+
+    def life(self, buffer: Buffer) -> tuple[int, int]:
+        """The first stage that computes what is there, and the last that reads it."""
+        computed = [u.stage for u in self.uses[buffer] if u.writes and not _is_constant(u.op)]
+        return min(computed, default=-1), max(u.stage for u in self.uses[buffer])
+
+    def share(self, locals: Sequence[Local]) -> list[Local]:
+        """Slices that are written at the same places, constants included, lie at the same place, one after another."""
+        slots: list[list[Local]] = []
+        for each in sorted(locals, key=lambda e: self.life(e.buffer)):
+            fitting = (
+                number
+                for number, others in enumerate(slots)
+                if all(self.are_apart(each, other) for other in others)
+                and self.pattern(each.buffer) == self.pattern(others[0].buffer)
+            )
+            slot = next(fitting, len(slots))
+            slots[slot:] = slots[slot:] or [[]]
+            slots[slot].append(replace(each, slot=slot))
+        sizes = [max(each.elements for each in slot) for slot in slots]
+        return [replace(each, elements=size) for slot, size in zip(slots, sizes, strict=True) for each in slot]
+
+    def are_apart(self, one: Local, other: Local) -> bool:
+        (begin, end), (first, last) = self.life(one.buffer), self.life(other.buffer)
+        return end < first or last < begin
+
+    def pattern(self, buffer: Buffer) -> object:
+        """Where the memory is written, and with which constants."""
+        writes = [u for u in self.uses[buffer] if u.writes]
+        return buffer.element, sorted((repr(u.footprint), u.op.body.text if _is_constant(u.op) else "") for u in writes)
+
+    def is_constant(self, stage: Stage, inside: Sequence[Buffer]) -> bool:
+        return all(
+            _is_constant(op) and op.result.view is not None and op.result.view.buffer in inside for op in stage.ops
+        )
+
+
+def _is_constant(op: Op) -> bool:
+    return op.body.kind == "constant"
+
+
+def _use(number: int, stage: Stage, around: Sequence[int], op: Op, access: Access) -> _Use | None:
+    """None where the place does not follow from the loops, or goes backwards."""
+    origin = access.origin if access.index else None
+    steps: list[tuple[int, int]] = []
+    outer: dict[int, Size | None] = dict.fromkeys(around)
+    for loop, size in enumerate(op.loops):
+        step, c = access.step(loop), stage.of(op, loop)
+        if c in outer:
+            outer[c] = step
+        elif step != 0 and size != 1:
+            if not isinstance(step, int) or not isinstance(size, int) or step < 0:
+                return None
+            steps.append((step, size))
+    if not isinstance(origin, int):
+        return None
+    writes = access.tensor is op.result
+    return _Use(number, op, access, tuple(outer.values()), origin, tuple(steps), writes)
+
+
+def _bytes(locals: Sequence[Local]) -> int:
+    slots: Mapping[int, int] = {each.slot: each.elements * element_bytes(each.buffer.element) for each in locals}
+    return sum(slots.values())

@@ -1,0 +1,125 @@
+"""Layers of each channel alone, which are computed slice by slice: which kernels are, and that numbers stay right on
+watched memory and with units in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from differential.directed import LEVELS, assert_right, case
+from differential.maker import Graph
+from differential.native import Level
+from nacre.compiler.api import read_model
+from nacre.compiler.pipeline import Build
+
+
+def layers(count: int, **attributes: Any) -> Any:
+    """Convolutions of each channel alone; the first weight is that of all of them."""
+
+    def write(b: Any, x: Any, weight: Any, *bias: Any) -> Any:
+        for _ in range(count):
+            given = {"padding": 1, "groups": x.type.shape[1]} | attributes
+            (x,) = b.apply(f"conv{x.type.rank - 2}d", [x, weight, *bias], given)
+            x = b.relu(x)
+        return x
+
+    return write
+
+
+def framed_twice(b: Any, x: Any, w: Any) -> Any:
+    """Frames of different constants and widths, which no two slices may share."""
+    padded = b.pad(x, widths=((0, 0), (0, 0), (1, 1), (1, 1)), value=1.5)
+    y = b.conv2d(padded, w, groups=24)
+    return b.conv2d(b.pad(b.tanh(y), widths=((0, 0), (0, 0), (2, 0), (0, 2)), value=-0.5), w, groups=24)
+
+
+def used_between(b: Any, x: Any, w: Any) -> Sequence[Any]:
+    y = b.conv2d(x, w, padding=1, groups=24)
+    return [y, b.conv2d(b.relu(y), w, padding=1, groups=24)]
+
+
+def added_to(b: Any, x: Any, w: Any) -> Any:
+    return b.add(x, b.relu(b.conv2d(b.conv2d(x, w, padding=1, groups=24), w, padding=1, groups=24)))
+
+
+def mixed_channels(b: Any, x: Any, w: Any, v: Any) -> Any:
+    """A layer of all channels between two of each alone."""
+    y = b.conv2d(x, w, padding=1, groups=24)
+    return b.conv2d(b.conv2d(y, v), w, padding=1, groups=24)
+
+
+def from_last(b: Any, x: Any, w: Any) -> Any:
+    """Images whose channels lie last anyway."""
+    y = b.conv2d(b.transpose(x, axes=(0, 3, 1, 2)), w, padding=1, groups=24)
+    return b.transpose(b.conv2d(y, w, padding=1, groups=24), axes=(0, 2, 3, 1))
+
+
+WEIGHT = "*f32[24, 1, 3, 3]"
+
+
+def chains() -> list[Graph]:
+    return [
+        case("chain", layers(4), "f32[1, 24, 19, 21]", WEIGHT, "*f32[24]"),
+        case("chain_of_batches", layers(3), "f32[3, 24, 9, 16]", WEIGHT),
+        case("chain_of_no_batch", layers(2), "f32[B, 24, 9, 16]", WEIGHT, sizes=[{"B": 0}, {"B": 1}, {"B": 20}]),
+        case("chain_of_5", layers(2, padding=2), "f32[1, 32, 14, 14]", "*f32[32, 1, 5, 5]", "*f32[32]"),
+        case("chain_dilated", layers(2, padding=2, dilation=2), "f32[1, 24, 17, 33]", WEIGHT),
+        case("chain_unpadded", layers(3, padding=0), "f32[2, 24, 17, 33]", WEIGHT),
+        case("chain_one_side", layers(2, padding=(2, 0, 0, 1)), "f32[1, 24, 10, 40]", WEIGHT),
+        case("chain_1d", layers(3), "f32[2, 24, 50]", "*f32[24, 1, 3]"),
+        case("chain_3d", layers(2), "f32[1, 24, 4, 5, 9]", "*f32[24, 1, 3, 3, 3]"),
+        case("chain_too_large", layers(2), "f32[1, 16, 180, 170]", "*f32[16, 1, 3, 3]"),
+        case("chain_strided", layers(2, stride=2), "f32[1, 24, 33, 40]", WEIGHT),
+        case("chain_in_f16", layers(2), "f16[1, 24, 12, 17]", "*f16[24, 1, 3, 3]", "*f16[24]"),
+        case("few_channels", layers(2), "f32[1, 8, 12, 17]", "*f32[8, 1, 3, 3]", "*f32[8]"),
+        case("framed_twice", framed_twice, "f32[1, 24, 12, 17]", WEIGHT),
+        case("used_between", used_between, "f32[1, 24, 12, 17]", WEIGHT),
+        case("added_to", added_to, "f32[1, 24, 12, 17]", WEIGHT),
+        case("mixed_channels", mixed_channels, "f32[1, 24, 12, 17]", WEIGHT, "*f32[24, 24, 1, 1]"),
+        case("from_last", from_last, "f32[1, 12, 17, 24]", WEIGHT),
+        case("no_rows", layers(2), "f32[1, 24, 0, 17]", WEIGHT),
+    ]
+
+
+@pytest.mark.parametrize("level", LEVELS, ids=str)
+def test_chains(level: Level) -> None:
+    assert_right(chains(), level)
+
+
+def build(shape: str, channels: int, *lines: str) -> tuple[list[tuple[str, ...]], int]:
+    """The schemes of all kernels of a model of these lines, and the bytes that a call of it needs between them."""
+    body = "\n".join(f"  {line}" for line in lines)
+    weights = f"  param w: f32[{channels}, 1, 3, 3]\n  param b: f32[{channels}]"
+    made = Build(read_model(f"model m(x: {shape}) -> {shape} {{\n{weights}\n{body}\n}}\n"))
+    program = made.generate(made.lower(made.optimize()))
+    (kernels,) = program.kernels.values()
+    (entry,) = program.entries
+    assert isinstance(entry.workspace, int), entry
+    return sorted(kernel.report.schemes for kernel in kernels.values()), entry.workspace
+
+
+def layer(channels: int, of: str = "x") -> str:
+    return f"x = relu(conv2d({of}, w, b, padding=1, groups={channels}))"
+
+
+def test_a_chain_is_computed_slice_by_slice_without_memory() -> None:
+    for count in (1, 4):
+        assert build("f32[1, 32, 20, 20]", 32, *[layer(32)] * count, "return x") == ([("slices",)], 0)
+
+
+def test_slices_are_images_and_channels() -> None:
+    assert build("f32[4, 8, 20, 20]", 8, layer(8), layer(8), "return x") == ([("slices",)], 0)
+
+
+def test_few_slices_and_large_ones_are_no_slices() -> None:
+    for shape, channels in (("f32[1, 12, 20, 20]", 12), ("f32[1, 16, 180, 180]", 16)):
+        (schemes, *_), workspace = build(shape, channels, layer(channels), layer(channels), "return x")
+        assert "slices" not in schemes
+        assert workspace > 0
+
+
+def test_images_with_channels_last_stay_so() -> None:
+    lines = ["x = transpose(x, axes=(0, 3, 1, 2))", layer(32), layer(32), "return transpose(x, axes=(0, 2, 3, 1))"]
+    schemes, _ = build("f32[1, 20, 20, 32]", 32, *lines)
+    assert all("slices" not in each for each in schemes)
