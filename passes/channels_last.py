@@ -28,6 +28,9 @@ class ChannelsLast(Pass):
     one for a value at most; where only an axis of size 1 moves, reshapes. A function without such a convolution stays
     as it is, and so does what stands in loops.
 
+    Where all of them compute each channel from the same one alone, at every place of images whose size is known, they
+    keep their channels first: chains of such layers can go from channel to channel.
+
     The padding of a convolution becomes a node `pad` before it, its bias an `add` behind it, so that both can be fused
     with what stands there; the numbers stay the same, except that sums are in another order. Leaves transposes of
     weights to `fold-parameters`, and what is computed for nothing to `dce`.

@@ -88,8 +88,9 @@ class Order:
 
 
 def choose_order(stage: Stage, op: Op, roles: Roles) -> Order:
-    """Slice by slice, and so that what is read along the lanes is read again soon, or if all of it does not stay in the cache anyway, only
-    once. Where what is read along the rows does not stay either, they are taken in groups that do."""
+    """Slice by slice, and so that what is read along the lanes is read again soon, or if all of it does not stay in the
+    cache anyway, only once. Where what is read along the rows does not stay either, they are taken in groups that
+    do."""
     loop = lane_loop(op)
     vectors = [a for a in op.reads if loop in a.loops()]
     used = {stage.of(op, i) for a in vectors for i in a.loops()}
