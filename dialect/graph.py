@@ -108,12 +108,14 @@ class Node:
 class Formula:
     """How a tensor is made of stored ones: `body` takes no arguments, its `parameter` nodes name the `parameters`.
 
-    A formula stands for itself, so what reads its tensor needs no module. No parameter of it has a formula.
+    A formula stands for itself, so what reads its tensor needs no module. No parameter of it has a formula. `stepwise`:
+    every node is rounded to its dtype, as it is in a call.
     """
 
     parameters: tuple[Parameter, ...]
     body: tuple[Node, ...]
     result: Value
+    stepwise: bool = False
 
     @property
     def function(self) -> Function:

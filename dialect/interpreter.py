@@ -161,8 +161,8 @@ def load_parameter(parameter: Parameter, load: Load, *, precision: DType | None 
     """The data of any single parameter; `load` gives those of stored ones.
 
     A formula is computed in float64 and rounded once, to the dtype of its result; one that only moves elements keeps
-    their bits, and one that rounds to integers is computed as the graph says, which codes depend on. With `precision`
-    the result keeps that instead.
+    their bits. One that is `stepwise`, or that rounds to integers, is computed as the graph says, which codes depend
+    on. With `precision` the result keeps that instead.
     """
     formula = parameter.formula
     if formula is None:
@@ -170,7 +170,9 @@ def load_parameter(parameter: Parameter, load: Load, *, precision: DType | None 
         whole = dtype.is_blocked and array.dtype != dtype.numpy
         return np.asarray(OPERATORS["quantize_blocks"].reference(array, dtype)) if whole else array
     moves = all(OPERATORS[n.op].has("movement") or OPERATORS[n.op].has("structure") for n in formula.body)
-    inner = None if any(map(_makes_codes, formula.body)) else precision if moves or precision is not None else F64
+    inner = precision if moves or precision is not None else F64
+    if formula.stepwise or any(map(_makes_codes, formula.body)):
+        inner = None
     (result,) = Interpreter(formula.module, load, precision=inner).run(formula.function, ())
     if precision is not None:
         return result

@@ -257,6 +257,7 @@ class _Parser(LiteralReader):
 
     def formula(self) -> Formula:
         self.deeper(self.position)
+        stepwise = self.accept("stepwise")
         self.expect("{")
         parameters: list[Parameter] = []
         while self.accept("param"):
@@ -267,7 +268,7 @@ class _Parser(LiteralReader):
         result = self.use(visible)
         self.expect("}")
         self.depth -= 1
-        return Formula(tuple(parameters), body, result)
+        return Formula(tuple(parameters), body, result, stepwise)
 
     def module(self) -> Module:
         self.expect("module")

@@ -199,7 +199,7 @@ def _format_parameter(parameter: Parameter) -> str:
 
 
 def print_formula(formula: Formula) -> str:
-    lines = ["{", *(f"  {_format_parameter(p)}" for p in formula.parameters)]
+    lines = ["stepwise {" if formula.stepwise else "{", *(f"  {_format_parameter(p)}" for p in formula.parameters)]
     _print_nodes(formula.body, "  ", lines)
     return "\n".join([*lines, f"  yield {format_value(formula.result)}", "}"])
 

@@ -20,13 +20,14 @@ class FoldParameters(Pass):
     Nothing is computed here: the data of such a parameter, `weight.folded` or `weight.codes`, are computed when weights
     are written, in float64 with one rounding at the end, so a folded value may differ in its last bits from what a call
     would compute.
-    With `moves-only`, only transposes, slices and the like are folded, which changes no bit. What would grow, such as
-    a broadcast, stays, and a view at the end stays since it costs nothing. With `blocks-only` it is codes and scales
-    alone that are folded, of which nothing else can be made. The parameters that are read no more go in `dce`, with the
-    nodes that are left over.
+    With `stepwise` each node of a formula is rounded to its dtype, as in a call. With `moves-only`, only transposes, slices and the like are folded, which changes
+    no bit. What would grow, such as a broadcast, stays, unless less is made of it, such as a sum; a view at the end
+    stays since it costs nothing. With `blocks-only` it is codes and scales alone that are folded, of which nothing else
+    can be made. The parameters that are read no more go in `dce`, with the nodes that are left over.
     """
 
     name: ClassVar[str] = "fold-parameters"
+    stepwise: bool = False
     moves_only: bool = False
     blocks_only: bool = False
 
@@ -67,7 +68,7 @@ class _Folder(Rewriter):
         self, function: Function, module: Module, context: Context, added: _Added, options: FoldParameters
     ) -> None:
         super().__init__(function)
-        self.context, self.added = context, added
+        self.context, self.added, self.stepwise = context, added, options.stepwise
         before = definitions_in(function.body)
         if options.moves_only:
             before = {name: node for name, node in before.items() if _is_moved(node)}
@@ -110,7 +111,7 @@ class _Folder(Rewriter):
     def _read(self, value: Value, node: Node) -> Node:
         made = self.known.definitions[value.name]
         suffix = made.op.removeprefix("block_") if _is_plane(made) else "folded"
-        parameter = self.added.parameter(self.known.formula(value), suffix)
+        parameter = self.added.parameter(self.known.formula(value, stepwise=self.stepwise), suffix)
         return Node("parameter", (), (value,), (("name", parameter.name),), (), node.scope, node.span)
 
 

@@ -13,17 +13,21 @@ from ..dialect.graph import Attribute, Formula, Node, Parameter, Value
 from ..dialect.ops import OPERATORS
 
 GROWTH = 1.25
-"""What is known may be this many times as large as what it is made of: nothing that is repeated is stored so."""
+"""What is stored may be this many times as large as what it is made of: nothing that is repeated is stored so."""
+PASSING = 8
+"""What lies between may be so many times as large, as codes are that are widened to be summed."""
 SMALL = 64
-"""And by this many bytes larger, so that a few elements may always be converted."""
+"""And both by this many bytes larger, so that a few elements may always be converted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a known value is made of: names of the leaves, with their bytes, in order of first use."""
+    """What a known value is made of: names of the leaves, with their bytes, in order of first use. `fits`: is it small
+    enough to be stored in place of these?"""
 
     leaves: tuple[tuple[str, int], ...]
     has_parameter: bool
+    fits: bool = True
 
     @property
     def bytes(self) -> int:
@@ -38,7 +42,11 @@ class KnownValues:
         self._found: dict[str, Known | None] = {}
 
     def find(self, value: Value) -> Known | None:
-        """What the value is made of, or None where it is not known."""
+        """What the value is made of; None where it is not known, or too large to be stored."""
+        known = self._made(value)
+        return known if known is not None and known.fits else None
+
+    def _made(self, value: Value) -> Known | None:
         if value.name not in self._found:
             node = self.definitions.get(value.name)
             self._found[value.name] = None if node is None else self._of(node, value)
@@ -54,7 +62,7 @@ class KnownValues:
             return Known(((value.name, size),), node.op == "parameter") if isinstance(size, int) else None
         if not _is_foldable(node):
             return None
-        operands = [self.find(v) for v in node.inputs]
+        operands = [self._made(v) for v in node.inputs]
         made = [known for known in operands if known is not None]
         if len(made) < len(operands):
             return None
@@ -63,13 +71,13 @@ class KnownValues:
         size = sum(v.type.bytes for v in node.outputs)
         assert isinstance(size, int), node
         fits = size <= known.bytes * GROWTH + SMALL or OPERATORS[node.op].has("precomputed")
-        return known if fits else None
+        return replace(known, fits=fits) if fits or size <= known.bytes * PASSING + SMALL else None
 
-    def formula(self, value: Value) -> Formula:
+    def formula(self, value: Value, *, stepwise: bool = False) -> Formula:
         """How a known value is made of stored parameters. Equal ways give equal formulas."""
         writer = _Writer(self.definitions, self.parameters)
         result = writer.copy(value)
-        return Formula(tuple(writer.stored.values()), tuple(writer.body), result)
+        return Formula(tuple(writer.stored.values()), tuple(writer.body), result, stepwise)
 
 
 def _is_foldable(node: Node) -> bool:

@@ -15,7 +15,8 @@ from nacre.dialect.graph import Module, Parameter, walk
 from nacre.dialect.interpreter import Interpreter, load_parameter
 from nacre.dialect.ops import OPERATORS
 from nacre.dialect.parser import parse_module
-from nacre.dialect.types import I32, Array
+from nacre.dialect.printer import print_module
+from nacre.dialect.types import I8, I32, Array
 from nacre.passes.manager import PassManager
 from nacre.passes.pipeline import parse_pipeline
 
@@ -127,6 +128,33 @@ def test_results_are_those_of_the_numbers_exactly(name: str) -> None:
 def test_strict_passes_multiply_codes_too() -> None:
     after = run_passes(parse_module(PERCEPTRON), STRICT_PASSES[2])
     assert all(n.attribute("into") is I32 for n in walk(after.functions[0].body) if n.op == "matmul")
+
+
+def test_strict_passes_store_codes_of_weights_in_place_of_numbers() -> None:
+    after = run_passes(parse_module(CONVOLUTIONS), STRICT_PASSES[2])
+    kernels = [p for p in after.parameters if p.type.rank == 4]
+    assert len(kernels) == 3 and {p.type.dtype for p in kernels} == {I8}
+
+
+def test_stepwise_formulas_are_rounded_as_in_a_call() -> None:
+    text = """
+module test
+param "w" : f32[64]
+func main() -> (f32[64]) {
+  %w = parameter() {name = "w"} : f32[64]
+  %c = constant() {value = constant<f32, 0.1>} : f32
+  %1 = multiply(%w, %c) : f32[64]
+  %2 = multiply(%1, %c) : f32[64]
+  return %2
+}
+"""
+    module = parse_module(text)
+    weights = np.arange(1, 65, dtype=np.float32)
+    (expected,) = Interpreter(module, lambda p: weights).run("main", [])
+    for passes, equal in (("fold-parameters{stepwise=true},dce", True), ("fold-parameters,dce", False)):
+        after = parse_module(print_module(run_passes(module, passes)))
+        (made,) = (p for p in after.parameters if p.formula is not None)
+        assert np.array_equal(load_parameter(made, lambda p: weights), expected) == equal
 
 
 def test_codes_of_weights_are_those_that_a_call_computes() -> None:
