@@ -76,8 +76,8 @@ GRAPH_PASSES: Mapping[int, str] = {
 
 STRICT_PASSES: Mapping[int, str] = {
     **GRAPH_PASSES,
-    2: _optimizing("propagate,channels-last", "fold-parameters{stepwise=true}"),
-    3: _optimizing("propagate,channels-last", "fold-parameters{stepwise=true}"),
+    2: _optimizing("propagate{requantize=false},channels-last", "fold-parameters{stepwise=true}"),
+    3: _optimizing("propagate{requantize=false},channels-last", "fold-parameters{stepwise=true}"),
 }
 """The same without what changes how results are rounded by more than another order of sums."""
 

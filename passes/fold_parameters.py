@@ -19,11 +19,11 @@ class FoldParameters(Pass):
 
     Nothing is computed here: the data of such a parameter, `weight.folded` or `weight.codes`, are computed when weights
     are written, in float64 with one rounding at the end, so a folded value may differ in its last bits from what a call
-    would compute.
-    With `stepwise` each node of a formula is rounded to its dtype, as in a call. With `moves-only`, only transposes, slices and the like are folded, which changes
-    no bit. What would grow, such as a broadcast, stays, unless less is made of it, such as a sum; a view at the end
-    stays since it costs nothing. With `blocks-only` it is codes and scales alone that are folded, of which nothing else
-    can be made. The parameters that are read no more go in `dce`, with the nodes that are left over.
+    would compute. With `stepwise` each node of a formula is rounded to its dtype, as in a call. With `moves-only`, only
+    transposes, slices and the like are folded, which changes no bit. With `blocks-only` it is codes and scales alone
+    that are folded, of which nothing else can be made.
+    What would grow, such as a broadcast, stays, unless less is made of it, such as a sum; a view at the end stays since
+    it costs nothing. The parameters that are read no more go in `dce`, with the nodes that are left over.
     """
 
     name: ClassVar[str] = "fold-parameters"

@@ -1,15 +1,16 @@
 """Growing a contraction's group: its epilogue, and movements of its operands.
 
 The epilogue is elementwise in the contraction's result: a bias, an activation, a residual. Every tensor of it has the
-result's shape, perhaps seen or stored with its axes in another order, and whatever else it reads broadcasts to that. At
-its end the result may be put into a frame of constants. A reduction stays outside, since a tile of a contraction does
-not hold whole rows.
+result's shape, perhaps seen or stored with its axes in another order, and whatever else it reads broadcasts to that; it
+may be computed there too if that is cheap and nobody else reads it, as numbers are of codes. At its end the result may
+be put into a frame of constants. A reduction stays outside, since a tile of a contraction does not hold whole rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from ..dialect.graph import Node
 from ..dialect.types import DType
 from .fuse_attention import add_movements_before
 from .fuse_flow import Flow, has
@@ -24,6 +25,7 @@ from .fuse_rules import (
     USED_TWICE,
     fits_type,
     follows,
+    is_cheap,
     is_elementwise,
     keeps_last_axis,
     puts_in_frame,
@@ -42,6 +44,7 @@ def grow_contraction(flow: Flow, number: int) -> set[int]:
     if not fits_type(flow, node, dtype):
         return set()
     members = _epilogue(flow, number, dtype)
+    _add_cheap_operands(flow, members, dtype)
     add_movements_before(flow, members, dtype)
     return members
 
@@ -103,6 +106,28 @@ def _obstacle(flow: Flow, reached: Collection[int], number: int, dtype: DType) -
     if not fits_type(flow, node, dtype):
         return OTHER_TYPE
     return None
+
+
+def _add_cheap_operands(flow: Flow, members: set[int], dtype: DType) -> None:
+    """Adds what computes numbers of fewer bytes, as of codes, for the epilogue alone."""
+    pending = {s for m in members if not has(flow.nodes[m], "contraction") for s in flow.sources(m)} - members
+    while pending:
+        number = max(pending)
+        pending.discard(number)
+        node = flow.nodes[number]
+        if not flow.is_free(number) or not is_elementwise(node) or not is_cheap(node) or not _widens(node):
+            continue
+        if not fits_type(flow, node, dtype) or not flow.stays_inside(number, members):
+            continue
+        if not flow.leads_back({*members, number}):
+            members.add(number)
+            pending.update(flow.sources(number))
+
+
+def _widens(node: Node) -> bool:
+    """Does an elementwise node read less than it gives?"""
+    result = node.output.type
+    return sum(v.type.dtype.bits for v in node.inputs if v.type.shape == result.shape) < result.dtype.bits
 
 
 def _leading_to(flow: Flow, reached: Collection[int], last: int) -> set[int]:

@@ -12,9 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..dialect.dims import Size, bounds, product
+from ..dialect.dims import Shape, Size, at_least, bounds, product
 from ..dialect.graph import Node, Value
 from ..dialect.operator import Builder
+from ..dialect.ops import OPERATORS
+from ..dialect.ops.conv_transpose import transposed_geometry
 from ..dialect.ops.einsum import Labels, parse_equation
 from ..dialect.ops.layouts import FIRST, LAST, kernel_first_order, pick, spatial_axis
 from ..dialect.ops.windows import conv_geometry
@@ -96,6 +98,64 @@ def padded_with(b: Builder, node: Node, codes: Value, zero: int) -> tuple[Value,
         return codes, attributes
     widths = ((0, 0), *pairs, (0, 0)) if layout == LAST else ((0, 0), (0, 0), *pairs)
     return b.pad(codes, widths=widths, value=zero), {**attributes, "padding": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """A convolution of codes, and the scale of its weight."""
+
+    node: Node
+    scale: Value
+
+
+def as_convolution(b: Builder, node: Node, weight: Value, scale: Value, codes: Value, zero: int) -> Convolution | None:
+    """The transposed convolution that a node is, as one of stride 1 over codes that the zero point lies between; None
+    for other nodes, or where the scale is not the same for all that is summed."""
+    rank = node.output.type.rank - 2
+    if node.op != f"conv_transpose{rank}d":
+        return None
+    attributes = dict(node.attributes)
+    sizes, kernel = codes.type.shape[2:], weight.type.shape[2:]
+    w = transposed_geometry(node.op, sizes, kernel, attributes)
+    low = tuple(extent - 1 - before for extent, before in zip(w.extent, w.low, strict=True))
+    reach = tuple(first + (n - 1) * step + 1 for first, n, step in zip(low, sizes, w.stride, strict=True))
+    whole = tuple(size + extent - 1 for size, extent in zip(w.sizes, w.extent, strict=True))
+    rest = tuple(size - end for size, end in zip(whole, reach, strict=True))
+    if not all(at_least(size, 0) for size in (*low, *rest)):
+        return None
+    outer = codes.type.shape[:2]
+    if set(w.stride) == {1}:
+        spread = b.pad(codes, widths=((0, 0), (0, 0), *zip(low, rest, strict=True)), value=zero)
+    else:
+        between = b.full(shape=(*outer, *whole), value=zero, dtype=codes.type.dtype)
+        bounds = {"starts": (0, 0, *low), "stops": (*outer, *reach), "steps": (1, 1, *w.stride)}
+        spread = b.slice_update(between, codes, **bounds)
+    groups = int(attributes["groups"])
+    each = weight.type.shape[1]
+    placed = _for_each_channel(b, scale, groups, each)
+    if placed is None:
+        return None
+    split: Shape = (groups, weight.type.shape[0] // groups, each, *kernel)
+    order = (0, 2, 1, *range(3, rank + 3))
+    turned = b.transpose(b.reshape(weight, shape=split), axes=order)
+    flat = b.reshape(turned, shape=(groups * each, split[1], *kernel))
+    reversed_kernel = b.flip(flat, axes=tuple(range(2, rank + 2)))
+    given = {"stride": 1, "padding": 0, "dilation": attributes["dilation"], "groups": groups}
+    operator = OPERATORS[f"conv{rank}d"]
+    full = tuple(sorted(operator.complete(given).items()))
+    inputs = (spread, reversed_kernel, *node.inputs[2:])
+    return Convolution(Node(operator.name, inputs, node.outputs, full, (), node.scope, node.span), placed)
+
+
+def _for_each_channel(b: Builder, scale: Value, groups: int, each: Size) -> Value | None:
+    """The scales of a transposed convolution's weight, as those of what it is turned into."""
+    if scale.type.rank == 0:
+        return scale
+    spatial = (1,) * (scale.type.rank - 2)
+    if scale.type.shape != (1, each, *spatial):
+        return None
+    repeated = scale if groups == 1 else b.broadcast_to(scale, shape=(groups, each, *spatial))
+    return b.reshape(repeated, shape=(groups * each, 1, *spatial))
 
 
 def _einsum(node: Node, *axes: Axes) -> Arrangement | None:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..dialect.graph import Function, Module, Node
+from ..dialect.graph import Function, Module, Node, Region, Value
 from ..dialect.types import BF16, F16, F32
 from .codecs import Cast, Codec, Dynamic, Static
-from .factors import Factor, Origins, factors_of
+from .factors import Axes, Factor, Origins, factors_of
+from .joins import find_joins
 from .manager import Context, Pass
 from .rewrite import NodeBuilder, Replacement, Rewriter
 from .selection import is_selected
@@ -25,8 +26,9 @@ class QuantizeActivations(Pass):
     Only where the other operand is a weight: products of two activations, as in attention, stay in f32. `to` is `bf16`
     or `f16`, to which it is cast and from there back; or `i8`, quantized to u8 and dequantized. The scale of i8 is that
     of `ranges` where it has the value, as `name:low:high`; other values stay as they are. Without any ranges it is told
-    by the numbers themselves: for each row of a product of matrices, for each sample of a convolution. `only` and `but`
-    select by the path of the weight, by the scope, and by the operator.
+    by the numbers themselves: for each row of a product of matrices, for each sample of a convolution. With ranges,
+    what is added to the result of a convolution is rounded as well, so that residuals lie in memory as codes. `only`
+    and `but` select by the path of the weight, by the scope, and by the operator.
 
     Changes what is computed.
     """
@@ -56,24 +58,42 @@ class _Quantizer(Rewriter):
         super().__init__(function)
         self.context, self.options, self.codecs = context, options, options.codecs()
         self.origins = Origins(self.definitions, module.parameter_index)
+        self.joins = find_joins(function, module.parameter_index) if self.codecs else {}
         self.done: set[str] = set()
+        self.stored: dict[tuple[str, Codec, Axes], tuple[Value, ...]] = {}
+        """What is kept already, of which value and how."""
+
+    def walk_region(self, region: Region, node: Node) -> Region:
+        outside, self.stored = self.stored, dict(self.stored)
+        walked = super().walk_region(region, node)
+        self.stored = outside
+        return walked
 
     def visit(self, node: Node) -> Replacement | None:
         if not node.outputs or node.outputs[0].name in self.done:
             return None
-        factors = factors_of(node, self.origins)
-        weight = next((factor.parameter for factor in factors if factor.parameter is not None), None)
-        if weight is None or not is_selected(node.op, (node.scope, weight), self.options.only, self.options.but):
-            return None
-        taken = [(factor, codec) for factor in factors if (codec := self.codec(factor)) is not None]
+        taken = [(factor, codec) for factor in self.factors(node) if (codec := self.codec(factor)) is not None]
         if not taken or not self.context.allow(node.op, node):
             return None
         self.done.add(node.outputs[0].name)
         builder, inputs = NodeBuilder(self.names, node), list(node.inputs)
         for factor, codec in taken:
-            inputs[factor.number] = codec.restore(builder, codec.store(builder, factor.value, factor.axes))
+            inputs[factor.number] = codec.restore(builder, self.store(builder, factor, codec))
         results = builder.apply(node.op, inputs, dict(node.attributes))
         return Replacement(tuple(builder.nodes), results)
+
+    def factors(self, node: Node) -> tuple[Factor, ...]:
+        """The operands that may be rounded, where the node is selected."""
+        join = self.joins.get(node.outputs[0].name)
+        if join is not None:
+            read = tuple(Factor(number, node.inputs[number], (), None) for number in join.others)
+            return read if self.selects(join.convolution, join.weight) else ()
+        factors = factors_of(node, self.origins)
+        weight = next((factor.parameter for factor in factors if factor.parameter is not None), None)
+        return factors if weight is not None and self.selects(node, weight) else ()
+
+    def selects(self, node: Node, weight: str) -> bool:
+        return is_selected(node.op, (node.scope, weight), self.options.only, self.options.but)
 
     def codec(self, factor: Factor) -> Codec | None:
         if factor.parameter is not None or factor.value.type.dtype is not F32:
@@ -81,3 +101,9 @@ class _Quantizer(Rewriter):
         if self.options.to in _CASTS:
             return _CASTS[self.options.to]
         return self.codecs.get(factor.value.name) if self.codecs else Dynamic()
+
+    def store(self, b: NodeBuilder, factor: Factor, codec: Codec) -> tuple[Value, ...]:
+        key = (factor.value.name, codec, () if self.codecs else factor.axes)
+        if key not in self.stored:
+            self.stored[key] = codec.store(b, factor.value, factor.axes)
+        return self.stored[key]

@@ -14,6 +14,7 @@ from ...dialect import types as dtypes
 from ...dialect.graph import Function, Module, Node, Parameter
 from ...passes.factors import Origins, factors_of
 from ...passes.fold_batch_norm import FoldBatchNorm
+from ...passes.joins import find_joins
 from ...passes.manager import Pass, PassManager
 from ...passes.narrow_contractions import NarrowContractions
 from ...passes.pipeline import parse_pipeline
@@ -39,12 +40,20 @@ def static_values(module: Module, function: Function, policy: Policy) -> tuple[s
     definitions: dict[str, Node] = {}
     origins = Origins(definitions, module.parameter_index)
     found: dict[str, None] = {}
+    joins = find_joins(function, module.parameter_index)
+
+    def is_static(node: Node, weight: str) -> bool:
+        return policy.scheme("activations", node.op, (node.scope, weight)).scale == "static"
+
     for node in function.body:
         factors = factors_of(node, origins)
         weight = next((factor.parameter for factor in factors if factor.parameter is not None), None)
-        if weight is not None and policy.scheme("activations", node.op, (node.scope, weight)).scale == "static":
+        if weight is not None and is_static(node, weight):
             found |= {f.value.name: None for f in factors if f.parameter is None and f.value.type.dtype is dtypes.F32}
         definitions.update((value.name, node) for value in node.outputs)
+        for join in (joins[value.name] for value in node.outputs if value.name in joins):
+            if is_static(join.convolution, join.weight):
+                found |= {node.inputs[number].name: None for number in join.others}
     return tuple(found)
 
 

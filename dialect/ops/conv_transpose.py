@@ -35,7 +35,7 @@ _ATTRIBUTES = (*WINDOW_ATTRIBUTES, AttributeSpec("output_padding", "any", 0), At
 _GEOMETRY = ("stride", "padding", "dilation")
 
 
-def _geometry(name: str, sizes: Sequence[Size], kernel: Sequence[Size], attributes: Attributes) -> Windows:
+def transposed_geometry(name: str, sizes: Sequence[Size], kernel: Sequence[Size], attributes: Attributes) -> Windows:
     """The windows, over the result, of the convolution that this one transposes."""
     rank = len(sizes)
     given = attributes["output_padding"]
@@ -74,7 +74,7 @@ def _infer(name: str, rank: int, types: Sequence[TensorType], attributes: Attrib
     channels = weight.shape[1] * groups
     check_bias(name, types, channels)
     dtype = infer_convolution(name, types, attributes)
-    w = _geometry(name, x.shape[2:], weight.shape[2:], attributes)
+    w = transposed_geometry(name, x.shape[2:], weight.shape[2:], attributes)
     return (TensorType(dtype, (x.shape[0], channels, *w.sizes)),)
 
 
@@ -96,7 +96,7 @@ def _lower(
 ) -> Sequence[Tensor]:
     x, weight, *bias = operands
     groups: int = attributes["groups"]
-    w = _geometry(name, x.type.shape[2:], weight.type.shape[2:], attributes)
+    w = transposed_geometry(name, x.type.shape[2:], weight.type.shape[2:], attributes)
     rank = len(w.kernel)
     type = types[0].with_dtype(compute_dtype(types[0].dtype))
     start = start_of_sum(e, bias, type)
@@ -131,7 +131,7 @@ def _lower(
 
 
 def _reference(name: str, x: Numbers, weight: Numbers, bias: Numbers | None, attributes: Attributes) -> Numbers:
-    w = _geometry(name, x.shape[2:], weight.shape[2:], attributes)
+    w = transposed_geometry(name, x.shape[2:], weight.shape[2:], attributes)
     groups: int = attributes["groups"]
     into = attributes["into"]
     wide = widen(x, into).reshape(x.shape[0], groups, x.shape[1] // groups, *x.shape[2:])

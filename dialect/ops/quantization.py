@@ -2,7 +2,8 @@
 
 A code `q` stands for `(q - zero) * scale`. Scales and zero points broadcast against the tensor: one for all of it, for
 each channel, or for each row. What is rounded is rounded to the nearest integer, halves to even, after one product in
-f32, so that code in any form can equal the references here bit for bit. NaN counts as 0, and infinities saturate.
+f32, and of sums one addition, so that code in any form can equal the references here bit for bit. NaN counts as 0, and
+infinities saturate.
 
 A value in codes has no gradient.
 """
@@ -41,7 +42,7 @@ def _shape(operator: str, types: Sequence[TensorType]) -> TensorType:
 
 
 def _check_zero(operator: str, types: Sequence[TensorType], dtype: DType) -> None:
-    if len(types) == 3 and types[2].dtype != dtype:
+    if len(types) > 2 and types[2].dtype != dtype:
         raise InferenceError(
             "dtype-mismatch",
             f"the zero point of `{operator}` is one of the codes, {dtype}",
@@ -83,8 +84,11 @@ def _quantize(x: Numbers, scale: Numbers, zero: Numbers | None = None, *, dtype:
     return _encode(x.astype(np.float32) * inverse, zero, dtype)
 
 
-def _requantize(total: Numbers, multiplier: Numbers, zero: Numbers | None = None, *, dtype: DType) -> Numbers:
-    return _encode(total.astype(np.float32) * multiplier.astype(np.float32), zero, dtype)
+def _requantize(
+    total: Numbers, multiplier: Numbers, zero: Numbers | None = None, offset: Numbers | None = None, *, dtype: DType
+) -> Numbers:
+    scaled = total.astype(np.float32) * multiplier.astype(np.float32)
+    return _encode(scaled if offset is None else scaled + offset.astype(np.float32), zero, dtype)
 
 
 def _dequantize(q: Numbers, scale: Numbers, zero: Numbers | None = None, *, dtype: DType) -> Numbers:
@@ -115,9 +119,16 @@ def _lower_quantize(s: ScalarEmitter, x: Scalar, scale: Scalar, zero: Scalar | N
 
 
 def _lower_requantize(
-    s: ScalarEmitter, total: Scalar, multiplier: Scalar, zero: Scalar | None = None, *, dtype: DType
+    s: ScalarEmitter,
+    total: Scalar,
+    multiplier: Scalar,
+    zero: Scalar | None = None,
+    offset: Scalar | None = None,
+    *,
+    dtype: DType,
 ) -> Scalar:
-    return _lower_encoded(s, s.binary("mul", s.cast(total, F32), multiplier), zero, dtype)
+    scaled = s.binary("mul", s.cast(total, F32), multiplier)
+    return _lower_encoded(s, scaled if offset is None else s.binary("add", scaled, offset), zero, dtype)
 
 
 def _lower_dequantize(
@@ -193,6 +204,15 @@ def _decoding_cases() -> tuple[Case, ...]:
     return tuple(cases)
 
 
+def _offset_cases() -> tuple[Case, ...]:
+    cases = []
+    for dtype in CODES:
+        for shape, scales in _SHAPES:
+            arrays = {1: _SCALES[scales], 2: _zeros(dtype, ()), 3: _SCALES[scales] * 100 - 1}
+            cases.append(Case((shape, scales, (), scales), {"dtype": dtype}, arrays=arrays))
+    return tuple(cases)
+
+
 quantize = Operator(
     name="quantize",
     summary="x as codes: `saturate(round(x * (1 / scale)) + zero)`, halves to even",
@@ -212,18 +232,23 @@ quantize = Operator(
 
 requantize = Operator(
     name="requantize",
-    summary="a sum of products of codes as codes of another scale: `saturate(round(total * multiplier) + zero)`",
+    summary="a sum of products of codes as codes of another scale: `saturate(round(total * multiplier + offset) + "
+    "zero)`; a bias is an offset, in steps of the codes",
     operands=(
         Operand("total", (I32,)),
         Operand("multiplier", (F32,), "multiplier"),
         Operand("zero", CODES, "codes", optional=True),
+        Operand("offset", (F32,), "multiplier", optional=True),
     ),
     attributes=(AttributeSpec("dtype", "dtype", I8),),
     infer=lambda types, attributes: _infer_codes("requantize", types, attributes),
     reference=_requantize,
     gradient=None,
     lower=lower_elementwise(_lower_requantize),
-    cases=_encoding_cases(np.asarray([0, 1, -1, 127, 128, -128, -129, 255, 2**24 + 1, 2**31 - 1, -(2**31)], np.int32)),
+    cases=(
+        *_encoding_cases(np.asarray([0, 1, -1, 127, 128, -128, -129, 255, 2**24 + 1, 2**31 - 1, -(2**31)], np.int32)),
+        *_offset_cases(),
+    ),
     properties=elementwise_properties(None, "stepped"),
 )
 

@@ -54,6 +54,14 @@ class Windows:
         return tuple(result)
 
     @property
+    def never_empty(self) -> bool:
+        """Does every window surely hold an element that is no padding?"""
+        return not self.ceil and all(
+            at_least(d * (k - 1), low) and at_least(d * (k - 1), high) and at_least(size, d)
+            for d, k, low, high, size in zip(self.dilation, self.kernel, self.low, self.high, self.sizes, strict=True)
+        )
+
+    @property
     def padded(self) -> Shape:
         """The sizes of the tensor with padding, and with what windows reach beyond it."""
         result = []
