@@ -130,7 +130,8 @@ def as_convolution(b: Builder, node: Node, weight: Value, scale: Value, codes: V
         between = b.full(shape=(*outer, *whole), value=zero, dtype=codes.type.dtype)
         bounds = {"starts": (0, 0, *low), "stops": (*outer, *reach), "steps": (1, 1, *w.stride)}
         spread = b.slice_update(between, codes, **bounds)
-    groups = int(attributes["groups"])
+    groups = attributes["groups"]
+    assert isinstance(groups, int), node
     each = weight.type.shape[1]
     placed = _for_each_channel(b, scale, groups, each)
     if placed is None:
