@@ -17,7 +17,8 @@
 enum {
     SHARE = 1,          /* microseconds of work that are worth a helper that is awake */
     WAKE = 10,          /* microseconds of work in a call that are worth waking helpers */
-    CHUNKS = 8,         /* for each thread, so that one that comes late or is interrupted holds up little */
+    CHUNKS = 16,        /* for each thread, so that one that comes late or is interrupted holds up little */
+    CHUNK = 1,          /* microseconds, at least: threads wait for each other to take one */
     PACE_FRACTION = 256 /* a kernel's pace counts ticks of one unit, times this */
 };
 
@@ -157,7 +158,9 @@ void nacre_parallel(nacre_team *team, nacre_task task, const void *context, int6
         return;
     }
     nacre_job *job = crew->job;
-    const int64_t chunk = (units - begin) / (CHUNKS * ((int64_t)helpers + 1));
+    const int64_t even = (units - begin) / (CHUNKS * ((int64_t)helpers + 1));
+    const int64_t least = CHUNK * nacre_ticks_per_microsecond() * PACE_FRACTION / known;
+    const int64_t chunk = even > least ? even : least;
     const uint64_t generation = (uint64_t)GENERATION(atomic_load_explicit(&job->state, memory_order_relaxed)) + 1;
     job->task = task;
     job->context = context;
