@@ -12,6 +12,7 @@ from differential.directed import LEVELS, assert_right, case
 from differential.maker import Graph
 from differential.native import Level
 from nacre.compiler.codegen.target import parse_targets
+from nacre.dialect.ops.layouts import LAST
 from nacre.dialect.types import BF16, F32, I32, U8
 
 WIDE = tuple(Level(2, cpu, quick=True) for cpu in ("x86-64-v4", "x86-64-v4-vnni-bf16"))
@@ -40,6 +41,7 @@ def bfloats() -> list[Graph]:
     return [
         *(case(f"bf16_{m}_{k}_{n}", product, f"bf16[{m}, {k}]", f"*bf16[{k}, {n}]") for m, k, n in SIZES),
         case("bf16_rows", product, "bf16[M, 35]", "*bf16[35, 50]", sizes=rows),
+        case("bf16_stretches", product, "bf16[M, 601]", "*bf16[601, 50]", sizes=rows),
         case("bf16_batched", product, "bf16[2, M, 6]", "*bf16[2, 6, 20]", sizes=rows),
         case("bf16_residual", residual, "bf16[M, 9]", "*bf16[9, 23]", "bf16[23]", "bf16[M, 23]", sizes=rows),
     ]
@@ -121,6 +123,10 @@ def convolved(**attributes: Any) -> Any:
     return lambda b, x, w: b.conv2d(x, w, into=I32 if x.type.dtype.bits == 8 else F32, **attributes)
 
 
+def last(b: Any, x: Any, w: Any) -> Any:
+    return b.conv2d(x, w, into=F32, layout=LAST, padding=1)
+
+
 DEPTHWISE: Sequence[tuple[int, tuple[int, int], int, int, str, str, Mapping[str, Any]]] = (
     (8, (3, 3), 5, 9, "u8", "i8", {}),
     (40, (3, 3), 4, 17, "u8", "i8", {"stride": 2}),
@@ -146,7 +152,7 @@ def windows() -> list[Graph]:
         *(
             case(
                 f"conv_depthwise_{i}",
-                convolved(groups=c, layout="channels_last", **attributes),
+                convolved(groups=c, layout=LAST, **attributes),
                 f"{x}[B, {height}, {width}, {c}]",
                 f"*{w}[{kernel[0]}, {kernel[1]}, 1, {c}]",
                 sizes=[{"B": 0}, {"B": 2}],
@@ -154,6 +160,7 @@ def windows() -> list[Graph]:
             for i, (c, kernel, height, width, x, w, attributes) in enumerate(DEPTHWISE)
         ),
         case("conv_bfloats", convolved(padding=1), "bf16[1, 5, 9, 17]", "*bf16[17, 5, 3, 3]"),
+        case("conv_bfloats_last", last, "bf16[1, 9, 17, 12]", "*bf16[3, 3, 12, 24]"),
     ]
 
 

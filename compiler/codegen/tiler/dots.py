@@ -10,7 +10,7 @@ way without it, which `strict` code goes, does not.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ....dialect.dims import Size, ceil_divide
 from ....dialect.emitter import Index
@@ -25,6 +25,14 @@ SUMS: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
 """By what adds: what multiplies, the type of both, and what widens the factors, with the type that it widens."""
 SIZES: Mapping[str, int] = {"i8": 4, "bf16": 2}
 """The elements of a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """A word of two bfloats that were widened: the one that comes first, and the other."""
+
+    even: Value
+    odd: Value
 
 
 # Recognised
@@ -124,9 +132,11 @@ def has_instruction(node: Node, features: Collection[str], lanes: int) -> bool:
     return bytes and set(node.text.split()) == {"arith.extsi", "arith.extui"}
 
 
-def add_products(writer: Writer, node: Node, total: Value, words: Sequence[Value]) -> Value:
+def add_products(writer: Writer, node: Node, total: Value, words: Sequence[Value | Halves]) -> Value:
     """The sum after one more group: words are vectors, or one for all lanes."""
-    left, right = (writer.broadcast(word).name for word in words)
+    if any(isinstance(word, Halves) for word in words):
+        return Value(_widened_bfloats(writer, total.name, words), total.type, True)
+    left, right = (writer.broadcast(word).name for word in words if isinstance(word, Value))
     whole, halves = (_bfloats, _half_bfloats) if total.type == "f32" else (_integers, _half_integers)
     add = whole if has_instruction(node, writer.features, writer.lanes) else halves
     return Value(add(writer, total.name, left, right, node.text.split()), total.type, True)
@@ -179,6 +189,19 @@ def _half_bfloats(writer: Writer, total: str, left: str, right: str, widenings: 
     for half in ("even", "odd"):
         factors = ", ".join(_every_second(writer, word, half) for word in (left, right))
         total = writer.let(f"vector.fma {factors}, {total} : {sums}")
+    return total
+
+
+def _widened_bfloats(writer: Writer, total: str, words: Sequence[Value | Halves]) -> str:
+    sums = writer.vector_type("f32")
+
+    def factor(word: Value | Halves, half: str) -> str:
+        if isinstance(word, Halves):
+            return writer.broadcast(word.even if half == "even" else word.odd).name
+        return _every_second(writer, writer.broadcast(word).name, half)
+
+    for half in ("even", "odd"):
+        total = writer.let(f"vector.fma {', '.join(factor(word, half) for word in words)}, {total} : {sums}")
     return total
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ....dialect.dims import Size
 from ....dialect.types import F32
 from ...lower.text import literal
-from .dots import add_products
+from .dots import Halves, add_products
 from .forms import Form, constant
 from .lookups import can_look_up, find_lookup, look_up
 from .rounding import round_to_nearest
@@ -51,6 +51,8 @@ class Evaluator:
         self.stacked: dict[tuple[str, int], Buffer] = {}
         self.reciprocals: dict[tuple[int, int], Value] = {}
         """Of divisors by op and node, where multiplying by them will do."""
+        self.widened: dict[tuple[int, int], Callable[[Place], Halves]] = {}
+        """What an op reads in f32 that stands in bfloats in memory, by the identity of the op and the number."""
         self.unit = {c: constant(0) for c, size in enumerate(stage.sizes) if size == 1}
 
     def stack(self, kind: str, op: Op, elements: int) -> Buffer:
@@ -156,6 +158,11 @@ class Evaluator:
 
     def _node(self, op: Op, node: Node, place: Place, evaluate: Callable[[Node], Value], start: Value | None) -> Value:
         writer = self.writer
+
+        def factor(word: Node) -> Value | Halves:
+            widened = self.widened.get((id(op), word.number))
+            return evaluate(word) if widened is None else widened(place)
+
         if node.kind == "read":
             return self.read(op, node.number, place)
         if node.kind == "start":
@@ -178,13 +185,14 @@ class Evaluator:
             bits = evaluate(lookup[0])
             if bits.vector:
                 return look_up(writer, bits, lookup[1])
+        if node.kind == "dot":
+            total, *words = node.operands
+            return add_products(writer, node, writer.broadcast(evaluate(total)), [factor(word) for word in words])
         operands = [evaluate(o) for o in node.operands]
         if node.kind == "extract":
             return self._extract(node, operands)
         if node.kind == "nearest":
             return round_to_nearest(writer, operands[0])
-        if node.kind == "dot":
-            return add_products(writer, node, writer.broadcast(operands[0]), operands[1:])
         if node.kind == "arith.index_cast" and operands[0].form is not None:
             return Value("", node.type, form=operands[0].form)
         return writer.apply(node.kind, node.text, operands, node.type)

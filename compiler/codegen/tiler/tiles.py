@@ -18,6 +18,7 @@ from .order import Order
 from .roles import Roles
 from .structure import Access, Op, Panel
 from .text import Value
+from .widening import choose_stretch, find_rows, widen_rows
 from .windows import order_steps
 
 
@@ -149,10 +150,13 @@ class Tiles:
         writer = self.writer
         # A last group that is not whole is a step of its own.
         whole = size if self._is_whole(numbers[-1]) else add(size, -1)
-        start, end = writer.size(0), writer.size(whole)
-        with writer.carrying(start, end, 1, totals) as loop:
-            loop.after = self._sum(inner, at(variable(loop.index)), masks, loop.values, rows, within)
-        totals = loop.results
+        begin = 0
+        if not inner and isinstance(whole, int):
+            begin, totals = self._sum_widened(numbers[-1], whole, at, masks, totals, rows)
+        if begin != whole:
+            with writer.carrying(writer.size(begin), writer.size(whole), 1, totals) as loop:
+                loop.after = self._sum(inner, at(variable(loop.index)), masks, loop.values, rows, within)
+            totals = loop.results
         return totals if whole == size else self._sum(inner, at(constant(whole)), masks, totals, rows, within)
 
     def _sum_window(
@@ -170,6 +174,34 @@ class Tiles:
     def _row_loop(self) -> int | None:
         row = self.roles.row
         return None if row is None else next(i for i in range(len(self.op.loops)) if self.stage.of(self.op, i) == row)
+
+    def _sum_widened(
+        self,
+        innermost: int,
+        groups: int,
+        at: Callable[[Form], list[Place]],
+        masks: Sequence[str | None],
+        totals: list[Value],
+        rows: int,
+    ) -> tuple[int, list[Value]]:
+        """How many groups of the innermost loop are summed with rows that are widened first, and the sums."""
+        writer, row = self.writer, self.roles.row
+        number = find_rows(self.op, innermost, self._row_loop(), writer.features, writer.lanes)
+        if number is None or row is None:
+            return 0, totals
+        stretch = choose_stretch(groups, self.op.reads[number].width, writer.lanes)
+        if stretch == 0:
+            return 0, totals
+        begin = groups // stretch * stretch
+        with writer.carrying(writer.size(0), writer.size(begin), stretch, totals) as outer:
+            first = variable(outer.index)
+            places = at(first)
+            widen_rows(self.evaluator, self.op, number, row, places[:: len(places) // rows], stretch)
+            with writer.carrying(writer.size(0), writer.size(stretch), 1, outer.values) as loop:
+                loop.after = self._step(at(first + variable(loop.index)), masks, loop.values, rows, False)
+            outer.after = loop.results
+        del self.evaluator.widened[id(self.op), number]
+        return begin, outer.results
 
     def _is_whole(self, loop: int) -> bool:
         """Do the groups that steps of a loop read all have the same size?"""
