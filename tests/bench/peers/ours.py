@@ -18,8 +18,9 @@ NAME = "nacre"
 def compile_all(model: Model, options: Mapping[str, Any]) -> dict[str, Path]:
     """The artifacts by the names of their contenders. Raises what `nacre.compile` raises."""
     paths = {NAME: model.path, **model.variants}
+    chosen = {"strict": model.workload.strict, **_precision(model), **options}
     for path in paths.values():
-        nacre.compile(path, path.with_suffix(".so"), weights=model.checkpoint, **_precision(model), **options)
+        nacre.compile(path, path.with_suffix(".so"), weights=model.checkpoint, **chosen)
     return {name: path.with_suffix(".so") for name, path in paths.items()}
 
 

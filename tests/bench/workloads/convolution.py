@@ -1,7 +1,7 @@
 """Convolutions of the networks that people use, for one image: 3x3, 1x1, depthwise, and chains of them.
 
 Peers and we get and give images as [channels, height, width]. A chain shows what a convolution costs inside a network,
-where the layout is the compiler's own.
+where the layout is the compiler's own. What is strict is summed as it is written, without Winograd's transforms.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ LAYERS = 4
 
 def workloads() -> Iterator[Workload]:
     for side, channels in SQUARE:
-        yield Workload(f"conv3x3-{side}x{channels}", single(side, channels, channels, 3, 1), bound=Bound.COMPUTE)
+        text = single(side, channels, channels, 3, 1)
+        yield Workload(f"conv3x3-{side}x{channels}", text, bound=Bound.COMPUTE)
+        yield Workload(f"conv3x3-{side}x{channels}-strict", text, bound=Bound.COMPUTE, strict=True)
         yield Workload(f"conv3x3-chain-{side}x{channels}", chain(side, channels, 1), bound=Bound.COMPUTE)
     for side, inputs, outputs in POINTWISE:
         yield Workload(f"conv1x1-{side}x{inputs}x{outputs}", single(side, inputs, outputs, 1, 1), bound=Bound.COMPUTE)

@@ -32,7 +32,7 @@ class Workload:
 
     `dims` are the values of symbolic sizes. `files` stand beside the model file, by name. Weights are made up too, by
     name and with a fixed seed, unless `checkpoint` says where they are. `variants` are other texts of the same model,
-    timed beside it. `precision` is what contenders make of a text that is in f32.
+    timed beside it. `precision` is what contenders make of a text that is in f32; `strict` is our option of that name.
     """
 
     name: str
@@ -45,3 +45,4 @@ class Workload:
     kind: Kind = Kind.CALL
     variants: Mapping[str, str] = field(default_factory=dict)
     precision: Precision = F32
+    strict: bool = False
