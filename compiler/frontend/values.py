@@ -84,6 +84,13 @@ class InstancePath:
     def element(self, count: int, index: Size) -> InstancePath:
         return InstancePath(f"{self.pattern}.{{}}", (*self.counts, count), (*self.indices, index))
 
+    @property
+    def scope(self) -> str:
+        """The name with the numbers that are known in place of their braces; those of loops stay."""
+        first, *rest = self.pattern.split("{}")
+        known = (str(index) if isinstance(index, int) else "{}" for index in self.indices)
+        return first + "".join(index + part for index, part in zip(known, rest, strict=True))
+
 
 @dataclass(frozen=True, slots=True)
 class Instance:
@@ -178,7 +185,7 @@ class Frame:
 
     @property
     def scope(self) -> str:
-        return self.path.pattern if self.path is not None else self.caller.scope if self.caller is not None else ""
+        return self.path.scope if self.path is not None else self.caller.scope if self.caller is not None else ""
 
 
 def is_number(value: AnyValue) -> bool:

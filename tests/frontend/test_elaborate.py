@@ -69,6 +69,16 @@ def test_nodes_know_their_instance_and_their_place() -> None:
     assert total.scope == ""
 
 
+def test_an_element_of_an_array_is_named_by_its_number_where_that_is_known() -> None:
+    """The braces that are left are those of loops."""
+    inner = "block Pair(x: f32[2, 4]) -> f32[2, 4] {\n  use part[3] = Linear<4, 4>\n  x = part[0](x)\n"
+    inner += "  repeat i in 0..2 { x = part[i+1](x) }\n  return x\n}\n"
+    body = "  use pair[2] = Pair\n  x = pair[-1](x)\n  repeat i in 0..1 { x = pair[i](x) }\n  return x\n"
+    text = f"{LINEAR}\n{inner}\nmodel f(x: f32[2, 4]) -> f32[2, 4] {{\n{body}}}\n"
+    products = [node.scope for node in walk(load(text).module.function("f").body) if node.op == "matmul"]
+    assert products == ["pair.1.part.0", "pair.1.part.{}", "pair.{}.part.0", "pair.{}.part.{}"]
+
+
 def test_an_instance_that_is_called_twice_has_one_parameter() -> None:
     text = f"{LINEAR}\nmodel f(x: f32[2, 4]) -> f32[2, 4] {{\n  use a = Linear<4, 4>\n  return x |> a |> a\n}}\n"
     module = load(text).module
