@@ -6,35 +6,12 @@ A bound is a figure, the only comparison that makes sense for it, and a number, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from .compare import Accuracy
+from .figures import FIGURES, Figure
 
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A figure that can be bounded: how it is written and compared, and where it is found (None: it is not there)."""
-
-    words: str
-    comparison: str
-    of: Callable[[Accuracy], float | None]
-    example: str
-    percent: bool = False
-
-
-FIGURES: Mapping[str, Figure] = {
-    figure.words: figure
-    for figure in (
-        Figure("error", "<=", lambda a: a.error, "error <= 1e-2"),
-        Figure("cosine", ">=", lambda a: a.cosine, "cosine >= 0.99"),
-        Figure("mean cosine", ">=", lambda a: a.mean_cosine, "mean cosine >= 0.999"),
-        Figure("snr", ">=", lambda a: a.snr, "snr >= 30"),
-        Figure("agreement", ">=", lambda a: a.agreement, "agreement >= 99%", percent=True),
-        Figure("top1 drop", "<=", lambda a: a.top1_drop, "top1 drop <= 0.5%", percent=True),
-    )
-}
 _FORM = re.compile(r"(.+?)(<=|>=|<|>|==?)(.+?)(%?)")
 EXAMPLES = ", ".join(f"`{figure.example}`" for figure in FIGURES.values())
 

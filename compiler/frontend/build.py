@@ -232,9 +232,11 @@ class _Builder:
         return syntax.Calibrate(self.file_data(data), method, number, span=self.span(tree))
 
     def require(self, tree: Tree[Token]) -> syntax.Require:
-        _, metric, comparison, limit, _, data = tree.children
+        _, words, comparison, limit, _, data = tree.children
+        names = [self.name(word) for word in _as_tree(words).children]
+        figure = syntax.Name(" ".join(name.name for name in names), span=names[0].span.to(names[-1].span))
         number = _number(cast(Token, limit))
-        return syntax.Require(self.name(metric), str(comparison), number, self.file_data(data), span=self.span(tree))
+        return syntax.Require(figure, str(comparison), number, self.file_data(data), span=self.span(tree))
 
     # --- types ---
 

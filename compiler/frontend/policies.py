@@ -14,12 +14,11 @@ from ...dialect.diagnostics import Note
 from ...dialect.graph import Function, Parameter, fill_braces, walk
 from ...dialect.ops import OPERATORS
 from ...passes.selection import CLASSES, Selector
+from ..accuracy.figures import FIGURES
 from ..precision.policy import (
-    METRICS,
     SCHEMES,
     Calibration,
     Method,
-    Metric,
     Policy,
     Requirement,
     Rule,
@@ -160,16 +159,16 @@ class _Reader:
         return ERROR if path is ERROR else Calibration(path, method, float(line.number), line.span)
 
     def requirement(self, line: syntax.Require) -> Requirement | Poison:
-        metric: Metric | None = next((known for known in get_args(Metric) if known == line.metric.name), None)
-        if metric is None:
-            help_text = suggest(line.metric.name, METRICS) or f"known are {', '.join(METRICS)}"
-            message = f"nothing measures `{line.metric.name}`"
-            return self.report("unknown-metric", message, line.metric.span, help=help_text)
-        if line.comparison != METRICS[metric]:
-            message = f"`{metric}` is required to be `{METRICS[metric]}` a number, not `{line.comparison}`"
+        figure = FIGURES.get(line.figure.name)
+        if figure is None:
+            help_text = suggest(line.figure.name, FIGURES) or f"known are {', '.join(FIGURES)}"
+            message = f"nothing measures `{line.figure.name}`"
+            return self.report("unknown-metric", message, line.figure.span, help=help_text)
+        if line.comparison != figure.comparison:
+            message = f"`{figure.words}` is required to be `{figure.comparison}` a number, not `{line.comparison}`"
             return self.report("wrong-comparison", message, line.span)
         path = self.file(line.data)
-        return ERROR if path is ERROR else Requirement(metric, float(line.limit), path, line.span)
+        return ERROR if path is ERROR else Requirement(figure.words, float(line.limit), path, line.span)
 
     def file(self, data: syntax.FileData) -> Path | Poison:
         return find_file(self.context, self.scope, data.path)

@@ -481,9 +481,9 @@ class Calibrate(Node):
 
 @dataclass(frozen=True, slots=True)
 class Require(Node):
-    """`require error <= 1e-2 on file "x.npz"`; the comparison is one of `< <= > >=`."""
+    """`require mean cosine >= 0.99 on file "x.npz"`: a figure, in one or two words, and one of `< <= > >=`."""
 
-    metric: Name
+    figure: Name
     comparison: str
     limit: int | float
     data: FileData

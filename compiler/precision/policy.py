@@ -14,6 +14,7 @@ from typing import Literal
 from ...dialect.diagnostics import Span
 from ...dialect.types import BLOCKED
 from ...passes.selection import EVERYTHING, Selector
+from ..accuracy.figures import FIGURES
 
 Subject = Literal["weights", "activations"]
 """Weights are the parameters that are multiplied, and tables that rows are read from; activations are what is
@@ -58,7 +59,6 @@ def keep(selector: Selector, span: Span | None = None) -> Rule:
 
 
 Method = Literal["minmax", "percentile", "mse", "entropy"]
-Metric = Literal["error", "cosine", "agreement"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,23 +76,18 @@ class Calibration:
         return f'calibrate on file "{self.path}" by {self.method}{number}'
 
 
-METRICS: Mapping[Metric, str] = {"error": "<=", "cosine": ">=", "agreement": ">="}
-"""What may be required of results, and on which side of the limit it has to be. `error` is the largest difference as a
-share of the largest number of the result, `cosine` that of the worst sample, `agreement` the share of the rows
-whose largest element is at the same place."""
-
-
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """`require error <= 1e-2 on file "x.npz"`: what has to hold between the results of this model and those in f32."""
+    """`require error <= 1e-2 on file "x.npz"`: what has to hold between the results of this model and those in f32.
+    `figure` is one of `FIGURES` by its words, compared as that is."""
 
-    metric: Metric
+    figure: str
     limit: float
     path: Path
     span: Span | None = None
 
     def __str__(self) -> str:
-        return f'require {self.metric} {METRICS[self.metric]} {self.limit!r} on file "{self.path}"'
+        return f'require {self.figure} {FIGURES[self.figure].comparison} {self.limit!r} on file "{self.path}"'
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..accuracy.bounds import FIGURES, Bound
+from ..accuracy.bounds import Bound
+from ..accuracy.figures import FIGURES
 from .findings import Findings
 from .layers import CHOICES, Group, group_layers
 from .search import Found

@@ -8,8 +8,9 @@ from tempfile import TemporaryDirectory
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError, Note
 from ...runtime.loader import load
-from ..accuracy.bounds import FIGURES, Bound
+from ..accuracy.bounds import Bound
 from ..accuracy.compare import Accuracy, PointAccuracy, compare_models
+from ..accuracy.figures import FIGURES
 from ..accuracy.samples import MOST, open_samples
 from ..frontend import Elaborated
 from .policy import Policy, Requirement
@@ -45,14 +46,14 @@ def _faults(policy: Policy, artifact: Path, exact: Path) -> Iterator[Diagnostic]
         if requirement.path not in seen:
             samples = open_samples(requirement.path, described, MOST)
             seen[requirement.path] = compare_models(model, reference, policy.model, samples)
-        bound = Bound(FIGURES[requirement.metric], requirement.limit)
+        bound = Bound(FIGURES[requirement.figure], requirement.limit)
         if not bound.holds(seen[requirement.path]):
             yield _fault(policy, requirement, bound, seen[requirement.path])
 
 
 def _fault(policy: Policy, requirement: Requirement, bound: Bound, accuracy: Accuracy) -> Diagnostic:
     value, wanted = bound.value(accuracy), f"{bound.figure.comparison} {requirement.limit!r}"
-    message = f"`{requirement.metric}` of `{policy.model}` is {value:.9g} on `{requirement.path}`, required is {wanted}"
+    message = f"`{requirement.figure}` of `{policy.model}` is {value:.9g} on `{requirement.path}`, required is {wanted}"
     notes = tuple(Note(line) for line in _table(accuracy.worst(WORST)))
     help_text = "`keep` what is worst in f32, or in a wider type" if notes else ""
     return Diagnostic("not-accurate", message, requirement.span, notes=notes, help=help_text)

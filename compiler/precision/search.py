@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..accuracy.bounds import FIGURES, Bound
+from ..accuracy.bounds import Bound
 from ..accuracy.compare import Accuracy
+from ..accuracy.figures import FIGURES
 from .findings import Findings, Measured, Tried
 from .layers import Assignment
 from .trials import SHORTEST, Times, Trials

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from nacre.compiler.accuracy.bounds import FIGURES, parse_bound
+from nacre.compiler.accuracy.bounds import parse_bound
 from nacre.compiler.accuracy.compare import Accuracy, PointAccuracy, Scores
+from nacre.compiler.accuracy.figures import FIGURES
 from nacre.compiler.accuracy.tally import ErrorFigures
 from nacre.dialect.diagnostics import DiagnosticError
 

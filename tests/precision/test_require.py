@@ -20,7 +20,7 @@ def policy(tmp_path: Path) -> Path:
     path = tmp_path / "policy.nacre"
     path.write_text(
         'quantize classify {\n  weights "*" to bf16\n  activations "*" to bf16\n'
-        '  require LINE on file "samples.npz"\n  require agreement >= 0.9 on file "samples.npz"\n}\n'
+        '  require LINE on file "samples.npz"\n  require mean cosine >= 0.99 on file "samples.npz"\n}\n'
     )
     return path
 
