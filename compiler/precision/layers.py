@@ -38,7 +38,7 @@ CHOICES: Mapping[str, Choice] = {
     "int8": Choice(Scheme("i8"), Scheme("i8", "dynamic")),
     "w8": Choice(Scheme("i8")),
     "q8": Choice(Scheme("q8[block 32]")),
-    "int4": Choice(Scheme("q4[block 32]")),
+    "int4": Choice(Scheme("q4[block 32, zero]")),
 }
 """By the names that `--choices` takes; those of short forms mean the same for a layer."""
 

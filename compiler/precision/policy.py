@@ -122,6 +122,6 @@ SHORT_FORMS: Mapping[str, Policy] = {
     "bf16": Policy((_all("weights", "bf16"), _all("activations", "bf16"))),
     "f16": Policy((_all("weights", "f16"), _all("activations", "f16"))),
     "int8": Policy((_all("weights", "i8"), _all("activations", "i8", "matmul", "dynamic"))),
-    "int4": Policy((_all("weights", "q4[block 32]"),)),
+    "int4": Policy((_all("weights", "q4[block 32, zero]"),)),
 }
 """Policies by the names that `--precision` takes."""

@@ -47,7 +47,7 @@ SPEEDS: Mapping[str, Speed] = {
     "int8": Speed(4, 8),
     "w8": Speed(1, 8),
     "q8": Speed(1, 8.5),
-    "int4": Speed(1, 4.5),
+    "int4": Speed(1, 4.75),
 }
 FLOPS, BYTES = 150e9, 20e9
 """The stated machine: operations of f32 and bytes read, in a second."""

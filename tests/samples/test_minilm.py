@@ -121,6 +121,30 @@ def test_tests_and_budgets_in_the_file_hold(checkpoint: Path) -> None:
     assert done.stdout.endswith("3 passed, 0 failed\n")
 
 
+def in_groups(sentences: list[str], tokenizer: Any, size: int = 20) -> list[tuple[Array, Array]]:
+    """Ids and masks of sentences, those of about the same length together."""
+    ordered = sorted(sentences, key=lambda sentence: len(tokenizer.encode(sentence).ids))
+    return [sample.encode(tokenizer, ordered[i : i + size]) for i in range(0, len(ordered), size)]
+
+
+@needs_data
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("precision", "cosine", "share"), [("bf16", 0.999, 0.51), ("int8", 0.99, 0.26), ("int4", 0.97, 0.16)]
+)
+def test_sentences_mean_the_same_in_fewer_bits(
+    model: nacre.Model, checkpoint: Path, tmp_path: Path, precision: str, cosine: float, share: float
+) -> None:
+    """The mean cosine over two hundred sentences of 6 to 25 tokens, in an artifact that is so much smaller."""
+    sentences = (FOLDER / "sentences.txt").read_text().splitlines()
+    assert len(set(sentences)) == 200
+    short = nacre.compile(FOLDER / "minilm.nacre", tmp_path / "short.so", weights=checkpoint, precision=precision)
+    groups = in_groups(sentences, sample.load_tokenizer(checkpoint))
+    cosines = np.concatenate([np.sum(short(*group) * model(*group), axis=1) for group in groups])
+    assert cosines.mean() >= cosine
+    assert (tmp_path / "short.so").stat().st_size <= share * Path(model.path).stat().st_size
+
+
 def test_checkpoint_without_its_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(sample.FetchError, match=r"no model\.safetensors and no tokenizer\.json in"):

@@ -10,7 +10,7 @@ import nacre
 import numpy as np
 from measure import Contender
 from prepare import Model
-from workloads.precision import F32, INT8_STATIC
+from workloads.precision import F32, INT4, INT8_STATIC
 
 NAME = "nacre"
 
@@ -36,12 +36,16 @@ def _precision(model: Model) -> Mapping[str, str]:
     precision = model.workload.precision
     if precision == F32:
         return {}
+    name = model.program.function.name
+    if precision == INT4:
+        # As the peer keeps them: without zero points, which the short form has.
+        return {"precision": f'quantize {name} {{ weights "*" to q4[block 32] }}'}
     if precision != INT8_STATIC:
         return {"precision": precision.name}
     path = model.folder / "samples.npz"
     np.savez(path, **{name: np.stack([sample[name] for sample in model.samples]) for name in model.inputs})
     rules = f'weights "*" to i8; activations "*" to i8 static; calibrate on file "{path}" by minmax'
-    return {"precision": f"quantize {model.program.function.name} {{ {rules} }}"}
+    return {"precision": f"quantize {name} {{ {rules} }}"}
 
 
 def _arrays(result: Any) -> list[Any]:
