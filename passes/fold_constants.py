@@ -43,6 +43,8 @@ class _Folder(Rewriter):
     def visit(self, node: Node) -> Replacement | None:
         if OPERATORS[node.op].has("structure") or not self._is_known(node):
             return None
+        if any(value.type.dtype.is_blocked for value in node.outputs):
+            return None  # no constant is in blocks
         operands = [constant_array(self.definitions.get(v.name)) for v in node.inputs]
         known = [array for array in operands if array is not None]
         if len(known) != len(operands):

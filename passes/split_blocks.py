@@ -57,6 +57,8 @@ class _Splitter(Rewriter):
 
     def planes(self, b: NodeBuilder, q: Value) -> Planes:
         made = self.definitions.get(q.name)
+        if made is not None and made.op == "join_blocks":
+            return Planes(q.type, *made.inputs)
         if made is None or made.op != "quantize_blocks" or self.known.find(q) is not None:
             return read_planes(b, q)
         return quantize_planes(b, made.inputs[0], q.type.dtype)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -19,6 +21,7 @@ from ..frontend import Elaborated
 from ..pipeline import source_hash
 from ..precision.findings import Findings, open_findings
 from ..precision.layers import CHOICES
+from ..precision.policy import Calibration, Method
 from ..precision.policy_text import count_choices, policy_text
 from ..precision.search import Found, search
 from ..precision.trials import Trials
@@ -27,7 +30,7 @@ from .accuracy import BATCH, DATA, read_bound
 from .models import ENTRY, THREADS
 from .options import MODEL, PATH, Chosen, build_options, told_progress
 
-_USUAL = "bf16,int8"
+_USUAL = "bf16,int8,int8-static"
 
 
 def _read_choices(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str, ...]:
@@ -50,6 +53,13 @@ def _read_choices(context: click.Context, parameter: click.Parameter, value: str
     callback=_read_choices,
     help=f"How layers may be kept: {', '.join(CHOICES)}.",
 )
+@click.option(
+    "--ranges",
+    type=click.Choice([method for method in get_args(Method) if method != "percentile"]),
+    default="mse",
+    show_default=True,
+    help="How int8-static takes ranges from the samples.",
+)
 @click.option("--estimate", is_flag=True, help="Measure no times; the same on every machine.")
 @ENTRY
 @BATCH
@@ -62,6 +72,7 @@ def quantize_command(
     bound: Bound,
     output: Path | None,
     choices: Sequence[str],
+    ranges: Method,
     estimate: bool,
     entry: str | None,
     batch: int,
@@ -89,16 +100,18 @@ def quantize_command(
     name = _choose_model(elaborated, entry)
     kept = output.with_name(f"{output.name}.findings.json")
     check_writable(kept)
-    findings = open_findings(kept, _question(elaborated, name, data, choices, estimate, batch, threads, chosen))
+    calibration = Calibration(data, ranges)
+    findings = open_findings(kept, _question(elaborated, name, calibration, estimate, batch, threads, chosen))
     with TemporaryDirectory(prefix="nacre-quantize-") as folder, told_progress() as tell:
-        trials = Trials(elaborated, name, chosen.options(), data, batch, threads, Path(folder))
+        trials = Trials(elaborated, name, chosen.options(), calibration, batch, threads, Path(folder))
         found = search(trials, bound, choices, findings, tell, estimate=estimate)
         samples = trials.samples.count
     if not found.keeps:
         value = bound.show(found.tried.figures[bound.figure.words] or 0.0)
         message = f"the model does not keep `{bound}` in f32 either: it is {value} beside itself"
         raise DiagnosticError([Diagnostic("budget-out-of-reach", message)])
-    write_whole(output, policy_text(found, bound, findings, name, f"{data.name}, {samples} samples,"))
+    seen = replace(calibration, path=Path(os.path.relpath(data, output.parent)))
+    write_whole(output, policy_text(found, bound, findings, name, f"{data.name}, {samples} samples,", seen))
     if as_json:
         click.echo(json.dumps(_found_data(found, bound, findings, output), indent=2))
         return
@@ -120,14 +133,14 @@ def _choose_model(elaborated: Elaborated, entry: str | None) -> str:
 def _question(
     elaborated: Elaborated,
     name: str,
-    data: Path,
-    choices: Sequence[str],
+    calibration: Calibration,
     estimate: bool,
     batch: int,
     threads: int,
     chosen: Chosen,
 ) -> dict[str, Any]:
     """All that measurements follow from; which choices are asked for is none of it, nor is the budget."""
+    data = calibration.path
     files = sorted(data.iterdir()) if data.is_dir() else [data]
     weights = elaborated.weights[name]
     if weights is not None:
@@ -142,6 +155,7 @@ def _question(
         "model": source_hash(elaborated.module),
         "entry": name,
         "files": stamps,
+        "ranges": calibration.method,
         "options": list(chosen.options().flags),
         "batch": batch,
         "threads": threads,

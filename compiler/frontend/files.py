@@ -12,8 +12,11 @@ from .values import ERROR, FileScope, Poison
 BYTES = 16 << 20
 
 
-def find_file(context: Context, file: FileScope, node: syntax.String, further: Sequence[Path] = ()) -> Path | Poison:
-    """The file that the text names, relative to the source file or, failing that, to the further folders."""
+def find_file(
+    context: Context, file: FileScope, node: syntax.String, further: Sequence[Path] = (), *, or_folder: bool = False
+) -> Path | Poison:
+    """The file that the text names, relative to the source file or, failing that, to the further folders. With
+    `or_folder` it may be a folder of files."""
     report = context.reporter.error
     if file.folder is None:
         return report("missing-file", f'"{node.value}" cannot be read: the source is text without a folder', node.span)
@@ -21,7 +24,7 @@ def find_file(context: Context, file: FileScope, node: syntax.String, further: S
     try:
         for folder in folders:
             path = folder / node.value
-            if path.is_file():
+            if path.is_file() or (or_folder and path.is_dir()):
                 return path
         first = folders[0] / node.value
         exists = first.exists()

@@ -34,6 +34,9 @@ from .values import ERROR, FileScope, Poison
 MOST_PATHS = 100_000
 """Of that many paths of a model it is told whether a pattern is one of them."""
 
+_WITHOUT_SAMPLES = {"static": "`dynamic`", "fitted": "without `fitted`"}
+"""What can be written instead of that which needs samples."""
+
 
 def read_policies(
     context: Context,
@@ -87,14 +90,14 @@ class _Reader:
                 rule = self.keep(line) if isinstance(line, syntax.Keep) else self.rule(line)
                 rules += [] if rule is ERROR else [rule]
         if calibration is None and not any(isinstance(line, syntax.Calibrate) for line in item.lines):
-            self.check_ranges(rules)
+            self.check_samples(rules)
         return Policy(tuple(rules), calibration, tuple(requirements), self.function.name)
 
-    def check_ranges(self, rules: Sequence[Rule]) -> None:
+    def check_samples(self, rules: Sequence[Rule]) -> None:
         for rule in rules:
-            if rule.scheme.scale == "static":
-                message = f"`{rule.scheme}` needs ranges of numbers, and nothing says where to take them from"
-                help_text = '`calibrate on file "samples.npz"`, or `dynamic`'
+            if rule.scheme.needs_samples:
+                message = f"`{rule.scheme}` needs samples, and nothing says where to take them from"
+                help_text = f'`calibrate on file "samples.npz"`, or {_WITHOUT_SAMPLES[rule.scheme.scale]}'
                 self.report("no-calibration", message, rule.span, help=help_text)
 
     # --- rules ---
@@ -134,7 +137,9 @@ class _Reader:
         found = next((scheme for scheme in known if str(scheme) == text), None)
         if found is not None:
             return found
-        help_text = suggest(text, map(str, known)) or f"there are {', '.join(f'`{scheme}`' for scheme in known)}"
+        told = ", ".join(f"`{scheme}`" for scheme in known if scheme.scale != "fitted")
+        fitted = "; those in blocks may be `fitted`" if subject == "weights" else ""
+        help_text = suggest(text, map(str, known)) or f"there are {told}{fitted}"
         return self.report("unknown-type", f"{subject} are never kept in `{text}`", node.span, help=help_text)
 
     # --- data ---
@@ -171,7 +176,7 @@ class _Reader:
         return ERROR if path is ERROR else Requirement(figure.words, float(line.limit), path, line.span)
 
     def file(self, data: syntax.FileData) -> Path | Poison:
-        return find_file(self.context, self.scope, data.path)
+        return find_file(self.context, self.scope, data.path, or_folder=True)
 
 
 def _paths(function: Function, parameters: Mapping[str, Parameter]) -> list[str]:

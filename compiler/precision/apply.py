@@ -20,6 +20,7 @@ from ...passes.narrow_contractions import NarrowContractions
 from ...passes.pipeline import parse_pipeline
 from ...passes.quantize_activations import QuantizeActivations
 from ...passes.quantize_weights import QuantizeWeights
+from .fits import Fits, with_fits
 from .policy import F32, Policy, Subject
 from .ranges import Ranges
 
@@ -28,11 +29,17 @@ _BEFORE = "unroll-repeat,decompose{having=attention}"
 
 
 _NO_RANGES: Mapping[str, Ranges] = MappingProxyType({})
+_NO_FITS: Mapping[str, Fits] = MappingProxyType({})
 
 
 def without_loops(module: Module) -> Module:
     """The graph that policies are applied to."""
     return PassManager(parse_pipeline(_BEFORE)).run(module)
+
+
+def before_rounding(module: Module) -> Module:
+    """The graph whose values are watched on samples: without loops, and batch norms are folded into weights."""
+    return PassManager([FoldBatchNorm()]).run(without_loops(module))
 
 
 def static_values(module: Module, function: Function, policy: Policy) -> tuple[str, ...]:
@@ -81,9 +88,19 @@ def _quantizers(policy: Policy, subject: Subject, ranges: Sequence[str] = ()) ->
     return made
 
 
-def quantized(module: Module, policies: Mapping[str, Policy], ranges: Mapping[str, Ranges] = _NO_RANGES) -> Module:
-    """The graph after policies, by the names of functions, as are the ranges of static values; the other functions stay
-    as they are."""
+def with_weights(module: Module, policy: Policy) -> Module:
+    """A graph before rounding whose weights are rounded as a policy says, and nothing else is."""
+    return PassManager(_quantizers(policy, "weights")).run(module)
+
+
+def quantized(
+    module: Module,
+    policies: Mapping[str, Policy],
+    ranges: Mapping[str, Ranges] = _NO_RANGES,
+    fits: Mapping[str, Fits] = _NO_FITS,
+) -> Module:
+    """The graph after policies, by the names of functions, as are the ranges of static values and the codes of fitted
+    weights; the other functions stay as they are."""
     if not any(policy.rules for policy in policies.values()):
         return module
     module = without_loops(module)
@@ -94,6 +111,7 @@ def quantized(module: Module, policies: Mapping[str, Policy], ranges: Mapping[st
         if function.name in policies:
             seen = ranges.get(function.name)
             alone = PassManager(passes_of(policies[function.name], () if seen is None else seen.texts)).run(alone)
+            alone = with_fits(alone, fits.get(function.name, {}))
         parameters |= alone.parameter_index
         functions.append(alone.functions[0])
     return replace(module, parameters=tuple(parameters.values()), functions=tuple(functions))

@@ -15,6 +15,7 @@ from ..frontend.policies import read_policies
 from ..frontend.values import FileScope
 from .apply import quantized
 from .calibrate import find_ranges
+from .fit import find_fits
 from .policy import SHORT_FORMS, Policy
 
 TEXT = "policy.nacre"
@@ -79,7 +80,8 @@ def in_precision(elaborated: Elaborated, precision: str | None = None) -> Elabor
     if not any(policy.rules for policy in policies.values()):
         return replace(elaborated, policies=())
     said = precision if precision in SHORT_FORMS else "; ".join(map(str, policies.values()))
-    module = quantized(elaborated.module, policies, find_ranges(elaborated, policies))
+    ranges, fits = find_ranges(elaborated, policies), find_fits(elaborated, policies)
+    module = quantized(elaborated.module, policies, ranges, fits)
     sources = {**elaborated.sources, **({} if text is None else {text.file: text.text})}
     written = replace(elaborated, policies=tuple(policies.values()), sources=sources)
     return replace(elaborated, module=module, policies=(), sources=sources, precision=said or "f32", written=written)

@@ -7,14 +7,14 @@ path of the weight.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...dialect.dims import Size
 from ...dialect.graph import Function, Module, Node, Parameter
 from ...passes.factors import Origins, factors_of
 from ...passes.selection import Selector
 from ..lower.cost import count_operations
-from .policy import F32, Policy, Rule, Scheme
+from .policy import F32, Calibration, Policy, Rule, Scheme
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,11 @@ CHOICES: Mapping[str, Choice] = {
     "bf16": Choice(Scheme("bf16"), Scheme("bf16")),
     "f16": Choice(Scheme("f16"), Scheme("f16")),
     "int8": Choice(Scheme("i8"), Scheme("i8", "dynamic")),
+    "int8-static": Choice(Scheme("i8"), Scheme("i8", "static")),
     "w8": Choice(Scheme("i8")),
     "q8": Choice(Scheme("q8[block 32]")),
     "int4": Choice(Scheme("q4[block 32, zero]")),
+    "int4-fitted": Choice(Scheme("q4[block 32]", "fitted")),
 }
 """By the names that `--choices` takes; those of short forms mean the same for a layer."""
 
@@ -81,7 +83,7 @@ def _layer(weight: Parameter, nodes: Sequence[Node]) -> Layer:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Layers that one pattern speaks of, and no other layer."""
+    """Layers that one pattern speaks of; of layers of other choices it speaks of none."""
 
     pattern: str
     choice: str
@@ -97,14 +99,15 @@ def group_layers(paths: Sequence[str], chosen: Assignment) -> Iterator[Group]:
         groups.setdefault((numbered, chosen.get(path, "f32")), []).append(path)
     for (pattern, choice), members in groups.items():
         matched = [path for path in paths if Selector(pattern).matches("", (path,))]
-        if len(members) > 1 and matched == members:
+        if len(members) > 1 and all(chosen.get(path, "f32") == choice for path in matched):
             yield Group(pattern, choice, tuple(members))
         else:
             for path in members:
                 yield Group(path, choice, (path,))
 
 
-def policy_of(model: str, paths: Sequence[str], chosen: Assignment) -> Policy:
-    """The policy that says it."""
+def policy_of(model: str, paths: Sequence[str], chosen: Assignment, calibration: Calibration) -> Policy:
+    """The policy that says it, with the calibration where a choice needs samples."""
     groups = group_layers(paths, chosen)
-    return Policy(tuple(rule for g in groups for rule in CHOICES[g.choice].rules(g.pattern)), model=model)
+    policy = Policy(tuple(rule for g in groups for rule in CHOICES[g.choice].rules(g.pattern)), model=model)
+    return replace(policy, calibration=calibration) if policy.needs_samples else policy

@@ -21,22 +21,34 @@ Subject = Literal["weights", "activations"]
 multiplied and is computed in a call. Nothing else is ever kept in another type than the model says."""
 
 
+Origin = Literal["", "dynamic", "static", "fitted"]
+
+
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """How numbers are kept: the dtype as the language writes it, and for activations in i8 where their scale comes
-    from: `dynamic`, out of the numbers of each call, or `static`, out of ranges that were seen before."""
+    """How numbers are kept: the dtype as the language writes it, and where scales come from: of activations in i8 out
+    of the numbers of each call, `dynamic`, or out of ranges that were seen before, `static`; of weights in blocks out
+    of their own numbers, or `fitted`, with the codes, to samples that they were multiplied with before."""
 
     dtype: str
-    scale: Literal["", "dynamic", "static"] = ""
+    scale: Origin = ""
 
     def __str__(self) -> str:
         return f"{self.dtype} {self.scale}".rstrip()
+
+    @property
+    def needs_samples(self) -> bool:
+        return self.scale in ("static", "fitted")
 
 
 F32 = Scheme("f32")
 """As the model says."""
 SCHEMES: Mapping[Subject, tuple[Scheme, ...]] = {
-    "weights": (F32, *map(Scheme, ("bf16", "f16", "i8", *(dtype.name for dtype in BLOCKED)))),
+    "weights": (
+        F32,
+        *map(Scheme, ("bf16", "f16", "i8", *(dtype.name for dtype in BLOCKED))),
+        *(Scheme(dtype.name, "fitted") for dtype in BLOCKED),
+    ),
     "activations": (F32, Scheme("bf16"), Scheme("f16"), Scheme("i8", "dynamic"), Scheme("i8", "static")),
 }
 
@@ -99,6 +111,20 @@ class Policy:
     requirements: tuple[Requirement, ...] = ()
     model: str = ""
 
+    @property
+    def is_static(self) -> bool:
+        """Does a rule need ranges that were seen before?"""
+        return any(rule.scheme.scale == "static" for rule in self.rules)
+
+    @property
+    def is_fitted(self) -> bool:
+        """Does a rule need what weights were multiplied with before?"""
+        return any(rule.scheme.scale == "fitted" for rule in self.rules)
+
+    @property
+    def needs_samples(self) -> bool:
+        return self.is_static or self.is_fitted
+
     def scheme(self, subject: Subject, operator: str, paths: Iterable[str]) -> Scheme:
         """What the last rule says that speaks of weights or activations of an operator under any of the paths."""
         paths = tuple(paths)
@@ -113,7 +139,7 @@ class Policy:
         return "\n".join((f"quantize {self.model or 'model'} {{", *(f"  {line}" for line in lines), "}"))
 
 
-def _all(subject: Subject, dtype: str, operator: str = "", scale: Literal["", "dynamic", "static"] = "") -> Rule:
+def _all(subject: Subject, dtype: str, operator: str = "", scale: Origin = "") -> Rule:
     return Rule(subject, Selector(operator=operator) if operator else EVERYTHING, Scheme(dtype, scale))
 
 

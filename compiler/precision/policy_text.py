@@ -7,13 +7,17 @@ from collections.abc import Iterator
 from ..accuracy.bounds import Bound
 from ..accuracy.figures import FIGURES
 from .findings import Findings
-from .layers import CHOICES, Group, group_layers
+from .layers import CHOICES, Group, group_layers, policy_of
+from .policy import Calibration
 from .search import Found
 
 
-def policy_text(found: Found, bound: Bound, findings: Findings, model: str, origin: str) -> str:
-    """A file of policies in the canonical format. `origin` says what was searched on."""
-    value = found.tried.figures[bound.figure.words]
+def policy_text(
+    found: Found, bound: Bound, findings: Findings, model: str, origin: str, calibration: Calibration
+) -> str:
+    """A file of policies in the canonical format. `origin` says what was searched on; the path of the calibration is as
+    seen from the file."""
+    value, paths = found.tried.figures[bound.figure.words], list(findings.plain_layers)
     lines = [
         "language 1",
         "",
@@ -23,6 +27,7 @@ def policy_text(found: Found, bound: Bound, findings: Findings, model: str, orig
         "# Beside each rule: what it does alone to the results, and the time that its layers take then.",
         f"quantize {model} {{",
         *(f"  {line}" for line in _rules(found, findings)),
+        *([f"  {calibration}"] if policy_of(model, paths, found.assignment, calibration).needs_samples else []),
         "}",
     ]
     return "\n".join(lines) + "\n"

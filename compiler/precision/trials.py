@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ...dialect.dims import evaluate
 from ...dialect.types import Array
+from ...passes.selection import EVERYTHING
 from ...runtime.loader import Model, load
 from ...runtime.observe import Call, Operation
 from ...runtime.observe import evaluate as evaluate_size
@@ -24,8 +25,12 @@ from ..measure.machine import threads_of
 from ..measure.profile import Profile, profile_entry
 from ..pipeline import Build, Options
 from .apply import quantized, without_loops
+from .calibrate import find_ranges
+from .fit import find_fits
+from .fits import Fits
 from .layers import CHOICES, Assignment, Layer, find_layers, policy_of
-from .policy import Policy
+from .policy import Calibration, Policy, Rule
+from .ranges import Ranges
 
 SHORTEST = 20e-6
 """Seconds below which a layer is estimated: clocks and neighbours would tell more than the kernel."""
@@ -45,9 +50,11 @@ SPEEDS: Mapping[str, Speed] = {
     "bf16": Speed(2, 16),
     "f16": Speed(1, 16),
     "int8": Speed(4, 8),
+    "int8-static": Speed(4, 8),
     "w8": Speed(1, 8),
     "q8": Speed(1, 8.5),
     "int4": Speed(1, 4.75),
+    "int4-fitted": Speed(1, 4.5),
 }
 FLOPS, BYTES = 150e9, 20e9
 """The stated machine: operations of f32 and bytes read, in a second."""
@@ -64,12 +71,13 @@ class Times:
 
 @dataclass
 class Trials:
-    """Builds of the function `name` of a model in f32, on samples. `folder` holds the one that is tried."""
+    """Builds of the function `name` of a model in f32, on the samples of a calibration. `folder` holds the one that is
+    tried."""
 
     elaborated: Elaborated
     name: str
     options: Options
-    data: Path
+    calibration: Calibration
     most: int
     threads: int
     folder: Path
@@ -92,22 +100,35 @@ class Trials:
     @cached_property
     def samples(self) -> Samples:
         (described,) = self.plain.describe()["entries"]
-        return open_samples(self.data, described, self.most)
+        return open_samples(self.calibration.path, described, self.most)
 
     @cached_property
     def _expected(self) -> Sequence[Mapping[str, Array]]:
         return [results_of(self.plain, self.name, batch) for batch in self.samples]
 
     def build(self, chosen: Assignment) -> Model:
-        return self._build(policy_of(self.name, [layer.path for layer in self.layers], chosen))
+        return self._build(policy_of(self.name, [layer.path for layer in self.layers], chosen, self.calibration))
 
     def _build(self, policy: Policy) -> Model:
-        made = replace(self.elaborated, module=quantized(self.elaborated.module, {self.name: policy}))
+        ranges, fits = self._ranges if policy.is_static else {}, self._fits if policy.is_fitted else {}
+        made = replace(self.elaborated, module=quantized(self.elaborated.module, {self.name: policy}, ranges, fits))
         path = self.folder / "tried.so"
         # One that is loaded keeps its pages when its name goes.
         path.unlink(missing_ok=True)
         Build(made, self.options).run(path)
         return load(path, threads=self.threads)
+
+    @cached_property
+    def _ranges(self) -> Mapping[str, Ranges]:
+        """Those of every value that any assignment may ask for: they do not depend on it."""
+        everything = Policy((Rule("activations", EVERYTHING, CHOICES["int8-static"].activations),), self.calibration)
+        return find_ranges(self.elaborated, {self.name: everything})
+
+    @cached_property
+    def _fits(self) -> Mapping[str, Fits]:
+        """The same for codes."""
+        everything = Policy((Rule("weights", EVERYTHING, CHOICES["int4-fitted"].weights),), self.calibration)
+        return find_fits(self.elaborated, {self.name: everything})
 
     def accuracy(self, model: Model) -> Accuracy:
         """How near the results are to those in f32."""

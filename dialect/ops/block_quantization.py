@@ -2,6 +2,7 @@
 
 `quantize_blocks` makes such a value, `dequantize_blocks` the numbers that it stands for, exactly. Nothing else computes
 with it. Its planes, `block_codes`, `block_scales` and `block_zeros`, are ordinary tensors: what code is made of.
+`join_blocks` is the value that has given planes, where codes were chosen in another way.
 
 A scale is rounded to f16 before codes are told by it. Without a zero point, 8 bits hold -127 to 127, and 4 bits -8 to
 7: there the scale has the sign by which the number that is farthest from 0 becomes -8, and so is as exact as its scale.
@@ -86,13 +87,21 @@ def _quantize(x: Numbers, dtype: DType) -> Numbers:
     inverse = np.where(scale == 0, np.float32(0), np.float32(1) / scale.astype(np.float32))
     zero = np.clip(np.round(-low * inverse), least, most) if dtype.has_zero else np.zeros_like(scale)
     codes = np.clip(np.round(blocks * inverse) + zero, least, most).astype(np.int16)
-    result = np.empty(blocks.shape[:-1], dtype.numpy)
-    result["scale"] = scale[..., 0]
-    if dtype.has_zero:
-        result["zero"] = zero[..., 0]
+    return _join(packed_codes(codes, dtype), scale[..., 0], zero[..., 0] if dtype.has_zero else None, dtype)
+
+
+def packed_codes(codes: Numbers, dtype: DType) -> Numbers:
+    """Codes as they are stored, of codes as numbers [..., blocks, block]."""
     if dtype.bits == 4:
-        codes = _halves((codes - code_shift(dtype)).astype(np.uint8))
-    result[_field(dtype)] = codes
+        return _halves((codes - code_shift(dtype)).astype(np.uint8))
+    return np.asarray(codes.astype(np.uint8 if dtype.has_zero else np.int8))
+
+
+def _join(codes: Numbers, scales: Numbers, zeros: Numbers | None, dtype: DType) -> Numbers:
+    result = np.empty(scales.shape, dtype.numpy)
+    result["scale"], result[_field(dtype)] = scales, codes
+    if zeros is not None:
+        result["zero"] = zeros
     return result
 
 
@@ -140,10 +149,31 @@ def _infer_dequantize(types: Sequence[TensorType], attributes: Attributes) -> tu
     return (types[0].with_dtype(dtype),)
 
 
+def _infer_join(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    dtype: DType = attributes["dtype"]
+    codes, scales, *zeros = types
+    if not dtype.is_blocked or dtype.has_zero != bool(zeros):
+        raise InferenceError("bad-attribute", f"`{dtype}` does not have these {len(types)} planes")
+    if scales.rank == 0:
+        raise InferenceError("bad-block", f"`{dtype}` holds blocks along the last axis", operand=1)
+    result = TensorType(dtype, (*scales.shape[:-1], scales.shape[-1] * dtype.block))
+    for number, (type, wanted) in enumerate(
+        zip((codes, *zeros), (codes_type(result), _zeros_type(result)), strict=False)
+    ):
+        if type != wanted:
+            message = f"the planes of {result} are not {type} and {scales}"
+            raise InferenceError("shape-mismatch", message, label=f"expected {wanted}", operand=2 * number)
+    return (result,)
+
+
+def _zeros_type(type: TensorType) -> TensorType:
+    return TensorType(U8, type.stored_shape)
+
+
 def _infer_zeros(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
     if not types[0].dtype.has_zero:
         raise InferenceError("dtype-mismatch", f"{types[0]} has no zero points", operand=0)
-    return (TensorType(U8, types[0].stored_shape),)
+    return (_zeros_type(types[0]),)
 
 
 quantize_blocks = Operator(
@@ -168,6 +198,22 @@ dequantize_blocks = Operator(
     gradient=None,
     cases=(),
     properties=_BLOCKED,
+)
+
+join_blocks = Operator(
+    name="join_blocks",
+    summary="the value in blocks that has these codes, scales and zero points",
+    operands=(
+        Operand("codes", (I8, U8), "codes"),
+        Operand("scales", (F16,), "scales"),
+        Operand("zeros", (U8,), "zeros", optional=True),
+    ),
+    attributes=(AttributeSpec("dtype", "dtype"),),
+    infer=_infer_join,
+    reference=lambda codes, scales, zeros=None, *, dtype: _join(codes, scales, zeros, dtype),
+    gradient=None,
+    cases=(),
+    properties=_BLOCKED | {"internal"},
 )
 
 block_codes = Operator(
@@ -203,4 +249,4 @@ block_zeros = Operator(
     properties=_BLOCKED | {"internal"},
 )
 
-OPERATORS = (quantize_blocks, dequantize_blocks, block_codes, block_scales, block_zeros)
+OPERATORS = (quantize_blocks, dequantize_blocks, join_blocks, block_codes, block_scales, block_zeros)

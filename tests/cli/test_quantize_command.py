@@ -119,6 +119,22 @@ def test_another_budget_needs_no_layer_again_and_another_model_all(
     assert len(made) >= 1 + len(SHAPES)
 
 
+@pytest.mark.parametrize(("choice", "rule"), [("int8-static", "i8 static"), ("int4-fitted", "q4[block 32] fitted")])
+def test_choices_that_need_samples_name_them_in_the_policy(cli: Cli, model: Path, choice: str, rule: str) -> None:
+    """Relative to the policy, which lies elsewhere here; the model that it makes is the one that was tried."""
+    (model.parent / "found").mkdir()
+    policy = model.parent / "found" / "policy.nacre"
+    # One sample in a call: weights of fewer bits are faster where reading them takes the time.
+    more = ("--choices", choice, "--batch", "1", "--json", "-o", str(policy))
+    done = cli(*command(model, "--budget", "cosine >= 0.9", *more))
+    assert done.code == 0, done.err
+    assert {layer["choice"] for layer in done.json["layers"]} == {choice}
+    text = policy.read_text()
+    assert f"to {rule}" in text and 'calibrate on file "../data.npz" by mse' in text and format_source(text) == text
+    figures = cli("accuracy", model, "--precision", policy, *command(model)[2:4], "--batch", "1", "--json").json
+    assert figures["results"][0]["least_cosine"] == pytest.approx(done.json["figures"]["cosine"], abs=1e-6)
+
+
 def test_times_are_measured_where_they_are_not_estimated(cli: Cli, model: Path) -> None:
     done = cli(*(part for part in command(model, "--budget", "snr >= 20", "--json") if part != "--estimate"))
     assert done.code == 0, done.err

@@ -98,6 +98,8 @@ def test_planes_are_those_of_the_references(dtype: DType) -> None:
             names = ["block_codes", "block_scales", *(["block_zeros"] if dtype.has_zero else [])]
             expected = [OPERATORS[name].reference(stored) for name in names]
             expected += [dequantize(stored), dequantize(stored, F16)]
+            joined = OPERATORS["join_blocks"].reference(*expected[: len(names)], dtype=dtype)
+            np.testing.assert_array_equal(joined, stored)
         for actual, wanted in zip(found, expected, strict=True):
             assert actual.dtype == wanted.dtype
             np.testing.assert_array_equal(actual, wanted)

@@ -57,7 +57,7 @@ def test_a_short_form_takes_the_place_of_the_policy() -> None:
     assert casts(in_precision(read_model(MODEL + POLICY), "f32")) == []
     rounded = in_precision(read_model(MODEL + POLICY), "bf16")
     assert casts(rounded) == [f"layer.{i}" for i in (0, 0, 1, 1, 2, 2)]
-    assert casts(rounded, "other") == ["layer.{}"] * 2
+    assert casts(rounded, "other") == ["layer.2"] * 2
     assert rounded.precision == "bf16"
 
 

@@ -11,13 +11,14 @@ from nacre.compiler.api import read_model
 from nacre.compiler.precision.apply import without_loops
 from nacre.compiler.precision.findings import Findings, Measured, Tried, open_findings
 from nacre.compiler.precision.layers import CHOICES, find_layers, group_layers, policy_of
-from nacre.compiler.precision.policy import SHORT_FORMS
+from nacre.compiler.precision.policy import SHORT_FORMS, Calibration
 from nacre.compiler.precision.search import _fill, _longest, assign, plan_steps
 from nacre.compiler.precision.trials import Times
 from nacre.dialect.dims import evaluate
 
 PATHS = [f"encoder.layer.{i}.{name}.weight" for i in range(3) for name in ("query", "value")] + ["head.weight"]
 
+CALIBRATION = Calibration(Path("data.npz"), "mse")
 NARROW = ("bf16", "int8", "int4")
 
 MODEL = """language 1
@@ -65,8 +66,17 @@ def test_layers_that_differ_in_numbers_share_a_rule_if_it_speaks_of_no_other() -
     ]
 
 
+def test_a_pattern_may_reach_into_another_group_of_the_same_choice() -> None:
+    paths = [f"layer.{i}.{name}.weight" for i in range(2) for name in ("first.dense", "dense")]
+    both = dict.fromkeys(paths, "int8")
+    patterns = [group.pattern for group in group_layers(paths, both)]
+    assert patterns == ["layer.*.first.dense.weight", "layer.*.dense.weight"]
+    apart = [group.pattern for group in group_layers(paths, {**both, paths[0]: "bf16", paths[2]: "bf16"})]
+    assert apart == ["layer.*.first.dense.weight", paths[1], paths[3]]
+
+
 def test_a_policy_says_an_assignment() -> None:
-    policy = policy_of("embed", PATHS, {**dict.fromkeys(PATHS[:-1], "int8"), PATHS[0]: "w8"})
+    policy = policy_of("embed", PATHS, {**dict.fromkeys(PATHS[:-1], "int8"), PATHS[0]: "w8"}, CALIBRATION)
     for path, weights, activations in (
         (PATHS[0], "i8", "f32"),
         (PATHS[1], "i8", "i8 dynamic"),
@@ -74,6 +84,8 @@ def test_a_policy_says_an_assignment() -> None:
     ):
         assert str(policy.scheme("weights", "matmul", [path])) == weights
         assert str(policy.scheme("activations", "matmul", [path])) == activations
+    assert policy.calibration is None
+    assert policy_of("embed", PATHS, {PATHS[0]: "int8-static"}, CALIBRATION).calibration == CALIBRATION
 
 
 @pytest.mark.parametrize("name", ["bf16", "f16", "int8", "int4"])
