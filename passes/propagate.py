@@ -85,11 +85,9 @@ class _Propagator(Rewriter):
     # --- contractions ---
 
     def contract(self, node: Node, b: NodeBuilder) -> Value | None:
-        if node.attribute("into") is not None:
-            return None
         found = [self.known.codes(v) for v in node.inputs[:2]]
         codes = [c for c in found if c is not None and c.q.type.dtype in (I8, U8) and c.scale.type.dtype is F32]
-        if len(codes) < 2:
+        if len(codes) < 2 or node.attribute("into") is not None:
             return None
         x, y = (_spread(b, c) for c in codes)
         zero = 0 if x.zero is None else self.known.integer(x.zero)
