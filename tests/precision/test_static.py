@@ -89,3 +89,51 @@ def test_samples_that_do_not_fit_are_a_fault(folder: Path) -> None:
     np.savez(folder / "other.npz", y=np.ones((4, 8), "float32"))
     with pytest.raises(DiagnosticError, match="sample-missing"):
         in_precision(read_model(folder / "model.nacre"), POLICY.format(folder / "other.npz"))
+
+
+RESIDUAL = """language 1
+dim B in 1..8
+block Layer(x: f32[B, 8, 6, 6]) -> f32[B, 8, 6, 6] {
+  param kernel: f32[8, 8, 3, 3]
+  param bias: f32[8]
+  return conv2d(x, kernel, bias, padding=1)
+}
+model main(x: f32[B, 8, 6, 6]) -> f32[B, 8, 3, 3] {
+  weights "weights.npz"
+  use first = Layer
+  use second = Layer
+  use third = Layer
+  y = relu(first(x))
+  z = relu(second(y) + y)
+  return third(max_pool2d(z, 2)[..., :3, :3] |> pad(((0, 0), (0, 0), (0, 3), (0, 3))))[..., :3, :3]
+}
+"""
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_residuals_are_added_in_codes(tmp_path: Path, strict: bool) -> None:
+    rng = np.random.default_rng(9)
+    arrays = {}
+    for name in ("first", "second", "third"):
+        arrays[f"{name}.kernel"] = rng.normal(0, 0.1, (8, 8, 3, 3)).astype("float32")
+        arrays[f"{name}.bias"] = rng.normal(size=8).astype("float32")
+    # A channel that is nearly its bias alone, which is more steps of its products than an integer holds.
+    arrays["first.kernel"][3] *= 1e-25
+    save_npz(tmp_path / "weights.npz", arrays)
+    samples = rng.normal(size=(20, 8, 6, 6)).astype("float32")
+    np.savez(tmp_path / "data.npz", x=samples)
+    (tmp_path / "model.nacre").write_text(RESIDUAL)
+    policy = (
+        f'quantize main {{ weights "*" to i8; activations "*" to i8 static; calibrate on file "{tmp_path}/data.npz" }}'
+    )
+    elaborated = in_precision(read_model(tmp_path / "model.nacre"), policy)
+    results = {}
+    for precision in ("f32", policy):
+        output = tmp_path / "model.so"
+        model = nacre.compile(tmp_path / "model.nacre", output, precision=precision, strict=strict)
+        results[precision] = model(samples[:8])
+    body = elaborated.module.function("main").body
+    stored = sum(node.op == "quantize" and str(node.output.type.dtype) == "u8" for node in body)
+    assert stored == 3, "what two nodes read is kept once"
+    error = np.abs(results[policy] - results["f32"]).max() / np.abs(results["f32"]).max()
+    assert 0 < error < 0.05
