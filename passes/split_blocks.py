@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from ..dialect.graph import Function, Module, Node, Value
 from ..dialect.ops import OPERATORS
 from ..dialect.ops.block_planes import Planes, dequantize_planes, quantize_planes, read_planes
-from ..dialect.types import F32, I8, TensorType
+from ..dialect.types import F32, I8, U8, TensorType
 from .factors import gathered_axis
 from .known_values import KnownValues, definitions_in
 from .manager import Context, Pass
-from .rewrite import NodeBuilder, Replacement, Rewriter
+from .rewrite import NodeBuilder, Replacement, Rewriter, constant_array
 
 
 @dataclass(frozen=True)
@@ -22,8 +24,12 @@ class SplitBlocks(Pass):
 
     Of a table from which rows are gathered, the planes of these rows are. With `contract` a product of floats and a
     dequantised matrix, transposed, becomes one `block_matmul`, which makes the numbers while it multiplies; sums of
-    them are then rounded in another order. So does one with a matrix of i8 that has a scale for each row. Assumes that
-    loops are unrolled. Leaves dequantised values that are read no more to `dce`.
+    them are then rounded in another order. So does one with a matrix of i8 that has a scale for each row. Where the
+    floats are dequantised u8 with a scale for each row, their codes are multiplied, by one `block_dot`:
+
+        sum dq(a, sa, za) * dq(w) == sum over blocks of (sum over a block of (a - za) * codes) * scale, * sa
+
+    Assumes that loops are unrolled. Leaves dequantised values that are read no more to `dce`.
     """
 
     name: ClassVar[str] = "split-blocks"
@@ -31,6 +37,15 @@ class SplitBlocks(Pass):
 
     def rewrite(self, module: Module, context: Context) -> Module:
         return module.map_functions(lambda function: _Splitter(function, module, context, self.contract).run())
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """Numbers as `(codes - zero) * scale`."""
+
+    codes: Value
+    scale: Value
+    zero: int
 
 
 class _Splitter(Rewriter):
@@ -91,8 +106,26 @@ class _Splitter(Rewriter):
         if self.known.find(q) is None:
             return None
         planes = self.planes(b, q)
-        zeros = () if planes.zeros is None else (planes.zeros,)
-        return b.block_matmul(x, planes.codes, planes.scales, *zeros, bits=q.type.dtype.bits)
+        operands = (planes.codes, planes.scales, *(() if planes.zeros is None else (planes.zeros,)))
+        bits = q.type.dtype.bits
+        steps = self.steps(x)
+        # Differences of codes of 8 bits have 9 of them, which no instruction multiplies.
+        if steps is None or (bits == 8 and planes.zeros is not None):
+            return b.block_matmul(x, *operands, bits=bits)
+        return b.multiply(b.block_dot(steps.codes, *operands, bits=bits, zero=steps.zero), steps.scale)
+
+    def steps(self, x: Value) -> _Steps | None:
+        """What floats were dequantised from, where every row has one scale and all have one zero point."""
+        node = self.definitions.get(x.name)
+        if node is None or node.op != "dequantize" or node.inputs[0].type.dtype != U8:
+            return None
+        codes, scale, *zero = node.inputs
+        if scale.type.dtype != F32 or (scale.type.rank > 0 and scale.type.shape[-1] != 1):
+            return None
+        array = constant_array(self.definitions.get(zero[0].name)) if zero else np.zeros(1, np.uint8)
+        if array is None or array.size != 1:
+            return None
+        return _Steps(codes, scale, int(array.reshape(-1)[0]))
 
     def multiply_rows(self, b: NodeBuilder, x: Value, weight: Value) -> Value | None:
         """Of a weight with a scale for each row, whole rows are the blocks. Where x is dequantised too, codes can be

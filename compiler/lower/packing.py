@@ -35,8 +35,12 @@ LEAST_COLUMNS = 8
 FACTORS: Mapping[DType, tuple[DType, ...]] = {F32: (F32, F16, BF16, I8, U8), I32: (I8, U8)}
 """The weights that are packed, codes and what they are scaled by among them, by the dtype in which products are summed.
 """
-GROUPS: Mapping[tuple[DType, DType], int] = {(I32, I8): 4, (I32, U8): 4, (F32, BF16): 2}
-"""How many steps of a sum stand beside each other, by its dtype and that of its factors; one elsewhere."""
+GROUPS: Mapping[tuple[DType, DType], int] = {
+    **dict.fromkeys(((total, codes) for total in (I32, F32) for codes in (I8, U8)), 4),
+    (F32, BF16): 2,
+}
+"""How many steps of a sum stand beside each other, by its dtype and that of its factors; one elsewhere. Sums of codes
+over blocks are added up in f32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +168,11 @@ def _choose_window(op: Structured, type: TensorType, map: IndexMap, others: Sequ
 
 
 def _choose_group(total: DType, weight: DType, others: Sequence[Reading], step: int | None) -> int:
-    """How many steps of a loop of a sum stand beside each other: as many as also do in the only other factor."""
-    group, *more = (GROUPS.get((total, dtype), 1) for dtype in (weight, *(other.dtype for other in others)))
-    if more != [group]:
-        return 1
-    *_, last = others[0].map
-    return group if plain_loop(last) == step else 1
+    """How many steps of a loop of a sum stand beside each other: as many as also do in all that moves along with it."""
+    group = GROUPS.get((total, weight), 1)
+    moving = [o for o in others if any(step in dict(index.coefficients) for index in o.map)]
+    beside = all(GROUPS.get((total, o.dtype), 1) == group and plain_loop(o.map[-1]) == step for o in moving)
+    return group if moving and beside else 1
 
 
 Packings = Mapping[int, Packing]

@@ -1,9 +1,10 @@
-"""Products of floats with a matrix that is stored as codes and scales: the numbers of a weight are made while it is
-multiplied by, and never lie in memory. Only passes bring it in; the planes are those of `block_quantization`."""
+"""Products with a matrix that is stored as codes and scales, of floats and of codes: the numbers of a weight are made
+while it is multiplied by, and never lie in memory. Only passes bring them in; the planes are those of
+`block_quantization`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -18,33 +19,75 @@ _PARTS = {8: 1, 4: 2}
 _NIBBLE = 4
 
 
-def _infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+def _infer(name: str, types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
     x, codes, scales, *zeros = types
     parts = _PARTS.get(attributes["bits"])
     if parts is None or x.rank == 0 or codes.rank != 3:
-        raise InferenceError("bad-attribute", f"`block_matmul` of {x} and {codes} has codes of 4 or 8 bits")
+        raise InferenceError("bad-attribute", f"`{name}` of {x} and {codes} has codes of 4 or 8 bits")
     columns, blocks, width = codes.shape
     inner = multiply(multiply(blocks, width), parts)
     if x.shape[-1] != inner or any(plane.shape != (columns, blocks) for plane in (scales, *zeros)):
         shown = ", ".join(map(str, types))
-        raise InferenceError("shape-mismatch", f"`block_matmul` cannot multiply {shown}", operand=0)
-    return (x.with_shape((*x.shape[:-1], columns)),)
+        raise InferenceError("shape-mismatch", f"`{name}` cannot multiply {shown}", operand=0)
+    return (TensorType(F32, (*x.shape[:-1], columns)),)
 
 
-def _reference(x: Numbers, codes: Numbers, scales: Numbers, zeros: Numbers | None = None, *, bits: int) -> Numbers:
+def _whole(codes: Numbers, zeros: Numbers | None, bits: int) -> Numbers:
+    """The whole numbers that codes stand for, [columns, blocks, block]. Zero points have as many bits as codes."""
     whole = codes.astype(np.int16)
     if bits == _NIBBLE:
         whole = np.concatenate([whole & 15, whole >> 4], -1)
     if zeros is not None:
-        whole = whole - zeros[..., None].astype(np.int16)
-    elif bits == _NIBBLE:
-        whole = whole - 8
-    weight = whole.astype(x.dtype) * scales[..., None].astype(x.dtype)
+        middle = zeros & 15 if bits == _NIBBLE else zeros
+        return np.asarray(whole - middle[..., None].astype(np.int16))
+    return np.asarray(whole - 8 if bits == _NIBBLE else whole)
+
+
+def _multiply(x: Numbers, codes: Numbers, scales: Numbers, zeros: Numbers | None = None, *, bits: int) -> Numbers:
+    weight = _whole(codes, zeros, bits).astype(x.dtype) * scales[..., None].astype(x.dtype)
     return np.asarray(np.matmul(x, weight.reshape(len(weight), x.shape[-1]).T))
 
 
-def _lower(
+def _dot(x: Numbers, codes: Numbers, scales: Numbers, zeros: Numbers | None = None, *, bits: int, zero: int) -> Numbers:
+    whole = _whole(codes, zeros, bits)
+    steps = x.reshape(*x.shape[:-1], *whole.shape[1:]).astype(np.int16) - zero
+    # Sums of a block are whole numbers below 2**53, and so exact in any order.
+    sums = np.einsum("...bk,cbk->...bc", steps.astype(np.float64), whole.astype(np.float64), optimize=True)
+    return np.asarray((sums.astype(np.float32) * scales.T.astype(np.float32)).sum(-2, dtype=np.float32))
+
+
+def _lower_multiply(
     e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
+) -> Sequence[Tensor]:
+    def scaled(s: ScalarEmitter, numbers: Sequence[Scalar], codes: Sequence[Scalar], scale: Scalar) -> Scalar:
+        products = [s.binary("mul", x, s.cast(code, F32)) for x, code in zip(numbers, codes, strict=True)]
+        return s.binary("mul", _sum(s, products), s.cast(scale, F32))
+
+    return _lower(e, operands, attributes, types, scaled)
+
+
+def _lower_dot(
+    e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
+) -> Sequence[Tensor]:
+    def scaled(s: ScalarEmitter, numbers: Sequence[Scalar], codes: Sequence[Scalar], scale: Scalar) -> Scalar:
+        zero = s.constant(attributes["zero"], I32)
+        steps = [s.binary("sub", s.cast(x, I32), zero) for x in numbers]
+        products = [s.binary("mul", x, code) for x, code in zip(steps, codes, strict=True)]
+        return s.binary("mul", s.cast(_sum(s, products), F32), s.cast(scale, F32))
+
+    return _lower(e, operands, attributes, types, scaled)
+
+
+def _sum(s: ScalarEmitter, products: Sequence[Scalar]) -> Scalar:
+    return products[0] if len(products) == 1 else s.binary("add", *products)
+
+
+Scaled = Callable[[ScalarEmitter, Sequence[Scalar], Sequence[Scalar], Scalar], Scalar]
+"""The products of numbers and of the codes that are in one byte, by their scale."""
+
+
+def _lower(
+    e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType], scaled: Scaled
 ) -> Sequence[Tensor]:
     x, codes, scales, *zeros = operands
     (result,) = types
@@ -59,12 +102,7 @@ def _lower(
     def body(s: ScalarEmitter, *elements: Scalar) -> Sequence[Scalar]:
         *numbers, total = elements
         code, scale, *zero = numbers[parts:]
-        products = [
-            s.binary("mul", number, s.cast(part, F32))
-            for number, part in zip(numbers[:parts], _codes(s, code, parts, zero), strict=True)
-        ]
-        summed = products[0] if parts == 1 else s.binary("add", *products)
-        return [s.binary("add", total, s.binary("mul", summed, s.cast(scale, F32)))]
+        return [s.binary("add", total, scaled(s, numbers[:parts], _codes(s, code, parts, zero), scale))]
 
     return e.structured(
         [*map(Loop, outer), Loop(blocks, parallel=False), Loop(width, parallel=False), Loop(columns)],
@@ -79,7 +117,7 @@ def _codes(s: ScalarEmitter, code: Scalar, parts: int, zero: Sequence[Scalar]) -
     whole = s.cast(code, I32)
     if parts == 1:
         return [s.binary("sub", whole, s.cast(zero[0], I32)) if zero else whole]
-    middle = s.cast(zero[0], I32) if zero else s.constant(8, I32)
+    middle = s.binary("and", s.cast(zero[0], I32), s.constant(15, I32)) if zero else s.constant(8, I32)
     low, high = s.binary("and", whole, s.constant(15, I32)), s.binary("shr", whole, s.constant(_NIBBLE, I32))
     return [s.binary("sub", half, middle) for half in (low, high)]
 
@@ -92,24 +130,11 @@ def _shapes(
     return ((*rows, inner), (columns, blocks, width), *planes)
 
 
-block_matmul = Operator(
-    name="block_matmul",
-    summary="x @ w.T of a matrix w in blocks, by its codes, scales and zero points",
-    operands=(
-        Operand("x", (F32,)),
-        Operand("codes", (U8, I8), group="codes"),
-        Operand("scales", (F16, F32), group="scales"),
-        Operand("zeros", (U8,), group="zeros", optional=True),
-    ),
-    attributes=(AttributeSpec("bits", "int"),),
-    infer=_infer,
-    reference=_reference,
-    gradient=None,
-    lower=_lower,
-    cases=tuple(
+def _cases(**attributes: int) -> tuple[Case, ...]:
+    return tuple(
         Case(
             _shapes(rows, columns, blocks, width, bits=bits, zero=zero),
-            {"bits": bits},
+            {"bits": bits, **attributes},
             terms=max(1, blocks * width * _PARTS[bits]),
         )
         for rows, columns, blocks, width, bits, zero in (
@@ -118,12 +143,44 @@ block_matmul = Operator(
             ((9,), 49, 1, 32, 8, False),
             ((2, 3), 33, 2, 32, 8, True),
             ((), 16, 4, 32, 8, False),
+            ((70,), 33, 2, 16, 4, False),
             ((0,), 5, 2, 16, 4, False),
             ((1,), 1, 0, 16, 4, False),
             ((5,), 0, 1, 32, 8, True),
         )
-    ),
+    )
+
+
+_PLANES = (
+    Operand("codes", (U8, I8), group="codes"),
+    Operand("scales", (F16, F32), group="scales"),
+    Operand("zeros", (U8,), group="zeros", optional=True),
+)
+
+block_matmul = Operator(
+    name="block_matmul",
+    summary="x @ w.T of a matrix w in blocks, by its codes, scales and zero points",
+    operands=(Operand("x", (F32,)), *_PLANES),
+    attributes=(AttributeSpec("bits", "int"),),
+    infer=lambda types, attributes: _infer("block_matmul", types, attributes),
+    reference=_multiply,
+    gradient=None,
+    lower=_lower_multiply,
+    cases=_cases(),
     properties=frozenset({"contraction", "internal"}),
 )
 
-OPERATORS = (block_matmul,)
+block_dot = Operator(
+    name="block_dot",
+    summary="(x - zero) @ w.T of codes x and a matrix w in blocks: exact within a block, added up in f32",
+    operands=(Operand("x", (U8,)), *_PLANES),
+    attributes=(AttributeSpec("bits", "int"), AttributeSpec("zero", "int")),
+    infer=lambda types, attributes: _infer("block_dot", types, attributes),
+    reference=_dot,
+    gradient=None,
+    lower=_lower_dot,
+    cases=(*_cases(zero=128), *_cases(zero=0), *_cases(zero=37)),
+    properties=frozenset({"contraction", "internal"}),
+)
+
+OPERATORS = (block_matmul, block_dot)

@@ -45,16 +45,16 @@ def group_steps(op: Op) -> Op:
         return op
     size = SIZES[op.reads[0].tensor.element]
     for weight, other in (op.reads, op.reads[::-1]):
-        loop = _grouped_loop(weight, size)
+        loop = grouped_loop(weight, size)
         if loop is None or op.parallel[loop] or not isinstance(steps := op.loops[loop], int):
             continue
-        stride = 1 if _runs_along(other, loop) else _distance(other, loop)
+        stride = 1 if runs_along(other, loop) else _distance(other, loop)
         if stride is None:
             continue
         group = Group(size, loop, steps % size, stride)
         stored = Group(size, loop, 0)
         reads = {
-            id(weight): replace(weight, index=_by_group(weight.index, loop, size), group=stored),
+            id(weight): replace(weight, index=by_group(weight.index, loop, size), group=stored),
             id(other): replace(other, index=tuple(_times(p, loop, size) for p in other.index), group=group),
         }
         loops: list[Size] = list(op.loops)
@@ -84,7 +84,7 @@ def _narrow_factors(op: Op) -> tuple[Node, Node] | None:
     return (left, right) if left.operands[0].number != right.operands[0].number else None
 
 
-def _grouped_loop(access: Access, size: int) -> int | None:
+def grouped_loop(access: Access, size: int) -> int | None:
     """The loop whose steps stand in groups of this size beside each other."""
     last = access.index[-1] if access.index else None
     if not isinstance(last, Panel) or not last.within or last.width != size:
@@ -92,7 +92,7 @@ def _grouped_loop(access: Access, size: int) -> int | None:
     return plain(last.index)
 
 
-def _runs_along(access: Access, loop: int) -> bool:
+def runs_along(access: Access, loop: int) -> bool:
     """Are steps of the loop, and of it alone, neighbours in memory?"""
     *others, last = access.index
     there = access.tensor.view is not None and access.tensor.view.strides[-1] == 1
@@ -114,7 +114,7 @@ def _times(position: Position, loop: int, size: int) -> Position:
     return Index(moved, form.constant) if isinstance(position, Index) else position
 
 
-def _by_group(index: Sequence[Position], loop: int, size: int) -> tuple[Position, ...]:
+def by_group(index: Sequence[Position], loop: int, size: int) -> tuple[Position, ...]:
     """An index in groups, as one over a loop of groups: each begins with its first element."""
     own = Index(((loop, 1),))
     forms: Mapping[Position, Index] = {Panel(own, size, False): own, Panel(own, size, True): Index((), 0)}
@@ -145,8 +145,8 @@ def add_products(writer: Writer, node: Node, total: Value, words: Sequence[Value
 def _integers(writer: Writer, total: str, left: str, right: str, widenings: Sequence[str]) -> str:
     if widenings[0] == "arith.extsi":
         left, right = right, left
-    operands = [total, *(_parts(writer, word, "i8") for word in (left, right))]
-    types = (writer.vector_type("i32"), *[_parts_type(writer, "i8")] * 2)
+    operands = [total, *(parts(writer, word, "i8") for word in (left, right))]
+    types = (writer.vector_type("i32"), *[parts_type(writer, "i8")] * 2)
     return _call(writer, f"avx512.vpdpbusd.{32 * writer.lanes}", operands, types)
 
 
@@ -154,7 +154,7 @@ def _half_integers(writer: Writer, total: str, left: str, right: str, widenings:
     sums = writer.vector_type("i32")
     for half in ("even", "odd"):
         factors = [_half_bytes(writer, word, w, half) for word, w in zip((left, right), widenings, strict=True)]
-        pairs = _call(writer, PAIRS[writer.lanes], factors, [_parts_type(writer, "i16")] * 2, sums)
+        pairs = _call(writer, PAIRS[writer.lanes], factors, [parts_type(writer, "i16")] * 2, sums)
         total = writer.let(f"arith.addi {total}, {pairs} : {sums}")
     return total
 
@@ -166,8 +166,8 @@ products of bytes is beyond 32 bits; what multiplies bytes and adds in 16 bits w
 
 def _half_bytes(writer: Writer, word: str, widening: str, half: str) -> str:
     """Every second byte of words, as integers of 16 bits."""
-    type = _parts_type(writer, "i16")
-    pairs = _parts(writer, word, "i16")
+    type = parts_type(writer, "i16")
+    pairs = parts(writer, word, "i16")
     eight = writer.splat("8", type)
     if widening == "arith.extsi":
         if half == "even":
@@ -179,8 +179,8 @@ def _half_bytes(writer: Writer, word: str, widening: str, half: str) -> str:
 
 
 def _bfloats(writer: Writer, total: str, left: str, right: str, widenings: Sequence[str]) -> str:
-    operands = [total, *(_parts(writer, word, "bf16") for word in (left, right))]
-    types = (writer.vector_type("f32"), *[_parts_type(writer, "bf16")] * 2)
+    operands = [total, *(parts(writer, word, "bf16") for word in (left, right))]
+    types = (writer.vector_type("f32"), *[parts_type(writer, "bf16")] * 2)
     return _call(writer, f"avx512bf16.dpbf16ps.{32 * writer.lanes}", operands, types)
 
 
@@ -215,12 +215,12 @@ def _every_second(writer: Writer, word: str, half: str) -> str:
     return writer.let(f"vector.bitcast {bits} : {type} to {writer.vector_type('f32')}")
 
 
-def _parts_type(writer: Writer, element: str) -> str:
+def parts_type(writer: Writer, element: str) -> str:
     return f"vector<{writer.lanes * (4 if element == 'i8' else 2)}x{element}>"
 
 
-def _parts(writer: Writer, word: str, element: str) -> str:
-    return writer.let(f"vector.bitcast {word} : {writer.vector_type(WORD)} to {_parts_type(writer, element)}")
+def parts(writer: Writer, word: str, element: str) -> str:
+    return writer.let(f"vector.bitcast {word} : {writer.vector_type(WORD)} to {parts_type(writer, element)}")
 
 
 def _call(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ....dialect.dims import Size
 from ....dialect.types import F32
 from ...lower.text import literal
+from .codes import add_codes, unpack
 from .dots import Halves, add_products
 from .forms import Form, constant
 from .lookups import can_look_up, find_lookup, look_up
@@ -48,6 +49,8 @@ class Evaluator:
         """Where nothing is reduced, memory is what takes time."""
         self.kept: dict[int, Kept] = {}
         """What may be read from the stack by now, by the identity of the op."""
+        self.made: dict[tuple[int, int], Kept] = {}
+        """Numbers of weights that are on the stack by now, by op and node."""
         self.stacked: dict[tuple[str, int], Buffer] = {}
         self.reciprocals: dict[tuple[int, int], Value] = {}
         """Of divisors by op and node, where multiplying by them will do."""
@@ -55,10 +58,11 @@ class Evaluator:
         """What an op reads in f32 that stands in bfloats in memory, by the identity of the op and the number."""
         self.unit = {c: constant(0) for c, size in enumerate(stage.sizes) if size == 1}
 
-    def stack(self, kind: str, op: Op, elements: int) -> Buffer:
-        """Memory on the stack for results of an op, the same one whenever it is asked for."""
+    def stack(self, kind: str, op: Op, elements: int, element: str | None = None) -> Buffer:
+        """Memory on the stack for an op, the same one whenever it is asked for: for results, or for other elements."""
         if (kind, id(op)) not in self.stacked:
-            self.stacked[kind, id(op)] = self.writer.on_stack(elements + self.writer.lanes, op.result.element)
+            buffer = self.writer.on_stack(elements + self.writer.lanes, element or op.result.element)
+            self.stacked[kind, id(op)] = buffer
         return self.stacked[kind, id(op)]
 
     # Places
@@ -163,6 +167,9 @@ class Evaluator:
             widened = self.widened.get((id(op), word.number))
             return evaluate(word) if widened is None else widened(place)
 
+        made = self.made.get((id(op), id(node)))
+        if made is not None:
+            return writer.load(made.buffer, made.at({**self.unit, **place}))
         if node.kind == "read":
             return self.read(op, node.number, place)
         if node.kind == "start":
@@ -193,6 +200,8 @@ class Evaluator:
             return self._extract(node, operands)
         if node.kind == "nearest":
             return round_to_nearest(writer, operands[0])
+        if node.kind == "bytes":
+            return unpack(writer, node.text, operands[0], operands[1:])
         if node.kind == "arith.index_cast" and operands[0].form is not None:
             return Value("", node.type, form=operands[0].form)
         return writer.apply(node.kind, node.text, operands, node.type)
@@ -252,11 +261,18 @@ class Evaluator:
         """The sum of what is scaled after one more iteration."""
         for factors in scaled.products:
             left, right = (self.body(op, place, root=f) for f in factors)
-            total = self._add_product(op, left, right, total)
+            if scaled.codes is None:
+                total = self._add_product(op, left, right, total)
+            else:
+                with self.writer.at(op.body.location):
+                    total = add_codes(self.writer, total, left, right)
         return total
 
     def add_scaled(self, op: Op, scaled: Scaled, place: Place, part: Value, total: Value) -> Value:
         """The accumulator after a sum whose factor stands still."""
+        if scaled.codes is not None:
+            with self.writer.at(op.body.location):
+                part = self.writer.apply("arith.sitofp", "", [part], "f32")
         return self._add_product(op, part, self.body(op, place, root=scaled.factor), total)
 
     def _add_product(self, op: Op, left: Value, right: Value, total: Value) -> Value:

@@ -14,6 +14,7 @@ from ....dialect.dims import Size, product
 from ...lower.text import FunctionText
 from ...lower.writer import UNITS, part_name
 from ...mlir import ir
+from .decoded import share_rows_of, write_decoded
 from .evaluate import Evaluator
 from .forms import Form, constant, variable
 from .functions import append_functions
@@ -219,8 +220,11 @@ def _choose(evaluator: Evaluator, machine: Machine) -> _Scheme:
         return _Scheme("map", maps.counts(), maps.write, share_elements(stage))
     if len(reductions) == 1 and is_tiled(reductions[0]):
         (op,) = reductions
-        order = choose_order(stage, op, assign_roles(stage, op, machine, evaluator.writer.lanes))
-        return _Scheme("tile", order.counts, partial(write_tiles, evaluator, op, order), share_elements(stage))
+        roles = assign_roles(stage, op, machine, evaluator.writer.lanes)
+        shared = share_rows_of(stage, op, roles)
+        order = choose_order(stage, op, shared or roles)
+        write = partial(write_tiles if shared is None else write_decoded, evaluator, op, order)
+        return _Scheme("tile", order.counts, write, share_elements(stage))
     rows = RowStage(evaluator, machine)
     # Blocks of rows between contractions may be moved back over rows that were computed before.
     return _Scheme(

@@ -6,7 +6,7 @@ converting. What it gives is the same.
 
 from __future__ import annotations
 
-from .structure import Node
+from .structure import Node, integer
 from .text import Value, Writer
 
 ENTRIES = 16
@@ -18,14 +18,14 @@ def find_lookup(node: Node) -> tuple[Node, int] | None:
     if node.kind != "arith.sitofp" or node.type != "f32" or node.operands[0].kind != "arith.subi":
         return None
     bits, middle = node.operands[0].operands
-    subtracted = _integer(middle)
+    subtracted = integer(middle)
     if subtracted is None or bits.type != _WORD:
         return None
     if bits.kind == "arith.andi":
         for source, mask in (bits.operands, bits.operands[::-1]):
-            if _integer(mask) == ENTRIES - 1:
+            if integer(mask) == ENTRIES - 1:
                 return source, subtracted
-    is_upper = bits.kind == "arith.shrsi" and _integer(bits.operands[1]) == 4 and _is_byte(bits.operands[0])
+    is_upper = bits.kind == "arith.shrsi" and integer(bits.operands[1]) == 4 and _is_byte(bits.operands[0])
     return (bits, subtracted) if is_upper else None
 
 
@@ -44,9 +44,3 @@ def look_up(writer: Writer, bits: Value, subtracted: int) -> Value:
 
 def _is_byte(node: Node) -> bool:
     return node.kind == "arith.extui" and node.operands[0].type == "i8"
-
-
-def _integer(node: Node) -> int | None:
-    if node.kind != "constant" or node.type != _WORD:
-        return None
-    return int(node.text.partition(" ")[0])

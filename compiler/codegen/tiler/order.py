@@ -53,7 +53,7 @@ class Order:
         if self.group is not None:
             assert roles.row is not None
             first, at[roles.lane], at[roles.row] = self._in_groups(writer, at[roles.lane], at[roles.row], self.group)
-        steps = {roles.lane: roles.step, roles.row: roles.rows}
+        steps = {roles.lane: roles.step, roles.row: roles.block}
         return {c: number.times(steps.get(c, 1)) for c, number in at.items()}, Panels(roles.step, self._turns(first))
 
     def _turns(self, first: Form) -> tuple[Turns, ...]:
@@ -63,7 +63,7 @@ class Order:
         for c, count in zip(self.classes[behind:], self.counts[behind:], strict=True):
             if c == roles.row:
                 at_once = count if self.group is None else minimum(count, self.group.all)
-                turns.append(Turns(c, roles.rows, at_once, first))
+                turns.append(Turns(c, roles.block, at_once, first))
             else:
                 turns.append(Turns(c, 1, count, constant(0)))
         return tuple(turns)
@@ -109,7 +109,7 @@ def choose_order(stage: Stage, op: Op, roles: Roles) -> Order:
 
 
 def _count(stage: Stage, roles: Roles, c: int) -> Size:
-    steps = {roles.lane: roles.step, roles.row: roles.rows}
+    steps = {roles.lane: roles.step, roles.row: roles.block}
     return blocks(stage.sizes[c], steps[c]) if c in steps else stage.sizes[c]
 
 
@@ -119,7 +119,7 @@ def _group(stage: Stage, op: Op, roles: Roles) -> Group | None:
     assert roles.row is not None
     loop = lane_loop(op)
     extent = {c: bounds(size)[1] for c, size in enumerate(stage.sizes)}
-    extent |= dict.fromkeys(roles.outer, 1) | {roles.row: roles.rows, roles.lane: roles.step}
+    extent |= dict.fromkeys(roles.outer, 1) | {roles.row: roles.block, roles.lane: roles.step}
 
     def touched(along: bool) -> int:
         accesses = [a for a in op.reads if (loop in a.loops()) == along]

@@ -8,6 +8,7 @@ from typing import Any
 from ....dialect.dims import INFINITY, Size, Symbol, add, divide_exactly, floor_divide, maximum, minimum, multiply
 from ....dialect.emitter import Index
 from ...mlir import ir
+from .codes import group_codes
 from .dots import group_steps
 from .positions import read_map
 from .regions import Region
@@ -307,7 +308,7 @@ class _Reader:
         reads = tuple(accesses[i] for i in sorted(used))
         place = tuple(p for p in written if isinstance(p, Index))
         op = Op(loops, parallel, reads, place, body, target if reduces else None, location=operation.location)
-        op = group_steps(op)
+        op = group_codes(group_steps(op))
         axes = tuple(range(len(target.shape)))
         op.result = Tensor(target.shape, target.element, target.view, op=op, axes=axes)
         self.ops.append(op)

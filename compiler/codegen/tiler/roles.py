@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from .codes import DOT
 from .dots import has_instruction
 from .machine import Machine
 from .schedule import Stage, lane_loop
@@ -22,12 +23,14 @@ bits of a row would depend on how many rows there are."""
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Which class is which. `step` is the width of a panel of lanes, `width` that of a tile, `rows` its height."""
+    """Which class is which. `step` is the width of a panel of lanes, `width` that of a tile, `rows` its height,
+    and `block` the rows of a unit."""
 
     lane: int
     row: int | None
     outer: tuple[int, ...]
     rows: int
+    block: int
     width: int
     step: int
     windowed: bool
@@ -38,7 +41,8 @@ def assign_roles(stage: Stage, op: Op, machine: Machine, lanes: int, among: Sequ
     loop = lane_loop(op)
     assert loop is not None, op.location
     lane = stage.of(op, loop)
-    apart = op.body.kind == "dot" and not has_instruction(op.body, machine.features, lanes)
+    dots = [DOT if n.kind == "codes" else n for n in op.body.walk() if n.kind in ("dot", "codes")]
+    apart = any(not has_instruction(n, machine.features, lanes) for n in dots)
     rows, most_vectors = machine.halves if apart else (machine.rows, machine.vectors)
     vectors = [a for a in op.reads if loop in a.loops()]
     others = [
@@ -70,7 +74,7 @@ def assign_roles(stage: Stage, op: Op, machine: Machine, lanes: int, among: Sequ
     rows = 1 if row is None else machine.window[0] if short else rows
     if row is not None and isinstance(most := stage.sizes[row], int):
         rows = min(rows, max(most, 1)) if not short else _even(max(most, 1), machine.window[0])
-    return Roles(lane, row, outer, rows, width, step, short)
+    return Roles(lane, row, outer, rows, rows, width, step, short)
 
 
 def _even(count: int, most: int) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from ....dialect.dims import Size, bounds
+from .decoded import DecodedTiles
 from .evaluate import Evaluator, Kept, Place
 from .forms import Form, variable
 from .machine import Machine
@@ -174,10 +175,11 @@ class RowStage:
                     self.evaluator.keep(done, place, kept[id(done)])
             self.evaluator.write(sinks, [place])
 
-        tiles = Tiles(self.evaluator, op, roles)
+        tiles = DecodedTiles if op.scaled is not None and op.scaled.codes is not None else Tiles
+        cover = tiles(self.evaluator, op, roles).cover
         size = self.stage.sizes[roles.lane]
         with self.writer.loop(self.writer.size(0), self.writer.size(size), roles.step) as column:
-            tiles.cover(batch, row, variable(column), count, finish)
+            cover(batch, row, variable(column), count, finish)
 
 
 def _apart(elements: int) -> int:

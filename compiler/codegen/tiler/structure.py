@@ -135,10 +135,12 @@ def plain(position: Position) -> int | None:
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """A value in a body. `kind` is read, start, constant, index, size, extract, dot or nearest, or the name of an
-    operation.
+    """A value in a body. `kind` is read, start, constant, index, size, extract, dot, codes, bytes or nearest, or the name
+    of an operation.
 
     dot: the sum of the first operand and of the products of two groups, whose elements `text` says how to widen;
+    codes: the sum of the products of groups in turn, of which the first have the zero point `number`;
+    bytes: a group of codes with a sign, those that `text` names of the first operand, less the second;
     nearest: the operand rounded to an integer, halves to even, of NaN one with a lower half of 0;
     read, start: `number` of the access or result; index: `number` of the loop; constant: `text` is the attribute;
     size: `size`; extract: the element of `tensor` at the operands. Of an operation, `text` holds its attributes.
@@ -166,13 +168,30 @@ class Node:
                 pending += node.operands
 
 
+def integer(node: Node) -> int | None:
+    """The value of a constant in i32."""
+    if node.kind != "constant" or node.type != "i32":
+        return None
+    return int(node.text.partition(" ")[0])
+
+
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """A sum of products that all have one factor, which stands still in the `inner` loops of the sum, the last ones."""
+    """A sum of products that all have one factor, which stands still in the `inner` loops of the sum, the last ones.
+
+    Products are of floats; or of words of codes, where `codes` is their sum in i32, which is converted when all are
+    added.
+    """
 
     products: tuple[tuple[Node, Node], ...]
     factor: Node
     inner: frozenset[int]
+    codes: Node | None = None
+
+    @property
+    def type(self) -> str:
+        """The type in which products are summed."""
+        return "f32" if self.codes is None else "i32"
 
 
 @dataclass(eq=False)
@@ -215,18 +234,27 @@ class Op:
     @cached_property
     def scaled(self) -> Scaled | None:
         """The products and their common factor, where the body adds such: `x * c * s + total`, and several at a time,
-        `(x * c + y * d) * s + total`."""
+        `(x * c + y * d) * s + total`. Of codes their sum is an integer."""
+        for sum, factor, inner in self.factored():
+            if products := _products(sum):
+                return Scaled(products, factor, inner)
+            if sum.kind == "arith.sitofp" and sum.operands[0].kind == "codes":
+                words = iter(sum.operands[0].operands)
+                return Scaled(tuple(zip(words, words, strict=True)), factor, inner, sum.operands[0])
+        return None
+
+    def factored(self) -> Iterator[tuple[Node, Node, frozenset[int]]]:
+        """How what the body adds is a sum and a factor, which stands still in some loops of the reduction, the last
+        ones."""
         kind, added = self.combination or ("", self.body)
         if kind != "arith.addf" or added.kind != "arith.mulf":
-            return None
-        for total, factor in (added.operands, added.operands[::-1]):
+            return
+        for sum, factor in (added.operands, added.operands[::-1]):
             read = {loop for n in factor.walk() if n.kind == "read" for loop in self.reads[n.number].loops()}
-            products = _products(total)
             inner = [loop for loop in self.reduced if loop not in read]
             outer = len(self.reduced) - len(inner)
-            if products and inner and outer and self.reduced[outer:] == tuple(inner):
-                return Scaled(products, factor, frozenset(inner))
-        return None
+            if inner and outer and self.reduced[outer:] == tuple(inner):
+                yield sum, factor, frozenset(inner)
 
     @cached_property
     def combination(self) -> tuple[str, Node] | None:

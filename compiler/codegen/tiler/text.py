@@ -7,7 +7,7 @@ once. A vector has as many lanes as the stage wants; under a mask only the first
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
@@ -165,6 +165,10 @@ class Writer:
     @contextmanager
     def carrying(self, start: str, end: str, step: int, carried: Sequence[Value]) -> Iterator[CarryingLoop]:
         """A loop over carried values; whoever writes its body sets `after`, and `results` are there when it is done."""
+        if not carried:
+            with self.loop(start, end, step) as name:
+                yield CarryingLoop(name, ())
+            return
         names = [self.fresh() for _ in carried]
         results, index = self.fresh(), self.fresh()
         initial = ", ".join(f"{n} = {v.name}" for n, v in zip(names, carried, strict=True))
@@ -195,6 +199,18 @@ class Writer:
         self.add("} else {")
         with self.scope():
             otherwise()
+        self.add("}")
+
+    def switch(self, number: str, cases: Iterable[int], write: Callable[[int], None]) -> None:
+        """What is written for each of the numbers that there can be."""
+        self.add(f"scf.index_switch {number}")
+        for case in cases:
+            self.add(f"case {case} {{")
+            with self.scope():
+                write(case)
+                self.add("scf.yield")
+            self.add("}")
+        self.add("default {")
         self.add("}")
 
     @contextmanager

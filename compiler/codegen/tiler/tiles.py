@@ -7,7 +7,8 @@ only: rows that are left over run through a tile of just as many, lanes through 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from ....dialect.dims import Size, add, bounds, multiply
 from .ahead import Panels, fetch_ahead
@@ -17,7 +18,7 @@ from .nest import units
 from .order import Order
 from .roles import Roles
 from .structure import Access, Op, Panel
-from .text import Value
+from .text import Value, Writer
 from .widening import choose_stretch, find_rows, widen_rows
 from .windows import order_steps
 
@@ -56,19 +57,20 @@ class Tiles:
 
     def cover(self, place: Place, row: Form, column: Form, rows: int, finish: Callable[[Place], None]) -> None:
         """All lanes from `column` on that belong to one panel, for `rows` rows from `row` on."""
+        self.across(column, lambda start, masks: self._tile(place, row, start, rows, masks, finish))
+
+    def across(self, column: Form, write: Callable[[Form, Sequence[str | None]], None]) -> None:
+        """Writes all lanes from `column` on that belong to one panel, a tile at a time, by its first lane and a mask
+        for each of its vectors."""
         roles, writer = self.roles, self.writer
         size, step, lanes = self.stage.sizes[roles.lane], roles.step, writer.lanes
         if isinstance(size, int):
             whole, rest = divmod(size, step)
             if rest == 0 or whole == 0:
-                self._panel(place, row, column, rows, min(size, step), finish)
+                self._panel(column, min(size, step), write)
                 return
             is_whole = writer.let(f"arith.cmpi ult, {writer.index(column)}, {writer.size(whole * step)} : index")
-            writer.either(
-                is_whole,
-                lambda: self._panel(place, row, column, rows, step, finish),
-                lambda: self._panel(place, row, column, rows, rest, finish),
-            )
+            writer.either(is_whole, lambda: self._panel(column, step, write), lambda: self._panel(column, rest, write))
             return
         end = writer.size(size)
         past = writer.let(f"arith.addi {writer.index(column)}, {writer.size(step)} : index")
@@ -77,14 +79,11 @@ class Tiles:
         def masked() -> None:
             with writer.loop(writer.index(column), end, lanes) as start:
                 left = writer.let(f"arith.subi {end}, {start} : index")
-                mask = writer.first_lanes(variable(left))
-                self._tile(place, row, variable(start), rows, [mask], finish)
+                write(variable(start), [writer.first_lanes(variable(left))])
 
-        writer.either(is_whole, lambda: self._panel(place, row, column, rows, step, finish), masked)
+        writer.either(is_whole, lambda: self._panel(column, step, write), masked)
 
-    def _panel(
-        self, place: Place, row: Form, column: Form, rows: int, width: int, finish: Callable[[Place], None]
-    ) -> None:
+    def _panel(self, column: Form, width: int, write: Callable[[Form, Sequence[str | None]], None]) -> None:
         """`width` lanes, in tiles side by side."""
         lanes = self.writer.lanes
         for start in range(0, width, self.roles.width):
@@ -93,7 +92,7 @@ class Tiles:
             if left % lanes:
                 masks.append(self.writer.first_lanes(constant(left % lanes)))
             with self.writer.scope():
-                self._tile(place, row, column.plus(start), rows, masks, finish)
+                write(column.plus(start), masks)
 
     def _tile(
         self,
@@ -271,42 +270,46 @@ class Tiles:
 
 
 def write_tiles(evaluator: Evaluator, op: Op, order: Order, begin: str, end: str) -> None:
-    stage, writer, roles = evaluator.stage, evaluator.writer, order.roles
+    stage, roles = evaluator.stage, order.roles
 
     def finish(place: Place) -> None:
         evaluator.write(stage.sinks, [place])
 
-    with units(writer, order.counts, begin, end) as numbers:
-        at, panels = order.place(writer, numbers)
+    with tile_units(evaluator, order, begin, end) as (place, row, column, panels):
         # The few weights of windows are in the cache anyway.
         tiles = Tiles(evaluator, op, roles, None if roles.windowed else panels)
-        place = {c: at[c] for c in roles.outer}
-        column = at[roles.lane]
         if roles.row is None:
-            tiles.cover(place, constant(0), column, 1, finish)
+            tiles.cover(place, row, column, 1, finish)
         else:
-            row = at[roles.row]
-            cover_rows(
-                evaluator, stage.sizes[roles.row], roles.rows, row, lambda n: tiles.cover(place, row, column, n, finish)
-            )
+            size = stage.sizes[roles.row]
+            cover_rows(evaluator, size, roles.rows, row, lambda n: tiles.cover(place, row, column, n, finish))
+
+
+@contextmanager
+def tile_units(evaluator: Evaluator, order: Order, begin: str, end: str) -> Iterator[tuple[Place, Form, Form, Panels]]:
+    """A loop over units; gives the place outside of tiles, the first row and lane of each, and how panels are gone
+    through around it."""
+    roles = order.roles
+    with units(evaluator.writer, order.counts, begin, end) as numbers:
+        at, panels = order.place(evaluator.writer, numbers)
+        row = constant(0) if roles.row is None else at[roles.row]
+        yield {c: at[c] for c in roles.outer}, row, at[roles.lane], panels
 
 
 def cover_rows(evaluator: Evaluator, size: Size, rows: int, row: Form, write: Callable[[int], None]) -> None:
     """Writes the block of rows that begins at `row`, whole or as many as are left."""
-    writer = evaluator.writer
-    _, high = bounds(size)
-    if isinstance(size, int) and (size <= rows or size % rows == 0):
-        write(min(size, rows))
+    left = rows_from(evaluator.writer, size, rows, row)
+    if isinstance(left, int):
+        write(left)
         return
+    _, high = bounds(size)
+    cases = [rows, size % rows] if isinstance(size, int) else range(min(rows, high), 0, -1)
+    evaluator.writer.switch(left, cases, write)
+
+
+def rows_from(writer: Writer, size: Size, rows: int, row: Form) -> int | str:
+    """How many rows the block has that begins at `row`; their number is a value where blocks differ."""
+    if isinstance(size, int) and (size <= rows or size % rows == 0):
+        return min(size, rows)
     left = writer.let(f"arith.subi {writer.size(size)}, {writer.index(row)} : index")
-    left = writer.let(f"arith.minui {left}, {writer.size(rows)} : index")
-    cases = [rows, size % rows] if isinstance(size, int) else list(range(min(rows, high), 0, -1))
-    writer.add(f"scf.index_switch {left}")
-    for count in cases:
-        writer.add(f"case {count} {{")
-        with writer.scope():
-            write(count)
-            writer.add("scf.yield")
-        writer.add("}")
-    writer.add("default {")
-    writer.add("}")
+    return writer.let(f"arith.minui {left}, {writer.size(rows)} : index")

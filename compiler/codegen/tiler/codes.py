@@ -1,0 +1,187 @@
+"""Sums of products of a byte's number with codes in blocks: how they are recognised, and codes brought into words.
+
+    total + (sum of (x - zero) * (code - middle) over a block, in i32) * scale
+
+Codes of a weight are read as words that hold four of them for each column, or eight with four bits each, and become
+words of four bytes with a sign; `dots.py` multiplies those. Whatever the zero point of x is, it is taken out of a block
+once for all rows: as a multiple of the sum of codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ....dialect.emitter import Index
+from .dots import SIZES, WORD, add_products, by_group, grouped_loop, parts, parts_type, runs_along
+from .structure import Access, Group, Node, Op, integer
+from .text import Value, Writer
+
+SUM = "codes"
+"""The kind of node that is a sum over a block. Its operands are words of x and of bytes in turn, `number` is the zero
+point of x."""
+BYTES = "bytes"
+"""The kind of node that is a word of four bytes with a sign: of the word that is its first operand `text` says which
+codes, of which the second operand is subtracted."""
+SIZE = SIZES["i8"]
+MOST = 15
+"""The largest code of four bits."""
+NIBBLES = "252645135"
+"""0x0f in every byte."""
+EVERY_BYTE = 0x01010101
+DOT = Node("dot", WORD, text="arith.extui arith.extsi")
+
+
+# Recognised
+
+
+def group_codes(op: Op) -> Op:
+    """The op with a group of steps as one, where it adds up scaled sums of products of codes in blocks."""
+    for sum, factor, inner in op.factored():
+        found = _codes(sum)
+        if found is not None:
+            return _grouped_op(op, found, factor, inner) or op
+    return op
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """`(x - zero) * bytes`, of which x is read."""
+
+    x: Node
+    zero: int
+    bytes: Node
+
+    @property
+    def weight(self) -> int:
+        """The number of what the bytes are read from."""
+        return self.bytes.operands[0].number
+
+
+def _codes(sum: Node) -> list[_Product] | None:
+    if sum.kind != "arith.sitofp" or sum.operands[0].type != WORD:
+        return None
+    found = [_product(node) for node in _terms(sum.operands[0])]
+    products = [p for p in found if p is not None]
+    return products if len(products) == len(found) and len({p.zero for p in products}) == 1 else None
+
+
+def _grouped_op(op: Op, products: Sequence[_Product], factor: Node, inner: frozenset[int]) -> Op | None:
+    loop, *others = {grouped_loop(op.reads[p.weight], SIZE) for p in products}
+    if others or loop is None or loop not in inner:
+        return None
+    steps = op.loops[loop]
+    inputs, weights = {p.x.number for p in products}, {p.weight for p in products}
+    if not isinstance(steps, int) or steps % SIZE or not all(runs_along(op.reads[n], loop) for n in inputs):
+        return None
+    if any(loop in op.reads[n].loops() for n in range(len(op.reads)) if n not in inputs | weights):
+        return None
+    reads = tuple(_grouped(access, n, weights, inputs, loop) for n, access in enumerate(op.reads))
+    words = tuple(word for p in products for word in (replace(p.x, type=WORD), p.bytes))
+    total = Node(SUM, WORD, words, number=products[0].zero)
+    start = next(n for n in op.body.operands if n.kind == "start")
+    product = Node("arith.mulf", "f32", (Node("arith.sitofp", "f32", (total,)), factor))
+    body = Node("arith.addf", "f32", (start, product))
+    for node in (total, *product.operands[:1], product, body):
+        node.location = op.body.location
+    sizes = tuple(size // SIZE if n == loop and isinstance(size, int) else size for n, size in enumerate(op.loops))
+    return Op(sizes, op.parallel, reads, op.map, body, op.start, op.location)
+
+
+def _grouped(access: Access, number: int, weights: set[int], inputs: set[int], loop: int) -> Access:
+    if number in weights:
+        return replace(access, index=by_group(access.index, loop, SIZE), group=Group(SIZE, loop, 0))
+    if number in inputs:
+        return replace(access, index=(*access.index[:-1], Index(((loop, SIZE),))), group=Group(SIZE, loop, 0))
+    return access
+
+
+def _terms(node: Node) -> list[Node]:
+    """What a sum in i32 adds up."""
+    return [t for o in node.operands for t in _terms(o)] if node.kind == "arith.addi" else [node]
+
+
+def _product(node: Node) -> _Product | None:
+    if node.kind != "arith.muli":
+        return None
+    for left, right in (node.operands, node.operands[::-1]):
+        x, bytes = _steps(left), _bytes(right)
+        if x is not None and bytes is not None:
+            return _Product(*x, bytes)
+    return None
+
+
+def _steps(node: Node) -> tuple[Node, int] | None:
+    """`x - zero` of a byte without a sign."""
+    zero: int | None = 0
+    if node.kind == "arith.subi":
+        node, subtracted = node.operands
+        zero = integer(subtracted)
+    return (node.operands[0], zero) if _is_widened(node, "arith.extui") and zero is not None else None
+
+
+def _bytes(node: Node) -> Node | None:
+    """Codes that fit a byte with a sign: bytes that have one, or four bits less another number of as many."""
+    if _is_widened(node, "arith.extsi"):
+        return Node(BYTES, WORD, (replace(node.operands[0], type=WORD),), text="whole")
+    if node.kind != "arith.subi":
+        return None
+    bits, middle = node.operands
+    number = integer(middle)
+    if not (_is_low(middle) or (number is not None and 0 <= number <= MOST)):
+        return None
+    word = bits.operands[0] if bits.operands else bits
+    if _is_low(bits):
+        half = "low"
+    elif bits.kind in ("arith.shrsi", "arith.shrui") and integer(bits.operands[1]) == 4 and _is_unsigned(word):
+        half = "high"
+    else:
+        return None
+    return Node(BYTES, WORD, (replace(word.operands[0], type=WORD), middle), text=half)
+
+
+def _is_low(node: Node) -> bool:
+    """The lowest four bits of a byte."""
+    return node.kind == "arith.andi" and integer(node.operands[1]) == MOST and _is_unsigned(node.operands[0])
+
+
+def _is_unsigned(node: Node) -> bool:
+    return _is_widened(node, "arith.extui")
+
+
+def _is_widened(node: Node, by: str) -> bool:
+    return node.kind == by and node.type == WORD and node.operands[0].kind == "read" and node.operands[0].type == "i8"
+
+
+# Written
+
+
+def unpack(writer: Writer, half: str, word: Value, subtracted: Sequence[Value]) -> Value:
+    """A word of four bytes with a sign for each column."""
+    type = writer.vector_type(WORD)
+    name = writer.broadcast(word).name
+    if half == "high":
+        name = writer.let(f"arith.shrui {name}, {writer.splat('4', type)} : {type}")
+    if half != "whole":
+        name = writer.let(f"arith.andi {name}, {writer.splat(NIBBLES, type)} : {type}")
+    for number in subtracted:
+        middle = writer.apply("arith.muli", "", [number, writer.constant(str(EVERY_BYTE), WORD)], WORD)
+        bytes = parts_type(writer, "i8")
+        operands = f"{parts(writer, name, 'i8')}, {parts(writer, writer.broadcast(middle).name, 'i8')}"
+        name = writer.let(f"arith.subi {operands} : {bytes}")
+        name = writer.let(f"vector.bitcast {name} : {bytes} to {type}")
+    return Value(name, WORD, True)
+
+
+def add_codes(writer: Writer, total: Value, x: Value, bytes: Value) -> Value:
+    """The sum over a block after one more group."""
+    return add_products(writer, DOT, total, (x, bytes))
+
+
+def add_zero(writer: Writer, zero: int, total: Value, bytes: Value) -> Value:
+    """The sum of the zero point's products after one more group."""
+    return add_codes(writer, total, writer.constant(str(_signed(zero * EVERY_BYTE)), WORD), bytes)
+
+
+def _signed(word: int) -> int:
+    return word - (1 << 32) if word >> 31 else word

@@ -1,0 +1,276 @@
+"""Register tiles of a weight that is stored as codes with a scale for each block: the numbers of a block are made once,
+in a cache, for all rows of a unit.
+
+Sums are carried from block to block in memory of the stack, since registers hold those within a block. The order in
+which a row is summed is that of `tiles.py`, whatever rows there are beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from math import prod
+
+from ....dialect.dims import Size, bounds
+from .ahead import Panels, fetch_ahead
+from .codes import add_zero
+from .evaluate import Evaluator, Kept, Place
+from .forms import LANES, Form, constant, variable
+from .order import Order
+from .roles import Roles
+from .schedule import Stage
+from .structure import Node, Op, Panel, Scaled
+from .text import Value
+from .tiles import Tiles, rows_from, tile_units
+
+BLOCK_ROWS = 64
+"""The rows that share the numbers of a block."""
+MOST_BYTES = 32 * 1024
+"""What the numbers of a block may take, so that they stay beside rows in the nearest cache."""
+
+Rows = int | str
+"""A number of rows, or the name of one that is known when the code runs."""
+
+
+def share_rows_of(stage: Stage, op: Op, roles: Roles) -> Roles | None:
+    """The roles with units of many rows, where numbers are made of codes for all of them; else None."""
+    scaled = op.scaled
+    if scaled is None or roles.windowed:
+        return None
+    most = 1 if roles.row is None else bounds(stage.sizes[roles.row])[1]
+    if scaled.codes is None and (most <= roles.rows or not _are_worth_it(stage, op, roles, scaled)):
+        return None
+    return replace(roles, block=BLOCK_ROWS if most > BLOCK_ROWS else max(int(most), roles.rows))
+
+
+def _are_worth_it(stage: Stage, op: Op, roles: Roles, scaled: Scaled) -> bool:
+    sizes = [op.loops[i] for i in scaled.inner]
+    weights = _weights(stage, op, roles, scaled)
+    if weights is None or any(w.kind == "read" for w in weights) or not all(isinstance(s, int) for s in sizes):
+        return False
+    return 4 * roles.width * len(weights) * prod(int(str(s)) for s in sizes) <= MOST_BYTES
+
+
+def _weights(stage: Stage, op: Op, roles: Roles, scaled: Scaled) -> list[Node] | None:
+    """Of each product the factor that all rows share; None where there is no such."""
+    if scaled.codes is not None:
+        return [bytes for _, bytes in scaled.products]
+    found = []
+    for factors in scaled.products:
+        shared = [f for f in factors if roles.row not in _classes(stage, op, f)]
+        if len(shared) != 1:
+            return None
+        found += shared
+    return found
+
+
+def _classes(stage: Stage, op: Op, node: Node) -> set[int]:
+    """The classes of loops with which the value of a node changes."""
+    return {stage.of(op, i) for n in node.walk() if n.kind == "read" for i in op.reads[n.number].loops()}
+
+
+class DecodedTiles(Tiles):
+    """Writes blocks of rows of one op."""
+
+    def __init__(self, evaluator: Evaluator, op: Op, roles: Roles) -> None:
+        super().__init__(evaluator, op, roles)
+        scaled = op.scaled
+        assert scaled is not None, op.location
+        self.scaled = scaled
+        self.weights = _weights(self.stage, op, roles, scaled) or []
+        self.products = [replace(scaled, products=(factors,)) for factors in scaled.products]
+        self.outer = [loop for loop in self.loops if loop[0][0] not in scaled.inner]
+        self.inner = [loop for loop in self.loops if loop[0][0] in scaled.inner]
+        words = len(self.weights) * prod(int(str(size)) for _, size in self.inner)
+        self.numbers = evaluator.stack("numbers", op, words * roles.width, scaled.type)
+        self.sums = evaluator.stack("sums", op, roles.block * roles.width, op.result.element)
+
+    def cover(self, place: Place, row: Form, column: Form, rows: Rows, finish: Callable[[Place], None]) -> None:
+        self.across(column, lambda start, masks: self._block(place, row, start, rows, masks, finish))
+
+    def _block(
+        self,
+        place: Place,
+        row: Form,
+        column: Form,
+        rows: Rows,
+        masks: Sequence[str | None],
+        finish: Callable[[Place], None],
+    ) -> None:
+        writer, op = self.writer, self.op
+
+        def cells(first: Form, count: int) -> Iterator[tuple[str | None, Place, Form]]:
+            """The mask of each cell, its place, and where its sum is kept."""
+            for r in range(count):
+                for v, mask in enumerate(masks):
+                    lane = v * writer.lanes
+                    slot = first.plus(r).times(self.roles.width).plus(lane) + LANES
+                    yield mask, self._cell(place, row + first.plus(r), column.plus(lane)), slot
+
+        with self._each_row(rows) as first:
+            for mask, at, slot in cells(first, 1):
+                with writer.masked(mask):
+                    writer.store(self.sums, slot, writer.broadcast(self.evaluator.starting(op, at)))
+
+        def add_block(at: Place, _: Sequence[Value]) -> list[Value]:
+            starts = self._decode({**place, **at}, column, masks)
+            with self._decoded(column):
+                self._in_tiles(rows, lambda first, count: add_rows(at, starts, first, count))
+            return []
+
+        def add_rows(block: Place, starts: Sequence[Value], first: Form, count: int) -> None:
+            these = [(mask, {**cell, **block}, slot) for mask, cell, slot in cells(first, count)]
+            places, of = [at for _, at, _ in these], [mask for mask, _, _ in these]
+            parts = self._sum(list(self.inner), places, of, [*starts] * count, count, True)
+            for (mask, at, slot), part in zip(these, parts, strict=True):
+                with writer.masked(mask):
+                    total = writer.load(self.sums, slot)
+                    writer.store(self.sums, slot, self.evaluator.add_scaled(op, self.scaled, at, part, total))
+
+        self._each_step(self.outer, {}, [], add_block)
+        with self._each_row(rows) as first:
+            for mask, at, slot in cells(first, 1):
+                with writer.masked(mask):
+                    self.evaluator.define(op, at, writer.load(self.sums, slot))
+                    finish(at)
+
+    # Numbers of a block
+
+    def _decode(self, place: Place, column: Form, masks: Sequence[str | None]) -> list[Value]:
+        """Makes the numbers of a block; gives what sums of its products begin with, for each vector."""
+        writer, codes = self.writer, self.scaled.codes
+        nothing = writer.broadcast(writer.constant("0" if codes is not None else "0.0", self.scaled.type))
+        zero = 0 if codes is None else codes.number
+        kept = self._kept(column)
+
+        def step(at: Place, sums: Sequence[Value]) -> list[Value]:
+            places = [
+                self._cell({**place, **at}, constant(0), column.plus(v * writer.lanes)) for v in range(len(masks))
+            ]
+            after = list(sums)
+            for number in self._moving():
+                fetch_ahead(self.evaluator, self.op, number, places, Panels(self.roles.step, ()))
+            for v, (here, mask) in enumerate(zip(places, masks, strict=True)):
+                with writer.masked(mask):
+                    for weight in self.weights:
+                        value = writer.broadcast(self.evaluator.body(self.op, here, root=weight))
+                        writer.store(self.numbers, kept[self._node(weight)].at(here), value)
+                        if zero:
+                            after[v] = add_zero(writer, zero, after[v], value)
+            return after
+
+        sums = self._each_step(self.inner, {}, [nothing] * len(masks) if zero else [], step)
+        if not zero:
+            return [nothing] * len(masks)
+        type = writer.vector_type("i32")
+        return [Value(writer.let(f"arith.subi {nothing.name}, {s.name} : {type}"), "i32", True) for s in sums]
+
+    def _moving(self) -> list[int]:
+        """The panels that numbers are made of step by step."""
+        read = {n.number for w in self.weights for n in w.walk() if n.kind == "read"}
+        reads = ((number, self.op.reads[number]) for number in sorted(read))
+        return [
+            number
+            for number, access in reads
+            if access.loops() & self.scaled.inner and any(isinstance(p, Panel) for p in access.index)
+        ]
+
+    def _node(self, node: Node) -> tuple[int, int]:
+        return id(self.op), id(node)
+
+    def _kept(self, column: Form) -> Mapping[tuple[int, int], Kept]:
+        """Where the numbers of each weight are, in the order in which they are read."""
+        strides: dict[int, Size] = {self.roles.lane: 1}
+        length = self.roles.width * len(self.weights)
+        for numbers, size in reversed(self.inner):
+            strides[self.stage.of(self.op, numbers[-1])] = length
+            length *= int(str(size))
+        origin = column.times(-1)
+        return {
+            self._node(weight): Kept(self.numbers, strides, origin.plus(i * self.roles.width))
+            for i, weight in enumerate(self.weights)
+        }
+
+    @contextmanager
+    def _decoded(self, column: Form) -> Iterator[None]:
+        """Inside, the numbers of the block are read and not made."""
+        self.evaluator.made |= self._kept(column)
+        yield
+        for weight in self.weights:
+            del self.evaluator.made[self._node(weight)]
+
+    def _step(
+        self, places: Sequence[Place], masks: Sequence[str | None], totals: Sequence[Value], rows: int, within: bool
+    ) -> list[Value]:
+        """One more iteration for every cell, one product after the other: the numbers of one fill enough registers."""
+        sums = list(totals)
+        cells = list(zip(places, masks, strict=True))
+        for weight, product in zip(self.weights, self.products, strict=True):
+            for at, mask in cells[: len(cells) // rows]:
+                with self.writer.masked(mask):
+                    self.evaluator.body(self.op, at, root=weight)
+            for number, (at, mask) in enumerate(cells):
+                with self.writer.masked(mask):
+                    sums[number] = self.evaluator.add_products(self.op, product, at, sums[number])
+        return sums
+
+    # Loops
+
+    def _each_step(
+        self,
+        loops: Sequence[tuple[tuple[int, ...], Size]],
+        place: Place,
+        carried: Sequence[Value],
+        write: Callable[[Place, Sequence[Value]], list[Value]],
+    ) -> list[Value]:
+        """Loops of the sum, one in another, around what is written of a place and of carried values."""
+        if not loops:
+            return write(place, carried)
+        (numbers, size), *inner = loops
+        classes = [self.stage.of(self.op, n) for n in numbers]
+        fixed = dict.fromkeys(classes[:-1], constant(0))
+        with self.writer.carrying(self.writer.size(0), self.writer.size(size), 1, carried) as loop:
+            at = {**place, **fixed, classes[-1]: variable(loop.index)}
+            loop.after = self._each_step(inner, at, loop.values, write)
+        return loop.results
+
+    @contextmanager
+    def _each_row(self, rows: Rows) -> Iterator[Form]:
+        if rows == 1:
+            with self.writer.scope(indent=False):
+                yield constant(0)
+            return
+        end = rows if isinstance(rows, str) else self.writer.size(rows)
+        with self.writer.loop(self.writer.size(0), end, 1) as row:
+            yield variable(row)
+
+    def _in_tiles(self, rows: Rows, write: Callable[[Form, int], None]) -> None:
+        """Tiles of whole height, and one of what is left."""
+        writer, height = self.writer, self.roles.rows
+        if isinstance(rows, int):
+            whole = writer.size(rows - rows % height)
+        else:
+            left = writer.let(f"arith.remui {rows}, {writer.size(height)} : index")
+            whole = writer.let(f"arith.subi {rows}, {left} : index")
+        with writer.loop(writer.size(0), whole, height) as first:
+            write(variable(first), height)
+        if isinstance(rows, int):
+            if rows % height:
+                with writer.scope(indent=False):
+                    write(constant(rows - rows % height), rows % height)
+            return
+        writer.switch(left, range(height - 1, 0, -1), lambda count: write(variable(whole), count))
+
+
+def write_decoded(evaluator: Evaluator, op: Op, order: Order, begin: str, end: str) -> None:
+    stage, roles = evaluator.stage, order.roles
+
+    def finish(place: Place) -> None:
+        evaluator.write(stage.sinks, [place])
+
+    # Numbers of a panel are made seldom: it is fetched a little ahead, whoever reads it next.
+    tiles = DecodedTiles(evaluator, op, roles)
+    with tile_units(evaluator, order, begin, end) as (place, row, column, _):
+        rows = 1 if roles.row is None else rows_from(evaluator.writer, stage.sizes[roles.row], roles.block, row)
+        tiles.cover(place, row, column, rows, finish)
