@@ -19,7 +19,7 @@ from report import format_reports
 from workloads import all_workloads
 from workloads.kernels import gemm, gemv_chain
 from workloads.low_precision import in_precision
-from workloads.precision import INT4, INT8, INT8_STATIC
+from workloads.precision import INT4, INT4A8, INT8, INT8_STATIC
 
 WORKLOADS = all_workloads()
 SMALL = ("gemm-gelu-37x200x129", "softmax-8x32000", "layernorm-1x384", "attention-t128-12x32-causal")
@@ -68,6 +68,7 @@ QUANTIZED = {
     "dynamic": (gemm(37, 192, 129), INT8, 0.02),
     "static": (gemm(37, 192, 129), INT8_STATIC, 0.03),
     "blocks": (gemv_chain(1, 64, 96), INT4, 0.2),
+    "blocks-of-codes": (gemv_chain(1, 64, 96), INT4A8, 0.2),
 }
 
 

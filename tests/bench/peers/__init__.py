@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from measure import Contender
 from prepare import Model
-from workloads.precision import BF16, F32, INT4, INT8, INT8_STATIC, Precision
+from workloads.precision import BF16, F32, INT4, INT4A8, INT8, INT8_STATIC, Precision
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Peer:
 PEERS: Mapping[str, Peer] = {
     peer.name: peer
     for peer in (
-        Peer("onnxruntime", "onnxruntime_peer", ("onnxruntime", "onnx"), (F32, INT8, INT8_STATIC, INT4)),
+        Peer("onnxruntime", "onnxruntime_peer", ("onnxruntime", "onnx"), (F32, INT8, INT8_STATIC, INT4, INT4A8)),
         # ONNX Runtime's tools write the file that it reads in 8 bits.
         Peer("openvino", "openvino_peer", ("openvino", "onnx", "onnxruntime"), (F32, BF16, INT8, INT8_STATIC)),
         Peer("torch.compile", "torch_compiled", ("torch",), (F32, BF16)),

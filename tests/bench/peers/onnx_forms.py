@@ -7,7 +7,7 @@ from pathlib import Path
 
 from prepare import Model
 from twins.onnx_quantized import blocks_int4, dynamic_int8, static_int8
-from workloads.precision import BF16, F32, INT4, INT8, INT8_STATIC, Precision
+from workloads.precision import BF16, F32, INT4, INT4A8, INT8, INT8_STATIC, Precision
 
 Form = Callable[[Model], Path]
 
@@ -32,6 +32,16 @@ def blocks(model: Model) -> Path:
     return blocks_int4(model.onnx)
 
 
-ONNXRUNTIME: Mapping[Precision, Form] = {F32: as_it_is, INT8: dynamic, INT8_STATIC: static, INT4: blocks}
+def blocks_of_codes(model: Model) -> Path:
+    return blocks_int4(model.onnx, activations_int8=True)
+
+
+ONNXRUNTIME: Mapping[Precision, Form] = {
+    F32: as_it_is,
+    INT8: dynamic,
+    INT8_STATIC: static,
+    INT4: blocks,
+    INT4A8: blocks_of_codes,
+}
 OPENVINO: Mapping[Precision, Form] = {F32: as_it_is, BF16: as_it_is, INT8: static_weights, INT8_STATIC: static}
 """It has no kernels for the nodes of dynamic scales, and gets static ones."""

@@ -10,7 +10,7 @@ import nacre
 import numpy as np
 from measure import Contender
 from prepare import Model
-from workloads.precision import F32, INT4, INT8_STATIC
+from workloads.precision import F32, INT4, INT4A8, INT8_STATIC
 
 NAME = "nacre"
 
@@ -37,9 +37,10 @@ def _precision(model: Model) -> Mapping[str, str]:
     if precision == F32:
         return {}
     name = model.program.function.name
-    if precision == INT4:
+    if precision in (INT4, INT4A8):
         # As the peer keeps them: without zero points, which the short form has.
-        return {"precision": f'quantize {name} {{ weights "*" to q4[block 32] }}'}
+        activations = "; activations matmul to i8 dynamic" if precision == INT4A8 else ""
+        return {"precision": f'quantize {name} {{ weights "*" to q4[block 32]{activations} }}'}
     if precision != INT8_STATIC:
         return {"precision": precision.name}
     path = model.folder / "samples.npz"

@@ -18,8 +18,8 @@ Array = npt.NDArray[Any]
 VISION = ["Conv", "MatMul", "Gemm", "Add", "GlobalAveragePool", "MaxPool"]
 """The operators that networks for images keep in 8 bits."""
 BLOCK = 32
-EXACT_ACTIVATIONS = 1
-"""The `accuracy_level` of a product whose activations stay in f32."""
+ACTIVATIONS_F32, ACTIVATIONS_INT8 = 1, 4
+"""The `accuracy_level` of a product whose activations stay in f32, and of one that quantizes them by blocks."""
 
 
 def dynamic_int8(twin: Path) -> Path:
@@ -56,8 +56,8 @@ def static_int8(twin: Path, samples: Sequence[Mapping[str, Array]], *, weights_o
     return _beside(twin, "static", write)
 
 
-def blocks_int4(twin: Path) -> Path:
-    """Weights in blocks with a scale each, as ONNX Runtime's `MatMulNBits` has them."""
+def blocks_int4(twin: Path, *, activations_int8: bool = False) -> Path:
+    """Weights in blocks with a scale each, as ONNX Runtime's `MatMulNBits` has them, and activations in f32 or i8."""
 
     def write(path: Path) -> None:
         model = onnx.load(twin)
@@ -76,7 +76,7 @@ def blocks_int4(twin: Path) -> Path:
                 inputs.append(name)
             size, columns = weight.dims
             attributes = {"K": size, "N": columns, "bits": 4, "block_size": BLOCK}
-            attributes["accuracy_level"] = EXACT_ACTIVATIONS
+            attributes["accuracy_level"] = ACTIVATIONS_INT8 if activations_int8 else ACTIVATIONS_F32
             made = helper.make_node("MatMulNBits", inputs, list(node.output), domain="com.microsoft", **attributes)
             nodes.append(made)
             graph.initializer.remove(weight)
@@ -85,7 +85,7 @@ def blocks_int4(twin: Path) -> Path:
         model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
         onnx.save(model, path)
 
-    return _beside(twin, "blocks", write)
+    return _beside(twin, "blocks-of-codes" if activations_int8 else "blocks", write)
 
 
 def pack_blocks(weight: Array) -> tuple[Array, Array]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .kernels import gemm, gemv_chain
 from .models import minilm, vision
-from .precision import BF16, INT4, INT8, INT8_STATIC, Precision
+from .precision import BF16, INT4, INT4A8, INT8, INT8_STATIC, Precision
 from .workload import Workload
 
 GEMM = ((128, 384, 1536), (512, 512, 512), (1024, 1024, 1024))
@@ -20,7 +20,9 @@ def workloads(checkpoint: Path | None) -> Iterator[Workload]:
     for precision in (BF16, INT8):
         yield from (in_precision(minilm(1, length, checkpoint), precision) for length in LENGTHS)
         yield from (in_precision(gemm(*sizes), precision) for sizes in GEMM)
-    yield in_precision(gemv_chain(16, 768, 3072), INT4)
+    for precision in (INT4, INT4A8):
+        yield in_precision(minilm(1, 128, checkpoint), precision)
+        yield in_precision(gemv_chain(16, 768, 3072), precision)
     yield from (in_precision(vision(name), INT8_STATIC) for name in VISION)
 
 

@@ -25,3 +25,5 @@ INT8_STATIC = Precision("int8-static", 4, 1, 0.5)
 """The same with scales of activations from samples that were seen before."""
 INT4 = Precision("int4", 1, 0.5 + 2 / 32, 1.0)
 """Weights in blocks of 32 with a scale each, and activations in f32."""
+INT4A8 = Precision("int4a8", 4, 0.5 + 2 / 32, 1.0)
+"""The same with activations in 8 bits, whose scales are from the numbers of each call."""
