@@ -135,8 +135,8 @@ def plain(position: Position) -> int | None:
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """A value in a body. `kind` is read, start, constant, index, size, extract, dot, codes, bytes or nearest, or the name
-    of an operation.
+    """A value in a body. `kind` is read, start, constant, index, size, extract, dot, codes, bytes or nearest, or the
+    name of an operation.
 
     dot: the sum of the first operand and of the products of two groups, whose elements `text` says how to widen;
     codes: the sum of the products of groups in turn, of which the first have the zero point `number`;
