@@ -9,6 +9,10 @@ from pathlib import Path
 from typing import Any
 
 OURS = "nacre"
+WORSE = 1.25
+"""So many times the error of the nearest peer ours may have, or our time is void. Peers that are further off count."""
+ROUNDING = 1e-3
+"""Errors up to this one are all alike: those of f32."""
 
 
 def format_reports(documents: Sequence[Mapping[str, Any]]) -> str:
@@ -57,7 +61,9 @@ def _table(reports: Sequence[Mapping[str, Any]]) -> list[str]:
         errors = report["errors"]
         worst = max((errors[name] for name in ratios), default=None)
         error = f"{errors[OURS]:.0e}" + ("" if worst is None else f", {worst:.0e}")
-        best = f"**{min(ratios.values()):.2f}**" if ratios else ""
+        nearest = min((errors[name] for name in ratios), default=None)
+        is_void = nearest is not None and errors[OURS] > max(WORSE * nearest, ROUNDING)
+        best = "void" if is_void else f"**{min(ratios.values()):.2f}**" if ratios else ""
         spread = f"{_time(own['p10'])} to {_time(own['p90'])}"
         row = [report["workload"], _time(own["median"]), spread, share, best, *cells, error]
         lines.append(f"| {' | '.join(row)} |")

@@ -15,7 +15,7 @@ from machine import Probe
 from measure import Contender, NoQuietMomentError, Plan, interleave, summarize
 from peers import PEERS, ours
 from prepare import prepare
-from report import format_reports
+from report import _table, format_reports
 from workloads import all_workloads
 from workloads.kernels import gemm, gemv_chain
 from workloads.low_precision import in_precision
@@ -156,3 +156,26 @@ def test_a_run_is_reported(name: str, tmp_path: Path) -> None:
     document = {"threads": 1, "quick": True, "options": {}, "machine": machine, "versions": {}, "missing": {"q": ["r"]}}
     text = format_reports([{**document, "reports": [report]}])
     assert f"| {name} | " in text and "q is not installed: r" in text
+
+
+@pytest.mark.parametrize(
+    ("own", "peers", "best"),
+    [
+        (0.02, (0.016, 0.3), "**1.50**"),  # who is further off than we counts
+        (0.0201, (0.016, 0.3), "void"),
+        (9e-6, (1e-7, 1e-7), "**1.50**"),  # of results that are as exact as f32 none is worse
+    ],
+)
+def test_a_time_counts_only_if_the_result_is_as_near_as_the_nearest(
+    own: float, peers: tuple[float, float], best: str
+) -> None:
+    one = {"median": 1.0, "p10": 1.0, "p90": 1.0}
+    report = {
+        "workload": "w",
+        "share": None,
+        "timings": {"nacre": {**one, "ratio": 1}, "a": {**one, "ratio": 2.0}, "b": {**one, "ratio": 1.5}},
+        "errors": {"nacre": own, "a": peers[0], "b": peers[1]},
+        "failures": {},
+    }
+    *_, line = _table([report])
+    assert line.split(" | ")[4] == best
