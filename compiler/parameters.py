@@ -14,6 +14,7 @@ import numpy as np
 from ..dialect.diagnostics import Diagnostic, DiagnosticError
 from ..dialect.graph import Module, Parameter, walk
 from ..dialect.interpreter import load_parameter
+from ..dialect.ops.conversion import cast_array
 from ..dialect.types import Array
 from .checkpoint import Checkpoint, open_checkpoint
 from .frontend import Elaborated
@@ -35,7 +36,7 @@ class ParameterReader:
         if parameter.transpose is not None:
             array = np.transpose(array, parameter.transpose)
         # What is declared in blocks is quantised by whoever asked.
-        return array if parameter.type.dtype.is_blocked else array.astype(parameter.type.dtype.numpy, copy=False)
+        return array if parameter.type.dtype.is_blocked else cast_array(array, parameter.type.dtype)
 
     def files(self) -> list[Path]:
         """Every file that is read."""

@@ -19,7 +19,7 @@ def pull_back(
     active = {value.name for value in wanted}
     for node in nodes:
         if any(value.name in active for value in node.inputs):
-            active |= {value.name for value in node.outputs if value.type.dtype.is_float}
+            active |= {value.name for value in node.outputs if value.type.dtype.is_differentiable}
     found: dict[str, Value] = {}
 
     def accumulate(value: Value, gradient: Value) -> None:
@@ -38,7 +38,7 @@ def pull_back(
             continue
         parts = rule(b, Use(node.inputs, node.outputs, dict(node.attributes), given))
         for value, part in zip(node.inputs, parts, strict=True):
-            if part is not None and value.name in active and value.type.dtype.is_float:
+            if part is not None and value.name in active and value.type.dtype.is_differentiable:
                 accumulate(value, part)
     return [found.get(value.name) for value in wanted]
 

@@ -161,8 +161,8 @@ def load_parameter(parameter: Parameter, load: Load, *, precision: DType | None 
     """The data of any single parameter; `load` gives those of stored ones.
 
     A formula is computed in float64 and rounded once, to the dtype of its result; one that only moves elements keeps
-    their bits. One that is `stepwise`, or that rounds to integers, is computed as the graph says, which codes depend
-    on. With `precision` the result keeps that instead.
+    their bits. One that is `stepwise`, or that rounds to codes, is computed as the graph says, which codes depend on.
+    With `precision` the result keeps that instead.
     """
     formula = parameter.formula
     if formula is None:
@@ -181,6 +181,6 @@ def load_parameter(parameter: Parameter, load: Load, *, precision: DType | None 
 
 
 def _makes_codes(node: Node) -> bool:
-    """Does the node round floats to integers?"""
+    """Does the node round floats to codes?"""
     steps = OPERATORS[node.op].has("stepped") and any(v.type.dtype.is_float for v in node.inputs)
-    return steps and not any(v.type.dtype.is_float for v in node.outputs)
+    return steps and not any(v.type.dtype.is_differentiable for v in node.outputs)

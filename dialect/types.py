@@ -1,6 +1,7 @@
 """Types of values: a dtype and a shape of symbolic sizes.
 
-The dtypes' numpy counterparts stand here (bfloat16 comes from `ml_dtypes`); layout and memory do not.
+The dtypes' numpy counterparts stand here (bfloat16 and floats of 8 bits come from `ml_dtypes`); layout and memory do
+not.
 """
 
 from __future__ import annotations
@@ -27,8 +28,40 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Format:
+    """A binary format of floats, by the bits of its exponent and of its fraction. Without infinities, as of `finite`
+    ones, the greatest exponent holds numbers too, and NaN alone is where all bits of both are ones."""
+
+    exponent: int
+    fraction: int
+    finite: bool = False
+
+    @property
+    def bias(self) -> int:
+        return (1 << (self.exponent - 1)) - 1
+
+    @property
+    def largest(self) -> float:
+        """The greatest number."""
+        if self.finite:
+            return (2 - 2 * self.epsilon) * 2.0 ** (self.bias + 1)
+        return (2 - self.epsilon) * 2.0**self.bias
+
+    @property
+    def epsilon(self) -> float:
+        return 2.0**-self.fraction
+
+    @property
+    def digits(self) -> int:
+        """How many bits whole numbers may have that all are exact."""
+        return self.fraction + 1
+
+
+@dataclass(frozen=True, slots=True)
 class DType:
     """An element type. `bits` is its width in arithmetic; a bool is stored in a byte that is 0 or 1.
+
+    A float has a `format`. Nothing is computed in one of 8 bits: it is stored, moved, and converted.
 
     Of a block-quantised one, `block` neighbours along the last axis are stored together, as one element of `numpy`: a
     scale, perhaps a zero point (`has_zero`), and a code of `bits` for each. Nothing is computed with these codes.
@@ -40,6 +73,7 @@ class DType:
     numpy: np.dtype[np.generic]
     block: int = 1
     has_zero: bool = False
+    format: Format | None = None
 
     def __str__(self) -> str:
         return self.name
@@ -69,12 +103,31 @@ class DType:
         return self.kind is Kind.SIGNED
 
     @property
+    def is_storage(self) -> bool:
+        """Is it a float that nothing is computed in?"""
+        return self.is_float and self.bits == 8
+
+    @property
+    def is_differentiable(self) -> bool:
+        return self.is_float and not self.is_storage
+
+    @property
+    def float_format(self) -> Format:
+        """The format of a float."""
+        assert self.format is not None, self
+        return self.format
+
+    @property
     def epsilon(self) -> float:
         """The distance from 1 to the next larger float; 0 for other kinds."""
-        return _EPSILON.get(self.name, 0.0)
+        return 0.0 if self.format is None else self.format.epsilon
 
 
-_EPSILON = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23, "f64": 2.0**-52}
+def _float(name: str, numpy: type[np.generic], exponent: int, fraction: int, *, finite: bool = False) -> DType:
+    return DType(
+        name, Kind.FLOAT, 1 + exponent + fraction, np.dtype(numpy), format=Format(exponent, fraction, finite=finite)
+    )
+
 
 BOOL = DType("bool", Kind.BOOL, 1, np.dtype(np.bool_))
 I8 = DType("i8", Kind.SIGNED, 8, np.dtype(np.int8))
@@ -85,10 +138,12 @@ I32 = DType("i32", Kind.SIGNED, 32, np.dtype(np.int32))
 U32 = DType("u32", Kind.UNSIGNED, 32, np.dtype(np.uint32))
 I64 = DType("i64", Kind.SIGNED, 64, np.dtype(np.int64))
 U64 = DType("u64", Kind.UNSIGNED, 64, np.dtype(np.uint64))
-F16 = DType("f16", Kind.FLOAT, 16, np.dtype(np.float16))
-BF16 = DType("bf16", Kind.FLOAT, 16, np.dtype(ml_dtypes.bfloat16))
-F32 = DType("f32", Kind.FLOAT, 32, np.dtype(np.float32))
-F64 = DType("f64", Kind.FLOAT, 64, np.dtype(np.float64))
+F16 = _float("f16", np.float16, 5, 10)
+BF16 = _float("bf16", ml_dtypes.bfloat16, 8, 7)
+F32 = _float("f32", np.float32, 8, 23)
+F64 = _float("f64", np.float64, 11, 52)
+F8E4M3 = _float("f8e4m3", ml_dtypes.float8_e4m3fn, 4, 3, finite=True)
+F8E5M2 = _float("f8e5m2", ml_dtypes.float8_e5m2, 5, 2)
 
 BLOCK_SIZES = (32, 64, 128)
 
@@ -110,8 +165,13 @@ SIGNED = (I8, I16, I32, I64)
 UNSIGNED = (U8, U16, U32, U64)
 INTEGERS = (I8, U8, I16, U16, I32, U32, I64, U64)
 FLOATS = (F16, BF16, F32, F64)
+"""Those that are computed in."""
+STORAGE = (F8E4M3, F8E5M2)
+"""Those that are not."""
 NUMBERS = INTEGERS + FLOATS
-ANY = (BOOL, *NUMBERS)
+COMPUTED = (BOOL, *NUMBERS)
+"""What is computed in, of any kind."""
+ANY = (*COMPUTED, *STORAGE)
 DTYPES: Mapping[str, DType] = {dtype.name: dtype for dtype in ANY}
 BLOCK_DTYPES: Mapping[str, DType] = {dtype.name: dtype for dtype in BLOCKED}
 _BY_NUMPY = {dtype.numpy: dtype for dtype in (*ANY, *BLOCKED)}

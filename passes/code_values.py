@@ -68,9 +68,11 @@ class CodeValues:
         self._numbers: dict[str, bool] = {}
 
     def codes(self, value: Value) -> Codes | None:
-        """What a value in f32 was dequantised from."""
+        """What a value in f32 was dequantised from, if that counts steps."""
         node = self.definitions.get(value.name)
         if node is None or node.op != "dequantize" or value.type.dtype is not F32:
+            return None
+        if not node.inputs[0].type.dtype.is_integer:
             return None
         q, scale, *zero = node.inputs
         return Codes(q, scale, zero[0] if zero and self.integer(zero[0]) != 0 else None)

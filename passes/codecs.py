@@ -95,12 +95,14 @@ class _Bytes(Codec):
 
 @dataclass(frozen=True, slots=True)
 class Symmetric(_Bytes):
-    """i8, with the scale by which the largest magnitude becomes 127. The elements of a sum lie beside each other, as in
-    blocks."""
+    """i8 or floats of 8 bits, with the scale by which the largest magnitude becomes the largest code. The elements of a
+    sum lie beside each other, as in blocks."""
+
+    dtype: DType = I8
 
     def store(self, b: Builder, x: Value, axes: Axes) -> tuple[Value, ...]:
-        scale = _scale(b, x, axes)
-        return b.quantize(x, scale, dtype=I8), scale
+        scale = _scale(b, x, axes, self.dtype.float_format.largest if self.dtype.is_float else STEPS)
+        return b.quantize(x, scale, dtype=self.dtype), scale
 
     def round(self, b: Builder, x: Value, axes: Axes) -> Value:
         last = x.type.rank - 1
@@ -114,7 +116,7 @@ class Dynamic(_Bytes):
     """u8 with the zero point 128, and the scale by which the largest magnitude is 127 away from it."""
 
     def store(self, b: Builder, x: Value, axes: Axes) -> tuple[Value, ...]:
-        scale, zero = _scale(b, x, axes), b.scalar(MIDDLE, U8)
+        scale, zero = _scale(b, x, axes, STEPS), b.scalar(MIDDLE, U8)
         return b.quantize(x, scale, zero, dtype=U8), scale, zero
 
 
@@ -132,6 +134,7 @@ class Static(_Bytes):
         return b.quantize(x, scale, zero, dtype=U8), scale, zero
 
 
-def _scale(b: Builder, x: Value, axes: Axes) -> Value:
+def _scale(b: Builder, x: Value, axes: Axes, code: float) -> Value:
+    """By which the largest magnitude becomes this code."""
     largest = Term(b, x).abs().max(axis=axes, keepdims=True)
-    return (largest.maximum(LEAST) / STEPS).value
+    return (largest.maximum(LEAST) / code).value

@@ -12,8 +12,6 @@ from .rules import Match, Rule, Values
 
 # --- casts ---
 
-_DIGITS = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
-
 
 def contains(wide: DType, narrow: DType) -> bool:
     """Is every value of `narrow` one of `wide`?"""
@@ -22,7 +20,7 @@ def contains(wide: DType, narrow: DType) -> bool:
     if narrow.is_float:
         return wide.is_float and wide.bits > narrow.bits
     if wide.is_float:
-        return narrow.bits - narrow.is_signed <= _DIGITS[wide.name]
+        return narrow.bits - narrow.is_signed <= wide.float_format.digits
     digits = wide.bits - wide.is_signed, narrow.bits - narrow.is_signed
     return wide.is_integer and digits[0] >= digits[1] and (wide.is_signed or not narrow.is_signed)
 
@@ -38,6 +36,9 @@ def cast_of_cast(m: Match) -> Values:
     if inner is None:
         return None
     x, wide, target = inner.inputs[0], m.dtype, m.type.dtype
+    if target.is_storage and x.type.dtype is target:
+        # On the way back infinities saturate.
+        return None
     kept = x.type.dtype.is_float == wide.is_float or contains(target, x.type.dtype)
     return m.b.cast(x, dtype=target) if contains(wide, x.type.dtype) and kept else None
 

@@ -9,11 +9,11 @@ from ..dialect.dims import Shape
 from ..dialect.graph import Node, Value
 from ..dialect.operator import Builder
 from ..dialect.ops import OPERATORS
-from ..dialect.types import BF16, BOOL, F16, F32, I8, I16, I32, U8, U16, U32, DType, TensorType
+from ..dialect.types import BF16, BOOL, F16, F32, I8, I16, I32, STORAGE, U8, U16, U32, DType, TensorType
 from .fuse_flow import Flow, has
 from .fuse_maps import frames, permutation
 
-IN_32_BITS = frozenset({F32, F16, BF16, I32, U32, I16, U16, I8, U8})
+IN_32_BITS = frozenset({F32, F16, BF16, I32, U32, I16, U16, I8, U8, *STORAGE})
 """The dtypes whose elements are computed in 32 bits: as many of each are computed at a time."""
 
 USED_TWICE = "its result is used elsewhere too"

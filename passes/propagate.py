@@ -29,7 +29,7 @@ from .rewrite import NodeBuilder, Replacement, Rewriter, count_uses
 
 @dataclass(frozen=True)
 class Propagate(Pass):
-    """Rewrites what `quantize` and `dequantize` nodes stand around. With `dq` for `dequantize`:
+    """Rewrites what `quantize` and `dequantize` nodes of integers stand around. With `dq` for `dequantize`:
 
     - `contraction(dq(a, sa, za), dq(b, sb))` becomes `cast(contraction(a, b, into=i32) - za * sum(b)) * (sa * sb)`,
       where the scales are the same all along the sums; what a convolution is padded with is then the zero point, and
@@ -69,7 +69,7 @@ class _Propagator(Rewriter):
             return None
         if OPERATORS[node.op].has("contraction"):
             rule = self.contract
-        elif node.op == "quantize":
+        elif node.op == "quantize" and node.output.type.dtype.is_integer:
             rule = self.encode
         elif node.output.type.dtype is F32:
             rule = self.compute_with_codes

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..dialect.graph import Function, Module, Node, Value
-from ..dialect.types import BF16, BLOCKED, F16, F32
+from ..dialect.types import BF16, BLOCKED, F16, F32, STORAGE
 from .codecs import Blocks, Cast, Codec, Symmetric
 from .factors import Factor, Origins, factors_of, gathered_axis, table_of
 from .manager import Context, Pass
@@ -18,6 +18,7 @@ _CODECS: Mapping[str, Codec] = {
     "bf16": Cast(BF16),
     "f16": Cast(F16),
     "i8": Symmetric(),
+    **{dtype.name: Symmetric(dtype) for dtype in STORAGE},
     **{dtype.name: Blocks(dtype) for dtype in BLOCKED},
 }
 
@@ -30,9 +31,10 @@ class QuantizeWeights(Pass):
     - `gather(table, ids)` becomes `restored(gather(stored(table), ids))`
 
     A weight is an operand that parameters and constants alone determine. `to` is `bf16` or `f16`, to which it is cast
-    and from there back; or `i8`, quantized with a scale for each channel of the result or row of a table, and
-    dequantized; or a type in blocks such as `q4[block 32]`, where the axis that is summed over is one of the last two
-    and holds whole blocks. `only` and `but` select by the path of the weight, by the scope, and by the operator.
+    and from there back; or `i8`, `f8e4m3` or `f8e5m2`, quantized with a scale for each channel of the result or row of
+    a table, and dequantized; or a type in blocks such as `q4[block 32]`, where the axis that is summed over is one of
+    the last two and holds whole blocks. `only` and `but` select by the path of the weight, by the scope, and by the
+    operator.
 
     Changes what is computed. The codes are computed at every call until `fold-parameters` has done so.
     """

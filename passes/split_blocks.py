@@ -10,7 +10,7 @@ import numpy as np
 from ..dialect.graph import Function, Module, Node, Value
 from ..dialect.ops import OPERATORS
 from ..dialect.ops.block_planes import Planes, dequantize_planes, quantize_planes, read_planes
-from ..dialect.types import F32, I8, U8, TensorType
+from ..dialect.types import F32, I8, STORAGE, U8, TensorType
 from .factors import gathered_axis
 from .known_values import KnownValues, definitions_in
 from .manager import Context, Pass
@@ -24,8 +24,9 @@ class SplitBlocks(Pass):
 
     Of a table from which rows are gathered, the planes of these rows are. With `contract` a product of floats and a
     dequantised matrix, transposed, becomes one `block_matmul`, which makes the numbers while it multiplies; sums of
-    them are then rounded in another order. So does one with a matrix of i8 that has a scale for each row. Where the
-    floats are dequantised u8 with a scale for each row, their codes are multiplied, by one `block_dot`:
+    them are then rounded in another order. So does one with a matrix of i8 or floats of 8 bits that has a scale for
+    each row. Where the floats are dequantised u8 with a scale for each row, their codes are multiplied, by one
+    `block_dot`:
 
         sum dq(a, sa, za) * dq(w) == sum over blocks of (sum over a block of (a - za) * codes) * scale, * sa
 
@@ -129,12 +130,14 @@ class _Splitter(Rewriter):
 
     def multiply_rows(self, b: NodeBuilder, x: Value, weight: Value) -> Value | None:
         """Of a weight with a scale for each row, whole rows are the blocks. Where x is dequantised too, codes can be
-        multiplied by codes."""
+        multiplied by codes, unless they are floats."""
         made, other = self.definitions.get(weight.name), self.definitions.get(x.name)
-        if made is None or made.op != "dequantize" or (other is not None and other.op == "dequantize"):
+        if made is None or made.op != "dequantize":
             return None
         codes, scales, *zeros = made.inputs
-        if weight.type.rank != 2 or codes.type.dtype != I8 or zeros or self.known.find(codes) is None:
+        if codes.type.dtype == I8 and other is not None and other.op == "dequantize":
+            return None
+        if weight.type.rank != 2 or codes.type.dtype not in (I8, *STORAGE) or zeros or self.known.find(codes) is None:
             return None
         rows, inner = weight.type.shape
         if scales.type.shape != (rows, 1):

@@ -35,7 +35,9 @@ enum {
     NACRE_F16 = 10,
     NACRE_BF16 = 11,
     NACRE_F32 = 12,
-    NACRE_F64 = 13
+    NACRE_F64 = 13,
+    NACRE_F8E4M3 = 14,
+    NACRE_F8E5M2 = 15
 };
 
 /* A tensor of the caller. Strides count elements; NULL says dense and row-major. */

@@ -32,10 +32,14 @@ _NUMPY = {
     "i64": "i8",
     "u64": "u8",
     "f16": "f2",
-    "bf16": "",  # numpy has none of its own
+    "bf16": "",  # numpy has none of its own, nor of those at the end
     "f32": "f4",
     "f64": "f8",
+    "f8e4m3": "",
+    "f8e5m2": "",
 }
+_OTHERS = {"bf16": ("bfloat16", "u2"), "f8e4m3": ("float8_e4m3fn", "u1"), "f8e5m2": ("float8_e5m2", "u1")}
+"""What numpy has none of: their names in the package ml_dtypes, and the dtypes of their bits."""
 DTYPE_CODES = {name: code for code, name in enumerate(_NUMPY, start=1)}
 """The numbers of `nacre_dtype`, in the order of abi.h."""
 
@@ -93,27 +97,28 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class DTypes:
-    """The numpy dtypes of Nacre's. bfloat16 is that of `ml_dtypes`, or with `raw_bfloat16` its bits as uint16."""
+    """The numpy dtypes of Nacre's. What numpy has none of is that of `ml_dtypes`, or with `raw_floats` its bits."""
 
-    raw_bfloat16: bool = False
+    raw_floats: bool = False
     known: dict[str, DType] = field(default_factory=dict)
 
     def of(self, argument: Argument) -> DType:
         name = argument.dtype
         if name not in self.known:
-            self.known[name] = self._bfloat16(argument) if name == "bf16" else np.dtype(_NUMPY[name])
+            self.known[name] = self._other(argument) if name in _OTHERS else np.dtype(_NUMPY[name])
         return self.known[name]
 
-    def _bfloat16(self, argument: Argument) -> DType:
-        if self.raw_bfloat16:
-            return np.dtype(np.uint16)
+    def _other(self, argument: Argument) -> DType:
+        theirs, bits = _OTHERS[argument.dtype]
+        if self.raw_floats:
+            return np.dtype(bits)
         try:
-            # Only an artifact that has bfloat16 arguments pays for this import.
-            dtype: DType = np.dtype(importlib.import_module("ml_dtypes").bfloat16)
+            # Only an artifact that has such arguments pays for this import.
+            dtype: DType = np.dtype(getattr(importlib.import_module("ml_dtypes"), theirs))
         except ImportError:
             raise NacreError(
-                f"`{argument.name}` is {argument.type}: bfloat16 arrays need the package ml_dtypes; "
-                "load(..., raw_bfloat16=True) takes their bits as uint16"
+                f"`{argument.name}` is {argument.type}: {theirs} arrays need the package ml_dtypes; "
+                f"load(..., raw_floats=True) takes their bits as {np.dtype(bits)}"
             ) from None
         return dtype
 
@@ -123,7 +128,7 @@ class DTypes:
             known = self.known.get(name) or (np.dtype(code) if code else None)
             if known is not None and dtype == known:
                 return name
-        return "bf16" if dtype.name == "bfloat16" else str(dtype)
+        return next((name for name, (theirs, _) in _OTHERS.items() if dtype.name == theirs), str(dtype))
 
     def describe_array(self, x: Array) -> str:
         name = self.describe(x.dtype)
@@ -155,19 +160,24 @@ def as_array(argument: Argument, value: object, dtypes: DTypes) -> Array:
     raise refuse("argument", argument, f"{_article(kind)}; pass a numpy array, or what has __dlpack__")
 
 
+def _class(value: float) -> tuple[bool, bool]:
+    return math.isinf(value), math.isnan(value)
+
+
 def _as_scalar(argument: Argument, value: float, dtypes: DTypes) -> Array:
     """Kinds must agree and integers must fit exactly; a float is rounded, as a literal in a model is."""
     dtype = dtypes.of(argument)
     kind = "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "float"
-    is_float = argument.dtype in ("f16", "bf16", "f32", "f64")
+    is_float = argument.dtype in ("f16", "f32", "f64", *_OTHERS)
     takes = ("int", "float") if is_float else ("bool",) if argument.dtype == "bool" else ("int",)
-    if argument.shape or kind not in takes or (argument.dtype == "bf16" and dtypes.raw_bfloat16):
+    if argument.shape or kind not in takes or (argument.dtype in _OTHERS and dtypes.raw_floats):
         raise refuse("argument", argument, f"the {kind} {value}")
     try:
         with np.errstate(over="ignore"):
             result: Array = np.array(value, dtype)
         stored = float(result) if is_float else int(result)
-        fits = stored == value if kind != "float" else math.isinf(stored) == math.isinf(value)
+        # What a float is too large for is infinite, or NaN where there are no infinities.
+        fits = stored == value if kind != "float" else _class(stored) == _class(value)
     except OverflowError:
         fits = False
     if not fits:

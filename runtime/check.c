@@ -12,6 +12,7 @@ static const struct {
 } dtypes[] = {
     {"unknown", 0}, {"bool", 1}, {"i8", 1},  {"u8", 1},   {"i16", 2}, {"u16", 2}, {"i32", 4},
     {"u32", 4},              {"i64", 8},  {"u64", 8}, {"f16", 2}, {"bf16", 2}, {"f32", 4}, {"f64", 8},
+    {"f8e4m3", 1},           {"f8e5m2", 1},
 };
 
 static const int32_t dtype_count = sizeof dtypes / sizeof dtypes[0];

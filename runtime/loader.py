@@ -131,7 +131,7 @@ def _arguments(description: Sequence[Mapping[str, object]]) -> tuple[Argument, .
 class Entry:
     """One callable of a model. Inputs go by position or by name; `out` takes arrays for the results."""
 
-    def __init__(self, session: _Session, index: int, raw_bfloat16: bool) -> None:
+    def __init__(self, session: _Session, index: int, raw_floats: bool) -> None:
         description = session.library.description["entries"][index]
         self.name: str = description["name"]
         self.doc: str = description["doc"]
@@ -142,7 +142,7 @@ class Entry:
         self._index = index
         self._call = session.library.functions["call"]
         self._frames = session.frames
-        self._dtypes = DTypes(raw_bfloat16)
+        self._dtypes = DTypes(raw_floats)
         self._plans: dict[tuple[object, ...], _Plan] = {}
         names = [r.name for r in self.results]
         self._record = collections.namedtuple("Results", names, rename=True) if len(names) != 1 else None
@@ -286,13 +286,13 @@ class Entry:
 class Model:
     """A loaded artifact. Calling it calls its only entry, or the one named `main`."""
 
-    def __init__(self, path: str, session: _Session, raw_bfloat16: bool) -> None:
+    def __init__(self, path: str, session: _Session, raw_floats: bool) -> None:
         library = session.library
         self._session = session
         self.path = path
         self.name: str = library.description["name"]
         self._text = library.text
-        entries = [Entry(session, i, raw_bfloat16) for i in range(len(library.description["entries"]))]
+        entries = [Entry(session, i, raw_floats) for i in range(len(library.description["entries"]))]
         self.entries: Mapping[str, Entry] = MappingProxyType({e.name: e for e in entries})
         self._main = self.entries.get("main", entries[0] if len(entries) == 1 else None)
 
@@ -317,14 +317,15 @@ def load(
     weights: str | os.PathLike[str] | None = None,
     threads: int = 0,
     huge_pages: bool = False,
-    raw_bfloat16: bool = False,
+    raw_floats: bool = False,
 ) -> Model:
     """Loads an artifact.
 
     `weights` says where external weights are, if not beside it. `threads` is how many threads a call may use; 0 lets
     the variable NACRE_THREADS say it, and without that it is as many as there are CPUs. The results are the same bits
     for any number. `huge_pages` reads the weights from a copy on large pages of memory, faster where they exceed the
-    caches. bfloat16 arrays are those of the package `ml_dtypes`, or with `raw_bfloat16` their bits as uint16.
+    caches. Arrays of bf16, f8e4m3 and f8e5m2 are those of the package `ml_dtypes`, or with `raw_floats` their bits as
+    uint16 and uint8.
     """
     if threads < 0:
         raise ArgumentError(f"threads must be at least 0, not {threads}")
@@ -333,4 +334,4 @@ def load(
     library = open_library(path)
     if file is None and library.description["weights"]["placement"] == "external":
         file = f"{os.path.abspath(path)}.safetensors"
-    return Model(path, _Session(library, file, threads, huge_pages), raw_bfloat16)
+    return Model(path, _Session(library, file, threads, huge_pages), raw_floats)

@@ -17,6 +17,7 @@ import numpy as np
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...dialect.dims import INFINITY
+from ...dialect.ops.conversion import cast_array
 from ...dialect.types import DTYPES, Array, DType, dtype_of
 from ..checkpoint import Checkpoint, open_checkpoint
 
@@ -199,7 +200,7 @@ def _convert(path: Path, argument: _Argument, array: Array) -> Array:
     if given != wanted:
         if given.is_float and not wanted.is_float:
             raise _unfit(path, argument, given, "floats are not made integers")
-        converted = array.astype(wanted.numpy)
+        converted = cast_array(array, wanted)
         if not given.is_float and not np.array_equal(converted.astype(array.dtype), array):
             raise _unfit(path, argument, given, "some of its numbers are none of that dtype")
         array = converted

@@ -27,8 +27,10 @@ _C_TYPES = {
     "bf16": "uint16_t",
     "f32": "float",
     "f64": "double",
+    "f8e4m3": "uint8_t",
+    "f8e5m2": "uint8_t",
 }
-_BITS = {"f16": "the bits of f16", "bf16": "the bits of bf16", "bool": "0 or 1"}
+_BITS = {**{f: f"the bits of {f}" for f in ("f16", "bf16", "f8e4m3", "f8e5m2")}, "bool": "0 or 1"}
 
 _WORDS = """
 alignas alignof and asm auto bool break case catch char class compl const constexpr continue default delete do double

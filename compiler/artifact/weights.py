@@ -15,6 +15,7 @@ from typing import BinaryIO
 import numpy as np
 
 from ...dialect.types import Array
+from ..checkpoint.safetensors_file import name_of
 from .spec import ArtifactSpec, align
 
 _CHUNK = 1 << 22
@@ -79,7 +80,7 @@ def _header(spec: ArtifactSpec, sha256: str) -> bytes:
         position = weight.offset + weight.nbytes
         assert weight.name not in tensors, weight.name
         tensors[weight.name] = {
-            "dtype": weight.type.dtype.name.upper(),
+            "dtype": name_of(weight.type.dtype),
             "shape": list(weight.type.shape),
             "data_offsets": [weight.offset, position],
         }

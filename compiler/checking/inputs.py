@@ -27,6 +27,8 @@ huge ones among them."""
 
 # Products of two of the huge ones overflow, whatever the order of a sum; no sum of them alone does.
 _SPECIAL: Mapping[str, tuple[float, ...]] = {
+    "f8e4m3": (0.0, -0.0, np.nan, 2.0**-9, -(2.0**-8), 1.0, 448.0, -448.0),
+    "f8e5m2": (0.0, -0.0, np.inf, -np.inf, np.nan, 2.0**-16, -(2.0**-15), 1.0, 57344.0),
     "f16": (0.0, -0.0, np.inf, -np.inf, np.nan, 6e-8, -1e-7, 1.0, 60000.0),
     "bf16": (0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -1e-39, 1.0, 1e30, -1e30),
     "f32": (0.0, -0.0, np.inf, -np.inf, np.nan, 1e-42, -1e-40, 1.0, 1e30, -1e30),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import tokenize
 import zipfile
 import zlib
@@ -11,7 +12,7 @@ from typing import IO
 
 import numpy as np
 
-from ...dialect.types import BF16, Array, dtype_of
+from ...dialect.types import BF16, F8E4M3, F8E5M2, Array, dtype_of
 from .checkpoint import Checkpoint, StoredTensor, broken
 
 _FAULTS = (
@@ -32,21 +33,29 @@ _FAULTS = (
 """What numpy, zipfile and zlib raise for files that are not what they seem."""
 
 
+_NAMELESS = {np.dtype("V2"): BF16, np.dtype("V1"): F8E4M3}
+"""The format has no names for these: numpy writes them as bytes without a meaning."""
+_UPPER, _BYTES = b"'<f1'", b"'|V1'"
+"""How numpy writes that an array is of f8e5m2, which it does not read, and what it does read."""
+
+
 def _read_header(file: IO[bytes], path: Path) -> StoredTensor:
     """The header of an array; its data stands where the file is afterwards."""
     version = np.lib.format.read_magic(file)
-    if version == (1, 0):
-        shape, column_major, dtype = np.lib.format.read_array_header_1_0(file)
-    elif version == (2, 0):
-        shape, column_major, dtype = np.lib.format.read_array_header_2_0(file)
-    else:
+    if version not in ((1, 0), (2, 0)):
         raise ValueError(f"version {version[0]}.{version[1]} of the format is not supported")
+    size = file.read(2 if version == (1, 0) else 4)
+    text = file.read(int.from_bytes(size, "little"))
+    header = io.BytesIO(size + text.replace(_UPPER, _BYTES))
+    if version == (1, 0):
+        shape, column_major, dtype = np.lib.format.read_array_header_1_0(header)
+    else:
+        shape, column_major, dtype = np.lib.format.read_array_header_2_0(header)
     if any(size < 0 for size in shape):
         raise ValueError(f"the shape {shape} has a negative size")
     empty: Array = np.empty(0, dtype)
     try:
-        # numpy's format has no name for bfloat16; it is written as two bytes without a meaning.
-        known = BF16 if dtype == np.dtype("V2") else dtype_of(empty)
+        known = F8E5M2 if _UPPER in text else _NAMELESS.get(dtype) or dtype_of(empty)
     except KeyError:
         return StoredTensor(path, None, str(dtype), shape)
     return StoredTensor(path, known, str(dtype), shape, file.tell(), column_major, dtype)
@@ -76,8 +85,9 @@ def _load_member(path: Path, member: str) -> Callable[[], Array]:
     def load() -> Array:
         try:
             with zipfile.ZipFile(path) as archive, archive.open(member) as file:
-                array: Array = np.lib.format.read_array(file, allow_pickle=False)
-                return array
+                stored = _read_header(file, path)
+                flat: Array = np.frombuffer(file.read(_data_bytes(stored)), stored.storage)
+                return flat.reshape(stored.shape, order="F" if stored.column_major else "C")
         except _FAULTS as error:
             raise ValueError(str(error)) from error
 

@@ -12,15 +12,20 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
-from ...dialect.types import DTYPES
+from ...dialect.types import DTYPES, DType
 from .checkpoint import Checkpoint, StoredTensor, broken, fault
 
 _MOST_HEADER_BYTES = 100_000_000
 """The limit of the format's own reader; a longer header is a damaged length."""
 
-_BITS = {dtype.name.upper(): dtype.bytes * 8 for dtype in DTYPES.values()} | {
-    "F8_E4M3": 8,
-    "F8_E5M2": 8,
+
+def name_of(dtype: DType) -> str:
+    """What the format calls a dtype."""
+    return dtype.name.upper().replace("F8E", "F8_E")
+
+
+_DTYPES = {name_of(dtype): dtype for dtype in DTYPES.values()}
+_BITS = {name: dtype.bytes * 8 for name, dtype in _DTYPES.items()} | {
     "F8_E8M0": 8,
     "F6_E2M3": 6,
     "F6_E3M2": 6,
@@ -83,7 +88,7 @@ def _read_tensor(path: Path, name: str, value: object, data: int, size: int) -> 
         if bits != 8 * (end - start):
             type_text = f"{stored_as} {list(shape)}"
             raise broken(path, f"tensor `{name}` is {type_text}, {bits / 8:g} bytes, but takes up {end - start}")
-    return StoredTensor(path, DTYPES.get(stored_as.lower()), stored_as, shape, data + start), start, end
+    return StoredTensor(path, _DTYPES.get(stored_as), stored_as, shape, data + start), start, end
 
 
 def read_safetensors(path: Path) -> Checkpoint:

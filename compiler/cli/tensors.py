@@ -12,6 +12,7 @@ from typing import Any
 import click
 import numpy as np
 
+from ...dialect.ops.conversion import cast_array
 from ...dialect.types import DTYPES, Array, DType, dtype_of
 from ..checkpoint import open_checkpoint
 
@@ -56,11 +57,11 @@ def _spelled(name: str, value: str, dtype: DType) -> Array:
         spelled = json.loads(value)
         for element in _elements(spelled):
             _check_element(element, dtype)
-        with np.errstate(over="ignore"):  # what is too large for a float is infinite
-            array = np.array(spelled, dtype.numpy if dtype.is_float else object)
+        with np.errstate(over="ignore"):  # what is too large for a float is infinite, or the greatest that there is
+            array = np.array(spelled, np.float64 if dtype.is_float else object)
             if any(isinstance(element, list) for element in array.flat):
                 raise ValueError(spelled)  # rows of different lengths are elements to numpy
-            return array.astype(dtype.numpy, copy=False)
+            return cast_array(array, dtype) if dtype.is_float else array.astype(dtype.numpy, copy=False)
     except json.JSONDecodeError:
         reason = "neither a .npy, .npz or .safetensors file nor a JSON value"
     except RecursionError:

@@ -101,10 +101,10 @@ def _unfit(value: float | int | bool, dtype: DType) -> str:
         info = np.iinfo(dtype.numpy.name)
         return "" if info.min <= value <= info.max else "does not fit"
     if abs(value) >= sys.float_info.max:
-        return "" if math.isinf(value) else "does not fit"
+        return "" if math.isinf(value) and not dtype.float_format.finite else "does not fit"
     with np.errstate(all="ignore"):
         rounded = np.asarray(float(value)).astype(dtype.numpy)
-    return "does not fit" if np.isinf(rounded.astype(np.float64)) else ""
+    return "" if np.isfinite(rounded.astype(np.float64)) or math.isnan(value) else "does not fit"
 
 
 def _wider(value: float | int | bool, dtype: DType, beside: str) -> str:
@@ -228,6 +228,8 @@ def _remedy(
         return _truth(context, spans[error.operand])
     if dtype.is_blocked:
         return f"`dequantize({text})` gives the numbers that it stands for"
+    if dtype.is_storage and F32 in operand.dtypes and dtype not in operand.dtypes:
+        return f"`cast({text}, f32)` gives numbers to compute with"
     if operand.mixed and dtype in operand.dtypes and error.operand > 0:
         return _conversion(context, (tensors[0], spans[0]), (tensors[error.operand], spans[error.operand]))
     if not dtype.is_float and F32 in operand.dtypes and dtype not in operand.dtypes:

@@ -16,9 +16,7 @@ from .context import ELEMENTS, RANK, Context, check_size, suggest
 from .statics import demand_size
 from .values import ERROR, Frame, Poison, describe, show
 
-PLANNED = ("f8e4m3", "f8e5m2", "f8e4m3fn", "i4", "u4")
-
-
+PLANNED = ("i4", "u4")
 _IN_BLOCKS = ("q8", "q4")
 
 
@@ -56,7 +54,16 @@ def resolve_dtype(context: Context, frame: Frame, node: syntax.Dtype) -> DType |
     if node.name in DTYPES:
         return DTYPES[node.name]
     aliases = {"float": "f32", "float32": "f32", "double": "f64", "float64": "f64", "half": "f16", "float16": "f16"}
-    aliases |= {"bfloat16": "bf16", "int": "i64", "int64": "i64", "int32": "i32", "int8": "i8", "uint8": "u8"}
+    aliases |= dict.fromkeys(("fp8", "float8", "f8", "f8e4m3fn", "float8_e4m3fn", "float8_e4m3"), "f8e4m3")
+    aliases |= {
+        "float8_e5m2": "f8e5m2",
+        "bfloat16": "bf16",
+        "int": "i64",
+        "int64": "i64",
+        "int32": "i32",
+        "int8": "i8",
+        "uint8": "u8",
+    }
     if node.name in _IN_BLOCKS:
         help_text = f"`{node.name}[block 32]` has a scale for each 32 neighbours"
         return report("bad-block", f"`{node.name}` does not say how long its blocks are", node.span, help=help_text)

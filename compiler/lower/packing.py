@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...dialect.emitter import ZERO, IndexMap
-from ...dialect.types import BF16, F16, F32, I8, I32, U8, Array, DType, TensorType
+from ...dialect.types import BF16, F16, F32, I8, I32, STORAGE, U8, Array, DType, TensorType
 from .records import Structured
 from .shapes import panel_indices, plain_loop
 
@@ -32,7 +32,7 @@ MOST_WINDOW = 2
 """Those where every column has a kernel of its own."""
 LEAST_COLUMNS = 8
 """Fewer columns than this are not worth panels."""
-FACTORS: Mapping[DType, tuple[DType, ...]] = {F32: (F32, F16, BF16, I8, U8), I32: (I8, U8)}
+FACTORS: Mapping[DType, tuple[DType, ...]] = {F32: (F32, F16, BF16, I8, U8, *STORAGE), I32: (I8, U8)}
 """The weights that are packed, codes and what they are scaled by among them, by the dtype in which products are summed.
 """
 GROUPS: Mapping[tuple[DType, DType], int] = {

@@ -1,8 +1,8 @@
 """Arithmetic on elements as MLIR text: the scalar half of the emitter protocol.
 
-Elements of f16 and bf16 are extended to f32, computed, and rounded. All of it is exact about the corners: NaN,
-infinities, division by zero, shifts past the width, casts out of range. What each function means per kind of dtype
-stands in `arithmetic`.
+Elements of f16 and bf16 are extended to f32, computed, and rounded; those of 8 bits are only converted. All of it is
+exact about the corners: NaN, infinities, division by zero, shifts past the width, casts out of range. What each
+function means per kind of dtype stands in `arithmetic`, how floats of 8 bits are read and made in `float8`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from ...dialect import emitter as protocol
 from ...dialect.dims import Size
 from ...dialect.emitter import clamp
 from ...dialect.types import BF16, BOOL, F16, F32, F64, I32, I64, DType, Kind
-from . import arithmetic
+from . import arithmetic, float8
 from .statements import Element, Statements
 from .text import FunctionText, element_type
 
 
 def is_narrow(dtype: DType) -> bool:
-    """Is it a float that is computed in f32?"""
-    return dtype in (F16, BF16)
+    """Is it a float that is widened to f32 before anything is done with it?"""
+    return dtype.is_float and dtype.bits < F32.bits
 
 
 def as_element(x: protocol.Scalar) -> Element:
@@ -43,6 +43,7 @@ class ScalarWriter(Statements):
 
     def unary(self, function: str, x: protocol.Scalar) -> Element:
         x = as_element(x)
+        assert not x.dtype.is_storage, (function, x)
         if is_narrow(x.dtype) and function not in arithmetic.PREDICATES:
             return self.cast(self.unary(function, self.cast(x, F32)), x.dtype)
         if is_narrow(x.dtype):
@@ -51,7 +52,7 @@ class ScalarWriter(Statements):
 
     def binary(self, function: str, x: protocol.Scalar, y: protocol.Scalar) -> Element:
         x, y = as_element(x), as_element(y)
-        assert x.dtype == y.dtype, (function, x, y)
+        assert x.dtype == y.dtype and not x.dtype.is_storage, (function, x, y)
         if is_narrow(x.dtype):
             return self.cast(self.binary(function, self.cast(x, F32), self.cast(y, F32)), x.dtype)
         return arithmetic.BINARY[x.dtype.kind, function](self, x, y)
@@ -115,17 +116,24 @@ def _cast_to_float(s: ScalarWriter, x: Element, dtype: DType) -> Element:
 
 
 def _cast_float(s: ScalarWriter, x: Element, dtype: DType) -> Element:
-    if x.dtype == F64 and dtype == F16:
+    if x.dtype.is_storage:
+        return s.cast(float8.decode(s, x), dtype)
+    if x.dtype == F64 and (dtype == F16 or dtype.is_storage):
         x = s.define(f"arith.truncf {_round_to_odd(s, x).name} : f64 to f32", F32)
     elif x.dtype == F64 and dtype == BF16:
         x = s.convert("arith.truncf", x, F32)
     elif is_narrow(x.dtype) and is_narrow(dtype):
         x = s.convert("arith.extf", x, F32)
+    if dtype.is_storage:
+        return float8.encode(s, x, dtype)
+    if dtype == x.dtype:
+        return x
     return s.convert("arith.truncf" if dtype.bits < x.dtype.bits else "arith.extf", x, dtype)
 
 
 def _round_to_odd(s: ScalarWriter, x: Element) -> Element:
-    """An f64 whose lowest 29 bits are gathered into one, so that rounding it to f32 and then to f16 rounds once."""
+    """An f64 whose lowest 29 bits are gathered into one, so that rounding it to f32 and then to a shorter one rounds
+    once."""
     bits = s.convert("arith.bitcast", x, I64)
     rest = s.op("arith.andi", bits, s.constant((1 << 29) - 1, I64))
     kept = s.op("arith.andi", bits, s.constant(-(1 << 29), I64))

@@ -12,10 +12,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ...dialect.dims import FloorDiv, Monomial, Size, Symbol
-from ...dialect.types import BOOL, DType, Kind
+from ...dialect.types import BOOL, STORAGE, U8, DType, Kind
 
-ELEMENT_TYPES: Mapping[str, str] = {"bool": "i1", "u8": "i8", "u16": "i16", "u32": "i32", "u64": "i64"}
-"""MLIR's name of a dtype, where it differs: integers are signless, their operations are signed or unsigned."""
+ELEMENT_TYPES: Mapping[str, str] = {
+    **{"bool": "i1", "u8": "i8", "u16": "i16", "u32": "i32", "u64": "i64"},
+    **{dtype.name: f"i{dtype.bits}" for dtype in STORAGE},
+}
+"""MLIR's name of a dtype, where it differs: integers are signless, their operations are signed or unsigned, and what is
+stored alone is its bits."""
 
 
 def printable(text: str) -> str:
@@ -36,6 +40,8 @@ def literal(value: float | int | bool, dtype: DType) -> str:
         return str(wrapped - (1 << dtype.bits) if wrapped >> (dtype.bits - 1) else wrapped)
     with np.errstate(over="ignore"):
         exact = np.asarray(value, dtype=dtype.numpy)
+    if dtype.is_storage:
+        return literal(int(exact.view(np.uint8)), U8)
     number = float(exact)
     if not math.isfinite(number):
         bits = int(exact.view(f"u{dtype.bytes}"))

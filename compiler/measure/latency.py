@@ -86,5 +86,5 @@ def measure_latency(
 
 
 def _plain(array: Array) -> Array:
-    """The array in a dtype that numpy's files can hold: bfloat16 as its bits."""
-    return array.view(np.uint16) if array.dtype.kind == "V" or array.dtype.name == "bfloat16" else array
+    """The array in a dtype that numpy's files can hold: what numpy itself has no floats of as their bits."""
+    return array if array.dtype.isbuiltin == 1 else array.view(f"u{array.itemsize}")

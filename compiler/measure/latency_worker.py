@@ -33,7 +33,7 @@ def main(folder: Path) -> None:
         inputs = [file[str(i)] for i in range(len(file.files))]
     before = _resident("VmRSS")
     started = time.perf_counter()
-    model = load(job["path"], weights=job["weights"], threads=job["threads"], raw_bfloat16=True)
+    model = load(job["path"], weights=job["weights"], threads=job["threads"], raw_floats=True)
     loaded = time.perf_counter()
     entry = model.entries[job["entry"]]
     entry(*inputs)

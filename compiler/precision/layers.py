@@ -38,6 +38,7 @@ CHOICES: Mapping[str, Choice] = {
     "int8": Choice(Scheme("i8"), Scheme("i8", "dynamic")),
     "int8-static": Choice(Scheme("i8"), Scheme("i8", "static")),
     "w8": Choice(Scheme("i8")),
+    "f8": Choice(Scheme("f8e4m3")),
     "q8": Choice(Scheme("q8[block 32]")),
     "int4": Choice(Scheme("q4[block 32, zero]")),
     "int4-fitted": Choice(Scheme("q4[block 32]", "fitted")),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from ...dialect.diagnostics import Span
-from ...dialect.types import BLOCKED
+from ...dialect.types import BLOCKED, STORAGE
 from ...passes.selection import EVERYTHING, Selector
 from ..accuracy.figures import FIGURES
 
@@ -46,7 +46,7 @@ F32 = Scheme("f32")
 SCHEMES: Mapping[Subject, tuple[Scheme, ...]] = {
     "weights": (
         F32,
-        *map(Scheme, ("bf16", "f16", "i8", *(dtype.name for dtype in BLOCKED))),
+        *map(Scheme, ("bf16", "f16", "i8", *(dtype.name for dtype in (*STORAGE, *BLOCKED)))),
         *(Scheme(dtype.name, "fitted") for dtype in BLOCKED),
     ),
     "activations": (F32, Scheme("bf16"), Scheme("f16"), Scheme("i8", "dynamic"), Scheme("i8", "static")),
@@ -148,6 +148,7 @@ SHORT_FORMS: Mapping[str, Policy] = {
     "bf16": Policy((_all("weights", "bf16"), _all("activations", "bf16"))),
     "f16": Policy((_all("weights", "f16"), _all("activations", "f16"))),
     "int8": Policy((_all("weights", "i8"), _all("activations", "i8", "matmul", "dynamic"))),
+    "f8": Policy((_all("weights", "f8e4m3"),)),
     "int4": Policy((_all("weights", "q4[block 32, zero]"),)),
 }
 """Policies by the names that `--precision` takes."""

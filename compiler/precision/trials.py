@@ -52,6 +52,7 @@ SPEEDS: Mapping[str, Speed] = {
     "int8": Speed(4, 8),
     "int8-static": Speed(4, 8),
     "w8": Speed(1, 8),
+    "f8": Speed(1, 8),
     "q8": Speed(1, 8.5),
     "int4": Speed(1, 4.75),
     "int4-fitted": Speed(1, 4.5),

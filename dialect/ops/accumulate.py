@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ..emitter import Scalar, ScalarEmitter
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, Gradient, InferenceError, Use
-from ..types import BF16, F16, F32, I8, I32, U8, Array, DType, TensorType, dtype_of
+from ..types import BF16, F8E4M3, F8E5M2, F16, F32, I8, I32, NUMBERS, STORAGE, U8, Array, DType, TensorType, dtype_of
 from .common import is_half
 
 Numbers = npt.NDArray[Any]
@@ -27,8 +27,10 @@ Numbers = npt.NDArray[Any]
 INTO = AttributeSpec("into", "dtype?", None)
 """The dtype of a contraction's sums and of its result, where that is not the one of its operands."""
 
-FACTORS: Mapping[DType, tuple[DType, ...]] = {I32: (I8, U8), F32: (F16, BF16, F32)}
+FACTORS: Mapping[DType, tuple[DType, ...]] = {I32: (I8, U8), F32: (F16, BF16, F32, *STORAGE)}
 """What may be multiplied, in any mixture, by the dtype that the products are summed `into`."""
+FACTOR_DTYPES = (*NUMBERS, *STORAGE)
+"""What contractions accept: sums in a dtype of STORAGE there are none, so of such there has to be an `into`."""
 
 
 def infer_sum(operator: str, types: Sequence[TensorType], into: DType | None) -> DType:
@@ -36,15 +38,20 @@ def infer_sum(operator: str, types: Sequence[TensorType], into: DType | None) ->
     first = types[0].dtype
     if into is None:
         for number, type in enumerate(types):
-            if type.dtype != first:
-                wide = next((wide for wide, short in FACTORS.items() if {first, type.dtype} <= {*short}), None)
-                raise InferenceError(
-                    "dtype-mismatch",
-                    f"`{operator}` mixes {first} and {type.dtype}",
-                    label=f"this is {type}, the other is {types[0]}",
-                    operand=number,
-                    help=f"`{operator}(..., into={wide})` multiplies them as they are" if wide else "",
-                )
+            if type.dtype == first and not first.is_storage:
+                continue
+            wide = next((wide for wide, short in FACTORS.items() if {first, type.dtype} <= {*short}), None)
+            help = f"`{operator}(..., into={wide})` multiplies them as they are" if wide else ""
+            if type.dtype == first:
+                message = f"`{operator}` keeps no sums in {first}"
+                raise InferenceError("dtype-mismatch", message, label=f"this is {type}", operand=number, help=help)
+            raise InferenceError(
+                "dtype-mismatch",
+                f"`{operator}` mixes {first} and {type.dtype}",
+                label=f"this is {type}, the other is {types[0]}",
+                operand=number,
+                help=help,
+            )
         return first
     accepted = FACTORS.get(into)
     if accepted is None:
@@ -83,7 +90,8 @@ def gradient_into(differentiate: Gradient) -> Gradient:
         wide = tuple(b.cast(x, dtype=into) for x in use.inputs)
         gradients = differentiate(b, replace(use, inputs=wide, attributes={**use.attributes, "into": None}))
         return [
-            None if g is None else b.cast(g, dtype=x.type.dtype) for g, x in zip(gradients, use.inputs, strict=True)
+            b.cast(g, dtype=x.type.dtype) if g is not None and x.type.dtype.is_differentiable else None
+            for g, x in zip(gradients, use.inputs, strict=True)
         ]
 
     return differentiated
@@ -108,6 +116,9 @@ _MIXTURES = (
     (F16, F16, F32),
     (BF16, BF16, F32),
     (F32, BF16, F32),
+    (F8E4M3, F8E4M3, F32),
+    (F8E5M2, F8E4M3, F32),
+    (F32, F8E5M2, F32),
 )
 
 

@@ -62,12 +62,19 @@ def _limits(dtype: DType) -> tuple[int, int]:
     return int(info.min), int(info.max)
 
 
+def _is_held(value: float, dtype: DType) -> bool:
+    """Is a float no number beyond the greatest of a dtype that has no infinities?"""
+    format = dtype.float_format
+    return not format.finite or math.isnan(value) or abs(value) <= format.largest
+
+
 def read_number(operator: str, name: str, value: Any, dtype: DType) -> float | int | bool:
     """A number as an element of the dtype, which can hold it."""
     if isinstance(value, (bool, int, float)):
         if dtype.is_float:
-            return float(value)
-        if math.isfinite(value) and value == int(value):
+            if _is_held(float(value), dtype):
+                return float(value)
+        elif math.isfinite(value) and value == int(value):
             low, high = _limits(dtype)
             if low <= value <= high:
                 return int(value) if dtype.is_integer else bool(value)

@@ -1,6 +1,6 @@
 """Products with a matrix that is stored as codes and scales, of floats and of codes: the numbers of a weight are made
 while it is multiplied by, and never lie in memory. Only passes bring them in; the planes are those of
-`block_quantization`."""
+`block_quantization`, or codes that are floats of 8 bits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from ..dims import multiply
 from ..emitter import ZERO, Emitter, IndexMap, Loop, Result, Scalar, ScalarEmitter, Tensor, loop, loops
 from ..operator import Attributes, AttributeSpec, Case, InferenceError, Operand, Operator
-from ..types import F16, F32, I8, I32, U8, TensorType
+from ..types import F8E4M3, F8E5M2, F16, F32, I8, I32, STORAGE, U8, DType, TensorType, dtype_of
 from .accumulate import Numbers
 
 _PARTS = {8: 1, 4: 2}
@@ -26,6 +26,8 @@ def _infer(name: str, types: Sequence[TensorType], attributes: Attributes) -> tu
         raise InferenceError("bad-attribute", f"`{name}` of {x} and {codes} has codes of 4 or 8 bits")
     columns, blocks, width = codes.shape
     inner = multiply(multiply(blocks, width), parts)
+    if codes.dtype.is_storage and (attributes["bits"] != codes.dtype.bits or zeros):
+        raise InferenceError("bad-attribute", f"`{name}` has whole codes of {codes.dtype}, and no zero points")
     if x.shape[-1] != inner or any(plane.shape != (columns, blocks) for plane in (scales, *zeros)):
         shown = ", ".join(map(str, types))
         raise InferenceError("shape-mismatch", f"`{name}` cannot multiply {shown}", operand=0)
@@ -33,7 +35,10 @@ def _infer(name: str, types: Sequence[TensorType], attributes: Attributes) -> tu
 
 
 def _whole(codes: Numbers, zeros: Numbers | None, bits: int) -> Numbers:
-    """The whole numbers that codes stand for, [columns, blocks, block]. Zero points have as many bits as codes."""
+    """The numbers that codes stand for, [columns, blocks, block]: whole ones, unless codes are floats. Zero points have
+    as many bits as codes."""
+    if dtype_of(codes).is_float:
+        return codes
     whole = codes.astype(np.int16)
     if bits == _NIBBLE:
         whole = np.concatenate([whole & 15, whole >> 4], -1)
@@ -113,7 +118,9 @@ def _lower(
 
 
 def _codes(s: ScalarEmitter, code: Scalar, parts: int, zero: Sequence[Scalar]) -> list[Scalar]:
-    """The whole numbers that are in a byte, as i32."""
+    """The numbers that are in a byte, whole ones as i32."""
+    if code.dtype.is_storage:
+        return [code]
     whole = s.cast(code, I32)
     if parts == 1:
         return [s.binary("sub", whole, s.cast(zero[0], I32)) if zero else whole]
@@ -151,29 +158,42 @@ def _cases(**attributes: int) -> tuple[Case, ...]:
     )
 
 
-_PLANES = (
-    Operand("codes", (U8, I8), group="codes"),
-    Operand("scales", (F16, F32), group="scales"),
-    Operand("zeros", (U8,), group="zeros", optional=True),
-)
+def _byte_case(rows: tuple[int, ...], columns: int, blocks: int, width: int, dtype: DType) -> Case:
+    """Codes of another dtype than u8."""
+    shapes = _shapes(rows, columns, blocks, width, bits=8, zero=False)
+    return Case(shapes, {"bits": 8}, mixed={1: dtype}, terms=max(1, blocks * width))
+
+
+def _planes(*codes: DType) -> tuple[Operand, ...]:
+    return (
+        Operand("codes", codes, group="codes"),
+        Operand("scales", (F16, F32), group="scales"),
+        Operand("zeros", (U8,), group="zeros", optional=True),
+    )
+
 
 block_matmul = Operator(
     name="block_matmul",
     summary="x @ w.T of a matrix w in blocks, by its codes, scales and zero points",
-    operands=(Operand("x", (F32,)), *_PLANES),
+    operands=(Operand("x", (F32,)), *_planes(U8, I8, *STORAGE)),
     attributes=(AttributeSpec("bits", "int"),),
     infer=lambda types, attributes: _infer("block_matmul", types, attributes),
     reference=_multiply,
     gradient=None,
     lower=_lower_multiply,
-    cases=_cases(),
+    cases=(
+        *_cases(),
+        _byte_case((3,), 49, 1, 37, I8),
+        _byte_case((1,), 49, 1, 37, F8E4M3),
+        _byte_case((2, 3), 17, 2, 16, F8E5M2),
+    ),
     properties=frozenset({"contraction", "internal"}),
 )
 
 block_dot = Operator(
     name="block_dot",
     summary="(x - zero) @ w.T of codes x and a matrix w in blocks: exact within a block, added up in f32",
-    operands=(Operand("x", (U8,)), *_PLANES),
+    operands=(Operand("x", (U8,)), *_planes(U8, I8)),
     attributes=(AttributeSpec("bits", "int"), AttributeSpec("zero", "int")),
     infer=lambda types, attributes: _infer("block_dot", types, attributes),
     reference=_dot,

@@ -13,7 +13,7 @@ import numpy as np
 from ..emitter import Scalar, ScalarEmitter
 from ..graph import Value
 from ..operator import Attributes, Builder, Case, Operand, Operator, Use
-from ..types import ANY, BOOL, FLOATS, DType, TensorType
+from ..types import BOOL, COMPUTED, FLOATS, DType, TensorType
 from .algebra import Term
 from .binary import BROADCAST_CASES, binary
 from .common import SHAPES, broadcast_shapes, lower_elementwise, sum_to, through_f32
@@ -23,7 +23,7 @@ def _comparison(name: str, sign: str, reference: Callable[..., Any], predicate: 
     def element(s: ScalarEmitter, x: Scalar, y: Scalar) -> Scalar:
         return s.compare(predicate, x, y)
 
-    return binary(name, f"x {sign} y", reference, element, None, dtypes=ANY, result=BOOL, properties=properties)
+    return binary(name, f"x {sign} y", reference, element, None, dtypes=COMPUTED, result=BOOL, properties=properties)
 
 
 def _logical(name: str, summary: str, reference: Callable[..., Any], function: str) -> Operator:

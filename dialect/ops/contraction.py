@@ -10,8 +10,8 @@ from ..dims import Shape
 from ..emitter import ZERO, Emitter, IndexMap, Loop, Result, Tensor, loop
 from ..graph import Value
 from ..operator import Attributes, Builder, Case, InferenceError, Operand, Operator, Use
-from ..types import NUMBERS, DType, TensorType
-from .accumulate import INTO, Numbers, finish, gradient_into, infer_sum, mixtures, multiply_add, widen
+from ..types import DType, TensorType
+from .accumulate import FACTOR_DTYPES, INTO, Numbers, finish, gradient_into, infer_sum, mixtures, multiply_add, widen
 from .common import broadcast_shapes, compute_dtype, lower_cast, sum_to
 
 
@@ -80,7 +80,7 @@ matmul = Operator(
     name="matmul",
     summary="x @ y: products of matrices in the last two axes, the others broadcast; `into` is the dtype of the sums "
     "and of the result, i32 for i8 and u8 in any mixture, f32 for short floats",
-    operands=(Operand("x", NUMBERS, mixed=True), Operand("y", NUMBERS, mixed=True)),
+    operands=(Operand("x", FACTOR_DTYPES, mixed=True), Operand("y", FACTOR_DTYPES, mixed=True)),
     attributes=(INTO,),
     infer=_infer_matmul,
     reference=_matmul,

@@ -15,7 +15,7 @@ from ..dims import Shape, Size, divide_exactly
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import NUMBERS, DType, TensorType
-from .accumulate import INTO, Numbers, finish, gradient_into, infer_sum, mixtures, widen
+from .accumulate import FACTOR_DTYPES, INTO, Numbers, finish, gradient_into, infer_sum, mixtures, widen
 from .convolution_lowering import lower_convolution
 from .layouts import (
     CONVOLUTION_LAYOUT,
@@ -35,8 +35,8 @@ from .windows import (
 )
 
 CONVOLUTION_OPERANDS = (
-    Operand("x", NUMBERS, mixed=True),
-    Operand("weight", NUMBERS, mixed=True),
+    Operand("x", FACTOR_DTYPES, mixed=True),
+    Operand("weight", FACTOR_DTYPES, mixed=True),
     Operand("bias", NUMBERS, optional=True, mixed=True),
 )
 CONVOLUTION_ATTRIBUTES = (*WINDOW_ATTRIBUTES, AttributeSpec("groups", "int", 1))

@@ -15,8 +15,19 @@ from ..dims import Size
 from ..emitter import ZERO, Emitter, IndexMap, Loop, Result, Scalar, ScalarEmitter, Tensor, loop
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
-from ..types import I8, I32, NUMBERS, U8, DType, TensorType
-from .accumulate import INTO, Numbers, add_up, finish, gradient_into, infer_sum, mixtures, multiply_add, widen
+from ..types import I8, I32, U8, DType, TensorType
+from .accumulate import (
+    FACTOR_DTYPES,
+    INTO,
+    Numbers,
+    add_up,
+    finish,
+    gradient_into,
+    infer_sum,
+    mixtures,
+    multiply_add,
+    widen,
+)
 from .common import compute_dtype, lower_cast
 
 Labels = tuple[str, ...]
@@ -207,7 +218,7 @@ einsum = Operator(
     name="einsum",
     summary="sums of products by an equation such as `bij,bjk->bik`; `...` stands for leading axes that broadcast; "
     "`into` is as that of `matmul`",
-    operands=(Operand("operands", NUMBERS, variadic=True, mixed=True),),
+    operands=(Operand("operands", FACTOR_DTYPES, variadic=True, mixed=True),),
     attributes=(AttributeSpec("equation", "str"), INTO),
     infer=_infer,
     reference=_reference,

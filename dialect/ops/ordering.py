@@ -17,7 +17,7 @@ from ..dims import Size, bounds, ceil_divide, minimum
 from ..emitter import BodyEmitter, Emitter, Loop, Result, Scalar, ScalarEmitter, Tensor, identity
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
-from ..types import ANY, BOOL, I64, TensorType
+from ..types import BOOL, COMPUTED, I64, TensorType
 from .accumulate import Numbers, widen
 from .arguments import read_size
 from .common import normalize_axis, same_type
@@ -212,7 +212,7 @@ _ATTRIBUTES = (AttributeSpec("axis", "axis", -1), AttributeSpec("descending", "b
 sort = Operator(
     name="sort",
     summary="the elements in order along an axis; NaN is the greatest",
-    operands=(Operand("x", ANY),),
+    operands=(Operand("x", COMPUTED),),
     attributes=_ATTRIBUTES,
     infer=lambda types, attributes: _infer_sort("sort", types, attributes),
     reference=lambda x, axis, descending: np.take_along_axis(x, _order(x, axis, descending), axis),
@@ -225,7 +225,7 @@ sort = Operator(
 argsort = Operator(
     name="argsort",
     summary="where the elements in order come from along an axis, as i64; equal elements keep their order",
-    operands=(Operand("x", ANY),),
+    operands=(Operand("x", COMPUTED),),
     attributes=_ATTRIBUTES,
     infer=lambda types, attributes: (_infer_sort("argsort", types, attributes)[0].with_dtype(I64),),
     reference=lambda x, axis, descending: _order(x, axis, descending).astype(np.int64),
@@ -274,7 +274,7 @@ top_k = Operator(
     name="top_k",
     summary="the k largest (or smallest) elements along an axis, in order, and where they are; all, where a symbolic "
     "axis has fewer",
-    operands=(Operand("x", ANY),),
+    operands=(Operand("x", COMPUTED),),
     attributes=(AttributeSpec("k", "size"), AttributeSpec("axis", "axis", -1), AttributeSpec("largest", "bool", True)),
     infer=_infer_top,
     reference=_reference_top,

@@ -5,6 +5,9 @@ each channel, or for each row. What is rounded is rounded to the nearest integer
 f32, and of sums one addition, so that code in any form can equal the references here bit for bit. NaN counts as 0, and
 infinities saturate.
 
+Floats of 8 bits are codes too, and stand for themselves times a scale: there is no zero point, what is rounded is
+rounded as by `cast`, and NaN stays NaN.
+
 A value in codes has no gradient.
 """
 
@@ -18,12 +21,14 @@ import numpy as np
 from ..emitter import Scalar, ScalarEmitter, clamp
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
-from ..types import F32, F64, FLOATS, I8, I16, I32, U8, DType, TensorType
+from ..types import F32, F64, FLOATS, I8, I16, I32, STORAGE, U8, DType, TensorType, dtype_of
 from .accumulate import Numbers
 from .common import broadcast_shapes, elementwise_properties, integer_range, lower_elementwise, sum_to
-from .unary import cast_array
+from .conversion import cast_array
 
-CODES = (I8, U8, I16)
+STEPS = (I8, U8, I16)
+"""The dtypes of codes that count steps, from a zero point perhaps."""
+CODES = (*STEPS, *STORAGE)
 """The dtypes of codes."""
 
 
@@ -42,6 +47,14 @@ def _shape(operator: str, types: Sequence[TensorType]) -> TensorType:
 
 
 def _check_zero(operator: str, types: Sequence[TensorType], dtype: DType) -> None:
+    if len(types) > 2 and dtype.is_storage:
+        raise InferenceError(
+            "dtype-mismatch",
+            f"codes of {dtype} have no zero point: 0 is one of them",
+            label=f"this is {types[2]}",
+            operand=2,
+            help=f"leave it out: `{operator}` gives the same for 0",
+        )
     if len(types) > 2 and types[2].dtype != dtype:
         raise InferenceError(
             "dtype-mismatch",
@@ -51,10 +64,12 @@ def _check_zero(operator: str, types: Sequence[TensorType], dtype: DType) -> Non
         )
 
 
-def _infer_codes(operator: str, types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+def _infer_codes(
+    operator: str, types: Sequence[TensorType], attributes: Attributes, codes: Sequence[DType] = CODES
+) -> tuple[TensorType, ...]:
     dtype: DType = attributes["dtype"]
-    if dtype not in CODES:
-        choices = " or ".join(map(str, CODES))
+    if dtype not in codes:
+        choices = " or ".join(map(str, codes))
         raise InferenceError("bad-attribute", f"`dtype` of `{operator}` is {dtype}, expected {choices}")
     _check_zero(operator, types, dtype)
     return (_shape(operator, types).with_dtype(dtype),)
@@ -72,7 +87,9 @@ def _infer_numbers(types: Sequence[TensorType], attributes: Attributes) -> tuple
 
 
 def _encode(scaled: Numbers, zero: Numbers | None, dtype: DType) -> Numbers:
-    """f32 numbers of steps as codes."""
+    """f32 numbers as codes."""
+    if dtype.is_storage:
+        return cast_array(scaled, dtype)
     steps = np.rint(scaled)
     if zero is not None:
         steps = np.where(np.isnan(steps), np.float32(0), steps) + zero.astype(np.float32)
@@ -92,8 +109,10 @@ def _requantize(
 
 
 def _dequantize(q: Numbers, scale: Numbers, zero: Numbers | None = None, *, dtype: DType) -> Numbers:
-    steps = q.astype(np.int32) if zero is None else q.astype(np.int32) - zero.astype(np.int32)
     wide = (F64 if scale.dtype == F64.numpy else F32).numpy
+    steps = q if dtype_of(q).is_float else q.astype(np.int32)
+    if zero is not None:
+        steps = steps - zero.astype(np.int32)
     return cast_array(np.asarray(steps.astype(wide) * scale.astype(wide)), dtype)
 
 
@@ -102,6 +121,8 @@ def _dequantize(q: Numbers, scale: Numbers, zero: Numbers | None = None, *, dtyp
 
 def _lower_encoded(s: ScalarEmitter, scaled: Scalar, zero: Scalar | None, dtype: DType) -> Scalar:
     """What is out of range is moved to its ends before it is rounded, which comes to the same."""
+    if dtype.is_storage:
+        return s.cast(scaled, dtype)
     ends: list[Scalar] = [s.constant(end, F32) for end in integer_range(dtype)]
     if zero is not None:
         ends = [s.binary("sub", end, s.cast(zero, F32)) for end in ends]
@@ -134,10 +155,10 @@ def _lower_requantize(
 def _lower_dequantize(
     s: ScalarEmitter, q: Scalar, scale: Scalar, zero: Scalar | None = None, *, dtype: DType
 ) -> Scalar:
-    steps = s.cast(q, I32)
+    wide = F64 if scale.dtype is F64 else F32
+    steps = q if q.dtype.is_storage else s.cast(q, I32)
     if zero is not None:
         steps = s.binary("sub", steps, s.cast(zero, I32))
-    wide = F64 if scale.dtype is F64 else F32
     return s.cast(s.binary("mul", s.cast(steps, wide), s.cast(scale, wide)), dtype)
 
 
@@ -181,9 +202,9 @@ def _zeros(dtype: DType, shape: tuple[int, ...]) -> Any:
 
 
 def _encoding_cases(first: Any, domain: tuple[float, float] = (-2.0, 2.0)) -> tuple[Case, ...]:
-    """Cases of what gives codes; `first` is an operand that shows its corners."""
+    """Cases of what gives codes that count steps; `first` is an operand that shows its corners."""
     cases = []
-    for dtype in CODES:
+    for dtype in STEPS:
         for zero in (False, True):
             given = {0: first, 1: _ONE} | ({2: _zeros(dtype, ())} if zero else {})
             cases.append(Case(((),) * len(given), {"dtype": dtype}, arrays=given))
@@ -193,9 +214,27 @@ def _encoding_cases(first: Any, domain: tuple[float, float] = (-2.0, 2.0)) -> tu
     return tuple(cases)
 
 
+def _float_cases() -> tuple[Case, ...]:
+    """Cases of what gives codes that are floats."""
+    cases = []
+    for dtype in STORAGE:
+        largest = dtype.float_format.largest
+        corners = np.asarray([*_SPECIAL, 464.0, 465.0, 61440.0, 2.0**-10, 3 * 2.0**-10, 2.0**-17, 3 * 2.0**-17, 1.0625])
+        cases.append(Case(((), ()), {"dtype": dtype}, arrays={0: corners, 1: _ONE}))
+        for shape, scales in _SHAPES:
+            arrays = {1: _SCALES[scales]}
+            cases.append(
+                Case((shape, scales), {"dtype": dtype}, arrays=arrays, domain=(-0.02 * largest, 0.02 * largest))
+            )
+    return tuple(cases)
+
+
 def _decoding_cases() -> tuple[Case, ...]:
     cases = []
-    for dtype in CODES:
+    for dtype in STORAGE:
+        for shape, scales in _SHAPES:
+            cases.append(Case((shape, scales), mixed={0: dtype}, domain=(0.01, 0.1)))
+    for dtype in STEPS:
         mixed = {0: dtype, 2: dtype}
         for shape, scales in _SHAPES:
             arrays = {2: _zeros(dtype, scales)}
@@ -206,7 +245,7 @@ def _decoding_cases() -> tuple[Case, ...]:
 
 def _offset_cases() -> tuple[Case, ...]:
     cases = []
-    for dtype in CODES:
+    for dtype in STEPS:
         for shape, scales in _SHAPES:
             arrays = {1: _SCALES[scales], 2: _zeros(dtype, ()), 3: _SCALES[scales] * 100 - 1}
             cases.append(Case((shape, scales, (), scales), {"dtype": dtype}, arrays=arrays))
@@ -215,18 +254,18 @@ def _offset_cases() -> tuple[Case, ...]:
 
 quantize = Operator(
     name="quantize",
-    summary="x as codes: `saturate(round(x * (1 / scale)) + zero)`, halves to even",
+    summary="x as codes: `saturate(round(x * (1 / scale)) + zero)`, halves to even; as floats `cast(x * (1 / scale))`",
     operands=(
         Operand("x", FLOATS),
         Operand("scale", (F32,), "scale"),
-        Operand("zero", CODES, "codes", optional=True),
+        Operand("zero", STEPS, "codes", optional=True),
     ),
     attributes=(AttributeSpec("dtype", "dtype", I8),),
     infer=lambda types, attributes: _infer_codes("quantize", types, attributes),
     reference=_quantize,
     gradient=None,
     lower=lower_elementwise(_lower_quantize),
-    cases=_encoding_cases(_SPECIAL),
+    cases=_encoding_cases(_SPECIAL) + _float_cases(),
     properties=elementwise_properties(None, "stepped"),
 )
 
@@ -237,11 +276,11 @@ requantize = Operator(
     operands=(
         Operand("total", (I32,)),
         Operand("multiplier", (F32,), "multiplier"),
-        Operand("zero", CODES, "codes", optional=True),
+        Operand("zero", STEPS, "codes", optional=True),
         Operand("offset", (F32,), "multiplier", optional=True),
     ),
     attributes=(AttributeSpec("dtype", "dtype", I8),),
-    infer=lambda types, attributes: _infer_codes("requantize", types, attributes),
+    infer=lambda types, attributes: _infer_codes("requantize", types, attributes, STEPS),
     reference=_requantize,
     gradient=None,
     lower=lower_elementwise(_lower_requantize),
@@ -256,9 +295,9 @@ dequantize = Operator(
     name="dequantize",
     summary="the numbers that codes stand for: `(q - zero) * scale`",
     operands=(
-        Operand("q", CODES, "codes"),
+        Operand("q", CODES, "codes", mixed=True),
         Operand("scale", FLOATS),
-        Operand("zero", CODES, "codes", optional=True),
+        Operand("zero", STEPS, "codes", optional=True, mixed=True),
     ),
     attributes=(AttributeSpec("dtype", "dtype", F32),),
     infer=_infer_numbers,

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..emitter import Emitter, Loop, Result, Scalar, ScalarEmitter, Tensor, identity, loops
 from ..operator import Attributes, AttributeSpec, Case, InferenceError, Lower, Operand, Operator
-from ..types import ANY, BOOL, I64, NUMBERS, DType, TensorType
+from ..types import BOOL, COMPUTED, I64, NUMBERS, DType, TensorType
 from .algebra import Term
 from .common import compute_dtype, highest, is_empty, lower_cast, lowest, normalize_axis, through_f32
 from .reducing import (
@@ -197,9 +197,9 @@ OPERATORS = (
     _reduction("min", "the least element over axes, NaN if one is NaN", _extreme(np.min, highest), highest, "min",
                share_among_equal, extreme=True),
     _reduction("any", "is an element not 0?", lambda x, axis, keepdims: np.any(x != 0, axis=axis, keepdims=keepdims),
-               lambda d: False, "or", None, dtypes=ANY, result=BOOL),
+               lambda d: False, "or", None, dtypes=COMPUTED, result=BOOL),
     _reduction("all", "is no element 0?", lambda x, axis, keepdims: np.all(x != 0, axis=axis, keepdims=keepdims),
-               lambda d: True, "and", None, dtypes=ANY, result=BOOL),
+               lambda d: True, "and", None, dtypes=COMPUTED, result=BOOL),
     _position("argmax", "the index of the first greatest element along an axis", "gt", lowest),
     _position("argmin", "the index of the first least element along an axis", "lt", highest),
 )

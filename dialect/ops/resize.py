@@ -22,7 +22,7 @@ from ..differentiate import by_decomposition
 from ..dims import Shape, Size, floor_divide, maximum
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator
-from ..types import ANY, I64, TensorType
+from ..types import ANY, FLOATS, I64, TensorType
 from .accumulate import Numbers, widen
 from .arguments import bad_attribute, read_sizes
 from .common import compute_dtype, size_as
@@ -83,7 +83,7 @@ def _samplings(shape: Shape, attributes: Attributes) -> list[_Sampling]:
 
 def _infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
     (x,) = types
-    if attributes["mode"] == "linear" and not x.dtype.is_float:
+    if attributes["mode"] == "linear" and x.dtype not in FLOATS:
         raise InferenceError("dtype-mismatch", f"`resize` cannot interpolate {x.dtype}", operand=0)
     shape = list(x.shape)
     for sampling in _samplings(x.shape, attributes):
@@ -164,7 +164,7 @@ resize = Operator(
         Case(((0, 3),), {"sizes": 6}),
         Case(((2, 3),), {"sizes": (0,)}),
         *(
-            Case(shapes, {**attributes, "mode": "linear"}, dtypes=tuple(d for d in ANY if d.is_float), tolerance=16.0)
+            Case(shapes, {**attributes, "mode": "linear"}, dtypes=FLOATS, tolerance=16.0)
             for shapes, attributes in (
                 (((2, 3, 4),), {"sizes": (5, 2)}),
                 (((1, 5),), {"sizes": (7,), "coordinates": "asymmetric"}),

@@ -15,9 +15,10 @@ import numpy as np
 from ..emitter import Scalar, ScalarEmitter
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, Operand, Operator, Use
-from ..types import ANY, BOOL, DTYPES, F32, F64, FLOATS, INTEGERS, NUMBERS, Array, DType, TensorType, dtype_of
+from ..types import ANY, BOOL, DTYPES, F32, F64, FLOATS, INTEGERS, NUMBERS, DType, TensorType
 from .algebra import Term, gradient_of
-from .common import SHAPES, elementwise_properties, integer_range, lower_elementwise, same_type, through_f32
+from .common import SHAPES, elementwise_properties, lower_elementwise, same_type, through_f32
+from .conversion import cast_array
 from .error_function import erf, erfc
 
 
@@ -53,34 +54,20 @@ def _reciprocal(s: ScalarEmitter, x: Scalar) -> Scalar:
     return s.binary("div", s.constant(1, x.dtype), x)
 
 
-def cast_array(x: Array, dtype: DType) -> Array:
-    """The array in another dtype: floats to integers truncate toward zero and saturate, NaN gives 0, integers wrap."""
-    source = dtype_of(x)
-    if dtype is BOOL:
-        return np.not_equal(x, x.dtype.type(0))
-    if source.is_float and dtype.is_integer:
-        least, greatest = integer_range(dtype)
-        whole = np.trunc(x.astype(np.float64))
-        # 2 ** bits is exact in float64 where the greatest integer is not.
-        above, below = whole >= 2.0 ** (dtype.bits - dtype.is_signed), whole < float(least)
-        inside = np.where(above | below | np.isnan(whole), 0.0, whole).astype(dtype.numpy)
-        return np.where(above, dtype.numpy.type(greatest), np.where(below, dtype.numpy.type(least), inside))
-    return x.astype(dtype.numpy)
-
-
 def _infer_cast(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
     return (types[0].with_dtype(attributes["dtype"]),)
 
 
 def _differentiate_cast(b: Builder, use: Use) -> Sequence[Value | None]:
     (x,) = use.inputs
-    smooth = x.type.dtype.is_float and use.gradient.type.dtype.is_float
+    smooth = x.type.dtype.is_differentiable and use.gradient.type.dtype.is_differentiable
     return [b.cast(use.gradient, dtype=x.type.dtype) if smooth else None]
 
 
 cast = Operator(
     name="cast",
-    summary="x in another dtype; floats to integers truncate and saturate, NaN gives 0, integers wrap",
+    summary="x in another dtype; floats to integers truncate and saturate, NaN gives 0, integers wrap; floats of 8 "
+    "bits saturate",
     operands=(Operand("x", ANY),),
     attributes=(AttributeSpec("dtype", "dtype"),),
     infer=_infer_cast,

@@ -13,7 +13,7 @@ from nacre.compiler.artifact.assemble import Placement, build_artifact
 from nacre.compiler.artifact.link import RUNTIME_FOLDER
 from nacre.compiler.artifact.spec import ArgumentSpec, ArtifactSpec, Constraint, EntrySpec, place_weights
 from nacre.dialect.dims import Size, Symbol
-from nacre.dialect.types import BF16, BOOL, F32, I64, U8, DType, TensorType
+from nacre.dialect.types import BF16, BOOL, F8E4M3, F8E5M2, F32, I64, U8, DType, TensorType
 
 CC = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 STRICT = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-Wpedantic")
@@ -74,6 +74,8 @@ ENTRIES = (
     entry("scalar", [argument("x", F32), argument("n", I64), argument("positive", BOOL)], [argument("y", F32)]),
     entry("constant", [], [argument("y", F32)]),
     entry("half", [argument("x", BF16, S.size)], [argument("y", BF16, S.size)], (S,)),
+    entry("finite", [argument("x", F8E4M3, S.size)], [argument("y", F8E4M3, S.size)], (S,)),
+    entry("upper", [argument("x", F8E5M2, S.size)], [argument("y", F8E5M2, S.size)], (S,)),
     entry("cube", [argument("x", U8, S.size)], [argument("y", U8, S.size, S.size, S.size)], (S,)),
     entry("rows", [argument("x", F32, S.size, 64)], [argument("y", F32, S.size, 64)], (S,)),
     entry("wait", [argument("x", F32, 1)], [argument("y", F32, 1)], (), 64),

@@ -54,6 +54,8 @@ ENTRY(scalar) {
 ENTRY(constant) { UNUSED; memcpy(out[0], weights, 4); }
 
 ENTRY(half) { UNUSED; memcpy(out[0], in[0], (size_t)d[0] * 2); }
+ENTRY(finite) { UNUSED; memcpy(out[0], in[0], (size_t)d[0]); }
+ENTRY(upper) { UNUSED; memcpy(out[0], in[0], (size_t)d[0]); }
 
 ENTRY(cube) { UNUSED; memset(out[0], 1, (size_t)(d[0] * d[0] * d[0])); }
 

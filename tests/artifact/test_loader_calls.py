@@ -65,13 +65,24 @@ def test_numbers_are_scalars(model: Model, x: object, n: object, positive: objec
     assert model.entries["scalar"](0.1, 1, False) == -np.float32(0.1)
 
 
-def test_bfloat16(model: Model, zoo_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_floats_that_numpy_has_none_of(model: Model, zoo_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.array([1.5, -2], ml_dtypes.bfloat16)
     result = model.entries["half"](x)
     assert result.dtype == ml_dtypes.bfloat16 and np.array_equal(result, x)
-    raw = load(zoo_file, raw_bfloat16=True).entries["half"](x.view(np.uint16))
+    raw = load(zoo_file, raw_floats=True).entries["half"](x.view(np.uint16))
     assert raw.dtype == np.uint16 and np.array_equal(raw, x.view(np.uint16))
+    for name, dtype in (("finite", ml_dtypes.float8_e4m3fn), ("upper", ml_dtypes.float8_e5m2)):
+        x = np.array([1.5, -2, np.nan], dtype)
+        result = model.entries[name](x)
+        assert result.dtype == dtype and np.array_equal(result.view(np.uint8), x.view(np.uint8))
+        raw = load(zoo_file, raw_floats=True).entries[name](x.view(np.uint8))
+        assert raw.dtype == np.uint8 and np.array_equal(raw, x.view(np.uint8))
+        with pytest.raises(NacreError, match=r"argument `x`: expected f8e\dm\d\[S\], got f8e"):
+            model.entries[name](x.astype(ml_dtypes.float8_e5m2 if name == "finite" else ml_dtypes.float8_e4m3fn))
+    x = np.array([1.5, -2], ml_dtypes.bfloat16)
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.raises(NacreError, match=r"`x` is f8e4m3\[S\]: float8_e4m3fn arrays need the package ml_dtypes"):
+        load(zoo_file).entries["finite"](x)
     with pytest.raises(NacreError, match=r"`x` is bf16\[S\]: bfloat16 arrays need the package ml_dtypes"):
         load(zoo_file).entries["half"](x)
 

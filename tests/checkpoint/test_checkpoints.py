@@ -21,6 +21,8 @@ TENSORS: dict[str, npt.NDArray[Any]] = {
     "scalar": np.array(3.5, np.float64),
     "empty": np.zeros((0, 4), np.int8),
     "brain": np.array([1.5, -0.25], ml_dtypes.bfloat16),
+    "finite": np.array([1.5, -448, 2.0**-9], ml_dtypes.float8_e4m3fn),
+    "upper": np.array([1.5, np.inf, 2.0**-16], ml_dtypes.float8_e5m2),
 }
 
 
@@ -89,9 +91,9 @@ def test_a_missing_tensor_lists_the_closest(tmp_path: Path) -> None:
 
 
 def test_a_dtype_that_nacre_lacks_is_named_when_read(tmp_path: Path) -> None:
-    header = json.dumps({"x": {"dtype": "F8_E4M3", "shape": [2], "data_offsets": [0, 2]}}).encode()
+    header = json.dumps({"x": {"dtype": "F8_E8M0", "shape": [2], "data_offsets": [0, 2]}}).encode()
     (tmp_path / "x.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"\0\0")
     checkpoint = open_checkpoint(tmp_path / "x.safetensors")
     assert checkpoint.info("x") == (None, (2,))
-    with pytest.raises(DiagnosticError, match=r"tensor `x` .* is F8_E4M3, which is not supported"):
+    with pytest.raises(DiagnosticError, match=r"tensor `x` .* is F8_E8M0, which is not supported"):
         checkpoint.read("x")

@@ -112,6 +112,8 @@ def test_rows_of_different_lengths(dtype: str, text: str) -> None:
         ("f16", "[1, 1e9, NaN]", np.array([1, np.inf, np.nan], np.float16)),
         ("f32", "[]", np.zeros(0, np.float32)),
         ("bf16", "1.5", np.array(1.5, ml_dtypes.bfloat16)),
+        ("f8e4m3", "[1.0625, 1e9]", np.array([1, 448], ml_dtypes.float8_e4m3fn)),
+        ("f8e5m2", "[[-1e9]]", np.array([[-57344]], ml_dtypes.float8_e5m2)),
     ],
 )
 def test_spelled_tensors(dtype: str, text: str, expected: np.ndarray) -> None:
@@ -137,14 +139,16 @@ def test_summaries_are_json(cli: Cli, double_so: Path) -> None:
     assert summary(np.zeros((0, 3), np.int8)) == {"dtype": "i8", "shape": [0, 3]}
 
 
-def test_bfloat16_goes_through_files(cli: Cli, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["bf16", "f8e4m3", "f8e5m2"])
+def test_floats_that_numpy_has_none_of_go_through_files(cli: Cli, tmp_path: Path, name: str) -> None:
     artifact = tmp_path / "b.so"
-    nacre.compile("model b(x: bf16[2]) -> y: bf16[2] { return x + x }", artifact, opt_level=0)
-    np.save(tmp_path / "x.npy", np.array([1, 1.5], ml_dtypes.bfloat16))
+    text = f"model b(x: {name}[2]) -> y: {name}[2] {{ return cast(2 * cast(x, f32), {name}) }}"
+    nacre.compile(text, artifact, opt_level=0)
+    np.save(tmp_path / "x.npy", np.array([1, 1.5], DTYPES[name].numpy))
     assert cli("run", artifact, f"--input=x={tmp_path / 'x.npy'}", "--output", tmp_path).code == 0
     done = cli("run", artifact, f"--input=x={tmp_path / 'y.npy'}")
     assert done.json["y"] | {"mean": 0} == {
-        "dtype": "bf16",
+        "dtype": name,
         "shape": [2],
         "min": 4.0,
         "max": 6.0,

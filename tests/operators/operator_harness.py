@@ -29,12 +29,14 @@ def operand_at(operator: Operator, number: int) -> Any:
 
 
 def case_dtypes(operator: Operator, case: Case) -> tuple[DType, ...]:
-    """The dtypes that a case runs for: those of the operands of group `T`, or of the first operand."""
+    """The dtypes that a case runs for: those of the operands of group `T`, or of the first operand, in which results
+    may be. Nothing is summed in floats of 8 bits."""
     if case.dtypes is not None:
         return case.dtypes
     if not operator.operands:
         return (F64,)
-    return next((o.dtypes for o in operator.operands if o.group == "T"), operator.operands[0].dtypes)
+    accepted = next((o.dtypes for o in operator.operands if o.group == "T"), operator.operands[0].dtypes)
+    return tuple(d for d in accepted if not (d.is_storage and operator.has("contraction")))
 
 
 @dataclass(frozen=True)
@@ -69,10 +71,10 @@ class Example:
         return tuple(map(np.asarray, results if isinstance(results, tuple) else (results,)))
 
     def in_float64(self) -> tuple[Array, ...]:
-        """The results for the same numbers, computed in float64."""
+        """The results for the same numbers, computed in float64, but for codes of 8 bits, which the results are in."""
         wide = [a.astype(np.float64) if dtype_of(a).is_float else a for a in self.arrays]
         changed: dict[str, Any] = {
-            name: F64 if isinstance(value, DType) and value.is_float else value
+            name: F64 if isinstance(value, DType) and value.is_differentiable else value
             for name, value in self.attributes.items()
         }
         for name, value in changed.items():
@@ -267,7 +269,7 @@ def write_decomposition(item: Example) -> Write:
 
 def differentiable(item: Example) -> list[int]:
     """The operands that a gradient is asked for."""
-    return [i for i, a in enumerate(item.arrays) if dtype_of(a).is_float]
+    return [i for i, a in enumerate(item.arrays) if dtype_of(a).is_differentiable]
 
 
 def write_gradient(item: Example, operands: int) -> Write:
@@ -284,7 +286,7 @@ def write_gradient(item: Example, operands: int) -> Write:
         parts = item.operator.gradient(b, Use(inputs, outputs, item.attributes, given))
         assert len(parts) == len(inputs), f"{len(parts)} gradients for {len(inputs)} operands"
         for value, part in zip(inputs, parts, strict=True):
-            if not value.type.dtype.is_float:
+            if not value.type.dtype.is_differentiable:
                 assert part is None, f"a gradient for {value}"
             assert part is None or part.type == value.type, f"gradient {part} of {value}"
         return [b.multiply(inputs[i], b.like(0.0, inputs[i])) if parts[i] is None else parts[i] for i in wanted]

@@ -214,12 +214,12 @@ def test_gradient_agrees_with_finite_differences(operator: Operator) -> None:
     assert tried, "no case tries the gradient"
 
 
-def test_operators_without_a_gradient_have_no_float_result_or_no_float_operand() -> None:
+def test_operators_without_a_gradient_have_no_differentiable_result_or_no_such_operand() -> None:
     for operator in TESTED:
         if operator.gradient is None and not operator.has("internal"):
             for item in examples(operator):
                 results = operator.check(item.types, item.case.attributes)
-                floats = [any(t.dtype.is_float for t in types) for types in (results, item.types)]
+                floats = [any(t.dtype.is_differentiable for t in types) for types in (results, item.types)]
                 assert not all(floats), item
 
 

@@ -213,6 +213,8 @@ def special_values(dtype: DType) -> Array:
         values = {low, low + 1, high - 1, high} | near
         return np.array(sorted(v for v in values if low <= v <= high), dtype.numpy)
     least, normal, most = {
+        "f8e4m3": (2.0**-9, 2.0**-6, 448.0),
+        "f8e5m2": (2.0**-16, 2.0**-14, 57344.0),
         "f16": (2.0**-24, 2.0**-14, 65504.0),
         "bf16": (2.0**-133, 2.0**-126, float.fromhex("0x1.fep127")),
         "f32": (2.0**-149, 2.0**-126, float.fromhex("0x1.fffffep127")),
@@ -223,7 +225,7 @@ def special_values(dtype: DType) -> Array:
     positive += [1 - dtype.epsilon / 2]
     positive += [1.0, 1 + dtype.epsilon, 1.5, 2.0, 2.5, 3.0, 3.5, 10.0, 88.0, 127.5, 128.0, 255.0, 256.0, 300.0]
     positive += [2.0**bits - 0.5, 2.0**bits, 2.0**31, 2.0**32, 2.0**63, 2.0**64, most, INF]
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         return np.array([NAN, *positive, *(-p for p in positive)]).astype(dtype.numpy)
 
 

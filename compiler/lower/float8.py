@@ -1,0 +1,79 @@
+"""Floats of 8 bits as MLIR text: integers of 8 bits, which are read as f32, and which f32 is rounded to.
+
+They are taken apart by integer arithmetic, the same for all of their formats, which becomes vector code as any other
+does; of MLIR's own types for them it would make calls, or longer code. Nothing here branches, and what the CPU makes of
+denormal numbers in f32 does not matter.
+"""
+
+from __future__ import annotations
+
+from ...dialect.types import BOOL, F16, F32, I8, I16, I32, DType
+from .statements import Element, Statements
+
+_FRACTION = F16.float_format.fraction
+_WIDE = F32.float_format
+
+
+def decode(s: Statements, x: Element) -> Element:
+    """The number in f32, exactly.
+
+    Shifted so that the fractions' first bits meet it is an f16 of another bias, denormal numbers included, which the
+    instructions that widen f16 take as fast as others.
+    """
+    format = x.dtype.float_format
+    shift = _FRACTION - format.fraction
+    bits = s.op("arith.shli", s.convert("arith.extsi", Element(x.name, I8), I16), s.constant(shift, I16))
+    if shift < 8:
+        # The sign stands in the exponent's first bits too.
+        bits = s.op("arith.andi", bits, s.constant(-(1 << 15) | ((1 << (7 + shift)) - 1), I16))
+    if format.finite:
+        # One more than all ones carries into a bit that makes the f16 NaN. A choice among floats would do as well, but
+        # not in fewer steps, and it would be moved to where they are multiplied, which is more often.
+        carried = s.op("arith.addi", bits, s.constant(1 << shift, I16))
+        is_nan = s.op("arith.andi", carried, s.constant(1 << (7 + shift), I16))
+        bits = s.op("arith.ori", bits, is_nan)
+    number = s.convert("arith.extf", s.convert("arith.bitcast", bits, F16), F32)
+    if format.bias == F16.float_format.bias:
+        return number
+    return s.op("arith.mulf", number, s.constant(2.0 ** (F16.float_format.bias - format.bias), F32))
+
+
+def encode(s: Statements, x: Element, dtype: DType) -> Element:
+    """The nearest number to one in f32, halves to even; beyond the greatest that one, NaN for NaN."""
+    assert x.dtype is F32, x
+    format = dtype.float_format
+    bits = s.convert("arith.bitcast", x, I32)
+    magnitude = s.op("math.absf", x)
+    # NaN is below nothing.
+    outside = s.op("arith.cmpf ogt,", magnitude, s.constant(format.largest, F32), dtype=BOOL)
+    inside = s.select(outside, s.constant(format.largest, F32), magnitude)
+    code = s.select(
+        s.compare("lt", magnitude, s.constant(2.0 ** (1 - format.bias), F32)),
+        _denormal(s, inside, dtype),
+        _normal(s, inside, dtype),
+    )
+    is_nan = s.op("arith.cmpf uno,", x, x, dtype=BOOL)
+    code = s.select(is_nan, s.constant(127, I32), code)
+    sign = s.op("arith.andi", s.op("arith.shrui", bits, s.constant(24, I32)), s.constant(128, I32))
+    return Element(s.convert("arith.trunci", s.op("arith.ori", code, sign), I8).name, dtype)
+
+
+def _normal(s: Statements, x: Element, dtype: DType) -> Element:
+    """The code of a positive number that is not below the least normal one: what is dropped is rounded in the integer,
+    which carries into the exponent."""
+    format = dtype.float_format
+    shift = _WIDE.fraction - format.fraction
+    bits = s.convert("arith.bitcast", x, I32)
+    odd = s.op("arith.andi", s.op("arith.shrui", bits, s.constant(shift, I32)), s.constant(1, I32))
+    # Less than half, or half where the result is to become even: with the lowest bit that is kept a carry.
+    half = s.constant((1 << (shift - 1)) - 1 - ((_WIDE.bias - format.bias) << _WIDE.fraction), I32)
+    return s.op("arith.shrui", s.op("arith.addi", s.op("arith.addi", bits, odd), half), s.constant(shift, I32))
+
+
+def _denormal(s: Statements, x: Element, dtype: DType) -> Element:
+    """The code of a smaller one, which counts steps of the least number: beside one so much larger that its own steps
+    are these, an addition rounds to them."""
+    format = dtype.float_format
+    large = s.constant(2.0 ** (1 - format.bias - format.fraction + _WIDE.fraction), F32)
+    total = s.convert("arith.bitcast", s.op("arith.addf", x, large), I32)
+    return s.op("arith.subi", total, s.convert("arith.bitcast", large, I32))
