@@ -66,8 +66,8 @@ def compile(
     cc: the C compiler that links, by default `$CC`, `cc`, or ziglang's.
     check_passes: run what every stage makes on drawn inputs, and stop at the first that computes something else, which
         is a CompilerFault. `$NACRE_CHECK_PASSES` does so for every compilation.
-    precision: in place of the policies in the source `f32`, `bf16`, `f16`, `f8`, `int8` or `int4`, the path of a
-        `.nacre` file with `quantize` blocks, or such a text.
+    precision: in place of the policies in the source `f32`, `bf16`, `f16`, `f8`, `int8`, `int4` or `int4a8`, the path
+        of a `.nacre` file with `quantize` blocks, or such a text.
 
     Raises ValueError for an argument that is none of these, DiagnosticError for a fault of the input, CompilerFault for
     one of the compiler.

@@ -41,6 +41,7 @@ CHOICES: Mapping[str, Choice] = {
     "f8": Choice(Scheme("f8e4m3")),
     "q8": Choice(Scheme("q8[block 32]")),
     "int4": Choice(Scheme("q4[block 32, zero]")),
+    "int4a8": Choice(Scheme("q4[block 32, zero]"), Scheme("i8", "dynamic")),
     "int4-fitted": Choice(Scheme("q4[block 32]", "fitted")),
 }
 """By the names that `--choices` takes; those of short forms mean the same for a layer."""

@@ -150,5 +150,6 @@ SHORT_FORMS: Mapping[str, Policy] = {
     "int8": Policy((_all("weights", "i8"), _all("activations", "i8", "matmul", "dynamic"))),
     "f8": Policy((_all("weights", "f8e4m3"),)),
     "int4": Policy((_all("weights", "q4[block 32, zero]"),)),
+    "int4a8": Policy((_all("weights", "q4[block 32, zero]"), _all("activations", "i8", "matmul", "dynamic"))),
 }
 """Policies by the names that `--precision` takes."""

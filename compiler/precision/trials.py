@@ -55,6 +55,7 @@ SPEEDS: Mapping[str, Speed] = {
     "f8": Speed(1, 8),
     "q8": Speed(1, 8.5),
     "int4": Speed(1, 4.75),
+    "int4a8": Speed(3, 4.75),
     "int4-fitted": Speed(1, 4.5),
 }
 FLOPS, BYTES = 150e9, 20e9

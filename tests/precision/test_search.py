@@ -88,7 +88,7 @@ def test_a_policy_says_an_assignment() -> None:
     assert policy_of("embed", PATHS, {PATHS[0]: "int8-static"}, CALIBRATION).calibration == CALIBRATION
 
 
-@pytest.mark.parametrize("name", ["bf16", "f16", "int8", "int4"])
+@pytest.mark.parametrize("name", ["bf16", "f16", "f8", "int8", "int4", "int4a8"])
 def test_choices_are_what_short_forms_mean(name: str) -> None:
     policy = SHORT_FORMS[name]
     for subject, scheme in (("weights", CHOICES[name].weights), ("activations", CHOICES[name].activations)):
