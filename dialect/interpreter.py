@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from .dims import DimError, divide_exactly, evaluate, symbols
-from .graph import Attribute, Constant, Function, Module, Node, Parameter, Region
+from .graph import Attribute, Constant, Formula, Function, Module, Node, Parameter, Region
 from .ops import OPERATORS
 from .types import F64, Array, DType, dtype_of
 
@@ -169,15 +169,24 @@ def load_parameter(parameter: Parameter, load: Load, *, precision: DType | None 
         array, dtype = load(parameter), parameter.type.dtype
         whole = dtype.is_blocked and array.dtype != dtype.numpy
         return np.asarray(OPERATORS["quantize_blocks"].reference(array, dtype)) if whole else array
-    moves = all(OPERATORS[n.op].has("movement") or OPERATORS[n.op].has("structure") for n in formula.body)
-    inner = precision if moves or precision is not None else F64
-    if formula.stepwise or any(map(_makes_codes, formula.body)):
+    inner = F64 if precision is None and is_rounded_once(formula) else precision
+    if _is_stepwise(formula):
         inner = None
     (result,) = Interpreter(formula.module, load, precision=inner).run(formula.function, ())
     if precision is not None:
         return result
     with np.errstate(over="ignore"):
         return result.astype(parameter.type.dtype.numpy, copy=False)
+
+
+def is_rounded_once(formula: Formula) -> bool:
+    """Is the result computed in float64 and then rounded, and not node by node in the dtypes of the graph?"""
+    moves = all(OPERATORS[n.op].has("movement") or OPERATORS[n.op].has("structure") for n in formula.body)
+    return not moves and not _is_stepwise(formula)
+
+
+def _is_stepwise(formula: Formula) -> bool:
+    return formula.stepwise or any(map(_makes_codes, formula.body))
 
 
 def _makes_codes(node: Node) -> bool:

@@ -20,6 +20,7 @@ from ...dialect.graph import (
     Value,
     substitute_values,
 )
+from ...dialect.interpreter import is_rounded_once
 from ...dialect.operator import Builder
 from ...dialect.ops import OPERATORS
 from ...dialect.types import F64, DType
@@ -76,18 +77,18 @@ class _Expansion:
 
 
 def _computed(formula: Formula, node: Node) -> tuple[list[Node], Value]:
-    """A formula as nodes: in float64, rounded once, unless it only moves elements."""
-    moves = all(OPERATORS[n.op].has("movement") or OPERATORS[n.op].has("structure") for n in formula.body)
+    """A formula as nodes: in float64, if it is rounded once."""
+    wide = is_rounded_once(formula)
     b = Builder(OPERATORS, f"{node.output.name}.", scope=node.scope, span=node.span)
     values: dict[str, Value] = {}
     for inner in formula.body:
-        if moves or inner.op == "parameter":
+        if not wide or inner.op == "parameter":
             outputs = tuple(b.fresh(v.type) for v in inner.outputs)
             b.nodes.append(replace(substitute_values(inner, values), outputs=outputs, scope=node.scope))
         else:
             attributes = {name: _widened(value) for name, value in inner.attributes}
             outputs = b.apply(inner.op, [values[v.name] for v in inner.inputs], attributes)
-        if not moves and inner.op == "parameter" and outputs[0].type.dtype.is_float:
+        if wide and inner.op == "parameter" and outputs[0].type.dtype.is_float:
             outputs = (b.cast(outputs[0], dtype=F64),)
         values |= {v.name: output for v, output in zip(inner.outputs, outputs, strict=True)}
     result = values[formula.result.name]
