@@ -3,6 +3,9 @@ it, at all levels."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -16,7 +19,7 @@ LEVELS = (0, 2)
 
 
 def cast_kernel(source: DType, target: DType, size: int) -> Written:
-    def write(e, x):  # type: ignore[no-untyped-def]
+    def write(e: Any, x: Any) -> Sequence[Any]:
         return [e.map(TensorType(target, (size,)), [(x, identity(1))], lambda s, v: s.cast(v, target))]
 
     return Written([TensorType(source, (size,))], write)
