@@ -15,9 +15,11 @@ from ..dialect.types import DType
 from .fuse_flow import Edge, Flow, has
 from .fuse_maps import summed_axes
 from .fuse_rules import (
+    MOST_MEMBERS,
     OTHER_AXIS,
     OTHER_SHAPE,
     OTHER_TYPE,
+    TOO_LARGE,
     USED_TWICE,
     fits_type,
     float_type,
@@ -80,6 +82,9 @@ class _Attention:
                 continue
             if any(v.type.shape != shape for v in node.outputs):
                 continue
+            if len(self.members) >= MOST_MEMBERS:
+                self.refused += [((number, r), TOO_LARGE) for r in flow.readers[number] if r in self.members]
+                continue
             twice = not flow.stays_inside(number, self.members)
             if twice or not fits_type(flow, node, self.dtype):
                 reason = USED_TWICE if twice else OTHER_TYPE
@@ -114,6 +119,8 @@ class _Attention:
 
     def obstacle(self, source: int, number: int) -> str | None:
         node, reader = self.flow.nodes[source], self.flow.nodes[number]
+        if len(self.members) >= MOST_MEMBERS:
+            return TOO_LARGE
         if not fits_type(self.flow, reader, self.dtype):
             return OTHER_TYPE
         if has(reader, "contraction"):

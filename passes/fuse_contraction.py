@@ -16,12 +16,14 @@ from .fuse_attention import add_movements_before
 from .fuse_flow import Flow, has
 from .fuse_rules import (
     BEHIND_CONTRACTION,
+    MOST_MEMBERS,
     MOVES,
     NO_KIND,
     OTHER_SHAPE,
     OTHER_TYPE,
     SEQUENTIAL,
     TAKEN,
+    TOO_LARGE,
     USED_TWICE,
     fits_type,
     follows,
@@ -67,7 +69,7 @@ def grow_behind(flow: Flow, first: int, obstacle: Callable[[Collection[int], int
     while pending:
         number = min(pending)
         pending.discard(number)
-        reason = obstacle(reached, number)
+        reason = TOO_LARGE if len(reached) >= MOST_MEMBERS else obstacle(reached, number)
         if reason is not None:
             for source in flow.sources(number):
                 if source in reached:

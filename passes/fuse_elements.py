@@ -12,7 +12,18 @@ import heapq
 
 from ..dialect.graph import Node
 from .fuse_flow import Flow, has
-from .fuse_rules import CIRCLE, COSTLY, MOVES, USED_TWICE, explain, is_cheap, permutes, puts_in_frame
+from .fuse_rules import (
+    CIRCLE,
+    COSTLY,
+    MOST_MEMBERS,
+    MOVES,
+    TOO_LARGE,
+    USED_TWICE,
+    explain,
+    is_cheap,
+    permutes,
+    puts_in_frame,
+)
 
 MOST_RESULTS = 4
 """More than a few places to write to at the same time are no gain."""
@@ -65,6 +76,8 @@ class _Elements:
 
     def obstacle(self, number: int) -> str | None:
         """Why a node above the members cannot be one of them; None where it can."""
+        if len(self.members) >= MOST_MEMBERS:
+            return TOO_LARGE
         flow, node = self.flow, self.flow.nodes[number]
         inside = flow.stays_inside(number, self.members)
         if has(node, "strided"):

@@ -29,6 +29,7 @@ class Flow:
     """The nodes of one region. `uses` counts every use of a value in the whole function, also as a result.
 
     `generated` are the nodes whose results cost nothing to make again: groups that read them hold copies of them.
+    `reach` holds for each number the last member of the groups that begin at or before it and end behind it.
     `reasons` says why the nodes at the ends of an edge are not in one group, for edges that were looked at.
     """
 
@@ -39,6 +40,7 @@ class Flow:
     readers: list[tuple[int, ...]] = field(default_factory=list)
     leaves: list[bool] = field(default_factory=list)
     groups: dict[int, Group] = field(default_factory=dict)
+    reach: list[int] = field(default_factory=list)
     reasons: dict[Edge, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -48,6 +50,7 @@ class Flow:
             for maker in dict.fromkeys(self.maker[v.name] for v in read_values(node) if v.name in self.maker):
                 readers[maker].append(number)
         self.readers = [tuple(numbers) for numbers in readers]
+        self.reach = list(range(len(self.nodes)))
         local = count_uses(self.nodes, ())
         self.leaves = [any(self.uses[v.name] > local[v.name] for v in node.outputs) for node in self.nodes]
 
@@ -73,6 +76,8 @@ class Flow:
         for number in group.members:
             assert self.is_free(number), (group, number)
             self.groups[number] = group
+        first, last = min(group.members), max(group.members)
+        self.reach[first : last + 1] = [max(last, reached) for reached in self.reach[first : last + 1]]
 
     def unit(self, number: int) -> tuple[int, ...]:
         """The node's group, or it alone."""
@@ -100,9 +105,8 @@ class Flow:
 
     def _horizon(self, last: int) -> int:
         """The number behind which nothing leads back to `last`: only groups lead to what stands before them."""
-        for group in sorted({g.members for g in self.groups.values()}):
-            if group[0] <= last:
-                last = max(last, group[-1])
+        while self.reach[last] > last:
+            last = self.reach[last]
         return last
 
 

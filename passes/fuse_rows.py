@@ -19,9 +19,11 @@ from .fuse_rules import (
     BEHIND_CONTRACTION,
     CIRCLE,
     COSTLY,
+    MOST_MEMBERS,
     OTHER_AXIS,
     OTHER_SHAPE,
     OTHER_TYPE,
+    TOO_LARGE,
     USED_TWICE,
     are_last,
     broadcasts_to,
@@ -109,6 +111,8 @@ class _Rows:
 
     def _form_above(self, number: int) -> tuple[Form | None, str | None]:
         """What a node would be in the group, or why it cannot be in it."""
+        if len(self.forms) >= MOST_MEMBERS:
+            return None, TOO_LARGE
         flow, node = self.flow, self.flow.nodes[number]
         readers = [r for r in flow.readers[number] if r in self.forms]
         inside = flow.stays_inside(number, self.forms)
@@ -199,6 +203,8 @@ class _Rows:
         return took
 
     def _form_below(self, number: int) -> tuple[Form | None, str | None]:
+        if len(self.forms) >= MOST_MEMBERS:
+            return None, TOO_LARGE
         flow, node = self.flow, self.flow.nodes[number]
         given = [v for v in node.inputs if flow.source(v) in self.forms]
         forms = {self.forms[source] for v in given if (source := flow.source(v)) is not None}

@@ -30,6 +30,11 @@ WINDOWS = "reduces windows"
 MOVES = "moves elements in a way that no group follows"
 WEIGHT = "moves a weight"
 CIRCLE = "something outside stands between"
+TOO_LARGE = "the group has as many operators as a kernel may have"
+
+MOST_MEMBERS = 64
+"""The most nodes of one group. A kernel of that size already computes for much longer than it reads and writes, and the
+time to compile one grows faster than its length."""
 
 
 def row_axes(node: Node) -> tuple[int, ...] | None:

@@ -3,17 +3,23 @@
 An entry computes nothing itself. Its sizes and offsets are formulas of the dims, each evaluated once per call. A kernel
 of several units is handed to the threads of the call, if it has any. Each entry is there a second time, for calls that
 are observed: it does the same, and says before and after every kernel that it does.
+
+Code generation takes more than linear time in the length of a function. An entry of more than `CALLS_PER_PART` calls
+is therefore split into parts, functions of the same arguments that it calls in order:
+
+    define hidden void @entry(...) {                 define internal void @entry_part0(...) noinline {
+      call void @entry_part0(...)                      call void @matmul_0_launch(...)
+      call void @entry_part1(...)                      ...
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 
 from ...dialect.diagnostics import Span
 from ...dialect.dims import FloorDiv, Monomial, Size, Symbol, bounds
-from .lines import NO_LINES, Scope
+from .lines import Scope, Scopes, no_lines
 from .writer import UNITS
 
 ARGUMENTS = ", ".join(
@@ -56,6 +62,9 @@ class Unused:
 
 
 Place = Input | Output | Weight | Workspace | Unused
+
+CALLS_PER_PART = 256
+"""The most calls of kernels in one function of the generated code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +158,14 @@ class _EntryText:
         return self.define(f"add i64 {quotient}, {step}")
 
 
-def write_entry(symbol: str, dims: Sequence[Symbol], calls: Sequence[Call], scope: Scope = NO_LINES) -> str:
-    """The definition of an entry, hidden from whoever links the object."""
-    text = _EntryText(dims, scope)
-    for call in calls:
-        text.launch(call)
-    return _define(symbol, ARGUMENTS, text)
+def write_entry(symbol: str, dims: Sequence[Symbol], calls: Sequence[Call], scopes: Scopes = no_lines) -> str:
+    """The definition of an entry, hidden from the users of the object."""
+
+    def write(text: _EntryText, part: Sequence[Call]) -> None:
+        for call in part:
+            text.launch(call)
+
+    return _write_parts(symbol, ARGUMENTS, dims, calls, scopes, write)
 
 
 def observed(symbol: str) -> str:
@@ -162,23 +173,49 @@ def observed(symbol: str) -> str:
     return f"observed_{symbol}"
 
 
-def write_observed_entry(symbol: str, dims: Sequence[Symbol], calls: Sequence[Call], scope: Scope = NO_LINES) -> str:
+def write_observed_entry(symbol: str, dims: Sequence[Symbol], calls: Sequence[Call], scopes: Scopes = no_lines) -> str:
     """The definition of its observed copy."""
-    text = _EntryText(dims, scope)
-    for call, following in zip_longest(calls, calls[1:]):
-        begin = text.define("load ptr, ptr %watch, align 8")
-        text.lines.append(f"  call void {begin}(ptr %watch){scope.at(call.span)}")
-        text.launch(call)
-        if following is None or following.number != call.number:
-            slot = text.define("getelementptr ptr, ptr %watch, i64 1")
-            end = text.define(f"load ptr, ptr {slot}, align 8")
-            text.lines.append(f"  call void {end}(ptr %watch, i64 {call.number}){scope.at(call.span)}")
-    return _define(observed(symbol), WATCHED, text)
+    last = {call.number: position for position, call in enumerate(calls)}
+
+    def write(text: _EntryText, part: Sequence[Call]) -> None:
+        for call in part:
+            begin = text.define("load ptr, ptr %watch, align 8")
+            text.lines.append(f"  call void {begin}(ptr %watch){text.scope.at(call.span)}")
+            text.launch(call)
+            if calls[last[call.number]] is call:
+                slot = text.define("getelementptr ptr, ptr %watch, i64 1")
+                end = text.define(f"load ptr, ptr {slot}, align 8")
+                text.lines.append(f"  call void {end}(ptr %watch, i64 {call.number}){text.scope.at(call.span)}")
+
+    return _write_parts(observed(symbol), WATCHED, dims, calls, scopes, write)
 
 
-def _define(symbol: str, arguments: str, text: _EntryText) -> str:
-    head = f"define hidden void @{symbol}({arguments}){text.scope.definition} {{"
-    return "\n".join([head, *text.lines, f"  ret void{text.scope.at(None)}", "}", ""])
+def _write_parts(
+    symbol: str,
+    arguments: str,
+    dims: Sequence[Symbol],
+    calls: Sequence[Call],
+    scopes: Scopes,
+    write: Callable[[_EntryText, Sequence[Call]], None],
+) -> str:
+    """One function with all calls, or one for each `CALLS_PER_PART` of them and the function that calls those."""
+
+    def define(linkage: str, name: str, attributes: str, text: _EntryText) -> str:
+        head = f"define {linkage} void @{name}({arguments}){attributes}{text.scope.definition} {{"
+        return "\n".join([head, *text.lines, f"  ret void{text.scope.at(None)}", "}", ""])
+
+    entry = _EntryText(dims, scopes(symbol))
+    if len(calls) <= CALLS_PER_PART:
+        write(entry, calls)
+        return define("hidden", symbol, "", entry)
+    parts: list[str] = []
+    for first in range(0, len(calls), CALLS_PER_PART):
+        name = f"{symbol}_part{len(parts)}"
+        text = _EntryText(dims, scopes(name))
+        write(text, calls[first : first + CALLS_PER_PART])
+        parts.append(define("internal", name, " noinline", text))
+        entry.lines.append(f"  call void @{name}({arguments}){entry.scope.at(None)}")
+    return "\n".join([*parts, define("hidden", symbol, "", entry)])
 
 
 def declare(calls: Iterable[Call]) -> str:

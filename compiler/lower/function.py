@@ -37,6 +37,7 @@ class Shared:
     kernels: dict[str, tuple[str, Kernel]] = field(default_factory=dict)
     origins: dict[str, list[str]] = field(default_factory=dict)
     stems: Counter[str] = field(default_factory=Counter)
+    weights_end: int = 0
 
     def weight(self, source: Parameter | Constant, packing: Packing | None, seen: TensorType) -> Weight:
         """Where the data of a source lie, packed as a kernel wants them that sees them under some shape."""
@@ -47,9 +48,10 @@ class Shared:
         if packing is not None:
             name += f".{packing.name}" + (f".{'x'.join(map(str, seen.shape))}" if seen != source.type else "")
         if name not in self.weights:
-            end = max((w.offset + static_bytes(w.type) for w in self.weights.values()), default=0)
             type = source.type if packing is None else packing.type(seen)
-            self.weights[name] = LoweredWeight(name, type, align(end), source, seen, packing)
+            offset = align(self.weights_end)
+            self.weights[name] = LoweredWeight(name, type, offset, source, seen, packing)
+            self.weights_end = offset + static_bytes(type)
         return Weight(self.weights[name].offset)
 
     def parameter(self, node: Node, indices: Sequence[int]) -> Parameter:

@@ -5,6 +5,7 @@ Tables of lines and nothing more: no variables and no types. Kernels get theirs 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ...dialect.diagnostics import Span
@@ -15,14 +16,12 @@ from .text import printable
 class Metadata:
     """The numbered nodes of a module, each once."""
 
-    nodes: list[str] = field(default_factory=list)
+    nodes: dict[str, int] = field(default_factory=dict)
     unit: str = ""
 
     def add(self, node: str) -> str:
         """The name of a node."""
-        if node not in self.nodes:
-            self.nodes.append(node)
-        return f"!{self.nodes.index(node)}"
+        return f"!{self.nodes.setdefault(node, len(self.nodes))}"
 
     def file(self, span: Span) -> str:
         name = "".join(c if c not in '"\\' else f"\\{ord(c):02X}" for c in printable(span.file))
@@ -43,7 +42,7 @@ class Metadata:
         if not self.unit:
             return ""
         flags = self.add('!{i32 2, !"Debug Info Version", i32 3}')
-        nodes = "".join(f"!{number} = {node}\n" for number, node in enumerate(self.nodes))
+        nodes = "".join(f"!{number} = {node}\n" for node, number in self.nodes.items())
         return f"!llvm.dbg.cu = !{{{self.unit}}}\n!llvm.module.flags = !{{{flags}}}\n{nodes}"
 
 
@@ -72,4 +71,10 @@ class Scope:
         return f", !dbg {self.metadata.add(location)}"
 
 
-NO_LINES = Scope()
+Scopes = Callable[[str], Scope]
+"""Gives each function of an entry, named by its symbol, its scope."""
+
+
+def no_lines(symbol: str) -> Scope:
+    """The scopes of functions without tables of lines."""
+    return Scope()

@@ -24,7 +24,7 @@ from .entry import (
     write_entry,
     write_observed_entry,
 )
-from .lines import NO_LINES, Metadata, Scope
+from .lines import Metadata, no_lines
 from .lowered import Lowered, LoweredCall, LoweredFunction
 from .nodes import Computed
 from .parts import KernelPart, Parts
@@ -53,13 +53,11 @@ class LoweredEntry:
     def text(self, suffix: str = "", parts: Parts | None = None, lines: Metadata | None = None) -> str:
         """The entry whose symbol has the suffix, and calls kernels with the same; and its observed copy. `lines` takes
         their tables of lines."""
-        symbols, calls = self.symbols(suffix), self.parts(suffix, parts)
-        plain, watched = (self._scope(symbol, lines) for symbol in symbols)
-        text = write_entry(symbols[0], self.dims, calls, plain)
-        return text + "\n" + write_observed_entry(symbols[0], self.dims, calls, watched)
-
-    def _scope(self, symbol: str, lines: Metadata | None) -> Scope:
-        return NO_LINES if lines is None or self.span is None else lines.subprogram(symbol, self.span)
+        symbol, calls = self.symbols(suffix)[0], self.parts(suffix, parts)
+        span = self.span
+        scopes = no_lines if lines is None or span is None else lambda name: lines.subprogram(name, span)
+        text = write_entry(symbol, self.dims, calls, scopes)
+        return text + "\n" + write_observed_entry(symbol, self.dims, calls, scopes)
 
     def symbols(self, suffix: str = "") -> tuple[str, str]:
         """What that text defines."""

@@ -165,9 +165,7 @@ class KernelWriter:
         for op in self.plan.ops:
             if id(op) in self.plan.inlined:
                 continue
-            leaves: dict[tuple[Key, IndexMap], Ref] = {}
-            if isinstance(op, Structured):
-                self._collect(op, identity(len(op.loops)), leaves)
+            leaves = self._leaves(op, identity(len(op.loops))) if isinstance(op, Structured) else {}
             for (_, access), ref in leaves.items():
                 if isinstance(ref.op, Argument) and ref.op.weight:
                     beside = (leaf for leaf in leaves.items() if leaf[0] != (key(ref), access))
@@ -340,8 +338,7 @@ class KernelWriter:
 
     def _write_structured(self, op: Structured) -> None:
         rank = len(op.loops)
-        leaves: dict[tuple[Key, IndexMap], Ref] = {}
-        self._collect(op, identity(rank), leaves)
+        leaves = self._leaves(op, identity(rank))
         starts = [
             self._memory(op.result(i)) if start is None else self.name(op.operands[start])
             for i, start in enumerate(op.starts)
@@ -384,13 +381,24 @@ class KernelWriter:
         for ref, map in zip(op.operands, op.input_maps, strict=False):
             yield ref, tuple(compose(index, access) for index in map)
 
-    def _collect(self, op: Structured, access: IndexMap, leaves: dict[tuple[Key, IndexMap], Ref]) -> None:
-        for ref, map in self._inputs(op, access):
-            if id(ref.op) in self.plan.inlined:
+    def _leaves(self, op: Structured, access: IndexMap) -> dict[tuple[Key, IndexMap], Ref]:
+        """The tensors that an operation reads in memory, itself or through what is computed inside it, in the order of
+        a walk that visits each use of a tensor at an access once."""
+        leaves: dict[tuple[Key, IndexMap], Ref] = {}
+        visited: set[tuple[Key, IndexMap]] = set()
+        pending = [self._inputs(op, access)]
+        while pending:
+            ref, map = next(pending[-1], (None, ()))
+            if ref is None:
+                pending.pop()
+            elif id(ref.op) not in self.plan.inlined:
+                if single_value(ref) is None:
+                    leaves.setdefault((key(ref), map), ref)
+            elif (key(ref), map) not in visited:
                 assert isinstance(ref.op, Structured), ref.op
-                self._collect(ref.op, map, leaves)
-            elif single_value(ref) is None:
-                leaves.setdefault((key(ref), map), ref)
+                visited.add((key(ref), map))
+                pending.append(self._inputs(ref.op, map))
+        return leaves
 
     def _evaluate(
         self,
