@@ -7,11 +7,13 @@ where a diagnostic comes from.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 # A source line that is longer is shown in part, around the span.
 _LINE_WIDTH = 160
+MOST_LISTED = 200
+"""The most errors of a stage that are listed one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,29 +70,54 @@ class DiagnosticError(Exception):
 
 @dataclass
 class Collector:
-    """Gathers the faults of a stage, each once, so that all of a file are told in one run."""
+    """Gathers the errors of a stage, each once, so that one run reports all errors of a file. The first `MOST_LISTED`
+    are listed, the others are counted."""
 
     diagnostics: list[Diagnostic] = field(default_factory=list)
+    omitted: int = 0
     _seen: set[Diagnostic] = field(default_factory=set, repr=False)
 
+    @property
+    def is_full(self) -> bool:
+        return len(self.diagnostics) >= MOST_LISTED
+
     def report(self, diagnostic: Diagnostic) -> None:
-        if diagnostic not in self._seen:
-            self._seen.add(diagnostic)
-            self.diagnostics.append(diagnostic)
+        if diagnostic in self._seen:
+            return
+        if self.is_full:
+            self.omitted += 1
+            return
+        self._seen.add(diagnostic)
+        self.diagnostics.append(diagnostic)
 
     def raise_if_any(self, sources: Mapping[str, str] | None = None) -> None:
+        if self.omitted:
+            count = f"{self.omitted} more error{'s are' if self.omitted > 1 else ' is'} not listed"
+            self.diagnostics.append(Diagnostic("too-many-errors", count))
         if self.diagnostics:
             raise DiagnosticError(self.diagnostics, sources)
 
 
 def render(diagnostic: Diagnostic, sources: Mapping[str, str]) -> str:
     """The text of one diagnostic, with the source line and a caret under the span where the source is known."""
+    return render_all([diagnostic], sources)
+
+
+def render_all(diagnostics: Iterable[Diagnostic], sources: Mapping[str, str]) -> str:
+    """The texts of diagnostics, with empty lines between."""
+    diagnostics = list(diagnostics)
+    files = {d.span.file for d in diagnostics if d.span is not None}
+    lines = {file: text.split("\n") for file, text in sources.items() if file in files}
+    return "\n\n".join(_render(d, lines) for d in diagnostics)
+
+
+def _render(diagnostic: Diagnostic, sources: Mapping[str, Sequence[str]]) -> str:
     lines = [f"{diagnostic.severity}[{diagnostic.code}]: {visible(diagnostic.message)}"]
     span = diagnostic.span
     margin = ""
     if span is not None:
-        source = sources.get(span.file, "").split("\n")
-        is_known = span.file in sources and 1 <= span.line <= len(source)
+        source = sources.get(span.file, ())
+        is_known = 1 <= span.line <= len(source)
         margin = " " * len(str(span.line)) if is_known else "  "
         lines.append(f"{margin}--> {span}")
         if is_known:
@@ -138,7 +165,3 @@ def _columns(character: str) -> int:
     if unicodedata.combining(character):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
-
-
-def render_all(diagnostics: Iterable[Diagnostic], sources: Mapping[str, str]) -> str:
-    return "\n\n".join(render(d, sources) for d in diagnostics)

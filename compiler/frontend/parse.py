@@ -22,6 +22,7 @@ from .explain import INDEX_NOTATION, RESERVED, Fault, explain, reserved
 from .syntax import File
 from .tokens import FAULT, NAMES, NEWLINE, STARTS, grammar, span_of
 
+MAX_BYTES = 16 << 20
 _ENDS = (NEWLINE, "SEMICOLON", "RBRACE")
 # What stands in for a header that could not be read, by what its body holds.
 _EMPTY_HEADERS = {
@@ -63,6 +64,10 @@ def normalise(text: str) -> str:
 
 
 def decode(data: bytes, file: str) -> str:
+    """The text of a source file. Raises DiagnosticError for bytes that are not UTF-8, and for more than `MAX_BYTES`."""
+    if len(data) > MAX_BYTES:
+        message = f"`{file}` has {len(data):,} bytes, a source file has at most {MAX_BYTES:,}"
+        raise DiagnosticError([Diagnostic("too-large", message, help="numbers belong in a checkpoint")])
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -138,7 +143,9 @@ class _Parser:
         try:
             self.state.feed_token(token)
         except UnexpectedToken:
-            if not self._has_known_fault(index):
+            if self.collector.is_full:
+                self.collector.omitted += 1  # an explanation takes longer than the parse
+            elif not self._has_known_fault(index):
                 accepted = _accepted(self.state)
                 fault = Fault(self.tokens, level.start, index, accepted, level.place, self.file)
                 self.collector.report(explain(fault))

@@ -14,13 +14,15 @@ from importlib import resources
 
 from lark import Lark, Token
 
-from ...dialect.diagnostics import Collector, Diagnostic, Span
+from ...dialect.diagnostics import Collector, Diagnostic, DiagnosticError, Span
 
 FAULT = "FAULT"
 NEWLINE = "_NEWLINE"
 HYPER_OPEN = "_HYPER_OPEN"
 HYPER_CLOSE = "_HYPER_CLOSE"
 
+MAX_TOKENS = 400_000
+MAX_LENGTH = 1 << 16  # of a word or a string
 MAX_DIGITS = 40  # of a number, far above what any literal needs
 
 
@@ -137,9 +139,14 @@ def describe_character(character: str) -> str:
 
 
 def read_tokens(text: str, file: str, collector: Collector) -> Iterator[Token]:
-    """lark's tokens, the faulty ones reported and turned into FAULT."""
+    """lark's tokens, the faulty ones reported and turned into FAULT. Raises DiagnosticError after `MAX_TOKENS`."""
     previous: Token | None = None
-    for token in grammar().lex(text):
+    for number, token in enumerate(grammar().lex(text)):
+        if number == MAX_TOKENS:
+            message = f"a source file has at most {MAX_TOKENS:,} words and signs"
+            error = Diagnostic("too-large", message, span_of(token, file), help="`repeat` and blocks make it shorter")
+            collector.report(error)
+            raise DiagnosticError([error], {file: text})
         fault = _fault_of(token, previous, file)
         if fault is not None:
             # A run of strange characters is one fault.
@@ -153,6 +160,9 @@ def read_tokens(text: str, file: str, collector: Collector) -> Iterator[Token]:
 
 def _fault_of(token: Token, previous: Token | None, file: str) -> Diagnostic | None:
     span = span_of(token, file)
+    if len(token) > MAX_LENGTH and token.type not in ("COMMENT", "INT", "FLOAT"):
+        message = f"a word or string has at most {MAX_LENGTH:,} characters, not {len(token):,}"
+        return Diagnostic("too-large", message, span)
     if token.type in ("STRING", "COMMENT"):
         bad = _FORBIDDEN.search(token)
         if bad is not None:
