@@ -75,6 +75,7 @@ class Collector:
 
     diagnostics: list[Diagnostic] = field(default_factory=list)
     omitted: int = 0
+    first_omitted: Span | None = None
     _seen: set[Diagnostic] = field(default_factory=set, repr=False)
 
     @property
@@ -85,15 +86,20 @@ class Collector:
         if diagnostic in self._seen:
             return
         if self.is_full:
-            self.omitted += 1
+            self.omit(diagnostic.span)
             return
         self._seen.add(diagnostic)
         self.diagnostics.append(diagnostic)
 
+    def omit(self, span: Span | None) -> None:
+        """Counts an error that is not worth a diagnostic, since enough are listed."""
+        self.omitted += 1
+        self.first_omitted = self.first_omitted or span
+
     def raise_if_any(self, sources: Mapping[str, str] | None = None) -> None:
         if self.omitted:
             count = f"{self.omitted} more error{'s are' if self.omitted > 1 else ' is'} not listed"
-            self.diagnostics.append(Diagnostic("too-many-errors", count))
+            self.diagnostics.append(Diagnostic("too-many-errors", count, self.first_omitted))
         if self.diagnostics:
             raise DiagnosticError(self.diagnostics, sources)
 

@@ -144,7 +144,7 @@ class _Parser:
             self.state.feed_token(token)
         except UnexpectedToken:
             if self.collector.is_full:
-                self.collector.omitted += 1  # an explanation takes longer than the parse
+                self.collector.omit(span_of(token, self.file))  # an explanation takes longer than the parse
             elif not self._has_known_fault(index):
                 accepted = _accepted(self.state)
                 fault = Fault(self.tokens, level.start, index, accepted, level.place, self.file)
