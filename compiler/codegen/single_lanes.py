@@ -6,8 +6,8 @@ of a tensor. The rewritten form stores exactly one element:
 
     call void @llvm.masked.store.v2i16.p0(<2 x i16> %7, ptr align 2 %0, <2 x i1> <i1 false, i1 true>)
 
-    %one.9.value = extractelement <4 x i16> %7, i64 1
-    %one.9.place = getelementptr i16, ptr %1, i64 1
+    %one.9.value = extractelement <2 x i16> %7, i64 1
+    %one.9.place = getelementptr i16, ptr %0, i64 1
     store i16 %one.9.value, ptr %one.9.place, align 2
 """
 
