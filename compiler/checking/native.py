@@ -95,8 +95,8 @@ class Library:
         team: Team | None = None,
         at_end: bool,
     ) -> Outcome:
-        """One call on memory that is watched; what was in it before differs with `at_end`. The suffix is that of the
-        symbols for a target."""
+        """One call on guarded memory, its arguments read-only. The bytes in the results and the workspace before the
+        call differ with `at_end`. The suffix is that of the symbols for a target."""
         entry = self._entries[function.name]
         inputs = {f"argument {i}": np.ascontiguousarray(a).reshape(a.shape) for i, a in enumerate(arguments)}
         shapes = {f"result {i}": (v.type, v.type.concrete(binding)) for i, v in enumerate(function.results)}
@@ -107,6 +107,7 @@ class Library:
         for name, place in memory.places.items():
             # NaN in every float dtype, or large numbers of any: memory that was never written shows.
             place.data[:] = inputs[name].reshape(-1).view(np.uint8) if name in inputs else (0xFF if at_end else 0x4B)
+        memory.freeze(inputs)
 
         def table(names: Sequence[str]) -> ctypes.Array[ctypes.c_void_p]:
             return (ctypes.c_void_p * max(1, len(names)))(*(memory.places[n].address for n in names))
@@ -121,9 +122,6 @@ class Library:
             None if team is None else ctypes.byref(team),
         )
         damage = memory.check()
-        for name, array in inputs.items():
-            if damage is None and memory.places[name].data.tobytes() != array.tobytes():
-                damage = f"`{name}` was written"
         results = tuple(
             memory.places[name].data.copy().view(type.dtype.numpy).reshape(shape)
             for name, (type, shape) in shapes.items()

@@ -121,6 +121,21 @@ def _copies_to_linalg(module: Any, task: Task) -> None:
         copy.erase()
 
 
+def _round_integers_twice(module: Any, task: Task) -> None:
+    """Makes bf16 of integers by way of f32, as kernels state it. Canonicalisation folds the two steps into one, which LLVM
+    has no code for without AVX-512 BF16: it would call `__truncsfbf2`, which libm does not define."""
+    for conversion in _operations(module, "arith.sitofp", "arith.uitofp"):
+        (result,) = conversion.results
+        if "bf16" not in str(result.type):
+            continue
+        wide = mlir.ir.Type.parse(str(result.type).replace("bf16", "f32"))
+        with mlir.ir.InsertionPoint(conversion), conversion.location:
+            widened = mlir.ir.Operation.create(conversion.name, [wide], list(conversion.operands))
+            rounded = mlir.ir.Operation.create("arith.truncf", [result.type], list(widened.results))
+        result.replace_all_uses_with(rounded.results[0])
+        conversion.erase()
+
+
 def _assert_no_allocation(module: Any, task: Task) -> None:
     if task.report.tiled:
         return
@@ -173,6 +188,7 @@ ACTIONS: Mapping[str, Callable[[Any, Task], None]] = {
     ":tile": _tile,
     ":relax": _relax,
     ":copies-to-linalg": _copies_to_linalg,
+    ":round-integers-twice": _round_integers_twice,
     ":assert-no-allocation": _assert_no_allocation,
     ":report-parts": _report_parts,
     ":assert-llvm": _assert_llvm,
