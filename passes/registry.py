@@ -19,6 +19,7 @@ from .propagate import Propagate
 from .quantize_activations import QuantizeActivations
 from .quantize_weights import QuantizeWeights
 from .split_blocks import SplitBlocks
+from .sub_pixel import SubPixel
 from .unroll_repeat import UnrollRepeat
 from .winograd import Winograd
 
@@ -37,6 +38,7 @@ _ALL: tuple[type[Pass], ...] = (
     QuantizeActivations,  # what is multiplied and computed in a call is rounded to a shorter type
     QuantizeWeights,  # what is multiplied and made of parameters is kept in a shorter type
     SplitBlocks,  # values that are stored in blocks become codes and scales
+    SubPixel,  # transposed convolutions become ordinary ones, whose channels are the phases of their results
     UnrollRepeat,  # a loop becomes copies of its body
     Winograd,  # convolutions with 3x3 kernels by fewer products, rounded differently
 )

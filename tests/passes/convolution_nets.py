@@ -68,6 +68,24 @@ class Net:
             },
         )[0]
 
+    def transposed(self) -> Value:
+        pick, inputs = self.random.choice, self.channels
+        groups = pick([g for g in (1, 1, 2, inputs) if inputs % g == 0])
+        kernel = tuple(pick([1, 2, 3, 4]) for _ in range(self.rank))
+        each = pick([1, 4]) if groups > 2 else pick([2, 3, 8])
+        bias = [self.parameter(groups * each)] if self.random.random() < 0.4 else []
+        return self.b.apply(
+            f"conv_transpose{self.rank}d",
+            [self.x, self.parameter(inputs, each, *kernel), *bias],
+            {
+                "padding": pick([0, 1, tuple(pick([0, 1, 2]) for _ in range(2 * self.rank))]),
+                "output_padding": pick([0, 0, 1, 3]),
+                "stride": pick([1, 2, 2, tuple(pick([1, 2, 3]) for _ in range(self.rank))]),
+                "dilation": pick([1, 1, 1, 2, 3]),
+                "groups": groups,
+            },
+        )[0]
+
     def norm(self) -> Value:
         b, size = self.b, self.channels
         variance = b.add(b.square(self.parameter(size)), b.scalar(0.5, F32))
@@ -129,7 +147,9 @@ class Net:
     def step(self) -> None:
         ways = [self.convolution, self.norm, self.affine, self.activation, self.pool, self.residual, self.join]
         weights = [6, 3, 2, 3, 1, 2, 1]
-        way = self.random.choices([*ways, self.excite, self.move], [*weights, 1, 1])[0]
+        # Results grow with the stride, so one step of a net may be this.
+        more = [self.transposed] if all(node.op != f"conv_transpose{self.rank}d" for node in self.b.nodes) else []
+        way = self.random.choices([*ways, self.excite, self.move, *more], [*weights, 1, 1, *(2 for _ in more)])[0]
         before = len(self.b.nodes), len(self.parameters)
         try:
             result = way()

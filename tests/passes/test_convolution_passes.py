@@ -18,11 +18,13 @@ from nacre.dialect.verifier import verify
 from nacre.passes.manager import Context, PassManager
 from nacre.passes.pipeline import parse_pipeline
 
-FOLDED = "canonicalize,fold-constants,fold-batch-norm,channels-last,canonicalize,fold-constants,dce,fold-parameters,"
+FOLDED = "canonicalize,fold-constants,fold-batch-norm,sub-pixel,channels-last,canonicalize,fold-constants,dce,fold-parameters,"
 FOLDED += "canonicalize,cse,dce"
 BLOCKS = "channels-last{channels=1,direct=0},winograd{channels=1,blocks=0}"
 PIPELINES = [
     "fold-parameters",
+    "sub-pixel",
+    "sub-pixel{filling=1000,channels=1}",
     "fold-batch-norm",
     "channels-last",
     "channels-last{channels=1,direct=0}",
@@ -75,7 +77,7 @@ def test_any_number_of_rewrites_is_valid() -> None:
         assert largest_error(expected, run_net(stopped.run(module), F64)) < 2e-6
 
 
-@pytest.mark.parametrize("name", ["fold-parameters", "fold-batch-norm", "channels-last"])
+@pytest.mark.parametrize("name", ["fold-parameters", "fold-batch-norm", "sub-pixel", "channels-last"])
 def test_a_second_run_changes_nothing(name: str) -> None:
     for seed in range(SEEDS):
         (step,) = parse_pipeline(name)
@@ -87,14 +89,15 @@ def test_a_second_run_changes_nothing(name: str) -> None:
 
 def test_the_random_networks_reach_most_rules() -> None:
     rules: Counter[str] = Counter()
-    for seed in range(80):
+    for seed in range(120):
         module = net(seed)
-        for name in ("fold-batch-norm", "channels-last"):
+        for name in ("fold-batch-norm", "sub-pixel", "channels-last"):
             context = Context()
             module = parse_pipeline(name)[0].run(module, context)
             rules.update(r.rule for r in context.rewrites)
     expected = {"conv1d", "conv2d", "conv3d", "batch_norm", "add", "multiply", "subtract", "concat", "max_pool2d"}
     expected |= {"avg_pool2d", "mean", "sum", "global_avg_pool", "flatten", "transpose", "slice", "pad", "resize"}
+    expected |= {"phases"}
     assert expected <= rules.keys(), expected - rules.keys()
 
 
