@@ -82,6 +82,15 @@ class _Scalars:
         # How often it runs is known to the machine alone: once is the least that can be said.
         return tuple(body(self, _Scalar(I64), tuple(initial)))
 
+    def bits(self, x: _Scalar) -> _Scalar:
+        return _Scalar(I64)
+
+    def repeat(
+        self, count: _Scalar, tensors: Sequence[_Tensor], scalars: Sequence[_Scalar], body: Callable[..., Any]
+    ) -> tuple[tuple[_Tensor, ...], tuple[_Scalar, ...]]:
+        written, computed = body(_Scalar(I64), tuple(tensors), tuple(scalars))
+        return tuple(written), tuple(computed)
+
     def branch(self, condition: _Scalar, then: Callable[[], Any], otherwise: Sequence[_Tensor]) -> tuple[_Tensor, ...]:
         return tuple(then())
 

@@ -11,6 +11,8 @@ from .text import Value, Writer
 _INFINITIES: Mapping[str, str] = {"f16": "0x7C00", "bf16": "0x7F80", "f32": "0x7F800000", "f64": "0x7FF0000000000000"}
 _MINUS: Mapping[str, str] = {"f16": "0xFC00", "bf16": "0xFF80", "f32": "0xFF800000", "f64": "0xFFF0000000000000"}
 _NANS: Mapping[str, str] = {"f16": "0x7E00", "bf16": "0x7FC0", "f32": "0x7FC00000", "f64": "0x7FF8000000000000"}
+_LEAST: Mapping[str, str] = {f"i{bits}": str(-1 << bits - 1) for bits in (8, 16, 32, 64)}
+_GREATEST: Mapping[str, str] = {f"i{bits}": str((1 << bits - 1) - 1) for bits in (8, 16, 32, 64)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,10 @@ RULES: Mapping[str, Rule] = {
     "arith.mulf": Rule("mul", {"": "1.0"}, " fastmath<reassoc>"),
     "arith.maximumf": Rule("maximumf", _MINUS),
     "arith.minimumf": Rule("minimumf", _INFINITIES),
+    "arith.maxsi": Rule("maxsi", _LEAST),
+    "arith.minsi": Rule("minsi", _GREATEST),
+    "arith.maxui": Rule("maxui", {"": "0"}),
+    "arith.minui": Rule("minui", {"": "-1"}),
     "arith.addi": Rule("add", {"": "0"}),
     "arith.muli": Rule("mul", {"": "1"}),
     "arith.ori": Rule("or", {"i1": "false", "": "0"}),
