@@ -40,6 +40,17 @@ class Kept:
         return total
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The part of a loop that is gone through, by the names of index values: `begin` to `end` along lanes; sums need
+    only `first` to `last`, within that."""
+
+    begin: str
+    end: str
+    first: str
+    last: str
+
+
 class Evaluator:
     """Writes the values of one stage's ops."""
 
@@ -49,6 +60,8 @@ class Evaluator:
         """Where nothing is reduced, memory is what takes time."""
         self.kept: dict[int, Kept] = {}
         """What may be read from the stack by now, by the identity of the op."""
+        self.spans: dict[int, Span] = {}
+        """The classes of loops that are gone through in part."""
         self.made: dict[tuple[int, int], Kept] = {}
         """Numbers of weights that are on the stack by now, by op and node."""
         self.stacked: dict[tuple[str, int], Buffer] = {}
@@ -64,6 +77,11 @@ class Evaluator:
             buffer = self.writer.on_stack(elements + self.writer.lanes, element or op.result.element)
             self.stacked[kind, id(op)] = buffer
         return self.stacked[kind, id(op)]
+
+    def span(self, c: int) -> Span:
+        """From where to where a class is gone through."""
+        zero, size = self.writer.size(0), self.writer.size(self.stage.sizes[c])
+        return self.spans.get(c) or Span(zero, size, zero, size)
 
     # Places
 
