@@ -27,6 +27,7 @@ from ..dialect.interpreter import Load
 from ..dialect.ops import OPERATORS
 from ..dialect.printer import collect_elided, print_module
 from ..dialect.types import Array
+from ..passes.check_indices import has_unchecked_indices
 from ..passes.manager import PassManager, Remark, Rewrite, Stage
 from ..passes.pipeline import parse_pipeline
 from .artifact.assemble import Placement, build_artifact
@@ -61,14 +62,14 @@ _BLOCKS = "split-blocks,fold-parameters{blocks-only=true}"
 def _optimizing(convolutions: str, parameters: str) -> str:
     # Parameters are folded last, when all that can be told of them stands there.
     blocks = "split-blocks{contract=true},fold-parameters{blocks-only=true}"
-    first = f"canonicalize,unroll-repeat,fold-constants,{blocks},decompose{{having=attention}}"
+    first = f"check-indices,canonicalize,unroll-repeat,fold-constants,{blocks},decompose{{having=attention}}"
     return f"{first},{convolutions},canonicalize,fold-constants,dce,{parameters},canonicalize,cse,dce,fuse"
 
 
 GRAPH_PASSES: Mapping[int, str] = {
     # The oracle: what cannot be left out, and nothing else.
-    0: f"unroll-repeat,fold-constants,{_BLOCKS},dce",
-    1: f"canonicalize,unroll-repeat,fold-constants,{_BLOCKS},fold-parameters{{moves-only=true}},cse,dce",
+    0: f"check-indices,unroll-repeat,fold-constants,{_BLOCKS},dce",
+    1: f"check-indices,canonicalize,unroll-repeat,fold-constants,{_BLOCKS},fold-parameters{{moves-only=true}},cse,dce",
     2: _optimizing("propagate,fold-batch-norm,channels-last,winograd", "fold-parameters"),
     3: _optimizing("propagate,fold-batch-norm,channels-last,winograd", "fold-parameters"),
 }
@@ -207,6 +208,9 @@ class Build:
             help_text = "`split-blocks` and `fold-parameters` make codes and scales of them"
             message = "the passes leave values in blocks in the graph"
             raise DiagnosticError([Diagnostic("blocks-left", message, help=help_text)])
+        if any(has_unchecked_indices(function.body) for function in module.functions):
+            message = "the passes leave indices in the graph that are not checked"
+            raise DiagnosticError([Diagnostic("indices-unchecked", message, help="`check-indices` is the first pass")])
         with self._timed("lower"):
             self.lowered = lower_module(module, pack=self.options.packs, debug=self.options.debug)
         return self.lowered
@@ -338,6 +342,7 @@ def _specify_entry(entry: LoweredEntry, function: Function, calls: tuple[CallSpe
         workspace=entry.workspace,
         observed=observed,
         calls=calls,
+        checks=entry.checks,
     )
 
 

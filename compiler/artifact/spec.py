@@ -101,7 +101,8 @@ class CallSpec:
 @dataclass(frozen=True, slots=True)
 class EntrySpec:
     """A callable of the artifact. `symbol` is the function that code generation exports for it, `observed` its copy for
-    calls that are observed, if there is one (see ABI.md), whose calls of kernels are `calls`."""
+    calls that are observed, if there is one (see ABI.md), whose calls of kernels are `calls`. `checks` names the operators
+    whose indices are checked, in the order of the checks."""
 
     name: str
     symbol: str
@@ -113,6 +114,7 @@ class EntrySpec:
     doc: str = ""
     observed: str = ""
     calls: tuple[CallSpec, ...] = ()
+    checks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

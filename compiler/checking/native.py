@@ -17,6 +17,7 @@ import numpy as np
 from ...dialect.dims import evaluate
 from ...dialect.graph import Function
 from ...dialect.interpreter import Load
+from ...dialect.ops.index_checks import RECORD
 from ...dialect.types import Array
 from ..codegen.jit import fill_weights, link_objects
 from ..codegen.objects import Program
@@ -63,10 +64,11 @@ def make_team(chunk: int, threads: int) -> Team:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The results of one call, and what it did to memory that it must not touch."""
+    """The results of one call, what it did to memory that it must not touch, and the check of indices that failed."""
 
     results: tuple[Array, ...]
     damage: str | None
+    failed: str | None = None
 
 
 class Library:
@@ -112,13 +114,15 @@ class Library:
             return (ctypes.c_void_p * max(1, len(names)))(*(memory.places[n].address for n in names))
 
         dims = (ctypes.c_int64 * max(1, len(entry.dims)))(*(binding[s.name] for s in entry.dims))
-        self._library[entry.symbol + suffix](
+        failure = (ctypes.c_int64 * RECORD)()
+        failed = self._library[entry.symbol + suffix](
             table(list(inputs)),
             table(list(shapes)),
             ctypes.c_void_p(memory.places["workspace"].address),
             ctypes.c_void_p(self._weights(at_end).places["weights"].address),
             dims,
             None if team is None else ctypes.byref(team),
+            failure,
         )
         damage = memory.check()
         for name, array in inputs.items():
@@ -128,7 +132,7 @@ class Library:
             memory.places[name].data.copy().view(type.dtype.numpy).reshape(shape)
             for name, (type, shape) in shapes.items()
         )
-        return Outcome(results, damage)
+        return Outcome(results, damage, entry.checks[failed - 1] if failed else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """The entry function of a graph function, as LLVM IR: it finds every tensor's memory and calls the kernels in order.
 
 An entry computes nothing itself. Its sizes and offsets are formulas of the dims, each evaluated once per call. A kernel
-of several units is handed to the threads of the call, if it has any. Each entry is there a second time, for calls that
+of several units is handed to the threads of the call, if it has any. A kernel that checks indices leaves a record, see
+`check_indices`; if that holds an index, the entry copies it for the runtime and returns. Each entry is there a second time, for calls that
 are observed: it does the same, and says before and after every kernel that it does.
 """
 
@@ -9,18 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import count, zip_longest
 
 from ...dialect.diagnostics import Span
 from ...dialect.dims import FloorDiv, Monomial, Size, Symbol, bounds
+from ...dialect.ops.index_checks import RECORD
 from .lines import NO_LINES, Scope
 from .writer import UNITS
 
 ARGUMENTS = ", ".join(
-    [*(f"ptr noalias %{a}" for a in ("inputs", "outputs", "workspace", "weights", "dims")), "ptr %team"]
+    [
+        *(f"ptr noalias %{a}" for a in ("inputs", "outputs", "workspace", "weights", "dims")),
+        "ptr %team",
+        "ptr noalias %failure",
+    ]
 )
 WATCHED = f"{ARGUMENTS}, ptr %watch"
 """What an observed entry takes: see `nacre_watch` in the runtime's tables.h."""
+_RECORD = 8 * RECORD
 LAUNCH, TASK, PACE = "_launch", "_task", "_pace"
 """What the names of a kernel's parts among the entries end with: the function that computes all units, on the threads
 of a team; what each thread calls; the memory where the runtime notes how long a unit takes."""
@@ -61,7 +68,8 @@ Place = Input | Output | Weight | Workspace | Unused
 @dataclass(frozen=True, slots=True)
 class Call:
     """One kernel with the values of its dims and the places of its tensors; `comment` says what it computes, and
-    `span` where that is written. Parts of one kernel have one `number`: that of the call of the whole."""
+    `span` where that is written. Parts of one kernel have one `number`: that of the call of the whole. `record` is the
+    place where a kernel that checks indices leaves what it found."""
 
     kernel: str
     dims: tuple[Symbol, ...]
@@ -69,6 +77,7 @@ class Call:
     comment: str = ""
     number: int = 0
     span: Span | None = None
+    record: Place | None = None
 
 
 class _EntryText:
@@ -106,6 +115,20 @@ class _EntryText:
         arguments = ["ptr %team", *sizes, *(f"ptr {self.place(p)}" for p in call.places)]
         line = self.scope.at(call.span)
         self.lines.append(f"  call void @{call.kernel}{LAUNCH}({', '.join(arguments)}){line} ; {call.comment}")
+
+    def check(self, call: Call, number: int) -> None:
+        """Returns after a call whose record holds an index: check `number`, from 1, has failed."""
+        assert call.record is not None, call
+        record, line = self.place(call.record), self.scope.at(call.span)
+        self.lines += [
+            f"  %c{number} = load i64, ptr {record}, align 8",
+            f"  %good{number} = icmp slt i64 %c{number}, 0",
+            f"  br i1 %good{number}, label %next{number}, label %failed{number}",
+            f"failed{number}:",
+            f"  call void @llvm.memcpy.p0.p0.i64(ptr align 8 %failure, ptr align 8 {record}, i64 {_RECORD}, i1 false){line}",
+            f"  ret i64 {number}{line}",
+            f"next{number}:",
+        ]
 
     def dim(self, symbol: Symbol) -> str:
         number = self._dims[symbol]
@@ -152,8 +175,11 @@ class _EntryText:
 def write_entry(symbol: str, dims: Sequence[Symbol], calls: Sequence[Call], scope: Scope = NO_LINES) -> str:
     """The definition of an entry, hidden from whoever links the object."""
     text = _EntryText(dims, scope)
+    checks = count(1)
     for call in calls:
         text.launch(call)
+        if call.record is not None:
+            text.check(call, next(checks))
     return _define(symbol, ARGUMENTS, text)
 
 
@@ -165,6 +191,7 @@ def observed(symbol: str) -> str:
 def write_observed_entry(symbol: str, dims: Sequence[Symbol], calls: Sequence[Call], scope: Scope = NO_LINES) -> str:
     """The definition of its observed copy."""
     text = _EntryText(dims, scope)
+    checks = count(1)
     for call, following in zip_longest(calls, calls[1:]):
         begin = text.define("load ptr, ptr %watch, align 8")
         text.lines.append(f"  call void {begin}(ptr %watch){scope.at(call.span)}")
@@ -173,17 +200,23 @@ def write_observed_entry(symbol: str, dims: Sequence[Symbol], calls: Sequence[Ca
             slot = text.define("getelementptr ptr, ptr %watch, i64 1")
             end = text.define(f"load ptr, ptr {slot}, align 8")
             text.lines.append(f"  call void {end}(ptr %watch, i64 {call.number}){scope.at(call.span)}")
+        if call.record is not None:
+            text.check(call, next(checks))
     return _define(observed(symbol), WATCHED, text)
 
 
 def _define(symbol: str, arguments: str, text: _EntryText) -> str:
-    head = f"define hidden void @{symbol}({arguments}){text.scope.definition} {{"
-    return "\n".join([head, *text.lines, f"  ret void{text.scope.at(None)}", "}", ""])
+    head = f"define hidden i64 @{symbol}({arguments}){text.scope.definition} {{"
+    return "\n".join([head, *text.lines, f"  ret i64 0{text.scope.at(None)}", "}", ""])
 
 
 def declare(calls: Iterable[Call]) -> str:
     """Whatever the entries with these calls refer to: the text of entries stands alone."""
-    lines = {"i64 @llvm.smin.i64(i64, i64)", "i64 @llvm.smax.i64(i64, i64)"}
+    lines = {
+        "i64 @llvm.smin.i64(i64, i64)",
+        "i64 @llvm.smax.i64(i64, i64)",
+        "void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
+    }
     kernels = {call.kernel: (["i64"] * len(call.dims), ["ptr"] * len(call.places)) for call in calls}
     for kernel, (dims, pointers) in kernels.items():
         lines.add(f"void @{kernel}({', '.join([*dims, *pointers, 'i64', 'i64'])})")
