@@ -197,8 +197,8 @@ class Operator:
     an error before may make a whole step of it, and so may its own unless it is `exact`).
 
     `row_axes` gives the axes of the first operand that each element of the result takes in whole; every `rowwise`
-    operator has it, and the reductions over axes. `addresses` lists the operands of indices of an operator that has an
-    attribute `mode`; with the mode `error` an index that is out of range fails the call.
+    operator has it, and the reductions over axes. `addresses` lists the operands of indices. With the value
+    `error` of an attribute `mode` an index that is out of range fails the call.
     """
 
     name: str
@@ -224,7 +224,7 @@ class Operator:
         assert self.properties <= PROPERTIES, (self.name, self.properties - PROPERTIES)
         assert len(self.properties & {"exact", "rounded", "summing"}) <= 1, f"{self.name}: rounded in one way alone"
         modes = any(a.name == "mode" and "error" in a.choices for a in self.attributes)
-        assert modes == (self.addresses is not None), f"{self.name}: give addresses and a mode"
+        assert not modes or self.addresses is not None, f"{self.name}: give addresses"
         assert self.row_axes is not None or "rowwise" not in self.properties, f"{self.name}: give row_axes"
 
     def has(self, property: str) -> bool:

@@ -45,7 +45,7 @@ def has_unchecked_indices(nodes: Sequence[Node]) -> bool:
 
 
 def _mode(node: Node) -> object:
-    return node.attribute("mode") if OPERATORS[node.op].addresses is not None else None
+    return dict(node.attributes).get("mode") if OPERATORS[node.op].addresses is not None else None
 
 
 def _is_inside(b: Builder, indices: Value, size: Size) -> Value:

@@ -70,6 +70,11 @@ class Outcome:
     damage: str | None
     failed: str | None = None
 
+    @property
+    def judged(self) -> tuple[Array, ...] | None:
+        """The results, if the call has any."""
+        return None if self.failed else self.results
+
 
 class Library:
     """The entries of a program, loaded into this process. They have to be visible in the objects."""
@@ -150,7 +155,7 @@ def check_call(library: Library, function: Function, judge: Judge, suffix: str =
     first = library.run(function, trial.arguments, trial.dims, suffix=suffix, at_end=True)
     if first.damage:
         return Finding("memory", first.damage)
-    found = judge.difference(first.results)
+    found = judge.difference(first.judged)
     if found is not None:
         return Finding("numbers", str(found), found)
     for chunk, threads, at_end in ((1, 1, False), (3, 2, True)):
@@ -159,6 +164,10 @@ def check_call(library: Library, function: Function, judge: Judge, suffix: str =
         how = f"with units by {chunk} from the last to the first, in {threads} threads"
         if again.damage:
             return Finding("memory", f"{again.damage} {how}")
+        if again.failed != first.failed:
+            return Finding("repeat", f"another index is out of range {how}")
+        if first.failed:
+            continue
         for i, (a, b) in enumerate(zip(first.results, again.results, strict=True)):
             if not same_bits(a, b):
                 return Finding("repeat", f"result {i} differs {how}")

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..dims import Size, product
 from ..emitter import Emitter, Loop, Result, Scalar, ScalarEmitter, Tensor, identity
-from ..operator import Attributes, AttributeSpec, Case, Operator
+from ..operator import Addressing, Attributes, AttributeSpec, Case, Operator
 from ..types import I64, TensorType
 from .accumulate import Numbers
 from .arguments import read_size, read_sizes
@@ -107,6 +107,7 @@ check_indices = Operator(
     reference=_reference,
     gradient=None,
     lower=_lower,
+    addresses=lambda types, attributes: (Addressing(0, attributes["sizes"], attributes["window"]),),
     cases=(
         _case((0, 4, -1, -5), (5,)),
         _case((0, 4, 5, -6), (5,)),
