@@ -16,6 +16,7 @@ from .dims import DimError, divide_exactly, evaluate, symbols
 from .graph import Attribute, Constant, Formula, Function, Module, Node, Parameter, Region
 from .ops import OPERATORS
 from .ops.places import find_outside
+from .requirements import requirements
 from .types import F64, Array, DType, dtype_of
 
 Load = Callable[[Parameter], Array]
@@ -86,6 +87,10 @@ class Interpreter:
             function = self.module.function(function)
         if dims is None:
             dims = bind_dims(function, arguments)
+        for requirement in requirements(function):
+            if not requirement.holds(dims):
+                given = ", ".join(f"`{name}` = {size}" for name, size in dims.items())
+                raise DimError(f"`{function.name}` needs {requirement}, which does not hold for {given}")
         values = {
             v.name: contiguous(self._cast(np.asarray(a))) for v, a in zip(function.arguments, arguments, strict=True)
         }
@@ -182,9 +187,13 @@ def _check_indices(node: Node, inputs: Sequence[Array], dims: Mapping[str, int])
 
 def _out_of_range(node: Node, operator: str, number: int, index: int, size: int, window: int) -> IndexOutOfRange:
     """The same words as in the runtime's api.c."""
-    message = f"`{operator}`: index {index} is out of range for an axis of size {size} (element {number} of the indices)"
+    message = (
+        f"`{operator}`: index {index} is out of range for an axis of size {size} (element {number} of the indices)"
+    )
     if window != 1:
-        message = f"`{operator}`: a window of {window} that starts at {index} is out of range for an axis of size {size}"
+        message = (
+            f"`{operator}`: a window of {window} that starts at {index} is out of range for an axis of size {size}"
+        )
     return IndexOutOfRange([Diagnostic("index-out-of-range", message, node.span)])
 
 

@@ -152,6 +152,8 @@ Lower = Callable[[Emitter, Sequence[Tensor], Attributes, Sequence[TensorType]], 
 """`lower(e, operands, attributes, result types) -> results`."""
 Decompose = Callable[["Builder", Sequence[Value], Attributes], Sequence[Value]]
 """`decompose(b, operands, attributes) -> results`, written with other operators."""
+
+
 @dataclass(frozen=True, slots=True)
 class Addressing:
     """An operand of indices: they address axes of `sizes` in turn, each the start of a window of so many elements."""

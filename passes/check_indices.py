@@ -29,8 +29,8 @@ class CheckIndices(Pass):
     A read whose mode is `drop` becomes one with `clamp` and a `where` that puts zeros, so that every `movement` behind
     this pass copies elements and makes none. Writes keep that mode.
 
-    Other passes assume that this one has run, since a check stays where the node that it checks for goes. So it rewrites
-    all nodes, whatever the limit of rewrites.
+    Other passes assume that this one has run, since a check stays where the node that it checks for goes. So it
+    rewrites all nodes, whatever the limit of rewrites.
     """
 
     name: ClassVar[str] = "check-indices"

@@ -33,7 +33,7 @@ typedef struct nacre_binding {
     int64_t (*solve)(const int64_t *dims, int64_t size);
 } nacre_binding;
 
-enum { NACRE_EQUAL, NACRE_AT_LEAST, NACRE_MULTIPLE_OF };
+enum { NACRE_EQUAL, NACRE_AT_LEAST, NACRE_MULTIPLE_OF, NACRE_FITS };
 
 typedef struct nacre_constraint {
     nacre_size left, right;

@@ -2,8 +2,8 @@
 
 An entry computes nothing itself. Its sizes and offsets are formulas of the dims, each evaluated once per call. A kernel
 of several units is handed to the threads of the call, if it has any. A kernel that checks indices leaves a record, see
-`check_indices`; if that holds an index, the entry copies it for the runtime and returns. Each entry is there a second time, for calls that
-are observed: it does the same, and says before and after every kernel that it does.
+`check_indices`; if that holds an index, the entry copies it for the runtime and returns. Each entry is there a second
+time, for calls that are observed: it does the same, and says before and after every kernel that it does.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class _EntryText:
             f"  %good{number} = icmp slt i64 %c{number}, 0",
             f"  br i1 %good{number}, label %next{number}, label %failed{number}",
             f"failed{number}:",
-            f"  call void @llvm.memcpy.p0.p0.i64(ptr align 8 %failure, ptr align 8 {record}, i64 {_RECORD}, i1 false){line}",
+            f"  call void @llvm.memcpy.p0.p0.i64(ptr %failure, ptr {record}, i64 {_RECORD}, i1 false){line}",
             f"  ret i64 {number}{line}",
             f"next{number}:",
         ]

@@ -113,7 +113,8 @@ def _decompose(b: Builder, operands: Sequence[Value], attributes: Attributes) ->
         part = b.reshape(part, shape=(sampling.count, *(1,) * (x.type.rank - axis - 1)))
         rest = b.subtract(b.like(1, part), part)
         total = b.add(
-            b.multiply(b.gather(total, before, axis=axis, mode="clamp"), rest), b.multiply(b.gather(total, after, axis=axis, mode="clamp"), part)
+            b.multiply(b.gather(total, before, axis=axis, mode="clamp"), rest),
+            b.multiply(b.gather(total, after, axis=axis, mode="clamp"), part),
         )
     return [b.cast(total, dtype=x.type.dtype) if linear else total]
 
