@@ -21,17 +21,20 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from ..dialect.diagnostics import Diagnostic, DiagnosticError
+from ..dialect.diagnostics import Diagnostic, DiagnosticError, Note
+from ..dialect.dims import bounds, format_size, symbols
 from ..dialect.graph import Constant, Function, Module, walk
 from ..dialect.interpreter import Load
 from ..dialect.ops import OPERATORS
 from ..dialect.printer import collect_elided, print_module
+from ..dialect.requirements import Requirement, find_impossible, requirements
 from ..dialect.types import Array
+from ..passes.check_indices import has_unchecked_indices
 from ..passes.manager import PassManager, Remark, Rewrite, Stage
 from ..passes.pipeline import parse_pipeline
 from .artifact.assemble import Placement, build_artifact
 from .artifact.link import find_linker, merge_objects
-from .artifact.spec import ArgumentSpec, ArtifactSpec, CallSpec, EntrySpec, LevelSpec, WeightSpec
+from .artifact.spec import ArgumentSpec, ArtifactSpec, CallSpec, Constraint, EntrySpec, LevelSpec, WeightSpec
 from .budgets import Costs, check_budgets
 from .cache_folder import object_folder
 from .calls import describe_calls
@@ -61,14 +64,14 @@ _BLOCKS = "split-blocks,fold-parameters{blocks-only=true}"
 def _optimizing(convolutions: str, parameters: str) -> str:
     # Parameters are folded last, when all that can be told of them stands there.
     blocks = "split-blocks{contract=true},fold-parameters{blocks-only=true}"
-    first = f"canonicalize,unroll-repeat,fold-constants,{blocks},decompose{{having=attention}}"
+    first = f"check-indices,canonicalize,unroll-repeat,fold-constants,{blocks},decompose{{having=attention}}"
     return f"{first},{convolutions},canonicalize,fold-constants,dce,{parameters},canonicalize,cse,dce,fuse"
 
 
 GRAPH_PASSES: Mapping[int, str] = {
     # The oracle: what cannot be left out, and nothing else.
-    0: f"unroll-repeat,fold-constants,{_BLOCKS},dce",
-    1: f"canonicalize,unroll-repeat,fold-constants,{_BLOCKS},fold-parameters{{moves-only=true}},cse,dce",
+    0: f"check-indices,unroll-repeat,fold-constants,{_BLOCKS},dce",
+    1: f"check-indices,canonicalize,unroll-repeat,fold-constants,{_BLOCKS},fold-parameters{{moves-only=true}},cse,dce",
     2: _optimizing("propagate,fold-batch-norm,sub-pixel,channels-last,winograd", "fold-parameters"),
     3: _optimizing("propagate,fold-batch-norm,sub-pixel,channels-last,winograd", "fold-parameters"),
 }
@@ -191,12 +194,28 @@ class Build:
                 name = "graph" if stage.number == 0 else stage.name
                 self.dumps.write_graph(name, stage.text, collect_elided(stage.module))
 
+        self._check_sizes()
         passes, accept = parse_pipeline(self.options.pipeline), self.observer.accept_graph
         manager = PassManager(passes, watch=watch, accept=accept, rewrite_limit=self.options.rewrite_limit)
         with self._timed("passes"):
             self.optimized = manager.run(relative_to(self.elaborated.module, self.elaborated.file))
         self.remarks, self.rewrites, self.stages = manager.context.remarks, manager.context.rewrites, manager.stages
         return self.optimized
+
+    def _check_sizes(self) -> None:
+        """Raises DiagnosticError for a size that 64 bits cannot hold in any call."""
+        faults: list[Diagnostic] = []
+        for function in self.elaborated.module.functions:
+            found = find_impossible(function)
+            if found is not None:
+                size, node = found
+                message = (
+                    f"the size {format_size(size)} is at least {max(map(abs, bounds(size)))}, 64 bits cannot hold it"
+                )
+                notes = tuple(Note(f"the dims are: {symbol}") for symbol in sorted(symbols(size)))
+                faults.append(Diagnostic("size-too-large", message, node.span if node else function.span, notes=notes))
+        if faults:
+            raise DiagnosticError(faults, self.elaborated.sources)
 
     def lower(self, module: Module) -> Lowered:
         """Raises DiagnosticError where the passes left what cannot be lowered."""
@@ -207,6 +226,9 @@ class Build:
             help_text = "`split-blocks` and `fold-parameters` make codes and scales of them"
             message = "the passes leave values in blocks in the graph"
             raise DiagnosticError([Diagnostic("blocks-left", message, help=help_text)])
+        if any(has_unchecked_indices(function.body) for function in module.functions):
+            message = "the passes leave indices in the graph that are not checked"
+            raise DiagnosticError([Diagnostic("indices-unchecked", message, help="`check-indices` is the first pass")])
         with self._timed("lower"):
             self.lowered = lower_module(module, pack=self.options.packs, debug=self.options.debug)
         return self.lowered
@@ -292,7 +314,10 @@ class Build:
             )
         return ArtifactSpec(
             name=lowered.name,
-            entries=tuple(_specify_entry(e, functions[e.name], c) for e, c in zip(program.entries, calls, strict=True)),
+            entries=tuple(
+                _specify_entry(entry, functions[entry.name], self.optimized.function(entry.name), described)
+                for entry, described in zip(program.entries, calls, strict=True)
+            ),
             weights=tuple(WeightSpec(w.name, w.type, w.offset, partial(_data, w, reader)) for w in lowered.weights),
             levels=tuple(_specify_level(program, target) for target in self.options.targets),
             triple=_made_for(program, self.options.targets[0]).triple,
@@ -325,7 +350,16 @@ def _specify_level(program: Program, target: Target) -> LevelSpec:
     return LevelSpec(target.name, suffix, made_for.features, made_for.cpu)
 
 
-def _specify_entry(entry: LoweredEntry, function: Function, calls: tuple[CallSpec, ...]) -> EntrySpec:
+def _requirements(entry: LoweredEntry, written: Function, optimized: Function) -> tuple[Requirement, ...]:
+    """What the two graphs require of the dims, besides what a call checks anyway."""
+    known = [v.type.bytes for v in (*written.arguments, *written.results)]
+    found = {r: None for graph in (written, optimized) for r in requirements(graph, [*known, entry.workspace])}
+    return tuple(found)
+
+
+def _specify_entry(
+    entry: LoweredEntry, function: Function, optimized: Function, calls: tuple[CallSpec, ...]
+) -> EntrySpec:
     symbol, observed = entry.symbols()
     return EntrySpec(
         name=entry.name,
@@ -336,8 +370,12 @@ def _specify_entry(entry: LoweredEntry, function: Function, calls: tuple[CallSpe
         ),
         dims=entry.dims,
         workspace=entry.workspace,
+        constraints=tuple(
+            Constraint(r.size, ">=" if r.extent else "fits", 0) for r in _requirements(entry, function, optimized)
+        ),
         observed=observed,
         calls=calls,
+        checks=entry.checks,
     )
 
 

@@ -267,7 +267,9 @@ def _gather(site: Site) -> Made | None:
     x, indices = site.node.inputs
     if not site.wants([x]) or indices.type.rank != 1:
         return None
-    return Made((site.b.gather(site.last(x), indices, axis=_axis(site, site.attributes["axis"])),))
+    return Made(
+        (site.b.gather(site.last(x), indices, axis=_axis(site, site.attributes["axis"]), mode=site.attributes["mode"]),)
+    )
 
 
 def _batch_norm(site: Site) -> Made | None:

@@ -83,7 +83,7 @@ class KnownValues:
 def _is_foldable(node: Node) -> bool:
     operator = OPERATORS[node.op]
     # Sums of products are left out: what a matrix library gives may depend on the machine and its threads.
-    if operator.has("structure") or operator.has("contraction") or node.regions:
+    if operator.has("structure") or operator.has("contraction") or operator.has("checking") or node.regions:
         return False
     return all(v.type.is_static for v in node.outputs) and not any(_is_symbolic(a) for _, a in node.attributes)
 

@@ -90,4 +90,6 @@ class _Quantizer(Rewriter):
         return b.apply(node.op, inputs, dict(node.attributes))[0]
 
     def read_table(self, b: NodeBuilder, node: Node, table: Factor) -> Value:
-        return self.codec.gather(b, table.value, node.inputs[1], gathered_axis(node), table.axes)
+        return self.codec.gather(
+            b, table.value, table.axes, node.inputs[1], gathered_axis(node), str(node.attribute("mode"))
+        )

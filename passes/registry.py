@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from .canonicalize import Canonicalize
 from .channels_last import ChannelsLast
+from .check_indices import CheckIndices
 from .cse import Cse
 from .dce import Dce
 from .decompose import Decompose
@@ -26,6 +27,7 @@ from .winograd import Winograd
 _ALL: tuple[type[Pass], ...] = (
     Canonicalize,  # one form for what can be written in several: x * 1, transposes of transposes, axes from the end
     ChannelsLast,  # convolutions and what lies between them have their channels as the last axis
+    CheckIndices,  # indices that may be out of range are checked by nodes of their own
     Cse,  # what is computed twice is computed once
     Dce,  # what no result depends on goes
     Decompose,  # operators that are defined by others become them

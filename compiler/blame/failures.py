@@ -24,7 +24,7 @@ from ...runtime.loader import load
 from ..checking.alone import Alone, Part, cut_kernels, way_of
 from ..checking.inputs import SPECIAL, Trial
 from ..checking.isolated import Died, Tell, run_each_isolated
-from ..checking.judge import Difference, run_trial
+from ..checking.judge import Difference
 from ..checking.trials import is_in_blocks
 from ..codegen.child import KERNEL_WORKER, NO_ANSWER
 from ..codegen.nursery import start_ahead
@@ -134,7 +134,9 @@ class Examiner:
         tell("the passes")
         module = Build(case.elaborated, self.options).optimize()
         tell("the interpreter on what the passes left")
-        return Answer(run_trial(Interpreter(module, case.load), case.trial), is_in_blocks(module))
+        trial = case.trial
+        results = Interpreter(module, case.load).run(trial.function, trial.arguments, trial.dims)
+        return Answer(results, is_in_blocks(module))
 
     def compile_and_call(self, case: Case, tell: Tell) -> Answer:
         """Builds the artifact and calls it."""

@@ -9,21 +9,22 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ...dialect.dims import INFINITY, Size, Symbol, evaluate
-from ...dialect.graph import Function, Node, Parameter, Value
+from ...dialect.dims import INFINITY, Size, Symbol, evaluate, maximum, minimum
+from ...dialect.graph import Function, Node, Parameter, Value, walk
 from ...dialect.ops import OPERATORS
 from ...dialect.types import BOOL, Array, DType
 
-ORDINARY, SPECIAL = "ordinary", "special"
+ORDINARY, SPECIAL, OUTSIDE = "ordinary", "special", "out-of-range"
 KINDS = (ORDINARY, SPECIAL)
 """The kinds of numbers: of a normal distribution, and the same with NaN, infinities, zeros of either sign, denormal and
-huge ones among them."""
+huge ones among them. `OUTSIDE` are ordinary ones, and of the indices that are checked one is out of range."""
 
 # Products of two of the huge ones overflow, whatever the order of a sum; no sum of them alone does.
 _SPECIAL: Mapping[str, tuple[float, ...]] = {
@@ -87,16 +88,37 @@ def draw_array(rng: np.random.Generator, dtype: DType, shape: Sequence[int], kin
     return np.asarray(values).astype(dtype.numpy)
 
 
-def draw_argument(value: Value, dims: Mapping[str, int], kind: str, seed: int, limit: Size | None = None) -> Array:
-    """An array for an argument. Integers that are to be numbers of places have a `limit`, and are mostly below it."""
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What indices address: windows of axes whose least size is `size`. Is the call refused if one is out of range?"""
+
+    size: Size
+    window: Size = 1
+    checked: bool = False
+
+    def both(self, other: Limit) -> Limit:
+        """The limit of indices that are used twice."""
+        size, window = minimum(self.size, other.size), maximum(self.window, other.window)
+        return Limit(size, window, self.checked or other.checked)
+
+
+def draw_argument(value: Value, dims: Mapping[str, int], kind: str, seed: int, limit: Limit | None = None) -> Array:
+    """An array for an argument. Indices have a `limit`: checked ones are in range unless the kind is `OUTSIDE`, others
+    are mostly in range."""
     shape, dtype = value.type.concrete(dims), value.type.dtype
     rng = np.random.default_rng([seed, zlib.crc32(f"{value.name} {kind} {shape}".encode())])
     if limit is None or not dtype.is_integer:
         return draw_array(rng, dtype, shape, kind, seed)
-    most = evaluate(limit, dims)
-    # Counted from the end where negative; one in a while is far outside, which has a meaning too.
-    ids = rng.integers(-most if dtype.is_signed else 0, max(most, 1), shape)
-    return np.asarray(np.where(rng.random(shape) < 0.03, 3 * most, ids)).astype(dtype.numpy)
+    size, window = evaluate(limit.size, dims), evaluate(limit.window, dims)
+    # A negative index counts from the end.
+    least = -size if dtype.is_signed and window == 1 else 0
+    ids = rng.integers(least, max(size - window + 1, 1), shape)
+    outside = rng.random(shape) < 0.03
+    if limit.checked:
+        outside = np.zeros(shape, np.bool_)
+        if kind == OUTSIDE and outside.size:
+            outside.reshape(-1)[rng.integers(outside.size)] = True
+    return np.asarray(np.where(outside, 3 * size, ids)).astype(dtype.numpy)
 
 
 def draw_trial(function: Function, dims: Mapping[str, int], kind: str = ORDINARY, *, seed: int = 0) -> Trial:
@@ -131,25 +153,26 @@ def made_up(parameter: Parameter) -> Array:
     return draw_array(rng, parameter.type.dtype, stored, ORDINARY).transpose(order)
 
 
-def place_limits(function: Function) -> dict[str, Size]:
-    """For integer arguments that are used as numbers of places along an axis: how many places that has."""
+def place_limits(function: Function) -> dict[str, Limit]:
+    """The limits of integer arguments that are used as indices."""
     arguments = {v.name for v in function.arguments if v.type.dtype.is_integer}
     makers = {v.name: node for node in function.body for v in node.outputs}
-    limits: dict[str, Size] = {}
-    for node in function.body:
-        data = OPERATORS[node.op].operands[:1]
-        for operand, spec in zip(node.inputs[1:], OPERATORS[node.op].operands[1:], strict=False):
-            # What may have another dtype than the elements that are moved numbers their places.
-            if OPERATORS[node.op].has("movement") and operand.type.dtype.is_integer and spec.group != data[0].group:
-                for name in _sources(operand, makers) & arguments:
-                    limits.setdefault(name, _places(node))
+    limits: dict[str, Limit] = {}
+    for node in walk(function.body):
+        addresses, attributes = OPERATORS[node.op].addresses, dict(node.attributes)
+        if addresses is None:
+            continue
+        checked = attributes.get("mode", "error") == "error"
+        for use in addresses([v.type for v in node.inputs], attributes):
+            limit = Limit(reduce(minimum, use.sizes), use.window, checked)
+            for name in _sources(node.inputs[use.operand], makers) & arguments:
+                limits[name] = limits[name].both(limit) if name in limits else limit
     return limits
 
 
-def _places(node: Node) -> Size:
-    shape = node.inputs[0].type.shape
-    axis = next((value for name, value in node.attributes if name == "axis"), 0)
-    return shape[axis if isinstance(axis, int) else 0] if shape else 1
+def has_checked_indices(function: Function) -> bool:
+    """Are there arguments whose values may have a call refused?"""
+    return any(limit.checked for limit in place_limits(function).values())
 
 
 def _sources(value: Value, makers: Mapping[str, Node]) -> set[str]:

@@ -29,10 +29,11 @@ class WrongKernel:
 
 
 def draw_trials(function: Function) -> Iterator[Trial]:
-    """Ordinary numbers with all sizes, and some with a NaN and an infinity."""
+    """Ordinary numbers with all sizes, and some with a NaN and an infinity or an index out of range."""
     sizes = draw_dims(function.symbols())
     chosen = [(dims, ORDINARY, 0) for dims in sizes]
     chosen += [(sizes[0], SPECIAL, 0), (sizes[-1], SPECIAL, 1)]
+    chosen += [(sizes[0], OUTSIDE, 0)] if has_checked_indices(function) else []
     operations = count_operations(function.body)
     for number, (dims, kind, seed) in enumerate(chosen):
         if number == 0 or evaluate(operations, dims) <= MOST_OPERATIONS:

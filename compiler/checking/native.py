@@ -17,6 +17,7 @@ import numpy as np
 from ...dialect.dims import evaluate
 from ...dialect.graph import Function
 from ...dialect.interpreter import Load
+from ...dialect.ops.index_checks import RECORD
 from ...dialect.types import Array
 from ..codegen.jit import fill_weights, link_objects
 from ..codegen.objects import Program
@@ -63,10 +64,16 @@ def make_team(chunk: int, threads: int) -> Team:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The results of one call, and what it did to memory that it must not touch."""
+    """The results of one call, what it did to memory that it must not touch, and the check of indices that failed."""
 
     results: tuple[Array, ...]
     damage: str | None
+    failed: str | None = None
+
+    @property
+    def judged(self) -> tuple[Array, ...] | None:
+        """The results, if the call has any."""
+        return None if self.failed else self.results
 
 
 class Library:
@@ -113,20 +120,22 @@ class Library:
             return (ctypes.c_void_p * max(1, len(names)))(*(memory.places[n].address for n in names))
 
         dims = (ctypes.c_int64 * max(1, len(entry.dims)))(*(binding[s.name] for s in entry.dims))
-        self._library[entry.symbol + suffix](
+        failure = (ctypes.c_int64 * RECORD)()
+        failed = self._library[entry.symbol + suffix](
             table(list(inputs)),
             table(list(shapes)),
             ctypes.c_void_p(memory.places["workspace"].address),
             ctypes.c_void_p(self._weights(at_end).places["weights"].address),
             dims,
             None if team is None else ctypes.byref(team),
+            failure,
         )
         damage = memory.check()
         results = tuple(
             memory.places[name].data.copy().view(type.dtype.numpy).reshape(shape)
             for name, (type, shape) in shapes.items()
         )
-        return Outcome(results, damage)
+        return Outcome(results, damage, entry.checks[failed - 1] if failed else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +153,7 @@ def check_call(library: Library, function: Function, judge: Judge, suffix: str =
     first = library.run(function, trial.arguments, trial.dims, suffix=suffix, at_end=True)
     if first.damage:
         return Finding("memory", first.damage)
-    found = judge.difference(first.results)
+    found = judge.difference(first.judged)
     if found is not None:
         return Finding("numbers", str(found), found)
     for chunk, threads, at_end in ((1, 1, False), (3, 2, True)):
@@ -153,6 +162,10 @@ def check_call(library: Library, function: Function, judge: Judge, suffix: str =
         how = f"with units by {chunk} from the last to the first, in {threads} threads"
         if again.damage:
             return Finding("memory", f"{again.damage} {how}")
+        if again.failed != first.failed:
+            return Finding("repeat", f"another index is out of range {how}")
+        if first.failed:
+            continue
         for i, (a, b) in enumerate(zip(first.results, again.results, strict=True)):
             if not same_bits(a, b):
                 return Finding("repeat", f"result {i} differs {how}")

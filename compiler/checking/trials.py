@@ -13,7 +13,7 @@ from ...dialect.dims import evaluate
 from ...dialect.graph import Function, Module, walk
 from ...dialect.interpreter import Interpreter, Load
 from ..lower.cost import count_operations
-from .inputs import ORDINARY, SPECIAL, Trial, draw_dims, draw_trial
+from .inputs import ORDINARY, OUTSIDE, SPECIAL, Trial, draw_dims, draw_trial, has_checked_indices
 from .judge import Difference, Judge, run_trial
 
 MOST_OPERATIONS = 1 << 30
@@ -29,10 +29,12 @@ class Wrong:
 
 
 def draw_trials(function: Function) -> Iterator[Trial]:
-    """Ordinary numbers with odd sizes, some with a NaN and with an infinity, and ordinary ones with the least sizes."""
+    """Ordinary numbers with odd sizes, some with a NaN and with an infinity, ordinary ones with the least sizes, and
+    some with an index out of range."""
     sizes = draw_dims(function.symbols())
     chosen = [(sizes[0], ORDINARY, 0), (sizes[0], SPECIAL, 0), (sizes[0], SPECIAL, 1)]
     chosen += [(dims, ORDINARY, 0) for dims in sizes[1:2]]
+    chosen += [(sizes[0], OUTSIDE, 0)] if has_checked_indices(function) else []
     operations = count_operations(function.body)
     for number, (dims, kind, seed) in enumerate(chosen):
         if number == 0 or evaluate(operations, dims) <= MOST_OPERATIONS:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ...dialect.diagnostics import Span
 from ...dialect.graph import Constant, Function, Module, Node, Parameter, Value, walk
-from ...dialect.ops import OPERATORS
+from ...dialect.ops import OPERATORS, may_fail
 from ...dialect.ops.structure import ELEMENTS_INLINE
 from ...dialect.types import TensorType
 from ..artifact.spec import align, c_identifier
@@ -124,7 +124,7 @@ class FunctionLowering:
         # A node with nodes inside is where those come from, and not what is computed.
         origins = [_describe(inner) for inner in walk([node]) if not inner.regions]
         stem = name_operators(node) if self.shared.debug else node.op
-        self._add_call(kernel, writer.inputs, outputs, stem, _describe(node), origins, node.span)
+        self._add_call(kernel, writer.inputs, outputs, stem, _describe(node), origins, node.span, _check_of(node))
 
     def _kernel(self, inputs: Sequence[Value]) -> KernelLowering:
         return KernelLowering(inputs, self.sources, self._constant, pack=self.shared.pack)
@@ -138,6 +138,7 @@ class FunctionLowering:
         comment: str,
         origins: Sequence[str],
         span: Span | None = None,
+        check: str = "",
     ) -> None:
         # No name in C has a dot.
         stem = f"{c_identifier(self.function.name)}.{stem}" if self.shared.debug else stem
@@ -146,7 +147,7 @@ class FunctionLowering:
             self.shared.weight(source.data, kernel.packings.get(slot), type) if isinstance(source, Unplaced) else source
             for slot, (source, type) in enumerate(zip(inputs, kernel.inputs, strict=True))
         )
-        self.calls.append(LoweredCall(symbol, kernel, places, tuple(v.name for v in outputs), comment, span))
+        self.calls.append(LoweredCall(symbol, kernel, places, tuple(v.name for v in outputs), comment, span, check))
         for value in outputs:
             self.sources[value.name] = Computed(value.name)
             self.types[value.name] = value.type
@@ -169,12 +170,21 @@ class FunctionLowering:
 
 
 def _needed(function: Function) -> set[str]:
-    """The values that the results depend on."""
+    """The values that the results, and whether the call fails, depend on."""
     needed = {v.name for v in function.results}
     for node in reversed(function.body):
+        if may_fail(node):
+            needed |= {v.name for v in node.outputs}
         if any(v.name in needed for v in node.outputs):
             needed |= {v.name for v in node.inputs}
     return needed
+
+
+def _check_of(node: Node) -> str:
+    """What a node that checks indices checks them for, in the words of an error of the call; else nothing."""
+    if not OPERATORS[node.op].has("checking"):
+        return ""
+    return f"`{node.attribute('operator')}`{f' at {node.span}' if node.span else ''}"
 
 
 def _describe(node: Node) -> str:

@@ -63,7 +63,7 @@ class LoweredKernel:
 @dataclass(frozen=True, slots=True)
 class LoweredCall:
     """A call of a kernel: where it reads, the names of the tensors that it writes, and in words what it computes;
-    `span` is where that is written."""
+    `span` is where that is written. A call with a `check` writes the record of `check_indices` for what that names."""
 
     symbol: str
     kernel: Kernel
@@ -71,6 +71,7 @@ class LoweredCall:
     outputs: tuple[str, ...]
     comment: str
     span: Span | None = None
+    check: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from .writer import part_name
 class LoweredEntry:
     """`symbol` is the C function of the function `name`; `dims` is the order in which it takes the dims. `steps` are
     the parts of its calls in order, and `sizes` the bytes of the tensors that lie in the workspace. `span` is where the
-    function is written."""
+    function is written. `checks` says what the calls that check indices check them for, in their order."""
 
     name: str
     symbol: str
@@ -45,6 +45,7 @@ class LoweredEntry:
     steps: tuple[Step, ...]
     sizes: Mapping[str, Size]
     span: Span | None = None
+    checks: tuple[str, ...] = ()
 
     def least_workspace(self, dims: Mapping[str, int]) -> int:
         """What the workspace cannot be smaller than at these dims, in bytes: see `lower_bound`."""
@@ -65,11 +66,13 @@ class LoweredEntry:
 
     def parts(self, suffix: str = "", parts: Parts | None = None) -> list[Call]:
         """The calls of all parts of all kernels."""
-        return [
-            replace(call, kernel=part_name(call.kernel + suffix, number))
-            for call in self.calls
-            for number in range(len((parts or {}).get(call.kernel, " ")))
-        ]
+        found: list[Call] = []
+        for call in self.calls:
+            count = len((parts or {}).get(call.kernel, " "))
+            for number in range(count):
+                record = call.record if number == count - 1 else None
+                found.append(replace(call, kernel=part_name(call.kernel + suffix, number), record=record))
+        return found
 
 
 def plan_entries(lowered: Lowered, parts: Parts | None = None) -> tuple[LoweredEntry, ...]:
@@ -101,7 +104,8 @@ def _plan_entry(function: LoweredFunction, parts: Parts) -> LoweredEntry:
     calls: list[Call] = []
     for number, (call, tensors) in enumerate(zip(function.calls, operands, strict=True)):
         lying = tuple(places.get(t, Unused()) if isinstance(t, str) else t for t in tensors)
-        calls.append(Call(call.symbol, call.kernel.dims, lying, call.comment, number, call.span))
+        record = places[call.outputs[0]] if call.check else None
+        calls.append(Call(call.symbol, call.kernel.dims, lying, call.comment, number, call.span, record))
     return LoweredEntry(
         function.name,
         function.symbol,
@@ -111,6 +115,7 @@ def _plan_entry(function: LoweredFunction, parts: Parts) -> LoweredEntry:
         tuple(steps),
         sizes,
         function.span,
+        tuple(call.check for call in function.calls if call.check),
     )
 
 

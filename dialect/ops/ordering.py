@@ -49,7 +49,7 @@ def _differentiate_sort(b: Builder, use: Use) -> Sequence[Value]:
     (x,) = use.inputs
     places = b.argsort(x, **use.attributes)
     zeros = b.full(shape=x.type.shape, value=0.0, dtype=x.type.dtype)
-    return [b.scatter(zeros, places, use.gradient, axis=use.attributes["axis"])]
+    return [b.scatter(zeros, places, use.gradient, axis=use.attributes["axis"], mode="clamp")]
 
 
 _CASES = (
@@ -121,7 +121,7 @@ def _differentiate_top(b: Builder, use: Use) -> Sequence[Value | None]:
     if use.gradients[0] is None:
         return [None]
     zeros = b.full(shape=x.type.shape, value=0.0, dtype=x.type.dtype)
-    return [b.scatter(zeros, use.outputs[1], use.gradients[0], axis=use.attributes["axis"])]
+    return [b.scatter(zeros, use.outputs[1], use.gradients[0], axis=use.attributes["axis"], mode="clamp")]
 
 
 top_k = Operator(

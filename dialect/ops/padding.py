@@ -114,7 +114,7 @@ def _differentiate(b: Builder, use: Use) -> Sequence[Value]:
         places = _sources(b, size, low, padded, use.attributes["mode"])
         places = b.reshape(places, shape=tuple(padded if a == axis else 1 for a in range(x.type.rank)))
         shape = (*g.type.shape[:axis], size, *g.type.shape[axis + 1 :])
-        g = b.scatter_add(b.full(shape=shape, value=0.0, dtype=x.type.dtype), places, g, axis=axis)
+        g = b.scatter_add(b.full(shape=shape, value=0.0, dtype=x.type.dtype), places, g, axis=axis, mode="clamp")
     return [g]
 
 
