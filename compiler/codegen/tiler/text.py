@@ -291,6 +291,12 @@ class Writer:
         text = f'"{written}"({", ".join(v.name for v in values)}){suffix} : ({types}) -> {result}'
         return Value(self.let(text), type, vector)
 
+    def multiply_add(self, left: str, right: str, total: str, type: str) -> str:
+        """left * right + total of floats, rounded once where the CPU does so in one instruction."""
+        if "fma" in self.features:
+            return self.let(f"vector.fma {left}, {right}, {total} : {type}")
+        return self.let(f"arith.addf {self.let(f'arith.mulf {left}, {right} : {type}')}, {total} : {type}")
+
     # Memory
 
     def memory(self, buffer: Buffer) -> str:
