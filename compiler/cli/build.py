@@ -17,7 +17,6 @@ from .dumping import ChosenDumps, dump_options, tell_unmatched
 from .faults import tell
 from .options import MODEL, PATH, Chosen, build_options, check_dims, from_option, progress, read_dims
 
-
 _NAMED = 3
 """The kernels that a warning names."""
 
