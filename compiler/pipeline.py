@@ -238,8 +238,8 @@ class Build:
         need, once there is code."""
         assert self.optimized is not None, "there is nothing to report yet"
         lowered = self.lowered or self.lower(self.optimized)
-        entries = self.program.entries if self.program is not None else ()
-        return report_kernels(self.optimized, lowered, self.remarks, dims, entries)
+        entries, untiled = (self.program.entries, self.program.untiled) if self.program is not None else ((), ())
+        return report_kernels(self.optimized, lowered, self.remarks, dims, entries, untiled)
 
     def generate(self, lowered: Lowered) -> Program:
         """The code of the kernels, and where all tensors live. Raises CompilerFault."""
@@ -347,7 +347,8 @@ def _made_for(program: Program, target: Target) -> MadeFor:
 def _specify_level(program: Program, target: Target) -> LevelSpec:
     made_for = _made_for(program, target)
     suffix = target.suffix if len(program.kernels) > 1 else ""
-    return LevelSpec(target.name, suffix, made_for.features, made_for.cpu)
+    untiled = tuple((left.kernel, left.reason) for left in program.untiled if left.target == target)
+    return LevelSpec(target.name, suffix, made_for.features, made_for.cpu, untiled)
 
 
 def _requirements(entry: LoweredEntry, written: Function, optimized: Function) -> tuple[Requirement, ...]:

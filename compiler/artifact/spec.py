@@ -123,12 +123,14 @@ class EntrySpec:
 @dataclass(frozen=True, slots=True)
 class LevelSpec:
     """Machine code for one kind of CPU: what the symbols of its entries end with, and the features that it needs, by
-    LLVM's names of those that `runtime/cpu.h` lists. `cpu` is what the code generator was told."""
+    LLVM's names of those that `runtime/cpu.h` lists. `cpu` is what the code generator was told. `untiled` are the
+    kernels that became plain loops, each with the reason."""
 
     name: str = "any"
     suffix: str = ""
     features: tuple[str, ...] = ()
     cpu: str = ""
+    untiled: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

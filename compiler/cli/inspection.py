@@ -52,6 +52,9 @@ def _head(description: Mapping[str, Any]) -> Iterator[RenderableType]:
         elif isinstance(value, dict):
             value = ", ".join(f"{k} {v}" for k, v in value.items() if v not in (None, ""))
         yield f"  {key}: {value}"
+    for level in description["target"]["levels"]:
+        for left in level.get("untiled", ()):
+            yield f"  plain loops for {level['name']}: {left['kernel']}: {left['reason']}"
 
 
 def _entries(description: Mapping[str, Any]) -> Iterator[RenderableType]:

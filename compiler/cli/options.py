@@ -122,7 +122,8 @@ _BUILD_OPTIONS = (
         show_default=True,
         callback=_read_target,
         help=f"What to compile for: native; {', '.join(LEVELS)}, or several of these with commas; {PORTABLE}, which is "
-        "the levels from x86-64-v3 on; an LLVM CPU name; or a triple such as aarch64-linux-gnu.",
+        "the levels from x86-64-v3 on; an LLVM CPU name such as znver4; one of them with +feature or -feature behind "
+        "it; or a triple such as aarch64-linux-gnu.",
     ),
     click.option(
         "--checkpoint", type=PATH, help="A checkpoint file or folder, in place of the one that the model names."

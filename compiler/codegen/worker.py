@@ -21,7 +21,7 @@ from .locations import keep_source_locations
 from .machine import vector_features
 from .routes import FIRST, LLVM_IR, LLVM_STAGES, ROUTES
 from .serve import Task, serve
-from .target import Target
+from .target import X86, Target, machine_of
 from .tiler.kernels import read_in_place, tile_kernels
 from .tiler.machine import choose_machine
 from .tiler.relax import expand_math, relax_sums
@@ -156,9 +156,11 @@ def _assert_llvm(module: Any, task: Task) -> None:
 
 def _tile(module: Any, task: Task) -> None:
     job = task.job
-    machine = choose_machine(vector_features(Target(job.cpu, job.triple, job.features)))
-    if machine is None:
+    target = Target(job.cpu, job.triple, job.features)
+    if machine_of(target.triple) != machine_of(X86):
+        task.report = replace(task.report, reason=f"no vector code is written for {machine_of(target.triple)}")
         return
+    machine = choose_machine(vector_features(target))
     (report,) = tile_kernels(module, machine, strict=job.strict, debug=job.debug)
     task.report = replace(task.report, schemes=report.schemes, reason=report.reason)
     if report.schemes:

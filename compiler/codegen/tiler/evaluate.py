@@ -296,8 +296,8 @@ class Evaluator:
     def _add_product(self, op: Op, left: Value, right: Value, total: Value) -> Value:
         left, right = self.writer.broadcast(left), self.writer.broadcast(right)
         with self.writer.at(op.body.location):
-            sums = f"{left.name}, {right.name}, {total.name} : {self.writer.type(total)}"
-            return Value(self.writer.let(f"vector.fma {sums}"), total.type, True)
+            name = self.writer.multiply_add(left.name, right.name, total.name, self.writer.type(total))
+            return Value(name, total.type, True)
 
     # Results
 

@@ -19,7 +19,9 @@ from ....dialect.dims import Size, add, multiply
 from .schedule import Stage
 from .structure import Node, Op
 
-_PREDICATES: Mapping[str, str] = {f"predicate = {i} : i64": name for i, name in enumerate(("", "", *"< <= > >=".split()))}
+_PREDICATES: Mapping[str, str] = {
+    f"predicate = {i} : i64": name for i, name in enumerate(("", "", *"< <= > >=".split()))
+}
 _NEGATED: Mapping[str, str] = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 _MIRRORED: Mapping[str, str] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
@@ -222,7 +224,9 @@ class _Uses:
             return True
         if node.kind == "arith.divf":
             weight, total = node.operands
-            return self._is_zero(op, weight) and total.kind == "read" and self._is_total(op.reads[total.number].tensor.op)
+            return (
+                self._is_zero(op, weight) and total.kind == "read" and self._is_total(op.reads[total.number].tensor.op)
+            )
         if node.kind != "math.exp" or node.operands[0].kind != "arith.subf":
             return False
         score, most = node.operands[0].operands

@@ -311,6 +311,12 @@ class Writer:
         result = self.let(f"arith.select {tiny}, {lowered}, {half} : {bits}, {short}")
         return Value(self.let(f"arith.bitcast {result} : {short} to {halves}"), "bf16", True)
 
+    def multiply_add(self, left: str, right: str, total: str, type: str) -> str:
+        """left * right + total of floats, rounded once where the CPU does so in one instruction."""
+        if "fma" in self.features:
+            return self.let(f"vector.fma {left}, {right}, {total} : {type}")
+        return self.let(f"arith.addf {self.let(f'arith.mulf {left}, {right} : {type}')}, {total} : {type}")
+
     # Memory
 
     def memory(self, buffer: Buffer) -> str:
