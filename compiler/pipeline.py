@@ -72,15 +72,19 @@ GRAPH_PASSES: Mapping[int, str] = {
     # The oracle: what cannot be left out, and nothing else.
     0: f"check-indices,unroll-repeat,fold-constants,{_BLOCKS},dce",
     1: f"check-indices,canonicalize,unroll-repeat,fold-constants,{_BLOCKS},fold-parameters{{moves-only=true}},cse,dce",
-    2: _optimizing("propagate,fold-batch-norm,sub-pixel,channels-last,winograd", "fold-parameters"),
-    3: _optimizing("propagate,fold-batch-norm,sub-pixel,channels-last,winograd", "fold-parameters"),
+    2: _optimizing("propagate,narrow-weights,fold-batch-norm,sub-pixel,channels-last,winograd", "fold-parameters"),
+    3: _optimizing("propagate,narrow-weights,fold-batch-norm,sub-pixel,channels-last,winograd", "fold-parameters"),
 }
 """The passes of each optimisation level."""
 
 STRICT_PASSES: Mapping[int, str] = {
     **GRAPH_PASSES,
-    2: _optimizing("propagate{requantize=false},sub-pixel,channels-last", "fold-parameters{stepwise=true}"),
-    3: _optimizing("propagate{requantize=false},sub-pixel,channels-last", "fold-parameters{stepwise=true}"),
+    2: _optimizing(
+        "propagate{requantize=false},narrow-weights,sub-pixel,channels-last", "fold-parameters{stepwise=true}"
+    ),
+    3: _optimizing(
+        "propagate{requantize=false},narrow-weights,sub-pixel,channels-last", "fold-parameters{stepwise=true}"
+    ),
 }
 """The same without what changes how results are rounded by more than another order of sums."""
 

@@ -11,7 +11,10 @@ from dataclasses import dataclass, replace
 from ..dialect.dims import Poly
 from ..dialect.graph import Attribute, Formula, Node, Parameter, Value
 from ..dialect.ops import OPERATORS
+from ..dialect.types import BF16, F16, I8, STORAGE, U8
 
+SHORT = frozenset({I8, U8, F16, BF16, *STORAGE})
+"""The dtypes that tensors are rounded to so that they take fewer bytes."""
 GROWTH = 1.25
 """What is stored may be this many times as large as what it is made of: nothing that is repeated is stored so."""
 PASSING = 8
@@ -23,11 +26,15 @@ SMALL = 64
 @dataclass(frozen=True, slots=True)
 class Known:
     """What a known value is made of: names of the leaves, with their bytes, in order of first use. `fits`: is it small
-    enough to be stored in place of these?"""
+    enough to be stored in place of these?
+
+    A tensor that was rounded to a short dtype is a leaf too, in place of the leaves that it was `rounded` from.
+    """
 
     leaves: tuple[tuple[str, int], ...]
     has_parameter: bool
     fits: bool = True
+    rounded: frozenset[str] = frozenset()
 
     @property
     def bytes(self) -> int:
@@ -52,6 +59,10 @@ class KnownValues:
             self._found[value.name] = None if node is None else self._of(node, value)
         return self._found[value.name]
 
+    def is_known(self, value: Value) -> bool:
+        """Do constants and parameters alone determine the value, even if it is too large to be stored?"""
+        return self._made(value) is not None
+
     def is_leaf(self, value: Value) -> bool:
         node = self.definitions.get(value.name)
         return node is not None and node.op in ("constant", "parameter")
@@ -66,11 +77,15 @@ class KnownValues:
         made = [known for known in operands if known is not None]
         if len(made) < len(operands):
             return None
-        leaves = dict(leaf for known in made for leaf in known.leaves)
-        known = Known(tuple(leaves.items()), any(k.has_parameter for k in made))
+        # dequantize(q, scale) is compared with q, even if both were made of one tensor in f32.
+        rounded = frozenset[str]().union(*(known.rounded for known in made))
+        leaves = {name: size for known in made for name, size in known.leaves if name not in rounded}
+        known = Known(tuple(leaves.items()), any(k.has_parameter for k in made), rounded=rounded)
         size = sum(v.type.bytes for v in node.outputs)
         assert isinstance(size, int), node
-        fits = size <= known.bytes * GROWTH + SMALL or OPERATORS[node.op].has("precomputed")
+        if _rounds(node):
+            return Known(((value.name, size),), known.has_parameter, rounded=rounded | leaves.keys())
+        fits = size <= known.bytes * GROWTH + SMALL or (OPERATORS[node.op].has("precomputed") and not rounded)
         return replace(known, fits=fits) if fits or size <= known.bytes * PASSING + SMALL else None
 
     def formula(self, value: Value, *, stepwise: bool = False) -> Formula:
@@ -86,6 +101,15 @@ def _is_foldable(node: Node) -> bool:
     if operator.has("structure") or operator.has("contraction") or operator.has("checking") or node.regions:
         return False
     return all(v.type.is_static for v in node.outputs) and not any(_is_symbolic(a) for _, a in node.attributes)
+
+
+def _rounds(node: Node) -> bool:
+    """Does it keep a tensor in a dtype that takes fewer bytes?"""
+    return (
+        node.op in ("cast", "quantize")
+        and node.output.type.dtype in SHORT
+        and node.output.type.dtype.bits < node.inputs[0].type.dtype.bits
+    )
 
 
 def _is_symbolic(value: Attribute) -> bool:

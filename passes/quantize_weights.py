@@ -23,6 +23,11 @@ _CODECS: Mapping[str, Codec] = {
 }
 
 
+def can_hold(dtype: str, factor: Factor) -> bool:
+    """Can a weight be kept in the dtype, as policies write it?"""
+    return _CODECS[dtype].holds(factor.value.type, factor.axes)
+
+
 @dataclass(frozen=True)
 class QuantizeWeights(Pass):
     """Rounds weights in f32, and leaves what they stand for in their place:
@@ -55,7 +60,7 @@ class QuantizeWeights(Pass):
         return (
             factor.parameter is not None
             and factor.value.type.dtype is F32
-            and _CODECS[self.to].holds(factor.value.type, factor.axes)
+            and can_hold(self.to, factor)
             and is_selected(node.op, (factor.parameter, node.scope), self.only, self.but)
         )
 

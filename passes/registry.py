@@ -16,6 +16,7 @@ from .fold_parameters import FoldParameters
 from .fuse import Fuse
 from .manager import Pass
 from .narrow_contractions import NarrowContractions
+from .narrow_weights import NarrowWeights
 from .propagate import Propagate
 from .quantize_activations import QuantizeActivations
 from .quantize_weights import QuantizeWeights
@@ -36,6 +37,7 @@ _ALL: tuple[type[Pass], ...] = (
     FoldParameters,  # what depends on parameters alone is computed when weights are written
     Fuse,  # what one kernel can compute becomes one group: attention, contractions and epilogues, rows, elements
     NarrowContractions,  # what was widened to be multiplied is multiplied as it was
+    NarrowWeights,  # weights in a short dtype are multiplied as they are stored
     Propagate,  # what is computed of dequantised codes is computed of the codes
     QuantizeActivations,  # what is multiplied and computed in a call is rounded to a shorter type
     QuantizeWeights,  # what is multiplied and made of parameters is kept in a shorter type

@@ -127,7 +127,9 @@ def compile_command(
     if as_json:
         written = [{"form": f, "path": str(p), "bytes": p.stat().st_size} for f, p in places.items()]
         kernels = report_data(build.report(dims))
+        warnings = [{"code": w.code, "message": w.message, "help": w.help} for w in build.elaborated.warnings]
         report = {"model": str(model), "written": written, "seconds": build.times, "functions": kernels}
+        report["warnings"] = warnings
         click.echo(json.dumps(report, indent=2))
     else:
         for path in places.values():

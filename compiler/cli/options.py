@@ -26,6 +26,7 @@ from ..dumps.dumps import known_names
 from ..frontend import Elaborated
 from ..pipeline import Build, Options
 from ..precision.choose import in_precision
+from ..precision.effects import find_slow_products
 from ..precision.policy import SHORT_FORMS
 from ..resume import Resumed, options_after, read_stage
 from .faults import tell
@@ -85,6 +86,8 @@ class Chosen:
                 raise click.BadParameter("the text of a stage has its precision already", param_hint="--precision")
             resumed = read_stage(model, options.language(self.start), self.checkpoint)
         elaborated = resumed.elaborated
+        slow = find_slow_products(elaborated.module, options.targets)
+        elaborated = replace(elaborated, warnings=(*elaborated.warnings, *slow))
         if elaborated.warnings:
             tell(elaborated.warnings, elaborated.sources)
         observer = choose_observer(elaborated, options, check=self.check_passes)
