@@ -73,11 +73,10 @@ class Linker:
     @property
     def stubs(self) -> tuple[str, ...]:
         """The libraries whose stubs it links against. zig brings stubs of its own, and musl has no versions."""
-        machine = self.machine.replace("AMD64", "x86_64")
-        foreign = machine != platform.machine().replace("AMD64", "x86_64")
-        if self.is_zig or machine not in BASE_VERSIONS or not (foreign or platform.libc_ver()[0] == "glibc"):
+        if self.is_zig or self.machine not in BASE_VERSIONS:
             return ()
-        return tuple(stub_sources(machine))
+        is_glibc = self.machine != platform.machine() or platform.libc_ver()[0] == "glibc"
+        return tuple(stub_sources(self.machine)) if is_glibc else ()
 
     def run(self, arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "LC_ALL": "C"}
@@ -213,7 +212,7 @@ def link(
         shutil.copyfile(RUNTIME_FOLDER / file, folder / file)
     (folder / "exports.map").write_text(f"{{ global: {' '.join(f'{e};' for e in exports)} local: *; }};\n")
     libraries = ["-Wl,--exclude-libs,ALL"] if not linker.is_zig else []
-    # The stubs stand before the system's libraries, which supply what the stubs lack.
+    # The stubs stand before the system's libraries, and so take their place.
     inputs = ["tables.c", "blob.s", *objects, *(file for file, _ in compiled)]
     arguments = [*_COMPILE_FLAGS, *_LINK_FLAGS, *libraries, "-o", output, *inputs, "-lm"]
     result = linker.run(arguments, folder)

@@ -136,6 +136,16 @@ def _round_integers_twice(module: Any, task: Task) -> None:
         conversion.erase()
 
 
+def _round_by_instruction(module: Any, task: Task) -> None:
+    """Makes LLVM round to even: upstream passes would call `roundeven` of libm, which glibc has since 2.25 only."""
+    for rounding in _operations(module, "math.roundeven"):
+        (result,) = rounding.results
+        with mlir.ir.InsertionPoint(rounding), rounding.location:
+            made = mlir.ir.Operation.create("llvm.intr.roundeven", [result.type], list(rounding.operands))
+        result.replace_all_uses_with(made.results[0])
+        rounding.erase()
+
+
 def _assert_no_allocation(module: Any, task: Task) -> None:
     if task.report.tiled:
         return
@@ -188,6 +198,7 @@ ACTIONS: Mapping[str, Callable[[Any, Task], None]] = {
     ":tile": _tile,
     ":relax": _relax,
     ":copies-to-linalg": _copies_to_linalg,
+    ":round-by-instruction": _round_by_instruction,
     ":round-integers-twice": _round_integers_twice,
     ":assert-no-allocation": _assert_no_allocation,
     ":report-parts": _report_parts,
