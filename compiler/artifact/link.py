@@ -160,7 +160,8 @@ def _key(linker: Linker, dialect: Sequence[str], sources: Sequence[tuple[str, st
     files = [compiler, *([Path(package.origin)] if package is not None and package.origin else [])]
     dates = [f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files if file.exists()]
     stubs = [text for pair in stub_sources(linker.machine).values() for text in pair] if linker.stubs else []
-    parts = [*linker.command, *stubs, *dates, *_COMPILE_FLAGS, *dialect, *(part for source in sources for part in source)]
+    texts = [*stubs, *(part for source in sources for part in source)]
+    parts = [*linker.command, *dates, *_COMPILE_FLAGS, *dialect, *texts]
     return hashlib.sha256(b"".join(hashlib.sha256(part.encode()).digest() for part in parts)).hexdigest()
 
 

@@ -21,7 +21,7 @@ from .options import PATH
 
 @click.command("inspect")
 @click.argument("artifact", metavar="MODEL.so", type=PATH)
-@click.option("--json", "as_json", is_flag=True, help="The artifact's JSON description, and its needs; also where piped.")
+@click.option("--json", "as_json", is_flag=True, help="The JSON description and the needs; also where piped.")
 def inspect_command(artifact: Path, as_json: bool) -> None:
     """Show an artifact's entries, shapes, dims, workspace formulas, parameters, target and versions, and the libraries
     that it needs with the highest version of their symbols.

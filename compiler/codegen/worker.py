@@ -122,8 +122,11 @@ def _copies_to_linalg(module: Any, task: Task) -> None:
 
 
 def _round_integers_twice(module: Any, task: Task) -> None:
-    """Makes bf16 of integers by way of f32, as kernels state it. Canonicalisation folds the two steps into one, which LLVM
-    has no code for without AVX-512 BF16: it would call `__truncsfbf2`, which libm does not define."""
+    """Makes bf16 of integers by way of f32, as kernels state it.
+
+    Canonicalisation folds the two steps into one, for which LLVM has no code without AVX-512 BF16: it would call
+    `__truncsfbf2`, which libm does not define.
+    """
     for conversion in _operations(module, "arith.sitofp", "arith.uitofp"):
         (result,) = conversion.results
         if "bf16" not in str(result.type):

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.skipif(not find_linker().stubs, reason="the linker uses
 FUNCTIONS = """
 cbrt exp exp2 expm1 log log2 log1p log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc sqrt floor
 ceil round trunc
-""".split()
-TERMS = " + ".join(f"{name}(x)" for name in FUNCTIONS)
+"""
+TERMS = " + ".join(f"{name}(x)" for name in FUNCTIONS.split())
 MODEL = f"""language 1
 model every(x: f64[3], y: f32[3]) -> a: f64[3], b: f32[3] {{
   a = {TERMS} + power(x, x) + atan2(x, x) + remainder(x, x)

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import nacre
-from nacre.compiler.artifact.needs import read_needs
 from cli_harness import Cli, nacre_process, on_terminal
+from nacre.compiler.artifact.needs import read_needs
 
 
 def test_piped(cli: Cli, double_so: Path) -> None:
