@@ -16,15 +16,15 @@ BASE_VERSIONS: Mapping[str, str] = {"x86_64": "2.2.5", "aarch64": "2.17"}
 OLDEST = "2.17"
 
 _LIBC = """
-__cxa_finalize __errno_location abort bcmp calloc close dl_iterate_phdr free getenv getpid madvise malloc memcmp memmove
-memset mmap mprotect munmap nanosleep open pthread_attr_destroy pthread_attr_init pthread_mutex_destroy
+__cxa_finalize __errno_location abort bcmp calloc close dl_iterate_phdr free getenv getpid madvise malloc memcmp
+memmove memset mmap mprotect munmap nanosleep open pthread_attr_destroy pthread_attr_init pthread_mutex_destroy
 pthread_mutex_init pthread_mutex_lock pthread_mutex_unlock pthread_self qsort read sched_yield sigfillset snprintf
-stpcpy strcat strchr strcmp strcpy strerror strlen strncat strncmp strncpy strnlen strrchr strtoll syscall sysconf usleep vsnprintf
-__memcpy_chk@2.3.4 __memmove_chk@2.3.4 __memset_chk@2.3.4 __open_2@2.7 __read_chk@2.4 __sched_cpualloc@2.7
-__sched_cpucount@2.6 __sched_cpufree@2.7 __snprintf_chk@2.3.4 __stpcpy_chk@2.3.4 __strcat_chk@2.3.4 __strcpy_chk@2.3.4
-__strncat_chk@2.3.4 __strncpy_chk@2.3.4 __vsnprintf_chk@2.3.4
-__register_atfork@2.3.2 __stack_chk_fail@2.4 aligned_alloc@2.16 clock_gettime@2.17 memcpy@2.14 sched_getaffinity@2.3.4
-sched_getcpu@2.6
+stpcpy strcat strchr strcmp strcpy strerror strlen strncat strncmp strncpy strnlen strrchr strtoll syscall sysconf
+usleep vsnprintf
+__memcpy_chk@2.3.4 __memmove_chk@2.3.4 __memset_chk@2.3.4 __open_2@2.7 __read_chk@2.4 __register_atfork@2.3.2
+__sched_cpualloc@2.7 __sched_cpucount@2.6 __sched_cpufree@2.7 __snprintf_chk@2.3.4 __stack_chk_fail@2.4
+__stpcpy_chk@2.3.4 __strcat_chk@2.3.4 __strcpy_chk@2.3.4 __strncat_chk@2.3.4 __strncpy_chk@2.3.4 __vsnprintf_chk@2.3.4
+aligned_alloc@2.16 clock_gettime@2.17 memcpy@2.14 sched_getaffinity@2.3.4 sched_getcpu@2.6
 """
 _LIBPTHREAD = """
 pthread_attr_setstacksize pthread_create pthread_join pthread_mutex_trylock pthread_sigmask
