@@ -122,8 +122,11 @@ def _copies_to_linalg(module: Any, task: Task) -> None:
 
 
 def _round_integers_twice(module: Any, task: Task) -> None:
-    """Makes bf16 of integers by way of f32, as kernels state it. Canonicalisation folds the two steps into one, which LLVM
-    has no code for without AVX-512 BF16: it would call `__truncsfbf2`, which libm does not define."""
+    """Makes bf16 of integers by way of f32, as kernels state it.
+
+    Canonicalisation folds the two steps into one, for which LLVM has no code without AVX-512 BF16: it would call
+    `__truncsfbf2`, which libm does not define.
+    """
     for conversion in _operations(module, "arith.sitofp", "arith.uitofp"):
         (result,) = conversion.results
         if "bf16" not in str(result.type):
@@ -134,6 +137,16 @@ def _round_integers_twice(module: Any, task: Task) -> None:
             rounded = mlir.ir.Operation.create("arith.truncf", [result.type], list(widened.results))
         result.replace_all_uses_with(rounded.results[0])
         conversion.erase()
+
+
+def _round_by_instruction(module: Any, task: Task) -> None:
+    """Makes LLVM round to even: upstream passes would call `roundeven` of libm, which glibc has since 2.25 only."""
+    for rounding in _operations(module, "math.roundeven"):
+        (result,) = rounding.results
+        with mlir.ir.InsertionPoint(rounding), rounding.location:
+            made = mlir.ir.Operation.create("llvm.intr.roundeven", [result.type], list(rounding.operands))
+        result.replace_all_uses_with(made.results[0])
+        rounding.erase()
 
 
 def _assert_no_allocation(module: Any, task: Task) -> None:
@@ -190,6 +203,7 @@ ACTIONS: Mapping[str, Callable[[Any, Task], None]] = {
     ":tile": _tile,
     ":relax": _relax,
     ":copies-to-linalg": _copies_to_linalg,
+    ":round-by-instruction": _round_by_instruction,
     ":round-integers-twice": _round_integers_twice,
     ":assert-no-allocation": _assert_no_allocation,
     ":report-parts": _report_parts,
