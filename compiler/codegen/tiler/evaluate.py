@@ -202,9 +202,35 @@ class Evaluator:
             return round_to_nearest(writer, operands[0])
         if node.kind == "bytes":
             return unpack(writer, node.text, operands[0], operands[1:])
-        if node.kind == "arith.index_cast" and operands[0].form is not None:
-            return Value("", node.type, form=operands[0].form)
+        form = self._form(node, operands)
+        if form is not None:
+            return Value("", node.type, form=form)
         return writer.apply(node.kind, node.text, operands, node.type)
+
+    def _form(self, node: Node, operands: Sequence[Value]) -> Form | None:
+        """The linear form of an index value, if it is one that varies along the lanes: then what is read there is
+        known to be neighbours."""
+        if node.kind == "arith.index_cast":
+            return operands[0].form
+        if node.kind not in ("arith.addi", "arith.subi") or node.type not in ("index", "i64"):
+            return None
+        if all(value.form is None or value.form.lane == 0 for value in operands):
+            return None
+        forms = [self._as_form(part, value) for part, value in zip(node.operands, operands, strict=True)]
+        left, right = forms
+        if left is None or right is None:
+            return None
+        return left + (right if node.kind == "arith.addi" else right.times(-1))
+
+    def _as_form(self, node: Node, value: Value) -> Form | None:
+        if value.form is not None or value.vector:
+            return value.form
+        if node.kind == "constant":
+            return constant(int(node.text.partition(" ")[0]))
+        name = value.name
+        if value.type != "index":
+            name = self.writer.let(f"arith.index_cast {name} : {value.type} to index")
+        return Form(((name, 1),))
 
     def _constant_reciprocal(self, node: Node) -> Value | None:
         """One over a constant divisor, where both are normal numbers."""
