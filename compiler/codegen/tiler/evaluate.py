@@ -17,6 +17,7 @@ from .codes import add_codes, unpack
 from .dots import Halves, add_products
 from .forms import Form, constant
 from .lookups import can_look_up, find_lookup, look_up
+from .remainder import LARGEST, remainder
 from .rounding import round_to_nearest
 from .schedule import Stage
 from .structure import Access, Buffer, Group, Node, Op, Panel, Position, Scaled, Unsupported, linear
@@ -202,6 +203,8 @@ class Evaluator:
             return round_to_nearest(writer, operands[0])
         if node.kind == "bytes":
             return unpack(writer, node.text, operands[0], operands[1:])
+        if node.kind == "arith.remf" and node.type in LARGEST and any(value.vector for value in operands):
+            return remainder(writer, *map(writer.broadcast, operands))
         form = self._form(node, operands)
         if form is not None:
             return Value("", node.type, form=form)

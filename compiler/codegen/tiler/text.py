@@ -36,6 +36,7 @@ class Value:
 
 INSTRUCTIONS: Mapping[str, str] = {
     "math.absf": "llvm.intr.fabs",
+    "math.copysign": "llvm.intr.copysign",
     **{f"math.{name}": f"llvm.intr.{name}" for name in ("sqrt", "roundeven", "floor", "ceil", "trunc")},
 }
 """What is one instruction for vectors, which the upstream lowering would take apart into calls of libm."""
