@@ -206,7 +206,9 @@ class _Radix(_Method):
 
 def order_pairs(s: SequenceEmitter, order: Order, size: Scalar, radix: Scalar, work: Sequence[Tensor]) -> list[Tensor]:
     """The first `size` pairs of the first buffer in order. `radix` is 0 where there are none, else `RADIX`."""
-    here, there, counts = tuple(work[:2]), tuple(work[2:4]), work[4]
+    here: Pair
+    there: Pair
+    here, there, counts = (work[0], work[1]), (work[2], work[3]), work[4]
     every = range(order.passes)
     numbers = [s.constant(n, I64) for n in every]
     zero, one = s.constant(0, order.place), s.constant(1, order.place)
