@@ -76,8 +76,9 @@ class SequenceWriter(ScalarWriter):
         inner = [Local(x.type, self.text.fresh()) for x in locals]
         carried = [Element(self.text.fresh(), x.dtype) for x in elements]
         label, names = self.text.results(len(inner) + len(carried))
-        pairs = zip((*inner, *carried), (*locals, *elements), strict=True)
-        arguments = ", ".join(f"{inside.name} = {outside.name}" for inside, outside in pairs)
+        inside = [*(x.name for x in inner), *(x.name for x in carried)]
+        outside = [*(x.name for x in locals), *(x.name for x in elements)]
+        arguments = ", ".join(f"{new} = {old}" for new, old in zip(inside, outside, strict=True))
         types = ", ".join([*(tensor_type(x.type) for x in locals), *(element_type(x.dtype) for x in elements)])
         bounds = f"{self.text.index(0)} to {limit} step {self.text.index(1)}"
         self.line(f"{label} = scf.for {variable} = {bounds} iter_args({arguments}) -> ({types}) {{")
@@ -88,7 +89,8 @@ class SequenceWriter(ScalarWriter):
             values = [as_element(x) for x in computed]
             assert [x.type for x in after] == [x.type for x in locals], (after, locals)
             assert [x.dtype for x in values] == [x.dtype for x in elements], (values, elements)
-            self.line(f"scf.yield {', '.join(x.name for x in (*after, *values))} : {types}")
+            names_after = [*(x.name for x in after), *(x.name for x in values)]
+            self.line(f"scf.yield {', '.join(names_after)} : {types}")
         self.line("}")
         done = [Local(x.type, name) for x, name in zip(locals, names, strict=False)]
         results = [Element(name, x.dtype) for x, name in zip(elements, names[len(locals) :], strict=True)]

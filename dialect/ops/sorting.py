@@ -6,9 +6,9 @@ descending order complements them. Elements move as pairs of key and place, and 
 
 - Counting: an element belongs behind as many as are smaller, or equal and before it.
 - Radix: bytes of the keys from the lowest to the highest. In each pass every pair moves behind those of smaller bytes.
-- Selection: a buffer takes the pairs that may be among the first k, which are few once a bound is known. When it is
-  full, it is ordered and cut to k, and the last of these is the new bound. Blocks of a row without a smaller key cost
-  one comparison for each element.
+- Selection: a row has at least k elements up to the k-th of the least elements of its blocks. This bound passes over
+  most blocks. Of the others a buffer takes the pairs within the bound; when it is full, it is ordered and cut to k, and
+  the last of these is the new bound.
 
 An example of a radix pass over keys 31 12 11, by the last digit: two keys end in 1, so those begin at 0 and that which
 ends in 2 begins at 2; the result is 31 11 12.
@@ -19,15 +19,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..dims import Size, bounds
+from ..dims import Size, bounds, ceil_divide
 from ..emitter import Emitter, Scalar, SequenceEmitter, Tensor
-from ..types import BOOL, I32, I64, DType, TensorType
+from ..types import I32, I64, DType, TensorType
 
 COUNTED = 96
 """The longest row that is ordered by counting."""
 RADIX = 256
 BLOCK = 64
-"""The elements of a row that are compared with the bound at a time."""
+"""The elements of a row of which the least one is compared with the bound."""
 SLACK = 448
 """The pairs that a selection collects beyond k before it orders them."""
 SELECTED = 8
@@ -165,16 +165,21 @@ class _Counting(_Method):
         return [keys, places], 1
 
     def _move(self, s: SequenceEmitter, keys: Tensor, size: Scalar, i: Scalar, places: Tensor) -> Tensor:
-        own, number = s.load(keys, [i]), s.cast(i, self.order.place)
+        return s.store(places, [rank_of(s, self.order, keys, size, i)], s.cast(i, self.order.place))
 
-        def count(_: object, j: Scalar, total: Sequence[Scalar]) -> Sequence[Scalar]:
-            other = s.load(keys, [j])
-            equal = s.binary("and", s.compare("eq", other, own), s.compare("lt", s.cast(j, self.order.place), number))
-            before = s.binary("or", s.compare("lt", other, own), equal)
-            return [s.binary("add", total[0], s.cast(before, self.order.place))]
 
-        (rank,) = s.iterate(size, [s.constant(0, self.order.place)], count)
-        return s.store(places, [s.cast(rank, I64)], number)
+def rank_of(s: SequenceEmitter, order: Order, keys: Tensor, size: Scalar, i: Scalar) -> Scalar:
+    """How many of the first `size` keys come before key `i`, as i64."""
+    own, number = s.load(keys, [i]), s.cast(i, order.place)
+
+    def count(_: object, j: Scalar, total: Sequence[Scalar]) -> Sequence[Scalar]:
+        other = s.load(keys, [j])
+        equal = s.binary("and", s.compare("eq", other, own), s.compare("lt", s.cast(j, order.place), number))
+        before = s.binary("or", s.compare("lt", other, own), equal)
+        return [s.binary("add", total[0], s.cast(before, order.place))]
+
+    (rank,) = s.iterate(size, [s.constant(0, order.place)], count)
+    return s.cast(rank, I64)
 
 
 def _buffers(e: Emitter, order: Order, size: Size) -> list[Tensor]:
@@ -201,7 +206,9 @@ class _Radix(_Method):
 
 def order_pairs(s: SequenceEmitter, order: Order, size: Scalar, radix: Scalar, work: Sequence[Tensor]) -> list[Tensor]:
     """The first `size` pairs of the first buffer in order. `radix` is 0 where there are none, else `RADIX`."""
-    here, there, counts = tuple(work[:2]), tuple(work[2:4]), work[4]
+    here: Pair
+    there: Pair
+    here, there, counts = (work[0], work[1]), (work[2], work[3]), work[4]
     every = range(order.passes)
     numbers = [s.constant(n, I64) for n in every]
     zero, one = s.constant(0, order.place), s.constant(1, order.place)
@@ -247,6 +254,27 @@ def order_pairs(s: SequenceEmitter, order: Order, size: Scalar, radix: Scalar, w
     return [*here, *there, counts]
 
 
+def order_some(s: SequenceEmitter, order: Order, size: Scalar, work: Sequence[Tensor]) -> list[Tensor]:
+    """As `order_pairs`, but a few pairs by counting."""
+    zero = s.constant(0, I64)
+    is_short = s.compare("le", size, s.constant(COUNTED, I64))
+    counted = s.select(is_short, size, zero)
+    radix = s.select(is_short, zero, s.constant(RADIX, I64))
+    keys, places, *other, counts = work
+
+    def move(i: Scalar, t: Sequence[Tensor], _: Sequence[Scalar]) -> Turned:
+        to = [rank_of(s, order, keys, counted, i)]
+        return [s.store(t[0], to, s.load(keys, [i])), s.store(t[1], to, s.load(places, [i]))], []
+
+    (*moved,), _ = s.repeat(counted, other, [], move)
+
+    def back(i: Scalar, t: Sequence[Tensor], _: Sequence[Scalar]) -> Turned:
+        return [s.store(target, [i], s.load(source, [i])) for target, source in zip(t, moved, strict=True)], []
+
+    (*here,), _ = s.repeat(counted, [keys, places], [], back)
+    return order_pairs(s, order, s.select(is_short, zero, size), radix, [*here, *moved, counts])
+
+
 class _Selection(_Method):
     """Needs a row that is at least `SELECTED` times as long as what is selected, to be worth its while."""
 
@@ -254,30 +282,51 @@ class _Selection(_Method):
     def kept(self) -> int:
         return bounds(self.count)[1]
 
+    @property
+    def room(self) -> int:
+        """The pairs that the buffer holds."""
+        return self.kept + SLACK + BLOCK
+
     def scratch(self, e: Emitter) -> list[Tensor]:
-        return _buffers(e, self.order, self.kept + SLACK + BLOCK)
+        # One more than there are blocks, which the last turn reads.
+        least = e.full(TensorType(self.order.key, (ceil_divide(self.order.size, BLOCK) + 1,)), 0)
+        return [*_buffers(e, self.order, self.room), least]
 
     def write(self, s: SequenceEmitter, row: Row, work: Sequence[Tensor]) -> tuple[list[Tensor], int]:
         order = self.order
         size, block = s.size(order.size), s.constant(BLOCK, I64)
-        zero, radix = s.constant(0, I64), s.constant(RADIX, I64)
+        zero, one = s.constant(0, I64), s.constant(1, I64)
         kept, full = s.constant(self.kept, I64), s.constant(self.kept + SLACK, I64)
         last_kept = [s.constant(max(self.kept - 1, 0), I64)]
+        greatest = s.constant((1 << order.key.bits - 1) - 1, order.key)
         blocks = s.binary("div", size, block)
+        *buffers, least = work
+
+        def find_least(number: Scalar, t: Sequence[Tensor], _: Sequence[Scalar]) -> Turned:
+            first = s.binary("mul", number, block)
+
+            def smaller(_: object, j: Scalar, found: Sequence[Scalar]) -> Sequence[Scalar]:
+                return [s.binary("min", found[0], row.key(s, s.binary("add", first, j)))]
+
+            (found,) = s.iterate(block, [greatest], smaller)
+            return [s.store(t[0], [number], found)], []
+
+        (least,), _ = s.repeat(blocks, [least], [], find_least)
+        some = s.binary("min", blocks, s.constant(self.room, I64))
+        (*keys,), _ = s.repeat(some, buffers[:1], [], lambda i, t, _: ([s.store(t[0], [i], s.load(least, [i]))], []))
+        buffers = order_some(s, order, some, [*keys, *buffers[1:]])
+        # Keys that enter are smaller than the bound, so one more than that of the last block that is needed.
+        bound = s.load(buffers[0], last_kept)
+        is_bounded = s.binary("and", s.compare("ge", some, kept), s.compare("lt", bound, greatest))
+        bound = s.select(is_bounded, s.binary("add", bound, s.constant(1, order.key)), greatest)
 
         # Loops of no turns stand for branches, and the elements behind the last whole block are one more turn, since
         # bufferization takes very long for deeper nests.
         def take(number: Scalar, tensors: Sequence[Tensor], state: Sequence[Scalar]) -> Turned:
             held, bound, is_bounded = state
             first, is_last = s.binary("mul", number, block), s.compare("eq", number, blocks)
-            looked = s.select(s.binary("and", is_bounded, s.unary("not", is_last)), block, zero)
-
-            def enters_any(_: object, j: Scalar, found: Sequence[Scalar]) -> Sequence[Scalar]:
-                smaller = s.compare("lt", row.key(s, s.binary("add", first, j)), bound)
-                return [s.binary("or", found[0], s.cast(smaller, I32))]
-
-            (found,) = s.iterate(looked, [s.constant(0, I32)], enters_any)
-            wanted = s.binary("or", s.cast(found, BOOL), s.unary("not", is_bounded))
+            enters_any = s.compare("lt", s.load(least, [number]), bound)
+            wanted = s.binary("or", enters_any, s.unary("not", is_bounded))
             count = s.select(is_last, s.binary("sub", size, first), s.select(wanted, block, zero))
 
             def append(j: Scalar, t: Sequence[Tensor], held: Sequence[Scalar]) -> Turned:
@@ -291,11 +340,9 @@ class _Selection(_Method):
             pair, (held,) = s.repeat(count, tensors[:2], [held], append)
             is_full = s.compare("ge", held, full)
             ready = s.binary("or", is_full, is_last)
-            ordered = order_pairs(
-                s, order, s.select(ready, held, zero), s.select(ready, radix, zero), [*pair, *tensors[2:]]
-            )
+            ordered = order_some(s, order, s.select(ready, held, zero), [*pair, *tensors[2:]])
             bound = s.select(is_full, s.load(ordered[0], last_kept), bound)
             return ordered, [s.select(is_full, kept, held), bound, s.binary("or", is_bounded, is_full)]
 
-        turns = s.binary("add", blocks, s.constant(1, I64))
-        return list(s.repeat(turns, work, [zero, s.constant(0, order.key), s.constant(False, BOOL)], take)[0]), 1
+        done, _ = s.repeat(s.binary("add", blocks, one), buffers, [zero, bound, is_bounded], take)
+        return [*done, least], 1

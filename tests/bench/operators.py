@@ -30,6 +30,7 @@ from nacre.dialect.graph import Constant, Function, Module, Value
 from nacre.dialect.operator import Builder
 from nacre.dialect.ops import OPERATORS
 from nacre.dialect.types import Array, TensorType
+from nacre.runtime.loader import Entry
 from workloads.operators import USUAL, VARIANTS, Usual
 
 OURS, TORCH, ONNXRUNTIME = "nacre", "torch", "onnxruntime"
@@ -56,7 +57,7 @@ def all_usual() -> dict[str, tuple[str, Usual]]:
     return {name: (name, usual) for name, usual in USUAL.items()} | dict(VARIANTS)
 
 
-def write_function(operator: str, usual: Usual, arrays: Sequence[Array]) -> Function:
+def write_function(operator: str, usual: Usual, arrays: Sequence[Array], name: str = "f") -> Function:
     """The operator alone, with the operands that are no weights as arguments."""
     types = [TensorType(given.dtype, given.shape) for given in usual.operands]
     arguments = [Value(f"a{i}", type) for i, type in enumerate(types)]
@@ -69,14 +70,23 @@ def write_function(operator: str, usual: Usual, arrays: Sequence[Array]) -> Func
     for name, attributes in usual.then:
         results = b.apply(name, results, attributes)
     passed = tuple(a for a, given in zip(arguments, usual.operands, strict=True) if not given.weight)
-    return Function("f", passed, tuple(b.nodes), results, tuple(f"r{i}" for i in range(len(results))))
+    return Function(name, passed, tuple(b.nodes), results, tuple(f"r{i}" for i in range(len(results))))
 
 
-def nacre_contender(operator: str, usual: Usual, arrays: Sequence[Array], folder: Path) -> Contender:
-    module = Module("operator", functions=(write_function(operator, usual, arrays),))
-    model = Graph(module, "f").compile(folder / "operator.so", threads=1)
-    passed = _passed(usual, arrays)
-    return Contender(OURS, lambda: model(*passed), _listed)
+def compile_all(chosen: Sequence[str], folder: Path) -> dict[str, Entry]:
+    """The entry of each use, all of one artifact: linking one for each would take most of the time."""
+    known, functions = all_usual(), []
+    for number, name in enumerate(chosen):
+        operator, usual = known[name]
+        functions.append(write_function(operator, usual, make_arrays(usual), f"f{number}"))
+    module = Module("operators", functions=tuple(functions))
+    model = Graph(module, functions[0].name).compile(folder / "operators.so", threads=1)
+    return {name: model.entries[function.name] for name, function in zip(chosen, functions, strict=True)}
+
+
+def make_arrays(usual: Usual) -> list[Array]:
+    random = np.random.default_rng(0)
+    return [given.array(random) for given in usual.operands]
 
 
 def torch_contender(usual: Usual, arrays: Sequence[Array]) -> Contender:
@@ -159,19 +169,18 @@ def is_near(contender: Contender, expected: Sequence[Array]) -> bool:
     return True
 
 
-def measure(name: str, operator: str, usual: Usual, plan: Plan, *, cpu_time: bool) -> Line:
-    random = np.random.default_rng(0)
-    arrays = [given.array(random) for given in usual.operands]
+def measure(name: str, usual: Usual, entry: Entry, plan: Plan, *, cpu_time: bool) -> Line:
+    arrays = make_arrays(usual)
     shapes = ", ".join(f"{given.dtype}{list(given.shape)}" for given in usual.operands)
-    with TemporaryDirectory(prefix="nacre-bench-") as folder:
-        peer = torch_contender(usual, arrays)
-        contenders = [nacre_contender(operator, usual, arrays, Path(folder)), peer]
-        contenders += [c for c in (_if_known(lambda: onnx_contender(usual, arrays)),) if c is not None]
-        expected = peer.results()
-        wrong = [c.name for c in contenders if not is_near(c, expected)]
-        if cpu_time:
-            contenders = [timed_by_thread(c) for c in contenders]
-        times = interleave([c for c in contenders if c.name not in wrong or c.name == OURS], plan, lambda: 1.0)
+    passed = _passed(usual, arrays)
+    peer = torch_contender(usual, arrays)
+    contenders = [Contender(OURS, lambda: entry(*passed), _listed), peer]
+    contenders += [c for c in (_if_known(lambda: onnx_contender(usual, arrays)),) if c is not None]
+    expected = peer.results()
+    wrong = [c.name for c in contenders if not is_near(c, expected)]
+    if cpu_time:
+        contenders = [timed_by_thread(c) for c in contenders]
+    times = interleave([c for c in contenders if c.name not in wrong or c.name == OURS], plan, lambda: 1.0)
     return Line(name, shapes, summarize(times.seconds, OURS), ", ".join(wrong))
 
 
@@ -230,9 +239,10 @@ def main() -> int:
     torch.set_num_threads(1)
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     known, lines = all_usual(), []
+    with TemporaryDirectory(prefix="nacre-bench-") as folder:
+        entries = compile_all(given.chosen, Path(folder))
     for name in given.chosen:
-        operator, usual = known[name]
-        line = measure(name, operator, usual, Plan(given.rounds, given.slot), cpu_time=given.cpu_time)
+        line = measure(name, known[name][1], entries[name], Plan(given.rounds, given.slot), cpu_time=given.cpu_time)
         lines.append(line)
         ratios = "  ".join(f"{peer} {_ratio(line.ratio(peer)):>6}" for peer in (TORCH, ONNXRUNTIME))
         wrong = f"  differs: {line.wrong}" if line.wrong else ""

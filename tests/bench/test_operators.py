@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
+from pathlib import Path
+
 import pytest
 from nacre.dialect.graph import Module
 from nacre.dialect.interpreter import Interpreter
@@ -13,7 +14,16 @@ pytest.importorskip("torch", reason="the uses are calls of PyTorch")
 pytest.importorskip("onnxruntime", reason="the uses are calls of ONNX Runtime")
 
 from measure import Contender, Plan
-from operators import all_usual, format_lines, is_near, measure, torch_contender, write_function
+from operators import (
+    all_usual,
+    compile_all,
+    format_lines,
+    is_near,
+    make_arrays,
+    measure,
+    torch_contender,
+    write_function,
+)
 from workloads.operators import MISSING, USUAL
 
 SLOW = {"conv1d", "conv2d", "conv3d", "conv_weight_gradient"} | {f"conv_transpose{rank}d" for rank in (1, 2, 3)}
@@ -27,8 +37,7 @@ def test_every_operator_is_in_the_table_or_has_a_reason_not_to_be() -> None:
 @pytest.mark.parametrize("name", [name for name in all_usual() if name not in SLOW])
 def test_use_computes_the_same_as_torch(name: str) -> None:
     operator, usual = all_usual()[name]
-    random = np.random.default_rng(0)
-    arrays = [given.array(random) for given in usual.operands]
+    arrays = make_arrays(usual)
     function = write_function(operator, usual, arrays)
 
     def no_parameters(parameter: object) -> Array:
@@ -40,9 +49,9 @@ def test_use_computes_the_same_as_torch(name: str) -> None:
     assert is_near(Contender("reference", lambda: results, list), torch_contender(usual, arrays).results())
 
 
-def test_a_line_is_measured() -> None:
-    operator, usual = all_usual()["relu"]
-    line = measure("relu", operator, usual, Plan(1, 0.001), cpu_time=True)
+def test_a_line_is_measured(tmp_path: Path) -> None:
+    entry = compile_all(["relu"], tmp_path)["relu"]
+    line = measure("relu", USUAL["relu"], entry, Plan(1, 0.001), cpu_time=True)
     assert set(line.timings) == {"nacre", "torch", "onnxruntime"} and not line.wrong
     *_, row = format_lines([line], "a note")
     assert row.startswith("| relu | f32[256, 1024] | ")

@@ -168,22 +168,9 @@ class Magnitude(Fold):
         return self.writer.apply(self.name, "", [start, best], self.element)
 
 
-def choose_fold(writer: Writer, op: Op, readers: Sequence[Op], *, stored: bool) -> Fold:
-    """How the reduction is computed, `readers` being all that reads it within its stage."""
+def choose_fold(writer: Writer, op: Op) -> Fold:
+    """How the reduction is computed. Operators say of an extreme that its zero may have either sign."""
     kind, added = op.combination or ("", op.body)
     if (kind, added.kind, added.type) == ("arith.maximumf", "math.absf", "f32"):
         return Magnitude(writer, op)
-    extreme = op.body.kind in ("arith.maximumf", "arith.minimumf") and op.combination is not None
-    if extreme and not stored and readers and all(_subtracts(reader, op) for reader in readers):
-        return Extreme(writer, op)
-    return Fold(writer, op)
-
-
-def _subtracts(reader: Op, op: Op) -> bool:
-    """Does it read the op only to subtract it, so that the sign of a zero is lost?"""
-    numbers = {i for i, access in enumerate(reader.reads) if access.tensor.op is op}
-    for node in reader.body.walk():
-        for position, operand in enumerate(node.operands):
-            if operand.kind == "read" and operand.number in numbers and (node.kind, position) != ("arith.subf", 1):
-                return False
-    return not (reader.body.kind == "read" and reader.body.number in numbers)
+    return Extreme(writer, op) if kind in ("arith.maximumf", "arith.minimumf") else Fold(writer, op)

@@ -154,8 +154,7 @@ class RowWriter:
         self.pending = {}
 
     def _reduce(self, op: Op, place: Place, spilled: Mapping[int, Op]) -> None:
-        readers = [o for o in self.stage.ops if any(a.tensor.op is op for a in o.reads)]
-        fold = choose_fold(self.writer, op, readers, stored=op in self.stage.sinks)
+        fold = choose_fold(self.writer, op)
         lane, middle = self._lane(op)
         keep = self._keeping(spilled)
         strands = [fold.first() for _ in range(AT_ONCE)]

@@ -11,7 +11,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from ....dialect.dims import Size, bounds, multiply
-from .structure import Access, Buffer, Kernel, Op, Tensor, plain
+from .structure import Access, Buffer, Kernel, Op, Tensor, extract_step, plain
+from .windows import is_window
 
 ROW_BYTES = 64 * 1024
 """What a block of rows that stays on the stack may take."""
@@ -214,7 +215,11 @@ def lane_loop(op: Op) -> int | None:
 
 def _is_vector(op: Op, loop: int) -> bool:
     steps = [(a.step(loop), a.width) for a in op.reads]
-    return any(step == width for step, width in steps) and all(step in (0, width) for step, width in steps)
+    steps += [(extract_step(n, loop), 1) for n in op.body.walk() if n.kind == "extract"]
+    if any(step == width for step, width in steps):
+        return all(step in (0, width) for step, width in steps)
+    # Windows that begin two elements apart.
+    return is_window(op) and bool(steps) and all(step == 2 and width == 1 for step, width in steps)
 
 
 def _worth(stage: Stage, op: Op, joined: Stage) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 from ....dialect.dims import Size, Symbol, multiply
 from ...lower.text import FunctionText
 from .forms import Form, constant
+from .strided import STEPS, load_strided
 from .structure import Buffer
 from .vector_math import FUNCTIONS, function_name
 
@@ -35,6 +36,7 @@ class Value:
 
 INSTRUCTIONS: Mapping[str, str] = {
     "math.absf": "llvm.intr.fabs",
+    "math.copysign": "llvm.intr.copysign",
     **{f"math.{name}": f"llvm.intr.{name}" for name in ("sqrt", "roundeven", "floor", "ceil", "trunc")},
 }
 """What is one instruction for vectors, which the upstream lowering would take apart into calls of libm."""
@@ -347,20 +349,29 @@ class Writer:
         if form.lane == 0:
             value = Value(self.let(f"memref.load {memory}[{self.index(base)}] : {type}"), element)
         elif form.lane == 1:
-            vector = self.vector_type(element)
-            place = f"{memory}[{self.index(base)}]"
-            if self.mask is None:
-                name = self.let(f"vector.load {place} : {type}, {vector}")
-            else:
-                rest = self._zero(element)
-                types = f"{type}, {self.vector_type('i1')}, {vector} into {vector}"
-                name = self.let(f"vector.maskedload {place}, {self.mask}, {rest.name} : {types}")
+            value = Value(self._load_vector(memory, base, element, self.mask), element, True)
+        elif form.lane in STEPS and self.lanes > 1:
+            assert isinstance(form.lane, int), form
+
+            def load(offset: int, mask: str | None) -> str:
+                return self._load_vector(memory, base.plus(offset), element, mask)
+
+            none = self.splat("false", self.vector_type("i1"))
+            name = load_strided(self.let, load, form.lane, self.lanes, element, self.mask, none)
             value = Value(name, element, True)
         else:
             indices = self._lanes_of(Value("", "index", form=Form((("lane", form.lane),))))
             value = self.gather(buffer, base, indices)
             return value
         return self._as_read(value, buffer)
+
+    def _load_vector(self, memory: str, base: Form, element: str, mask: str | None) -> str:
+        type, vector = f"memref<{ENDLESS}x{element}>", self.vector_type(element)
+        place = f"{memory}[{self.index(base)}]"
+        if mask is None:
+            return self.let(f"vector.load {place} : {type}, {vector}")
+        types = f"{type}, {self.vector_type('i1')}, {vector} into {vector}"
+        return self.let(f"vector.maskedload {place}, {mask}, {self._zero(element).name} : {types}")
 
     def gather(self, buffer: Buffer, base: Form, indices: Value) -> Value:
         """The elements at `base + indices`, lane by lane."""

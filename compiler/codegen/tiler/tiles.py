@@ -37,7 +37,8 @@ class Tiles:
         """The loops that are summed over; neighbours that move through memory as one do so."""
         op = self.op
         groups: list[tuple[tuple[int, ...], Size]] = [((i,), op.loops[i]) for i in op.reduced]
-        if self.roles.windowed:
+        # What asks for the number of a loop needs it as it is.
+        if self.roles.windowed or any(n.kind in ("index", "extract") for n in op.body.walk()):
             return groups
         position = len(groups) - 2
         while position >= 0:

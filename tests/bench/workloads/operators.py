@@ -432,7 +432,7 @@ _MOVEMENT = {
         lambda x, i, u: x.index_put((i[:, 0],), u, accumulate=True),
         Onnx("ScatterND", {"reduction": "add"}),
     ),
-    "tril": _one(torch.tril, "Trilu", Given((512, 512))),
+    "tril": Usual((Given((512, 512)),), torch.tril, Onnx("Trilu", {"upper": 0})),
     "triu": _one(torch.triu, "Trilu", Given((512, 512))),
     "resize": Usual(
         (Given((1, 64, 28, 28)),),
