@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ...dialect.dims import INFINITY, Size, Symbol, evaluate
 from ...dialect.graph import Function, Node, Parameter, Value
 from ...dialect.ops import OPERATORS
+from ...dialect.ops.common import integer_range
 from ...dialect.types import BOOL, Array, DType
 
 ORDINARY, SPECIAL = "ordinary", "special"
@@ -69,7 +70,8 @@ class Trial:
 
 
 def draw_array(rng: np.random.Generator, dtype: DType, shape: Sequence[int], kind: str, number: int = 0) -> Array:
-    """Numbers of a kind. Integers are from -5 to 5. Of special numbers, one is NaN or an infinity, by `number`."""
+    """Numbers of a kind. Integers are from -5 to 5; special ones of 8 bits are drawn from the whole range. One special
+    float is NaN or an infinity, by `number`."""
     values: npt.NDArray[Any]
     if dtype.is_float:
         values = rng.standard_normal(shape)
@@ -82,6 +84,9 @@ def draw_array(rng: np.random.Generator, dtype: DType, shape: Sequence[int], kin
                 values.reshape(-1)[rng.integers(values.size)] = _NO_NUMBERS[number % len(_NO_NUMBERS)]
     elif dtype is BOOL:
         values = rng.random(shape) < rng.choice((0.1, 0.5, 0.9))
+    elif kind == SPECIAL and dtype.bits == 8:
+        # The highest bit is a sign or is not, which small numbers do not show.
+        values = rng.integers(*integer_range(dtype), shape, endpoint=True)
     else:
         values = rng.integers(-5 if dtype.is_signed else 0, 6, shape)
     return np.asarray(values).astype(dtype.numpy)

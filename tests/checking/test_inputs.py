@@ -12,7 +12,7 @@ from nacre.dialect.dims import INFINITY, Symbol
 from nacre.dialect.graph import Function, Parameter, Value
 from nacre.dialect.operator import Builder
 from nacre.dialect.ops import OPERATORS
-from nacre.dialect.types import ANY, F32, FLOATS, I64, DType, TensorType
+from nacre.dialect.types import ANY, F32, FLOATS, I8, I64, U8, DType, TensorType
 
 B, T, M = Symbol("B", 1, 8), Symbol("T", 0, INFINITY), Symbol("M", 16, 64, 16)
 
@@ -30,6 +30,12 @@ def test_numbers_have_their_dtype(dtype: DType) -> None:
         array = draw_array(np.random.default_rng(1), dtype, (4, 0, 3), kind)
         assert array.shape == (4, 0, 3) and array.dtype == dtype.numpy
         assert draw_array(np.random.default_rng(1), dtype, (), kind).shape == ()
+
+
+@pytest.mark.parametrize("dtype", [I8, U8], ids=str)
+def test_special_bytes_have_every_bit(dtype: DType) -> None:
+    drawn = draw_array(np.random.default_rng(0), dtype, (5000,), SPECIAL)
+    assert set(drawn.tolist()) == set(range(-128, 128) if dtype is I8 else range(256))
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
