@@ -39,6 +39,9 @@ _NO_NUMBERS = (np.nan, np.inf, -np.inf)
 _WANTED: tuple[tuple[int, ...], ...] = ((5, 3, 7, 2), (0,), (1,), (19, 2, 3))
 """Sizes for the dims in order, of which each set takes the nearest that its dims may have: different odd ones, the
 least, one, and one beyond the width of a vector."""
+_LARGE: tuple[tuple[int, ...], ...] = ((147, 3, 2), (3, 147, 5))
+"""Sizes that reach every loop of a kernel: 147 == 2 * 64 + 19 is two turns of four vectors of 16 lanes, one vector, and
+3 lanes under a mask; with 8 lanes it is four turns, two vectors and 3 lanes. Blocks of 8 rows are left with 3."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,18 @@ def draw_trial(function: Function, dims: Mapping[str, int], kind: str = ORDINARY
 def draw_dims(symbols: Sequence[Symbol]) -> tuple[dict[str, int], ...]:
     """Sets of sizes for dims, all of them small: odd ones first, then the least, one, and a few more than a vector has
     elements. One empty set where there are no dims."""
-    drawn = [{s.name: _nearest(s, wanted[i % len(wanted)]) for i, s in enumerate(symbols)} for wanted in _WANTED]
+    return _draw(symbols, _WANTED)
+
+
+def draw_large_dims(symbols: Sequence[Symbol]) -> tuple[dict[str, int], ...]:
+    """Sets of sizes that reach the main loops of kernels, one dim being large in each; none where there are no dims, or
+    none can be larger than those of `draw_dims`."""
+    small = draw_dims(symbols)
+    return tuple(dims for dims in _draw(symbols, _LARGE) if dims not in small)
+
+
+def _draw(symbols: Sequence[Symbol], sets: Sequence[Sequence[int]]) -> tuple[dict[str, int], ...]:
+    drawn = [{s.name: _nearest(s, wanted[i % len(wanted)]) for i, s in enumerate(symbols)} for wanted in sets]
     return tuple(dims for i, dims in enumerate(drawn) if dims not in drawn[:i])
 
 

@@ -7,7 +7,16 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from nacre.compiler.checking.inputs import KINDS, ORDINARY, SPECIAL, draw_array, draw_dims, draw_trial, made_up
+from nacre.compiler.checking.inputs import (
+    KINDS,
+    ORDINARY,
+    SPECIAL,
+    draw_array,
+    draw_dims,
+    draw_large_dims,
+    draw_trial,
+    made_up,
+)
 from nacre.dialect.dims import INFINITY, Symbol
 from nacre.dialect.graph import Function, Parameter, Value
 from nacre.dialect.operator import Builder
@@ -22,6 +31,11 @@ def test_sizes_are_in_range() -> None:
     assert drawn == ({"B": 5, "T": 3, "M": 16}, {"B": 1, "T": 0, "M": 16}, {"B": 1, "T": 1, "M": 16},
                      {"B": 8, "T": 2, "M": 16})  # fmt: skip
     assert draw_dims([]) == ({},)
+
+
+def test_large_sizes_are_in_range_and_new() -> None:
+    assert draw_large_dims([T, M]) == ({"T": 147, "M": 16}, {"T": 3, "M": 64})
+    assert draw_large_dims([]) == draw_large_dims([Symbol("B", 1, 2)]) == ()
 
 
 @pytest.mark.parametrize("dtype", ANY, ids=str)
