@@ -19,6 +19,7 @@ import numpy.typing as npt
 from ...dialect.dims import INFINITY, Size, Symbol, evaluate, maximum, minimum
 from ...dialect.graph import Function, Node, Parameter, Value, walk
 from ...dialect.ops import OPERATORS
+from ...dialect.ops.common import integer_range
 from ...dialect.types import BOOL, Array, DType
 
 ORDINARY, SPECIAL, OUTSIDE = "ordinary", "special", "out-of-range"
@@ -39,6 +40,9 @@ _NO_NUMBERS = (np.nan, np.inf, -np.inf)
 _WANTED: tuple[tuple[int, ...], ...] = ((5, 3, 7, 2), (0,), (1,), (19, 2, 3))
 """Sizes for the dims in order, of which each set takes the nearest that its dims may have: different odd ones, the
 least, one, and one beyond the width of a vector."""
+_LARGE: tuple[tuple[int, ...], ...] = ((147, 3, 2), (3, 147, 5))
+"""Sizes that reach every loop of a kernel: 147 == 2 * 64 + 19 is two turns of four vectors of 16 lanes, one vector, and
+3 lanes under a mask; with 8 lanes it is four turns, two vectors and 3 lanes. Blocks of 8 rows are left with 3."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,8 @@ class Trial:
 
 
 def draw_array(rng: np.random.Generator, dtype: DType, shape: Sequence[int], kind: str, number: int = 0) -> Array:
-    """Numbers of a kind. Integers are from -5 to 5. Of special numbers, one is NaN or an infinity, by `number`."""
+    """Numbers of a kind. Integers are from -5 to 5; special ones of 8 bits are drawn from the whole range. One special
+    float is NaN or an infinity, by `number`."""
     values: npt.NDArray[Any]
     if dtype.is_float:
         values = rng.standard_normal(shape)
@@ -83,6 +88,9 @@ def draw_array(rng: np.random.Generator, dtype: DType, shape: Sequence[int], kin
                 values.reshape(-1)[rng.integers(values.size)] = _NO_NUMBERS[number % len(_NO_NUMBERS)]
     elif dtype is BOOL:
         values = rng.random(shape) < rng.choice((0.1, 0.5, 0.9))
+    elif kind == SPECIAL and dtype.bits == 8:
+        # The highest bit is a sign or is not, which small numbers do not show.
+        values = rng.integers(*integer_range(dtype), shape, endpoint=True)
     else:
         values = rng.integers(-5 if dtype.is_signed else 0, 6, shape)
     return np.asarray(values).astype(dtype.numpy)
@@ -131,7 +139,18 @@ def draw_trial(function: Function, dims: Mapping[str, int], kind: str = ORDINARY
 def draw_dims(symbols: Sequence[Symbol]) -> tuple[dict[str, int], ...]:
     """Sets of sizes for dims, all of them small: odd ones first, then the least, one, and a few more than a vector has
     elements. One empty set where there are no dims."""
-    drawn = [{s.name: _nearest(s, wanted[i % len(wanted)]) for i, s in enumerate(symbols)} for wanted in _WANTED]
+    return _draw(symbols, _WANTED)
+
+
+def draw_large_dims(symbols: Sequence[Symbol]) -> tuple[dict[str, int], ...]:
+    """Sets of sizes that reach the main loops of kernels, one dim being large in each; none where there are no dims, or
+    none can be larger than those of `draw_dims`."""
+    small = draw_dims(symbols)
+    return tuple(dims for dims in _draw(symbols, _LARGE) if dims not in small)
+
+
+def _draw(symbols: Sequence[Symbol], sets: Sequence[Sequence[int]]) -> tuple[dict[str, int], ...]:
+    drawn = [{s.name: _nearest(s, wanted[i % len(wanted)]) for i, s in enumerate(symbols)} for wanted in sets]
     return tuple(dims for i, dims in enumerate(drawn) if dims not in drawn[:i])
 
 

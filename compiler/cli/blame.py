@@ -22,7 +22,7 @@ from ..blame.culprit import culprit_data, describe
 from ..blame.failures import KINDS, PASSES, Examiner, Failure
 from ..blame.reduce import reduce_case
 from ..blame.storage import check_places, write_case
-from ..checking.inputs import ORDINARY, SPECIAL, Trial, draw_dims, draw_trial
+from ..checking.inputs import ORDINARY, SPECIAL, Trial, draw_dims, draw_large_dims, draw_trial
 from ..checkpoint import open_checkpoint
 from ..frontend import Elaborated
 from ..parameters import open_parameters
@@ -82,7 +82,8 @@ def _trials(module: Module, function: Function, inputs: Sequence[str], dims: Map
     if dims:
         return [draw_trial(function, {**draw_dims(function.symbols())[0], **dims})]
     sizes = draw_dims(function.symbols())
-    return [*(draw_trial(function, each) for each in sizes), draw_trial(function, sizes[0], SPECIAL)]
+    drawn = [*(draw_trial(function, each) for each in sizes), draw_trial(function, sizes[0], SPECIAL)]
+    return drawn + [draw_trial(function, each) for each in draw_large_dims(function.symbols())]
 
 
 def _cases(elaborated: Elaborated, entry: str | None, inputs: Sequence[str], dims: Mapping[str, int]) -> list[Case]:
