@@ -13,7 +13,7 @@ from ...dialect.interpreter import Load
 from ..codegen.objects import Program
 from ..lower.cost import count_operations
 from .alone import Alone, Part, Way, WrongPart, cut_kernels, find_stage
-from .inputs import ORDINARY, SPECIAL, Trial, draw_dims, draw_trial
+from .inputs import ORDINARY, OUTSIDE, SPECIAL, Trial, draw_dims, draw_trial, has_checked_indices
 
 MOST_OPERATIONS = 1 << 28
 """Of a call of a kernel, if it is not to be the only one."""
