@@ -13,7 +13,7 @@ from nacre.compiler.api import read_model
 from nacre.compiler.artifact.link import find_linker
 from nacre.compiler.checking.inputs import made_up
 from nacre.compiler.pipeline import Build, Options
-from nacre.dialect.interpreter import IndexOutOfRange, Interpreter
+from nacre.dialect.interpreter import IndexRangeError, Interpreter
 from nacre.runtime.library import OutOfRangeError
 from nacre.runtime.observe import Event, observe
 
@@ -64,7 +64,7 @@ CASES = [
     ("pairs", (f32(2, 6), ids(1, 5, 2, 6, shape=(2, 2))), "`gather_nd`", "index 2 is out of range for an axis of"),
     ("window", (f32(5, 6), ids(4, shape=())), "`dynamic_slice`", "a window of 2 that starts at 4 is out of"),
     ("window", (f32(5, 6), ids(-1, shape=())), "`dynamic_slice`", "a window of 2 that starts at -1 is out of range"),
-    ("put", (f32(8, 2), f32(3, 2), ids(6, shape=())), "`dynamic_update_slice`", "a window of 3 that starts at 6 is out"),
+    ("put", (f32(8, 2), f32(3, 2), ids(6, shape=())), "`dynamic_update_slice`", "a window of 3 that starts at 6 is"),
     ("added", (f32(4, 2), ids(0, 4, shape=(2, 1)), f32(2, 2)), "`scatter_add`", "index 4 is out of range"),
     ("written", (f32(4), ids(3, -5, shape=(2, 1)), f32(2)), "`scatter_nd`", "index -5 is out of range"),
     ("computed", (f32(5), ids(1, 3, 2)), "`gather`", "index 5 is out of range for an axis of size 5 (element 1 of"),
@@ -120,7 +120,7 @@ def test_interpreted() -> None:
     interpreter = Interpreter(read_model(TEXT).module, made_up)
     for name, inputs, operator, words in CASES:
         # In the order of the text, in which `both` reads its indices, too.
-        with pytest.raises(IndexOutOfRange) as caught:
+        with pytest.raises(IndexRangeError) as caught:
             interpreter.run(name, inputs)
         (diagnostic,) = caught.value.diagnostics
         assert diagnostic.span is not None and diagnostic.span.line == LINES[name] + (name == "unread")
@@ -161,7 +161,7 @@ def test_in_c(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     done = subprocess.run(["./main"], cwd=tmp_path, capture_output=True, text=True)
-    message = "`embedding` at m.nacre:4:57: index -12 is out of range for an axis of size 10 (element 1 of the indices)"
+    message = "`embedding` at m.nacre:4:64: index -12 is out of range for an axis of size 10 (element 1 of the indices)"
     assert (done.returncode, done.stdout) == (0, f"6 {message}\n0\n")
 
 
