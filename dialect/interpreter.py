@@ -26,7 +26,7 @@ Observe = Callable[[Node, Sequence[Array]], None]
 """Is told the results of every node that has run."""
 
 
-class IndexOutOfRange(DiagnosticError):
+class IndexRangeError(DiagnosticError):
     """An index, or the start of a window, lies outside of its axis."""
 
 
@@ -185,7 +185,7 @@ def _check_indices(node: Node, inputs: Sequence[Array], dims: Mapping[str, int])
             raise _out_of_range(node, node.op, number, index, sizes[number % len(sizes)], window)
 
 
-def _out_of_range(node: Node, operator: str, number: int, index: int, size: int, window: int) -> IndexOutOfRange:
+def _out_of_range(node: Node, operator: str, number: int, index: int, size: int, window: int) -> IndexRangeError:
     """The same words as in the runtime's api.c."""
     message = (
         f"`{operator}`: index {index} is out of range for an axis of size {size} (element {number} of the indices)"
@@ -194,7 +194,7 @@ def _out_of_range(node: Node, operator: str, number: int, index: int, size: int,
         message = (
             f"`{operator}`: a window of {window} that starts at {index} is out of range for an axis of size {size}"
         )
-    return IndexOutOfRange([Diagnostic("index-out-of-range", message, node.span)])
+    return IndexRangeError([Diagnostic("index-out-of-range", message, node.span)])
 
 
 def load_parameter(parameter: Parameter, load: Load, *, precision: DType | None = None) -> Array:

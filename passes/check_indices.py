@@ -95,7 +95,8 @@ class _Checker(Rewriter):
         values = b.apply(node.op, node.inputs, attributes | {"mode": "clamp"})
         if mode == "drop":
             (value,) = values
-            inside = _INSIDE[node.op](b, *node.inputs, attributes)
+            x, indices = node.inputs
+            inside = _INSIDE[node.op](b, x, indices, attributes)
             values = (b.where(inside, value, b.like(0, value)),)
         return Replacement(tuple(b.nodes), values)
 

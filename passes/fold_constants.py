@@ -10,7 +10,7 @@ import numpy as np
 
 from ..dialect.dims import Poly
 from ..dialect.graph import Attribute, Function, Module, Node, Parameter
-from ..dialect.interpreter import IndexOutOfRange, Interpreter
+from ..dialect.interpreter import IndexRangeError, Interpreter
 from ..dialect.ops import OPERATORS
 from ..dialect.types import Array, dtype_of
 from .manager import Context, Pass
@@ -55,7 +55,7 @@ class _Folder(Rewriter):
             return None
         try:
             results = tuple(map(_with_usual_nan, run_node(node, known)))
-        except IndexOutOfRange:
+        except IndexRangeError:
             return None
         if not self.context.allow("fold", node):
             return None

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...dialect.graph import Function, Module
-from ...dialect.interpreter import IndexOutOfRange, Interpreter, Load
+from ...dialect.interpreter import IndexRangeError, Interpreter, Load
 from ...dialect.types import F64, Array, DType
 from ...passes.decompose import Decompose
 from .compare import Numbers, absolute_errors
@@ -203,5 +203,5 @@ def run_trial(interpreter: Interpreter, trial: Trial) -> tuple[Array, ...] | Non
     """The results of the interpreter's function for a trial; None where an index is out of range."""
     try:
         return interpreter.run(trial.function, trial.arguments, trial.dims)
-    except IndexOutOfRange:
+    except IndexRangeError:
         return None

@@ -64,11 +64,13 @@ def make_team(chunk: int, threads: int) -> Team:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The results of one call, what it did to memory that it must not touch, and the check of indices that failed."""
+    """The results of one call, what it did to memory that it must not touch, and the check of indices that failed, with its
+    record."""
 
     results: tuple[Array, ...]
     damage: str | None
     failed: str | None = None
+    record: tuple[int, ...] = ()
 
     @property
     def judged(self) -> tuple[Array, ...] | None:
@@ -135,7 +137,7 @@ class Library:
             memory.places[name].data.copy().view(type.dtype.numpy).reshape(shape)
             for name, (type, shape) in shapes.items()
         )
-        return Outcome(results, damage, entry.checks[failed - 1] if failed else None)
+        return Outcome(results, damage, entry.checks[failed - 1] if failed else None, tuple(failure))
 
 
 @dataclass(frozen=True, slots=True)

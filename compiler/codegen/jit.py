@@ -43,7 +43,7 @@ def build_functions(
     module: Module, *, level: int = 0, load: Load | None = None, target: Target | None = None
 ) -> dict[str, Run]:
     """A callable per function of the module, by name: arrays in the order of arguments to results. A call raises
-    IndexError where an index is out of range.
+    IndexError where an index is out of range, with the check that failed and its record.
 
     `load` gives the data of parameters. Raises CompilerFault.
     """
@@ -135,7 +135,7 @@ def _callable(function: Callable[..., int], entry: LoweredEntry, graph: Function
             failure,
         )
         if failed:
-            raise IndexError(f"{entry.checks[failed - 1]}: {list(failure)}")
+            raise IndexError(entry.checks[failed - 1], tuple(failure))
         return tuple(outputs)
 
     return run

@@ -2,7 +2,7 @@
 
 An entry computes nothing itself. Its sizes and offsets are formulas of the dims, each evaluated once per call. A kernel
 of several units is handed to the threads of the call, if it has any. A kernel that checks indices leaves a record, see
-`check_indices`; if that holds an index, the entry copies it for the runtime and returns. Each entry is there a second
+`check_indices`, where the caller reads it; if it holds an index, the entry returns. Each entry is there a second
 time, for calls that are observed: it does the same, and says before and after every kernel that it does.
 
 Code generation takes more than linear time in the length of a function. An entry of more than `CALLS_PER_PART` calls
@@ -69,7 +69,12 @@ class Unused:
     """Scratch that the kernel does not use."""
 
 
-Place = Input | Output | Weight | Workspace | Unused
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Where the caller reads which index was out of range."""
+
+
+Place = Input | Output | Weight | Workspace | Unused | Failure
 
 CALLS_PER_PART = 256
 """The most calls of kernels in one function of the generated code."""
@@ -109,8 +114,8 @@ class _EntryText:
             return self._table("%inputs", place.number)
         if isinstance(place, Output):
             return self._table("%outputs", place.number)
-        if isinstance(place, Unused):
-            return "null"
+        if isinstance(place, Unused | Failure):
+            return "null" if isinstance(place, Unused) else "%failure"
         base = "%weights" if isinstance(place, Weight) else "%workspace"
         if place.offset == 0:
             return base
@@ -135,10 +140,11 @@ class _EntryText:
             f"  %good{number} = icmp slt i64 %c{number}, 0",
             f"  br i1 %good{number}, label %next{number}, label %failed{number}",
             f"failed{number}:",
-            f"  call void @llvm.memcpy.p0.p0.i64(ptr %failure, ptr {record}, i64 {_RECORD}, i1 false){line}",
-            f"  ret i64 {number}{line}",
-            f"next{number}:",
         ]
+        if not isinstance(call.record, Failure):
+            copied = f"ptr %failure, ptr {record}, i64 {_RECORD}, i1 false"
+            self.lines.append(f"  call void @llvm.memcpy.p0.p0.i64({copied}){line}")
+        self.lines += [f"  ret i64 {number}{line}", f"next{number}:"]
 
     def dim(self, symbol: Symbol) -> str:
         number = self._dims[symbol]

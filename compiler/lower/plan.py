@@ -14,6 +14,7 @@ from ...passes.liveness import Step, lower_bound
 from ...passes.plan_memory import plan_memory
 from .entry import (
     Call,
+    Failure,
     Input,
     Place,
     Unused,
@@ -98,9 +99,11 @@ def _plan_entry(function: LoweredFunction, parts: Parts) -> LoweredEntry:
         first = len(tensors) - len(call.kernel.scratch)
         sizes |= {f"{t}": type.bytes for t, type in zip(tensors[first:], call.kernel.scratch, strict=True)}
         steps += _steps(call, tensors, parts.get(call.symbol, (KernelPart((True,) * len(tensors)),)))
+    records = {call.outputs[0] for call in function.calls if call.check} - set(function.outputs)
+    sizes = {name: size for name, size in sizes.items() if name not in records}
     plan = plan_memory(steps, sizes)
     places: dict[str, Place] = {name: Workspace(offset) for name, offset in plan.offsets.items()}
-    places |= function.outputs
+    places |= {**function.outputs, **dict.fromkeys(records, Failure())}
     calls: list[Call] = []
     for number, (call, tensors) in enumerate(zip(function.calls, operands, strict=True)):
         lying = tuple(places.get(t, Unused()) if isinstance(t, str) else t for t in tensors)

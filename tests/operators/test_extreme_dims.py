@@ -1,8 +1,8 @@
 """Every operator whose attributes may hold dims, at the ends of their ranges: nothing outside of a tensor is touched.
 
-An integer among the attributes, or the size of an axis, becomes an expression of a dim whose range goes beyond what the
-case has, to both sides. What inference accepts is compiled, and called with the least and the greatest value of the dim,
-and with some between, in a child process on memory between guard pages.
+An integer among the attributes, or the size of an axis, becomes an expression of a dim whose range goes beyond what
+the case has, to both sides. What inference accepts is compiled, and called with the least and the greatest value of the
+dim, and with some between, in a child process on memory between guard pages.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ REACH = 4
 """So far beyond the value of the case an attribute goes, to both sides."""
 D = Symbol("D", 0, 2 * REACH)
 CALLED_AT = (D.low, 1, REACH, D.high)
-SYMBOLIC = [
-    o for o in TESTED if any(a.kind in ("size", "sizes", "any", "ints?") for a in o.attributes) and not o.has("internal")
-]
+KINDS = ("size", "sizes", "any", "ints?")
+"""The kinds of attributes that may hold dims."""
+SYMBOLIC = [o for o in TESTED if any(a.kind in KINDS for a in o.attributes) and not o.has("internal")]
 MOST = 2
 """Variants of each kind that are compiled of an operator: each of a case of its own, as long as there are some."""
 
@@ -72,7 +72,7 @@ def _replaced(value: Any) -> Iterator[Any]:
 
 def _in_attributes(item: Example) -> Iterator[Variant]:
     for spec in item.operator.attributes:
-        if spec.kind in ("size", "sizes", "any", "ints?"):
+        if spec.kind in KINDS:
             for changed in _replaced(item.attributes[spec.name]):
                 yield Variant(item.operator, item.types, {**item.attributes, spec.name: changed})
 
