@@ -18,8 +18,8 @@ from nacre.dialect.verifier import verify
 from nacre.passes.manager import Context, PassManager
 from nacre.passes.pipeline import parse_pipeline
 
-FOLDED = "canonicalize,fold-constants,fold-batch-norm,sub-pixel,channels-last,canonicalize,fold-constants,dce,fold-parameters,"
-FOLDED += "canonicalize,cse,dce"
+FOLDED = "canonicalize,fold-constants,fold-batch-norm,sub-pixel,channels-last,canonicalize,"
+FOLDED += "fold-constants,dce,fold-parameters,canonicalize,cse,dce"
 BLOCKS = "channels-last{channels=1,direct=0},winograd{channels=1,blocks=0}"
 PIPELINES = [
     "fold-parameters",
@@ -35,7 +35,7 @@ SEEDS = 12
 
 
 def net(seed: int) -> Module:
-    return random_net(seed, rank=(2, 2, 2, 1, 3)[seed % 5])
+    return random_net(seed, rank=(2, 2, 2, 1, 3)[seed % 5], transposed=seed % 2 == 1)
 
 
 def run_passes(module: Module, passes: str) -> PassManager:
@@ -89,8 +89,8 @@ def test_a_second_run_changes_nothing(name: str) -> None:
 
 def test_the_random_networks_reach_most_rules() -> None:
     rules: Counter[str] = Counter()
-    for seed in range(120):
-        module = net(seed)
+    for seed in range(100):
+        module = random_net(seed, rank=(2, 2, 2, 1, 3)[seed % 5]) if seed < 80 else net(seed)
         for name in ("fold-batch-norm", "sub-pixel", "channels-last"):
             context = Context()
             module = parse_pipeline(name)[0].run(module, context)
