@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -20,10 +21,11 @@ from .rewrite import NodeBuilder, Replacement, Rewriter
 class Winograd(Pass):
     """Rewrites convolutions in f32, channels last, with known 3x3 kernels, stride 1 and no padding, by F(4x4, 3x3).
 
-    Only where it pays: at least `channels` channels are read and computed, and there are always at least `blocks`
-    blocks of 4x4 results to share the 36 matrices, which are four times as large as the weight. Assumes that
-    `channels-last` has made nodes of the padding; zeros that fill the last blocks are added there. Leaves the transform
-    of the weight to `fold-parameters`.
+    Only where it pays: at least `channels` channels are read and computed, and at least `blocks` blocks of 4x4 results
+    share the 36 matrices, which are four times as large as the weight. Of a symbolic batch the smallest counts, of
+    symbolic heights and widths the geometric mean of the fewest and the most blocks: those in 1..1024 pay, those in
+    1..32 do not. Assumes that `channels-last` has made nodes of the padding; zeros that fill the last blocks are added
+    there. Leaves the transform of the weight to `fold-parameters`.
 
     Results differ from those of a direct sum by up to 1e-5 of the largest: what must not be rounded differently has to
     do without this pass.
@@ -64,7 +66,9 @@ class _Rewriter(Rewriter):
         if not plain or len(node.inputs) > 2 or x.type.dtype != F32 or self.known.find(weight) is None:
             return False
         batch, height, width, results = node.output.type.shape
-        shares = bounds(product((batch, ceil_divide(height, BLOCK), ceil_divide(width, BLOCK))))[0]
+        fewest, most = bounds(product((ceil_divide(height, BLOCK), ceil_divide(width, BLOCK))))
+        # A batch may well be 1 where it is symbolic, an image of one block is rare where its size is.
+        shares = bounds(batch)[0] * math.isqrt(max(fewest, 1) * most)
         least = min(bounds(size)[0] for size in (results, x.type.shape[-1]))
         return weight.type.shape[:2] == (3, 3) and least >= self.options.channels and shares >= self.options.blocks
 
