@@ -244,7 +244,9 @@ def phases_of(node: Node) -> Phases | None:
         return None
     axes = [_axis(w, i, size) for i, size in enumerate(x.shape[2:])]
     found = tuple(axis for axis in axes if axis is not None)
-    return Phases(node, found, attributes["groups"]) if len(found) == rank else None
+    groups = attributes["groups"]
+    assert isinstance(groups, int), node
+    return Phases(node, found, groups) if len(found) == rank else None
 
 
 def _axis(w: Windows, i: int, size: Size) -> Axis | None:
