@@ -5,7 +5,7 @@ Here it is told what is known and how it is made; whether that is worth doing is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ..dialect.dims import Poly
@@ -21,12 +21,16 @@ PASSING = 8
 """What lies between may be so many times as large, as codes are that are widened to be summed."""
 SMALL = 64
 """And both by this many bytes larger, so that a few elements may always be converted."""
+MOST = 16 << 20
+"""The most bytes of a value that is stored because it is costly to compute, such as a matrix of cosines, and of what
+lies before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
     """What a known value is made of: names of the leaves, with their bytes, in order of first use. `fits`: is it small
-    enough to be stored in place of these?
+    enough to be stored in place of these? `costly` are the bytes of the largest value on the way to it, itself
+    included, of which every element is costly to compute.
 
     A tensor that was rounded to a short dtype is a leaf too, in place of the leaves that it was `rounded` from.
     """
@@ -35,6 +39,7 @@ class Known:
     has_parameter: bool
     fits: bool = True
     rounded: frozenset[str] = frozenset()
+    costly: int = 0
 
     @property
     def bytes(self) -> int:
@@ -80,13 +85,18 @@ class KnownValues:
         # dequantize(q, scale) is compared with q, even if both were made of one tensor in f32.
         rounded = frozenset[str]().union(*(known.rounded for known in made))
         leaves = {name: size for known in made for name, size in known.leaves if name not in rounded}
-        known = Known(tuple(leaves.items()), any(k.has_parameter for k in made), rounded=rounded)
+        has_parameter = any(k.has_parameter for k in made)
+        operator = OPERATORS[node.op]
         size = sum(v.type.bytes for v in node.outputs)
         assert isinstance(size, int), node
         if _rounds(node):
-            return Known(((value.name, size),), known.has_parameter, rounded=rounded | leaves.keys())
-        fits = size <= known.bytes * GROWTH + SMALL or (OPERATORS[node.op].has("precomputed") and not rounded)
-        return replace(known, fits=fits) if fits or size <= known.bytes * PASSING + SMALL else None
+            return Known(((value.name, size),), has_parameter, rounded=rounded | leaves.keys())
+        costly = max((k.costly for k in made), default=0)
+        if operator.has("costly") and size <= MOST:
+            costly = max(costly, size)
+        known = Known(tuple(leaves.items()), has_parameter, rounded=rounded, costly=costly)
+        fits = size <= max(known.bytes, costly) * GROWTH + SMALL or (operator.has("precomputed") and not rounded)
+        return replace(known, fits=fits) if fits or size <= max(known.bytes * PASSING + SMALL, MOST) else None
 
     def formula(self, value: Value, *, stepwise: bool = False) -> Formula:
         """How a known value is made of stored parameters. Equal ways give equal formulas."""
@@ -177,4 +187,34 @@ def definitions_in(nodes: Iterable[Node]) -> dict[str, Node]:
         found.update((v.name, node) for v in node.outputs)
         for region in node.regions:
             found |= definitions_in(region.body)
+    return found
+
+
+def last_known(
+    known: KnownValues, nodes: Iterable[Node], results: Iterable[Value], wanted: Callable[[Known], bool]
+) -> set[str]:
+    """The known values that something unknown uses, by name: leaves excluded, and what is before a view for it."""
+    found: set[str] = set()
+
+    def use(value: Value) -> None:
+        made = known.find(value)
+        if made is None or not wanted(made) or known.is_leaf(value):
+            return
+        node = known.definitions[value.name]
+        if OPERATORS[node.op].has("view"):
+            use(node.inputs[0])
+        else:
+            found.add(value.name)
+
+    def walk(nodes: Iterable[Node], results: Iterable[Value]) -> None:
+        for node in nodes:
+            if not all(known.find(v) for v in node.outputs):
+                for value in node.inputs:
+                    use(value)
+            for region in node.regions:
+                walk(region.body, region.results)
+        for value in results:
+            use(value)
+
+    walk(nodes, results)
     return found

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..dialect.dims import Size, ceil_divide, product
+from ..dialect.dims import Size, at_least, ceil_divide, product
 from ..dialect.graph import Node, Value
 from ..dialect.operator import Builder
 from ..dialect.ops.conv_transpose import transposed_geometry
@@ -70,9 +70,10 @@ class Axis:
         return -(-self.kernel // self.spread)
 
     def parts(self, *, filled: bool) -> tuple[Part, ...]:
-        """All phases; with `filled` as one part, whose kernel is filled up with zeros."""
+        """All phases; with `filled`, or where one with fewer taps would begin inside of the input, as one part, whose
+        kernel is filled up with zeros."""
         rest = self.kernel % self.spread
-        if filled or rest == 0:
+        if filled or rest == 0 or (self.taps > 1 and self.low == 0):
             return (Part(0, self.spread, self.taps),)
         parts = (Part(0, rest, self.taps), Part(rest, self.spread, self.taps - 1))
         return parts if self.taps > 1 else parts[:1]
@@ -243,7 +244,9 @@ def phases_of(node: Node) -> Phases | None:
         return None
     axes = [_axis(w, i, size) for i, size in enumerate(x.shape[2:])]
     found = tuple(axis for axis in axes if axis is not None)
-    return Phases(node, found, attributes["groups"]) if len(found) == rank else None
+    groups = attributes["groups"]
+    assert isinstance(groups, int), node
+    return Phases(node, found, groups) if len(found) == rank else None
 
 
 def _axis(w: Windows, i: int, size: Size) -> Axis | None:
@@ -263,6 +266,6 @@ def _axis(w: Windows, i: int, size: Size) -> Axis | None:
     end = ceil_divide(low + w.sizes[i], stride)
     # The result at m reads x[m - reach] to x[m].
     before, after = reach - first, end - size
-    if not isinstance(after, int) or before < 0 or after < 0:
+    if not isinstance(after, int) or before < 0 or after < 0 or end == first or not at_least(end - first, 0):
         return None
     return Axis(kernel, stride, spread, apart, before, after, low - first * stride, end - first, w.sizes[i])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -21,10 +22,11 @@ class Winograd(Pass):
     """Rewrites convolutions with sums in f32, channels last, with known 3x3 kernels, stride 1 and no padding, by
     F(4x4, 3x3).
 
-    Only where it pays: at least `channels` channels are read and computed, and there are always at least `blocks`
-    blocks of 4x4 results to share the 36 matrices, which are four times as large as the weight. Assumes that
-    `channels-last` has made nodes of the padding; zeros that fill the last blocks are added there. Leaves the transform
-    of the weight to `fold-parameters`.
+    Only where it pays: at least `channels` channels are read and computed, and at least `blocks` blocks of 4x4 results
+    share the 36 matrices, which are four times as large as the weight. Of a symbolic batch the smallest counts, of
+    symbolic heights and widths the geometric mean of the fewest and the most blocks: those in 1..1024 pay, those in
+    1..32 do not. Assumes that `channels-last` has made nodes of the padding; zeros that fill the last blocks are added
+    there. Leaves the transform of the weight to `fold-parameters`.
 
     The transform of a weight in a short dtype is computed in each call, so that the artifact holds the short weight.
     It takes about as long as the products of 16 blocks, so `shared_blocks` are needed to share it.
@@ -68,7 +70,9 @@ class _Rewriter(Rewriter):
         if not plain or len(node.inputs) > 2 or node.output.type.dtype != F32 or self.known.find(weight) is None:
             return False
         batch, height, width, results = node.output.type.shape
-        shares = bounds(product((batch, ceil_divide(height, BLOCK), ceil_divide(width, BLOCK))))[0]
+        fewest, most = bounds(product((ceil_divide(height, BLOCK), ceil_divide(width, BLOCK))))
+        # A batch may well be 1 where it is symbolic, an image of one block is rare where its size is.
+        shares = bounds(batch)[0] * math.isqrt(max(fewest, 1) * most)
         least = min(bounds(size)[0] for size in (results, x.type.shape[-1]))
         blocks = self.options.blocks if weight.type.dtype is F32 else self.options.shared_blocks
         return weight.type.shape[:2] == (3, 3) and least >= self.options.channels and shares >= blocks

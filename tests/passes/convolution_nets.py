@@ -25,9 +25,10 @@ DIM_VALUES: tuple[dict[str, int], ...] = ({"N": 2, "H": 8}, {"N": 1, "H": 6}, {"
 class Net:
     """Writes one function: `x` is what it has come to, `others` are values that it may come back to."""
 
-    def __init__(self, seed: int, rank: int = 2) -> None:
+    def __init__(self, seed: int, rank: int = 2, *, transposed: bool = False) -> None:
         self.random = random.Random(seed)
         self.rank = rank
+        self.upsampled = seed % 7 if transposed else None
         self.b = Builder(OPERATORS)
         self.parameters: list[Parameter] = []
         channels = self.random.choice([1, 3, 8, 12])
@@ -147,9 +148,9 @@ class Net:
     def step(self) -> None:
         ways = [self.convolution, self.norm, self.affine, self.activation, self.pool, self.residual, self.join]
         weights = [6, 3, 2, 3, 1, 2, 1]
-        # Results grow with the stride, so one step of a net may be this.
-        more = [self.transposed] if all(node.op != f"conv_transpose{self.rank}d" for node in self.b.nodes) else []
-        way = self.random.choices([*ways, self.excite, self.move, *more], [*weights, 1, 1, *(2 for _ in more)])[0]
+        way = self.random.choices([*ways, self.excite, self.move], [*weights, 1, 1])[0]
+        if len(self.others) == self.upsampled:
+            way = self.transposed
         before = len(self.b.nodes), len(self.parameters)
         try:
             result = way()
@@ -173,8 +174,9 @@ class Net:
         return tuple(self.random.choice(ways)())
 
 
-def random_net(seed: int, rank: int = 2, steps: int = 12) -> Module:
-    net = Net(seed, rank)
+def random_net(seed: int, rank: int = 2, steps: int = 12, *, transposed: bool = False) -> Module:
+    """With `transposed`, one step is a transposed convolution; more would make the tensors large."""
+    net = Net(seed, rank, transposed=transposed)
     for _ in range(steps):
         net.step()
     results = net.end()

@@ -31,6 +31,7 @@ CASES: tuple[tuple[int, tuple[int, ...], dict[str, Any]], ...] = (
     (1, (12, 4, 3), {"stride": 2, "dilation": 4}),
     (1, (12, 1, 32), {"stride": 8, "padding": 12}),
     (1, (12, 3, 7), {"stride": 4, "output_padding": 5}),
+    (1, (12, 8, 3), {"stride": 2, "padding": 2}),
     (3, (12, 3, 2, 3, 2), {"stride": 2}),
 )
 LEFT: tuple[tuple[int, tuple[int, ...], dict[str, Any]], ...] = (
