@@ -85,7 +85,7 @@ class KnownValues:
         assert isinstance(size, int), node
         if _rounds(node):
             return Known(((value.name, size),), known.has_parameter, rounded=rounded | leaves.keys())
-        fits = size <= known.bytes * GROWTH + SMALL or (OPERATORS[node.op].has("precomputed") and not rounded)
+        fits = size <= known.bytes * GROWTH + SMALL or OPERATORS[node.op].has("precomputed")
         return replace(known, fits=fits) if fits or size <= known.bytes * PASSING + SMALL else None
 
     def formula(self, value: Value, *, stepwise: bool = False) -> Formula:
@@ -99,6 +99,8 @@ def _is_foldable(node: Node) -> bool:
     operator = OPERATORS[node.op]
     # Sums of products are left out: what a matrix library gives may depend on the machine and its threads.
     if operator.has("structure") or operator.has("contraction") or node.regions:
+        return False
+    if dict(node.attributes).get("each_call"):
         return False
     return all(v.type.is_static for v in node.outputs) and not any(_is_symbolic(a) for _, a in node.attributes)
 
