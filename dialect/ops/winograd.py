@@ -176,7 +176,7 @@ def _lower_weight(
     return [e.reshape(second, types[0].shape)]
 
 
-def _reference_weight(weight: Numbers, *, each_call: bool) -> Numbers:
+def _reference_weight(weight: Numbers, *, each_call: bool = False) -> Numbers:
     matrix = np.asarray(WEIGHT, weight.dtype)
     total = np.zeros((REACH, REACH, *weight.shape[2:]), weight.dtype)
     for a, b in np.ndindex(3, 3):
