@@ -54,6 +54,7 @@ from .parameters import ParameterReader, open_parameters
 from .points import name_points
 from .precision.require import check_requirements
 from .report import FunctionReport, report_kernels
+from .sizes import SizeBound, WeightSizes, bound_of, measure_weights, too_large, with_most_bytes
 from .spans import relative_to, without_spans
 from .stage_faults import contained
 from .version import __version__
@@ -96,7 +97,8 @@ class Options:
     `strict` leaves out the passes that change how results are rounded by more than another order of sums. After
     `rewrite_limit` changes the passes make no more, so that a wrong one can be found. `cache` changes nothing of it:
     objects that were made before are taken, and those that are made are kept. `debug` adds what debuggers and profilers
-    read, and leaves the code as it is. `start` is the stage of code generation whose texts the build is given.
+    read, and leaves the code as it is. `start` is the stage of code generation whose texts the build is given. `size`
+    bounds the weights of the artifact.
     """
 
     targets: tuple[Target, ...] = (Target(),)
@@ -110,6 +112,7 @@ class Options:
     debug: bool = False
     start: str = FIRST
     rewrite_limit: int | None = None
+    size: SizeBound | None = None
 
     @property
     def pipeline(self) -> str:
@@ -139,7 +142,8 @@ class Options:
         passes = [] if self.passes is None else ["--passes", self.passes]
         targets = ",".join(target.name for target in self.targets)
         flags = (flag for flag, wanted in chosen.items() if wanted)
-        return (f"-O{self.level}", "--target", targets, *flags, *passes, "--timeout", f"{self.timeout:g}")
+        size = [] if self.size is None else ["--size", str(self.size)]
+        return (f"-O{self.level}", "--target", targets, *flags, *passes, *size, "--timeout", f"{self.timeout:g}")
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -199,7 +203,9 @@ class Build:
                 self.dumps.write_graph(name, stage.text, collect_elided(stage.module))
 
         self._check_sizes()
-        passes, accept = parse_pipeline(self.options.pipeline), self.observer.accept_graph
+        with self._timed("passes"):
+            pipeline = self._bounded_pipeline()
+        passes, accept = parse_pipeline(pipeline), self.observer.accept_graph
         manager = PassManager(passes, watch=watch, accept=accept, rewrite_limit=self.options.rewrite_limit)
         with self._timed("passes"):
             self.optimized = manager.run(relative_to(self.elaborated.module, self.elaborated.file))
@@ -220,6 +226,37 @@ class Build:
                 faults.append(Diagnostic("size-too-large", message, node.span if node else function.span, notes=notes))
         if faults:
             raise DiagnosticError(faults, self.elaborated.sources)
+
+    def _bounded_pipeline(self) -> str:
+        """The passes of the level, which store so many transformed weights as the bound of the size lets them. Raises
+        DiagnosticError where the other weights alone are more."""
+        pipeline, bound = self.options.pipeline, self.options.size
+        budget = bound_of(self.elaborated.budgets, self.elaborated.module)
+        bounds = [each for each in (bound, budget) if each is not None]
+        if not bounds or self.options.rewrite_limit is not None:
+            return pipeline
+        sizes, tried = self._sizes_after(pipeline), pipeline
+        limit = min(each.bytes(sizes.parameters) for each in bounds)
+        most = sizes.transformed
+        while sizes.weights > limit and most > 0:
+            most = max(0, most - (sizes.weights - limit))
+            tried = with_most_bytes(pipeline, most)
+            sizes = self._sizes_after(tried)
+        if bound is not None and sizes.weights > bound.bytes(sizes.parameters):
+            raise too_large(sizes, bound)
+        return tried
+
+    def _sizes_after(self, pipeline: str) -> WeightSizes:
+        module = PassManager(parse_pipeline(pipeline)).run(self.elaborated.module)
+        return self._measure(lower_module(module, pack=self.options.packs))
+
+    def _measure(self, lowered: Lowered) -> WeightSizes:
+        return measure_weights((self.elaborated.written or self.elaborated).module, lowered)
+
+    @property
+    def sizes(self) -> WeightSizes | None:
+        """How large the weights are, once the graph has been lowered."""
+        return None if self.lowered is None else self._measure(self.lowered)
 
     def lower(self, module: Module) -> Lowered:
         """Raises DiagnosticError where the passes left what cannot be lowered."""

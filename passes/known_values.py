@@ -95,7 +95,7 @@ class KnownValues:
         if operator.has("costly") and size <= MOST:
             costly = max(costly, size)
         known = Known(tuple(leaves.items()), has_parameter, rounded=rounded, costly=costly)
-        fits = size <= max(known.bytes, costly) * GROWTH + SMALL or (operator.has("precomputed") and not rounded)
+        fits = size <= max(known.bytes, costly) * GROWTH + SMALL or operator.has("precomputed")
         return replace(known, fits=fits) if fits or size <= max(known.bytes * PASSING + SMALL, MOST) else None
 
     def formula(self, value: Value, *, stepwise: bool = False) -> Formula:
@@ -109,6 +109,8 @@ def _is_foldable(node: Node) -> bool:
     operator = OPERATORS[node.op]
     # Sums of products are left out: what a matrix library gives may depend on the machine and its threads.
     if operator.has("structure") or operator.has("contraction") or operator.has("checking") or node.regions:
+        return False
+    if dict(node.attributes).get("each_call"):
         return False
     return all(v.type.is_static for v in node.outputs) and not any(_is_symbolic(a) for _, a in node.attributes)
 

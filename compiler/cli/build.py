@@ -128,9 +128,17 @@ def compile_command(
         written = [{"form": f, "path": str(p), "bytes": p.stat().st_size} for f, p in places.items()]
         kernels = report_data(build.report(dims))
         warnings = [{"code": w.code, "message": w.message, "help": w.help} for w in build.elaborated.warnings]
-        report = {"model": str(model), "written": written, "seconds": build.times, "functions": kernels}
-        report["warnings"] = warnings
+        report = {
+            "model": str(model),
+            "written": written,
+            "size": None if build.sizes is None else build.sizes.data(),
+            "warnings": warnings,
+            "seconds": build.times,
+            "functions": kernels,
+        }
         click.echo(json.dumps(report, indent=2))
     else:
         for path in places.values():
             click.echo(f"wrote {path} ({path.stat().st_size:,} bytes)", err=True)
+        if LIBRARY in places and build.sizes is not None and build.sizes.is_told:
+            click.echo(str(build.sizes), err=True)
