@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...dialect.emitter import IndexMap, Loop, identity
+from ...dialect.types import F32
 from .records import Argument, Dense, Full, Insert, Op, Ref, Reshape, Scan, Slice, Structured, compose, copy_of
 from .shapes import plain_loop
 
@@ -149,7 +150,7 @@ def _inline(plan: Arrangement) -> None:
             for root, access in sites[id(reader)]
         }
         if (
-            (op.moves and not _turns(op, loops, inside))
+            (op.moves and (op.types[0].dtype is F32 or not _turns(op, loops, inside)))
             or op.generates
             or (len(inside) == 1 and all(_covers(loops[root], access) for root, access in inside))
         ):
