@@ -31,7 +31,6 @@ from .fuse_rules import (
     row_axes,
 )
 
-
 FEW_ROWS = 8
 """As many as a block of rows has."""
 
@@ -168,8 +167,8 @@ def add_movements_before(flow: Flow, members: set[int], dtype: DType, *, in_bloc
 
 
 def _is_read_in_place(flow: Flow, number: int, in_blocks: bool) -> bool:
-    """Do contractions alone read a permutation, and sum over the axis that was last before it? Their tiles transpose such
-    columns a panel at a time. Blocks of rows would each do so again, so there must be one block."""
+    """Do contractions alone read a permutation, and sum over the axis that was last before it? Their tiles transpose
+    such columns a panel at a time. Blocks of rows would each do so again, so there must be one block."""
     node = flow.nodes[number]
     order = permutation(node)
     if order is None or node.output.type.dtype is not F32:

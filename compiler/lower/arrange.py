@@ -150,7 +150,7 @@ def _inline(plan: Arrangement) -> None:
             for root, access in sites[id(reader)]
         }
         if (
-            (op.moves and (op.types[0].dtype is F32 or not _turns(op, loops, inside)))
+            (op.moves and not _turns(op, loops, inside))
             or op.generates
             or (len(inside) == 1 and all(_covers(loops[root], access) for root, access in inside))
         ):
@@ -159,8 +159,9 @@ def _inline(plan: Arrangement) -> None:
 
 
 def _turns(op: Structured, loops: Mapping[int, Sequence[Loop]], inside: set[Site]) -> bool:
-    """Does a sum read along columns what lies in rows, where the copy would lie in columns?"""
-    if not op.input_maps or not op.input_maps[0]:
+    """Does a sum read along columns what lies in rows, where the copy would lie in columns? Of f32, tiles transpose such
+    panels themselves."""
+    if not op.input_maps or not op.input_maps[0] or op.types[0].dtype is F32:
         return False
     for root, access in inside:
         before = plain_loop(access[-1]) if access else None

@@ -42,7 +42,8 @@ MASKS: Mapping[str, Mask] = {
 def model(name: str, scores: str, rows: str, columns: str, more: str = "") -> str:
     """Attention of rows over columns, with the scores masked."""
     masked = scores.replace("upto(", f"triangular_mask({rows}, {columns}, diagonal=")
-    return f"""model {name}(q: f32[2, {rows}, 16], k: f32[2, {columns}, 16], v: f32[2, {columns}, 20]{more}) -> f32[2, {rows}, 20] {{
+    arguments = f"q: f32[2, {rows}, 16], k: f32[2, {columns}, 16], v: f32[2, {columns}, 20]{more}"
+    return f"""model {name}({arguments}) -> f32[2, {rows}, 20] {{
   score = q @ k.mT * 0.25
   return softmax({masked}) @ v
 }}
@@ -57,7 +58,7 @@ def every_mask(rows: str, columns: str) -> str:
 
 
 def numbers(rows: int, columns: int) -> dict[str, tuple[Floats, Floats, Floats]]:
-    """Ordinary numbers; one value that is infinite and one that is NaN; scores that are minus infinity, NaN and huge."""
+    """Ordinary numbers; an infinite value and one that is NaN; scores that are minus infinity, NaN and huge."""
     rng = np.random.default_rng(5)
     q, k, v = (rng.standard_normal((2, n, w)).astype(np.float32) for n, w in ((rows, 16), (columns, 16), (columns, 20)))
     values, scores = v.copy(), k.copy()
@@ -102,7 +103,8 @@ def test_short_rows_are_computed_as_a_whole() -> None:
 
 
 def test_weights_that_are_a_result_are_computed_as_a_whole() -> None:
-    source = """model m(q: f32[2, 320, 16], k: f32[2, 320, 16], v: f32[2, 320, 20]) -> weights: f32[2, 320, 320], y: f32[2, 320, 20] {
+    source = """model m(q: f32[2, 320, 16], k: f32[2, 320, 16], v: f32[2, 320, 20])
+    -> weights: f32[2, 320, 320], y: f32[2, 320, 20] {
   weights = softmax(where(triangular_mask(320, 320), q @ k.mT, -inf))
   return weights, weights @ v
 }

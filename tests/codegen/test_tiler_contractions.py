@@ -211,7 +211,10 @@ def arguments_transposed() -> list[Graph]:
     ]
 
 
-GROUPS = {make.__name__: make for make in (arguments_transposed, sizes_of_all, static_sizes, layers, layouts, windows, sizes_of_models)}
+GROUPS = {
+    make.__name__: make
+    for make in (arguments_transposed, sizes_of_all, static_sizes, layers, layouts, windows, sizes_of_models)
+}
 
 
 @pytest.mark.parametrize("level", LEVELS, ids=str)

@@ -1,4 +1,4 @@
-"""Computes only the part of a block of rows that a mask of positions keeps: the loops along the rows have run-time ends.
+"""Computes only the part of a block of rows that a mask of positions keeps: loops along the rows have run-time ends.
 
 For 8 rows of a causal mask, of which the last sees the keys before 100:
 
@@ -38,7 +38,9 @@ FAR = 128.0
 class BoundedRows:
     """Writes blocks of rows of a stage within their bounds; `steps` are the widths of tiles along the rows."""
 
-    def __init__(self, evaluator: Evaluator, rows: MaskedRows, batch: Sequence[int], row: int, steps: Sequence[int]) -> None:
+    def __init__(
+        self, evaluator: Evaluator, rows: MaskedRows, batch: Sequence[int], row: int, steps: Sequence[int]
+    ) -> None:
         self.evaluator, self.rows, self.batch, self.row = evaluator, rows, batch, row
         self.writer, self.stage = evaluator.writer, evaluator.stage
         self.turn = AT_ONCE * self.writer.lanes
@@ -56,8 +58,8 @@ class BoundedRows:
         self.writer.store(self.seen, constant(0), Value("", "index", form=constant(-1)))
 
     def _any_infinite(self, place: Place) -> str:
-        """Whether the values of a batch hold a number that is not finite: looked for once for all blocks of a batch that
-        follow each other."""
+        """Whether the values of a batch hold a number that is not finite. Consecutive blocks of a batch share the
+        search."""
         writer, number = self.writer, constant(0)
         for c in self.batch:
             number = number.times(self.stage.sizes[c]) + place[c]
@@ -73,7 +75,8 @@ class BoundedRows:
     def _scan(self, op: Op, value: Node, place: Place) -> None:
         """Adds up all values times 0, which is NaN if one is not finite."""
         writer, lanes = self.writer, self.writer.lanes
-        (lane,) = [c for c in self.stage.parallel(op) if c not in self.stage.outer and self.stage.sizes[c] != 1] or [None]
+        inner = (c for c in self.stage.parallel(op) if c not in self.stage.outer and self.stage.sizes[c] != 1)
+        lane = next(inner, None)
         zero = writer.broadcast(writer.constant("0.0", "f32"))
 
         def add_up(start: str) -> None:
@@ -193,7 +196,9 @@ def bound_rows(evaluator: Evaluator, outer: Sequence[int], steps: Sequence[int])
     row = outer[-1]
     if not any(c == row for bound in (*rows.kept.lower, *rows.kept.upper) for c, _ in bound.terms):
         return None
-    read = {stage.of(op, i) for op, v in rows.sums for n in v.walk() if n.kind == "read" for i in op.reads[n.number].loops()}
+    read = {
+        stage.of(op, i) for op, v in rows.sums for n in v.walk() if n.kind == "read" for i in op.reads[n.number].loops()
+    }
     return None if row in read else BoundedRows(evaluator, rows, outer[:-1], row, steps)
 
 

@@ -230,6 +230,4 @@ def _choose(evaluator: Evaluator, machine: Machine) -> _Scheme:
     rows = RowStage(evaluator, machine)
     name = "rows" if rows.bounded is None else "bounded rows"
     # Blocks of rows between contractions may be moved back over rows that were computed before.
-    return _Scheme(
-        name, rows.counts(), rows.write, () if rows.tiles else share_rows(stage, rows.row.kept_in_result())
-    )
+    return _Scheme(name, rows.counts(), rows.write, () if rows.tiles else share_rows(stage, rows.row.kept_in_result()))

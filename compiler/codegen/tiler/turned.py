@@ -167,8 +167,7 @@ class TurnedTiles(Tiles):
         for at in places[: len(places) // rows]:
             self.evaluator.body(self.op, at, root=self.node)
         return [
-            self.writer.broadcast(self._accumulate(at, total, within))
-            for at, total in zip(places, totals, strict=True)
+            self.writer.broadcast(self._accumulate(at, total, within)) for at, total in zip(places, totals, strict=True)
         ]
 
 
