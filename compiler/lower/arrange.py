@@ -159,11 +159,13 @@ def _inline(plan: Arrangement) -> None:
 
 
 def _turns(op: Structured, loops: Mapping[int, Sequence[Loop]], inside: set[Site]) -> bool:
-    """Does a sum read along columns what lies in rows, where the copy would lie in columns? Of f32, tiles transpose such
-    panels themselves."""
-    if not op.input_maps or not op.input_maps[0] or op.types[0].dtype is F32:
+    """Does a sum read along columns what lies in rows, where the copy would lie in columns? A sum of f32 over one loop is
+    no such: its tiles transpose panels themselves."""
+    if not op.input_maps or not op.input_maps[0]:
         return False
     for root, access in inside:
+        if op.types[0].dtype is F32 and sum(not loop.parallel for loop in loops[root]) == 1:
+            continue
         before = plain_loop(access[-1]) if access else None
         after = plain_loop(compose(op.input_maps[0][-1], access))
         if before is None or after is None:
