@@ -159,8 +159,8 @@ def _inline(plan: Arrangement) -> None:
 
 
 def _turns(op: Structured, loops: Mapping[int, Sequence[Loop]], inside: set[Site]) -> bool:
-    """Does a sum read along columns what lies in rows, where the copy would lie in columns? Sums of f32 over one loop do
-    not count: their tiles transpose panels themselves."""
+    """Does a sum read along columns what lies in rows, where the copy would lie in columns? Sums of f32 over one loop
+    do not count: their tiles transpose panels themselves."""
     if not op.input_maps or not op.input_maps[0]:
         return False
     for root, access in inside:
