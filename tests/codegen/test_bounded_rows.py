@@ -103,10 +103,10 @@ def test_short_rows_are_computed_as_a_whole() -> None:
 
 
 def test_weights_that_are_a_result_are_computed_as_a_whole() -> None:
-    source = """model m(q: f32[2, 320, 16], k: f32[2, 320, 16], v: f32[2, 320, 20])
-    -> weights: f32[2, 320, 320], y: f32[2, 320, 20] {
+    types = "q: f32[2, 320, 16], k: f32[2, 320, 16], v: f32[2, 320, 20]"
+    source = f"""model m({types}) -> weights: f32[2, 320, 320], y: f32[2, 320, 20] {{
   weights = softmax(where(triangular_mask(320, 320), q @ k.mT, -inf))
   return weights, weights @ v
-}
+}}
 """
     assert not any("bounded rows" in names for names in schemes(source))
