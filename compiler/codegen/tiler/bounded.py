@@ -1,4 +1,4 @@
-"""Computes only the part of a block of rows that a mask of positions keeps: the loops along the rows have run-time ends.
+"""Computes only the part of a block of rows that a mask of positions keeps: loops along the rows have run-time ends.
 
 For 8 rows of a causal mask, of which the last sees the keys before 100:
 
@@ -58,8 +58,8 @@ class BoundedRows:
         self.writer.store(self.seen, constant(0), Value("", "index", form=constant(-1)))
 
     def _any_infinite(self, place: Place) -> str:
-        """Whether the values of a batch hold a number that is not finite: looked for once for all blocks of a batch that
-        follow each other."""
+        """Whether the values of a batch hold a number that is not finite. Consecutive blocks of a batch share the
+        search."""
         writer, number = self.writer, constant(0)
         for c in self.batch:
             number = number.times(self.stage.sizes[c]) + place[c]
@@ -75,9 +75,8 @@ class BoundedRows:
     def _scan(self, op: Op, value: Node, place: Place) -> None:
         """Adds up all values times 0, which is NaN if one is not finite."""
         writer, lanes = self.writer, self.writer.lanes
-        (lane,) = [c for c in self.stage.parallel(op) if c not in self.stage.outer and self.stage.sizes[c] != 1] or [
-            None
-        ]
+        inner = (c for c in self.stage.parallel(op) if c not in self.stage.outer and self.stage.sizes[c] != 1)
+        lane = next(inner, None)
         zero = writer.broadcast(writer.constant("0.0", "f32"))
 
         def add_up(start: str) -> None:

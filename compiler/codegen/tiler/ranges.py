@@ -20,8 +20,12 @@ from .schedule import Stage
 from .structure import Node, Op
 
 _PREDICATES: Mapping[str, str] = {
-    f"predicate = {i} : i64": name for i, name in enumerate(("", "", *"< <= > >=".split()))
+    "predicate = 2 : i64": "<",
+    "predicate = 3 : i64": "<=",
+    "predicate = 4 : i64": ">",
+    "predicate = 5 : i64": ">=",
 }
+"""The signed comparisons, as MLIR prints them."""
 _NEGATED: Mapping[str, str] = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 _MIRRORED: Mapping[str, str] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
@@ -219,7 +223,7 @@ class _Uses:
         return False
 
     def _is_zero(self, op: Op, node: Node) -> bool:
-        """Is it 0 where weights are: such a weight, one divided by a sum of weights, or the exponential that makes it?"""
+        """Is it 0 outside: a weight, a weight divided by the sum of weights, or the exponential that makes weights?"""
         if self._is_read_of(op, node, self.zero):
             return True
         if node.kind == "arith.divf":
