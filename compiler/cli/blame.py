@@ -104,6 +104,10 @@ def _cases(elaborated: Elaborated, entry: str | None, inputs: Sequence[str], dim
 def _examiner(chosen: Chosen, timeout: float) -> Examiner:
     if len(chosen.targets) > 1:
         raise click.BadParameter("name one: what is wrong may be so for one target alone", param_hint="--target")
+    (target,) = chosen.targets
+    if not target.runs_here:
+        message = f"this machine cannot run code for `{target.name}`, so nothing can be compared"
+        raise click.BadParameter(message, param_hint="--target")
     return Examiner(chosen.options(timeout=timeout), timeout)
 
 
