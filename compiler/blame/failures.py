@@ -125,10 +125,10 @@ class Examiner:
         try:
             return compute(case, tell)
         except CompilerFault as fault:
+            if isinstance(cause := fault.__cause__ or fault.__context__, PackingError):
+                return Failure(CRASH, PACKING, _first_line(str(cause)), weight=cause.weight)
             kind = TIMEOUT if fault.what.startswith(NO_ANSWER) else CRASH
             return Failure(kind, f"stage {fault.stage}", _first_line(fault.what), kernel=fault.kernel)
-        except PackingError as error:
-            return Failure(CRASH, PACKING, _first_line(str(error)), weight=error.weight)
         except Exception as error:
             frame = traceback.extract_tb(error.__traceback__)[-1]
             said = f"{type(error).__name__}: {_first_line(str(error))}"
