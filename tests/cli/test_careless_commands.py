@@ -79,7 +79,8 @@ def test_inputs_that_are_missing(cli: Cli, folder: Path, command: str) -> None:
 def test_samples_and_references_that_are_missing(cli: Cli, folder: Path) -> None:
     told = "error[missing-file]: there is no file `missing.npz`"
     assert told in cli("accuracy", "m.nacre", "--data", "missing.npz").err
-    assert told in cli("quantize", "m.nacre", "--budget", "error <= 0.1", "--data", "missing.npz").err
+    done = cli("quantize", "m.nacre", "--budget", "error <= 0.1", "--data", "missing.npz")
+    assert done.code == 1 and "error[missing-file]: `missing.npz` cannot be read" in done.err
     assert told in cli("diff", "m.nacre", "missing.npz", "--input", "x=x.npy").err
     assert told in cli("bisect", "m.nacre", "--reference", "missing.npz", "--input", "x=x.npy").err
 
