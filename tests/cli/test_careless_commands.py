@@ -19,7 +19,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "opt": ("--pass", "cse"),
     "diff": ("--input", "x=x.npy"),
     "accuracy": ("--data", "s.npz", "--reference", "m.nacre"),
-    "quantize": ("--data", "s.npz", "--budget", "error <= 0.1"),
+    "quantize": ("--data", "s.npz", "--budget", "error <= 0.1", "-o", "policy.nacre"),
     "graph": ("-o", "out.html"),
     "bench": (),
     "profile": (),
