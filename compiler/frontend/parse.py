@@ -57,12 +57,20 @@ def parse_bytes(data: bytes, file: str) -> File:
     return parse(decode(data, file), file)
 
 
+_LIBRARY = b"\x7fELF"
+"""How shared libraries begin."""
+
+
 def normalise(text: str) -> str:
     """Without a byte order mark, and with plain newlines: the text that spans count in."""
     return text.removeprefix("\ufeff").replace("\r\n", "\n")
 
 
 def decode(data: bytes, file: str) -> str:
+    if data.startswith(_LIBRARY):
+        help_text = "name the model file; `nacre inspect` says what is in an artifact"
+        message = f"`{file}` is a shared library, which is compiled already, and no model file"
+        raise DiagnosticError([Diagnostic("compiled-already", message, help=help_text)])
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
