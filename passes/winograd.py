@@ -67,8 +67,9 @@ class Winograd(Pass):
 
 
 def shared_blocks(node: Node) -> int:
-    """The blocks of results that share a transform in a call. Where sizes are symbolic, that is the geometric mean of the
-    fewest and the most blocks of an image, since images of one block are rare, for the smallest batch, which may be 1."""
+    """The blocks of results that share a transform in a call. An image of symbolic size counts with the geometric mean
+    of its fewest and its most blocks, since images of one block are rare; a symbolic batch, which is often 1, counts
+    with its least size."""
     batch, height, width, _ = node.output.type.shape
     fewest, most = bounds(product((ceil_divide(height, BLOCK), ceil_divide(width, BLOCK))))
     return int(bounds(batch)[0]) * math.isqrt(max(fewest, 1) * most)

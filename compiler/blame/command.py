@@ -48,7 +48,7 @@ class CommandFinder:
             except DiagnosticError:
                 return False
             code = self._run(path)
-            if code in _NOT_RUN:
+            if code is not None and code in _NOT_RUN:
                 raise _not_run(self.command, code)
             return code is not None and (code != 0) == (self.exits == NONZERO)
 

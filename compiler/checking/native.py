@@ -64,8 +64,8 @@ def make_team(chunk: int, threads: int) -> Team:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The results of one call, what it did to memory that it must not touch, and the check of indices that failed, with its
-    record."""
+    """The results of one call, what it did to memory that it must not touch, and the check of indices that failed, with
+    its record."""
 
     results: tuple[Array, ...]
     damage: str | None
