@@ -18,6 +18,7 @@ from .frontend import Elaborated, load_module
 from .parameters import needed_checkpoints, open_parameters
 from .pipeline import GRAPH_PASSES, Build, Options
 from .precision.choose import in_precision
+from .sizes import parse_bound
 
 Source = str | os.PathLike[str]
 """A path, or the text of a model: a `str` with a line break or a brace, which a path that is to be read may not have.
@@ -49,6 +50,7 @@ def compile(
     cc: str | None = None,
     check_passes: bool = False,
     precision: str | None = None,
+    size: str | None = None,
 ) -> Model:
     """Compiles a model and loads it.
 
@@ -69,6 +71,9 @@ def compile(
     precision: in place of the policies in the source `f32`, `bf16`, `f16`, `f8`, `int8`, `int4` or `int4a8`, the path
         of a `.nacre` file with `quantize` blocks, or such a text.
 
+    size: the most that weights may take, such as `500MiB`, or `1.2x` of the model's parameters: transformed copies of
+        weights that save least for their bytes are computed in each call, or not used.
+
     Raises ValueError for an argument that is none of these, DiagnosticError for a fault of the input, CompilerFault for
     one of the compiler.
     """
@@ -79,7 +84,8 @@ def compile(
     if threads < 0:
         raise ValueError(f"threads is at least 0, not {threads!r}")
     targets = parse_targets(target)
-    options = Options(targets, opt_level, strict=strict, weights=placement, cc=cc, debug=debug)
+    bound = None if size is None else parse_bound(size)
+    options = Options(targets, opt_level, strict=strict, weights=placement, cc=cc, debug=debug, size=bound)
     dumps = Dumps(None if dump_dir is None else Path(dump_dir))
     elaborated = source if isinstance(source, Elaborated) else read_model(source, weights)
     elaborated = in_precision(elaborated, precision)

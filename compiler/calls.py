@@ -15,7 +15,7 @@ from ..dialect.ops import OPERATORS
 from ..dialect.types import DType
 from .artifact.spec import CallSpec, OperationSpec, PointSpec, ValueSpec
 from .lower.cost import count_bytes, count_operations
-from .lower.entry import Output, Place, Workspace
+from .lower.entry import Failure, Output, Place, Workspace
 from .lower.kinds import inner_nodes, kind_of
 from .lower.lowered import LoweredFunction
 from .lower.plan import LoweredEntry
@@ -65,7 +65,9 @@ def describe_calls(
         spec = calls.describe(call.symbol, call.outputs)
         places = planned.places[len(call.inputs) :][: len(call.outputs)]
         values = zip(spec.values, places, strict=True)
-        placed = (replace(_placed(value, place), point=points.get(value.name)) for value, place in values)
+        # Nothing else reads what a check of indices leaves for the caller.
+        kept = [(value, place) for value, place in values if not isinstance(place, Failure)]
+        placed = (replace(_placed(value, place), point=points.get(value.name)) for value, place in kept)
         described.append(replace(spec, values=tuple(placed)))
     return tuple(described)
 

@@ -21,17 +21,20 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from ..dialect.diagnostics import Diagnostic, DiagnosticError
+from ..dialect.diagnostics import Diagnostic, DiagnosticError, Note
+from ..dialect.dims import bounds, format_size, symbols
 from ..dialect.graph import Constant, Function, Module, walk
 from ..dialect.interpreter import Load
 from ..dialect.ops import OPERATORS
 from ..dialect.printer import collect_elided, print_module
+from ..dialect.requirements import Requirement, find_impossible, requirements
 from ..dialect.types import Array
+from ..passes.check_indices import has_unchecked_indices
 from ..passes.manager import PassManager, Remark, Rewrite, Stage
 from ..passes.pipeline import parse_pipeline
 from .artifact.assemble import Placement, build_artifact
 from .artifact.link import find_linker, merge_objects
-from .artifact.spec import ArgumentSpec, ArtifactSpec, CallSpec, EntrySpec, LevelSpec, WeightSpec
+from .artifact.spec import ArgumentSpec, ArtifactSpec, CallSpec, Constraint, EntrySpec, LevelSpec, WeightSpec
 from .budgets import Costs, check_budgets
 from .cache_folder import object_folder
 from .calls import describe_calls
@@ -51,6 +54,7 @@ from .parameters import ParameterReader, open_parameters
 from .points import name_points
 from .precision.require import check_requirements
 from .report import FunctionReport, report_kernels
+from .sizes import SizeBound, WeightSizes, bound_of, measure_weights, too_large, with_most_bytes
 from .spans import relative_to, without_spans
 from .stage_faults import contained
 from .version import __version__
@@ -61,23 +65,27 @@ _BLOCKS = "split-blocks,fold-parameters{blocks-only=true}"
 def _optimizing(convolutions: str, parameters: str) -> str:
     # Parameters are folded last, when all that can be told of them stands there.
     blocks = "split-blocks{contract=true},fold-parameters{blocks-only=true}"
-    first = f"canonicalize,unroll-repeat,fold-constants,{blocks},decompose{{having=attention}}"
+    first = f"check-indices,canonicalize,unroll-repeat,fold-constants,{blocks},decompose{{having=attention}}"
     return f"{first},{convolutions},canonicalize,fold-constants,dce,{parameters},canonicalize,cse,dce,fuse"
 
 
 GRAPH_PASSES: Mapping[int, str] = {
     # The oracle: what cannot be left out, and nothing else.
-    0: f"unroll-repeat,fold-constants,{_BLOCKS},dce",
-    1: f"canonicalize,unroll-repeat,fold-constants,{_BLOCKS},fold-parameters{{moves-only=true}},cse,dce",
-    2: _optimizing("propagate,fold-batch-norm,channels-last,winograd", "fold-parameters"),
-    3: _optimizing("propagate,fold-batch-norm,channels-last,winograd", "fold-parameters"),
+    0: f"check-indices,unroll-repeat,fold-constants,{_BLOCKS},dce",
+    1: f"check-indices,canonicalize,unroll-repeat,fold-constants,{_BLOCKS},fold-parameters{{moves-only=true}},cse,dce",
+    2: _optimizing("propagate,narrow-weights,fold-batch-norm,sub-pixel,channels-last,winograd", "fold-parameters"),
+    3: _optimizing("propagate,narrow-weights,fold-batch-norm,sub-pixel,channels-last,winograd", "fold-parameters"),
 }
 """The passes of each optimisation level."""
 
 STRICT_PASSES: Mapping[int, str] = {
     **GRAPH_PASSES,
-    2: _optimizing("propagate{requantize=false},channels-last", "fold-parameters{stepwise=true}"),
-    3: _optimizing("propagate{requantize=false},channels-last", "fold-parameters{stepwise=true}"),
+    2: _optimizing(
+        "propagate{requantize=false},narrow-weights,sub-pixel,channels-last", "fold-parameters{stepwise=true}"
+    ),
+    3: _optimizing(
+        "propagate{requantize=false},narrow-weights,sub-pixel,channels-last", "fold-parameters{stepwise=true}"
+    ),
 }
 """The same without what changes how results are rounded by more than another order of sums."""
 
@@ -89,7 +97,8 @@ class Options:
     `strict` leaves out the passes that change how results are rounded by more than another order of sums. After
     `rewrite_limit` changes the passes make no more, so that a wrong one can be found. `cache` changes nothing of it:
     objects that were made before are taken, and those that are made are kept. `debug` adds what debuggers and profilers
-    read, and leaves the code as it is. `start` is the stage of code generation whose texts the build is given.
+    read, and leaves the code as it is. `start` is the stage of code generation whose texts the build is given. `size`
+    bounds the weights of the artifact.
     """
 
     targets: tuple[Target, ...] = (Target(),)
@@ -103,6 +112,7 @@ class Options:
     debug: bool = False
     start: str = FIRST
     rewrite_limit: int | None = None
+    size: SizeBound | None = None
 
     @property
     def pipeline(self) -> str:
@@ -132,7 +142,8 @@ class Options:
         passes = [] if self.passes is None else ["--passes", self.passes]
         targets = ",".join(target.name for target in self.targets)
         flags = (flag for flag, wanted in chosen.items() if wanted)
-        return (f"-O{self.level}", "--target", targets, *flags, *passes, "--timeout", f"{self.timeout:g}")
+        size = [] if self.size is None else ["--size", str(self.size)]
+        return (f"-O{self.level}", "--target", targets, *flags, *passes, *size, "--timeout", f"{self.timeout:g}")
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -191,12 +202,61 @@ class Build:
                 name = "graph" if stage.number == 0 else stage.name
                 self.dumps.write_graph(name, stage.text, collect_elided(stage.module))
 
-        passes, accept = parse_pipeline(self.options.pipeline), self.observer.accept_graph
+        self._check_sizes()
+        with self._timed("passes"):
+            pipeline = self._bounded_pipeline()
+        passes, accept = parse_pipeline(pipeline), self.observer.accept_graph
         manager = PassManager(passes, watch=watch, accept=accept, rewrite_limit=self.options.rewrite_limit)
         with self._timed("passes"):
             self.optimized = manager.run(relative_to(self.elaborated.module, self.elaborated.file))
         self.remarks, self.rewrites, self.stages = manager.context.remarks, manager.context.rewrites, manager.stages
         return self.optimized
+
+    def _check_sizes(self) -> None:
+        """Raises DiagnosticError for a size that 64 bits cannot hold in any call."""
+        faults: list[Diagnostic] = []
+        for function in self.elaborated.module.functions:
+            found = find_impossible(function)
+            if found is not None:
+                size, node = found
+                message = (
+                    f"the size {format_size(size)} is at least {max(map(abs, bounds(size)))}, 64 bits cannot hold it"
+                )
+                notes = tuple(Note(f"the dims are: {symbol}") for symbol in sorted(symbols(size)))
+                faults.append(Diagnostic("size-too-large", message, node.span if node else function.span, notes=notes))
+        if faults:
+            raise DiagnosticError(faults, self.elaborated.sources)
+
+    def _bounded_pipeline(self) -> str:
+        """The passes of the level, which store so many transformed weights as the bound of the size lets them. Raises
+        DiagnosticError where the other weights alone are more."""
+        pipeline, bound = self.options.pipeline, self.options.size
+        budget = bound_of(self.elaborated.budgets, self.elaborated.module)
+        bounds = [each for each in (bound, budget) if each is not None]
+        if not bounds or self.options.rewrite_limit is not None:
+            return pipeline
+        sizes, tried = self._sizes_after(pipeline), pipeline
+        limit = min(each.bytes(sizes.parameters) for each in bounds)
+        most = sizes.transformed
+        while sizes.weights > limit and most > 0:
+            most = max(0, most - (sizes.weights - limit))
+            tried = with_most_bytes(pipeline, most)
+            sizes = self._sizes_after(tried)
+        if bound is not None and sizes.weights > bound.bytes(sizes.parameters):
+            raise too_large(sizes, bound)
+        return tried
+
+    def _sizes_after(self, pipeline: str) -> WeightSizes:
+        module = PassManager(parse_pipeline(pipeline)).run(self.elaborated.module)
+        return self._measure(lower_module(module, pack=self.options.packs))
+
+    def _measure(self, lowered: Lowered) -> WeightSizes:
+        return measure_weights((self.elaborated.written or self.elaborated).module, lowered)
+
+    @property
+    def sizes(self) -> WeightSizes | None:
+        """How large the weights are, once the graph has been lowered."""
+        return None if self.lowered is None else self._measure(self.lowered)
 
     def lower(self, module: Module) -> Lowered:
         """Raises DiagnosticError where the passes left what cannot be lowered."""
@@ -207,6 +267,9 @@ class Build:
             help_text = "`split-blocks` and `fold-parameters` make codes and scales of them"
             message = "the passes leave values in blocks in the graph"
             raise DiagnosticError([Diagnostic("blocks-left", message, help=help_text)])
+        if any(has_unchecked_indices(function.body) for function in module.functions):
+            message = "the passes leave indices in the graph that are not checked"
+            raise DiagnosticError([Diagnostic("indices-unchecked", message, help="`check-indices` is the first pass")])
         with self._timed("lower"):
             self.lowered = lower_module(module, pack=self.options.packs, debug=self.options.debug)
         return self.lowered
@@ -216,8 +279,8 @@ class Build:
         need, once there is code."""
         assert self.optimized is not None, "there is nothing to report yet"
         lowered = self.lowered or self.lower(self.optimized)
-        entries = self.program.entries if self.program is not None else ()
-        return report_kernels(self.optimized, lowered, self.remarks, dims, entries)
+        entries, untiled = (self.program.entries, self.program.untiled) if self.program is not None else ((), ())
+        return report_kernels(self.optimized, lowered, self.remarks, dims, entries, untiled)
 
     def generate(self, lowered: Lowered) -> Program:
         """The code of the kernels, and where all tensors live. Raises CompilerFault."""
@@ -292,7 +355,10 @@ class Build:
             )
         return ArtifactSpec(
             name=lowered.name,
-            entries=tuple(_specify_entry(e, functions[e.name], c) for e, c in zip(program.entries, calls, strict=True)),
+            entries=tuple(
+                _specify_entry(entry, functions[entry.name], self.optimized.function(entry.name), described)
+                for entry, described in zip(program.entries, calls, strict=True)
+            ),
             weights=tuple(WeightSpec(w.name, w.type, w.offset, partial(_data, w, reader)) for w in lowered.weights),
             levels=tuple(_specify_level(program, target) for target in self.options.targets),
             triple=_made_for(program, self.options.targets[0]).triple,
@@ -322,10 +388,20 @@ def _made_for(program: Program, target: Target) -> MadeFor:
 def _specify_level(program: Program, target: Target) -> LevelSpec:
     made_for = _made_for(program, target)
     suffix = target.suffix if len(program.kernels) > 1 else ""
-    return LevelSpec(target.name, suffix, made_for.features, made_for.cpu)
+    untiled = tuple((left.kernel, left.reason) for left in program.untiled if left.target == target)
+    return LevelSpec(target.name, suffix, made_for.features, made_for.cpu, untiled)
 
 
-def _specify_entry(entry: LoweredEntry, function: Function, calls: tuple[CallSpec, ...]) -> EntrySpec:
+def _requirements(entry: LoweredEntry, written: Function, optimized: Function) -> tuple[Requirement, ...]:
+    """What the two graphs require of the dims, besides what a call checks anyway."""
+    known = [v.type.bytes for v in (*written.arguments, *written.results)]
+    found = {r: None for graph in (written, optimized) for r in requirements(graph, [*known, entry.workspace])}
+    return tuple(found)
+
+
+def _specify_entry(
+    entry: LoweredEntry, function: Function, optimized: Function, calls: tuple[CallSpec, ...]
+) -> EntrySpec:
     symbol, observed = entry.symbols()
     return EntrySpec(
         name=entry.name,
@@ -336,8 +412,12 @@ def _specify_entry(entry: LoweredEntry, function: Function, calls: tuple[CallSpe
         ),
         dims=entry.dims,
         workspace=entry.workspace,
+        constraints=tuple(
+            Constraint(r.size, ">=" if r.extent else "fits", 0) for r in _requirements(entry, function, optimized)
+        ),
         observed=observed,
         calls=calls,
+        checks=entry.checks,
     )
 
 

@@ -16,6 +16,7 @@ from ..dialect.graph import Function, Module, Node
 from ..passes.manager import Remark
 from .artifact.spec import OperationSpec
 from .calls import Calls, maker_inside
+from .codegen.objects import Untiled
 from .lower.kinds import inner_nodes
 from .lower.module import Lowered
 from .lower.plan import LoweredEntry
@@ -33,7 +34,8 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class KernelReport:
-    """A kernel as one function calls it, `calls` times. Operations (`flops`) and `bytes` are those of one call."""
+    """A kernel as one function calls it, `calls` times. Operations (`flops`) and `bytes` are those of one call. It is
+    plain loops for the targets that `untiled` names."""
 
     name: str
     kind: str
@@ -42,6 +44,7 @@ class KernelReport:
     bytes: Size
     calls: int
     neighbours: tuple[Neighbour, ...]
+    untiled: tuple[Untiled, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,7 @@ def report_kernels(
     remarks: Sequence[Remark] = (),
     dims: Mapping[str, int] | None = None,
     entries: Sequence[LoweredEntry] = (),
+    untiled: Sequence[Untiled] = (),
 ) -> tuple[FunctionReport, ...]:
     """The report on every function of a module after its passes. Sizes that `dims` lacks are `usual_size`."""
     reports = []
@@ -97,7 +101,7 @@ def report_kernels(
         symbols = graph.symbols()
         sizes = {s.name: (dims or {}).get(s.name, usual_size(s)) for s in symbols}
         calls = [(call.symbol, call.outputs) for call in function.calls]
-        kernels = _Reporter(graph, calls, [r for r in remarks if r.function == graph.name]).kernels()
+        kernels = _Reporter(graph, calls, [r for r in remarks if r.function == graph.name], untiled).kernels()
         entry = planned.get(graph.name)
         workspace = None if entry is None else _report_workspace(entry, sizes)
         reports.append(FunctionReport(graph.name, sizes, kernels, workspace))
@@ -123,6 +127,7 @@ class _Reporter:
     function: Function
     calls: Sequence[tuple[str, Sequence[str]]]
     remarks: Sequence[Remark]
+    untiled: Sequence[Untiled]
     described: Calls = field(init=False)
     nodes: dict[str, Node] = field(default_factory=dict)
     kernel_of: dict[str, str] = field(default_factory=dict)
@@ -147,7 +152,9 @@ class _Reporter:
 
     def kernel(self, symbol: str, outputs: Sequence[str], calls: int) -> KernelReport:
         call = self.described.describe(symbol, outputs)
-        return KernelReport(symbol, call.kind, call.operations, call.flops, call.bytes, calls, self.neighbours(symbol))
+        untiled = tuple(left for left in self.untiled if left.kernel == symbol)
+        neighbours = self.neighbours(symbol)
+        return KernelReport(symbol, call.kind, call.operations, call.flops, call.bytes, calls, neighbours, untiled)
 
     def neighbours(self, symbol: str) -> tuple[Neighbour, ...]:
         found = [
@@ -191,6 +198,7 @@ def _format_function(report: FunctionReport) -> list[str]:
         if k.operations:
             lines.append(f"{'':7}{_format_operations(k.operations)}")
         lines.append(f"{'':7}flop = {format_size(k.flops)}; bytes = {format_size(k.bytes)}")
+        lines += [f"{'':7}plain loops for {left.target.name}: {left.reason}" for left in k.untiled]
         lines += [f"{'':7}{n.reader} reads {n.source} from {n.kernel}: {n.reason}" for n in k.neighbours]
     return [*lines, ""]
 
@@ -237,6 +245,7 @@ def report_data(reports: Sequence[FunctionReport]) -> list[dict[str, Any]]:
                     ],
                     "flops": {"formula": format_size(k.flops), "value": report.value(k.flops)},
                     "bytes": {"formula": format_size(k.bytes), "value": report.value(k.bytes)},
+                    "untiled": [{"target": left.target.name, "reason": left.reason} for left in k.untiled],
                     "not_fused": [
                         {"kernel": n.kernel, "source": n.source, "reader": n.reader, "reason": n.reason}
                         for n in k.neighbours

@@ -111,6 +111,10 @@ class ScalarEmitter(Protocol):
         """A float as an integer, where it is known to be within the range of the dtype."""
         ...
 
+    def bits(self, x: Scalar) -> Scalar:
+        """The representation of a float as a signed integer of its width."""
+        ...
+
     def load(self, tensor: Tensor, indices: Sequence[Scalar]) -> Scalar:
         """One element; the indices must be inside the tensor."""
         ...
@@ -156,8 +160,18 @@ class Result:
     initial: float | int | bool | Tensor | None = None
 
 
+Turn = Callable[[Scalar, Sequence[Tensor], Sequence[Scalar]], tuple[Sequence[Tensor], Sequence[Scalar]]]
+"""`turn(index, tensors, scalars) -> (tensors, scalars)`: one turn of a loop that carries tensors and scalars."""
+
+
 class SequenceEmitter(ScalarEmitter, Protocol):
     """Arithmetic inside `scan`, where single elements may also be written."""
+
+    def repeat(
+        self, count: Scalar, tensors: Sequence[Tensor], scalars: Sequence[Scalar], body: Turn
+    ) -> tuple[tuple[Tensor, ...], tuple[Scalar, ...]]:
+        """A loop `count` times (an i64, possibly 0)."""
+        ...
 
     def store(self, tensor: Tensor, indices: Sequence[Scalar], value: Scalar) -> Tensor: ...
 

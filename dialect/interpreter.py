@@ -11,9 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from .diagnostics import Diagnostic, DiagnosticError
 from .dims import DimError, divide_exactly, evaluate, symbols
 from .graph import Attribute, Constant, Formula, Function, Module, Node, Parameter, Region
 from .ops import OPERATORS
+from .ops.places import find_outside
+from .requirements import requirements
 from .types import F64, Array, DType, dtype_of
 
 Load = Callable[[Parameter], Array]
@@ -21,6 +24,10 @@ Load = Callable[[Parameter], Array]
 blocks may come as floats, which then are quantised."""
 Observe = Callable[[Node, Sequence[Array]], None]
 """Is told the results of every node that has run."""
+
+
+class IndexRangeError(DiagnosticError):
+    """An index, or the start of a window, lies outside of its axis."""
 
 
 def bind_dims(function: Function, arguments: Sequence[Array]) -> dict[str, int]:
@@ -80,6 +87,10 @@ class Interpreter:
             function = self.module.function(function)
         if dims is None:
             dims = bind_dims(function, arguments)
+        for requirement in requirements(function):
+            if not requirement.holds(dims):
+                given = ", ".join(f"`{name}` = {size}" for name, size in dims.items())
+                raise DimError(f"`{function.name}` needs {requirement}, which does not hold for {given}")
         values = {
             v.name: contiguous(self._cast(np.asarray(a))) for v, a in zip(function.arguments, arguments, strict=True)
         }
@@ -119,10 +130,14 @@ class Interpreter:
         if node.op == "fusion":
             return self._run_region(node.regions[0], inputs, values, dims)
         attributes = self._attributes(node, dims)
+        if attributes.get("mode") == "error":
+            _check_indices(node, inputs, dims)
         with np.errstate(all="ignore"):
             results = OPERATORS[node.op].reference(*inputs, **attributes)
         if not isinstance(results, tuple):
             results = (results,)
+        if OPERATORS[node.op].has("checking") and results[0][0] >= 0:
+            raise _out_of_range(node, str(attributes["operator"]), *map(int, results[0]))
         return [self._result(r, v.type.dtype) for r, v in zip(results, node.outputs, strict=True)]
 
     def _result(self, array: Array, dtype: DType) -> Array:
@@ -155,6 +170,31 @@ class Interpreter:
             assert array.shape == parameter.type.stored_shape, (parameter, array.shape)
             self._parameters[parameter.name] = contiguous(self._cast(array))
         return self._parameters[parameter.name]
+
+
+def _check_indices(node: Node, inputs: Sequence[Array], dims: Mapping[str, int]) -> None:
+    addresses = OPERATORS[node.op].addresses
+    if addresses is None:
+        return
+    for use in addresses([v.type for v in node.inputs], dict(node.attributes)):
+        indices, window = inputs[use.operand], evaluate(use.window, dims)
+        sizes = [evaluate(size, dims) for size in use.sizes]
+        number = find_outside(indices, sizes, window)
+        if number is not None:
+            index = int(indices.reshape(-1)[number])
+            raise _out_of_range(node, node.op, number, index, sizes[number % len(sizes)], window)
+
+
+def _out_of_range(node: Node, operator: str, number: int, index: int, size: int, window: int) -> IndexRangeError:
+    """The same words as in the runtime's api.c."""
+    message = (
+        f"`{operator}`: index {index} is out of range for an axis of size {size} (element {number} of the indices)"
+    )
+    if window != 1:
+        message = (
+            f"`{operator}`: a window of {window} that starts at {index} is out of range for an axis of size {size}"
+        )
+    return IndexRangeError([Diagnostic("index-out-of-range", message, node.span)])
 
 
 def load_parameter(parameter: Parameter, load: Load, *, precision: DType | None = None) -> Array:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from .diagnostics import Span
+from .dims import Size
 from .emitter import Emitter, Tensor
 from .graph import Constant, Node, Value
 from .types import ANY, Array, DType, TensorType
@@ -151,6 +152,19 @@ Lower = Callable[[Emitter, Sequence[Tensor], Attributes, Sequence[TensorType]], 
 """`lower(e, operands, attributes, result types) -> results`."""
 Decompose = Callable[["Builder", Sequence[Value], Attributes], Sequence[Value]]
 """`decompose(b, operands, attributes) -> results`, written with other operators."""
+
+
+@dataclass(frozen=True, slots=True)
+class Addressing:
+    """An operand of indices: they address axes of `sizes` in turn, each the start of a window of so many elements."""
+
+    operand: int
+    sizes: tuple[Size, ...]
+    window: Size = 1
+
+
+Addresses = Callable[[Sequence[TensorType], Attributes], tuple[Addressing, ...]]
+"""`addresses(types of the operands, attributes)` lists the operands of indices."""
 RowAxes = Callable[[TensorType, Attributes], tuple[int, ...]]
 """`row_axes(type of the first operand, attributes) -> axes`, counted from 0, in order."""
 
@@ -175,7 +189,8 @@ class Operator:
     rowwise), `costly` (an element costs many additions), `precomputed` (of a parameter it is computed once, even if the
     result is larger), `blocked` (makes or reads a value that is stored in blocks, which `split-blocks` takes apart:
     no code is made of it as it is), `internal` (only passes bring it in, when nothing is differentiated any more: it
-    has no gradient and no name in the language).
+    has no gradient and no name in the language), `checking` (its result says whether the call fails; it stays even if
+    nothing reads that).
 
     And for how results are rounded, where operands are exact: `exact` (not at all; movements and generators need not
     say it), `rounded` (once), `summing` (with every term of a sum; contractions need not say it); what says none is a
@@ -184,7 +199,8 @@ class Operator:
     an error before may make a whole step of it, and so may its own unless it is `exact`).
 
     `row_axes` gives the axes of the first operand that each element of the result takes in whole; every `rowwise`
-    operator has it, and the reductions over axes.
+    operator has it, and the reductions over axes. `addresses` lists the operands of indices. With the value
+    `error` of an attribute `mode` an index that is out of range fails the call.
     """
 
     name: str
@@ -199,6 +215,7 @@ class Operator:
     cases: tuple[Case, ...]
     properties: frozenset[str] = frozenset()
     row_axes: RowAxes | None = None
+    addresses: Addresses | None = None
     results: tuple[str, ...] = ("result",)
 
     def __post_init__(self) -> None:
@@ -208,6 +225,8 @@ class Operator:
         assert self.cases or apart, f"{self.name}: has no case"
         assert self.properties <= PROPERTIES, (self.name, self.properties - PROPERTIES)
         assert len(self.properties & {"exact", "rounded", "summing"}) <= 1, f"{self.name}: rounded in one way alone"
+        modes = any(a.name == "mode" and "error" in a.choices for a in self.attributes)
+        assert not modes or self.addresses is not None, f"{self.name}: give addresses"
         assert self.row_axes is not None or "rowwise" not in self.properties, f"{self.name}: give row_axes"
 
     def has(self, property: str) -> bool:
@@ -293,6 +312,7 @@ PROPERTIES = frozenset(
         "precomputed",
         "blocked",
         "internal",
+        "checking",
         "exact",
         "rounded",
         "summing",

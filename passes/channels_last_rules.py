@@ -72,7 +72,7 @@ class Layouts:
         return inputs == 1 and results == x[1] and fixed and one and not turned
 
     def has_known_weight(self, node: Node) -> bool:
-        return all(self.known.find(v) is not None for v in node.inputs[1:])
+        return all(map(self.known.is_known, node.inputs[1:]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ Rule = Callable[[Site], Made | Opened | None]
 
 def _elementwise(site: Site) -> Made | None:
     rank = site.node.output.type.rank
-    full = [v for v in site.node.inputs if v.type.rank == rank and site.layouts.known.find(v) is None]
+    full = [v for v in site.node.inputs if v.type.rank == rank and not site.layouts.known.is_known(v)]
     if not site.wants(full):
         return None
     operands = [site.aligned(v, rank) for v in site.node.inputs]
@@ -187,10 +187,10 @@ def _convolution(site: Site) -> Made | None:
 
 
 def _with_bias(site: Site, x: Value, weight: Value, bias: Sequence[Value], attributes: dict[str, Any]) -> Value:
-    """The convolution, its bias as a node behind it. Of 16 bits, a sum with its bias is rounded once: the bias stays
+    """The convolution, its bias as a node behind it. A result in 16 bits is rounded once, with its bias: that stays
     inside."""
     b = site.b
-    if not bias or is_half(x.type.dtype):
+    if not bias or is_half(site.node.output.type.dtype):
         return b.apply(site.node.op, [x, weight, *bias], attributes)[0]
     (value,) = b.apply(site.node.op, [x, weight], attributes)
     (added,) = bias
@@ -267,7 +267,9 @@ def _gather(site: Site) -> Made | None:
     x, indices = site.node.inputs
     if not site.wants([x]) or indices.type.rank != 1:
         return None
-    return Made((site.b.gather(site.last(x), indices, axis=_axis(site, site.attributes["axis"])),))
+    return Made(
+        (site.b.gather(site.last(x), indices, axis=_axis(site, site.attributes["axis"]), mode=site.attributes["mode"]),)
+    )
 
 
 def _batch_norm(site: Site) -> Made | None:

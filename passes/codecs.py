@@ -40,9 +40,9 @@ class Codec(ABC):
         """What stands for a tensor once it is kept so."""
         return self.restore(b, self.store(b, x, axes))
 
-    def gather(self, b: Builder, table: Value, indices: Value, axis: int, axes: Axes) -> Value:
+    def gather(self, b: Builder, table: Value, axes: Axes, indices: Value, axis: int, mode: str) -> Value:
         """What stands for slices of a table, of which these alone are restored."""
-        return self.restore(b, [b.gather(part, indices, axis=axis) for part in self.store(b, table, axes)])
+        return self.restore(b, [b.gather(part, indices, axis=axis, mode=mode) for part in self.store(b, table, axes)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +83,9 @@ class Blocks(Codec):
             return self.restore(b, self.store(b, x, axes))
         return b.matrix_transpose(self.restore(b, self.store(b, b.matrix_transpose(x), (last,))))
 
-    def gather(self, b: Builder, table: Value, indices: Value, axis: int, axes: Axes) -> Value:
+    def gather(self, b: Builder, table: Value, axes: Axes, indices: Value, axis: int, mode: str) -> Value:
         # `split-blocks` gathers codes and scales.
-        return b.gather(self.round(b, table, axes), indices, axis=axis)
+        return b.gather(self.round(b, table, axes), indices, axis=axis, mode=mode)
 
 
 class _Bytes(Codec):

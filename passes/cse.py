@@ -18,8 +18,8 @@ Key = tuple[object, ...]
 class Cse(Pass):
     """Merges nodes of one operator with the same operands, attributes and regions.
 
-    Assumes that operators have no effects. The node that stays is the first one, in the same region or one around it;
-    the operands of commutative operators are compared without their order.
+    Assumes that operators have no effects; of equal checks one is enough. The node that stays is the first one, in the
+    same region or one around it; the operands of commutative operators are compared without their order.
     """
 
     name: ClassVar[str] = "cse"

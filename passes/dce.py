@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
 from ..dialect.graph import Function, Module, Node, Region, Value, captured, walk
+from ..dialect.ops import may_fail
 from .manager import Context, Pass
 from .rewrite import count_uses
 
@@ -15,8 +16,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Dce(Pass):
-    """Removes nodes whose results are unused, values that loops carry for nothing, unused results and operands of
-    fusions, and parameters of the module that no function reads.
+    """Removes nodes whose results are unused and that cannot fail a call, values that loops carry for nothing, unused
+    results and operands of fusions, and parameters of the module that no function reads.
 
     Arguments and results of functions and the dims stay: they are what callers know.
     """
@@ -53,7 +54,7 @@ def _clean(nodes: Sequence[Node], live: set[str], context: Context) -> tuple[Nod
     """The nodes that `live` depends on, itself extended by what they use."""
     kept: list[Node] = []
     for node in reversed(nodes):
-        dead = live.isdisjoint(v.name for v in node.outputs)
+        dead = live.isdisjoint(v.name for v in node.outputs) and not may_fail(node)
         if dead and context.allow("node", node):
             continue
         # A dead node that has to stay (rewriting has reached its limit) keeps what it uses.
@@ -82,7 +83,7 @@ def _dependencies(nodes: Sequence[Node], live: set[str]) -> set[str]:
     """Every name that computing `live` reads."""
     needed = set(live)
     for node in reversed(nodes):
-        if not needed.isdisjoint(v.name for v in node.outputs):
+        if not needed.isdisjoint(v.name for v in node.outputs) or may_fail(node):
             needed |= _names(node.inputs)
             for region in node.regions:
                 needed |= _names(captured(region))

@@ -9,10 +9,11 @@ from typing import ClassVar
 import numpy as np
 
 from ..dialect.dims import Poly
-from ..dialect.graph import Attribute, Function, Module, Node, Parameter
-from ..dialect.interpreter import Interpreter
+from ..dialect.graph import Attribute, Function, Module, Node, Parameter, Value
+from ..dialect.interpreter import IndexRangeError, Interpreter
 from ..dialect.ops import OPERATORS
 from ..dialect.types import Array, dtype_of
+from .known_values import Known, KnownValues, definitions_in, last_known
 from .manager import Context, Pass
 from .parameters import make_parameters_single
 from .rewrite import Replacement, Rewriter, constant_array, constant_node
@@ -22,9 +23,11 @@ from .rewrite import Replacement, Rewriter, constant_array, constant_node
 class FoldConstants(Pass):
     """Runs nodes whose operands are all constants with the operators' references, in the nodes' own dtypes.
 
-    A result may be `growth` bytes larger than its operands together: `iota` stays what it is where it is large.
+    A result may be `growth` bytes larger than its operands together: `iota` stays what it is where it is large. Larger
+    ones are folded where elements are costly to compute, such as those of a matrix of cosines, up to
+    `known_values.MOST` bytes each; broadcasts before and behind them are not.
     Leaves the folded constants' operands to `dce`. A numbered parameter whose indices become constant becomes a
-    single one. Results are bit-identical to those of the reference interpreter.
+    single one. Results are bit-identical to those of the reference interpreter. A check that fails stays.
     """
 
     name: ClassVar[str] = "fold-constants"
@@ -32,6 +35,7 @@ class FoldConstants(Pass):
 
     def rewrite(self, module: Module, context: Context) -> Module:
         folded = module.map_functions(lambda function: _Folder(function, context, self.growth).run())
+        folded = folded.map_functions(lambda function: _CostlyFolder(function, module, context).run())
         return make_parameters_single(folded, context)
 
 
@@ -51,14 +55,45 @@ class _Folder(Rewriter):
             return None
         size = sum(v.type.bytes for v in node.outputs)
         assert isinstance(size, int), node
-        if size > sum(array.nbytes for array in known) + self.growth or not self.context.allow("fold", node):
+        if size > sum(array.nbytes for array in known) + self.growth:
             return None
-        results = map(_with_usual_nan, run_node(node, known))
+        try:
+            results = tuple(map(_with_usual_nan, run_node(node, known)))
+        except IndexRangeError:
+            return None
+        if not self.context.allow("fold", node):
+            return None
         nodes = tuple(constant_node(v, r, node) for v, r in zip(node.outputs, results, strict=True))
         return Replacement(nodes, node.outputs)
 
     def _is_known(self, node: Node) -> bool:
         return all(v.type.is_static for v in node.outputs) and not any(_is_symbolic(a) for _, a in node.attributes)
+
+
+class _CostlyFolder(Rewriter):
+    """Folds the last values that constants alone determine, where some of their elements are costly to compute."""
+
+    def __init__(self, function: Function, module: Module, context: Context) -> None:
+        super().__init__(function)
+        self.context = context
+        self.known = KnownValues(definitions_in(function.body), module.parameter_index)
+        self.last = last_known(self.known, function.body, function.results, self._is_costly)
+
+    def _is_costly(self, known: Known) -> bool:
+        return not known.has_parameter and known.costly > 0
+
+    def visit(self, node: Node) -> Replacement | None:
+        if node.op == "constant" or self.last.isdisjoint(v.name for v in node.outputs):
+            return None
+        if not self.context.allow("fold-costly", node):
+            return None
+        arrays = (_with_usual_nan(self._computed(v)) for v in node.outputs)
+        nodes = tuple(constant_node(v, a, node) for v, a in zip(node.outputs, arrays, strict=True))
+        return Replacement(nodes, node.outputs)
+
+    def _computed(self, value: Value) -> Array:
+        formula = self.known.formula(value, stepwise=True)
+        return Interpreter(formula.module, _no_parameter).run(formula.function, ())[0]
 
 
 def _is_symbolic(value: Attribute) -> bool:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ..dialect.graph import Formula, Function, Module, Node, Parameter, Value
 from ..dialect.ops import OPERATORS
-from .known_values import KnownValues, definitions_in
+from .known_values import KnownValues, definitions_in, last_known
 from .manager import Context, Pass
 from .rewrite import Replacement, Rewriter
 
@@ -73,32 +72,10 @@ class _Folder(Rewriter):
         if options.moves_only:
             before = {name: node for name, node in before.items() if _is_moved(node)}
         self.known = KnownValues(before, module.parameter_index)
-        self.last: set[str] = set()
         if options.blocks_only:
             self.last = {name for name, node in before.items() if _is_plane(node) and self.known.find(node.output)}
         else:
-            self._find_last(function.body, function.results)
-
-    def _find_last(self, nodes: Iterable[Node], results: Iterable[Value]) -> None:
-        """Collects the known values that something unknown uses."""
-        for node in nodes:
-            if not all(self.known.find(v) for v in node.outputs):
-                for value in node.inputs:
-                    self._use(value)
-            for region in node.regions:
-                self._find_last(region.body, region.results)
-        for value in results:
-            self._use(value)
-
-    def _use(self, value: Value) -> None:
-        known = self.known.find(value)
-        if known is None or not known.has_parameter or self.known.is_leaf(value):
-            return
-        node = self.known.definitions[value.name]
-        if OPERATORS[node.op].has("view"):
-            self._use(node.inputs[0])
-        else:
-            self.last.add(value.name)
+            self.last = last_known(self.known, function.body, function.results, lambda known: known.has_parameter)
 
     def visit(self, node: Node) -> Replacement | None:
         if node.op == "parameter" or self.last.isdisjoint(v.name for v in node.outputs):

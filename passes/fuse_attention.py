@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ..dialect.types import DType
+from ..dialect.dims import bounds, product
+from ..dialect.graph import Node
+from ..dialect.types import F32, DType
 from .fuse_flow import Edge, Flow, has
-from .fuse_maps import summed_axes
+from .fuse_maps import axes_apart, permutation, summed_axes
 from .fuse_rules import (
     MOST_MEMBERS,
     OTHER_AXIS,
@@ -30,6 +32,9 @@ from .fuse_rules import (
     permutes,
     row_axes,
 )
+
+FEW_ROWS = 8
+"""As many as a block of rows has."""
 
 
 def starts_attention(flow: Flow, number: int) -> bool:
@@ -134,7 +139,7 @@ class _Attention:
 
 def _take_movements(flow: Flow, members: set[int], last: int, dtype: DType) -> set[int]:
     """Adds movements in front of the members that only they read, and permutations behind the last of them."""
-    add_movements_before(flow, members, dtype)
+    add_movements_before(flow, members, dtype, in_blocks=True)
     current = last
     while not flow.leaves[current] and len(flow.readers[current]) == 1:
         number = flow.readers[current][0]
@@ -146,8 +151,9 @@ def _take_movements(flow: Flow, members: set[int], last: int, dtype: DType) -> s
     return members
 
 
-def add_movements_before(flow: Flow, members: set[int], dtype: DType) -> None:
-    """Adds linear movements of what contractions read, where all that reads them is in the group.
+def add_movements_before(flow: Flow, members: set[int], dtype: DType, *, in_blocks: bool = False) -> None:
+    """Adds linear movements of what contractions read, where all that reads them is in the group, whose rows are
+    computed `in_blocks` or all at once.
 
     What is known when the model is compiled is not moved here: that can be done then.
     """
@@ -158,13 +164,36 @@ def add_movements_before(flow: Flow, members: set[int], dtype: DType) -> None:
         node = flow.nodes[number]
         if not flow.is_free(number) or not moves_linearly(node) or not fits_type(flow, node, dtype):
             continue
-        if permutes(node) and not keeps_last_axis(node):
+        if permutes(node) and not keeps_last_axis(node) and not _is_read_in_place(flow, number, in_blocks):
             # A tile wants its columns beside each other in memory: turning them is a kernel of its own.
             continue
         if all(is_weight(flow, v) for v in node.inputs) or not flow.stays_inside(number, members):
             continue
         members.add(number)
         pending.update(flow.sources(number))
+
+
+def _is_read_in_place(flow: Flow, number: int, in_blocks: bool) -> bool:
+    """Do contractions alone read a permutation, and sum over the axis that was last before it? Their tiles transpose
+    such columns a panel at a time. Blocks of rows would each do so again, so there must be one block."""
+    node = flow.nodes[number]
+    order = permutation(node)
+    if order is None or node.output.type.dtype is not F32:
+        return False
+    for reader in (flow.nodes[r] for r in flow.readers[number]):
+        if not has(reader, "contraction") or has(reader, "attention") or reader.inputs[1:] != (node.output,):
+            return False
+        if summed_axes(reader, 1) != (order[-1],) or (in_blocks and not _has_few_rows(reader)):
+            return False
+    return True
+
+
+def _has_few_rows(contraction: Node) -> bool:
+    """Are there at most FEW_ROWS rows for every matrix that the second operand holds?"""
+    shape = contraction.inputs[0].type.shape
+    matrices = {*axes_apart(contraction, 0)} & {*axes_apart(contraction, 1)}
+    rows = [size for axis, size in enumerate(shape) if axis not in {*summed_axes(contraction, 0), *matrices}]
+    return bounds(product(rows))[1] <= FEW_ROWS
 
 
 def _sources(flow: Flow, numbers: Collection[int]) -> set[int]:

@@ -18,9 +18,10 @@ from ..dialect.operator import Builder
 from ..dialect.ops import OPERATORS
 from ..dialect.ops.conv_transpose import transposed_geometry
 from ..dialect.ops.einsum import Labels, parse_equation
-from ..dialect.ops.layouts import FIRST, LAST, kernel_first_order, pick, spatial_axis
+from ..dialect.ops.layouts import FIRST, LAST, kernel_first_order, last_order, pick, spatial_axis
 from ..dialect.ops.windows import conv_geometry
 from .factors import Axes, summed_axes
+from .phases import Phases, phases_of
 
 MOST_TERMS = (2**31 - 1) // (255 * 128)
 """So many products of codes can be summed in i32, whatever they are."""
@@ -102,18 +103,30 @@ def padded_with(b: Builder, node: Node, codes: Value, zero: int) -> tuple[Value,
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """A convolution of codes, and the scale of its weight."""
+    """A convolution of codes, and the scale of its weight. `phases` are those that its results are, if it has any."""
 
     node: Node
     scale: Value
+    phases: Phases | None = None
+
+    def finish(self, b: Builder, result: Value) -> Value:
+        """The result of the transposed convolution from that of the convolution."""
+        if self.phases is None:
+            return result
+        last = b.transpose(result, axes=last_order(result.type.rank))
+        return self.phases.joined(b, {self.phases.filled: last}, LAST)
 
 
 def as_convolution(b: Builder, node: Node, weight: Value, scale: Value, codes: Value, zero: int) -> Convolution | None:
-    """The transposed convolution that a node is, as one of stride 1 over codes that the zero point lies between; None
-    for other nodes, or where the scale is not the same for all that is summed."""
+    """The transposed convolution that a node is, as one of stride 1: of all its phases, or, where it has none, over
+    codes that the zero point lies between. None for other nodes, or where the scale is not the same for all that is
+    summed."""
     rank = node.output.type.rank - 2
     if node.op != f"conv_transpose{rank}d":
         return None
+    phases = phases_of(node)
+    if phases is not None and not phases.is_depthwise:
+        return _of_phases(b, phases, weight, scale, codes)
     attributes = dict(node.attributes)
     sizes, kernel = codes.type.shape[2:], weight.type.shape[2:]
     w = transposed_geometry(node.op, sizes, kernel, attributes)
@@ -146,6 +159,24 @@ def as_convolution(b: Builder, node: Node, weight: Value, scale: Value, codes: V
     full = tuple(sorted(operator.complete(given).items()))
     inputs = (spread, reversed_kernel, *node.inputs[2:])
     return Convolution(Node(operator.name, inputs, node.outputs, full, (), node.scope, node.span), placed)
+
+
+def _of_phases(b: Builder, phases: Phases, weight: Value, scale: Value, codes: Value) -> Convolution | None:
+    node = phases.node
+    placed = _for_each_channel(b, scale, phases.groups, phases.each)
+    if placed is None:
+        return None
+    placed = placed if placed.type.rank == 0 else phases.for_phases(b, placed)
+    kernel = phases.weight(b, weight, phases.filled, FIRST)
+    bias = [phases.for_phases(b, value) for value in node.inputs[2:]]
+    operator = OPERATORS[node.op.replace("_transpose", "")]
+    full = operator.complete(phases.attributes(FIRST, phases.padding(phases.filled)))
+    x = node.inputs[0].type
+    (type,) = operator.check([x, kernel.type.with_dtype(x.dtype), *(v.type for v in bias)], full)
+    output = Value(node.output.name, type)
+    attributes = tuple(sorted(full.items()))
+    inputs = (codes, kernel, *bias)
+    return Convolution(Node(operator.name, inputs, (output,), attributes, (), node.scope, node.span), placed, phases)
 
 
 def _for_each_channel(b: Builder, scale: Value, groups: int, each: Size) -> Value | None:

@@ -5,29 +5,41 @@ Here it is told what is known and how it is made; whether that is worth doing is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ..dialect.dims import Poly
 from ..dialect.graph import Attribute, Formula, Node, Parameter, Value
 from ..dialect.ops import OPERATORS
+from ..dialect.types import BF16, F16, I8, STORAGE, U8
 
+SHORT = frozenset({I8, U8, F16, BF16, *STORAGE})
+"""The dtypes that tensors are rounded to so that they take fewer bytes."""
 GROWTH = 1.25
 """What is stored may be this many times as large as what it is made of: nothing that is repeated is stored so."""
 PASSING = 8
 """What lies between may be so many times as large, as codes are that are widened to be summed."""
 SMALL = 64
 """And both by this many bytes larger, so that a few elements may always be converted."""
+MOST = 16 << 20
+"""The most bytes of a value that is stored because it is costly to compute, such as a matrix of cosines, and of what
+lies before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
     """What a known value is made of: names of the leaves, with their bytes, in order of first use. `fits`: is it small
-    enough to be stored in place of these?"""
+    enough to be stored in place of these? `costly` are the bytes of the largest value on the way to it, itself
+    included, of which every element is costly to compute.
+
+    A tensor that was rounded to a short dtype is a leaf too, in place of the leaves that it was `rounded` from.
+    """
 
     leaves: tuple[tuple[str, int], ...]
     has_parameter: bool
     fits: bool = True
+    rounded: frozenset[str] = frozenset()
+    costly: int = 0
 
     @property
     def bytes(self) -> int:
@@ -52,6 +64,10 @@ class KnownValues:
             self._found[value.name] = None if node is None else self._of(node, value)
         return self._found[value.name]
 
+    def is_known(self, value: Value) -> bool:
+        """Do constants and parameters alone determine the value, even if it is too large to be stored?"""
+        return self._made(value) is not None
+
     def is_leaf(self, value: Value) -> bool:
         node = self.definitions.get(value.name)
         return node is not None and node.op in ("constant", "parameter")
@@ -66,12 +82,21 @@ class KnownValues:
         made = [known for known in operands if known is not None]
         if len(made) < len(operands):
             return None
-        leaves = dict(leaf for known in made for leaf in known.leaves)
-        known = Known(tuple(leaves.items()), any(k.has_parameter for k in made))
+        # dequantize(q, scale) is compared with q, even if both were made of one tensor in f32.
+        rounded = frozenset[str]().union(*(known.rounded for known in made))
+        leaves = {name: size for known in made for name, size in known.leaves if name not in rounded}
+        has_parameter = any(k.has_parameter for k in made)
+        operator = OPERATORS[node.op]
         size = sum(v.type.bytes for v in node.outputs)
         assert isinstance(size, int), node
-        fits = size <= known.bytes * GROWTH + SMALL or OPERATORS[node.op].has("precomputed")
-        return replace(known, fits=fits) if fits or size <= known.bytes * PASSING + SMALL else None
+        if _rounds(node):
+            return Known(((value.name, size),), has_parameter, rounded=rounded | leaves.keys())
+        costly = max((k.costly for k in made), default=0)
+        if operator.has("costly") and size <= MOST:
+            costly = max(costly, size)
+        known = Known(tuple(leaves.items()), has_parameter, rounded=rounded, costly=costly)
+        fits = size <= max(known.bytes, costly) * GROWTH + SMALL or operator.has("precomputed")
+        return replace(known, fits=fits) if fits or size <= max(known.bytes * PASSING + SMALL, MOST) else None
 
     def formula(self, value: Value, *, stepwise: bool = False) -> Formula:
         """How a known value is made of stored parameters. Equal ways give equal formulas."""
@@ -83,9 +108,20 @@ class KnownValues:
 def _is_foldable(node: Node) -> bool:
     operator = OPERATORS[node.op]
     # Sums of products are left out: what a matrix library gives may depend on the machine and its threads.
-    if operator.has("structure") or operator.has("contraction") or node.regions:
+    if operator.has("structure") or operator.has("contraction") or operator.has("checking") or node.regions:
+        return False
+    if dict(node.attributes).get("each_call"):
         return False
     return all(v.type.is_static for v in node.outputs) and not any(_is_symbolic(a) for _, a in node.attributes)
+
+
+def _rounds(node: Node) -> bool:
+    """Does it keep a tensor in a dtype that takes fewer bytes?"""
+    return (
+        node.op in ("cast", "quantize")
+        and node.output.type.dtype in SHORT
+        and node.output.type.dtype.bits < node.inputs[0].type.dtype.bits
+    )
 
 
 def _is_symbolic(value: Attribute) -> bool:
@@ -153,4 +189,34 @@ def definitions_in(nodes: Iterable[Node]) -> dict[str, Node]:
         found.update((v.name, node) for v in node.outputs)
         for region in node.regions:
             found |= definitions_in(region.body)
+    return found
+
+
+def last_known(
+    known: KnownValues, nodes: Iterable[Node], results: Iterable[Value], wanted: Callable[[Known], bool]
+) -> set[str]:
+    """The known values that something unknown uses, by name: leaves excluded, and what is before a view for it."""
+    found: set[str] = set()
+
+    def use(value: Value) -> None:
+        made = known.find(value)
+        if made is None or not wanted(made) or known.is_leaf(value):
+            return
+        node = known.definitions[value.name]
+        if OPERATORS[node.op].has("view"):
+            use(node.inputs[0])
+        else:
+            found.add(value.name)
+
+    def walk(nodes: Iterable[Node], results: Iterable[Value]) -> None:
+        for node in nodes:
+            if not all(known.find(v) for v in node.outputs):
+                for value in node.inputs:
+                    use(value)
+            for region in node.regions:
+                walk(region.body, region.results)
+        for value in results:
+            use(value)
+
+    walk(nodes, results)
     return found

@@ -63,10 +63,14 @@ class Context:
         """May this rewrite be done? If so it is counted as done."""
         if self.rewrite_limit is not None and len(self.rewrites) >= self.rewrite_limit:
             return False
+        self.count(rule, node)
+        return True
+
+    def count(self, rule: str, node: Node) -> None:
+        """Counts a rewrite that cannot be left out."""
         number, results = len(self.rewrites) + 1, tuple(v.name for v in node.outputs)
         made = Rewrite(number, self.pass_name, rule, format_node(node), results, node.scope, node.span)
         self.rewrites.append(made)
-        return True
 
     def remark(self, function: str, source: str, reader: str, text: str) -> None:
         self.remarks.append(Remark(self.pass_name, function, source, reader, text))

@@ -91,6 +91,7 @@ class _Propagator(Rewriter):
             return None
         x, y = (_spread(b, c) for c in codes)
         zero = 0 if x.zero is None else self.known.integer(x.zero)
+        convolution = None
         if y.zero is None and zero is not None:
             convolution = as_convolution(b, node, y.q, y.scale, x.q, zero)
             if convolution is not None:
@@ -115,7 +116,7 @@ class _Propagator(Rewriter):
                 result = b.multiply(result, scale)
         for bias in node.inputs[2:]:
             result = b.add(result, along_channels(b, node, bias))
-        return result
+        return result if convolution is None else convolution.finish(b, result)
 
     def total(self, node: Node, b: NodeBuilder, arrangement: Arrangement, x: Codes, y: Codes) -> Value | None:
         """The sums of products of codes, each without its zero point, in i32."""

@@ -23,6 +23,11 @@ _CODECS: Mapping[str, Codec] = {
 }
 
 
+def can_hold(dtype: str, factor: Factor) -> bool:
+    """Can a weight be kept in the dtype, as policies write it?"""
+    return _CODECS[dtype].holds(factor.value.type, factor.axes)
+
+
 @dataclass(frozen=True)
 class QuantizeWeights(Pass):
     """Rounds weights in f32, and leaves what they stand for in their place:
@@ -55,7 +60,7 @@ class QuantizeWeights(Pass):
         return (
             factor.parameter is not None
             and factor.value.type.dtype is F32
-            and _CODECS[self.to].holds(factor.value.type, factor.axes)
+            and can_hold(self.to, factor)
             and is_selected(node.op, (factor.parameter, node.scope), self.only, self.but)
         )
 
@@ -90,4 +95,6 @@ class _Quantizer(Rewriter):
         return b.apply(node.op, inputs, dict(node.attributes))[0]
 
     def read_table(self, b: NodeBuilder, node: Node, table: Factor) -> Value:
-        return self.codec.gather(b, table.value, node.inputs[1], gathered_axis(node), table.axes)
+        return self.codec.gather(
+            b, table.value, table.axes, node.inputs[1], gathered_axis(node), str(node.attribute("mode"))
+        )

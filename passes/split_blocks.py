@@ -89,8 +89,9 @@ class _Splitter(Rewriter):
         if axis == table.type.rank - 1:
             return None
         planes = self.planes(b, q)
-        codes, scales = (b.gather(plane, *indices, axis=axis) for plane in (planes.codes, planes.scales))
-        zeros = None if planes.zeros is None else b.gather(planes.zeros, *indices, axis=axis)
+        where = {"axis": axis, "mode": node.attribute("mode")}
+        codes, scales = (b.gather(plane, *indices, **where) for plane in (planes.codes, planes.scales))
+        zeros = None if planes.zeros is None else b.gather(planes.zeros, *indices, **where)
         type = TensorType(q.type.dtype, node.output.type.shape)
         return dequantize_planes(b, Planes(type, codes, scales, zeros), node.output.type.dtype)
 

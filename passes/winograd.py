@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,19 +12,27 @@ from ..dialect.operator import Builder
 from ..dialect.ops.layouts import LAST
 from ..dialect.ops.winograd import BLOCK, INPUT, OUTPUT, REACH, Matrix, matrix_array
 from ..dialect.types import F32
-from .known_values import KnownValues
+from .known_values import KnownValues, definitions_in
 from .manager import Context, Pass
 from .rewrite import NodeBuilder, Replacement, Rewriter
 
 
 @dataclass(frozen=True)
 class Winograd(Pass):
-    """Rewrites convolutions in f32, channels last, with known 3x3 kernels, stride 1 and no padding, by F(4x4, 3x3).
+    """Rewrites convolutions with sums in f32, channels last, with known 3x3 kernels, stride 1 and no padding, by
+    F(4x4, 3x3).
 
-    Only where it pays: at least `channels` channels are read and computed, and there are always at least `blocks`
-    blocks of 4x4 results to share the 36 matrices, which are four times as large as the weight. Assumes that
-    `channels-last` has made nodes of the padding; zeros that fill the last blocks are added there. Leaves the transform
-    of the weight to `fold-parameters`.
+    Only where it pays: at least `channels` channels are read and computed, and at least `blocks` blocks of 4x4 results
+    share the 36 matrices, which are four times as large as the weight. Of a symbolic batch the smallest counts, of
+    symbolic heights and widths the geometric mean of the fewest and the most blocks: those in 1..1024 pay, those in
+    1..32 do not. Assumes that `channels-last` has made nodes of the padding; zeros that fill the last blocks are added
+    there. Leaves the transform of the weight to `fold-parameters`.
+
+    The transform of a weight in a short dtype is computed in each call, so that the artifact holds the short weight.
+    It takes about as long as the products of 16 blocks, so `shared_blocks` are needed to share it.
+
+    With `most-bytes`, transforms of f32 weights are stored while they add no more than that to the weights: those first
+    that most blocks share, which save most for their bytes. Others are computed in each call in the same way.
 
     Results differ from those of a direct sum by up to 1e-5 of the largest: what must not be rounded differently has to
     do without this pass.
@@ -32,15 +41,56 @@ class Winograd(Pass):
     name: ClassVar[str] = "winograd"
     channels: int = 32
     blocks: int = 16
+    shared_blocks: int = 48
+    most_bytes: int | None = None
 
     def rewrite(self, module: Module, context: Context) -> Module:
-        return module.map_functions(lambda function: _Rewriter(function, module, context, self).run())
+        stored = None if self.most_bytes is None else self.choose(module, context, self.most_bytes)
+        return module.map_functions(lambda f: _Rewriter(f, module, context, self, stored).run())
+
+    def choose(self, module: Module, context: Context, most: int) -> frozenset[str]:
+        """The weights, by `_weight_key`, whose transforms are stored."""
+        found: dict[str, tuple[int, int]] = {}
+        for function in module.functions:
+            rewriter = _Rewriter(function, module, context, self, None)
+            rewriter.definitions |= definitions_in(function.body)
+            for node in function.body:
+                if node.op == "conv2d" and node.inputs[1].type.dtype is F32 and rewriter.pays(node):
+                    key, (blocks, _) = _weight_key(function, node), found.get(_weight_key(function, node), (0, 0))
+                    found[key] = max(blocks, shared_blocks(node)), _added_bytes(node)
+        chosen, left = [], most
+        for key, (_, more) in sorted(found.items(), key=lambda item: -item[1][0]):
+            if more <= left:
+                chosen.append(key)
+                left -= more
+        return frozenset(chosen)
+
+
+def shared_blocks(node: Node) -> int:
+    """The blocks of results that share a transform in a call. An image of symbolic size counts with the geometric mean
+    of its fewest and its most blocks, since images of one block are rare; a symbolic batch, which is often 1, counts
+    with its least size."""
+    batch, height, width, _ = node.output.type.shape
+    fewest, most = bounds(product((ceil_divide(height, BLOCK), ceil_divide(width, BLOCK))))
+    return int(bounds(batch)[0]) * math.isqrt(max(fewest, 1) * most)
+
+
+def _weight_key(function: Function, node: Node) -> str:
+    return f"{function.name} {node.inputs[1].name}"
+
+
+def _added_bytes(node: Node) -> int:
+    """What a stored transform takes beyond the weight, its last panel filled up."""
+    rows, columns, inputs, results = (int(str(size)) for size in node.inputs[1].type.shape)
+    return 4 * inputs * (REACH * REACH * -(-results // 16) * 16 - rows * columns * results)
 
 
 class _Rewriter(Rewriter):
-    def __init__(self, function: Function, module: Module, context: Context, options: Winograd) -> None:
+    def __init__(
+        self, function: Function, module: Module, context: Context, options: Winograd, stored: frozenset[str] | None
+    ) -> None:
         super().__init__(function)
-        self.context, self.options = context, options
+        self.context, self.options, self.stored = context, options, stored
         self.known = KnownValues(self.definitions, module.parameter_index)
 
     def visit(self, node: Node) -> Replacement | None:
@@ -56,27 +106,31 @@ class _Rewriter(Rewriter):
         plain = (
             attributes["layout"] == LAST
             and attributes["groups"] == 1
-            and attributes["into"] is None
             and _all(attributes["padding"], 0)
             and _all(attributes["stride"], 1)
             and _all(attributes["dilation"], 1)
         )
-        if not plain or len(node.inputs) > 2 or x.type.dtype != F32 or self.known.find(weight) is None:
+        if not plain or len(node.inputs) > 2 or node.output.type.dtype != F32 or self.known.find(weight) is None:
             return False
-        batch, height, width, results = node.output.type.shape
-        shares = bounds(product((batch, ceil_divide(height, BLOCK), ceil_divide(width, BLOCK))))[0]
+        results = node.output.type.shape[-1]
         least = min(bounds(size)[0] for size in (results, x.type.shape[-1]))
-        return weight.type.shape[:2] == (3, 3) and least >= self.options.channels and shares >= self.options.blocks
+        blocks = self.options.blocks if self.is_stored(node) else self.options.shared_blocks
+        return weight.type.shape[:2] == (3, 3) and least >= self.options.channels and shared_blocks(node) >= blocks
+
+    def is_stored(self, node: Node) -> bool:
+        """Does the artifact hold the transform of the weight?"""
+        known = self.stored is None or _weight_key(self.function, node) in self.stored
+        return node.inputs[1].type.dtype is F32 and known
 
     def rewritten(self, b: Builder, node: Node) -> Value:
-        x, weight = node.inputs
+        x, weight = (b.cast(v, dtype=F32) if v.type.dtype is not F32 else v for v in node.inputs)
         batch, height, width, results = node.output.type.shape
         rows, columns = ceil_divide(height, BLOCK), ceil_divide(width, BLOCK)
         blocks = product((batch, rows, columns))
         filled = self.filled(b, x, rows * BLOCK - height, columns * BLOCK - width)
         before, after = (_constant(b, matrix) for matrix in (INPUT, OUTPUT))
         parts = b.reshape(b.winograd_input(filled, before), shape=(REACH * REACH, blocks, x.type.shape[-1]))
-        products = b.matmul(parts, b.winograd_weight(weight))
+        products = b.matmul(parts, b.winograd_weight(weight, each_call=not self.is_stored(node)))
         y = b.winograd_output(b.reshape(products, shape=(REACH * REACH, batch, rows, columns, results)), after)
         if y.type == node.output.type:
             return y

@@ -18,7 +18,8 @@ enum {
     NACRE_OUT_OF_MEMORY = 2, /* session_create and session_reserve only */
     NACRE_NO_WEIGHTS = 3,    /* the weights file is missing, or is not the one of this artifact */
     NACRE_BUSY = 4,          /* the session's own workspace is in use by another call */
-    NACRE_WRONG_CPU = 5      /* session_create only: the CPU lacks instructions that the artifact's code needs */
+    NACRE_WRONG_CPU = 5,     /* session_create only: the CPU lacks instructions that the artifact's code needs */
+    NACRE_OUT_OF_RANGE = 6   /* run and call only: an index of an operator is out of range; results are unspecified */
 };
 
 typedef int32_t nacre_dtype;

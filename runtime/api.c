@@ -45,12 +45,28 @@ static int64_t workspace_bytes(int32_t index, const int64_t *dims) {
     return nacre_value(&entry->workspace, dims);
 }
 
-static void compute_kernels(const nacre_session *session, const nacre_arguments *a, nacre_team *team) {
+/* Says which index was out of range, in the words of the reference interpreter. */
+static nacre_status refuse_index(const char *check, const nacre_failure *f) {
+    if (f->window != 1)
+        return nacre_fail(NACRE_OUT_OF_RANGE,
+                          "%s: a window of %" PRId64 " that starts at %" PRId64
+                          " is out of range for an axis of size %" PRId64,
+                          check, f->window, f->index, f->size);
+    return nacre_fail(NACRE_OUT_OF_RANGE,
+                      "%s: index %" PRId64 " is out of range for an axis of size %" PRId64 " (element %" PRId64
+                      " of the indices)",
+                      check, f->index, f->size, f->number);
+}
+
+static nacre_status compute_kernels(const nacre_session *session, const nacre_arguments *a, nacre_team *team) {
     const nacre_observer *observer = atomic_load_explicit(&session->observer, memory_order_acquire);
-    if (observer && a->entry->observed_kernels)
-        nacre_run_observed(session, observer, a, team);
-    else
-        a->entry->kernels[session->level](a->inputs, a->outputs, a->workspace, session->weights, a->dims, team);
+    nacre_failure failure;
+    const int64_t failed =
+        observer && a->entry->observed_kernels
+            ? nacre_run_observed(session, observer, a, team, &failure)
+            : a->entry->kernels[session->level](a->inputs, a->outputs, a->workspace, session->weights, a->dims, team,
+                                                &failure);
+    return failed ? refuse_index(a->entry->checks[failed - 1], &failure) : NACRE_OK;
 }
 
 static nacre_status compute(nacre_session *session, const nacre_entry *entry, const void *const *inputs,
@@ -72,8 +88,8 @@ static nacre_status compute(nacre_session *session, const nacre_entry *entry, co
         status = nacre_fail(NACRE_INVALID, "entry `%s`: the workspace is not aligned to %d bytes", entry->name,
                             NACRE_ALIGNMENT);
     else
-        compute_kernels(session, &(nacre_arguments){entry, inputs, outputs, workspace, dims},
-                        crew.helpers > 0 ? &crew.base : NULL);
+        status = compute_kernels(session, &(nacre_arguments){entry, inputs, outputs, workspace, dims},
+                                 crew.helpers > 0 ? &crew.base : NULL);
     nacre_crew_leave(&crew);
     if (borrow) nacre_return_workspace(session);
     return status;

@@ -92,6 +92,7 @@ static int holds(const nacre_constraint *constraint, int64_t left, int64_t right
     switch (constraint->relation) {
         case NACRE_EQUAL: return left == right;
         case NACRE_AT_LEAST: return left >= right;
+        case NACRE_FITS: return 1;
         default: return right == 0 ? left == 0 : right != -1 && left % right == 0;
     }
 }

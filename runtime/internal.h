@@ -49,8 +49,8 @@ typedef struct nacre_arguments {
     char *workspace;
     const int64_t *dims;
 } nacre_arguments;
-void nacre_run_observed(const nacre_session *session, const nacre_observer *observer, const nacre_arguments *arguments,
-                        nacre_team *team);
+int64_t nacre_run_observed(const nacre_session *session, const nacre_observer *observer,
+                           const nacre_arguments *arguments, nacre_team *team, nacre_failure *failure);
 nacre_status nacre_observe(nacre_session *session, const nacre_observer *observer);
 void nacre_record_event(void *recording, const nacre_event *event);
 

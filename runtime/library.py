@@ -28,6 +28,10 @@ class ArtifactError(NacreError):
     """A file that is no artifact, or none that can be loaded here."""
 
 
+class OutOfRangeError(NacreError, IndexError):
+    """An index that an operator takes is out of range; what the call wrote into its results is unspecified."""
+
+
 class ArgumentError(NacreError, ValueError):
     """A call with arguments that the entry does not take."""
 

@@ -37,13 +37,15 @@ from .arguments import (
     refuse_layout,
     take_out,
 )
-from .library import ArgumentError, ArtifactError, Library, NacreError, open_library
+from .library import ArgumentError, ArtifactError, Library, NacreError, OutOfRangeError, open_library
 
-__all__ = ["ArgumentError", "ArtifactError", "Entry", "Model", "NacreError", "load"]
+__all__ = ["ArgumentError", "ArtifactError", "Entry", "Model", "NacreError", "OutOfRangeError", "load"]
 
 _MOST_PLANS = 256
 _INPUTS = 7
 """Where the pointers to inputs begin in a frame: after the words of `nacre_call`."""
+_OUT_OF_RANGE = 6
+"""The status of a call that was refused for an index."""
 _LARGE = 4096
 """Results of this many bytes are worth aligning."""
 
@@ -198,7 +200,8 @@ class Entry:
         status = self._call(frame.address)
         self._frames.append(frame)
         if status:
-            raise NacreError(self._session.library.error())
+            kind = OutOfRangeError if status == _OUT_OF_RANGE else NacreError
+            raise kind(self._session.library.error())
         return results[0] if self._record is None else self._record(*results)
 
     def _check_alignment(self, arrays: Sequence[Array]) -> None:

@@ -105,8 +105,8 @@ static void end(nacre_watch *watch, int64_t call) {
     w->observer->tell(w->observer->data, &w->event);
 }
 
-void nacre_run_observed(const nacre_session *session, const nacre_observer *observer, const nacre_arguments *a,
-                        nacre_team *team) {
+int64_t nacre_run_observed(const nacre_session *session, const nacre_observer *observer, const nacre_arguments *a,
+                           nacre_team *team, nacre_failure *failure) {
     static _Atomic uint64_t runs;
     watching w;
     w.base = (nacre_watch){begin, end};
@@ -126,13 +126,14 @@ void nacre_run_observed(const nacre_session *session, const nacre_observer *obse
         .shares = w.shares,
     };
     const int64_t start = now();
-    a->entry->observed_kernels[session->level](a->inputs, a->outputs, a->workspace, session->weights, a->dims,
-                                               team ? &w.team : NULL, &w.base);
+    const int64_t failed = a->entry->observed_kernels[session->level](
+        a->inputs, a->outputs, a->workspace, session->weights, a->dims, team ? &w.team : NULL, failure, &w.base);
     w.event.begin = start;
     w.event.end = now();
     w.event.call = -1;
     w.event.share_count = 0;
     observer->tell(observer->data, &w.event);
+    return failed;
 }
 
 nacre_status nacre_observe(nacre_session *session, const nacre_observer *observer) {

@@ -33,7 +33,7 @@ typedef struct nacre_binding {
     int64_t (*solve)(const int64_t *dims, int64_t size);
 } nacre_binding;
 
-enum { NACRE_EQUAL, NACRE_AT_LEAST, NACRE_MULTIPLE_OF };
+enum { NACRE_EQUAL, NACRE_AT_LEAST, NACRE_MULTIPLE_OF, NACRE_FITS };
 
 typedef struct nacre_constraint {
     nacre_size left, right;
@@ -50,9 +50,17 @@ typedef struct nacre_team {
     void (*parallel)(struct nacre_team *team, nacre_task task, const void *context, int64_t units, int64_t *pace);
 } nacre_team;
 
-/* Without a team (NULL) an entry computes everything in the thread that calls it. */
-typedef void (*nacre_kernel)(const void *const *inputs, void *const *outputs, char *workspace, const char *weights,
-                             const int64_t *dims, nacre_team *team);
+/* An index that is out of range, as `check_indices` of the generated code finds it. */
+typedef struct nacre_failure {
+    int64_t number; /* of the index among the indices, in row-major order */
+    int64_t index, size; /* what it is, and the size of the axis that it addresses */
+    int64_t window; /* how many elements from there on are addressed */
+} nacre_failure;
+
+/* Without a team (NULL) an entry computes everything in the thread that calls it. It returns 0, or the number of the
+check of indices that failed, counted from 1; then it has written `failure`, and its results are unspecified. */
+typedef int64_t (*nacre_kernel)(const void *const *inputs, void *const *outputs, char *workspace, const char *weights,
+                                const int64_t *dims, nacre_team *team, nacre_failure *failure);
 
 /* Where an observed entry tells what it is about to do: `begin` comes before each part of a kernel, `end` after the last
 part, with the number of the call. Generated code knows these fields alone. */
@@ -62,8 +70,9 @@ typedef struct nacre_watch {
 } nacre_watch;
 
 /* The same entry once more, for calls that are observed. */
-typedef void (*nacre_observed_kernel)(const void *const *inputs, void *const *outputs, char *workspace,
-                                      const char *weights, const int64_t *dims, nacre_team *team, nacre_watch *watch);
+typedef int64_t (*nacre_observed_kernel)(const void *const *inputs, void *const *outputs, char *workspace,
+                                         const char *weights, const int64_t *dims, nacre_team *team,
+                                         nacre_failure *failure, nacre_watch *watch);
 
 /* Code for one kind of CPU: its name, and what the CPU must be able to do, as in cpu.h. */
 typedef struct nacre_level {
@@ -80,6 +89,7 @@ typedef struct nacre_entry {
     const nacre_dim *dims;
     const nacre_binding *bindings; /* one for each dim */
     const nacre_constraint *constraints;
+    const char *const *checks; /* of indices: which operator each checks for, and where that is written */
     nacre_size workspace;
     int32_t argument_count, result_count, dim_count, constraint_count;
 } nacre_entry;

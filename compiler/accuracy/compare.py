@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
-from ...dialect.types import Array, dtype_of
+from ...dialect.types import DTYPES, Array, dtype_of
 from ...runtime.loader import Model
 from ..diff.capture import Point, capture, result_point
 from .samples import Batch, Samples
@@ -124,9 +125,11 @@ class _Hits:
 
 @dataclass
 class Comparing:
-    """What has been seen of two builds so far. `labelled`: it is known of each row of a result which class is right."""
+    """What has been seen of two builds so far. `labelled`: it is known of each row of a result which class is right.
+    `scored` are the results that can hold scores of classes."""
 
     labelled: bool
+    scored: frozenset[str]
     tallies: dict[str, Tally] = field(default_factory=dict)
     hits: dict[str, _Hits] = field(default_factory=dict)
     seen: dict[str, Point] = field(default_factory=dict)
@@ -142,7 +145,8 @@ class Comparing:
             a, b = (points.get(result_point(name)) for points in (actual, expected))
             if a is None or b is None or a.array.shape != b.array.shape:
                 raise _unlike(name, a, b)
-            self._add_scores(name, a.array, b.array, batch.labels)
+            if name in self.scored:
+                self._add_scores(name, a.array, b.array, batch.labels)
         for name, point in actual.items():
             other = expected.get(name)
             if other is None or other.array.shape != point.array.shape:
@@ -153,9 +157,7 @@ class Comparing:
         self.calls += 1
 
     def _add_scores(self, name: str, actual: Array, expected: Array, labels: Array | None) -> None:
-        """Adds a result, if it can hold scores."""
-        if not dtype_of(actual).is_float or actual.ndim == 0 or actual.shape[-1] < 2:
-            return
+        """Adds a result with scores."""
         rows = actual.size // actual.shape[-1]
         if labels is not None and len(labels) != rows:
             message = f"there are {len(labels)} labels for the {rows} rows of `{name}` in a call"
@@ -178,13 +180,26 @@ class Comparing:
         return Scores(name, hits.classes, hits.rows, hits.same, *right)
 
 
+def scored_results(model: Model, entry: str) -> frozenset[str]:
+    """The results that can hold scores: floats, as many in a row as there are classes. A last axis whose size depends
+    on the call, as in a regression's `f32[B]`, does not count classes."""
+    described: Iterable[Mapping[str, Any]] = next(
+        e["results"] for e in model.describe()["entries"] if e["name"] == entry
+    )
+    return frozenset(
+        r["name"]
+        for r in described
+        if DTYPES[r["dtype"]].is_float and r["shape"] and isinstance(r["shape"][-1], int) and r["shape"][-1] >= 2
+    )
+
+
 def compare_models(
     model: Model, reference: Model, entry: str, samples: Samples, tell: Tell = lambda done: None
 ) -> Accuracy:
     """Calls both on all samples. Raises NacreError where inputs do not fit an artifact or it cannot be observed, and
     DiagnosticError where the results of the two are of different shapes."""
     results = [r.name for r in model.entries[entry].results]
-    comparing = Comparing(samples.labelled)
+    comparing = Comparing(samples.labelled, scored_results(model, entry))
     for batch in samples:
         actual, expected = (capture(m, entry, batch.inputs).points for m in (model, reference))
         comparing.add(batch, actual, expected, results)
@@ -201,7 +216,7 @@ def results_of(model: Model, entry: str, batch: Batch) -> dict[str, Array]:
 
 def compare_results(model: Model, expected: Iterable[Mapping[str, Array]], entry: str, samples: Samples) -> Accuracy:
     """The same for results alone; those of the reference are given, call by call."""
-    comparing = Comparing(samples.labelled)
+    comparing = Comparing(samples.labelled, scored_results(model, entry))
     for batch, wanted in zip(samples, expected, strict=True):
         comparing.add(batch, _points(results_of(model, entry, batch)), _points(wanted), list(wanted))
     return comparing.accuracy([r.name for r in model.entries[entry].results])

@@ -19,7 +19,7 @@ from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...dialect.dims import INFINITY
 from ...dialect.ops.conversion import cast_array
 from ...dialect.types import DTYPES, Array, DType, dtype_of
-from ..checkpoint import Checkpoint, open_checkpoint
+from ..checkpoint import Checkpoint, open_tensors
 
 LABELS = "labels"
 """The array that holds the right class of each sample."""
@@ -115,7 +115,7 @@ def _read_argument(described: Mapping[str, Any], dims: Sequence[Mapping[str, Any
 
 def _open_files(path: Path, arguments: Sequence[_Argument]) -> Iterator[Mapping[str, Checkpoint]]:
     if not path.is_dir():
-        yield _by_name(path, [open_checkpoint(path)], arguments)
+        yield _by_name(path, [open_tensors(path)], arguments)
         return
     several = sorted(p for p in path.iterdir() if p.suffix in _FILES)
     single = sorted(path.glob("*.npy"))
@@ -123,9 +123,9 @@ def _open_files(path: Path, arguments: Sequence[_Argument]) -> Iterator[Mapping[
         what = "both, arrays in `.npy` files and files of several" if single else "no `.npz` and no `.npy` file"
         raise _fault("sample-folder", f"the folder `{path}` holds {what}")
     if single:
-        yield _by_name(path, [open_checkpoint(p) for p in single], arguments)
+        yield _by_name(path, [open_tensors(p) for p in single], arguments)
     for file in several:
-        yield _by_name(file, [open_checkpoint(file)], arguments)
+        yield _by_name(file, [open_tensors(file)], arguments)
 
 
 def _by_name(path: Path, files: Sequence[Checkpoint], arguments: Sequence[_Argument]) -> Mapping[str, Checkpoint]:

@@ -53,7 +53,10 @@ def _entry(entry: EntrySpec) -> dict[str, JsonValue]:
 
 
 def _level(level: LevelSpec) -> dict[str, JsonValue]:
-    return {"name": level.name, "cpu": level.cpu, "features": list(level.features)}
+    described: dict[str, JsonValue] = {"name": level.name, "cpu": level.cpu, "features": list(level.features)}
+    if level.untiled:
+        described["untiled"] = [{"kernel": kernel, "reason": reason} for kernel, reason in level.untiled]
+    return described
 
 
 def describe_artifact(

@@ -23,6 +23,7 @@ from pathlib import Path
 from ... import runtime
 from ...dialect.diagnostics import Diagnostic, DiagnosticError, Note
 from ..store import Store
+from .glibc import BASE_VERSIONS, stub_sources
 
 RUNTIME_FOLDER = Path(runtime.__file__).parent
 _STEMS = (
@@ -68,6 +69,14 @@ class Linker:
     @property
     def is_zig(self) -> bool:
         return "ziglang" in self.command or Path(self.command[0]).stem == "zig"
+
+    @property
+    def stubs(self) -> tuple[str, ...]:
+        """The libraries whose stubs it links against. zig brings stubs of its own, and musl has no versions."""
+        if self.is_zig or self.machine not in BASE_VERSIONS:
+            return ()
+        is_glibc = self.machine != platform.machine() or platform.libc_ver()[0] == "glibc"
+        return tuple(stub_sources(self.machine)) if is_glibc else ()
 
     def run(self, arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "LC_ALL": "C"}
@@ -122,21 +131,26 @@ def _failure(action: str, command: Sequence[str], result: subprocess.CompletedPr
 def _runtime_objects(
     linker: Linker, sources: tuple[tuple[str, str], ...], kept: Path | None
 ) -> tuple[tuple[str, bytes], ...]:
-    """The compiled runtime, from memory or from the folder of what was `kept`: every artifact needs it."""
+    """The compiled runtime and the stubs of the C library, from memory or from the folder of what was `kept`: every
+    artifact needs them."""
     # TLS descriptors make no use of __tls_get_addr, which would add the dynamic loader to the needed libraries.
     dialect = ["-mtls-dialect=gnu2"] if linker.machine in ("x86_64", "AMD64") else []
     store, key = Store(kept), _key(linker, dialect, sources)
-    names = [f"{Path(source).stem}.o" for source in RUNTIME_SOURCES]
+    names = [*(f"runtime_{Path(source).stem}.o" for source in RUNTIME_SOURCES), *linker.stubs]
     found = [data for name in names if (data := store.get(f"{key}-{name}")) is not None]
     if len(found) < len(names):
         with tempfile.TemporaryDirectory(prefix="nacre-") as folder:
             for file, text in sources:
                 (Path(folder) / file).write_text(text)
             _compile(linker, Path(folder), dialect)
+            for source in RUNTIME_SOURCES:
+                stem = Path(source).stem
+                (Path(folder) / f"{stem}.o").rename(Path(folder) / f"runtime_{stem}.o")
+            _make_stubs(linker, Path(folder))
             found = [(Path(folder) / name).read_bytes() for name in names]
         for name, data in zip(names, found, strict=True):
             store.put(f"{key}-{name}", data)
-    return tuple((f"runtime_{name}", data) for name, data in zip(names, found, strict=True))
+    return tuple(zip(names, found, strict=True))
 
 
 def _key(linker: Linker, dialect: Sequence[str], sources: Sequence[tuple[str, str]]) -> str:
@@ -145,7 +159,9 @@ def _key(linker: Linker, dialect: Sequence[str], sources: Sequence[tuple[str, st
     package = importlib.util.find_spec("ziglang") if linker.is_zig else None
     files = [compiler, *([Path(package.origin)] if package is not None and package.origin else [])]
     dates = [f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files if file.exists()]
-    parts = [*linker.command, *dates, *_COMPILE_FLAGS, *dialect, *(part for source in sources for part in source)]
+    stubs = [text for pair in stub_sources(linker.machine).values() for text in pair] if linker.stubs else []
+    texts = [*stubs, *(part for source in sources for part in source)]
+    parts = [*linker.command, *dates, *_COMPILE_FLAGS, *dialect, *texts]
     return hashlib.sha256(b"".join(hashlib.sha256(part.encode()).digest() for part in parts)).hexdigest()
 
 
@@ -156,6 +172,18 @@ def _compile(linker: Linker, folder: Path, dialect: Sequence[str]) -> None:
         result = linker.run(arguments, folder)
     if result.returncode:
         raise _failure("compile the runtime of", [*linker.command, *arguments], result)
+
+
+def _make_stubs(linker: Linker, folder: Path) -> None:
+    for library in linker.stubs:
+        code, script = stub_sources(linker.machine)[library]
+        (folder / "stub.c").write_text(code)
+        (folder / "stub.map").write_text(script)
+        flags = ("-shared", "-fPIC", "-nostdlib", "-Wl,--build-id=none", "-Wl,--version-script=stub.map")
+        arguments = [*flags, f"-Wl,-soname,{library}", "-o", library, "stub.c"]
+        result = linker.run(arguments, folder)
+        if result.returncode:
+            raise _failure("link the stubs for", [*linker.command, *arguments], result)
 
 
 def merge_objects(linker: Linker, objects: Sequence[bytes]) -> bytes:
@@ -185,6 +213,7 @@ def link(
         shutil.copyfile(RUNTIME_FOLDER / file, folder / file)
     (folder / "exports.map").write_text(f"{{ global: {' '.join(f'{e};' for e in exports)} local: *; }};\n")
     libraries = ["-Wl,--exclude-libs,ALL"] if not linker.is_zig else []
+    # The stubs stand before the system's libraries, and so take their place.
     inputs = ["tables.c", "blob.s", *objects, *(file for file, _ in compiled)]
     arguments = [*_COMPILE_FLAGS, *_LINK_FLAGS, *libraries, "-o", output, *inputs, "-lm"]
     result = linker.run(arguments, folder)

@@ -20,7 +20,7 @@ from ...dialect.types import Array, DType, TensorType
 WEIGHT_ALIGNMENT = 64
 """Every weight starts at a multiple of this many bytes, in the artifact and in the file beside it."""
 
-Relation = Literal["==", ">=", "multiple-of"]
+Relation = Literal["==", ">=", "multiple-of", "fits"]
 JsonValue = str | int | float | bool | None | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
 
 
@@ -34,13 +34,16 @@ class ArgumentSpec:
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A relation between sizes that every call must satisfy; it is checked when the dims are bound."""
+    """A relation between sizes that every call must satisfy; it is checked when the dims are bound. `fits` says that 64
+    bits hold both."""
 
     left: Size
     relation: Relation
     right: Size
 
     def __str__(self) -> str:
+        if self.relation == "fits":
+            return f"{format_size(self.left)} to be below 2^63"
         relation = self.relation.replace("-", " ")
         return f"{format_size(self.left)} {relation} {format_size(self.right)}"
 
@@ -101,7 +104,8 @@ class CallSpec:
 @dataclass(frozen=True, slots=True)
 class EntrySpec:
     """A callable of the artifact. `symbol` is the function that code generation exports for it, `observed` its copy for
-    calls that are observed, if there is one (see ABI.md), whose calls of kernels are `calls`."""
+    calls that are observed, if there is one (see ABI.md), whose calls of kernels are `calls`. `checks` names the
+    operators whose indices are checked, in the order of the checks."""
 
     name: str
     symbol: str
@@ -113,17 +117,20 @@ class EntrySpec:
     doc: str = ""
     observed: str = ""
     calls: tuple[CallSpec, ...] = ()
+    checks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class LevelSpec:
     """Machine code for one kind of CPU: what the symbols of its entries end with, and the features that it needs, by
-    LLVM's names of those that `runtime/cpu.h` lists. `cpu` is what the code generator was told."""
+    LLVM's names of those that `runtime/cpu.h` lists. `cpu` is what the code generator was told. `untiled` are the
+    kernels that became plain loops, each with the reason."""
 
     name: str = "any"
     suffix: str = ""
     features: tuple[str, ...] = ()
     cpu: str = ""
+    untiled: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

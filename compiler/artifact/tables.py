@@ -10,7 +10,7 @@ from .formulas import Functions, c_expression
 from .spec import ArgumentSpec, ArtifactSpec, Binding, EntrySpec, LevelSpec, bind_dims, c_identifier
 from .weights import WrittenWeights, fnv1a
 
-_RELATIONS = {"==": "NACRE_EQUAL", ">=": "NACRE_AT_LEAST", "multiple-of": "NACRE_MULTIPLE_OF"}
+_RELATIONS = {"==": "NACRE_EQUAL", ">=": "NACRE_AT_LEAST", "multiple-of": "NACRE_MULTIPLE_OF", "fits": "NACRE_FITS"}
 
 
 def c_string(text: str) -> str:
@@ -85,6 +85,7 @@ class _EntryTables:
         self.lines += _array("nacre_dim", f"{prefix}_dims", [self.dim(s) for s in entry.dims])
         self.lines += _array("nacre_binding", f"{prefix}_bindings", [self.binding(b) for b in bindings])
         self.lines += _array("nacre_constraint", f"{prefix}_constraints", constraints)
+        self.lines += _array("char *const", f"{prefix}_checks", [c_string(text) for text in entry.checks])
         fields = [
             c_string(entry.name),
             f"{prefix}_kernels",
@@ -94,6 +95,7 @@ class _EntryTables:
             _pointer(f"{prefix}_dims", entry.dims),
             _pointer(f"{prefix}_bindings", entry.dims),
             _pointer(f"{prefix}_constraints", constraints),
+            _pointer(f"{prefix}_checks", entry.checks),
             self.size(entry.workspace),
             *map(str, (len(entry.arguments), len(entry.results), len(entry.dims), len(constraints))),
         ]
@@ -107,7 +109,7 @@ def _level(level: LevelSpec) -> str:
 
 def _declare(symbol: str, further: str) -> str:
     arguments = f"const void *const *, void *const *, char *, const char *, const int64_t *, {further}"
-    return f'extern __attribute__((visibility("hidden"))) void {symbol}({arguments});'
+    return f'extern __attribute__((visibility("hidden"))) int64_t {symbol}({arguments});'
 
 
 def emit_tables(spec: ArtifactSpec, weights: WrittenWeights) -> str:
@@ -120,8 +122,8 @@ def emit_tables(spec: ArtifactSpec, weights: WrittenWeights) -> str:
         tables = _EntryTables(entry, spec.levels, f"entry_{i}", functions)
         rows.append(tables.emit())
         lines += tables.lines
-        kernels += [_declare(symbol, "nacre_team *") for symbol in tables.symbols]
-        kernels += [_declare(symbol, "nacre_team *, nacre_watch *") for symbol in tables.observed]
+        kernels += [_declare(symbol, "nacre_team *, nacre_failure *") for symbol in tables.symbols]
+        kernels += [_declare(symbol, "nacre_team *, nacre_failure *, nacre_watch *") for symbol in tables.observed]
     alias = f"nacre_get_api_{c_identifier(spec.name)}"
     embedded = spec.weight_bytes and not weights.header
     return "\n".join(

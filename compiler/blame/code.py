@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ...dialect.graph import Node
+from ...dialect.graph import Node, Parameter
 from ..artifact.spec import OperationSpec
 from ..calls import Calls
 from ..checking.alone import Alone, WrongPart, cut_calls, find_stage, way_of
@@ -20,7 +20,9 @@ from ..pipeline import Build
 from . import smaller
 from .case import Case
 from .culprit import Culprit
-from .failures import Examiner, Failure, assemble, part_trials
+from .failures import PACKING, Examiner, Failure, assemble, part_trials
+
+_PACK = PACKING.removeprefix("stage ")
 
 Tell = Callable[[str], None]
 
@@ -44,6 +46,8 @@ class _Hunt:
     def blame(self, failure: Failure) -> Culprit:
         if failure.kernel:
             return self.blame_compiler(failure)
+        if failure.weight:
+            return self.blame_packing(failure)
         program = self.build.generate(self.lowered)
         parts = list(cut_calls(self.optimized, self.lowered))
         trials, seconds = part_trials(self.case, self.optimized), self.examiner.seconds
@@ -67,6 +71,15 @@ class _Hunt:
         what = f"the kernel `{failure.kernel}` cannot be compiled at stage `{stage}`: {failure.message}"
         operations = self.operations(node)
         return Culprit(stage, what, kernel=failure.kernel, operations=operations, values=_values(node))
+
+    def blame_packing(self, failure: Failure) -> Culprit:
+        """What stores a weight for the kernel that reads it."""
+        sources = [w.source for w in self.lowered.weights if w.name == failure.weight]
+        stored = {source.name for source in sources if isinstance(source, Parameter)}
+        parameters = [n for n in self.function.body if n.op == "parameter" and n.attribute("name") in stored]
+        made = {v.name for n in parameters for v in n.outputs}
+        node = next((n for n in self.function.body if any(v.name in made for v in n.inputs)), None)
+        return Culprit(_PACK, failure.message, operations=self.operations(node), values=_values(node))
 
     def blame_part(self, found: WrongPart) -> Culprit:
         self.tell("looking for the stage")

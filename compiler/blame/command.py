@@ -6,23 +6,35 @@ import os
 import shlex
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ...dialect.diagnostics import DiagnosticError
+from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from .case import Case
+from .failures import KINDS
 from .storage import write_case
 
 NONZERO, ZERO = "nonzero", "zero"
 EXITS = (NONZERO, ZERO)
+_NOT_RUN: Mapping[int, str] = {126: "it is not executable", 127: "there is no such command"}
+"""The exit codes with which a shell says that it could not run a command."""
+
+
+def _not_run(command: str, code: int) -> DiagnosticError:
+    near = get_close_matches(command, KINDS, n=1)
+    help_text = f"did you mean `{near[0]}`?" if near else f"beside commands there are {', '.join(KINDS)}"
+    message = f"the shell cannot run `{command}`: {_NOT_RUN[code]} (exit code {code})"
+    return DiagnosticError([Diagnostic("bad-command", message, help=help_text)])
 
 
 @dataclass(frozen=True, slots=True)
 class CommandFinder:
     """`command` is one of a shell, in which `{}` stands for the model file; without it, the file comes last. A case
-    fails if the exit code is as `exits` says, within so many seconds."""
+    fails if the exit code is as `exits` says, within so many seconds. Raises DiagnosticError where the shell cannot run
+    the command."""
 
     command: str
     exits: str
@@ -36,6 +48,8 @@ class CommandFinder:
             except DiagnosticError:
                 return False
             code = self._run(path)
+            if code is not None and code in _NOT_RUN:
+                raise _not_run(self.command, code)
             return code is not None and (code != 0) == (self.exits == NONZERO)
 
     def find(self, cases: Sequence[Case]) -> Case | None:

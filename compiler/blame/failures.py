@@ -24,12 +24,13 @@ from ...runtime.loader import load
 from ..checking.alone import Alone, Part, cut_kernels, way_of
 from ..checking.inputs import SPECIAL, Trial
 from ..checking.isolated import Died, Tell, run_each_isolated
-from ..checking.judge import Difference, run_trial
+from ..checking.judge import Difference
 from ..checking.trials import is_in_blocks
 from ..codegen.child import KERNEL_WORKER, NO_ANSWER
 from ..codegen.nursery import start_ahead
 from ..codegen.objects import Program
 from ..faults import CompilerFault
+from ..lower.lowered import PackingError
 from ..pipeline import Build, Options
 from . import smaller
 from .case import Case
@@ -38,12 +39,15 @@ CRASH, NUMBERS, TIMEOUT, MEMORY = "crash", "numbers", "timeout", "memory"
 KINDS = (CRASH, NUMBERS, TIMEOUT, MEMORY)
 PASSES, CODE, ALONE = "passes", "code", "a kernel alone"
 """Where numbers go wrong; of a kernel alone, what the whole may not show."""
+PACKING = "stage pack"
+"""Where weights cannot be stored as kernels read them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
     """`kind` is one of KINDS; `place` says where. Failures of one kind at one place are
-    alike. `difference` is how numbers are wrong, `kernel` the symbol of one that cannot be compiled. `memory` is what a
+    alike. `difference` is how numbers are wrong, `kernel` the symbol of one that cannot be compiled,
+    `weight` the name of one that cannot be packed. `memory` is what a
     kernel touches that is not its own, whether numbers show it or not."""
 
     kind: str
@@ -51,6 +55,7 @@ class Failure:
     message: str
     difference: Difference | None = field(default=None, compare=False)
     kernel: str = field(default="", compare=False)
+    weight: str = field(default="", compare=False)
 
     def is_like(self, other: Failure | None) -> bool:
         return other is not None and (self.kind, self.place) == (other.kind, other.place)
@@ -120,6 +125,8 @@ class Examiner:
         try:
             return compute(case, tell)
         except CompilerFault as fault:
+            if isinstance(cause := fault.__cause__ or fault.__context__, PackingError):
+                return Failure(CRASH, PACKING, _first_line(str(cause)), weight=cause.weight)
             kind = TIMEOUT if fault.what.startswith(NO_ANSWER) else CRASH
             return Failure(kind, f"stage {fault.stage}", _first_line(fault.what), kernel=fault.kernel)
         except Exception as error:
@@ -134,7 +141,9 @@ class Examiner:
         tell("the passes")
         module = Build(case.elaborated, self.options).optimize()
         tell("the interpreter on what the passes left")
-        return Answer(run_trial(Interpreter(module, case.load), case.trial), is_in_blocks(module))
+        trial = case.trial
+        results = Interpreter(module, case.load).run(trial.function, trial.arguments, trial.dims)
+        return Answer(results, is_in_blocks(module))
 
     def compile_and_call(self, case: Case, tell: Tell) -> Answer:
         """Builds the artifact and calls it."""

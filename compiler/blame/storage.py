@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...dialect.graph import Function
 from ...dialect.types import Array
 from ..checking.judge import Judge
@@ -26,8 +27,10 @@ def _beside(path: Path, part: str) -> Path:
     return path.with_name(f"{path.stem}.{part}.npz")
 
 
-def check_places(path: Path) -> None:
-    """Raises DiagnosticError where the files of a case cannot be written."""
+def check_places(path: Path, model: Path) -> None:
+    """Raises DiagnosticError where the files of a case cannot be written, or would be written over the model."""
+    if path.resolve() == model.resolve():
+        raise DiagnosticError([Diagnostic("cannot-write", f"cannot write `{path}`: it is the model itself")])
     for place in (path, *(_beside(path, part) for part in _PARTS)):
         check_writable(place)
 

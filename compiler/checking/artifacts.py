@@ -7,12 +7,14 @@ order and the operands of calls, and the weights as they stand in the file.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...dialect.graph import Function, Module, Node, Value
 from ...dialect.interpreter import Load
 from ...dialect.types import Array
+from ...runtime.library import OutOfRangeError
 from ...runtime.loader import load as load_artifact
 from ...runtime.observe import Event, observe
 from ..lower.lowered import LoweredFunction
@@ -52,10 +54,13 @@ def find_wrong(artifact: Path, judges: Iterator[Judge]) -> Wrong | None:
     """The first trial whose results are wrong, or at which the process dies."""
     made = list(judges)
 
-    def task(trial: Trial) -> Task[tuple[Array, ...]]:
-        def call(tell: Tell) -> tuple[Array, ...]:
+    def task(trial: Trial) -> Task[tuple[Array, ...] | None]:
+        def call(tell: Tell) -> tuple[Array, ...] | None:
             tell(str(trial))
-            results = load_artifact(artifact).entries[trial.function](*trial.arguments)
+            try:
+                results = load_artifact(artifact).entries[trial.function](*trial.arguments)
+            except OutOfRangeError:
+                return None
             return tuple(results) if isinstance(results, tuple) else (results,)
 
         return call
@@ -87,7 +92,7 @@ def watch_call(artifact: Path, lowered: LoweredFunction, trial: Trial) -> Watche
                 values[value.name] = places[value.name].copy()
 
         model = load_artifact(artifact)
-        with observe(model, see):
+        with observe(model, see), suppress(OutOfRangeError):
             model.entries[trial.function](*trial.arguments)
         return Watched(values, tuple(lost))
 

@@ -9,21 +9,23 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ...dialect.dims import INFINITY, Size, Symbol, evaluate
-from ...dialect.graph import Function, Node, Parameter, Value
+from ...dialect.dims import INFINITY, Size, Symbol, evaluate, maximum, minimum
+from ...dialect.graph import Function, Node, Parameter, Value, walk
 from ...dialect.ops import OPERATORS
+from ...dialect.ops.common import integer_range
 from ...dialect.types import BOOL, Array, DType
 
-ORDINARY, SPECIAL = "ordinary", "special"
+ORDINARY, SPECIAL, OUTSIDE = "ordinary", "special", "out-of-range"
 KINDS = (ORDINARY, SPECIAL)
 """The kinds of numbers: of a normal distribution, and the same with NaN, infinities, zeros of either sign, denormal and
-huge ones among them."""
+huge ones among them. `OUTSIDE` are ordinary ones, and of the indices that are checked one is out of range."""
 
 # Products of two of the huge ones overflow, whatever the order of a sum; no sum of them alone does.
 _SPECIAL: Mapping[str, tuple[float, ...]] = {
@@ -38,6 +40,9 @@ _NO_NUMBERS = (np.nan, np.inf, -np.inf)
 _WANTED: tuple[tuple[int, ...], ...] = ((5, 3, 7, 2), (0,), (1,), (19, 2, 3))
 """Sizes for the dims in order, of which each set takes the nearest that its dims may have: different odd ones, the
 least, one, and one beyond the width of a vector."""
+_LARGE: tuple[tuple[int, ...], ...] = ((147, 3, 2), (3, 147, 5))
+"""Sizes that reach every loop of a kernel: 147 == 2 * 64 + 19 is two turns of four vectors of 16 lanes, one vector, and
+3 lanes under a mask; with 8 lanes it is four turns, two vectors and 3 lanes. Blocks of 8 rows are left with 3."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +74,8 @@ class Trial:
 
 
 def draw_array(rng: np.random.Generator, dtype: DType, shape: Sequence[int], kind: str, number: int = 0) -> Array:
-    """Numbers of a kind. Integers are from -5 to 5. Of special numbers, one is NaN or an infinity, by `number`."""
+    """Numbers of a kind. Integers are from -5 to 5; special ones of 8 bits are drawn from the whole range. One special
+    float is NaN or an infinity, by `number`."""
     values: npt.NDArray[Any]
     if dtype.is_float:
         values = rng.standard_normal(shape)
@@ -82,21 +88,45 @@ def draw_array(rng: np.random.Generator, dtype: DType, shape: Sequence[int], kin
                 values.reshape(-1)[rng.integers(values.size)] = _NO_NUMBERS[number % len(_NO_NUMBERS)]
     elif dtype is BOOL:
         values = rng.random(shape) < rng.choice((0.1, 0.5, 0.9))
+    elif kind == SPECIAL and dtype.bits == 8:
+        # The highest bit is a sign or is not, which small numbers do not show.
+        values = rng.integers(*integer_range(dtype), shape, endpoint=True)
     else:
         values = rng.integers(-5 if dtype.is_signed else 0, 6, shape)
     return np.asarray(values).astype(dtype.numpy)
 
 
-def draw_argument(value: Value, dims: Mapping[str, int], kind: str, seed: int, limit: Size | None = None) -> Array:
-    """An array for an argument. Integers that are to be numbers of places have a `limit`, and are mostly below it."""
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What indices address: windows of axes whose least size is `size`. Is the call refused if one is out of range?"""
+
+    size: Size
+    window: Size = 1
+    checked: bool = False
+
+    def both(self, other: Limit) -> Limit:
+        """The limit of indices that are used twice."""
+        size, window = minimum(self.size, other.size), maximum(self.window, other.window)
+        return Limit(size, window, self.checked or other.checked)
+
+
+def draw_argument(value: Value, dims: Mapping[str, int], kind: str, seed: int, limit: Limit | None = None) -> Array:
+    """An array for an argument. Indices have a `limit`: checked ones are in range unless the kind is `OUTSIDE`, others
+    are mostly in range."""
     shape, dtype = value.type.concrete(dims), value.type.dtype
     rng = np.random.default_rng([seed, zlib.crc32(f"{value.name} {kind} {shape}".encode())])
     if limit is None or not dtype.is_integer:
         return draw_array(rng, dtype, shape, kind, seed)
-    most = evaluate(limit, dims)
-    # Counted from the end where negative; one in a while is far outside, which has a meaning too.
-    ids = rng.integers(-most if dtype.is_signed else 0, max(most, 1), shape)
-    return np.asarray(np.where(rng.random(shape) < 0.03, 3 * most, ids)).astype(dtype.numpy)
+    size, window = evaluate(limit.size, dims), evaluate(limit.window, dims)
+    # A negative index counts from the end.
+    least = -size if dtype.is_signed and window == 1 else 0
+    ids = rng.integers(least, max(size - window + 1, 1), shape)
+    outside = rng.random(shape) < 0.03
+    if limit.checked:
+        outside = np.zeros(shape, np.bool_)
+        if kind == OUTSIDE and outside.size:
+            outside.reshape(-1)[rng.integers(outside.size)] = True
+    return np.asarray(np.where(outside, 3 * size, ids)).astype(dtype.numpy)
 
 
 def draw_trial(function: Function, dims: Mapping[str, int], kind: str = ORDINARY, *, seed: int = 0) -> Trial:
@@ -109,7 +139,18 @@ def draw_trial(function: Function, dims: Mapping[str, int], kind: str = ORDINARY
 def draw_dims(symbols: Sequence[Symbol]) -> tuple[dict[str, int], ...]:
     """Sets of sizes for dims, all of them small: odd ones first, then the least, one, and a few more than a vector has
     elements. One empty set where there are no dims."""
-    drawn = [{s.name: _nearest(s, wanted[i % len(wanted)]) for i, s in enumerate(symbols)} for wanted in _WANTED]
+    return _draw(symbols, _WANTED)
+
+
+def draw_large_dims(symbols: Sequence[Symbol]) -> tuple[dict[str, int], ...]:
+    """Sets of sizes that reach the main loops of kernels, one dim being large in each; none where there are no dims, or
+    none can be larger than those of `draw_dims`."""
+    small = draw_dims(symbols)
+    return tuple(dims for dims in _draw(symbols, _LARGE) if dims not in small)
+
+
+def _draw(symbols: Sequence[Symbol], sets: Sequence[Sequence[int]]) -> tuple[dict[str, int], ...]:
+    drawn = [{s.name: _nearest(s, wanted[i % len(wanted)]) for i, s in enumerate(symbols)} for wanted in sets]
     return tuple(dims for i, dims in enumerate(drawn) if dims not in drawn[:i])
 
 
@@ -131,25 +172,26 @@ def made_up(parameter: Parameter) -> Array:
     return draw_array(rng, parameter.type.dtype, stored, ORDINARY).transpose(order)
 
 
-def place_limits(function: Function) -> dict[str, Size]:
-    """For integer arguments that are used as numbers of places along an axis: how many places that has."""
+def place_limits(function: Function) -> dict[str, Limit]:
+    """The limits of integer arguments that are used as indices."""
     arguments = {v.name for v in function.arguments if v.type.dtype.is_integer}
     makers = {v.name: node for node in function.body for v in node.outputs}
-    limits: dict[str, Size] = {}
-    for node in function.body:
-        data = OPERATORS[node.op].operands[:1]
-        for operand, spec in zip(node.inputs[1:], OPERATORS[node.op].operands[1:], strict=False):
-            # What may have another dtype than the elements that are moved numbers their places.
-            if OPERATORS[node.op].has("movement") and operand.type.dtype.is_integer and spec.group != data[0].group:
-                for name in _sources(operand, makers) & arguments:
-                    limits.setdefault(name, _places(node))
+    limits: dict[str, Limit] = {}
+    for node in walk(function.body):
+        addresses, attributes = OPERATORS[node.op].addresses, dict(node.attributes)
+        if addresses is None:
+            continue
+        checked = attributes.get("mode", "error") == "error"
+        for use in addresses([v.type for v in node.inputs], attributes):
+            limit = Limit(reduce(minimum, use.sizes), use.window, checked)
+            for name in _sources(node.inputs[use.operand], makers) & arguments:
+                limits[name] = limits[name].both(limit) if name in limits else limit
     return limits
 
 
-def _places(node: Node) -> Size:
-    shape = node.inputs[0].type.shape
-    axis = next((value for name, value in node.attributes if name == "axis"), 0)
-    return shape[axis if isinstance(axis, int) else 0] if shape else 1
+def has_checked_indices(function: Function) -> bool:
+    """Are there arguments whose values may have a call refused?"""
+    return any(limit.checked for limit in place_limits(function).values())
 
 
 def _sources(value: Value, makers: Mapping[str, Node]) -> set[str]:

@@ -13,10 +13,21 @@ from ...dialect.interpreter import Load
 from ..codegen.objects import Program
 from ..lower.cost import count_operations
 from .alone import Alone, Part, Way, WrongPart, cut_kernels, find_stage
-from .inputs import ORDINARY, SPECIAL, Trial, draw_dims, draw_trial
+from .inputs import (
+    ORDINARY,
+    OUTSIDE,
+    SPECIAL,
+    Trial,
+    draw_dims,
+    draw_large_dims,
+    draw_trial,
+    has_checked_indices,
+)
 
 MOST_OPERATIONS = 1 << 28
 """Of a call of a kernel, if it is not to be the only one."""
+MOST_OF_LARGE = 1 << 24
+"""Of a call with large sizes, of which there are more elements to judge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +40,19 @@ class WrongKernel:
 
 
 def draw_trials(function: Function) -> Iterator[Trial]:
-    """Ordinary numbers with all sizes, and some with a NaN and an infinity."""
+    """Trials with ordinary numbers at all sizes, then with a NaN, an infinity, and an index out of range; then at sizes
+    that reach main loops."""
     sizes = draw_dims(function.symbols())
     chosen = [(dims, ORDINARY, 0) for dims in sizes]
     chosen += [(sizes[0], SPECIAL, 0), (sizes[-1], SPECIAL, 1)]
+    chosen += [(sizes[0], OUTSIDE, 0)] if has_checked_indices(function) else []
     operations = count_operations(function.body)
     for number, (dims, kind, seed) in enumerate(chosen):
         if number == 0 or evaluate(operations, dims) <= MOST_OPERATIONS:
             yield draw_trial(function, dims, kind, seed=seed)
+    for dims in draw_large_dims(function.symbols()):
+        if evaluate(operations, dims) <= MOST_OF_LARGE:
+            yield draw_trial(function, dims)
 
 
 def _trials_of(part: Part) -> Iterator[Trial]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,7 +42,6 @@ class Memory:
         whole = np.frombuffer(self._map, np.uint8)
         start = whole.ctypes.data
         self._forbid(start)
-        self._forbidden = [start]
         self.places: dict[str, Place] = {}
         cursor = PAGE
         for name, size in sizes.items():
@@ -52,19 +52,20 @@ class Memory:
             self.places[name] = place
             cursor += pages[name] * PAGE
             self._forbid(start + cursor)
-            self._forbidden.append(start + cursor)
             cursor += PAGE
 
-    def _forbid(self, address: int, protection: int = 0) -> None:
-        result = _libc.mprotect(address, PAGE, protection)
+    def _forbid(self, address: int) -> None:
+        result = _libc.mprotect(address, PAGE, 0)
         assert result == 0, ctypes.get_errno()
 
-    def freeze(self) -> None:
-        """From now on, writing anywhere into it kills the process."""
-        result = _libc.mprotect(self._forbidden[0], len(self._map), mmap.PROT_READ)
-        assert result == 0, ctypes.get_errno()
-        for address in self._forbidden:
-            self._forbid(address)
+    def freeze(self, names: Collection[str] | None = None) -> None:
+        """Makes the pages of the named tensors, or of all, read-only: writing to them kills the process."""
+        for name, place in self.places.items():
+            if names is None or name in names:
+                start = place.address - place.before.nbytes
+                room = place.before.nbytes + place.data.nbytes + place.after.nbytes
+                result = _libc.mprotect(start, room, mmap.PROT_READ)
+                assert result == 0, ctypes.get_errno()
 
     def check(self) -> str | None:
         """Which tensor was left at which side."""

@@ -17,6 +17,7 @@ import numpy as np
 from ...dialect.dims import evaluate
 from ...dialect.graph import Function
 from ...dialect.interpreter import Load
+from ...dialect.ops.index_checks import RECORD
 from ...dialect.types import Array
 from ..codegen.jit import fill_weights, link_objects
 from ..codegen.objects import Program
@@ -63,10 +64,18 @@ def make_team(chunk: int, threads: int) -> Team:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The results of one call, and what it did to memory that it must not touch."""
+    """The results of one call, what it did to memory that it must not touch, and the check of indices that failed, with
+    its record."""
 
     results: tuple[Array, ...]
     damage: str | None
+    failed: str | None = None
+    record: tuple[int, ...] = ()
+
+    @property
+    def judged(self) -> tuple[Array, ...] | None:
+        """The results, if the call has any."""
+        return None if self.failed else self.results
 
 
 class Library:
@@ -95,8 +104,8 @@ class Library:
         team: Team | None = None,
         at_end: bool,
     ) -> Outcome:
-        """One call on memory that is watched; what was in it before differs with `at_end`. The suffix is that of the
-        symbols for a target."""
+        """One call on guarded memory, its arguments read-only. The bytes in the results and the workspace before the
+        call differ with `at_end`. The suffix is that of the symbols for a target."""
         entry = self._entries[function.name]
         inputs = {f"argument {i}": np.ascontiguousarray(a).reshape(a.shape) for i, a in enumerate(arguments)}
         shapes = {f"result {i}": (v.type, v.type.concrete(binding)) for i, v in enumerate(function.results)}
@@ -107,28 +116,28 @@ class Library:
         for name, place in memory.places.items():
             # NaN in every float dtype, or large numbers of any: memory that was never written shows.
             place.data[:] = inputs[name].reshape(-1).view(np.uint8) if name in inputs else (0xFF if at_end else 0x4B)
+        memory.freeze(inputs)
 
         def table(names: Sequence[str]) -> ctypes.Array[ctypes.c_void_p]:
             return (ctypes.c_void_p * max(1, len(names)))(*(memory.places[n].address for n in names))
 
         dims = (ctypes.c_int64 * max(1, len(entry.dims)))(*(binding[s.name] for s in entry.dims))
-        self._library[entry.symbol + suffix](
+        failure = (ctypes.c_int64 * RECORD)()
+        failed = self._library[entry.symbol + suffix](
             table(list(inputs)),
             table(list(shapes)),
             ctypes.c_void_p(memory.places["workspace"].address),
             ctypes.c_void_p(self._weights(at_end).places["weights"].address),
             dims,
             None if team is None else ctypes.byref(team),
+            failure,
         )
         damage = memory.check()
-        for name, array in inputs.items():
-            if damage is None and memory.places[name].data.tobytes() != array.tobytes():
-                damage = f"`{name}` was written"
         results = tuple(
             memory.places[name].data.copy().view(type.dtype.numpy).reshape(shape)
             for name, (type, shape) in shapes.items()
         )
-        return Outcome(results, damage)
+        return Outcome(results, damage, entry.checks[failed - 1] if failed else None, tuple(failure))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +155,7 @@ def check_call(library: Library, function: Function, judge: Judge, suffix: str =
     first = library.run(function, trial.arguments, trial.dims, suffix=suffix, at_end=True)
     if first.damage:
         return Finding("memory", first.damage)
-    found = judge.difference(first.results)
+    found = judge.difference(first.judged)
     if found is not None:
         return Finding("numbers", str(found), found)
     for chunk, threads, at_end in ((1, 1, False), (3, 2, True)):
@@ -155,6 +164,10 @@ def check_call(library: Library, function: Function, judge: Judge, suffix: str =
         how = f"with units by {chunk} from the last to the first, in {threads} threads"
         if again.damage:
             return Finding("memory", f"{again.damage} {how}")
+        if again.failed != first.failed:
+            return Finding("repeat", f"another index is out of range {how}")
+        if first.failed:
+            continue
         for i, (a, b) in enumerate(zip(first.results, again.results, strict=True)):
             if not same_bits(a, b):
                 return Finding("repeat", f"result {i} differs {how}")

@@ -13,11 +13,22 @@ from ...dialect.dims import evaluate
 from ...dialect.graph import Function, Module, walk
 from ...dialect.interpreter import Interpreter, Load
 from ..lower.cost import count_operations
-from .inputs import ORDINARY, SPECIAL, Trial, draw_dims, draw_trial
+from .inputs import (
+    ORDINARY,
+    OUTSIDE,
+    SPECIAL,
+    Trial,
+    draw_dims,
+    draw_large_dims,
+    draw_trial,
+    has_checked_indices,
+)
 from .judge import Difference, Judge, run_trial
 
 MOST_OPERATIONS = 1 << 30
 """Of a call, if it is not to be the only one."""
+MOST_OF_LARGE = 1 << 24
+"""Of a call with large sizes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +40,20 @@ class Wrong:
 
 
 def draw_trials(function: Function) -> Iterator[Trial]:
-    """Ordinary numbers with odd sizes, some with a NaN and with an infinity, and ordinary ones with the least sizes."""
+    """Trials with ordinary numbers at odd sizes; with a NaN, an infinity, and an index out of range; and with ordinary
+    numbers at the least sizes and at large ones, at which tensors may overlap in memory that do not when they are
+    small."""
     sizes = draw_dims(function.symbols())
     chosen = [(sizes[0], ORDINARY, 0), (sizes[0], SPECIAL, 0), (sizes[0], SPECIAL, 1)]
     chosen += [(dims, ORDINARY, 0) for dims in sizes[1:2]]
+    chosen += [(sizes[0], OUTSIDE, 0)] if has_checked_indices(function) else []
     operations = count_operations(function.body)
     for number, (dims, kind, seed) in enumerate(chosen):
         if number == 0 or evaluate(operations, dims) <= MOST_OPERATIONS:
             yield draw_trial(function, dims, kind, seed=seed)
+    for dims in draw_large_dims(function.symbols())[:1]:
+        if evaluate(operations, dims) <= MOST_OF_LARGE:
+            yield draw_trial(function, dims)
 
 
 def is_in_blocks(module: Module) -> bool:

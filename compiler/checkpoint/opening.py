@@ -42,6 +42,13 @@ def _find_in_folder(folder: Path) -> Path:
 _PICKLE_HELP = "convert them to safetensors; reading a pickle runs code of the file"
 
 
+def open_tensors(path: str | os.PathLike[str]) -> Checkpoint:
+    """Reads the headers of a file of tensors that is no checkpoint, such as inputs. Raises DiagnosticError."""
+    if not Path(path).exists():
+        raise fault("missing-file", f"there is no file `{path}`")
+    return open_checkpoint(path)
+
+
 def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     """Reads the headers of a checkpoint. Raises DiagnosticError for what is missing, unknown or broken."""
     path = Path(path)

@@ -22,8 +22,8 @@ from ..blame.culprit import culprit_data, describe
 from ..blame.failures import KINDS, PASSES, Examiner, Failure
 from ..blame.reduce import reduce_case
 from ..blame.storage import check_places, write_case
-from ..checking.inputs import ORDINARY, SPECIAL, Trial, draw_dims, draw_trial
-from ..checkpoint import open_checkpoint
+from ..checking.inputs import ORDINARY, SPECIAL, Trial, draw_dims, draw_large_dims, draw_trial
+from ..checkpoint import open_tensors
 from ..frontend import Elaborated
 from ..parameters import open_parameters
 from .faults import INPUT_FAULT
@@ -82,7 +82,8 @@ def _trials(module: Module, function: Function, inputs: Sequence[str], dims: Map
     if dims:
         return [draw_trial(function, {**draw_dims(function.symbols())[0], **dims})]
     sizes = draw_dims(function.symbols())
-    return [*(draw_trial(function, each) for each in sizes), draw_trial(function, sizes[0], SPECIAL)]
+    drawn = [*(draw_trial(function, each) for each in sizes), draw_trial(function, sizes[0], SPECIAL)]
+    return drawn + [draw_trial(function, each) for each in draw_large_dims(function.symbols())]
 
 
 def _cases(elaborated: Elaborated, entry: str | None, inputs: Sequence[str], dims: Mapping[str, int]) -> list[Case]:
@@ -104,6 +105,10 @@ def _cases(elaborated: Elaborated, entry: str | None, inputs: Sequence[str], dim
 def _examiner(chosen: Chosen, timeout: float) -> Examiner:
     if len(chosen.targets) > 1:
         raise click.BadParameter("name one: what is wrong may be so for one target alone", param_hint="--target")
+    (target,) = chosen.targets
+    if not target.runs_here:
+        message = f"this machine cannot run code for `{target.name}`, so nothing can be compared"
+        raise click.BadParameter(message, param_hint="--target")
     return Examiner(chosen.options(timeout=timeout), timeout)
 
 
@@ -170,7 +175,7 @@ def bisect_command(
     there is somebody to blame.
     """
     output = output or model.with_name(f"{model.stem}.small.nacre")
-    check_places(output)
+    check_places(output, model)
     elaborated = chosen.read(model)
     examiner = _examiner(chosen, timeout)
     cases = _cases(elaborated, entry, inputs, dims)
@@ -200,7 +205,7 @@ def _at_level(examiner: Examiner, level: int) -> Examiner:
 
 def _compare_reference(case: Case, path: Path) -> None:
     """Raises DiagnosticError where the reference has other numbers than the source: then no stage is to blame."""
-    stored = open_checkpoint(path)
+    stored = open_tensors(path)
     names = case.function.result_names
     missing = [name for name in names if name not in stored]
     if missing:
@@ -284,7 +289,7 @@ def reduce_command(
     What is tried is compiled and called in a child process. The small model fails in the same way, and stands with its
     inputs and weights in files beside it.
     """
-    check_places(output)
+    check_places(output, model)
     elaborated = chosen.read(model)
     cases = _cases(elaborated, entry, inputs, dims)
     with told_progress() as tell:

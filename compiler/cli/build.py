@@ -9,11 +9,16 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from ...dialect.diagnostics import Diagnostic
 from ..forms import FORMS, LIBRARY, STAGES, place_forms, write_forms
 from ..pipeline import Build
 from ..report import format_report, report_data
 from .dumping import ChosenDumps, dump_options, tell_unmatched
+from .faults import tell
 from .options import MODEL, PATH, Chosen, build_options, check_dims, from_option, progress, read_dims
+
+_NAMED = 3
+"""The kernels that a warning names."""
 
 
 def _print_times(build: Build) -> None:
@@ -30,6 +35,20 @@ def _check_places(model: Path, places: dict[str, Path]) -> None:
             raise click.BadParameter(f"`{path}` is the model itself", param_hint="--output")
         if list(places.values()).count(path) > 1:
             raise click.BadParameter(f"`{path}` would hold {form} and another form", param_hint="--output")
+
+
+def _tell_untiled(build: Build) -> None:
+    """Warns where kernels are far slower than they could be."""
+    untiled = build.program.untiled if build.program is not None else ()
+    if not untiled:
+        return
+    names = list(dict.fromkeys(left.kernel for left in untiled))
+    targets = ", ".join(dict.fromkeys(left.target.name for left in untiled))
+    count = "1 kernel is" if len(names) == 1 else f"{len(names)} kernels are"
+    named = ", ".join(f"`{name}`" for name in names[:_NAMED]) + ", ..." * (len(names) > _NAMED)
+    message = f"{count} plain loops for {targets}, which may be far slower than vector code: {named}"
+    help_text = f"{untiled[0].reason}; `nacre compile -v` lists every kernel with its reason"
+    tell([Diagnostic("untiled-kernels", message, severity="warning", help=help_text)], {})
 
 
 @click.command("compile")
@@ -100,6 +119,7 @@ def compile_command(
         check_dims(build.elaborated.module.dims, dims)
         write_forms(build, places, library.name)
     tell_unmatched(dumps.selection)
+    _tell_untiled(build)
     if show_times:
         _print_times(build)
     if verbose:
@@ -107,8 +127,18 @@ def compile_command(
     if as_json:
         written = [{"form": f, "path": str(p), "bytes": p.stat().st_size} for f, p in places.items()]
         kernels = report_data(build.report(dims))
-        report = {"model": str(model), "written": written, "seconds": build.times, "functions": kernels}
+        warnings = [{"code": w.code, "message": w.message, "help": w.help} for w in build.elaborated.warnings]
+        report = {
+            "model": str(model),
+            "written": written,
+            "size": None if build.sizes is None else build.sizes.data(),
+            "warnings": warnings,
+            "seconds": build.times,
+            "functions": kernels,
+        }
         click.echo(json.dumps(report, indent=2))
     else:
         for path in places.values():
             click.echo(f"wrote {path} ({path.stat().st_size:,} bytes)", err=True)
+        if LIBRARY in places and build.sizes is not None and build.sizes.is_told:
+            click.echo(str(build.sizes), err=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...dialect.types import Array
 from ..diff.builds import Build, describe_build
 from ..diff.capture import Capture, capture
@@ -81,7 +82,7 @@ def diff_command(
         label, reference = str(b), _refer(b, dict(zip(names, given, strict=True)), results, captured)
     else:
         second = open_side(b, chosen) if b is not None else _open_oracle(a, chosen)
-        choose_entry(second.model, name)
+        _check_entry(first, second, name)
         label, reference = second.name, capture(second.model, name, given)
         weights = pair_weights((first.path, second.path), (first.model, second.model))
         builds = [describe_build(side.path, side.model, name, captured.dims) for side in (first, second)]
@@ -93,6 +94,15 @@ def diff_command(
     else:
         click.echo(format_comparison(comparison, (first.name, label), builds))
     return INPUT_FAULT if comparison.divergence is not None else 0
+
+
+def _check_entry(first: Side, second: Side, name: str) -> None:
+    """Raises DiagnosticError where only one of the builds has the entry."""
+    names = [entry["name"] for entry in second.model.describe()["entries"]]
+    if name not in names:
+        message = f"`{first.path}` has the entry `{name}`, `{second.path}` does not: it has {', '.join(names)}"
+        help_text = "--entry names one that both have"
+        raise DiagnosticError([Diagnostic("other-entry", message, help=help_text)])
 
 
 def _open_oracle(path: Path, chosen: Chosen) -> Side:

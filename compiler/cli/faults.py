@@ -14,9 +14,10 @@ from pathlib import Path
 
 import click
 
-from ...dialect.diagnostics import Diagnostic, DiagnosticError
+from ...dialect.diagnostics import Diagnostic, DiagnosticError, Note
 from ...runtime.loader import NacreError
 from ..checking.faults import WrongNumbers
+from ..codegen.child import NO_ANSWER
 from ..faults import RERUN, CompilerFault, new_reproducer, write_reproducer
 from ..stage_faults import NACRE
 
@@ -109,6 +110,15 @@ def _tell_fault(error: Exception, arguments: Sequence[str]) -> None:
         click.echo(f"what is needed to see it again cannot be kept: {reason.strerror}", err=True)
 
 
+def _too_slow(fault: CompilerFault) -> Diagnostic:
+    """The limit is the user's, and whether the code generator hangs or is merely slow is not known."""
+    subject = f"kernel `{fault.kernel}`" if fault.kernel else "the entries"
+    seconds = fault.what.removeprefix(NO_ANSWER).strip()
+    notes = tuple(map(Note, fault.nodes[:1]))
+    message = f"code generation of {subject} took longer than {seconds}, in the stage `{fault.stage}`"
+    return Diagnostic("timeout", message, notes=notes, help="--timeout allows more")
+
+
 def contained(command: Callable[[], object], arguments: Sequence[str]) -> int:
     """Runs the command and gives its exit code."""
     try:
@@ -142,6 +152,10 @@ def contained(command: Callable[[], object], arguments: Sequence[str]) -> int:
         click.echo(f"{_AGAIN} {fault.reproducer}", err=True)
         return COMPILER_FAULT
     except CompilerFault as fault:
+        if fault.what.startswith(NO_ANSWER):
+            tell([_too_slow(fault)], {})
+            click.echo(f"{_AGAIN} {fault.reproducer}", err=True)
+            return INPUT_FAULT
         what = (fault.what.splitlines() or [""])[0]
         click.echo(f"nacre: {fault.headline}: {what}"[:300], err=True)
         if fault.nodes:

@@ -15,20 +15,23 @@ from rich.table import Table
 from rich.text import Text
 
 from ...runtime.library import open_library
+from ..artifact.needs import read_needs
 from .options import PATH
 
 
 @click.command("inspect")
 @click.argument("artifact", metavar="MODEL.so", type=PATH)
-@click.option("--json", "as_json", is_flag=True, help="The artifact's own JSON description; also where piped.")
+@click.option("--json", "as_json", is_flag=True, help="The JSON description and the needs; also where piped.")
 def inspect_command(artifact: Path, as_json: bool) -> None:
-    """Show an artifact's entries, shapes, dims, workspace formulas, parameters, target and versions.
+    """Show an artifact's entries, shapes, dims, workspace formulas, parameters, target and versions, and the libraries
+    that it needs with the highest version of their symbols.
 
     \b
       nacre inspect model.so
       nacre inspect model.so | jq '.entries[].name'
     """
     description = open_library(os.fspath(artifact)).description
+    description["needs"] = read_needs(artifact)
     if as_json or not sys.stdout.isatty():
         click.echo(json.dumps(description, indent=2))
         return
@@ -44,14 +47,19 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _head(description: Mapping[str, Any]) -> Iterator[RenderableType]:
-    for key in ("compiler", "abi", "target", "options", "source_hash"):
+    for key in ("compiler", "abi", "target", "needs", "options", "source_hash"):
         value = description[key]
         if key == "target":
             levels = (level["name"] + (f" ({level['cpu']})" * (level["name"] == "native")) for level in value["levels"])
             value = f"{value['triple']}, {', '.join(levels)}"
+        elif key == "needs":
+            value = ", ".join(f"{library} ({version})" if version else library for library, version in value.items())
         elif isinstance(value, dict):
             value = ", ".join(f"{k} {v}" for k, v in value.items() if v not in (None, ""))
         yield f"  {key}: {value}"
+    for level in description["target"]["levels"]:
+        for left in level.get("untiled", ()):
+            yield f"  plain loops for {level['name']}: {left['kernel']}: {left['reason']}"
 
 
 def _entries(description: Mapping[str, Any]) -> Iterator[RenderableType]:

@@ -26,8 +26,10 @@ from ..dumps.dumps import known_names
 from ..frontend import Elaborated
 from ..pipeline import Build, Options
 from ..precision.choose import in_precision
+from ..precision.effects import find_slow_products
 from ..precision.policy import SHORT_FORMS
 from ..resume import Resumed, options_after, read_stage
+from ..sizes import SizeBound, parse_bound
 from .faults import tell
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -52,6 +54,7 @@ class Chosen:
     debug: bool
     rewrite_limit: int | None
     precision: str | None = None
+    size: SizeBound | None = None
     start: str | None = None
 
     def options(self, **further: Any) -> Options:
@@ -64,6 +67,7 @@ class Chosen:
             cache=self.cache,
             debug=self.debug,
             rewrite_limit=self.rewrite_limit,
+            size=self.size,
             **further,
         )
         if self.start is None:
@@ -85,6 +89,8 @@ class Chosen:
                 raise click.BadParameter("the text of a stage has its precision already", param_hint="--precision")
             resumed = read_stage(model, options.language(self.start), self.checkpoint)
         elaborated = resumed.elaborated
+        slow = find_slow_products(elaborated.module, options.targets)
+        elaborated = replace(elaborated, warnings=(*elaborated.warnings, *slow))
         if elaborated.warnings:
             tell(elaborated.warnings, elaborated.sources)
         observer = choose_observer(elaborated, options, check=self.check_passes)
@@ -114,6 +120,13 @@ def _read_target(context: _Context, parameter: _Parameter, value: str) -> tuple[
         raise _wrong(error) from error
 
 
+def _read_size(context: _Context, parameter: _Parameter, value: str | None) -> SizeBound | None:
+    try:
+        return None if value is None else parse_bound(value)
+    except DiagnosticError as error:
+        raise _wrong(error) from error
+
+
 _BUILD_OPTIONS = (
     click.option("-O", "level", type=click.IntRange(0, 3), default=2, show_default=True, help="Optimisation level."),
     click.option(
@@ -122,7 +135,8 @@ _BUILD_OPTIONS = (
         show_default=True,
         callback=_read_target,
         help=f"What to compile for: native; {', '.join(LEVELS)}, or several of these with commas; {PORTABLE}, which is "
-        "the levels from x86-64-v3 on; an LLVM CPU name; or a triple such as aarch64-linux-gnu.",
+        "the levels from x86-64-v3 on; an LLVM CPU name such as znver4; one of them with +feature or -feature behind "
+        "it; or a triple such as aarch64-linux-gnu.",
     ),
     click.option(
         "--checkpoint", type=PATH, help="A checkpoint file or folder, in place of the one that the model names."
@@ -161,6 +175,13 @@ _BUILD_OPTIONS = (
         metavar="NAME|FILE.nacre",
         help=f"In place of the policies in the model: {', '.join(SHORT_FORMS)}, or a file with `quantize` blocks.",
     ),
+    click.option(
+        "--size",
+        metavar="1.2x|500MiB",
+        callback=_read_size,
+        help="The most that weights may take, as such or beside the parameters of the model: the transforms that save "
+        "least for their bytes are computed in each call, or not used.",
+    ),
     click.option("--no-cache", is_flag=True, help="Compile everything anew; so does $NACRE_NO_CACHE."),
 )
 
@@ -180,10 +201,13 @@ def build_options(command: _Command) -> Callable[..., Any]:
         debug: bool,
         rewrite_limit: int | None,
         precision: str | None,
+        size: SizeBound | None,
         **further: Any,
     ) -> object:
         cache = not no_cache
-        chosen = Chosen(level, target, checkpoint, passes, strict, cache, check_passes, debug, rewrite_limit, precision)
+        chosen = Chosen(
+            level, target, checkpoint, passes, strict, cache, check_passes, debug, rewrite_limit, precision, size
+        )
         return command(chosen=chosen, **further)
 
     for option in reversed(_BUILD_OPTIONS):

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...dialect.ops.conversion import cast_array
 from ...dialect.types import DTYPES, Array, DType, dtype_of
-from ..checkpoint import open_checkpoint
+from ..checkpoint import open_tensors
 
 _FILE = re.compile(r"(.+\.(?:npy|npz|safetensors))(?::(.+))?", re.DOTALL)
 _SHOWN = 8
@@ -43,7 +43,7 @@ def read_tensor(name: str, value: str, dtype: DType) -> Array:
     if file is None:
         return _spelled(name, value, dtype)
     path, key = file.groups()
-    checkpoint = open_checkpoint(Path(path))
+    checkpoint = open_tensors(Path(path))
     names = list(checkpoint.names())
     if key is not None and key not in names:
         raise click.BadParameter(f"`{path}` holds {', '.join(names)}, not `{key}`")

@@ -11,6 +11,7 @@ from dataclasses import replace
 from .machine import Machine, Options
 from .routes import ASSEMBLY, LLVM_IR, LLVM_STAGES, OPTIMIZED
 from .serve import Task
+from .single_lanes import rewrite_single_lanes
 from .target import Target
 
 
@@ -30,7 +31,7 @@ def make_object(task: Task, text: str, stage: str, kept: frozenset[str], *, vect
         _dump(task, stage, str(module))
         with task.timed("optimize"):
             machine.optimize(module, vectorize=vectorize)
-            text = str(module)
+            text = rewrite_single_lanes(str(module))
             module = machine.parse(text)
     _dump(task, OPTIMIZED, text)
     if job.dump:

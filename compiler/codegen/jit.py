@@ -17,7 +17,9 @@ import numpy as np
 from ...dialect.dims import evaluate
 from ...dialect.graph import Constant, Function, Module, Parameter
 from ...dialect.interpreter import Load, bind_dims, load_parameter
+from ...dialect.ops.index_checks import RECORD
 from ...dialect.types import Array, TensorType
+from ...passes.check_indices import CheckIndices
 from ...passes.fold_constants import FoldConstants
 from ...passes.unroll_repeat import UnrollRepeat
 from ..artifact.link import find_linker
@@ -40,10 +42,12 @@ _ALIGNMENT = 64
 def build_functions(
     module: Module, *, level: int = 0, load: Load | None = None, target: Target | None = None
 ) -> dict[str, Run]:
-    """A callable per function of the module, by name: arrays in the order of arguments to results.
+    """A callable per function of the module, by name: arrays in the order of arguments to results. A call raises
+    IndexError where an index is out of range, with the check that failed and its record.
 
     `load` gives the data of parameters. Raises CompilerFault.
     """
+    module = CheckIndices().run(module)
     if any(node.op == "repeat" for function in module.functions for node in function.body):
         module = FoldConstants().run(UnrollRepeat().run(module))
     return load_functions(
@@ -111,7 +115,7 @@ def _aligned(size: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
     return memory[start : start + size]
 
 
-def _callable(function: Callable[..., None], entry: LoweredEntry, graph: Function, weights: Array) -> Run:
+def _callable(function: Callable[..., int], entry: LoweredEntry, graph: Function, weights: Array) -> Run:
     types = [v.type for v in graph.results]
 
     def run(arguments: Sequence[Array], dims: Mapping[str, int] | None = None) -> tuple[Array, ...]:
@@ -120,14 +124,18 @@ def _callable(function: Callable[..., None], entry: LoweredEntry, graph: Functio
         outputs = [_fresh(t, t.concrete(dims)) for t in types]
         workspace = _aligned(evaluate(entry.workspace, dims))
         values = np.array([dims[s.name] for s in entry.dims], np.int64)
-        function(
+        failure = (ctypes.c_int64 * RECORD)()
+        failed = function(
             _pointers(inputs),
             _pointers(outputs),
             ctypes.c_void_p(workspace.ctypes.data),
             ctypes.c_void_p(weights.ctypes.data),
             ctypes.c_void_p(values.ctypes.data),
             ctypes.c_void_p(None),  # no team: one thread
+            failure,
         )
+        if failed:
+            raise IndexError(entry.checks[failed - 1], tuple(failure))
         return tuple(outputs)
 
     return run

@@ -8,8 +8,9 @@ from typing import Any
 
 import llvmlite.binding as llvm  # type: ignore[import-untyped]  # has no stubs
 
+from .features import native_features, target_features
 from .job import MadeFor
-from .target import CHECKED_FEATURES, LEVELS, Target
+from .target import Target
 from .tiler.machine import SLOW
 
 _FILE = re.compile(r'^\t\.file\t"(.*)"\n', re.MULTILINE)
@@ -38,14 +39,12 @@ class Machine:
         cpu, features = target.cpu, target.features
         if cpu == "native":
             cpu = llvm.get_host_cpu_name()
-            features = features or llvm.get_host_cpu_features().flatten()
+            features = native_features(target)
         self._machine: Any = llvm.Target.from_triple(triple).create_target_machine(
             cpu=cpu, features=features, opt=options.level, reloc="pic", codemodel="small"
         )
         self._triple = triple
-        host = llvm.get_host_cpu_features() if target.cpu == "native" else {}
-        needed = {name for name, there in host.items() if there and name in CHECKED_FEATURES}
-        self.made_for = MadeFor(cpu, triple, tuple(sorted(needed | set(target.needs))))
+        self.made_for = MadeFor(cpu, triple, tuple(sorted(target_features(target))))
         # Names in a context that was used before would be other names.
         self._context = llvm.create_context()
 
@@ -97,9 +96,7 @@ class Machine:
 
 
 def vector_features(target: Target) -> frozenset[str]:
-    """The features that decide how vector code is written: of this CPU but for slow ones, of a level, and those that
-    are added."""
-    if target.cpu == "native" and not target.features:
-        slow = SLOW.get(llvm.get_host_cpu_name(), frozenset())
-        return frozenset(name for name, there in llvm.get_host_cpu_features().items() if there) - slow
-    return frozenset({*LEVELS.get(target.cpu, ()), *target.added})
+    """The features that decide how vector code is written: those of the CPU but for slow ones, which are used where the
+    target asks for them."""
+    cpu = llvm.get_host_cpu_name() if target.cpu == "native" else target.cpu
+    return target_features(target) - (SLOW.get(cpu, frozenset()) - frozenset(target.added))

@@ -76,12 +76,31 @@ class ObjectCode:
 
 
 @dataclass(frozen=True, slots=True)
+class Untiled:
+    """A kernel that became plain loops for a target, though vector code was wanted."""
+
+    kernel: str
+    target: Target
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """A lowered module with its kernels compiled, by symbol for each target, and its memory planned."""
 
     lowered: Lowered
     kernels: Mapping[Target, Mapping[str, ObjectCode]]
     entries: tuple[LoweredEntry, ...]
+
+    @property
+    def untiled(self) -> tuple[Untiled, ...]:
+        """The kernels that the tiler left, in order, for each target."""
+        return tuple(
+            Untiled(symbol, target, made.report.reason)
+            for target, kernels in self.kernels.items()
+            for symbol, made in kernels.items()
+            if made.report.reason
+        )
 
 
 def plan_program(lowered: Lowered, kernels: Mapping[Target, Mapping[str, ObjectCode]]) -> Program:

@@ -40,6 +40,8 @@ _LOOPS = Stage("loops", ("func.func(convert-linalg-to-loops),canonicalize,cse", 
 _LLVM = Stage(
     "llvm-dialect",
     (
+        ":round-by-instruction",
+        ":round-integers-twice",
         # The library first: converted to LLVM, expm1(x) would be exp(x) - 1. It takes vectors apart.
         "convert-math-to-libm,"
         "convert-vector-to-scf{full-unroll=true},expand-strided-metadata,lower-affine,convert-scf-to-cf,"

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
+from .cpus import ask_features, ask_names, near_names
 
 _V2 = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
@@ -50,7 +51,8 @@ X86 = "x86_64-linux-gnu"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`cpu` is a name that LLVM knows, or `native` for the CPU that compiles; `features` as in `+avx512f,-fma`.
+    """`cpu` is a name that LLVM knows, or `native` for the CPU that compiles; `features` as in `+avx512f,-fma`, which
+    are added to those of the CPU or taken from them.
 
     Without a triple it is the machine that compiles.
     """
@@ -69,9 +71,9 @@ class Target:
         if self.triple not in ("", X86):
             return self.triple
         for name, added in _BEYOND_V4.items():
-            if self.cpu == "x86-64-v4" and sorted(self.added) == sorted(added):
+            if self.cpu == "x86-64-v4" and sorted(self.features.split(",")) == [f"+{feature}" for feature in added]:
                 return name
-        return "+".join([self.cpu, *self.added])
+        return self.cpu + self.features.replace(",", "")
 
     @property
     def suffix(self) -> str:
@@ -80,15 +82,20 @@ class Target:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The features that its code needs, as far as its name tells them: what `native` is, LLVM knows."""
-        return tuple(sorted({*LEVELS.get(self.cpu, ()), *self.added} & CHECKED_FEATURES))
+        """The features that the code of a level needs."""
+        return tuple(sorted(LEVELS.get(self.name, ())))
 
     @property
     def runs_here(self) -> bool:
         """Can this machine run its code, as far as the system tells?"""
         if machine_of(self.triple) != machine_of(""):
             return False
-        return self.cpu == "native" or (self.cpu in LEVELS and host_features().issuperset(self.needs))
+        if self.cpu == "native":
+            return host_features().issuperset(CHECKED_FEATURES.intersection(self.added))
+        if self.name in LEVELS:
+            return host_features().issuperset(self.needs)
+        needed = ask_features(self.cpu, self.features)
+        return bool(needed) and host_features().issuperset(needed)
 
 
 def machine_of(triple: str) -> str:
@@ -99,7 +106,8 @@ def parse_targets(text: str) -> tuple[Target, ...]:
     """The targets of one artifact, the most demanding first. Raises DiagnosticError.
 
     `native`; levels, with commas between them; `portable` for those from x86-64-v3 on; the triple of another machine,
-    such as `aarch64-linux-gnu`; or any CPU name of LLVM's, perhaps with `+feature` behind it, such as `znver4`.
+    such as `aarch64-linux-gnu`; or any CPU name of LLVM's, such as `znver4`. Behind `native`, one level or a CPU may
+    stand `+feature` and `-feature`.
     """
     names = [name.strip() for part in text.split(",") for name in (_PORTABLE_LEVELS if part == PORTABLE else (part,))]
     if len(set(names)) == 1:
@@ -107,7 +115,7 @@ def parse_targets(text: str) -> tuple[Target, ...]:
     for name in names:
         if name not in LEVELS:
             message = f"`{name}` is no CPU level, and only levels can share an artifact"
-            raise _unknown(message)
+            raise _unknown(message, name)
     return tuple(sorted({_parse(name) for name in names}, key=lambda target: (-len(target.needs), target.name)))
 
 
@@ -119,14 +127,45 @@ def _parse(name: str) -> Target:
     if re.fullmatch(r"[a-z0-9_]+(-[a-z0-9_]+){1,3}", name) and machine_of(name) in _MACHINES:
         cpu, added = _MACHINES[machine_of(name)]
         return Target(cpu, name, added)
-    cpu, *features = name.split("+")
+    cpu = _split_cpu(name)
     if not cpu or not all(c.isalnum() or c in "-_." for c in cpu):
-        raise _unknown(f"`{name}` names no CPU")
-    return Target(cpu, features=",".join(f"+{feature}" for feature in features))
+        raise _unknown(f"`{name}` names no CPU", name)
+    features = _split_features(name.removeprefix(cpu), name)
+    if cpu not in LEVELS:
+        return Target(cpu, features=",".join(features))
+    level = _parse(cpu)
+    return replace(level, features=",".join(filter(None, (level.features, *features))))
 
 
-def _unknown(message: str, more: str = "") -> DiagnosticError:
-    help_text = f"known levels: {', '.join(('native', *LEVELS, PORTABLE))}{more}"
+def _split_cpu(name: str) -> str:
+    """The CPU of a name that features follow. Names of CPUs have hyphens too: the longest one that is known counts."""
+    head = name.partition("+")[0]
+    beginnings = [head, *(head[: dash.start()] for dash in reversed(list(re.finditer("-", head))))]
+    own = next((cpu for cpu in beginnings if cpu in LEVELS or cpu == "native"), head)
+    if own != head or "-" not in head or head in LEVELS:
+        return own
+    known = ask_names()[0]
+    return next((cpu for cpu in beginnings if cpu in known), head)
+
+
+def _split_features(text: str, name: str) -> list[str]:
+    """The features of a text such as `+avx512f-fma`, each with its sign. Some of their names have hyphens."""
+    pieces = re.findall(r"[+-][^+-]*", text)
+    known = ask_names()[1] if any(piece.startswith("-") for piece in pieces) else ()
+    features: list[str] = []
+    while pieces:
+        count = next((n for n in range(len(pieces), 0, -1) if "".join(pieces[:n])[1:] in known), 1)
+        if pieces[0].startswith("-") and "".join(pieces[:count])[1:] not in known:
+            raise _unknown(f"`{name}` names no CPU, and `{pieces[0][1:]}` no feature of one", name, ask_names()[0])
+        features.append("".join(pieces[:count]))
+        del pieces[:count]
+    return features
+
+
+def _unknown(message: str, name: str = "", names: Iterable[str] = ()) -> DiagnosticError:
+    near = [n for n in near_names(name, (*LEVELS, "native", PORTABLE, *names)) if n != name]
+    known = f"known levels: {', '.join(('native', *LEVELS, PORTABLE))}; and any CPU that LLVM knows"
+    help_text = f"did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else known
     return DiagnosticError([Diagnostic("unknown-target", message, help=help_text)])
 
 
@@ -174,7 +213,12 @@ def check_target_is_known(output: str) -> None:
     if refusal is None:
         return
     message = "the target is no 64-bit CPU"
-    if refusal["name"]:
-        kind = "CPU" if refusal["kind"] == "processor" else "CPU feature"
-        message = f"LLVM knows no {kind} `{refusal['name']}`"
-    raise _unknown(message, "; any name that `llc -mcpu=help` lists will do")
+    if not refusal["name"]:
+        raise _unknown(message)
+    cpus, features = ask_names()
+    if refusal["kind"] == "processor":
+        raise _unknown(f"LLVM knows no CPU `{refusal['name']}`", refusal["name"], cpus)
+    name = refusal["name"].lstrip("+-")
+    near = near_names(name, features)
+    help_text = f"did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else ""
+    raise DiagnosticError([Diagnostic("unknown-target", f"LLVM knows no CPU feature `{name}`", help=help_text)])

@@ -21,7 +21,7 @@ from .locations import keep_source_locations
 from .machine import vector_features
 from .routes import FIRST, LLVM_IR, LLVM_STAGES, ROUTES
 from .serve import Task, serve
-from .target import Target
+from .target import X86, Target, machine_of
 from .tiler.kernels import read_in_place, tile_kernels
 from .tiler.machine import choose_machine
 from .tiler.relax import expand_math, relax_sums
@@ -121,6 +121,34 @@ def _copies_to_linalg(module: Any, task: Task) -> None:
         copy.erase()
 
 
+def _round_integers_twice(module: Any, task: Task) -> None:
+    """Makes bf16 of integers by way of f32, as kernels state it.
+
+    Canonicalisation folds the two steps into one, for which LLVM has no code without AVX-512 BF16: it would call
+    `__truncsfbf2`, which libm does not define.
+    """
+    for conversion in _operations(module, "arith.sitofp", "arith.uitofp"):
+        (result,) = conversion.results
+        if "bf16" not in str(result.type):
+            continue
+        wide = mlir.ir.Type.parse(str(result.type).replace("bf16", "f32"))
+        with mlir.ir.InsertionPoint(conversion), conversion.location:
+            widened = mlir.ir.Operation.create(conversion.name, [wide], list(conversion.operands))
+            rounded = mlir.ir.Operation.create("arith.truncf", [result.type], list(widened.results))
+        result.replace_all_uses_with(rounded.results[0])
+        conversion.erase()
+
+
+def _round_by_instruction(module: Any, task: Task) -> None:
+    """Makes LLVM round to even: upstream passes would call `roundeven` of libm, which glibc has since 2.25 only."""
+    for rounding in _operations(module, "math.roundeven"):
+        (result,) = rounding.results
+        with mlir.ir.InsertionPoint(rounding), rounding.location:
+            made = mlir.ir.Operation.create("llvm.intr.roundeven", [result.type], list(rounding.operands))
+        result.replace_all_uses_with(made.results[0])
+        rounding.erase()
+
+
 def _assert_no_allocation(module: Any, task: Task) -> None:
     if task.report.tiled:
         return
@@ -141,9 +169,11 @@ def _assert_llvm(module: Any, task: Task) -> None:
 
 def _tile(module: Any, task: Task) -> None:
     job = task.job
-    machine = choose_machine(vector_features(Target(job.cpu, job.triple, job.features)))
-    if machine is None:
+    target = Target(job.cpu, job.triple, job.features)
+    if machine_of(target.triple) != machine_of(X86):
+        task.report = replace(task.report, reason=f"no vector code is written for {machine_of(target.triple)}")
         return
+    machine = choose_machine(vector_features(target))
     (report,) = tile_kernels(module, machine, strict=job.strict, debug=job.debug)
     task.report = replace(task.report, schemes=report.schemes, reason=report.reason)
     if report.schemes:
@@ -173,6 +203,8 @@ ACTIONS: Mapping[str, Callable[[Any, Task], None]] = {
     ":tile": _tile,
     ":relax": _relax,
     ":copies-to-linalg": _copies_to_linalg,
+    ":round-by-instruction": _round_by_instruction,
+    ":round-integers-twice": _round_integers_twice,
     ":assert-no-allocation": _assert_no_allocation,
     ":report-parts": _report_parts,
     ":assert-llvm": _assert_llvm,

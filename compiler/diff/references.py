@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...dialect.types import Array
-from ..checkpoint import open_checkpoint
+from ..checkpoint import open_tensors
 from .capture import Capture, Point, result_point
 
 TENSORS = (".npz", ".safetensors")
@@ -17,7 +17,7 @@ TENSORS = (".npz", ".safetensors")
 
 def read_reference(path: Path, results: Sequence[str]) -> Capture:
     """The tensors of a file; those that are called as a result of the model are taken for it."""
-    checkpoint = open_checkpoint(path)
+    checkpoint = open_tensors(path)
     return _points({name: checkpoint.read(name) for name in checkpoint.names()}, results)
 
 

@@ -215,11 +215,11 @@ class _Selection:
         writer, scope = self.context.writer, self.frame.scope
         starts = [writer.size_value(0 if p.moves is None else p.moves, scope, self.span) for p in picks]
         sizes = tuple(n if p.moves is None else p.stop for p, n in zip(picks, x.type.shape, strict=True))
+        # Every start is known to be inside in all rounds of the loops.
+        attributes: dict[str, object] = {"sizes": sizes, "mode": "clamp"}
         spans = [self.span] * (1 + len(starts))
         return single(
-            apply(
-                self.context, self.frame, "dynamic_slice", [x, *starts], {"sizes": sizes}, self.span, spans, symbol="[]"
-            )
+            apply(self.context, self.frame, "dynamic_slice", [x, *starts], attributes, self.span, spans, symbol="[]")
         )
 
     def _slice(self, x: Value, picks: Sequence[_Pick]) -> Value | Poison:

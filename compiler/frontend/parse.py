@@ -58,13 +58,22 @@ def parse_bytes(data: bytes, file: str) -> File:
     return parse(decode(data, file), file)
 
 
+_LIBRARY = b"\x7fELF"
+"""How shared libraries begin."""
+
+
 def normalise(text: str) -> str:
     """Without a byte order mark, and with plain newlines: the text that spans count in."""
     return text.removeprefix("\ufeff").replace("\r\n", "\n")
 
 
 def decode(data: bytes, file: str) -> str:
-    """The text of a source file. Raises DiagnosticError for bytes that are not UTF-8, and for more than `MAX_BYTES`."""
+    """The text of a source file. Raises DiagnosticError for bytes that are not UTF-8, for more than
+    `MAX_BYTES`, and for a shared library."""
+    if data.startswith(_LIBRARY):
+        help_text = "name the model file; `nacre inspect` says what is in an artifact"
+        message = f"`{file}` is a shared library, which is compiled already, and no model file"
+        raise DiagnosticError([Diagnostic("compiled-already", message, help=help_text)])
     if len(data) > MAX_BYTES:
         message = f"`{file}` has {len(data):,} bytes, a source file has at most {MAX_BYTES:,}"
         raise DiagnosticError([Diagnostic("too-large", message, help="numbers belong in a checkpoint")])

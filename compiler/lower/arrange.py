@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...dialect.emitter import IndexMap, Loop, identity
+from ...dialect.types import F32
 from .records import Argument, Dense, Full, Insert, Op, Ref, Reshape, Scan, Slice, Structured, compose, copy_of
 from .shapes import plain_loop
 
@@ -158,10 +159,13 @@ def _inline(plan: Arrangement) -> None:
 
 
 def _turns(op: Structured, loops: Mapping[int, Sequence[Loop]], inside: set[Site]) -> bool:
-    """Does a sum read along columns what lies in rows, where the copy would lie in columns?"""
+    """Does a sum read along columns what lies in rows, where the copy would lie in columns? Sums of f32 over one loop
+    do not count: their tiles transpose panels themselves."""
     if not op.input_maps or not op.input_maps[0]:
         return False
     for root, access in inside:
+        if op.types[0].dtype is F32 and sum(not loop.parallel for loop in loops[root]) == 1:
+            continue
         before = plain_loop(access[-1]) if access else None
         after = plain_loop(compose(op.input_maps[0][-1], access))
         if before is None or after is None:

@@ -12,7 +12,7 @@ from .records import Local
 from .scalars import ScalarWriter, as_element
 from .shapes import tensor_type
 from .statements import Element
-from .text import FunctionText
+from .text import FunctionText, element_type
 
 
 class BodyWriter(ScalarWriter):
@@ -62,6 +62,39 @@ class SequenceWriter(ScalarWriter):
         type = tensor_type(tensor.type)
         name = self.define(f"tensor.insert {element.name} into {tensor.name}[{place}] : {type}", element.dtype).name
         return Local(tensor.type, name)
+
+    def repeat(
+        self,
+        count: protocol.Scalar,
+        tensors: Sequence[protocol.Tensor],
+        scalars: Sequence[protocol.Scalar],
+        body: protocol.Turn,
+    ) -> tuple[tuple[protocol.Tensor, ...], tuple[protocol.Scalar, ...]]:
+        locals = [as_local(x) for x in tensors]
+        elements = [as_element(x) for x in scalars]
+        limit, variable = self.position(count), self.text.fresh()
+        inner = [Local(x.type, self.text.fresh()) for x in locals]
+        carried = [Element(self.text.fresh(), x.dtype) for x in elements]
+        label, names = self.text.results(len(inner) + len(carried))
+        inside = [*(x.name for x in inner), *(x.name for x in carried)]
+        outside = [*(x.name for x in locals), *(x.name for x in elements)]
+        arguments = ", ".join(f"{new} = {old}" for new, old in zip(inside, outside, strict=True))
+        types = ", ".join([*(tensor_type(x.type) for x in locals), *(element_type(x.dtype) for x in elements)])
+        bounds = f"{self.text.index(0)} to {limit} step {self.text.index(1)}"
+        self.line(f"{label} = scf.for {variable} = {bounds} iter_args({arguments}) -> ({types}) {{")
+        with self.deeper():
+            index = self.define(f"arith.index_cast {variable} : index to i64", I64)
+            written, computed = body(index, inner, carried)
+            after = [as_local(x) for x in written]
+            values = [as_element(x) for x in computed]
+            assert [x.type for x in after] == [x.type for x in locals], (after, locals)
+            assert [x.dtype for x in values] == [x.dtype for x in elements], (values, elements)
+            names_after = [*(x.name for x in after), *(x.name for x in values)]
+            self.line(f"scf.yield {', '.join(names_after)} : {types}")
+        self.line("}")
+        done = [Local(x.type, name) for x, name in zip(locals, names, strict=False)]
+        results = [Element(name, x.dtype) for x, name in zip(elements, names[len(locals) :], strict=True)]
+        return tuple(done), tuple(results)
 
     def branch(
         self,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...dialect.dims import Size, add, multiply, product
+from ...dialect.dims import Size, add, minimum, multiply, product
 from ...dialect.emitter import IndexMap, Loop, Result
 from ...dialect.graph import Constant, Node, Value
 from ...dialect.operator import Builder
@@ -81,6 +81,15 @@ class _Scalars:
     def iterate(self, count: _Scalar, initial: Sequence[_Scalar], body: Callable[..., Any]) -> tuple[_Scalar, ...]:
         # How often it runs is known to the machine alone: once is the least that can be said.
         return tuple(body(self, _Scalar(I64), tuple(initial)))
+
+    def bits(self, x: _Scalar) -> _Scalar:
+        return _Scalar(I64)
+
+    def repeat(
+        self, count: _Scalar, tensors: Sequence[_Tensor], scalars: Sequence[_Scalar], body: Callable[..., Any]
+    ) -> tuple[tuple[_Tensor, ...], tuple[_Scalar, ...]]:
+        written, computed = body(_Scalar(I64), tuple(tensors), tuple(scalars))
+        return tuple(written), tuple(computed)
 
     def branch(self, condition: _Scalar, then: Callable[[], Any], otherwise: Sequence[_Tensor]) -> tuple[_Tensor, ...]:
         return tuple(then())
@@ -165,15 +174,16 @@ def _count_node(node: Node) -> Size:
 def count_bytes(node: Node, makers: Mapping[str, Node], outputs: Collection[str] | None = None) -> Size:
     """What a node, or a group as one, reads and writes; of its results only `outputs`, if they are given.
 
-    Of a table from which slices are gathered only these are read; constants that are written into the code are not,
-    which `makers` tells by the names of values.
+    Of a table from which slices are gathered only these are read, and of a tensor that is sliced no more than is left;
+    constants that are written into the code are not, which `makers` tells by the names of values.
     """
     inner = node.regions[0].body if node.regions else (node,)
     arguments = node.regions[0].arguments if node.regions else node.inputs
+    results = frozenset(node.regions[0].results if node.regions else node.outputs)
     total: Size = 0
     for argument, value in dict(zip(arguments, node.inputs, strict=True)).items():
         if not _is_inline(makers.get(value.name)):
-            total = add(total, _bytes_read(argument, inner))
+            total = add(total, _bytes_read(argument, inner, results))
     for value in node.outputs:
         total = add(total, value.type.bytes if outputs is None or value.name in outputs else 0)
     return total
@@ -187,11 +197,21 @@ def _is_inline(node: Node | None) -> bool:
     return constant.type.elements <= ELEMENTS_INLINE  # type: ignore[operator]  # the size of an array is a number
 
 
-def _bytes_read(value: Value, nodes: Sequence[Node]) -> Size:
-    readers = [n for n in nodes if value in n.inputs]
-    if all(OPERATORS[n.op].has("gathering") and value not in n.inputs[1:] for n in readers):
-        total: Size = 0
-        for node in readers:
-            total = add(total, node.output.type.bytes)
-        return total
-    return value.type.bytes
+def _bytes_read(value: Value, nodes: Sequence[Node], results: Collection[Value]) -> Size:
+    """The bytes of a value that nodes use. A movement uses no more than it gives on."""
+    if value in results:
+        return value.type.bytes
+    gathered: Size = 0
+    moved: Size = 0
+    for node in nodes:
+        if value not in node.inputs:
+            continue
+        operator = OPERATORS[node.op]
+        if node.regions or not operator.has("movement") or value in node.inputs[1:]:
+            return value.type.bytes
+        if operator.has("gathering"):
+            gathered = add(gathered, node.output.type.bytes)
+            continue
+        for output in node.outputs:
+            moved = add(moved, _bytes_read(output, nodes, results))
+    return add(gathered, minimum(value.type.bytes, moved))

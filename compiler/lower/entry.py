@@ -1,32 +1,40 @@
 """The entry function of a graph function, as LLVM IR: it finds every tensor's memory and calls the kernels in order.
 
 An entry computes nothing itself. Its sizes and offsets are formulas of the dims, each evaluated once per call. A kernel
-of several units is handed to the threads of the call, if it has any. Each entry is there a second time, for calls that
-are observed: it does the same, and says before and after every kernel that it does.
+of several units is handed to the threads of the call, if it has any. A kernel that checks indices leaves a record, see
+`check_indices`, where the caller reads it; if it holds an index, the entry returns. Each entry is there a second
+time, for calls that are observed: it does the same, and says before and after every kernel that it does.
 
 Code generation takes more than linear time in the length of a function. An entry of more than `CALLS_PER_PART` calls
 is therefore split into parts, functions of the same arguments that it calls in order:
 
-    define hidden void @entry(...) {                 define internal void @entry_part0(...) noinline {
-      call void @entry_part0(...)                      call void @matmul_0_launch(...)
-      call void @entry_part1(...)                      ...
+    define hidden i64 @entry(...) {                  define internal i64 @entry_part0(...) noinline {
+      %r0 = call i64 @entry_part0(...)                 call void @matmul_0_launch(...)
+      br i1 %good0, label %next0, label %failed0       ...
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from ...dialect.diagnostics import Span
 from ...dialect.dims import FloorDiv, Monomial, Size, Symbol, bounds
+from ...dialect.ops.index_checks import RECORD
 from .lines import Scope, Scopes, no_lines
 from .writer import UNITS
 
 ARGUMENTS = ", ".join(
-    [*(f"ptr noalias %{a}" for a in ("inputs", "outputs", "workspace", "weights", "dims")), "ptr %team"]
+    [
+        *(f"ptr noalias %{a}" for a in ("inputs", "outputs", "workspace", "weights", "dims")),
+        "ptr %team",
+        "ptr noalias %failure",
+    ]
 )
 WATCHED = f"{ARGUMENTS}, ptr %watch"
 """What an observed entry takes: see `nacre_watch` in the runtime's tables.h."""
+_RECORD = 8 * RECORD
 LAUNCH, TASK, PACE = "_launch", "_task", "_pace"
 """What the names of a kernel's parts among the entries end with: the function that computes all units, on the threads
 of a team; what each thread calls; the memory where the runtime notes how long a unit takes."""
@@ -61,7 +69,12 @@ class Unused:
     """Scratch that the kernel does not use."""
 
 
-Place = Input | Output | Weight | Workspace | Unused
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Where the caller reads which index was out of range."""
+
+
+Place = Input | Output | Weight | Workspace | Unused | Failure
 
 CALLS_PER_PART = 256
 """The most calls of kernels in one function of the generated code."""
@@ -70,7 +83,8 @@ CALLS_PER_PART = 256
 @dataclass(frozen=True, slots=True)
 class Call:
     """One kernel with the values of its dims and the places of its tensors; `comment` says what it computes, and
-    `span` where that is written. Parts of one kernel have one `number`: that of the call of the whole."""
+    `span` where that is written. Parts of one kernel have one `number`: that of the call of the whole. `record` is the
+    place where a kernel that checks indices leaves what it found."""
 
     kernel: str
     dims: tuple[Symbol, ...]
@@ -78,6 +92,7 @@ class Call:
     comment: str = ""
     number: int = 0
     span: Span | None = None
+    record: Place | None = None
 
 
 class _EntryText:
@@ -99,8 +114,8 @@ class _EntryText:
             return self._table("%inputs", place.number)
         if isinstance(place, Output):
             return self._table("%outputs", place.number)
-        if isinstance(place, Unused):
-            return "null"
+        if isinstance(place, Unused | Failure):
+            return "null" if isinstance(place, Unused) else "%failure"
         base = "%weights" if isinstance(place, Weight) else "%workspace"
         if place.offset == 0:
             return base
@@ -115,6 +130,21 @@ class _EntryText:
         arguments = ["ptr %team", *sizes, *(f"ptr {self.place(p)}" for p in call.places)]
         line = self.scope.at(call.span)
         self.lines.append(f"  call void @{call.kernel}{LAUNCH}({', '.join(arguments)}){line} ; {call.comment}")
+
+    def check(self, call: Call, number: int) -> None:
+        """Returns after a call whose record holds an index: check `number`, from 1, has failed."""
+        assert call.record is not None, call
+        record, line = self.place(call.record), self.scope.at(call.span)
+        self.lines += [
+            f"  %c{number} = load i64, ptr {record}, align 8",
+            f"  %good{number} = icmp slt i64 %c{number}, 0",
+            f"  br i1 %good{number}, label %next{number}, label %failed{number}",
+            f"failed{number}:",
+        ]
+        if not isinstance(call.record, Failure):
+            copied = f"ptr %failure, ptr {record}, i64 {_RECORD}, i1 false"
+            self.lines.append(f"  call void @llvm.memcpy.p0.p0.i64({copied}){line}")
+        self.lines += [f"  ret i64 {number}{line}", f"next{number}:"]
 
     def dim(self, symbol: Symbol) -> str:
         number = self._dims[symbol]
@@ -160,10 +190,13 @@ class _EntryText:
 
 def write_entry(symbol: str, dims: Sequence[Symbol], calls: Sequence[Call], scopes: Scopes = no_lines) -> str:
     """The definition of an entry, hidden from the users of the object."""
+    checks = count(1)
 
     def write(text: _EntryText, part: Sequence[Call]) -> None:
         for call in part:
             text.launch(call)
+            if call.record is not None:
+                text.check(call, next(checks))
 
     return _write_parts(symbol, ARGUMENTS, dims, calls, scopes, write)
 
@@ -175,6 +208,7 @@ def observed(symbol: str) -> str:
 
 def write_observed_entry(symbol: str, dims: Sequence[Symbol], calls: Sequence[Call], scopes: Scopes = no_lines) -> str:
     """The definition of its observed copy."""
+    checks = count(1)
     last = {call.number: position for position, call in enumerate(calls)}
 
     def write(text: _EntryText, part: Sequence[Call]) -> None:
@@ -186,6 +220,8 @@ def write_observed_entry(symbol: str, dims: Sequence[Symbol], calls: Sequence[Ca
                 slot = text.define("getelementptr ptr, ptr %watch, i64 1")
                 end = text.define(f"load ptr, ptr {slot}, align 8")
                 text.lines.append(f"  call void {end}(ptr %watch, i64 {call.number}){text.scope.at(call.span)}")
+            if call.record is not None:
+                text.check(call, next(checks))
 
     return _write_parts(observed(symbol), WATCHED, dims, calls, scopes, write)
 
@@ -198,29 +234,42 @@ def _write_parts(
     scopes: Scopes,
     write: Callable[[_EntryText, Sequence[Call]], None],
 ) -> str:
-    """One function with all calls, or one for each `CALLS_PER_PART` of them and the function that calls those."""
+    """One function with all calls, or one for each `CALLS_PER_PART` of them and the function that calls those. Each
+    gives the number of the check that failed, or 0."""
 
     def define(linkage: str, name: str, attributes: str, text: _EntryText) -> str:
-        head = f"define {linkage} void @{name}({arguments}){attributes}{text.scope.definition} {{"
-        return "\n".join([head, *text.lines, f"  ret void{text.scope.at(None)}", "}", ""])
+        head = f"define {linkage} i64 @{name}({arguments}){attributes}{text.scope.definition} {{"
+        return "\n".join([head, *text.lines, f"  ret i64 0{text.scope.at(None)}", "}", ""])
 
     entry = _EntryText(dims, scopes(symbol))
     if len(calls) <= CALLS_PER_PART:
         write(entry, calls)
         return define("hidden", symbol, "", entry)
     parts: list[str] = []
-    for first in range(0, len(calls), CALLS_PER_PART):
-        name = f"{symbol}_part{len(parts)}"
+    line = entry.scope.at(None)
+    for number, first in enumerate(range(0, len(calls), CALLS_PER_PART)):
+        name = f"{symbol}_part{number}"
         text = _EntryText(dims, scopes(name))
         write(text, calls[first : first + CALLS_PER_PART])
         parts.append(define("internal", name, " noinline", text))
-        entry.lines.append(f"  call void @{name}({arguments}){entry.scope.at(None)}")
+        entry.lines += [
+            f"  %r{number} = call i64 @{name}({arguments}){line}",
+            f"  %good{number} = icmp eq i64 %r{number}, 0",
+            f"  br i1 %good{number}, label %next{number}, label %failed{number}",
+            f"failed{number}:",
+            f"  ret i64 %r{number}{line}",
+            f"next{number}:",
+        ]
     return "\n".join([*parts, define("hidden", symbol, "", entry)])
 
 
 def declare(calls: Iterable[Call]) -> str:
     """Whatever the entries with these calls refer to: the text of entries stands alone."""
-    lines = {"i64 @llvm.smin.i64(i64, i64)", "i64 @llvm.smax.i64(i64, i64)"}
+    lines = {
+        "i64 @llvm.smin.i64(i64, i64)",
+        "i64 @llvm.smax.i64(i64, i64)",
+        "void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
+    }
     kernels = {call.kernel: (["i64"] * len(call.dims), ["ptr"] * len(call.places)) for call in calls}
     for kernel, (dims, pointers) in kernels.items():
         lines.add(f"void @{kernel}({', '.join([*dims, *pointers, 'i64', 'i64'])})")

@@ -7,12 +7,12 @@ and larger constants are weights.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...dialect.diagnostics import Span
 from ...dialect.graph import Constant, Function, Module, Node, Parameter, Value, walk
-from ...dialect.ops import OPERATORS
+from ...dialect.ops import OPERATORS, may_fail
 from ...dialect.ops.structure import ELEMENTS_INLINE
 from ...dialect.types import TensorType
 from ..artifact.spec import align, c_identifier
@@ -22,17 +22,20 @@ from .lowered import LoweredCall, LoweredFunction, LoweredWeight, name_kernel, s
 from .nodes import Computed, Inline, KernelLowering, Source, Stored, Unplaced
 from .packing import Packing
 from .text import printable
+from .tied import Stored as StoredWeight
+from .tied import Tied
 from .writer import Kernel
 
 
 @dataclass
 class Shared:
     """What functions share: weights by name, and kernels by their text. With `debug` that is with its locations, and
-    the name of a kernel is one to be read."""
+    the name of a kernel is one to be read. `tied` says how parameters are packed that look-ups read rows of."""
 
     module: Module
     pack: bool = False
     debug: bool = False
+    tied: Mapping[str, Packing] = field(default_factory=dict)
     weights: dict[str, LoweredWeight] = field(default_factory=dict)
     kernels: dict[str, tuple[str, Kernel]] = field(default_factory=dict)
     origins: dict[str, list[str]] = field(default_factory=dict)
@@ -41,6 +44,9 @@ class Shared:
 
     def weight(self, source: Parameter | Constant, packing: Packing | None, seen: TensorType) -> Weight:
         """Where the data of a source lie, packed as a kernel wants them that sees them under some shape."""
+        stored = self._stored(source, packing, seen)
+        if stored is not None:
+            source, packing, seen = stored.source, stored.packing, stored.source.type
         name = source.name if isinstance(source, Parameter) else f"constant.{source.digest}"
         if isinstance(source, Constant):
             # Arrays of equal bytes may differ in type.
@@ -53,6 +59,13 @@ class Shared:
             self.weights[name] = LoweredWeight(name, type, offset, source, seen, packing)
             self.weights_end = offset + static_bytes(type)
         return Weight(self.weights[name].offset)
+
+    def _stored(self, source: Parameter | Constant, packing: Packing | None, seen: TensorType) -> StoredWeight | None:
+        """The one copy of a tied weight, if this is another view of it."""
+        if packing is None or not self.tied:
+            return None
+        found = Tied(self.module).stored(source, packing, seen)
+        return found if found is not None and self.tied.get(found.source.name) == found.packing else None
 
     def parameter(self, node: Node, indices: Sequence[int]) -> Parameter:
         name = node.attribute("name")
@@ -124,10 +137,10 @@ class FunctionLowering:
         # A node with nodes inside is where those come from, and not what is computed.
         origins = [_describe(inner) for inner in walk([node]) if not inner.regions]
         stem = name_operators(node) if self.shared.debug else node.op
-        self._add_call(kernel, writer.inputs, outputs, stem, _describe(node), origins, node.span)
+        self._add_call(kernel, writer.inputs, outputs, stem, _describe(node), origins, node.span, _check_of(node))
 
     def _kernel(self, inputs: Sequence[Value]) -> KernelLowering:
-        return KernelLowering(inputs, self.sources, self._constant, pack=self.shared.pack)
+        return KernelLowering(inputs, self.sources, self._constant, pack=self.shared.pack, tied=self.shared.tied)
 
     def _add_call(
         self,
@@ -138,6 +151,7 @@ class FunctionLowering:
         comment: str,
         origins: Sequence[str],
         span: Span | None = None,
+        check: str = "",
     ) -> None:
         # No name in C has a dot.
         stem = f"{c_identifier(self.function.name)}.{stem}" if self.shared.debug else stem
@@ -146,7 +160,7 @@ class FunctionLowering:
             self.shared.weight(source.data, kernel.packings.get(slot), type) if isinstance(source, Unplaced) else source
             for slot, (source, type) in enumerate(zip(inputs, kernel.inputs, strict=True))
         )
-        self.calls.append(LoweredCall(symbol, kernel, places, tuple(v.name for v in outputs), comment, span))
+        self.calls.append(LoweredCall(symbol, kernel, places, tuple(v.name for v in outputs), comment, span, check))
         for value in outputs:
             self.sources[value.name] = Computed(value.name)
             self.types[value.name] = value.type
@@ -169,12 +183,21 @@ class FunctionLowering:
 
 
 def _needed(function: Function) -> set[str]:
-    """The values that the results depend on."""
+    """The values that the results, and whether the call fails, depend on."""
     needed = {v.name for v in function.results}
     for node in reversed(function.body):
+        if may_fail(node):
+            needed |= {v.name for v in node.outputs}
         if any(v.name in needed for v in node.outputs):
             needed |= {v.name for v in node.inputs}
     return needed
+
+
+def _check_of(node: Node) -> str:
+    """What a node that checks indices checks them for, in the words of an error of the call; else nothing."""
+    if not OPERATORS[node.op].has("checking"):
+        return ""
+    return f"`{node.attribute('operator')}`{f' at {node.span}' if node.span else ''}"
 
 
 def _describe(node: Node) -> str:

@@ -16,6 +16,7 @@ from ...dialect.emitter import IndexMap, identity
 from ...dialect.types import I64, TensorType
 from .arrange import arrange
 from .bodies import BodyWriter, SequenceWriter
+from .packing import Packing
 from .records import (
     Argument,
     Dense,
@@ -50,15 +51,20 @@ class KernelEmitter:
         self.span: Span | None = None
         self._ops: list[Op] = []
         self._inputs: list[TensorType] = []
+        self._tied: dict[int, Packing] = {}
 
-    def input(self, type: TensorType, *, weight: bool = False) -> Ref:
+    def input(self, type: TensorType, *, weight: bool = False, tied: Packing | None = None) -> Ref:
+        """An argument of the kernel: perhaps a weight, and one that others store packed."""
+        slot = len(self._inputs)
         self._inputs.append(type)
-        return self._add(Argument(types=(type,), slot=len(self._inputs) - 1, weight=weight)).result()
+        if tied is not None:
+            self._tied[slot] = tied
+        return self._add(Argument(types=(type,), slot=slot, weight=weight)).result()
 
     def finish(self, results: Sequence[protocol.Tensor]) -> Kernel:
         """The text of the kernel that computes these results. Nothing may be recorded after it."""
         refs = [as_ref(r) for r in results]
-        return KernelWriter(arrange(self._ops, refs), self._inputs, [r.type for r in refs]).write()
+        return KernelWriter(arrange(self._ops, refs), self._inputs, [r.type for r in refs], self._tied).write()
 
     def _add(self, op: Op) -> Op:
         op.span = self.span

@@ -23,6 +23,7 @@ _KINDS = (
     ("sequence", ("sequential",)),
     ("elements", ("elementwise", "pointwise")),
     ("movement", ("movement", "generator")),
+    ("check", ("checking",)),
 )
 
 

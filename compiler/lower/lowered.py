@@ -24,6 +24,14 @@ _DEFINITION = re.compile(rf"^func\.func {NAME}", re.MULTILINE)
 _DIGEST = 16
 
 
+class PackingError(Exception):
+    """A weight that cannot be packed as its kernel reads it."""
+
+    def __init__(self, weight: str, reason: str) -> None:
+        super().__init__(f"`{weight}` cannot be packed: {reason}")
+        self.weight = weight
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class LoweredWeight:
     """A tensor that generated code reads at `offset` bytes of the weights. `source` says where its data come from, and
@@ -40,7 +48,13 @@ class LoweredWeight:
         """The data of the source as they are stored."""
         if self.packing is None:
             return data
-        return self.packing(data.reshape(tuple(int(str(size)) for size in self.seen.shape)))
+        try:
+            packed = self.packing(data.reshape(tuple(int(str(size)) for size in self.seen.shape)))
+        except Exception as error:
+            raise PackingError(self.name, f"{type(error).__name__}: {error}") from error
+        if packed.shape != self.type.shape:
+            raise PackingError(self.name, f"it gives {list(packed.shape)}, where {self.type} is read")
+        return packed
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +77,7 @@ class LoweredKernel:
 @dataclass(frozen=True, slots=True)
 class LoweredCall:
     """A call of a kernel: where it reads, the names of the tensors that it writes, and in words what it computes;
-    `span` is where that is written."""
+    `span` is where that is written. A call with a `check` writes the record of `check_indices` for what that names."""
 
     symbol: str
     kernel: Kernel
@@ -71,6 +85,7 @@ class LoweredCall:
     outputs: tuple[str, ...]
     comment: str
     span: Span | None = None
+    check: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from ...dialect.graph import Module
 from ..artifact.spec import c_identifier
 from .function import FunctionLowering, Shared
 from .lowered import Lowered, LoweredFunction, LoweredKernel, LoweredWeight
+from .tied import find_tied
 
 __all__ = ["Lowered", "LoweredFunction", "LoweredKernel", "LoweredWeight", "lower_module"]
 
@@ -13,7 +14,13 @@ __all__ = ["Lowered", "LoweredFunction", "LoweredKernel", "LoweredWeight", "lowe
 def lower_module(module: Module, *, pack: bool = False, debug: bool = False) -> Lowered:
     """Every function of the module as calls of kernels; `pack` lets weights be stored as contractions read them. With
     `debug`, kernels have names for people, and are shared only where they come from the same lines."""
-    lowering = Shared(module, pack, debug)
+    lowered = _lower(module, Shared(module, pack, debug))
+    tied = find_tied(module, lowered.weights)
+    # How a contraction stores a weight is known once it is lowered: what reads rows of it is lowered again.
+    return _lower(module, Shared(module, pack, debug, tied)) if tied else lowered
+
+
+def _lower(module: Module, lowering: Shared) -> Lowered:
     functions: list[LoweredFunction] = []
     taken: set[str] = set()
     for function in module.functions:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from ...dialect.graph import Constant, Node, Parameter, Value
 from ...dialect.operator import Builder
@@ -15,6 +16,7 @@ from ...dialect.ops import OPERATORS
 from ...dialect.types import TensorType
 from .entry import Input
 from .kernel import KernelEmitter
+from .packing import Packing
 from .records import Ref, as_ref
 
 
@@ -54,9 +56,10 @@ class KernelLowering:
         place_constant: Callable[[Constant], Source],
         *,
         pack: bool = False,
+        tied: Mapping[str, Packing] = MappingProxyType({}),
     ) -> None:
         self.place_constant = place_constant
-        self.pack = pack
+        self.pack, self.tied = pack, tied
         self.emitter = KernelEmitter()
         self.inputs: list[Stored] = []
         self.outer: dict[str, Ref] = {}
@@ -69,7 +72,11 @@ class KernelLowering:
         if isinstance(source, Inline):
             return self.emitter.constant(type, [x.item() for x in source.constant.data.reshape(-1)])
         self.inputs.append(source)
-        return self.emitter.input(type, weight=self.pack and isinstance(source, Unplaced))
+        if not self.pack or not isinstance(source, Unplaced):
+            return self.emitter.input(type)
+        # A view of other axes is none of a table.
+        tied = self.tied.get(source.data.name) if isinstance(source.data, Parameter) else None
+        return self.emitter.input(type, weight=True, tied=tied if type == source.data.type else None)
 
     def lower_nodes(self, nodes: Sequence[Node], values: Mapping[str, Ref]) -> dict[str, Ref]:
         """The tensors of the nodes by name, besides those given."""

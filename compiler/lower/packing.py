@@ -14,7 +14,7 @@ weight alone, and those of the loop before the last, so that a group of the othe
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,6 +75,17 @@ class Packing:
         if self.group == 1:
             return (*batch, panel, *outer, last, column)
         group, step = panel_indices(last, self.group)
+        return (*batch, panel, *outer, group, column, step)
+
+    def places(self, positions: Sequence[str], divide: Callable[[str, int], tuple[str, str]]) -> tuple[str, ...]:
+        """Where an element lies whose position along each axis is computed; `divide` gives a quotient and what is
+        left."""
+        panel, column = divide(positions[self.lane], self.width)
+        *outer, last = (positions[axis] for axis in self.summed)
+        batch = (positions[axis] for axis in self.batch)
+        if self.group == 1:
+            return (*batch, panel, *outer, last, column)
+        group, step = divide(last, self.group)
         return (*batch, panel, *outer, group, column, step)
 
     def __call__(self, data: Array) -> Array:

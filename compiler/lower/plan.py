@@ -14,6 +14,7 @@ from ...passes.liveness import Step, lower_bound
 from ...passes.plan_memory import plan_memory
 from .entry import (
     Call,
+    Failure,
     Input,
     Place,
     Unused,
@@ -35,7 +36,7 @@ from .writer import part_name
 class LoweredEntry:
     """`symbol` is the C function of the function `name`; `dims` is the order in which it takes the dims. `steps` are
     the parts of its calls in order, and `sizes` the bytes of the tensors that lie in the workspace. `span` is where the
-    function is written."""
+    function is written. `checks` says what the calls that check indices check them for, in their order."""
 
     name: str
     symbol: str
@@ -45,6 +46,7 @@ class LoweredEntry:
     steps: tuple[Step, ...]
     sizes: Mapping[str, Size]
     span: Span | None = None
+    checks: tuple[str, ...] = ()
 
     def least_workspace(self, dims: Mapping[str, int]) -> int:
         """What the workspace cannot be smaller than at these dims, in bytes: see `lower_bound`."""
@@ -65,11 +67,13 @@ class LoweredEntry:
 
     def parts(self, suffix: str = "", parts: Parts | None = None) -> list[Call]:
         """The calls of all parts of all kernels."""
-        return [
-            replace(call, kernel=part_name(call.kernel + suffix, number))
-            for call in self.calls
-            for number in range(len((parts or {}).get(call.kernel, " ")))
-        ]
+        found: list[Call] = []
+        for call in self.calls:
+            count = len((parts or {}).get(call.kernel, " "))
+            for number in range(count):
+                record = call.record if number == count - 1 else None
+                found.append(replace(call, kernel=part_name(call.kernel + suffix, number), record=record))
+        return found
 
 
 def plan_entries(lowered: Lowered, parts: Parts | None = None) -> tuple[LoweredEntry, ...]:
@@ -95,13 +99,16 @@ def _plan_entry(function: LoweredFunction, parts: Parts) -> LoweredEntry:
         first = len(tensors) - len(call.kernel.scratch)
         sizes |= {f"{t}": type.bytes for t, type in zip(tensors[first:], call.kernel.scratch, strict=True)}
         steps += _steps(call, tensors, parts.get(call.symbol, (KernelPart((True,) * len(tensors)),)))
+    records = {call.outputs[0] for call in function.calls if call.check} - set(function.outputs)
+    sizes = {name: size for name, size in sizes.items() if name not in records}
     plan = plan_memory(steps, sizes)
     places: dict[str, Place] = {name: Workspace(offset) for name, offset in plan.offsets.items()}
-    places |= function.outputs
+    places |= {**function.outputs, **dict.fromkeys(records, Failure())}
     calls: list[Call] = []
     for number, (call, tensors) in enumerate(zip(function.calls, operands, strict=True)):
         lying = tuple(places.get(t, Unused()) if isinstance(t, str) else t for t in tensors)
-        calls.append(Call(call.symbol, call.kernel.dims, lying, call.comment, number, call.span))
+        record = places[call.outputs[0]] if call.check else None
+        calls.append(Call(call.symbol, call.kernel.dims, lying, call.comment, number, call.span, record))
     return LoweredEntry(
         function.name,
         function.symbol,
@@ -111,6 +118,7 @@ def _plan_entry(function: LoweredFunction, parts: Parts) -> LoweredEntry:
         tuple(steps),
         sizes,
         function.span,
+        tuple(call.check for call in function.calls if call.check),
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from ...dialect import emitter as protocol
 from ...dialect.diagnostics import Span
@@ -106,10 +107,13 @@ def location(span: Span | None) -> str:
 
 
 class KernelWriter:
-    """Writes one kernel."""
+    """Writes one kernel. `tied` is the order in which others store an input, by its slot: it is taken for inputs of
+    which single elements are read and nothing else."""
 
-    def __init__(self, plan: Arrangement, inputs: Sequence[TensorType], results: Sequence[TensorType]) -> None:
-        self.plan = plan
+    def __init__(
+        self, plan: Arrangement, inputs: Sequence[TensorType], results: Sequence[TensorType], tied: Packings
+    ) -> None:
+        self.plan, self.tied = plan, tied
         self.input_types, self.result_types = tuple(inputs), tuple(results)
         self.dims = _Dims()
         self.text = FunctionText(self.dims)
@@ -180,6 +184,14 @@ class KernelWriter:
                 packing = choose_packing(op, self.input_types[slot], map, others)
                 if packing is not None:
                     self.packings[slot] = packing
+        whole = {ref.op.slot for ref in self._whole() if isinstance(ref.op, Argument)}
+        self.packings |= {slot: packing for slot, packing in self.tied.items() if slot not in whole}
+
+    def _whole(self) -> Iterator[Ref]:
+        """The tensors that are read by more than single elements."""
+        yield from self.plan.results
+        for op in self.plan.ops:
+            yield from op.operands
 
     def _stored(self, ref: Ref, map: IndexMap) -> tuple[TensorType, IndexMap]:
         """The type under which a tensor lies in memory, and how it is read there."""
@@ -235,8 +247,19 @@ class KernelWriter:
         value = single_value(tensor) if isinstance(tensor, Ref) else None
         if value is not None:
             return s.constant(value, tensor.type.dtype)
-        place = ", ".join(s.position(i) for i in indices)
-        return s.define(f"tensor.extract {self.name(tensor)}[{place}] : {tensor_type(tensor.type)}", tensor.type.dtype)
+        type, places = tensor.type, tuple(s.position(i) for i in indices)
+        packing = None
+        if isinstance(tensor, Ref) and isinstance(tensor.op, Argument):
+            packing = self.packings.get(tensor.op.slot)
+        if packing is not None:
+            type, places = packing.type(type), packing.places(places, partial(self._divide, s))
+        expression = f"tensor.extract {self.name(tensor)}[{', '.join(places)}] : {tensor_type(type)}"
+        return s.define(expression, type.dtype)
+
+    def _divide(self, s: ScalarWriter, position: str, size: int) -> tuple[str, str]:
+        operands = f"{position}, {self.text.index(size)} : index"
+        quotient, rest = (s.define(f"arith.{op} {operands}", I64).name for op in ("divui", "remui"))
+        return quotient, rest
 
     def define(self, op: Op, expression: str) -> None:
         name = self.names[key(op.result())] = self.text.fresh()

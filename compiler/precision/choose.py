@@ -13,8 +13,9 @@ from ..frontend.expressions import evaluate
 from ..frontend.parse import normalise, parse, read_text
 from ..frontend.policies import read_policies
 from ..frontend.values import FileScope
-from .apply import quantized
+from .apply import before_rounding, quantized
 from .calibrate import find_ranges
+from .effects import find_effects
 from .fit import find_fits
 from .policy import SHORT_FORMS, Policy
 
@@ -84,4 +85,13 @@ def in_precision(elaborated: Elaborated, precision: str | None = None) -> Elabor
     module = quantized(elaborated.module, policies, ranges, fits)
     sources = {**elaborated.sources, **({} if text is None else {text.file: text.text})}
     written = replace(elaborated, policies=tuple(policies.values()), sources=sources)
-    return replace(elaborated, module=module, policies=(), sources=sources, precision=said or "f32", written=written)
+    warnings = (*elaborated.warnings, *find_effects(before_rounding(elaborated.module), policies))
+    return replace(
+        elaborated,
+        module=module,
+        policies=(),
+        sources=sources,
+        precision=said or "f32",
+        written=written,
+        warnings=warnings,
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ..graph import Node, walk
 from ..operator import Operator
 from . import (
     activation,
@@ -23,6 +24,7 @@ from . import (
     dynamic_slicing,
     einsum,
     global_pooling,
+    index_checks,
     indexing,
     joining,
     movement,
@@ -73,6 +75,7 @@ _FAMILIES = (
     dynamic_slicing.OPERATORS,
     padding.OPERATORS,
     indexing.OPERATORS,
+    index_checks.OPERATORS,
     scatter.OPERATORS,
     ordering.OPERATORS,
     creation.OPERATORS,
@@ -85,3 +88,8 @@ _FAMILIES = (
 
 OPERATORS: Mapping[str, Operator] = {operator.name: operator for family in _FAMILIES for operator in family}
 assert len(OPERATORS) == sum(map(len, _FAMILIES)), "two operators have one name"
+
+
+def may_fail(node: Node) -> bool:
+    """Does the node, or one inside, say whether a call fails? Then it stays, even if nothing reads its results."""
+    return any(OPERATORS[inner.op].has("checking") for inner in walk([node]))

@@ -27,8 +27,9 @@ Numbers = npt.NDArray[Any]
 INTO = AttributeSpec("into", "dtype?", None)
 """The dtype of a contraction's sums and of its result, where that is not the one of its operands."""
 
-FACTORS: Mapping[DType, tuple[DType, ...]] = {I32: (I8, U8), F32: (F16, BF16, F32, *STORAGE)}
-"""What may be multiplied, in any mixture, by the dtype that the products are summed `into`."""
+FACTORS: Mapping[DType, tuple[DType, ...]] = {I32: (I8, U8), F32: (F16, BF16, F32, I8, *STORAGE)}
+"""The dtypes of factors by the dtype that their products are summed `into`: any mixture, but with one float for a sum
+of floats."""
 FACTOR_DTYPES = (*NUMBERS, *STORAGE)
 """What contractions accept: sums in a dtype of STORAGE there are none, so of such there has to be an `into`."""
 
@@ -65,6 +66,13 @@ def infer_sum(operator: str, types: Sequence[TensorType], into: DType | None) ->
                 label=f"this is {type}; accepted: {', '.join(map(str, accepted))}",
                 operand=number,
             )
+    if into.is_float and not any(type.dtype.is_float for type in types):
+        raise InferenceError(
+            "dtype-mismatch",
+            f"`{operator}` sums products of {first} and {types[-1].dtype} into i32, not {into}",
+            label=f"this is {first}",
+            operand=0,
+        )
     return into
 
 
@@ -116,6 +124,7 @@ _MIXTURES = (
     (F16, F16, F32),
     (BF16, BF16, F32),
     (F32, BF16, F32),
+    (F32, I8, F32),
     (F8E4M3, F8E4M3, F32),
     (F8E5M2, F8E4M3, F32),
     (F32, F8E5M2, F32),

@@ -15,7 +15,7 @@ from ..differentiate import by_decomposition
 from ..operator import Attributes, AttributeSpec, Case, Gradient, InferenceError, Operand, Operator
 from ..types import FLOATS, NUMBERS, DType, TensorType
 from .algebra import Term, decomposition, gradient_of
-from .common import SHAPES, broadcast_shapes, format_shape, integer_range, same_type, through_f32
+from .common import SHAPES, broadcast_shapes, format_shape, greater_of, integer_range, lesser_of, same_type, through_f32
 from .error_function import erf
 
 
@@ -55,7 +55,7 @@ def _float(name: str, default: float) -> tuple[AttributeSpec, ...]:
 
 
 def _softplus(x: Any) -> Any:
-    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+    return greater_of(x, 0) + np.log1p(np.exp(-np.abs(x)))
 
 
 def _sigmoid(x: Any) -> Any:
@@ -78,7 +78,8 @@ def _clamped(x: Term, low: float | None, high: float | None) -> Term:
 
 
 def _clip_array(x: Any, low: float | None, high: float | None) -> Any:
-    return x if low is None and high is None else np.clip(x, low, high)
+    bounded = x if low is None else greater_of(x, low)
+    return bounded if high is None else lesser_of(bounded, high)
 
 
 def _infer_clip(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
@@ -188,7 +189,7 @@ def _elu(x: Term, alpha: float) -> Term:
 
 
 def _elu_array(x: Any, alpha: float) -> Any:
-    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
+    return np.where(x > 0, x, alpha * np.expm1(lesser_of(x, 0)))
 
 
 def _celu(x: Term, alpha: float) -> Term:
@@ -196,7 +197,7 @@ def _celu(x: Term, alpha: float) -> Term:
 
 
 def _celu_array(x: Any, alpha: float) -> Any:
-    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0) / alpha))
+    return np.where(x > 0, x, alpha * np.expm1(lesser_of(x, 0) / alpha))
 
 
 def _soft_shrink(x: Term, threshold: float) -> Term:
@@ -212,10 +213,10 @@ _WIDE = (-8.0, 8.0)
 
 # fmt: off
 OPERATORS = (
-    _activation("relu", "max(x, 0)", lambda x: np.maximum(x, 0), lambda x: x.maximum(0),
+    _activation("relu", "max(x, 0)", lambda x: greater_of(x, 0), lambda x: x.maximum(0),
                 gradient_of(lambda x, r, g: x.greater(0).select(g, 0.0)), dtypes=NUMBERS,
                 exact=True, properties=_IDEMPOTENT),
-    _activation("relu6", "x clipped to 0..6", lambda x: np.clip(x, 0, 6), lambda x: _clamped(x, 0, 6),
+    _activation("relu6", "x clipped to 0..6", lambda x: _clip_array(x, 0, 6), lambda x: _clamped(x, 0, 6),
                 gradient_of(lambda x, r, g: x.greater(0).logical_and(x.less(6)).select(g, 0.0)),
                 exact=True, properties=_IDEMPOTENT, domain=_WIDE),
     _activation("leaky_relu", "x where it is positive, else slope * x",
@@ -238,7 +239,7 @@ OPERATORS = (
     _activation("silu", "x * sigmoid(x)", lambda x: x * _sigmoid(x), lambda x: x * x.sigmoid()),
     _activation("softplus", "log(1 + exp(x))", _softplus, lambda x: x.maximum(0) + (-x.abs()).exp().log1p(),
                 gradient_of(lambda x, r, g: g * x.sigmoid()), domain=_WIDE),
-    _activation("log_sigmoid", "log(sigmoid(x))", lambda x: -_softplus(-x),
+    _activation("log_sigmoid", "log(sigmoid(x))", lambda x: lesser_of(x, 0) - np.log1p(np.exp(-np.abs(x))),
                 lambda x: x.minimum(0) - (-x.abs()).exp().log1p(),
                 gradient_of(lambda x, r, g: g * (-x).sigmoid()), domain=_WIDE),
     _activation("mish", "x * tanh(softplus(x))", lambda x: x * np.tanh(_softplus(x)),
@@ -249,11 +250,11 @@ OPERATORS = (
                 tolerance=32.0),
     _activation("soft_shrink", "x moved toward 0 by the threshold, 0 within it", _soft_shrink_array, _soft_shrink,
                 attributes=_float("threshold", 0.5), variants=({}, {"threshold": 1.25})),
-    _activation("hard_swish", "x * relu6(x + 3) / 6", lambda x: x * np.clip(x + 3, 0, 6) / 6,
+    _activation("hard_swish", "x * relu6(x + 3) / 6", lambda x: x * _clip_array(x + 3, 0, 6) / 6,
                 lambda x: x * _clamped(x + 3, 0, 6) / 6, domain=_WIDE),
-    _activation("hard_sigmoid", "relu6(x + 3) / 6", lambda x: np.clip(x + 3, 0, 6) / 6,
+    _activation("hard_sigmoid", "relu6(x + 3) / 6", lambda x: _clip_array(x + 3, 0, 6) / 6,
                 lambda x: _clamped(x + 3, 0, 6) / 6, domain=_WIDE),
-    _activation("hard_tanh", "x clipped to low..high", lambda x, low, high: np.clip(x, low, high), _clamped,
+    _activation("hard_tanh", "x clipped to low..high", _clip_array, _clamped,
                 gradient_of(_clip_gradient), attributes=(*_float("low", -1.0), *_float("high", 1.0)),
                 variants=({}, {"low": -0.5, "high": 1.5}), exact=True, properties=_IDEMPOTENT),
     clip,

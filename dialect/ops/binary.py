@@ -1,7 +1,7 @@
 """Elementwise operators of two operands, with broadcasting: arithmetic, minimum and maximum, bits and shifts.
 
 Integers wrap; a division of integers by zero gives 0. A shift by a negative count or by as many bits as there are
-shifts everything out. The sign of a zero that `maximum` or `minimum` gives for two zeros is not specified.
+shifts everything out. For `maximum` and `minimum`, +0 is greater than -0.
 """
 
 from __future__ import annotations
@@ -16,7 +16,16 @@ from ..graph import Value
 from ..operator import Attributes, Builder, Case, Gradient, Operand, Operator, Use
 from ..types import BOOL, FLOATS, INTEGERS, NUMBERS, DType, TensorType
 from .algebra import Term, terms
-from .common import broadcast_shapes, compute_dtype, elementwise_properties, lower_elementwise, sum_to, through_f32
+from .common import (
+    broadcast_shapes,
+    compute_dtype,
+    elementwise_properties,
+    greater_of,
+    lesser_of,
+    lower_elementwise,
+    sum_to,
+    through_f32,
+)
 
 BROADCAST_CASES: tuple[tuple[tuple[int, ...], ...], ...] = (
     ((3, 5), (3, 5)),
@@ -78,7 +87,8 @@ def binary(
 
 def _reference_power(x: Any, y: Any) -> Any:
     if x.dtype.kind not in "iu":
-        return np.power(x, y)
+        # numpy takes the square root where the exponent is 1/2, which differs from `pow` for -0 and -inf.
+        return np.where((y == 0.5) & ((x == 0) | np.isinf(x)), np.abs(x), np.power(x, y))
     negative = y < 0
     raised = np.power(x, np.where(negative, y & y.dtype.type(1), y))
     return np.where(negative & (x != 1) & (x != -1), x.dtype.type(0), raised)
@@ -120,9 +130,9 @@ OPERATORS = (
            lambda x, y, r, g: (g, -g * (x / y).floor()), domain=_APART),
     binary("power", "x ** y; of integers 0 where the exponent is negative, unless x is 1 or -1", _reference_power,
            "pow", lambda x, y, r, g: (g * y * x.power(y - 1), g * x.equal(0).select(0.0, r * x.log())), domain=_APART),
-    binary("maximum", "the greater of x and y, NaN where one is NaN", np.maximum, "max", _pick("greater"),
+    binary("maximum", "the greater of x and y, NaN where one is NaN", greater_of, "max", _pick("greater"),
            properties=[*_COMMUTATIVE, "exact", "extreme"]),
-    binary("minimum", "the lesser of x and y, NaN where one is NaN", np.minimum, "min", _pick("less"),
+    binary("minimum", "the lesser of x and y, NaN where one is NaN", lesser_of, "min", _pick("less"),
            properties=[*_COMMUTATIVE, "exact", "extreme"]),
     binary("atan2", "the angle of the point (y, x), in -pi..pi; the first operand is the ordinate", np.arctan2, "atan2",
            lambda x, y, r, g: (g * y / (x * x + y * y), -g * x / (x * x + y * y)), dtypes=FLOATS),

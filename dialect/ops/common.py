@@ -119,6 +119,18 @@ def through_f32(reference: Callable[..., Any]) -> Reference:
     return computed
 
 
+def greater_of(x: Any, y: Any) -> Any:
+    """The reference of `maximum`, where numpy gives either zero for two zeros: +0 is greater than -0."""
+    result = np.maximum(x, y)
+    return result if result.dtype.kind in "biu" else np.where((x == 0) & (y == 0), x + y, result)
+
+
+def lesser_of(x: Any, y: Any) -> Any:
+    """The reference of `minimum`; -0 is less than +0."""
+    result = np.minimum(x, y)
+    return result if result.dtype.kind in "biu" else np.where((x == 0) & (y == 0), -(-x - y), result)
+
+
 def lower_elementwise(body: Callable[..., Scalar]) -> Lower:
     """A lowering from a formula for one element, `body(s, *elements, **attributes)`, with broadcasting."""
 

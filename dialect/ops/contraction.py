@@ -79,7 +79,7 @@ def _differentiate_matmul(b: Builder, use: Use) -> Sequence[Value]:
 matmul = Operator(
     name="matmul",
     summary="x @ y: products of matrices in the last two axes, the others broadcast; `into` is the dtype of the sums "
-    "and of the result, i32 for i8 and u8 in any mixture, f32 for short floats",
+    "and of the result, i32 for i8 and u8 in any mixture, f32 for short floats and for i8 beside a float",
     operands=(Operand("x", FACTOR_DTYPES, mixed=True), Operand("y", FACTOR_DTYPES, mixed=True)),
     attributes=(INTO,),
     infer=_infer_matmul,

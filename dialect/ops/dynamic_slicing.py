@@ -1,6 +1,7 @@
 """Windows of tensors that begin where i64 scalars say at run time: reading and writing them.
 
-A start counts from the end if negative, and is moved so that the window lies inside the tensor.
+A start counts from the end if negative. A window that does not lie inside the tensor fails the call, or with the mode
+`clamp` is moved inside.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import numpy as np
 from ..dims import Shape, at_least
 from ..emitter import BodyEmitter, Emitter, Scalar, SequenceEmitter, Tensor
 from ..graph import Value
-from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..operator import Addressing, Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import ANY, I64, TensorType
 from .accumulate import Numbers
 from .arguments import read_sizes
-from .places import clamped, clamped_array
+from .places import WINDOW_MODE, clamped, clamped_array
 
 _MOVEMENT = frozenset({"movement"})
 
@@ -81,7 +82,13 @@ def _lower_dynamic(
 def _differentiate_dynamic(b: Builder, use: Use) -> Sequence[Value | None]:
     x, *starts = use.inputs
     zeros = b.full(shape=x.type.shape, value=0.0, dtype=x.type.dtype)
-    return [b.dynamic_update_slice(zeros, use.gradient, *starts), *(None for _ in starts)]
+    update = b.dynamic_update_slice(zeros, use.gradient, *starts, mode=use.attributes["mode"])
+    return [update, *(None for _ in starts)]
+
+
+def _addresses(first: int, x: TensorType, window: Shape) -> tuple[Addressing, ...]:
+    """A start for each axis, from operand `first` on."""
+    return tuple(Addressing(first + i, (n,), w) for i, (n, w) in enumerate(zip(x.shape, window, strict=True)))
 
 
 def _starts(*values: int) -> dict[int, Numbers]:
@@ -90,19 +97,20 @@ def _starts(*values: int) -> dict[int, Numbers]:
 
 dynamic_slice = Operator(
     name="dynamic_slice",
-    summary="a window of `sizes` that begins where i64 scalars say: from the end if negative, moved inside if beyond",
+    summary="a window of `sizes` that begins where i64 scalars say: from the end if negative",
     operands=(Operand("x", ANY), Operand("starts", (I64,), group="I", variadic=True)),
-    attributes=(AttributeSpec("sizes", "sizes"),),
+    attributes=(AttributeSpec("sizes", "sizes"), WINDOW_MODE),
     infer=_infer_dynamic,
-    reference=lambda x, *starts, sizes: x[_window_index(x.shape, sizes, starts)].copy(),
+    reference=lambda x, *starts, sizes, mode="error": x[_window_index(x.shape, sizes, starts)].copy(),
     gradient=_differentiate_dynamic,
     lower=_lower_dynamic,
+    addresses=lambda types, attributes: _addresses(1, types[0], attributes["sizes"]),
     cases=(
         Case(((5, 6), (), ()), {"sizes": (2, 3)}, arrays=_starts(1, 2)),
-        Case(((5, 6), (), ()), {"sizes": (2, 6)}, arrays=_starts(-1, 7)),
+        Case(((5, 6), (), ()), {"sizes": (2, 6), "mode": "clamp"}, arrays=_starts(-1, 7)),
         Case(((4,), ()), {"sizes": (0,)}, arrays=_starts(-3)),
         Case(((0, 3), (), ()), {"sizes": (0, 1)}, arrays=_starts(0, -2)),
-        Case(((3,), ()), {"sizes": (2,)}, arrays=_starts(-100)),
+        Case(((3,), ()), {"sizes": (2,), "mode": "clamp"}, arrays=_starts(-100)),
     ),
     properties=_MOVEMENT,
 )
@@ -115,7 +123,7 @@ def _infer_dynamic_update(types: Sequence[TensorType], attributes: Attributes) -
     return (x,)
 
 
-def _reference_dynamic_update(x: Numbers, update: Numbers, *starts: Numbers) -> Numbers:
+def _reference_dynamic_update(x: Numbers, update: Numbers, *starts: Numbers, mode: str = "error") -> Numbers:
     result = x.copy()
     result[_window_index(x.shape, update.shape, starts)] = update
     return result
@@ -140,8 +148,8 @@ def _differentiate_dynamic_update(b: Builder, use: Use) -> Sequence[Value | None
     _, update, *starts = use.inputs
     zeros = b.full(shape=update.type.shape, value=0.0, dtype=update.type.dtype)
     return [
-        b.dynamic_update_slice(use.gradient, zeros, *starts),
-        b.dynamic_slice(use.gradient, *starts, sizes=update.type.shape),
+        b.dynamic_update_slice(use.gradient, zeros, *starts, mode=use.attributes["mode"]),
+        b.dynamic_slice(use.gradient, *starts, sizes=update.type.shape, mode=use.attributes["mode"]),
         *(None for _ in starts),
     ]
 
@@ -150,18 +158,24 @@ dynamic_update_slice = Operator(
     name="dynamic_update_slice",
     summary="x with `update` written into a window that begins where i64 scalars say, as for dynamic_slice",
     operands=(Operand("x", ANY), Operand("update", ANY), Operand("starts", (I64,), group="I", variadic=True)),
+    attributes=(WINDOW_MODE,),
     infer=_infer_dynamic_update,
     reference=_reference_dynamic_update,
     gradient=_differentiate_dynamic_update,
     lower=_lower_dynamic_update,
+    addresses=lambda types, attributes: _addresses(2, types[0], types[1].shape),
     cases=tuple(
-        Case((x, update, *(() for _ in starts)), arrays={2 + i: np.asarray(v, np.int64) for i, v in enumerate(starts)})
-        for x, update, starts in (
-            ((5, 6), (2, 3), (1, 2)),
-            ((5, 6), (2, 6), (-1, 7)),
-            ((4,), (0,), (-3,)),
-            ((0, 3), (0, 1), (0, -2)),
-            ((3,), (1,), (-1,)),
+        Case(
+            (x, update, *(() for _ in starts)),
+            {"mode": mode},
+            arrays={2 + i: np.asarray(v, np.int64) for i, v in enumerate(starts)},
+        )
+        for x, update, starts, mode in (
+            ((5, 6), (2, 3), (1, 2), "error"),
+            ((5, 6), (2, 6), (-1, 7), "clamp"),
+            ((4,), (0,), (-3,), "error"),
+            ((0, 3), (0, 1), (0, -2), "error"),
+            ((3,), (1,), (-1,), "error"),
         )
     ),
     properties=_MOVEMENT,

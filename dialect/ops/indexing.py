@@ -1,7 +1,7 @@
 """Reading by index tensors: gather, take_along_axis, gather_nd, embedding, one_hot.
 
-A negative index counts from the end; beyond either end it is clamped to the nearest element. Only `one_hot`, which
-reads nothing, has no 1 where an index is beyond the ends.
+A negative index counts from the end. `mode` says what becomes of one that is out of range: see `places`. `one_hot`
+reads nothing and has no mode: it has no 1 where an index is out of range.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import numpy as np
 from ..dims import Shape
 from ..emitter import BodyEmitter, Emitter, Scalar, Tensor, broadcast_map, identity, loop
 from ..graph import Value
-from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..operator import Addressing, Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import ANY, F32, I64, DType, TensorType
 from .accumulate import Numbers
 from .arguments import read_size
 from .common import broadcast_shapes, normalize_axis, sum_to
-from .places import clamped, clamped_array, index_operand, load_if_any
+from .places import MODE, OTHER_MODES, are_inside_array, clamped, clamped_array, index_operand, load_by_mode
 
 _MOVEMENT = frozenset({"movement"})
 
@@ -40,9 +40,13 @@ def _infer_gather(types: Sequence[TensorType], attributes: Attributes) -> tuple[
     return (x.with_shape((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])),)
 
 
-def _reference_gather(x: Numbers, indices: Numbers, axis: int) -> Numbers:
+def _reference_gather(x: Numbers, indices: Numbers, axis: int, mode: str = "error") -> Numbers:
     axis = normalize_axis(axis, x.ndim, "gather")
-    return _taken(x, clamped_array(indices, x.shape[axis]), axis)
+    taken = _taken(x, clamped_array(indices, x.shape[axis]), axis)
+    if mode == "drop":
+        inside = are_inside_array(indices, x.shape[axis])
+        taken[(slice(None),) * axis + (~inside,)] = 0
+    return taken
 
 
 def _lower_gather(
@@ -56,7 +60,7 @@ def _lower_gather(
         before = [s.index(i) for i in range(axis)]
         after = [s.index(i) for i in range(axis + inner, types[0].rank)]
         place = clamped(s, index, x.type.shape[axis])
-        return load_if_any(s, x, [*before, place, *after], [axis])
+        return load_by_mode(s, x, [*before, place, *after], [index], [axis], attributes["mode"])
 
     return [e.map(types[0], [(indices, tuple(loop(axis + i) for i in range(inner)))], element)]
 
@@ -66,7 +70,20 @@ def _differentiate_gather(b: Builder, use: Use) -> Sequence[Value | None]:
     axis = normalize_axis(use.attributes.get("axis", 0), x.type.rank, "gather")
     flat = b.reshape(indices, shape=(*(1,) * axis, indices.type.elements, *(1,) * (x.type.rank - axis - 1)))
     shape = (*x.type.shape[:axis], indices.type.elements, *x.type.shape[axis + 1 :])
-    return [b.scatter_add(zeros_like(b, x), flat, b.reshape(use.gradient, shape=shape), axis=axis), None]
+    updates = b.reshape(use.gradient, shape=shape)
+    return [b.scatter_add(zeros_like(b, x), flat, updates, axis=axis, mode=use.attributes["mode"]), None]
+
+
+def addresses_axis(types: Sequence[TensorType], attributes: Attributes) -> tuple[Addressing, ...]:
+    """Indices that address one axis, the first if there is no attribute `axis`."""
+    return (Addressing(1, (types[0].shape[attributes.get("axis", 0)],)),)
+
+
+def addresses_rows(types: Sequence[TensorType], attributes: Attributes) -> tuple[Addressing, ...]:
+    """Indices whose last axis addresses the leading axes."""
+    depth = types[1].shape[-1]
+    assert isinstance(depth, int), types
+    return (Addressing(1, types[0].shape[:depth]),)
 
 
 def _indices(*values: int, shape: tuple[int, ...] | None = None) -> dict[int, Numbers]:
@@ -78,17 +95,22 @@ gather = Operator(
     name="gather",
     summary="slices of x along an axis, at the places that indices say; the axis becomes those of `indices`",
     operands=(Operand("x", ANY), index_operand()),
-    attributes=(AttributeSpec("axis", "axis", 0),),
+    attributes=(AttributeSpec("axis", "axis", 0), MODE),
     infer=_infer_gather,
     reference=_reference_gather,
     gradient=_differentiate_gather,
     lower=_lower_gather,
+    addresses=addresses_axis,
     cases=(
         Case(((5, 3), (4,)), arrays=_indices(0, 4, 2, 2)),
-        Case(((2, 5, 3), (2, 2)), {"axis": 1}, arrays=_indices(-1, -5, 7, -9, shape=(2, 2))),
+        Case(((2, 5, 3), (2, 2)), {"axis": 1}, arrays=_indices(-1, -5, 4, 0, shape=(2, 2))),
+        *(
+            Case(((2, 5, 3), (2, 2)), {"axis": 1, "mode": mode}, arrays=_indices(-1, -6, 5, -9, shape=(2, 2)))
+            for mode in OTHER_MODES
+        ),
         Case(((2, 3), ()), {"axis": -1}, arrays=_indices(2, shape=())),
         Case(((4, 2), (0,)), arrays=_indices()),
-        Case(((1,), (3,)), arrays={1: np.asarray([0, 1, -2], np.int32)}),
+        Case(((1,), (3,)), arrays={1: np.asarray([0, -1, 0], np.int32)}),
     ),
     properties=_MOVEMENT | {"gathering"},
 )
@@ -108,14 +130,17 @@ def _infer_along(types: Sequence[TensorType], attributes: Attributes) -> tuple[T
     return (x.with_shape(_along_shape("take_along_axis", x, indices, axis)),)
 
 
-def _reference_along(x: Numbers, indices: Numbers, axis: int) -> Numbers:
+def _reference_along(x: Numbers, indices: Numbers, axis: int, mode: str = "error") -> Numbers:
     axis = normalize_axis(axis, x.ndim, "take_along_axis")
     outer = np.broadcast_shapes((*x.shape[:axis], 1, *x.shape[axis + 1 :]), indices.shape)
     place = np.broadcast_to(clamped_array(indices, x.shape[axis]), outer)
     if x.shape[axis] == 0:
         return np.zeros(outer, x.dtype)
     wide = np.broadcast_to(x, (*outer[:axis], x.shape[axis], *outer[axis + 1 :]))
-    return np.take_along_axis(wide, place, axis)
+    taken = np.take_along_axis(wide, place, axis)
+    if mode == "drop":
+        taken[~np.broadcast_to(are_inside_array(indices, x.shape[axis]), outer)] = 0
+    return taken
 
 
 def _lower_along(
@@ -130,7 +155,7 @@ def _lower_along(
             s.constant(0, I64) if size == 1 and result[i] != 1 else s.index(i) for i, size in enumerate(x.type.shape)
         ]
         places[axis] = clamped(s, index, x.type.shape[axis])
-        return load_if_any(s, x, places, [axis])
+        return load_by_mode(s, x, places, [index], [axis], attributes["mode"])
 
     return [e.map(types[0], [(indices, broadcast_map(indices.type.shape, result))], element)]
 
@@ -140,7 +165,7 @@ def _differentiate_along(b: Builder, use: Use) -> Sequence[Value | None]:
     axis = normalize_axis(use.attributes["axis"], x.type.rank, "take_along_axis")
     g = use.gradient
     shape = (*g.type.shape[:axis], x.type.shape[axis], *g.type.shape[axis + 1 :])
-    total = b.scatter_add(zeros_like(b, x, shape), indices, g, axis=axis)
+    total = b.scatter_add(zeros_like(b, x, shape), indices, g, axis=axis, mode=use.attributes["mode"])
     return [sum_to(b, total, x.type.shape), None]
 
 
@@ -148,14 +173,22 @@ take_along_axis = Operator(
     name="take_along_axis",
     summary="an element of x along an axis for each index; the other axes of x and indices broadcast",
     operands=(Operand("x", ANY), index_operand()),
-    attributes=(AttributeSpec("axis", "axis", -1),),
+    attributes=(AttributeSpec("axis", "axis", -1), MODE),
     infer=_infer_along,
     reference=_reference_along,
     gradient=_differentiate_along,
     lower=_lower_along,
+    addresses=addresses_axis,
     cases=(
-        Case(((3, 5), (3, 2)), arrays=_indices(0, 4, 2, 2, -1, 9, shape=(3, 2))),
-        Case(((3, 5), (2, 5)), {"axis": 0}, arrays=_indices(0, 1, 2, -1, -2, 2, 1, 0, 5, -9, shape=(2, 5))),
+        Case(((3, 5), (3, 2)), arrays=_indices(0, 4, 2, 2, -1, -5, shape=(3, 2))),
+        *(
+            Case(
+                ((3, 5), (2, 5)),
+                {"axis": 0, "mode": mode},
+                arrays=_indices(0, 1, 2, -1, -2, 2, 1, 0, 5, -9, shape=(2, 5)),
+            )
+            for mode in OTHER_MODES
+        ),
         Case(((3, 1, 5), (1, 2, 1)), arrays=_indices(4, -2, shape=(1, 2, 1))),
         Case(((2, 3), (2, 0)), arrays=_indices(shape=(2, 0))),
         Case(((0, 3), (0, 1)), arrays=_indices(shape=(0, 1))),
@@ -186,11 +219,20 @@ def _infer_nd(types: Sequence[TensorType], attributes: Attributes) -> tuple[Tens
     return (x.with_shape((*indices.shape[:-1], *x.shape[depth:])),)
 
 
-def _reference_nd(x: Numbers, indices: Numbers) -> Numbers:
+def are_rows_inside(x: Numbers, indices: Numbers) -> Numbers:
+    """Which rows of indices address an element."""
+    each = [are_inside_array(indices[..., i], x.shape[i]) for i in range(indices.shape[-1])]
+    return np.asarray(np.logical_and.reduce(each))
+
+
+def _reference_nd(x: Numbers, indices: Numbers, mode: str = "error") -> Numbers:
     depth = indices.shape[-1]
     if 0 in x.shape[:depth]:
         return np.zeros((*indices.shape[:-1], *x.shape[depth:]), x.dtype)
-    return x[places_nd(x, indices)].copy()
+    taken = x[places_nd(x, indices)].copy()
+    if mode == "drop":
+        taken[~are_rows_inside(x, indices)] = 0
+    return taken
 
 
 def _lower_nd(
@@ -204,7 +246,8 @@ def _lower_nd(
         row = [s.index(i) for i in range(outer)]
         read = [s.load(indices, [*row, s.constant(i, I64)]) for i in range(depth)]
         places = [clamped(s, index, x.type.shape[i]) for i, index in enumerate(read)]
-        return load_if_any(s, x, [*places, *(s.index(i) for i in range(outer, types[0].rank))], range(depth))
+        places += (s.index(i) for i in range(outer, types[0].rank))
+        return load_by_mode(s, x, places, read, range(depth), attributes["mode"])
 
     return [e.map(types[0], [], element)]
 
@@ -213,16 +256,19 @@ gather_nd = Operator(
     name="gather_nd",
     summary="slices of x at the places that the rows of `indices` address, a row having an index for each leading axis",
     operands=(Operand("x", ANY), index_operand()),
+    attributes=(MODE,),
     infer=_infer_nd,
     reference=_reference_nd,
     gradient=lambda b, use: [
-        b.scatter_nd_add(zeros_like(b, use.inputs[0]), use.inputs[1], use.gradient),
+        b.scatter_nd_add(zeros_like(b, use.inputs[0]), use.inputs[1], use.gradient, mode=use.attributes["mode"]),
         None,
     ],
     lower=_lower_nd,
+    addresses=addresses_rows,
     cases=(
-        Case(((3, 4), (2, 2)), arrays=_indices(0, 1, -1, 9, shape=(2, 2))),
-        Case(((3, 4, 2), (2, 2, 1)), arrays=_indices(0, 2, 2, -4, shape=(2, 2, 1))),
+        Case(((3, 4), (2, 2)), arrays=_indices(0, 1, -1, 3, shape=(2, 2))),
+        *(Case(((3, 4), (3, 2)), {"mode": m}, arrays=_indices(0, 1, -1, 9, -4, 3, shape=(3, 2))) for m in OTHER_MODES),
+        Case(((3, 4, 2), (2, 2, 1)), {"mode": "drop"}, arrays=_indices(0, 2, 2, -4, shape=(2, 2, 1))),
         Case(((3, 4), (0, 2)), arrays=_indices(shape=(0, 2))),
         Case(((3,), (1,)), arrays=_indices(2)),
     ),
@@ -241,12 +287,18 @@ embedding = Operator(
     name="embedding",
     summary="rows of a table by their number",
     operands=(Operand("table", ANY), index_operand("ids")),
+    attributes=(MODE,),
     infer=_infer_embedding,
-    reference=lambda table, ids: _reference_gather(table, ids, 0),
+    reference=lambda table, ids, mode="error": _reference_gather(table, ids, 0, mode),
     gradient=_differentiate_gather,
-    decompose=lambda b, operands, attributes: [b.gather(*operands, axis=0)],
+    decompose=lambda b, operands, attributes: [b.gather(*operands, axis=0, mode=attributes["mode"])],
+    addresses=addresses_axis,
     cases=(
-        Case(((7, 3), (2, 4)), arrays=_indices(0, 6, 3, 3, -1, 7, -8, 2, shape=(2, 4))),
+        Case(((7, 3), (2, 4)), arrays=_indices(0, 6, 3, 3, -1, -7, 5, 2, shape=(2, 4))),
+        *(
+            Case(((7, 3), (2, 4)), {"mode": mode}, arrays=_indices(0, 6, 3, 3, -1, 7, -8, 2, shape=(2, 4)))
+            for mode in OTHER_MODES
+        ),
         Case(((1, 1), (1,)), arrays=_indices(0)),
         Case(((4, 0), (2,)), arrays=_indices(1, 2)),
         Case(((4, 2), (3, 0)), arrays=_indices(shape=(3, 0))),

@@ -181,12 +181,28 @@ def _infer_roll(types: Sequence[TensorType], attributes: Attributes) -> tuple[Te
     return same_type(types, attributes)
 
 
+def _joined_parts(e: Emitter, x: Tensor, axis: int, begin: int) -> Tensor:
+    """What begins at a place of an axis, and behind it what lies before."""
+    shape, steps = x.type.shape, (1,) * x.type.rank
+    result, target = e.full(x.type, 0), 0
+    for start, stop in ((begin, shape[axis]), (0, begin)):
+        assert isinstance(stop, int), x
+        sizes = tuple(stop - start if a == axis else n for a, n in enumerate(shape))
+        part = e.slice(x, [start if a == axis else 0 for a in range(x.type.rank)], sizes, steps)
+        result = e.insert(part, result, [target if a == axis else 0 for a in range(x.type.rank)], steps)
+        target += stop - start
+    return result
+
+
 def _lower_roll(
     e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
 ) -> Sequence[Tensor]:
     (x,) = operands
     axis = normalize_axis(attributes["axis"], x.type.rank, "roll")
     (shift,) = read_integers("roll", "shift", attributes["shift"], 1)
+    size = x.type.shape[axis]
+    if isinstance(size, int) and size > 1 and shift % size:
+        return [_joined_parts(e, x, axis, size - shift % size)]
 
     def back(s: BodyEmitter, axis: int, place: Scalar) -> Scalar:
         return s.binary("mod", s.binary("sub", place, s.constant(shift, I64)), s.size(x.type.shape[axis]))

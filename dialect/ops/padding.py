@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -69,24 +69,64 @@ def _lower(
         target = e.full(types[0], read_number("pad", "value", attributes["value"], x.type.dtype))
         return [e.insert(x, target, [low for low, _ in pairs], (1,) * x.type.rank)]
     padded = [axis for axis, pair in enumerate(pairs) if pair != (0, 0)]
-
-    def source(s: BodyEmitter, axis: int) -> Scalar:
-        place = s.index(axis)
-        if axis not in padded:
-            return place
-        zero, size = s.constant(0, I64), x.type.shape[axis]
-        place = s.binary("sub", place, s.size(pairs[axis][0]))
-        if attributes["mode"] == "edge":
-            return s.binary("max", s.binary("min", place, s.size(size - 1)), zero)
-        # The reflection goes back and forth; with one element its period is 0, and so is every place.
-        period = s.size(2 * (size - 1))
-        place = s.binary("mod", place, period)
-        return s.binary("min", place, s.binary("sub", period, place))
+    if padded == [*padded[:-1], x.type.rank - 1] and _reaches_once(x.type.shape[-1], pairs[-1], attributes["mode"]):
+        return [_lower_bands(e, x, pairs, attributes["mode"], types[0])]
 
     def element(s: BodyEmitter) -> Scalar:
-        return load_if_any(s, x, [source(s, axis) for axis in range(x.type.rank)], padded)
+        places = [
+            _source(s, s.index(axis), x.type.shape[axis], pairs[axis], attributes["mode"])
+            for axis in range(x.type.rank)
+        ]
+        return load_if_any(s, x, places, padded)
 
     return [e.map(types[0], [], element)]
+
+
+def _source(s: BodyEmitter, place: Scalar, size: Size, pair: tuple[Size, Size], mode: str) -> Scalar:
+    """Where the element at a place of a padded axis comes from."""
+    if pair == (0, 0):
+        return place
+    zero = s.constant(0, I64)
+    place = s.binary("sub", place, s.size(pair[0]))
+    if mode == "edge":
+        return s.binary("max", s.binary("min", place, s.size(size - 1)), zero)
+    # The reflection goes back and forth; with one element its period is 0, and so is every place.
+    period = s.size(2 * (size - 1))
+    place = s.binary("mod", place, period)
+    return s.binary("min", place, s.binary("sub", period, place))
+
+
+def _reaches_once(size: Size, pair: tuple[Size, Size], mode: str) -> bool:
+    """Does the padding of an axis repeat each of its elements at most once at each end?"""
+    return mode == "reflect" and all(at_least(size - 1, width) for width in pair)
+
+
+def _lower_bands(e: Emitter, x: Tensor, pairs: Pairs, mode: str, type: TensorType) -> Tensor:
+    """The inside of the last axis, whose rows are contiguous, and the bands before and behind it, which are few."""
+    *outer, size = x.type.shape
+    low, high = pairs[-1]
+    result = e.full(type, 0)
+    start: Size = 0
+
+    def band(width: Size, column: Callable[[BodyEmitter, Scalar], Scalar]) -> None:
+        nonlocal result, start
+
+        def element(s: BodyEmitter) -> Scalar:
+            rows = [
+                _source(s, s.index(a), n, pair, mode) for a, (n, pair) in enumerate(zip(outer, pairs[:-1], strict=True))
+            ]
+            return load_if_any(s, x, [*rows, column(s, s.index(len(outer)))], range(len(outer)))
+
+        part = e.map(type.with_shape((*type.shape[:-1], width)), [], element)
+        result = e.insert(part, result, [0] * len(outer) + [start], (1,) * type.rank)
+        start = start + width
+
+    if low != 0:
+        band(low, lambda s, place: s.binary("sub", s.size(low), place))
+    band(size, lambda s, place: place)
+    if high != 0:
+        band(high, lambda s, place: s.binary("sub", s.size(size - 2), place))
+    return result
 
 
 def _sources(b: Builder, size: Size, low: Size, padded: Size, mode: str) -> Value:
@@ -114,7 +154,7 @@ def _differentiate(b: Builder, use: Use) -> Sequence[Value]:
         places = _sources(b, size, low, padded, use.attributes["mode"])
         places = b.reshape(places, shape=tuple(padded if a == axis else 1 for a in range(x.type.rank)))
         shape = (*g.type.shape[:axis], size, *g.type.shape[axis + 1 :])
-        g = b.scatter_add(b.full(shape=shape, value=0.0, dtype=x.type.dtype), places, g, axis=axis)
+        g = b.scatter_add(b.full(shape=shape, value=0.0, dtype=x.type.dtype), places, g, axis=axis, mode="clamp")
     return [g]
 
 

@@ -120,7 +120,7 @@ def _differentiate_max(b: Builder, use: Use) -> Sequence[Value]:
     # A window that holds padding alone was copied from nowhere.
     given = b.where(b.less(places, b.like(0, places)), b.like(0, g), b.reshape(g, shape=flat))
     zeros = b.full(shape=(*outer, elements), value=0.0, dtype=x.type.dtype)
-    return [b.reshape(b.scatter_add(zeros, places, given, axis=2), shape=x.type.shape)]
+    return [b.reshape(b.scatter_add(zeros, places, given, axis=2, mode="clamp"), shape=x.type.shape)]
 
 
 def _infer_indices(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ..emitter import Emitter, Loop, Result, Scalar, ScalarEmitter, Tensor, identity, loops
+from ..dims import bounds
+from ..emitter import BodyEmitter, Emitter, Loop, Result, Scalar, ScalarEmitter, Tensor, identity, loops
 from ..operator import Attributes, AttributeSpec, Case, InferenceError, Lower, Operand, Operator
-from ..types import BOOL, COMPUTED, I64, NUMBERS, DType, TensorType
+from ..types import BOOL, COMPUTED, I32, I64, NUMBERS, DType, TensorType
 from .algebra import Term
-from .common import compute_dtype, highest, is_empty, lower_cast, lowest, normalize_axis, through_f32
+from .common import compute_dtype, highest, integer_range, is_empty, lower_cast, lowest, normalize_axis, through_f32
 from .reducing import (
     AXES,
     CASES,
@@ -115,9 +116,13 @@ def _product_of_others(x: Term, r: Term, g: Term, axes: tuple[int, ...]) -> Term
     return g * before * after
 
 
-def _position(name: str, summary: str, predicate: str, bound: Callable[[DType], float | int]) -> Operator:
+_MOST_I32 = (1 << 31) - 1
+"""The longest axis of which places are counted in i32, where a vector holds twice as many."""
+
+
+def _position(name: str, summary: str, function: str, bound: Callable[[DType], float | int]) -> Operator:
     """The first place of the greatest or least element along one axis; NaN counts as beyond everything."""
-    choose: Callable[..., Any] = np.argmax if predicate == "gt" else np.argmin
+    choose: Callable[..., Any] = np.argmax if function == "max" else np.argmin
 
     def infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
         (x,) = types
@@ -136,26 +141,37 @@ def _position(name: str, summary: str, predicate: str, bound: Callable[[DType], 
     ) -> Sequence[Tensor]:
         (x,) = operands
         axis = attributes["axis"] % x.type.rank
-        dtype = x.type.dtype
+        wide = compute_dtype(x.type.dtype)
         kept = [i for i in range(x.type.rank) if i != axis]
-        shape = tuple(x.type.shape[i] for i in kept)
+        shape, place = tuple(x.type.shape[i] for i in kept), loops(*kept)
+        nest = [Loop(size, parallel=i != axis) for i, size in enumerate(x.type.shape)]
+        # Two reductions of one result each: the best element, then the least place of an element that equals it.
+        counter = I32 if bounds(x.type.shape[axis])[1] <= _MOST_I32 else I64
+        nowhere = integer_range(counter)[1]
 
-        def choose_first(s: Any, element: Scalar, best: Scalar, place: Scalar) -> Sequence[Scalar]:
-            better = s.compare(predicate, element, best)
-            if dtype.is_float:
-                first_nan = s.binary("and", s.unary("isnan", element), s.unary("not", s.unary("isnan", best)))
-                better = s.binary("or", better, first_nan)
-            return [s.select(better, element, best), s.select(better, s.index(axis), place)]
+        def better(s: ScalarEmitter, element: Scalar, best: Scalar) -> Sequence[Scalar]:
+            return [s.binary(function, best, s.cast(element, wide))]
 
-        _, places = e.structured(
-            [Loop(size, parallel=i != axis) for i, size in enumerate(x.type.shape)],
-            [(x, identity(x.type.rank))],
-            [
-                Result(TensorType(dtype, shape), loops(*kept), bound(dtype)),
-                Result(TensorType(I64, shape), loops(*kept), 0),
-            ],
-            choose_first,
+        def first(s: BodyEmitter, element: Scalar, best: Scalar, found: Scalar) -> Sequence[Scalar]:
+            element = s.cast(element, wide)
+            equal = s.compare("eq", element, best)
+            if wide.is_float:
+                # The best is NaN only where an element is.
+                equal = s.binary("or", equal, s.unary("isnan", element))
+            here = s.select(equal, s.cast(s.index(axis), counter), s.constant(nowhere, counter))
+            return [s.binary("min", found, here)]
+
+        whole = identity(x.type.rank)
+        (best,) = e.structured(nest, [(x, whole)], [Result(TensorType(wide, shape), place, bound(wide))], better)
+        (found,) = e.structured(
+            nest, [(x, whole), (best, place)], [Result(TensorType(counter, shape), place, nowhere)], first
         )
+
+        def or_zero(s: ScalarEmitter, number: Scalar) -> Scalar:
+            empty = s.compare("eq", number, s.constant(nowhere, counter))
+            return s.cast(s.select(empty, s.constant(0, counter), number), I64)
+
+        places = e.map(TensorType(I64, shape), [(found, identity(len(shape)))], or_zero)
         return [e.reshape(places, types[0].shape)]
 
     return Operator(
@@ -200,7 +216,7 @@ OPERATORS = (
                lambda d: False, "or", None, dtypes=COMPUTED, result=BOOL),
     _reduction("all", "is no element 0?", lambda x, axis, keepdims: np.all(x != 0, axis=axis, keepdims=keepdims),
                lambda d: True, "and", None, dtypes=COMPUTED, result=BOOL),
-    _position("argmax", "the index of the first greatest element along an axis", "gt", lowest),
-    _position("argmin", "the index of the first least element along an axis", "lt", highest),
+    _position("argmax", "the index of the first greatest element along an axis", "max", lowest),
+    _position("argmin", "the index of the first least element along an axis", "min", highest),
 )
 # fmt: on

@@ -105,7 +105,7 @@ def _decompose(b: Builder, operands: Sequence[Value], attributes: Attributes) ->
         place = b.maximum(place, zero)
         before = b.minimum(b.floor_divide(place, divisor), last)
         if not linear:
-            total = b.gather(total, before, axis=axis)
+            total = b.gather(total, before, axis=axis, mode="clamp")
             continue
         after = b.minimum(b.add(before, b.scalar(1, I64)), last)
         dtype = total.type.dtype
@@ -113,7 +113,8 @@ def _decompose(b: Builder, operands: Sequence[Value], attributes: Attributes) ->
         part = b.reshape(part, shape=(sampling.count, *(1,) * (x.type.rank - axis - 1)))
         rest = b.subtract(b.like(1, part), part)
         total = b.add(
-            b.multiply(b.gather(total, before, axis=axis), rest), b.multiply(b.gather(total, after, axis=axis), part)
+            b.multiply(b.gather(total, before, axis=axis, mode="clamp"), rest),
+            b.multiply(b.gather(total, after, axis=axis, mode="clamp"), part),
         )
     return [b.cast(total, dtype=x.type.dtype) if linear else total]
 

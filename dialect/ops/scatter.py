@@ -1,7 +1,7 @@
 """Writing by index tensors: scatter, scatter_add, scatter_nd, scatter_nd_add.
 
 Updates are applied one after another in row-major order: the last write to a place stays, and sums have one order.
-Indices count as those of `gather` do, and nothing is ever written outside of the tensor.
+Indices count as those of `gather` do, and have its modes. Nothing is ever written outside of the tensor.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError,
 from ..types import ANY, I64, NUMBERS, DType, TensorType
 from .accumulate import Numbers
 from .common import format_shape, normalize_axis
-from .indexing import index_depth, places_nd, zeros_like
-from .places import clamped, clamped_array, index_operand
+from .indexing import addresses_axis, addresses_rows, are_rows_inside, index_depth, places_nd, zeros_like
+from .places import MODE, OTHER_MODES, are_inside, are_inside_array, clamped, clamped_array, index_operand
 
 _WRITES = frozenset({"sequential"})
-Place = Callable[[SequenceEmitter, Sequence[Scalar]], Sequence[Scalar]]
-"""Where the update at some indices is written."""
+Place = Callable[[SequenceEmitter, Sequence[Scalar]], tuple[Sequence[Scalar], Sequence[Scalar]]]
+"""Where the update at some positions is written, and the indices that say so, one for each addressed axis."""
 
 
 def _write_updates(
-    e: Emitter, x: Tensor, updates: Tensor, place: Place, addressed: Sequence[int], *, add: bool
+    e: Emitter, x: Tensor, updates: Tensor, place: Place, addressed: Sequence[int], mode: str, *, add: bool
 ) -> Sequence[Tensor]:
     """The updates in order; not one where an addressed axis is empty."""
     doubtful = [x.type.shape[a] for a in addressed if not at_least(x.type.shape[a], 1)]
@@ -34,10 +34,14 @@ def _write_updates(
 
     def write(s: SequenceEmitter, indices: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         inner = indices[len(guards) :]
-        places = place(s, inner)
+        places, given = place(s, inner)
         value = s.load(updates, inner)
         if add:
             value = s.binary("add", s.load(tensors[0], places), value)
+        if mode == "drop":
+            # What is out of range writes back the element that is there.
+            inside = are_inside(s, given, [x.type.shape[axis] for axis in addressed])
+            value = s.select(inside, value, s.load(tensors[0], places))
         return [s.store(tensors[0], places, value)]
 
     return e.scan([*guards, *updates.type.shape], [x], write)
@@ -62,13 +66,16 @@ def _infer(name: str, types: Sequence[TensorType], attributes: Attributes) -> tu
     return (x,)
 
 
-def _reference(x: Numbers, indices: Numbers, updates: Numbers, axis: int, *, add: bool) -> Numbers:
+def _reference(x: Numbers, indices: Numbers, updates: Numbers, axis: int, mode: str, *, add: bool) -> Numbers:
     result = x.copy()
     axis = normalize_axis(axis, x.ndim, "scatter")
     if x.shape[axis] == 0:
         return result
     grid: list[Numbers] = list(np.indices(updates.shape))
     grid[axis] = np.broadcast_to(clamped_array(indices, x.shape[axis]), updates.shape)
+    if mode == "drop":
+        inside = np.broadcast_to(are_inside_array(indices, x.shape[axis]), updates.shape)
+        grid, updates = [g[inside] for g in grid], updates[inside]
     _write(result, tuple(grid), updates, add=add)
     return result
 
@@ -85,15 +92,15 @@ def _lower(name: str, e: Emitter, operands: Sequence[Tensor], attributes: Attrib
     x, indices, updates = operands
     axis = normalize_axis(attributes["axis"], x.type.rank, name)
 
-    def place(s: SequenceEmitter, inner: Sequence[Scalar]) -> Sequence[Scalar]:
+    def place(s: SequenceEmitter, inner: Sequence[Scalar]) -> tuple[Sequence[Scalar], Sequence[Scalar]]:
         repeated = [
             size == 1 and other != 1 for size, other in zip(indices.type.shape, updates.type.shape, strict=True)
         ]
         read = [s.constant(0, I64) if one else i for one, i in zip(repeated, inner, strict=True)]
-        there = clamped(s, s.load(indices, read), x.type.shape[axis])
-        return [*inner[:axis], there, *inner[axis + 1 :]]
+        index = s.load(indices, read)
+        return [*inner[:axis], clamped(s, index, x.type.shape[axis]), *inner[axis + 1 :]], [index]
 
-    return _write_updates(e, x, updates, place, [axis], add=add)
+    return _write_updates(e, x, updates, place, [axis], attributes["mode"], add=add)
 
 
 def _last_writes(b: Builder, updates: Value, write: Callable[[Value], Value], read: Callable[[Value], Value]) -> Value:
@@ -104,18 +111,18 @@ def _last_writes(b: Builder, updates: Value, write: Callable[[Value], Value], re
 
 def _differentiate_set(b: Builder, use: Use) -> Sequence[Value | None]:
     x, indices, updates = use.inputs
-    axis = use.attributes["axis"]
+    where = {"axis": use.attributes["axis"], "mode": use.attributes["mode"]}
     if indices.type.shape != updates.type.shape:
         indices = b.broadcast_to(indices, shape=updates.type.shape)
     nobody = b.full(shape=x.type.shape, value=-1, dtype=I64)
     stays = _last_writes(
         b,
         updates,
-        lambda numbers: b.scatter(nobody, indices, numbers, axis=axis),
-        lambda written: b.take_along_axis(written, indices, axis=axis),
+        lambda numbers: b.scatter(nobody, indices, numbers, **where),
+        lambda written: b.take_along_axis(written, indices, **where),
     )
-    kept = b.scatter(use.gradient, indices, zeros_like(b, updates), axis=axis)
-    read = b.take_along_axis(use.gradient, indices, axis=axis)
+    kept = b.scatter(use.gradient, indices, zeros_like(b, updates), **where)
+    read = b.take_along_axis(use.gradient, indices, **where)
     return [kept, None, b.where(stays, read, b.like(0, read))]
 
 
@@ -123,7 +130,7 @@ def _differentiate_add(b: Builder, use: Use) -> Sequence[Value | None]:
     _, indices, updates = use.inputs
     if indices.type.shape != updates.type.shape:
         indices = b.broadcast_to(indices, shape=updates.type.shape)
-    return [use.gradient, None, b.take_along_axis(use.gradient, indices, axis=use.attributes["axis"])]
+    return [use.gradient, None, b.take_along_axis(use.gradient, indices, **use.attributes)]
 
 
 def _places(*values: int, shape: tuple[int, ...]) -> dict[int, Numbers]:
@@ -131,11 +138,19 @@ def _places(*values: int, shape: tuple[int, ...]) -> dict[int, Numbers]:
 
 
 _CASES = (
-    Case(((3, 5), (3, 2), (3, 2)), {"axis": 1}, arrays=_places(0, 4, 2, 2, -1, 9, shape=(3, 2))),
+    Case(((3, 5), (3, 2), (3, 2)), {"axis": 1}, arrays=_places(0, 4, 2, 2, -1, -5, shape=(3, 2))),
     Case(((4, 2), (3, 1), (3, 2)), {"axis": 0}, arrays=_places(1, -1, 1, shape=(3, 1))),
-    Case(((2, 3, 2), (1, 2, 1), (2, 2, 2)), {"axis": -2}, arrays=_places(2, -9, shape=(1, 2, 1))),
+    Case(((2, 3, 2), (1, 2, 1), (2, 2, 2)), {"axis": -2}, arrays=_places(2, -3, shape=(1, 2, 1))),
     Case(((3,), (0,), (0,)), arrays=_places(shape=(0,))),
     Case(((0, 3), (0, 1), (0, 1)), {"axis": 1}, arrays=_places(shape=(0, 1))),
+    *(
+        Case(((3, 5), (3, 2), (3, 2)), {"axis": 1, "mode": mode}, arrays=_places(0, 4, -6, 4, 4, 9, shape=(3, 2)))
+        for mode in OTHER_MODES
+    ),
+    *(
+        Case(((2, 3, 2), (1, 2, 1), (2, 2, 2)), {"axis": -2, "mode": mode}, arrays=_places(2, -9, shape=(1, 2, 1)))
+        for mode in OTHER_MODES
+    ),
 )
 
 
@@ -144,11 +159,12 @@ def _scatter(name: str, summary: str, dtypes: tuple[DType, ...], *, add: bool) -
         name=name,
         summary=summary,
         operands=(Operand("x", dtypes), index_operand(), Operand("updates", dtypes)),
-        attributes=(AttributeSpec("axis", "axis", 0),),
+        attributes=(AttributeSpec("axis", "axis", 0), MODE),
         infer=lambda types, attributes: _infer(name, types, attributes),
-        reference=lambda x, indices, updates, axis: _reference(x, indices, updates, axis, add=add),
+        reference=lambda x, indices, updates, axis, mode="error": _reference(x, indices, updates, axis, mode, add=add),
         gradient=_differentiate_add if add else _differentiate_set,
         lower=lambda e, operands, attributes, types: _lower(name, e, operands, attributes, add=add),
+        addresses=addresses_axis,
         cases=_CASES,
         properties=_WRITES | {"summing" if add else "movement"},
     )
@@ -165,46 +181,50 @@ def _infer_nd(name: str, types: Sequence[TensorType]) -> tuple[TensorType, ...]:
     return (x,)
 
 
-def _reference_nd(x: Numbers, indices: Numbers, updates: Numbers, *, add: bool) -> Numbers:
+def _reference_nd(x: Numbers, indices: Numbers, updates: Numbers, mode: str, *, add: bool) -> Numbers:
     result = x.copy()
     depth = indices.shape[-1]
     if 0 in x.shape[:depth] or updates.size == 0:
         return result
+    if mode == "drop":
+        inside = are_rows_inside(x, indices)
+        indices, updates = indices[inside], updates[inside]
     _write(result, places_nd(x, indices), updates, add=add)
     return result
 
 
-def _lower_nd(name: str, e: Emitter, operands: Sequence[Tensor], *, add: bool) -> Sequence[Tensor]:
+def _lower_nd(name: str, e: Emitter, operands: Sequence[Tensor], mode: str, *, add: bool) -> Sequence[Tensor]:
     x, indices, updates = operands
     depth = index_depth(name, x.type, indices.type)
     outer = indices.type.rank - 1
 
-    def place(s: SequenceEmitter, inner: Sequence[Scalar]) -> Sequence[Scalar]:
+    def place(s: SequenceEmitter, inner: Sequence[Scalar]) -> tuple[Sequence[Scalar], Sequence[Scalar]]:
         read = [s.load(indices, [*inner[:outer], s.constant(i, I64)]) for i in range(depth)]
-        return [*(clamped(s, index, x.type.shape[i]) for i, index in enumerate(read)), *inner[outer:]]
+        return [*(clamped(s, index, x.type.shape[i]) for i, index in enumerate(read)), *inner[outer:]], read
 
-    return _write_updates(e, x, updates, place, range(depth), add=add)
+    return _write_updates(e, x, updates, place, range(depth), mode, add=add)
 
 
 def _differentiate_nd_set(b: Builder, use: Use) -> Sequence[Value | None]:
     x, indices, updates = use.inputs
+    mode = use.attributes["mode"]
     nobody = b.full(shape=x.type.shape, value=-1, dtype=I64)
     stays = _last_writes(
         b,
         updates,
-        lambda numbers: b.scatter_nd(nobody, indices, numbers),
-        lambda written: b.gather_nd(written, indices),
+        lambda numbers: b.scatter_nd(nobody, indices, numbers, mode=mode),
+        lambda written: b.gather_nd(written, indices, mode=mode),
     )
-    read = b.gather_nd(use.gradient, indices)
+    read = b.gather_nd(use.gradient, indices, mode=mode)
     return [
-        b.scatter_nd(use.gradient, indices, zeros_like(b, updates)),
+        b.scatter_nd(use.gradient, indices, zeros_like(b, updates), mode=mode),
         None,
         b.where(stays, read, b.like(0, read)),
     ]
 
 
 def _differentiate_nd_add(b: Builder, use: Use) -> Sequence[Value | None]:
-    return [use.gradient, None, b.gather_nd(use.gradient, use.inputs[1])]
+    return [use.gradient, None, b.gather_nd(use.gradient, use.inputs[1], mode=use.attributes["mode"])]
 
 
 def _scatter_nd(name: str, summary: str, dtypes: tuple[DType, ...], *, add: bool) -> Operator:
@@ -212,13 +232,19 @@ def _scatter_nd(name: str, summary: str, dtypes: tuple[DType, ...], *, add: bool
         name=name,
         summary=summary,
         operands=(Operand("x", dtypes), index_operand(), Operand("updates", dtypes)),
+        attributes=(MODE,),
         infer=lambda types, attributes: _infer_nd(name, types),
-        reference=lambda x, indices, updates: _reference_nd(x, indices, updates, add=add),
+        reference=lambda x, indices, updates, mode="error": _reference_nd(x, indices, updates, mode, add=add),
         gradient=_differentiate_nd_add if add else _differentiate_nd_set,
-        lower=lambda e, operands, attributes, types: _lower_nd(name, e, operands, add=add),
+        lower=lambda e, operands, attributes, types: _lower_nd(name, e, operands, attributes["mode"], add=add),
+        addresses=addresses_rows,
         cases=(
-            Case(((3, 4), (3, 2), (3,)), arrays=_places(0, 1, -1, 9, 0, 1, shape=(3, 2))),
-            Case(((3, 4, 2), (2, 2, 1), (2, 2, 4, 2)), arrays=_places(0, 2, 2, -4, shape=(2, 2, 1))),
+            Case(((3, 4), (3, 2), (3,)), arrays=_places(0, 1, -1, 3, 0, 1, shape=(3, 2))),
+            *(
+                Case(((3, 4), (3, 2), (3,)), {"mode": mode}, arrays=_places(0, 1, -1, 9, 2, 3, shape=(3, 2)))
+                for mode in OTHER_MODES
+            ),
+            Case(((3, 4, 2), (2, 2, 1), (2, 2, 4, 2)), arrays=_places(0, 2, 2, -3, shape=(2, 2, 1))),
             Case(((3, 4), (0, 2), (0,)), arrays=_places(shape=(0, 2))),
             Case(((3,), (1,), ()), arrays=_places(2, shape=(1,))),
         ),

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..dims import Size, at_least, floor_divide
 from ..emitter import Emitter, Index, Loop, Result, Tensor, loop, loops
-from ..operator import Attributes, Case, InferenceError, Operand, Operator
+from ..operator import Attributes, AttributeSpec, Case, InferenceError, Operand, Operator
 from ..types import F32, F64, Array, DType, TensorType
 from .accumulate import Numbers, multiply_add
 
@@ -176,7 +176,7 @@ def _lower_weight(
     return [e.reshape(second, types[0].shape)]
 
 
-def _reference_weight(weight: Numbers) -> Numbers:
+def _reference_weight(weight: Numbers, *, each_call: bool = False) -> Numbers:
     matrix = np.asarray(WEIGHT, weight.dtype)
     total = np.zeros((REACH, REACH, *weight.shape[2:]), weight.dtype)
     for a, b in np.ndindex(3, 3):
@@ -186,8 +186,10 @@ def _reference_weight(weight: Numbers) -> Numbers:
 
 winograd_weight = Operator(
     name="winograd_weight",
-    summary="a weight [3, 3, C, out] as Winograd's F(4x4, 3x3) multiplies by it: [36, C, out]",
+    summary="a weight [3, 3, C, out] as Winograd's F(4x4, 3x3) multiplies by it: [36, C, out]; `each_call` has it "
+    "computed in each call, and not stored",
     operands=(Operand("weight", _DTYPES),),
+    attributes=(AttributeSpec("each_call", "bool", False),),
     infer=_infer_weight,
     reference=_reference_weight,
     gradient=None,

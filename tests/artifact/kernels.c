@@ -7,10 +7,18 @@
 #include "tables.h"
 
 #define ENTRY(name)                                                                                               \
-    __attribute__((visibility("hidden"))) void nacre_entry_##name(                                                \
+    static void name##_body(const void *const *in, void *const *out, char *workspace, const char *weights,        \
+                            const int64_t *d, nacre_team *team);                                                  \
+    __attribute__((visibility("hidden"))) int64_t nacre_entry_##name(                                             \
         const void *const *in, void *const *out, char *workspace, const char *weights, const int64_t *d,          \
-        nacre_team *team);                                                                                        \
-    void nacre_entry_##name(const void *const *in, void *const *out, char *workspace, const char *weights,        \
+        nacre_team *team, nacre_failure *failure);                                                                \
+    int64_t nacre_entry_##name(const void *const *in, void *const *out, char *workspace, const char *weights,     \
+                               const int64_t *d, nacre_team *team, nacre_failure *failure) {                      \
+        (void)failure;                                                                                            \
+        name##_body(in, out, workspace, weights, d, team);                                                        \
+        return 0;                                                                                                 \
+    }                                                                                                             \
+    static void name##_body(const void *const *in, void *const *out, char *workspace, const char *weights,        \
                             const int64_t *d, nacre_team *team)
 #define UNUSED (void)in, (void)out, (void)workspace, (void)weights, (void)d, (void)team
 

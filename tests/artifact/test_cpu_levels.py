@@ -81,10 +81,11 @@ def test_this_cpu_is_told_as_linux_tells_it(shown: dict[str, set[str]]) -> None:
 
 KERNEL = """
 #include "tables.h"
-void nacre_entry_which{suffix}(const void *const *in, void *const *out, char *space, const char *weights,
-                               const int64_t *dims, nacre_team *team) {{
-    (void)in, (void)space, (void)weights, (void)dims, (void)team;
+int64_t nacre_entry_which{suffix}(const void *const *in, void *const *out, char *space, const char *weights,
+                                  const int64_t *dims, nacre_team *team, nacre_failure *failure) {{
+    (void)in, (void)space, (void)weights, (void)dims, (void)team, (void)failure;
     *(float *)out[0] = {number};
+    return 0;
 }}
 """
 

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from nacre.compiler.cli.main import run
+from nacre.compiler.lower.packing import Packing
+from nacre.dialect.types import Array
 from nacre.passes.registry import PASSES
 from planted import FAULTS, plant, write_model
 from planted.planted import Planted
@@ -35,7 +37,12 @@ UNSEEN = "missing-mask"
 """What is stored beyond the end of a row is stored over by the next: no number shows it."""
 
 
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=lambda fault: fault.name)
+CHECKED_ALONE = {"repeated-vector", "rows-twice", "lost-power"}
+"""Faults of large sizes and of memory that `--check-passes` alone is asked to blame, in tests/checking."""
+BISECTED = [fault for fault in FAULTS.values() if fault.name not in CHECKED_ALONE]
+
+
+@pytest.mark.parametrize("fault", BISECTED, ids=lambda fault: fault.name)
 def test_a_planted_fault_is_blamed_and_shown(fault: Planted, tmp_path: Path, nacre: Run) -> None:
     model, small = write_model(fault, tmp_path), tmp_path / "small.nacre"
     with plant(fault, tmp_path / "cache"):
@@ -116,3 +123,30 @@ def test_a_rewrite_limit_stops_the_passes(tmp_path: Path, nacre: Run) -> None:
         for limit in (0, 1)
     ]
     assert counts == [1, 0]
+
+
+@pytest.mark.parametrize("how", ["raises", "short"])
+def test_packing_that_fails_is_blamed(how: str, tmp_path: Path, nacre: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not only wrong numbers: a weight that cannot be packed at all ends no command with a traceback."""
+    pack = Packing.__call__
+
+    def wrong(self: Packing, data: Array) -> Array:
+        if how == "raises":
+            raise ValueError("these do not fit")
+        return pack(self, data)[:-1]
+
+    monkeypatch.setenv("NACRE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(Packing, "__call__", wrong)
+    fault = FAULTS["wrong-packing"]
+    model = write_model(fault, tmp_path)
+    code, said = nacre("bisect", model, "-o", tmp_path / "small.nacre", "--effort", "0", "--json")
+    assert code == 1, said
+    report = json.loads(said)
+    assert report["culprit"]["stage"] == "pack" and f"{model}:{fault.line}" in report["culprit"]["at"], said
+    assert "cannot be packed" in report["culprit"]["what"]
+
+
+def test_code_that_cannot_run_here_is_refused(tmp_path: Path, nacre: Run) -> None:
+    model = write_model(FAULTS["wrong-packing"], tmp_path)
+    code, said = nacre("bisect", model, "--target", "bdver2")
+    assert code == 2 and "this machine cannot run code for `bdver2`" in said

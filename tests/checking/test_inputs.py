@@ -7,12 +7,21 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from nacre.compiler.checking.inputs import KINDS, ORDINARY, SPECIAL, draw_array, draw_dims, draw_trial, made_up
+from nacre.compiler.checking.inputs import (
+    KINDS,
+    ORDINARY,
+    SPECIAL,
+    draw_array,
+    draw_dims,
+    draw_large_dims,
+    draw_trial,
+    made_up,
+)
 from nacre.dialect.dims import INFINITY, Symbol
 from nacre.dialect.graph import Function, Parameter, Value
 from nacre.dialect.operator import Builder
 from nacre.dialect.ops import OPERATORS
-from nacre.dialect.types import ANY, F32, FLOATS, I64, DType, TensorType
+from nacre.dialect.types import ANY, F32, FLOATS, I8, I64, U8, DType, TensorType
 
 B, T, M = Symbol("B", 1, 8), Symbol("T", 0, INFINITY), Symbol("M", 16, 64, 16)
 
@@ -24,12 +33,23 @@ def test_sizes_are_in_range() -> None:
     assert draw_dims([]) == ({},)
 
 
+def test_large_sizes_are_in_range_and_new() -> None:
+    assert draw_large_dims([T, M]) == ({"T": 147, "M": 16}, {"T": 3, "M": 64})
+    assert draw_large_dims([]) == draw_large_dims([Symbol("B", 1, 2)]) == ()
+
+
 @pytest.mark.parametrize("dtype", ANY, ids=str)
 def test_numbers_have_their_dtype(dtype: DType) -> None:
     for kind in KINDS:
         array = draw_array(np.random.default_rng(1), dtype, (4, 0, 3), kind)
         assert array.shape == (4, 0, 3) and array.dtype == dtype.numpy
         assert draw_array(np.random.default_rng(1), dtype, (), kind).shape == ()
+
+
+@pytest.mark.parametrize("dtype", [I8, U8], ids=str)
+def test_special_bytes_have_every_bit(dtype: DType) -> None:
+    drawn = draw_array(np.random.default_rng(0), dtype, (5000,), SPECIAL)
+    assert set(drawn.tolist()) == set(range(-128, 128) if dtype is I8 else range(256))
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)

@@ -136,3 +136,42 @@ def test_faults_of_the_data_are_diagnostics(cli: Cli, digits_so: Path, tmp_path:
     done = cli("accuracy", digits_so, "--reference", digits_so, "--data", tmp_path / "x.npz")
     assert done.code == 1 and "error[sample-missing]" in done.err and "`image` (f32[B, 8, 8])" in done.err
     assert cli("accuracy", digits_so, "--data", tmp_path / "x.npz").code == 2
+
+
+REGRESSION = """dim B in 1..64
+
+model price(x: f32[B, 8]) -> y: f32[B] {
+  param weight: f32[8]
+  return tanh(x @ weight)
+}
+"""
+
+
+def test_a_regression_has_no_classes(cli: Cli, tmp_path: Path) -> None:
+    """A result `f32[B]` is one number for each sample, and no row of B scores, however many samples a call has."""
+    model, weights, data = tmp_path / "price.nacre", tmp_path / "w.npz", tmp_path / "data.npz"
+    model.write_text(REGRESSION)
+    random = np.random.default_rng(3)
+    np.savez(weights, weight=random.normal(size=8).astype(np.float32))
+    # In calls of 32 and of 8: the last axis has two sizes.
+    np.savez(data, x=random.normal(size=(40, 8)).astype(np.float32))
+    done = cli("accuracy", model, "--checkpoint", weights, "--data", data, "--json")
+    assert done.code == 0, done.err
+    assert done.json["scores"] == [] and done.json["agreement"] is None and done.json["samples"] == 40
+    assert done.json["results"][0]["elements"] == 40
+    np.savez(data, x=random.normal(size=(40, 8)).astype(np.float32), labels=np.zeros(40, np.int64))
+    done = cli("accuracy", model, "--checkpoint", weights, "--data", data, "--require", "agreement >= 99%")
+    assert done.code == 1 and "no result of the model holds scores of classes" in done.err
+    done = cli(
+        "quantize",
+        model,
+        "--checkpoint",
+        weights,
+        "--data",
+        data,
+        "--budget",
+        "error <= 0.1",
+        "-o",
+        tmp_path / "p.nacre",
+    )
+    assert done.code == 0, done.err

@@ -12,6 +12,8 @@ import nacre
 import numpy as np
 import pytest
 from cli_harness import DIGITS, Cli, leftovers, nacre_process
+from nacre.compiler.artifact.describe import describe_artifact
+from nacre.compiler.artifact.spec import ArtifactSpec, LevelSpec
 from nacre.compiler.forms import FORMS
 from nacre.compiler.pipeline import Build
 from nacre.passes.pipeline import run_pipeline_text
@@ -238,7 +240,7 @@ def test_links_stay_links(cli: Cli, double: Path) -> None:
 
 @pytest.mark.parametrize(
     ("target", "told"),
-    [("pentagon", "no CPU `pentagon`"), ("x86-64+wings", "no CPU feature `+wings`"), ("i486", "no 64-bit CPU")],
+    [("pentagon", "no CPU `pentagon`"), ("x86-64+wings", "no CPU feature `wings`"), ("i486", "no 64-bit CPU")],
 )
 def test_unknown_cpu_is_a_fault_of_the_input(cli: Cli, double: Path, target: str, told: str) -> None:
     done = cli("compile", double, "--target", target)
@@ -296,3 +298,23 @@ def test_several_levels(cli: Cli, double: Path) -> None:
     assert double.with_suffix(".o").read_bytes().startswith(b"\x7fELF")
     done = cli("compile", double, "--target", "native,x86-64-v2")
     assert done.code == 2 and "only levels can share an artifact" in done.err
+
+
+def test_kernels_without_vector_code_are_told(cli: Cli, double: Path, tmp_path: Path) -> None:
+    target = ("--emit", "obj", "-o", tmp_path / "double.o", "--target", "aarch64-linux-gnu")
+    done = cli("compile", double, *target)
+    assert done.code == 0
+    assert "warning[untiled-kernels]: 1 kernel is plain loops for aarch64-linux-gnu" in done.err
+    assert "no vector code is written for aarch64; `nacre compile -v` lists every kernel" in done.err
+    assert "plain loops for aarch64-linux-gnu: no vector code" in cli("compile", double, *target, "-v").err
+    (kernel,) = cli("compile", double, *target, "--json").json["functions"][0]["kernels"]
+    untiled = {"target": "aarch64-linux-gnu", "reason": "no vector code is written for aarch64"}
+    assert kernel["untiled"] == [untiled]
+    done = cli("compile", double, "--emit", "obj", "-o", tmp_path / "double.o")
+    assert "untiled" not in done.err
+
+
+def test_an_artifact_says_which_kernels_are_plain_loops() -> None:
+    level = LevelSpec("generic", untiled=(("f", "no words for it"),))
+    (described,) = describe_artifact(ArtifactSpec("m", (), levels=(level,)))["target"]["levels"]
+    assert described["untiled"] == [{"kernel": "f", "reason": "no words for it"}]

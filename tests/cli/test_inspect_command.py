@@ -7,12 +7,13 @@ from pathlib import Path
 
 import nacre
 from cli_harness import Cli, nacre_process, on_terminal
+from nacre.compiler.artifact.needs import read_needs
 
 
 def test_piped(cli: Cli, double_so: Path) -> None:
     done = cli("inspect", double_so)
     assert done.code == 0
-    assert done.json == nacre.load(double_so).describe()
+    assert done.json == nacre.load(double_so).describe() | {"needs": read_needs(double_so)}
     assert cli("inspect", double_so, "--json").out == done.out
 
 

@@ -26,7 +26,7 @@ model m(ids: i64[T]) -> f32[T, 8] {
   return x
 }
 """
-PASSES = "canonicalize,unroll-repeat,fold-constants,cse,dce,fuse"
+PASSES = "check-indices,canonicalize,unroll-repeat,fold-constants,cse,dce,fuse"
 
 
 def report(text: str, passes: str = PASSES, **dims: int) -> FunctionReport:
@@ -38,14 +38,15 @@ def report(text: str, passes: str = PASSES, **dims: int) -> FunctionReport:
 
 def test_kernels_with_their_costs_and_calls() -> None:
     found = report(TEXT, T=10)
-    assert found.dims == {"T": 10} and found.calls == 7
+    assert found.dims == {"T": 10} and found.calls == 8
     told = [(k.kind, [o.op for o in k.operations], k.calls) for k in found.kernels]
     assert told == [
+        ("check", ["check_indices"], 1),
         ("movement", ["embedding"], 1),
         ("contraction", ["matmul", "tanh", "add"], 3),
         ("rows", ["layer_norm"], 3),
     ]
-    gather, product, _ = found.kernels
+    _, gather, product, _ = found.kernels
     # Of the table only the rows that are asked for, their numbers, and the result.
     assert (format_size(gather.bytes), gather.flops) == ("72*T", 0)
     # x and the result, 8 floats a row, and the weight; 8 products and sums for each of 8 elements, tanh and sum.
@@ -55,7 +56,7 @@ def test_kernels_with_their_costs_and_calls() -> None:
 
 
 def test_neighbours_are_told_once_with_the_kernel_that_they_come_from() -> None:
-    gather, product, norm = report(TEXT).kernels
+    _, gather, product, norm = report(TEXT).kernels
     assert [(n.kernel, n.source, n.reader, n.reason) for n in norm.neighbours] == [
         (product.name, "add", "layer_norm", "would put a reduction behind a contraction")
     ]
@@ -69,8 +70,9 @@ def test_neighbours_are_told_once_with_the_kernel_that_they_come_from() -> None:
 
 
 def test_without_fusion_there_are_kernels_and_no_reasons() -> None:
-    found = report(TEXT, "unroll-repeat,fold-constants")
-    assert [k.operations[0].op for k in found.kernels] == ["embedding", "matmul", "tanh", "add", "layer_norm"]
+    found = report(TEXT, "check-indices,unroll-repeat,fold-constants")
+    names = [k.operations[0].op for k in found.kernels]
+    assert names == ["check_indices", "embedding", "matmul", "tanh", "add", "layer_norm"]
     assert not any(k.neighbours for k in found.kernels)
 
 
@@ -89,7 +91,7 @@ def test_usual_sizes_are_admitted(low: int, high: int, multiple: int, size: int)
 
 def test_text_of_a_report() -> None:
     lines = format_report([report(TEXT, T=1000)]).splitlines()
-    assert lines[0] == "m at T=1000: 3 kernels in 7 calls, 564 kflop, 457 kB"
+    assert lines[0] == "m at T=1000: 4 kernels in 8 calls, 564 kflop, 465 kB"
     assert lines[1].split() == ["calls", "flop", "bytes", "kind", "kernel"]
     product = next(i for i, line in enumerate(lines) if "contraction" in line)
     assert lines[product].split()[:6] == ["3", "144", "k", "64.3", "k", "contraction"]

@@ -31,3 +31,20 @@ def test_attention_is_one_nest_behind_the_transposition_of_its_keys(kind: str, s
     mask = f", mask: f32[{size}, {size}]" if kind == "masked" else ""
     text = f"{dims}model m(q: {shape}, k: {shape}, v: {shape}{mask}) -> {shape} {{\n  return {body}\n}}\n"
     assert schemes(text) == [("map",), ("rows",)]
+
+
+IN_PLACE = {
+    "x[37, 64] w[130, 64] y[37, 130]": ("x @ w.T", ("tile",)),
+    "x[M, 64] w[130, 64] y[M, 130]": ("relu(x @ w.T)", ("tile",)),
+    "x[1, 64] w[130, 64] y[1, 130]": ("x @ w.T", ("rows",)),
+    "x[2, 37, 4, 64] w[2, 130, 4, 64] y[2, 4, 37, 130]": ('einsum("bqhd,bkhd->bhqk", x, w)', ("tile",)),
+    "x[2, 8, 64] w[2, 130, 64] y[2, 8, 64]": ("attention(x, w, w)", ("tile", "rows", "tile")),
+    "x[2, 1, 64] w[2, 130, 64] y[2, 1, 64]": ("attention(x, w, w)", ("rows", "rows", "tile")),
+}
+
+
+@pytest.mark.parametrize("types", IN_PLACE)
+def test_transposed_arguments_are_read_in_place(types: str) -> None:
+    body, expected = IN_PLACE[types]
+    x, w, y = types.replace("] ", "]; ").replace("[", ": f32[").split("; ")
+    assert schemes(f"dim M in 1..512\nmodel m({x}, {w}) -> {y} {{ return {body} }}\n") == [expected]

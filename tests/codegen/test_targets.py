@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import platform
 from itertools import pairwise
 
+import llvmlite.binding as llvm
 import pytest
+from nacre.compiler.codegen.features import find_features, native_features, target_features
+from nacre.compiler.codegen.jit import build_functions
+from nacre.compiler.codegen.machine import vector_features
+from nacre.compiler.codegen.objects import CodeOptions, Untiled, generate_objects
 from nacre.compiler.codegen.target import LEVELS, Target, parse_targets
+from nacre.compiler.codegen.tiler.machine import choose_machine
+from nacre.compiler.frontend import load_module
+from nacre.compiler.lower.module import lower_module
 from nacre.dialect.diagnostics import DiagnosticError
+from nacre.dialect.graph import Module
 
 
 @pytest.mark.parametrize(
@@ -20,6 +30,12 @@ from nacre.dialect.diagnostics import DiagnosticError
         ("portable,x86-64-v2", ["x86-64-v4-vnni-bf16", "x86-64-v4-vnni", "x86-64-v4", "x86-64-v3", "x86-64-v2"]),
         ("znver4", ["znver4"]),
         ("x86-64-v3+avx512f", ["x86-64-v3+avx512f"]),
+        ("x86-64-v4-avx512vl", ["x86-64-v4-avx512vl"]),
+        ("x86-64-v4-vnni-bf16-avx512vl", ["x86-64-v4+avx512bf16+avx512vnni-avx512vl"]),
+        ("native-avx512f", ["native-avx512f"]),
+        ("native+prefer-256-bit-fma", ["native+prefer-256-bit-fma"]),
+        ("skylake-avx512", ["skylake-avx512"]),
+        ("skylake-avx512-avx512f", ["skylake-avx512-avx512f"]),
         ("aarch64-linux-gnu", ["aarch64-linux-gnu"]),
         ("riscv64-linux-gnu", ["riscv64-linux-gnu"]),
     ],
@@ -41,6 +57,8 @@ def test_names(text: str, names: list[str]) -> None:
         ("native,x86-64-v3", "`native` is no CPU level, and only levels"),
         ("x86-64-v3,znver4", "`znver4` is no CPU level"),
         ("x86-64-v3,", "`` is no CPU level"),
+        ("x86-64-v5", "names no CPU, and `v5` no feature of one\n = help: did you mean `x86-64-v4`"),
+        ("native-avx9", "names no CPU, and `avx9` no feature of one"),
     ],
 )
 def test_what_is_none(text: str, told: str) -> None:
@@ -52,8 +70,91 @@ def test_what_levels_need() -> None:
     for name, features in LEVELS.items():
         (target,) = parse_targets(name)
         assert set(target.needs) == set(features), name
-    assert parse_targets("x86-64-v3+avx512f")[0].needs == tuple(sorted((*LEVELS["x86-64-v3"], "avx512f")))
+        assert find_features(target.cpu, target.features) == set(features), name
     assert Target("native").needs == ()
+
+
+HERE = pytest.mark.skipif(platform.machine() != "x86_64", reason="needs an x86 CPU")
+
+
+@HERE
+def test_this_cpu_has_the_features_of_its_name() -> None:
+    host = target_features(Target())
+    assert find_features(llvm.get_host_cpu_name(), native_features(Target())) == host
+    assert target_features(Target(features="+fma")) == host
+    assert target_features(Target(features="-avx")).isdisjoint({"avx", "avx2", "fma", "avx512f"})
+
+
+@HERE
+@pytest.mark.parametrize(
+    ("text", "bytes", "features"),
+    [
+        ("znver4", 64, "fma avx512f avx512bw avx512vnni avx512bf16"),
+        ("x86-64-v4-vnni-bf16", 64, "fma avx512f avx512bw avx512vnni avx512bf16"),
+        ("sapphirerapids", 64, "fma avx512f avx512bw avx512vnni avxvnni"),  # its products of bfloats are slow
+        ("sapphirerapids+avx512bf16", 64, "fma avx512f avx512bw avx512vnni avxvnni avx512bf16"),
+        ("x86-64-v3+avx512f", 64, "fma avx512f"),
+        ("knl", 64, "fma avx512f"),
+        ("haswell", 32, "fma"),
+        ("znver4-avx512f", 32, "fma"),
+        ("alderlake", 32, "fma avxvnni"),
+        ("bdver2", 16, "fma"),
+        ("sandybridge", 16, ""),
+        ("haswell-fma", 16, ""),
+        ("x86-64", 16, ""),
+    ],
+)
+def test_vectors_are_those_of_the_features(text: str, bytes: int, features: str) -> None:
+    """Whatever name a CPU is given, the same features get the same code."""
+    (target,) = parse_targets(text)
+    machine = choose_machine(vector_features(target))
+    assert (machine.bytes, machine.features) == (bytes, set(features.split()))
+
+
+@HERE
+def test_a_name_runs_where_its_features_are_there() -> None:
+    assert parse_targets(llvm.get_host_cpu_name() + "-avx512f")[0].runs_here
+    assert parse_targets("x86-64")[0].runs_here
+    assert not parse_targets("bdver2")[0].runs_here  # with instructions that only CPUs of its time had
+
+
+@pytest.mark.parametrize(
+    ("target", "told", "near"),
+    [
+        (Target("sapphire-rapids"), "LLVM knows no CPU `sapphire-rapids`", "did you mean `sapphirerapids`?"),
+        (Target(features="+avx512vni"), "LLVM knows no CPU feature `avx512vni`", "did you mean `avx512vnni`"),
+    ],
+)
+def test_unknown_names_suggest_near_ones(target: Target, told: str, near: str) -> None:
+    with pytest.raises(DiagnosticError) as caught:
+        build_functions(_products(), level=2, target=target)
+    (fault,) = caught.value.diagnostics
+    assert fault.message == told and near in fault.help
+
+
+def _products() -> Module:
+    """A small model with products of f32, of bytes, and elementary functions."""
+    text = """model f(x: f32[5, 40], y: f32[40, 24]) -> a: f32[5, 24], b: f64[5, 24] {
+  a = softmax(tanh(x @ y))
+  return a, cast(a, f64) * 2
+}
+"""
+    return load_module(text, text=True).module
+
+
+@HERE
+@pytest.mark.parametrize("cpu", ["x86-64", "sandybridge", "knl", "alderlake", "znver4"])
+def test_every_kernel_is_vector_code_on_every_cpu(cpu: str) -> None:
+    program, _ = generate_objects(lower_module(_products()), CodeOptions((Target(cpu),), quick=True))
+    assert program.untiled == ()
+
+
+def test_what_is_not_vector_code_is_said() -> None:
+    target = Target("generic", "aarch64-linux-gnu")
+    lowered = lower_module(_products())
+    program, _ = generate_objects(lowered, CodeOptions((target,), quick=True))
+    reason = "no vector code is written for aarch64"
+    assert program.untiled == tuple(Untiled(kernel.symbol, target, reason) for kernel in lowered.kernels)
 
 
 def test_levels_grow() -> None:

@@ -183,7 +183,38 @@ def sizes_of_models() -> list[Graph]:
     ]
 
 
-GROUPS = {make.__name__: make for make in (sizes_of_all, static_sizes, layers, layouts, windows, sizes_of_models)}
+def few_rows(b: Any, q: Any, k: Any, v: Any) -> Any:
+    return b.apply("attention", [q, k, v], {"causal": True})[0]
+
+
+def heads_in_the_middle(b: Any, q: Any, k: Any) -> Any:
+    return b.apply("einsum", [q, k], {"equation": "bqhd,bkhd->bhqk"})[0]
+
+
+def transposed_layer(b: Any, x: Any, w: Any, bias: Any) -> Any:
+    return b.gelu(b.add(b.matmul(x, b.matrix_transpose(w)), bias))
+
+
+def arguments_transposed() -> list[Graph]:
+    """Second operands that are arguments and contiguous along the sum: rows of one block and of several, sums of one
+    stretch and of several, parts of a panel."""
+    rows = [{"M": m, "N": n, "K": k} for m, n, k in ((1, 48, 16), (3, 17, 1), (8, 5, 300), (257, 33, 31), (2, 0, 5))]
+    return [
+        case("turned", stored_transposed, "f32[M, K]", "f32[N, K]", sizes=rows),
+        case("turned_one_row", stored_transposed, "f32[1, 33]", "f32[N, 33]", sizes=some("N", 1, 6)),
+        case("turned_layer", transposed_layer, "f32[9, 530]", "f32[101, 530]", "f32[101]"),
+        case("turned_batch", stored_transposed, "f32[B, 19, 64]", "f32[B, 49, 64]", sizes=[{"B": 3}]),
+        case("turned_shared", stored_transposed, "f32[B, 2, 5, 40]", "f32[2, 50, 40]", sizes=[{"B": 2}]),
+        case("heads", heads_in_the_middle, "f32[2, M, 3, 16]", "f32[2, N, 3, 16]", sizes=rows[:2]),
+        case("few_rows", few_rows, "f32[2, 5, 16]", "f32[2, N, 16]", "f32[2, N, 20]", sizes=[{"N": 7}, {"N": 70}]),
+        case("one_row", few_rows, "f32[1, 4, 1, 16]", *("f32[1, 2, N, 16]",) * 2, sizes=[{"N": 1}, {"N": 70}]),
+    ]
+
+
+GROUPS = {
+    make.__name__: make
+    for make in (arguments_transposed, sizes_of_all, static_sizes, layers, layouts, windows, sizes_of_models)
+}
 
 
 @pytest.mark.parametrize("level", LEVELS, ids=str)

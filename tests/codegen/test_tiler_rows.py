@@ -193,6 +193,8 @@ def attention() -> list[Graph]:
             "f32[1, 2, T, 8]",
             sizes=lengths[:4],
         ),
+        case("attention_causal_long", attends(causal=True), "f32[2, 270, 8]", "f32[2, 290, 8]", "f32[2, 290, 20]"),
+        case("attention_causal_heads", attends(causal=True), "f32[1, 4, 300, 8]", *("f32[1, 2, 300, 8]",) * 2),
         case("attention_added", attends(), *qkv, "f32[T, T]", sizes=lengths[:4]),
         case("attention_masked", attends(), *qkv, "bool[2, T, T]", sizes=lengths[:4], given={3: keeps_few}),
         case(

@@ -18,8 +18,14 @@ from vector_math_harness import BINARY, COMPOSED, Run, build, build_operators, n
 
 UNARY = [name for name in FUNCTIONS if name not in BINARY]
 AVX512 = frozenset({"avx512f"})
-NONE: frozenset[str] = frozenset()
-FORMS = {"16 lanes": (16, NONE), "16 lanes, avx512f": (16, AVX512), "8 lanes": (8, NONE), "single": (None, NONE)}
+FUSED = frozenset({"fma"})
+FORMS = {
+    "16 lanes": (16, FUSED),
+    "16 lanes, avx512f": (16, FUSED | AVX512),
+    "8 lanes": (8, FUSED),
+    "4 lanes, without fma": (4, frozenset[str]()),
+    "single": (None, FUSED),
+}
 POINTS = [0.0, 2.0**-149, 2.0**-126, 2.0**-25, 2.0**-13, 0.5, 2**-0.5, 0.66, 1.0, 2**0.5, 2.0, np.inf]
 """Where formulas change, or results become special."""
 ENDS = [

@@ -137,7 +137,7 @@ def seconds(run: Callable[[], object]) -> float:
 
 def build(
     lanes: int | None,
-    features: frozenset[str] = frozenset(),
+    features: frozenset[str] = frozenset({"fma"}),
     target: Target | None = None,
     names: Sequence[str] = FUNCTIONS,
 ) -> dict[str, Run]:

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from nacre.compiler.checking.inputs import KINDS, ORDINARY, made_up
+from nacre.compiler.checking.inputs import KINDS, ORDINARY, OUTSIDE, made_up
 from nacre.compiler.checking.isolated import TIMEOUT, Died, Tell, run_isolated
 from nacre.compiler.checking.judge import Judge, run_trial
 from nacre.compiler.checking.native import Library, check_call
@@ -109,10 +109,14 @@ def _run_all(library: Library, graphs: Sequence[Graph], level: Level, failures: 
 
 
 def kinds_of_runs(graph: Graph, in_blocks: bool) -> Iterator[tuple[Binding, str]]:
-    """Special numbers with the first sizes; one kind for each of the others. What is computed in blocks spreads NaN
+    """Special numbers with the first sizes, and indices out of range if they are checked; one kind for each of the
+    others. What is computed in blocks spreads NaN
     over a block, so it gets ordinary numbers alone."""
     for place, binding in enumerate(graph.bindings):
-        for kind in KINDS if place == 0 else KINDS[place % 2 :][:1]:
+        kinds = KINDS[place % 2 :][:1]
+        if place == 0:
+            kinds = (*KINDS, OUTSIDE) if any(limit.checked for limit in graph.limits.values()) else KINDS
+        for kind in kinds:
             if not in_blocks or kind == ORDINARY:
                 yield binding, kind
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from nacre.compiler.checking.inputs import Limit
 from nacre.dialect.dims import Shape, divide_exactly, product
 from nacre.dialect.graph import Value
+from nacre.dialect.ops.places import MODE
 from nacre.dialect.types import BOOL, F16, F32, F64, I32, I64
 
 from .maker import Maker, Refused
@@ -158,14 +160,15 @@ def gather(m: Maker) -> Value:
     axis = m.axis(x)
     if m.least(x.type.shape[axis]) < 1:
         raise Refused
-    limit = x.type.shape[axis]
+    mode = m.random.choice(MODE.choices)
+    limit = Limit(x.type.shape[axis], checked=mode == "error")
     if m.chance(0.3) and x.type.rank:
         shape = list(x.type.shape)
         shape[axis] = m.size(least=1, most=17)
         ids = m.argument(I64, tuple(shape), limit=limit)
-        return m.apply("take_along_axis", [x, ids], axis=axis)
+        return m.apply("take_along_axis", [x, ids], axis=axis, mode=mode)
     ids = m.argument(m.random.choice((I32, I64)), m.shape(m.random.choice((0, 1, 1, 2)), most=17), limit=limit)
-    return m.apply("gather", [x, ids], axis=axis)
+    return m.apply("gather", [x, ids], axis=axis, mode=mode)
 
 
 def pooling(m: Maker) -> Value:
@@ -198,9 +201,10 @@ def scatter(m: Maker) -> Value:
         raise Refused
     shape = list(x.type.shape)
     count = m.size(most=8)
-    ids = m.argument(I64, (count,), limit=x.type.shape[axis])
+    mode = m.random.choice(MODE.choices)
+    ids = m.argument(I64, (count,), limit=Limit(x.type.shape[axis], checked=mode == "error"))
     shape[axis] = count
-    return m.apply("scatter_add", [x, ids, m.source(x.type.dtype, tuple(shape))], axis=axis)
+    return m.apply("scatter_add", [x, ids, m.source(x.type.dtype, tuple(shape))], axis=axis, mode=mode)
 
 
 WAYS = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nacre.compiler.checking.inputs import Limit
 from nacre.dialect.dims import Size
 from nacre.dialect.graph import Value
 from nacre.dialect.types import BOOL, F16, F32, F64, I32, I64
@@ -165,7 +166,9 @@ def embedding(m: Maker) -> Value:
     """Rows of a table by number, other tables added, and a norm."""
     dtype = m.dtype if m.dtype in FLOATS else F32
     width, depth = m.size(least=1), m.random.choice((1, 3, 17, 64))
-    ids = m.argument(m.random.choice((I32, I64)), m.shape(m.random.choice((1, 2)), most=33), limit=depth)
+    ids = m.argument(
+        m.random.choice((I32, I64)), m.shape(m.random.choice((1, 2)), most=33), limit=Limit(depth, checked=True)
+    )
     x = m.apply("embedding", [m.source(dtype, (depth, width)), ids])
     if m.chance(0.5) and ids.type.rank:
         x = m.apply("add", [x, m.source(dtype, (ids.type.shape[-1], width))])

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from nacre.compiler.checking.inputs import Limit
 from nacre.dialect.dims import Shape, Size, Symbol, bounds, evaluate
 from nacre.dialect.graph import Constant, Function, Module, Node, Parameter, Value
 from nacre.dialect.operator import Builder
@@ -48,7 +49,7 @@ class Graph:
     seed: int
     module: Module
     bindings: tuple[Binding, ...]
-    limits: Mapping[str, Size]
+    limits: Mapping[str, Limit]
     given: Mapping[str, Callable[[Sequence[int]], Array]] = field(default_factory=dict)
     """What makes the array of an argument from its shape, where random numbers will not do."""
 
@@ -86,7 +87,7 @@ class Maker:
         self.builder = Builder(OPERATORS)
         self.arguments: list[Value] = []
         self.parameters: list[Parameter] = []
-        self.limits: dict[str, Size] = {}
+        self.limits: dict[str, Limit] = {}
         self.pool: list[Value] = []
 
     # --- sizes ---
@@ -117,7 +118,7 @@ class Maker:
 
     # --- sources ---
 
-    def argument(self, dtype: DType, shape: Shape, limit: Size | None = None) -> Value:
+    def argument(self, dtype: DType, shape: Shape, limit: Limit | None = None) -> Value:
         value = Value(f"x{len(self.arguments)}", TensorType(dtype, shape))
         self.arguments.append(value)
         if limit is not None:

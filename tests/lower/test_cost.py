@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from nacre.compiler.frontend import load_module
-from nacre.compiler.lower.cost import count_operations
+from nacre.compiler.lower.cost import count_bytes, count_operations
 from nacre.compiler.pipeline import GRAPH_PASSES
 from nacre.dialect.dims import evaluate, format_size
 from nacre.dialect.graph import Module
@@ -100,3 +100,24 @@ def test_loops_count_as_often_as_they_run() -> None:
 def test_work_doubles_with_the_batch() -> None:
     text = "model m(x: f32[N, 8, 16]) -> f32[N, 8, 16] { return layer_norm(gelu(x @ x.mT @ x)) }\n"
     assert count(text, N=2) == 2 * count(text, N=1) > 0
+
+
+@pytest.mark.parametrize(
+    ("operands", "result", "body", "expected"),
+    [
+        # What is left of a slice, read and written; the rest of `x` is not touched.
+        ("x: f32[1000, 64]", "f32[10, 64]", "return x[5:15]", 2 * 10 * 64 * 4),
+        ("x: f32[1000, 64]", "f32[64, 10]", "return x[5:15].T", 2 * 10 * 64 * 4),
+        ("x: f32[1000, 64]", "f32[10, 64]", "return tanh(x[5:15]) + x[20:30]", 3 * 10 * 64 * 4),
+        # Neither more than there is,
+        ("x: f32[10, 64]", "f32[20, 64]", "return concat([x, x], axis=0)", 3 * 10 * 64 * 4),
+        # nor less than what another reader needs.
+        ("x: f32[100, 64]", "f32[100, 64]", "return x[5:6] + x", 2 * 100 * 64 * 4),
+    ],
+)
+def test_bytes_are_those_that_are_read(operands: str, result: str, body: str, expected: int) -> None:
+    module = PassManager(parse_pipeline(GRAPH_PASSES[2])).run(read(f"model m({operands}) -> {result} {{ {body} }}\n"))
+    (function,) = module.functions
+    makers = {value.name: node for node in function.body for value in node.outputs}
+    (kernel,) = [node for node in function.body if node.op != "constant"]
+    assert count_bytes(kernel, makers) == expected

@@ -7,7 +7,7 @@ import pytest
 from nacre.compiler.codegen.jit import build_functions
 from nacre.compiler.lower.module import lower_module
 from nacre.compiler.lower.packing import Packing, read_packing
-from nacre.dialect.graph import Function, Module, Node, Parameter, Value
+from nacre.dialect.graph import Constant, Function, Module, Node, Parameter, Value
 from nacre.dialect.operator import Builder
 from nacre.dialect.ops import OPERATORS
 from nacre.dialect.ops.layouts import LAST
@@ -115,6 +115,50 @@ def test_a_view_of_a_weight_is_packed_as_it_is_seen() -> None:
     stored = weight.store(data)
     assert stored.shape == weight.type.shape == (1, 6, 48)
     assert np.array_equal(stored[0, :, :40], data.reshape(6, 40))
+
+
+def test_a_weight_is_stored_once_for_each_way_to_read_it() -> None:
+    """Of one parameter, each shape and each order of elements is stored by itself; one that is read twice is not."""
+    w = Value("w", TensorType(F32, (48, 2, 48)))
+    b = Builder(OPERATORS)
+    b.nodes.append(Node("parameter", (), (w,), (("name", "w"),)))
+    x, y = Value("x", TensorType(F32, (3, 48))), Value("y", TensorType(F32, (3, 96)))
+    matrices = {
+        "tall": b.reshape(w, shape=(96, 48)),
+        "wide": b.reshape(w, shape=(48, 96)),
+        "turned": b.matrix_transpose(b.reshape(w, shape=(96, 48))),
+        "wide again": b.reshape(w, shape=(48, 96)),
+    }
+    left = {"tall": y, "wide": x, "turned": x, "wide again": x}
+    results = [b.matmul(left[name], matrix) for name, matrix in matrices.items()]
+    results += [b.exp(w), b.exp(b.reshape(w, shape=(48, 96)))]
+    names = tuple(f"r{i}" for i in range(len(results)))
+    module = Module("m", (), (Parameter("w", w.type),), (Function("f", (x, y), tuple(b.nodes), tuple(results), names),))
+    rng = np.random.default_rng(0)
+    shapes = ((48, 2, 48), (3, 48), (3, 96))
+    data, rows, long_rows = (rng.standard_normal(shape).astype(np.float32) for shape in shapes)
+    wide, tall = data.reshape(48, 96), data.reshape(96, 48)
+    made = build_functions(module, level=2, load=lambda parameter: data)["f"]([rows, long_rows])
+    expected = [long_rows @ tall, rows @ wide, rows @ tall.T, rows @ wide, np.exp(data), np.exp(wide)]
+    for actual, wanted in zip(made, expected, strict=True):
+        np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-4)
+    ways = [(weight.packing, weight.seen.shape) for weight in lower_module(module, pack=True).weights]
+    assert len(ways) == len(set(ways)) == 3, "wide, tall, and as it is"
+
+
+def test_constants_of_equal_bytes_are_kept_apart() -> None:
+    """Bytes may be the same under another dtype or shape."""
+    bits = np.arange(64, dtype=np.int32) + 0x3F800000
+    arrays = [bits, bits.view(np.float32), bits.reshape(8, 8), bits.view(np.float32).reshape(8, 8)]
+    b = Builder(OPERATORS)
+    x = Value("x", TensorType(I32, ()))
+    constants = [b.apply("constant", (), {"value": Constant(a)})[0] for a in arrays]
+    results = [b.add(c, b.cast(x, dtype=c.type.dtype)) for c in constants]
+    names = tuple(f"r{i}" for i in range(len(results)))
+    module = Module("m", (), (), (Function("f", (x,), tuple(b.nodes), tuple(results), names),))
+    made = build_functions(module, level=2)["f"]([np.array(1, np.int32)])
+    for actual, array in zip(made, arrays, strict=True):
+        assert np.array_equal(actual, array + array.dtype.type(1))
 
 
 def depthwise(x: DType, kernel: tuple[int, int], channels: int, into: DType) -> Module:

@@ -14,7 +14,7 @@ import numpy as np
 from nacre.dialect.dims import Shape, Size, evaluate
 from nacre.dialect.emitter import Index, IndexMap, Loop, Result
 from nacre.dialect.ops.common import integer_range
-from nacre.dialect.types import BOOL, I64, Array, DType, TensorType
+from nacre.dialect.types import BOOL, I8, I16, I32, I64, Array, DType, TensorType
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
@@ -35,6 +35,7 @@ BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
     "min": np.minimum,
     "and": np.bitwise_and,
     "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
     "shr": np.right_shift,
 }
 COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
@@ -101,6 +102,10 @@ class CheckedScalars:
         assert low <= x.value <= high, (x, dtype)
         return element(dtype, x.value)
 
+    def bits(self, x: CheckedScalar) -> CheckedScalar:
+        dtype = {d.bits: d for d in (I8, I16, I32, I64)}[x.dtype.bits]
+        return CheckedScalar(dtype, x.value.view(dtype.numpy))
+
     def load(self, tensor: CheckedTensor, indices: Sequence[CheckedScalar]) -> CheckedScalar:
         return CheckedScalar(tensor.type.dtype, tensor.data[self._inside(tensor, indices)])
 
@@ -113,6 +118,20 @@ class CheckedScalars:
             assert [c.dtype for c in after] == [c.dtype for c in carried], (after, carried)
             carried = after
         return carried
+
+    def repeat(
+        self,
+        count: CheckedScalar,
+        tensors: Sequence[CheckedTensor],
+        scalars: Sequence[CheckedScalar],
+        body: Callable[..., tuple[Sequence[CheckedTensor], Sequence[CheckedScalar]]],
+    ) -> tuple[tuple[CheckedTensor, ...], tuple[CheckedScalar, ...]]:
+        written, computed = tuple(tensors), tuple(scalars)
+        for turn in range(count.value):
+            after = body(element(I64, turn), written, computed)
+            assert [c.dtype for c in after[1]] == [c.dtype for c in computed], (after, computed)
+            written, computed = tuple(after[0]), tuple(after[1])
+        return written, computed
 
     def store(self, tensor: CheckedTensor, indices: Sequence[CheckedScalar], value: CheckedScalar) -> CheckedTensor:
         assert value.dtype == tensor.type.dtype, (tensor.type, value)

@@ -25,9 +25,10 @@ DIM_VALUES: tuple[dict[str, int], ...] = ({"N": 2, "H": 8}, {"N": 1, "H": 6}, {"
 class Net:
     """Writes one function: `x` is what it has come to, `others` are values that it may come back to."""
 
-    def __init__(self, seed: int, rank: int = 2) -> None:
+    def __init__(self, seed: int, rank: int = 2, *, transposed: bool = False) -> None:
         self.random = random.Random(seed)
         self.rank = rank
+        self.upsampled = seed % 7 if transposed else None
         self.b = Builder(OPERATORS)
         self.parameters: list[Parameter] = []
         channels = self.random.choice([1, 3, 8, 12])
@@ -64,6 +65,24 @@ class Net:
                 "padding": padding,
                 "stride": pick([1, 1, 2, tuple(pick([1, 2, 3]) for _ in range(self.rank))]),
                 "dilation": pick([1, 1, 2]),
+                "groups": groups,
+            },
+        )[0]
+
+    def transposed(self) -> Value:
+        pick, inputs = self.random.choice, self.channels
+        groups = pick([g for g in (1, 1, 2, inputs) if inputs % g == 0])
+        kernel = tuple(pick([1, 2, 3, 4]) for _ in range(self.rank))
+        each = pick([1, 4]) if groups > 2 else pick([2, 3, 8])
+        bias = [self.parameter(groups * each)] if self.random.random() < 0.4 else []
+        return self.b.apply(
+            f"conv_transpose{self.rank}d",
+            [self.x, self.parameter(inputs, each, *kernel), *bias],
+            {
+                "padding": pick([0, 1, tuple(pick([0, 1, 2]) for _ in range(2 * self.rank))]),
+                "output_padding": pick([0, 0, 1, 3]),
+                "stride": pick([1, 2, 2, tuple(pick([1, 2, 3]) for _ in range(self.rank))]),
+                "dilation": pick([1, 1, 1, 2, 3]),
                 "groups": groups,
             },
         )[0]
@@ -130,6 +149,8 @@ class Net:
         ways = [self.convolution, self.norm, self.affine, self.activation, self.pool, self.residual, self.join]
         weights = [6, 3, 2, 3, 1, 2, 1]
         way = self.random.choices([*ways, self.excite, self.move], [*weights, 1, 1])[0]
+        if len(self.others) == self.upsampled:
+            way = self.transposed
         before = len(self.b.nodes), len(self.parameters)
         try:
             result = way()
@@ -153,8 +174,9 @@ class Net:
         return tuple(self.random.choice(ways)())
 
 
-def random_net(seed: int, rank: int = 2, steps: int = 12) -> Module:
-    net = Net(seed, rank)
+def random_net(seed: int, rank: int = 2, steps: int = 12, *, transposed: bool = False) -> Module:
+    """With `transposed`, one step is a transposed convolution; more would make the tensors large."""
+    net = Net(seed, rank, transposed=transposed)
     for _ in range(steps):
         net.step()
     results = net.end()

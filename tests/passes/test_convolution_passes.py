@@ -8,7 +8,7 @@ from convolution_nets import DIM_VALUES, arguments, largest_error, load, random_
 from nacre.compiler.codegen.jit import build_functions
 from nacre.compiler.pipeline import GRAPH_PASSES, STRICT_PASSES
 from nacre.dialect.graph import Function, Module, walk
-from nacre.dialect.interpreter import load_parameter
+from nacre.dialect.interpreter import Interpreter, load_parameter
 from nacre.dialect.ops import OPERATORS
 from nacre.dialect.ops.winograd import INPUT, OUTPUT, matrix_array
 from nacre.dialect.parser import parse_module
@@ -18,11 +18,13 @@ from nacre.dialect.verifier import verify
 from nacre.passes.manager import Context, PassManager
 from nacre.passes.pipeline import parse_pipeline
 
-FOLDED = "canonicalize,fold-constants,fold-batch-norm,channels-last,canonicalize,fold-constants,dce,fold-parameters,"
-FOLDED += "canonicalize,cse,dce"
+FOLDED = "canonicalize,fold-constants,fold-batch-norm,sub-pixel,channels-last,canonicalize,"
+FOLDED += "fold-constants,dce,fold-parameters,canonicalize,cse,dce"
 BLOCKS = "channels-last{channels=1,direct=0},winograd{channels=1,blocks=0}"
 PIPELINES = [
     "fold-parameters",
+    "sub-pixel",
+    "sub-pixel{filling=1000,channels=1}",
     "fold-batch-norm",
     "channels-last",
     "channels-last{channels=1,direct=0}",
@@ -33,7 +35,7 @@ SEEDS = 12
 
 
 def net(seed: int) -> Module:
-    return random_net(seed, rank=(2, 2, 2, 1, 3)[seed % 5])
+    return random_net(seed, rank=(2, 2, 2, 1, 3)[seed % 5], transposed=seed % 2 == 1)
 
 
 def run_passes(module: Module, passes: str) -> PassManager:
@@ -75,7 +77,7 @@ def test_any_number_of_rewrites_is_valid() -> None:
         assert largest_error(expected, run_net(stopped.run(module), F64)) < 2e-6
 
 
-@pytest.mark.parametrize("name", ["fold-parameters", "fold-batch-norm", "channels-last"])
+@pytest.mark.parametrize("name", ["fold-parameters", "fold-batch-norm", "sub-pixel", "channels-last"])
 def test_a_second_run_changes_nothing(name: str) -> None:
     for seed in range(SEEDS):
         (step,) = parse_pipeline(name)
@@ -87,14 +89,15 @@ def test_a_second_run_changes_nothing(name: str) -> None:
 
 def test_the_random_networks_reach_most_rules() -> None:
     rules: Counter[str] = Counter()
-    for seed in range(80):
-        module = net(seed)
-        for name in ("fold-batch-norm", "channels-last"):
+    for seed in range(100):
+        module = random_net(seed, rank=(2, 2, 2, 1, 3)[seed % 5]) if seed < 80 else net(seed)
+        for name in ("fold-batch-norm", "sub-pixel", "channels-last"):
             context = Context()
             module = parse_pipeline(name)[0].run(module, context)
             rules.update(r.rule for r in context.rewrites)
     expected = {"conv1d", "conv2d", "conv3d", "batch_norm", "add", "multiply", "subtract", "concat", "max_pool2d"}
     expected |= {"avg_pool2d", "mean", "sum", "global_avg_pool", "flatten", "transpose", "slice", "pad", "resize"}
+    expected |= {"phases"}
     assert expected <= rules.keys(), expected - rules.keys()
 
 
@@ -294,3 +297,27 @@ def test_strict_passes_keep_norms_and_direct_sums() -> None:
         left = operators(run_passes(parse_module(text), passes[2]).stages[-1].module.functions[0])
         assert left["conv2d"] == left["batch_norm"] == direct and left["winograd_input"] == 1 - direct, left
         assert left["transpose"] == 2
+
+
+def test_blocks_of_symbolic_images_are_filled_up() -> None:
+    text = """
+    module test
+    dim H in 1..64
+    dim W in 1..64
+    param "p0" : f32[32, 32, 3, 3]
+    func main(%x: f32[1, 32, H, W]) -> (f32[1, 32, H, W]) {
+      %w = parameter() {name = "p0"} : f32[32, 32, 3, 3]
+      %1 = conv2d(%x, %w) {padding = 1} : f32[1, 32, H, W]
+      return %1
+    }
+    """
+    module = parse_module(text)
+    after = PassManager(parse_pipeline(GRAPH_PASSES[2])).run(module)
+    left = operators(after.functions[0])
+    assert left["conv2d"] == 0 and left["winograd_input"] == 1, left
+    compiled = build_functions(after, level=2, load=lambda p: load_parameter(p, load))["main"]
+    for height, width in ((1, 1), (2, 7), (5, 4), (13, 11)):
+        given = arguments(module, {"H": height, "W": width})
+        expected = Interpreter(module, load, precision=F64).run("main", given)
+        # What the transforms are documented to cost.
+        assert largest_error(expected, compiled(given)) < 1e-5, (height, width)

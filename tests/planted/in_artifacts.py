@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from nacre.compiler import pipeline
-from nacre.compiler.codegen.tiler import sharing
+from nacre.compiler.codegen.tiler import kernels, sharing
+from nacre.compiler.lower import entry
 from nacre.dialect.dims import Size
 from nacre.passes import plan_memory
 from nacre.passes.liveness import Life, Step
@@ -28,6 +30,27 @@ def stale_memory(setter: Setter) -> None:
 def lost_write(setter: Setter) -> None:
     """A result takes the place of what its own kernel has not read yet."""
     setter.attribute(sharing, "_is_read_before", lambda *given: True)
+
+
+def rows_twice(setter: Setter) -> None:
+    """Blocks of rows that are moved back over others may be written over what they read."""
+    choose = kernels._choose
+
+    def wrong(evaluator: Any, machine: Any) -> Any:
+        scheme = choose(evaluator, machine)
+        return replace(scheme, sharing=sharing.share_rows(evaluator.stage, None)) if scheme.name == "rows" else scheme
+
+    setter.attribute(kernels, "_choose", wrong)
+
+
+def lost_power(setter: Setter) -> None:
+    """An offset counts a dim once that it multiplies with itself."""
+    term = entry._EntryText._term
+
+    def wrong(self: Any, monomial: Any, coefficient: int) -> str:
+        return term(self, tuple((atom, 1) for atom, _ in monomial), coefficient)
+
+    setter.attribute(entry._EntryText, "_term", wrong)
 
 
 def wrong_weights(setter: Setter) -> None:
@@ -64,6 +87,36 @@ model f(x: f32[40, 40]) -> f32[40, 40] {
   y = cumsum(x, axis=1)  # here
   z = exp(y) + y.T
   return cumsum(z, axis=1)
+}
+""",
+    ),
+    Planted(
+        "rows-twice",
+        "plan-memory",
+        rows_twice,
+        """language 1
+
+dim T in 8..64
+
+model f(x: f32[T, 16]) -> f32[T, 16] {
+  q = cumsum(x, axis=1)  # here
+  y = attention(q, x, x)
+  return cumsum(y, axis=1)
+}
+""",
+    ),
+    Planted(
+        "lost-power",
+        "plan-memory",
+        lost_power,
+        """language 1
+
+dim T in 1..64
+
+model f(x: f32[T, T]) -> f32[T, T] {
+  y = cumsum(x, axis=1)  # here
+  z = cumsum(x, axis=0)
+  return cumsum(z, axis=1) + cumsum(y, axis=0)
 }
 """,
     ),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from nacre.compiler.codegen import machine
-from nacre.compiler.codegen.tiler import kernels, text
+from nacre.compiler.codegen.tiler import kernels, rows, text
 from nacre.compiler.codegen.tiler.vector_math import exponential
 from nacre.compiler.lower import arithmetic, packing
 from nacre.dialect.dims import add
@@ -44,6 +44,22 @@ def wrong_packing(setter: Setter) -> None:
         return pack(self, np.roll(data, 1, axis=self.lane))
 
     setter.attribute(packing.Packing, "__call__", wrong)
+
+
+def repeated_vector(setter: Setter) -> None:
+    """A turn of a loop that takes four vectors takes the third twice, and never the fourth."""
+    chunks = rows.RowWriter._chunks
+
+    def wrong(self: rows.RowWriter, c: int, place: Any, write: Any) -> None:
+        places: list[Any] = []
+
+        def written(at: Any, number: int) -> None:
+            places.append(at)
+            write(places[-2] if number == 3 else at, number)
+
+        chunks(self, c, place, written)
+
+    setter.attribute(rows.RowWriter, "_chunks", wrong)
 
 
 def lost_rows(setter: Setter) -> None:
@@ -88,6 +104,21 @@ dim B in 0..64
 """
 
 FAULTS = (
+    Planted(
+        "repeated-vector",
+        "tiled",
+        repeated_vector,
+        """language 1
+
+dim B in 1..8
+dim T in 1..512
+
+model f(x: f32[B, T]) -> f32[B, T] {
+  y = relu(x)
+  return y - sum(y, axis=1, keepdims=true)  # here
+}
+""",
+    ),
     Planted(
         "lost-rows",
         "tiled",

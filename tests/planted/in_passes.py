@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from nacre.dialect.graph import Node, Region
-from nacre.passes import canonicalize, cse, fold_batch_norm, fold_constants, fuse, unroll_repeat, winograd
+from nacre.passes import canonicalize, cse, fold_batch_norm, fold_constants, fuse, propagate, unroll_repeat, winograd
 from nacre.passes.channels_last_rules import Site
 from nacre.passes.rules import Match, Values
 
@@ -91,6 +91,21 @@ def wrong_constant(setter: Setter) -> None:
     rows = [list(row) for row in winograd.OUTPUT]
     rows[2][3] = 3
     setter.attribute(winograd, "OUTPUT", rows)
+
+
+def wrong_channels(setter: Setter) -> None:
+    """A scale goes into the channels that a weight reads, of which it has as many as it gives."""
+
+    def wrong(node: Any) -> Any:
+        return fold_batch_norm._Channels(1, 1)
+
+    setter.item(fold_batch_norm._CHANNELS, "conv2d", wrong)
+
+
+def other_codes(setter: Setter) -> None:
+    """Codes are taken for those of another scale."""
+
+    setter.attribute(propagate._Propagator, "has_reciprocal", lambda *given: True)
 
 
 def wrong_layer(setter: Setter) -> None:
@@ -229,6 +244,42 @@ model f(x: f32[B, 6, 6]) -> f32[B, 6, 6] {
   rows = softmax(x, axis=-1)
   columns = softmax(x, axis=-2)  # here
   return rows - columns
+}
+""",
+    ),
+    Planted(
+        "wrong-channels",
+        "fold-batch-norm",
+        wrong_channels,
+        _HEAD
+        + """
+block Scaled(x: f32[B, 4, 6, 6]) -> f32[B, 4, 6, 6] {
+  param kernel: f32[4, 4, 3, 3]
+  param scale: f32[4, 1, 1]
+  y = conv2d(x, kernel, padding=1)
+  return y * scale  # here
+}
+
+model f(x: f32[B, 4, 6, 6]) -> f32[B, 4, 6, 6] {
+  weights "weights.npz"
+  use scaled = Scaled
+  return x |> scaled |> relu
+}
+""",
+    ),
+    Planted(
+        "other-codes",
+        "propagate",
+        other_codes,
+        _HEAD
+        + """
+model f(x: f32[B, 6]) -> f32[B, 6] {
+  fine = cast(0.015625, f32)
+  coarse = cast(1.0, f32)
+  q = quantize(tanh(x), fine, dtype=i8)
+  y = dequantize(q, fine)
+  z = quantize(y, coarse, dtype=i8)  # here
+  return dequantize(z, coarse) * 3
 }
 """,
     ),

@@ -47,18 +47,19 @@ static void share(nacre_team *team, float *values) {
         work(&values, 0, UNITS);
 }
 
-static void plain(const void *const *in, void *const *out, char *workspace, const char *weights, const int64_t *dims,
-                  nacre_team *team) {
-    (void)in, (void)weights, (void)dims;
+static int64_t plain(const void *const *in, void *const *out, char *workspace, const char *weights,
+                     const int64_t *dims, nacre_team *team, nacre_failure *failure) {
+    (void)in, (void)weights, (void)dims, (void)failure;
     plain_calls++;
     share(team, (float *)(void *)workspace);
     share(team, out[0]);
+    return 0;
 }
 
 /* The second kernel has two parts, of which the caller computes the first alone. */
-static void observed(const void *const *in, void *const *out, char *workspace, const char *weights,
-                     const int64_t *dims, nacre_team *team, nacre_watch *watch) {
-    (void)in, (void)weights, (void)dims;
+static int64_t observed(const void *const *in, void *const *out, char *workspace, const char *weights,
+                        const int64_t *dims, nacre_team *team, nacre_failure *failure, nacre_watch *watch) {
+    (void)in, (void)weights, (void)dims, (void)failure;
     observed_calls++;
     watch->begin(watch);
     share(team, (float *)(void *)workspace);
@@ -68,6 +69,7 @@ static void observed(const void *const *in, void *const *out, char *workspace, c
     watch->begin(watch);
     share(team, out[0]);
     watch->end(watch, 1);
+    return 0;
 }
 
 static const nacre_kernel kernels[] = {plain};
@@ -76,8 +78,8 @@ static const nacre_level levels[] = {{"any", 0}};
 static const nacre_size shape[] = {{UNITS, 0, 0}};
 static const nacre_argument results[] = {{"y", "f32[400]", shape, NACRE_F32, 1}};
 static const nacre_entry entries[] = {
-    {"main", kernels, observed_kernels, 0, results, 0, 0, 0, {4 * UNITS, 0, 0}, 0, 1, 0, 0},
-    {"unobserved", kernels, 0, 0, results, 0, 0, 0, {4 * UNITS, 0, 0}, 0, 1, 0, 0},
+    {"main", kernels, observed_kernels, 0, results, 0, 0, 0, 0, {4 * UNITS, 0, 0}, 0, 1, 0, 0},
+    {"unobserved", kernels, 0, 0, results, 0, 0, 0, 0, {4 * UNITS, 0, 0}, 0, 1, 0, 0},
 };
 const nacre_artifact nacre_this_artifact = {"{}", "{}", levels, entries, 1, 2, 0, 0, 0, 0};
 

@@ -19,6 +19,7 @@ from .evaluate import Evaluator, Kept, Place
 from .forms import LANES, Form, constant, variable
 from .order import Order
 from .roles import Roles
+from .row_loops import Rows, each_row, in_tiles
 from .schedule import Stage
 from .structure import Node, Op, Panel, Scaled
 from .text import Value
@@ -28,9 +29,6 @@ BLOCK_ROWS = 64
 """The rows that share the numbers of a block."""
 MOST_BYTES = 32 * 1024
 """What the numbers of a block may take, so that they stay beside rows in the nearest cache."""
-
-Rows = int | str
-"""A number of rows, or the name of one that is known when the code runs."""
 
 
 def share_rows_of(stage: Stage, op: Op, roles: Roles) -> Roles | None:
@@ -108,7 +106,7 @@ class DecodedTiles(Tiles):
                     slot = first.plus(r).times(self.roles.width).plus(lane) + LANES
                     yield mask, self._cell(place, row + first.plus(r), column.plus(lane)), slot
 
-        with self._each_row(rows) as first:
+        with each_row(writer, rows) as first:
             for mask, at, slot in cells(first, 1):
                 with writer.masked(mask):
                     writer.store(self.sums, slot, writer.broadcast(self.evaluator.starting(op, at)))
@@ -116,7 +114,7 @@ class DecodedTiles(Tiles):
         def add_block(at: Place, _: Sequence[Value]) -> list[Value]:
             starts = self._decode({**place, **at}, column, masks)
             with self._decoded(column):
-                self._in_tiles(rows, lambda first, count: add_rows(at, starts, first, count))
+                in_tiles(writer, rows, self.roles.rows, lambda first, count: add_rows(at, starts, first, count))
             return []
 
         def add_rows(block: Place, starts: Sequence[Value], first: Form, count: int) -> None:
@@ -129,7 +127,7 @@ class DecodedTiles(Tiles):
                     writer.store(self.sums, slot, self.evaluator.add_scaled(op, self.scaled, at, part, total))
 
         self._each_step(self.outer, {}, [], add_block)
-        with self._each_row(rows) as first:
+        with each_row(writer, rows) as first:
             for mask, at, slot in cells(first, 1):
                 with writer.masked(mask):
                     self.evaluator.define(op, at, writer.load(self.sums, slot))
@@ -234,33 +232,6 @@ class DecodedTiles(Tiles):
             at = {**place, **fixed, classes[-1]: variable(loop.index)}
             loop.after = self._each_step(inner, at, loop.values, write)
         return loop.results
-
-    @contextmanager
-    def _each_row(self, rows: Rows) -> Iterator[Form]:
-        if rows == 1:
-            with self.writer.scope(indent=False):
-                yield constant(0)
-            return
-        end = rows if isinstance(rows, str) else self.writer.size(rows)
-        with self.writer.loop(self.writer.size(0), end, 1) as row:
-            yield variable(row)
-
-    def _in_tiles(self, rows: Rows, write: Callable[[Form, int], None]) -> None:
-        """Tiles of whole height, and one of what is left."""
-        writer, height = self.writer, self.roles.rows
-        if isinstance(rows, int):
-            whole = writer.size(rows - rows % height)
-        else:
-            left = writer.let(f"arith.remui {rows}, {writer.size(height)} : index")
-            whole = writer.let(f"arith.subi {rows}, {left} : index")
-        with writer.loop(writer.size(0), whole, height) as first:
-            write(variable(first), height)
-        if isinstance(rows, int):
-            if rows % height:
-                with writer.scope(indent=False):
-                    write(constant(rows - rows % height), rows % height)
-            return
-        writer.switch(left, range(height - 1, 0, -1), lambda count: write(variable(whole), count))
 
 
 def write_decoded(evaluator: Evaluator, op: Op, order: Order, begin: str, end: str) -> None:

@@ -154,7 +154,7 @@ def _half_integers(writer: Writer, total: str, left: str, right: str, widenings:
     sums = writer.vector_type("i32")
     for half in ("even", "odd"):
         factors = [_half_bytes(writer, word, w, half) for word, w in zip((left, right), widenings, strict=True)]
-        pairs = _call(writer, PAIRS[writer.lanes], factors, [parts_type(writer, "i16")] * 2, sums)
+        pairs = _multiply_pairs(writer, factors)
         total = writer.let(f"arith.addi {total}, {pairs} : {sums}")
     return total
 
@@ -162,6 +162,27 @@ def _half_integers(writer: Writer, total: str, left: str, right: str, widenings:
 PAIRS: Mapping[int, str] = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
 """What multiplies 16-bit integers with a sign and adds neighbouring products, by the lanes of the sums. No sum of two
 products of bytes is beyond 32 bits; what multiplies bytes and adds in 16 bits would saturate."""
+
+
+def _multiply_pairs(writer: Writer, factors: Sequence[str]) -> str:
+    """The sums of neighbouring products of 16-bit integers."""
+    if writer.lanes == 16 and "avx512bw" not in writer.features:
+        return _multiply_words(writer, factors)
+    types = [parts_type(writer, "i16")] * 2
+    return _call(writer, PAIRS[writer.lanes], factors, types, writer.vector_type("i32"))
+
+
+def _multiply_words(writer: Writer, factors: Sequence[str]) -> str:
+    """The same by products of words, for the first CPUs with AVX-512, which has no 16-bit integers there."""
+    type, halves = writer.vector_type(WORD), parts_type(writer, "i16")
+    sixteen = writer.splat("16", type)
+    products: list[str] = []
+    words = [writer.let(f"vector.bitcast {factor} : {halves} to {type}") for factor in factors]
+    for half in ("even", "odd"):
+        raised = [writer.let(f"arith.shli {w}, {sixteen} : {type}") if half == "even" else w for w in words]
+        left, right = (writer.let(f"arith.shrsi {word}, {sixteen} : {type}") for word in raised)
+        products.append(writer.let(f"arith.muli {left}, {right} : {type}"))
+    return writer.let(f"arith.addi {', '.join(products)} : {type}")
 
 
 def _half_bytes(writer: Writer, word: str, widening: str, half: str) -> str:
@@ -187,8 +208,8 @@ def _bfloats(writer: Writer, total: str, left: str, right: str, widenings: Seque
 def _half_bfloats(writer: Writer, total: str, left: str, right: str, widenings: Sequence[str]) -> str:
     sums = writer.vector_type("f32")
     for half in ("even", "odd"):
-        factors = ", ".join(_every_second(writer, word, half) for word in (left, right))
-        total = writer.let(f"vector.fma {factors}, {total} : {sums}")
+        first, second = (_every_second(writer, word, half) for word in (left, right))
+        total = writer.multiply_add(first, second, total, sums)
     return total
 
 
@@ -201,7 +222,8 @@ def _widened_bfloats(writer: Writer, total: str, words: Sequence[Value | Halves]
         return _every_second(writer, writer.broadcast(word).name, half)
 
     for half in ("even", "odd"):
-        total = writer.let(f"vector.fma {', '.join(factor(word, half) for word in words)}, {total} : {sums}")
+        first, second = (factor(word, half) for word in words)
+        total = writer.multiply_add(first, second, total, sums)
     return total
 
 

@@ -17,6 +17,7 @@ from .codes import add_codes, unpack
 from .dots import Halves, add_products
 from .forms import Form, constant
 from .lookups import can_look_up, find_lookup, look_up
+from .remainder import LARGEST, remainder
 from .rounding import round_to_nearest
 from .schedule import Stage
 from .structure import Access, Buffer, Group, Node, Op, Panel, Position, Scaled, Unsupported, linear
@@ -40,6 +41,17 @@ class Kept:
         return total
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The part of a loop that is gone through, by the names of index values: `begin` to `end` along lanes; sums need
+    only `first` to `last`, within that."""
+
+    begin: str
+    end: str
+    first: str
+    last: str
+
+
 class Evaluator:
     """Writes the values of one stage's ops."""
 
@@ -49,6 +61,8 @@ class Evaluator:
         """Where nothing is reduced, memory is what takes time."""
         self.kept: dict[int, Kept] = {}
         """What may be read from the stack by now, by the identity of the op."""
+        self.spans: dict[int, Span] = {}
+        """The classes of loops that are gone through in part."""
         self.made: dict[tuple[int, int], Kept] = {}
         """Numbers of weights that are on the stack by now, by op and node."""
         self.stacked: dict[tuple[str, int], Buffer] = {}
@@ -64,6 +78,11 @@ class Evaluator:
             buffer = self.writer.on_stack(elements + self.writer.lanes, element or op.result.element)
             self.stacked[kind, id(op)] = buffer
         return self.stacked[kind, id(op)]
+
+    def span(self, c: int) -> Span:
+        """From where to where a class is gone through."""
+        zero, size = self.writer.size(0), self.writer.size(self.stage.sizes[c])
+        return self.spans.get(c) or Span(zero, size, zero, size)
 
     # Places
 
@@ -202,9 +221,37 @@ class Evaluator:
             return round_to_nearest(writer, operands[0])
         if node.kind == "bytes":
             return unpack(writer, node.text, operands[0], operands[1:])
-        if node.kind == "arith.index_cast" and operands[0].form is not None:
-            return Value("", node.type, form=operands[0].form)
+        if node.kind == "arith.remf" and node.type in LARGEST and any(value.vector for value in operands):
+            return remainder(writer, *map(writer.broadcast, operands))
+        form = self._form(node, operands)
+        if form is not None:
+            return Value("", node.type, form=form)
         return writer.apply(node.kind, node.text, operands, node.type)
+
+    def _form(self, node: Node, operands: Sequence[Value]) -> Form | None:
+        """The linear form of an index value, if it is one that varies along the lanes: then what is read there is
+        known to be neighbours."""
+        if node.kind == "arith.index_cast":
+            return operands[0].form
+        if node.kind not in ("arith.addi", "arith.subi") or node.type not in ("index", "i64"):
+            return None
+        if all(value.form is None or value.form.lane == 0 for value in operands):
+            return None
+        forms = [self._as_form(part, value) for part, value in zip(node.operands, operands, strict=True)]
+        left, right = forms
+        if left is None or right is None:
+            return None
+        return left + (right if node.kind == "arith.addi" else right.times(-1))
+
+    def _as_form(self, node: Node, value: Value) -> Form | None:
+        if value.form is not None or value.vector:
+            return value.form
+        if node.kind == "constant":
+            return constant(int(node.text.partition(" ")[0]))
+        name = value.name
+        if value.type != "index":
+            name = self.writer.let(f"arith.index_cast {name} : {value.type} to index")
+        return Form(((name, 1),))
 
     def _constant_reciprocal(self, node: Node) -> Value | None:
         """One over a constant divisor, where both are normal numbers."""
@@ -278,8 +325,8 @@ class Evaluator:
     def _add_product(self, op: Op, left: Value, right: Value, total: Value) -> Value:
         left, right = self.writer.broadcast(left), self.writer.broadcast(right)
         with self.writer.at(op.body.location):
-            sums = f"{left.name}, {right.name}, {total.name} : {self.writer.type(total)}"
-            return Value(self.writer.let(f"vector.fma {sums}"), total.type, True)
+            name = self.writer.multiply_add(left.name, right.name, total.name, self.writer.type(total))
+            return Value(name, total.type, True)
 
     # Results
 

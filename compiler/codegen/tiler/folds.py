@@ -11,6 +11,8 @@ from .text import Value, Writer
 _INFINITIES: Mapping[str, str] = {"f16": "0x7C00", "bf16": "0x7F80", "f32": "0x7F800000", "f64": "0x7FF0000000000000"}
 _MINUS: Mapping[str, str] = {"f16": "0xFC00", "bf16": "0xFF80", "f32": "0xFF800000", "f64": "0xFFF0000000000000"}
 _NANS: Mapping[str, str] = {"f16": "0x7E00", "bf16": "0x7FC0", "f32": "0x7FC00000", "f64": "0x7FF8000000000000"}
+_LEAST: Mapping[str, str] = {f"i{bits}": str(-1 << bits - 1) for bits in (8, 16, 32, 64)}
+_GREATEST: Mapping[str, str] = {f"i{bits}": str((1 << bits - 1) - 1) for bits in (8, 16, 32, 64)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,10 @@ RULES: Mapping[str, Rule] = {
     "arith.mulf": Rule("mul", {"": "1.0"}, " fastmath<reassoc>"),
     "arith.maximumf": Rule("maximumf", _MINUS),
     "arith.minimumf": Rule("minimumf", _INFINITIES),
+    "arith.maxsi": Rule("maxsi", _LEAST),
+    "arith.minsi": Rule("minsi", _GREATEST),
+    "arith.maxui": Rule("maxui", {"": "0"}),
+    "arith.minui": Rule("minui", {"": "-1"}),
     "arith.addi": Rule("add", {"": "0"}),
     "arith.muli": Rule("mul", {"": "1"}),
     "arith.ori": Rule("or", {"i1": "false", "": "0"}),
@@ -162,22 +168,9 @@ class Magnitude(Fold):
         return self.writer.apply(self.name, "", [start, best], self.element)
 
 
-def choose_fold(writer: Writer, op: Op, readers: Sequence[Op], *, stored: bool) -> Fold:
-    """How the reduction is computed, `readers` being all that reads it within its stage."""
+def choose_fold(writer: Writer, op: Op) -> Fold:
+    """How the reduction is computed. Operators say of an extreme that its zero may have either sign."""
     kind, added = op.combination or ("", op.body)
     if (kind, added.kind, added.type) == ("arith.maximumf", "math.absf", "f32"):
         return Magnitude(writer, op)
-    extreme = op.body.kind in ("arith.maximumf", "arith.minimumf") and op.combination is not None
-    if extreme and not stored and readers and all(_subtracts(reader, op) for reader in readers):
-        return Extreme(writer, op)
-    return Fold(writer, op)
-
-
-def _subtracts(reader: Op, op: Op) -> bool:
-    """Does it read the op only to subtract it, so that the sign of a zero is lost?"""
-    numbers = {i for i, access in enumerate(reader.reads) if access.tensor.op is op}
-    for node in reader.body.walk():
-        for position, operand in enumerate(node.operands):
-            if operand.kind == "read" and operand.number in numbers and (node.kind, position) != ("arith.subf", 1):
-                return False
-    return not (reader.body.kind == "read" and reader.body.number in numbers)
+    return Extreme(writer, op) if kind in ("arith.maximumf", "arith.minimumf") else Fold(writer, op)

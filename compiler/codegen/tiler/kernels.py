@@ -30,6 +30,7 @@ from .slices import Slices, plan_slices
 from .structure import Kernel, Op, Unsupported
 from .text import Writer, stored_type
 from .tiles import write_tiles
+from .turned import share_turned, write_turned
 from .vector_math import declare_function, emit_function, function_name
 
 WIDTHS = {"f64": 64, "i64": 64, "index": 64}
@@ -221,12 +222,12 @@ def _choose(evaluator: Evaluator, machine: Machine) -> _Scheme:
     if len(reductions) == 1 and is_tiled(reductions[0]):
         (op,) = reductions
         roles = assign_roles(stage, op, machine, evaluator.writer.lanes)
-        shared = share_rows_of(stage, op, roles)
-        order = choose_order(stage, op, shared or roles)
-        write = partial(write_tiles if shared is None else write_decoded, evaluator, op, order)
+        decoded, turned = share_rows_of(stage, op, roles), share_turned(stage, op, roles)
+        order = choose_order(stage, op, decoded or turned or roles)
+        written = write_decoded if decoded is not None else write_turned if turned is not None else write_tiles
+        write = partial(written, evaluator, op, order)
         return _Scheme("tile", order.counts, write, share_elements(stage))
     rows = RowStage(evaluator, machine)
+    name = "rows" if rows.bounded is None else "bounded rows"
     # Blocks of rows between contractions may be moved back over rows that were computed before.
-    return _Scheme(
-        "rows", rows.counts(), rows.write, () if rows.tiles else share_rows(stage, rows.row.kept_in_result())
-    )
+    return _Scheme(name, rows.counts(), rows.write, () if rows.tiles else share_rows(stage, rows.row.kept_in_result()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 
@@ -22,11 +22,13 @@ class Machine:
 
     def lanes(self, width: int) -> int:
         """Elements of `width` bits in a vector."""
-        return self.bytes * 8 // width
+        return max(self.bytes * 8 // width, FEWEST_LANES)
 
 
-USED = frozenset({"avx512f", "avx512vnni", "avx512bf16", "avxvnni"})
+USED = frozenset({"fma", "avx512f", "avx512bw", "avx512vnni", "avx512bf16", "avxvnni"})
 """The features, as LLVM names them, that decide what is written."""
+FEWEST_LANES = 4
+"""Wider elements take several registers for a vector rather than fewer lanes."""
 SLOW: Mapping[str, frozenset[str]] = dict.fromkeys(
     ("sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d"), frozenset({"avx512bf16"})
 )
@@ -35,11 +37,17 @@ INEXACT = frozenset({"avx512bf16"})
 """Those of them whose instructions take denormal numbers for zero."""
 AVX512 = Machine(bytes=64, rows=8, vectors=3, window=(7, 2), halves=(7, 3))
 AVX2 = Machine(bytes=32, rows=4, vectors=3, window=(2, 4), halves=(4, 2))
+SSE = Machine(bytes=16, rows=4, vectors=2, window=(2, 4), halves=(2, 2))
+"""Without `fma` a product takes a register before it is added."""
+_UNITS: Sequence[tuple[frozenset[str], Machine]] = (
+    (frozenset({"avx512f", "fma"}), AVX512),
+    (frozenset({"avx2", "fma"}), AVX2),
+    (frozenset(), SSE),
+)
+"""What each unit needs, the widest first."""
 
 
-def choose_machine(features: Collection[str]) -> Machine | None:
-    """The unit of a CPU with these features of LLVM's; None where products and sums are not fused into one."""
-    if "fma" not in features:
-        return None
-    machine = AVX512 if "avx512f" in features else AVX2
+def choose_machine(features: Collection[str]) -> Machine:
+    """The unit of an x86 CPU with these features of LLVM's."""
+    machine = next(machine for needed, machine in _UNITS if needed.issubset(features))
     return replace(machine, features=USED & frozenset(features))

@@ -223,8 +223,19 @@ class _Reader:
         sizes = region.sizes
         loops = tuple(Index(((i, 1),)) for i in range(len(sizes)))
         body = Node("read", source.element, location=at)
-        self._add(sizes, (True,) * len(sizes), (Access(source, loops),), loops, body, region.of(target), at)
+        home = region.of(target)
+        self._forget_fill(sizes, home)
+        self._add(sizes, (True,) * len(sizes), (Access(source, loops),), loops, body, home, at)
         self.tensors[operation.results[0]] = Tensor(target.shape, target.element, target.view)
+
+    def _forget_fill(self, sizes: tuple[Size, ...], home: View) -> None:
+        """Drops a constant that was written where all of it is written over: nobody else reads the target of an
+        insertion."""
+        for op in self.ops:
+            if op.body.kind == "constant" and not op.reads and op.loops == sizes and op.result.view == home:
+                self.ops.remove(op)
+                self.written.remove(op.result)
+                return
 
     def _in_memory(self, tensor: Tensor, at: Any) -> None:
         """Sees to it that a tensor stands in its home."""

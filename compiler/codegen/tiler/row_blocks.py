@@ -7,15 +7,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from ....dialect.dims import Size, bounds
+from .bounded import bound_rows, heavy_first
 from .decoded import DecodedTiles
 from .evaluate import Evaluator, Kept, Place
 from .forms import Form, variable
 from .machine import Machine
 from .nest import blocks, units
-from .roles import assign_roles
+from .roles import Roles, assign_roles
 from .rows import RowWriter
 from .schedule import ROWS, is_tiled
 from .structure import Op, Unsupported
+from .text import Value
 from .tiles import Tiles
 
 SPACING = 16
@@ -32,6 +34,13 @@ class RowStage:
         self.outer = self._order()
         self.rows = ROWS if self.tiles else 1
         self.row = RowWriter(evaluator, self.outer)
+        self.bounded = (
+            bound_rows(evaluator, self.outer, [self._roles(op).step for op in self.tiles]) if self.tiles else None
+        )
+
+    def _roles(self, op: Op) -> Roles:
+        """The roles of a contraction in blocks of the stage's rows."""
+        return assign_roles(self.stage, op, self.machine, self.writer.lanes, [self.outer[-1]])
 
     def _order(self) -> list[int]:
         """The outer classes; where there are contractions, the rows of the first one come last."""
@@ -48,7 +57,11 @@ class RowStage:
         return [*sizes[:-1], blocks(sizes[-1], self.rows)] if self.tiles else sizes
 
     def write(self, begin: str, end: str) -> None:
+        if self.bounded is not None:
+            self.bounded.prepare()
         with units(self.writer, self.counts(), begin, end) as numbers:
+            if self.bounded is not None:
+                numbers[-1] = heavy_first(self.writer, numbers[-1], self.counts()[-1])
             place = dict(zip(self.outer, numbers, strict=True))
             if not self.tiles:
                 self.row.write(self.stage.ops, self.stage.sinks, place)
@@ -102,6 +115,13 @@ class RowStage:
         return set(self.stage.parallel(op)) == set(self.stage.parallel(tile))
 
     def _block(self, batch: Place, row: Form, count: int) -> None:
+        if self.bounded is None:
+            self._write_block(batch, row, count)
+            return
+        with self.bounded.block(batch, row, count):
+            self._write_block(batch, row, count)
+
+    def _write_block(self, batch: Place, row: Form, count: int) -> None:
         segments = self._segments()
         self.evaluator.kept = {}
         for number, segment in enumerate(segments):
@@ -112,14 +132,35 @@ class RowStage:
             kept = {id(op): self._rows_on_stack(over or op, row, count) for op in read}
             if is_tiled(segment[0]):
                 self._tile(segment, sinks, kept, batch, row, count)
-            elif count == 1:
-                with self.writer.scope():
-                    self.row.write(segment, sinks, {**batch, self.outer[-1]: row}, kept)
             else:
-                zero, limit = self.writer.size(0), self.writer.size(count)
-                with self.writer.loop(zero, limit, 1) as index:
-                    self.row.write(segment, sinks, {**batch, self.outer[-1]: row + variable(index)}, kept)
+                self._write_rows(segment, sinks, kept, batch, row, count)
             self.evaluator.kept |= kept
+
+    def _write_rows(
+        self,
+        segment: Sequence[Op],
+        sinks: Sequence[Op],
+        kept: Mapping[int, Kept],
+        batch: Place,
+        row: Form,
+        count: int,
+    ) -> None:
+        doubts = self.bounded.doubts(segment) if self.bounded is not None else []
+
+        def write(at: Form, doubts: Sequence[Value]) -> list[Value]:
+            place = {**batch, self.outer[-1]: at}
+            self.row.write(segment, sinks, place, kept)
+            return self.bounded.look_at(place, doubts) if self.bounded is not None else []
+
+        if count == 1:
+            with self.writer.scope():
+                doubts = write(row, doubts)
+        else:
+            with self.writer.carrying(self.writer.size(0), self.writer.size(count), 1, doubts) as loop:
+                loop.after = write(row + variable(loop.index), loop.values)
+            doubts = loop.results
+        if self.bounded is not None and doubts:
+            (self.bounded.doubt,) = doubts
 
     def _overwritten(self, segment: Sequence[Op], later: Sequence[Op]) -> Op | None:
         """What the only result of a segment of rows may be stored over: nothing behind the segment reads it, and the
@@ -165,7 +206,7 @@ class RowStage:
         count: int,
     ) -> None:
         op = segment[0]
-        roles = assign_roles(self.stage, op, self.machine, self.writer.lanes, [self.outer[-1]])
+        roles = self._roles(op)
         if roles.row is None:
             raise Unsupported("a contraction whose rows are not those of the others")
 
@@ -177,8 +218,8 @@ class RowStage:
 
         tiles = DecodedTiles if op.scaled is not None and op.scaled.codes is not None else Tiles
         cover = tiles(self.evaluator, op, roles).cover
-        size = self.stage.sizes[roles.lane]
-        with self.writer.loop(self.writer.size(0), self.writer.size(size), roles.step) as column:
+        span = self.evaluator.span(roles.lane)
+        with self.writer.loop(span.begin, span.end, roles.step) as column:
             cover(batch, row, variable(column), count, finish)
 
 

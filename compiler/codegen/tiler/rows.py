@@ -92,7 +92,7 @@ class RowWriter:
 
     def _in_registers(self, c: int) -> bool:
         size = self.stage.sizes[c]
-        return isinstance(size, int) and size <= IN_REGISTERS * self.writer.lanes
+        return isinstance(size, int) and c not in self.evaluator.spans and size <= IN_REGISTERS * self.writer.lanes
 
     def _chunks(self, c: int, place: Place, write: Callable[[Place, int], None]) -> None:
         """`write(place, number)` for every vector of a class, of which `number` counts them."""
@@ -106,21 +106,22 @@ class RowWriter:
                     # A class of size 1 is everywhere the same single place.
                     write({**place, c: LANES.plus(number * lanes) if size > 1 else constant(0)}, number)
             return
-        start = writer.size(0)
+        span = self.evaluator.span(c)
+        start = span.begin
         for step in (AT_ONCE * lanes, lanes):
-            end = writer.rounded(start, writer.size(size), step)
+            end = writer.rounded(start, span.end, step)
             with writer.loop(start, end, step) as index:
                 for number in range(step // lanes):
                     write({**place, c: variable(index).plus(number * lanes) + LANES}, number)
             start = end
-        self._rest(start, size, lambda: write({**place, c: variable(start) + LANES}, 0))
+        self._rest(start, span.end, size, lambda: write({**place, c: variable(start) + LANES}, 0))
 
-    def _rest(self, start: str, size: Size, write: Callable[[], None]) -> None:
+    def _rest(self, start: str, end: str, size: Size, write: Callable[[], None]) -> None:
         """The lanes that are left over, if any, under a mask."""
         writer = self.writer
         if isinstance(size, int) and size % writer.lanes == 0:
             return
-        left = writer.let(f"arith.subi {writer.size(size)}, {start} : index")
+        left = writer.let(f"arith.subi {end}, {start} : index")
         some = writer.let(f"arith.cmpi ugt, {left}, {writer.size(0)} : index")
         with writer.when(some), writer.masked(writer.first_lanes(variable(left))):
             write()
@@ -153,8 +154,7 @@ class RowWriter:
         self.pending = {}
 
     def _reduce(self, op: Op, place: Place, spilled: Mapping[int, Op]) -> None:
-        readers = [o for o in self.stage.ops if any(a.tensor.op is op for a in o.reads)]
-        fold = choose_fold(self.writer, op, readers, stored=op in self.stage.sinks)
+        fold = choose_fold(self.writer, op)
         lane, middle = self._lane(op)
         keep = self._keeping(spilled)
         strands = [fold.first() for _ in range(AT_ONCE)]
@@ -215,9 +215,10 @@ class RowWriter:
                 loop.after = together(self._over(rest, lane, fold, inside, apart(loop.values), keep))
             return apart(loop.results)
         lanes, size = writer.lanes, self.stage.sizes[lane]
-        start, done = writer.size(0), [list(s) for s in strands]
+        span = self.evaluator.span(lane)
+        start, done = span.begin, [list(s) for s in strands]
         for step in (AT_ONCE * lanes, lanes):
-            end, count = writer.rounded(start, writer.size(size), step), step // lanes
+            end, count = writer.rounded(start, span.end, step), step // lanes
             with writer.carrying(start, end, step, together(done[:count])) as loop:
                 loop.after = []
                 for number, strand in enumerate(apart(loop.values)):
@@ -228,7 +229,7 @@ class RowWriter:
             start = end
         if isinstance(size, int) and size % lanes == 0:
             return done
-        left = writer.let(f"arith.subi {writer.size(size)}, {start} : index")
+        left = writer.let(f"arith.subi {span.end}, {start} : index")
         with writer.masked(writer.first_lanes(variable(left))):
             at = {**place, lane: variable(start) + LANES}
             done[0] = self._step(fold, at, done[0])

@@ -11,7 +11,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from ....dialect.dims import Size, bounds, multiply
-from .structure import Access, Buffer, Kernel, Op, Tensor, plain
+from .structure import Access, Buffer, Kernel, Op, Tensor, extract_step, plain
+from .windows import is_window
 
 ROW_BYTES = 64 * 1024
 """What a block of rows that stays on the stack may take."""
@@ -209,12 +210,43 @@ def lane_loop(op: Op) -> int | None:
     """The parallel loop of a reduction whose steps are neighbours in memory, in what it reads and writes."""
     found = [i for i in op.outer if op.loops[i] != 1 and op.written.step(i) is not None and _is_vector(op, i)]
     near = [i for i in found if op.written.step(i) == 1]
+    if not found and (number := turned_read(op)) is not None:
+        return _turned_loop(op, op.reads[number], op.reads[1 - number])
     return next(reversed(near or found), None)
+
+
+def turned_read(op: Op) -> int | None:
+    """Which factor of a sum of products is contiguous along the sum, and would have to be so along the result for its
+    vectors to be read as they are. Several rows of the result share it, so that it is worth transposing."""
+    factors = op.product
+    if factors is None or len(op.reduced) != 1 or len(op.reads) != 2 or {f.kind for f in factors} != {"read"}:
+        return None
+    if factors[0].number == factors[1].number or any(_is_vector(op, i) for i in op.outer if op.loops[i] != 1):
+        return None
+    found = (n for n, access in enumerate(op.reads) if _turned_loop(op, access, op.reads[1 - n]) is not None)
+    return next(found, None)
+
+
+def _turned_loop(op: Op, access: Access, other: Access) -> int | None:
+    """The loop of the result's vectors, where the access is what `turned_read` looks for."""
+    (sum,) = op.reduced
+    if access.tensor.op is not None or access.tensor.view is None or access.tensor.element != "f32":
+        return None
+    if access.group is not None or access.step(sum) != 1:
+        return None
+    if not any(op.loops[i] != 1 and i not in access.loops() for i in op.outer):
+        return None
+    loops = (i for i in op.outer if op.loops[i] != 1 and op.written.step(i) == 1)
+    return next((i for i in loops if i not in other.loops() and access.step(i) not in (0, None)), None)
 
 
 def _is_vector(op: Op, loop: int) -> bool:
     steps = [(a.step(loop), a.width) for a in op.reads]
-    return any(step == width for step, width in steps) and all(step in (0, width) for step, width in steps)
+    steps += [(extract_step(n, loop), 1) for n in op.body.walk() if n.kind == "extract"]
+    if any(step == width for step, width in steps):
+        return all(step in (0, width) for step, width in steps)
+    # Windows that begin two elements apart.
+    return is_window(op) and bool(steps) and all(step == 2 and width == 1 for step, width in steps)
 
 
 def _worth(stage: Stage, op: Op, joined: Stage) -> bool:
@@ -222,6 +254,8 @@ def _worth(stage: Stage, op: Op, joined: Stage) -> bool:
     rows = [o for o in joined.ops if o.reduced and not is_tiled(o)]
     if not tiles and not rows:
         return all(set(joined.loops(o)) == set(joined.loops(op)) for o in stage.ops)
+    if rows and any(turned_read(o) is not None for o in tiles):
+        return False
     if not rows:
         return not op.reduced and len(tiles) == 1 and set(joined.parallel(op)) == set(joined.parallel(tiles[0]))
     outer = set(joined.outer)

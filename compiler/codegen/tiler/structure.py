@@ -168,6 +168,21 @@ class Node:
                 pending += node.operands
 
 
+def extract_step(node: Node, loop: int) -> Size | None:
+    """By how many elements of memory one step of a loop moves what an `extract` reads: a row whose number is computed
+    is contiguous all the same. None if that differs from step to step."""
+    assert node.tensor is not None and node.tensor.view is not None, node
+    total: Size = 0
+    for place, stride in zip(node.operands, node.tensor.view.strides, strict=True):
+        while place.kind == "arith.index_cast":
+            (place,) = place.operands
+        if place.kind == "index":
+            total = add(total, stride) if place.number == loop else total
+        elif any(n.kind == "index" and n.number == loop for n in place.walk()):
+            return None
+    return total
+
+
 def integer(node: Node) -> int | None:
     """The value of a constant in i32."""
     if node.kind != "constant" or node.type != "i32":

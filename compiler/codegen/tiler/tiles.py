@@ -37,7 +37,8 @@ class Tiles:
         """The loops that are summed over; neighbours that move through memory as one do so."""
         op = self.op
         groups: list[tuple[tuple[int, ...], Size]] = [((i,), op.loops[i]) for i in op.reduced]
-        if self.roles.windowed:
+        # What asks for the number of a loop needs it as it is.
+        if self.roles.windowed or any(n.kind in ("index", "extract") for n in op.body.walk()):
             return groups
         position = len(groups) - 2
         while position >= 0:
@@ -48,7 +49,9 @@ class Tiles:
         return groups
 
     def _as_one(self, access: Access, first: int, second: int, inner: Size) -> bool:
-        if self.stage.holds(access.tensor):
+        if self.stage.holds(access.tensor) or any(
+            self.stage.of(self.op, n) in self.evaluator.spans for n in (first, second)
+        ):
             return False
         here, there = access.step(first), access.step(second)
         return here is not None and there is not None and here == multiply(there, inner)
@@ -147,6 +150,11 @@ class Tiles:
                 totals = self._sum(inner, at(constant(number)), masks, totals, rows, within)
             return totals
         writer = self.writer
+        if classes[-1] in self.evaluator.spans:
+            span = self.evaluator.span(classes[-1])
+            with writer.carrying(span.first, span.last, 1, totals) as loop:
+                loop.after = self._sum(inner, at(variable(loop.index)), masks, loop.values, rows, within)
+            return loop.results
         # A last group that is not whole is a step of its own.
         whole = size if self._is_whole(numbers[-1]) else add(size, -1)
         begin = 0

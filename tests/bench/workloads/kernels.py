@@ -23,6 +23,10 @@ SOFTMAX = ((1536, 128), (128, 4096), (8, 32000))
 NORMS = ((128, 384), (1, 384), (512, 768))
 TIMES = (128, 512, 2048)
 HEADS = ((12, 32), (8, 64))
+TURNED = ((128, 1024, 4096), (16, 1024, 4096), (1, 1024, 4096))
+"""Rows, sum, columns; what is transposed is an argument."""
+DECODED = ((2048, 8, 8, 64), (2048, 32, 8, 128))
+"""Keys, heads, heads of keys, their width; one query."""
 
 
 def workloads() -> Iterator[Workload]:
@@ -37,6 +41,10 @@ def workloads() -> Iterator[Workload]:
             yield attention(time, heads, width, causal=True)
             yield attention_operator(time, heads, width, causal=False)
             yield attention_operator(time, heads, width, causal=True)
+    yield attention_heads(2048, 2048, 8, 2, 64, causal=True)
+    yield from (attention_heads(1, *sizes, causal=False) for sizes in DECODED)
+    yield from (gemm_turned(*sizes) for sizes in TURNED)
+    yield scores(512, 8, 64)
     yield elementwise(1024)
 
 
@@ -57,6 +65,15 @@ def gemm_gelu(m: int, k: int, n: int) -> Workload:
 }}
 """
     return Workload(f"gemm-gelu-{m}x{k}x{n}", text, bound=Bound.COMPUTE)
+
+
+def gemm_turned(m: int, k: int, n: int) -> Workload:
+    """By the transpose of an argument."""
+    text = f"""model product(x: f32[{m}, {k}], w: f32[{n}, {k}]) -> f32[{m}, {n}] {{
+  return x @ w.T
+}}
+"""
+    return Workload(f"gemm-turned-{m}x{k}x{n}", text, bound=Bound.COMPUTE)
 
 
 def gemv_chain(layers: int, width: int, inner: int) -> Workload:
@@ -113,6 +130,27 @@ def attention_operator(time: int, heads: int, width: int, *, causal: bool) -> Wo
 }}
 """
     return Workload(f"attention-operator-{_attention(time, heads, width, causal)}", text, bound=Bound.COMPUTE)
+
+
+def attention_heads(queries: int, keys: int, heads: int, shared: int, width: int, *, causal: bool) -> Workload:
+    """With fewer heads of keys and values, or with other numbers of queries and keys."""
+    one, both = f"f32[1, {heads}, {queries}, {width}]", f"f32[1, {shared}, {keys}, {width}]"
+    text = f"""model m(q: {one}, k: {both}, v: {both}) -> {one} {{
+  return attention(q, k, v{", causal=true" if causal else ""})
+}}
+"""
+    name = f"attention-operator-t{queries}-s{keys}-{heads}of{shared}x{width}{'-causal' if causal else ''}"
+    return Workload(name, text)
+
+
+def scores(time: int, heads: int, width: int) -> Workload:
+    """Scores of attention with the heads behind the positions."""
+    shape = f"f32[1, {time}, {heads}, {width}]"
+    text = f"""model m(q: {shape}, k: {shape}) -> f32[1, {heads}, {time}, {time}] {{
+  return einsum("bqhd,bkhd->bhqk", q, k)
+}}
+"""
+    return Workload(f"scores-t{time}-{heads}x{width}", text, bound=Bound.COMPUTE)
 
 
 def _attention(time: int, heads: int, width: int, causal: bool) -> str:

@@ -17,7 +17,7 @@ from .hyperbolic import acosh, asinh, atanh, cosh, sinh, tanh
 from .inverse_circular import acos, asin, atan, atan2
 from .logarithm import log, log1p, log2, log10
 from .power import cbrt, powf
-from .writer import Lanes, Writer
+from .writer import FUSED, Lanes, Writer
 
 _FORMULAS: Mapping[str, Callable[..., Lanes]] = {
     function.__name__: function
@@ -64,10 +64,11 @@ def declare_function(name: str, lanes: int | None = None) -> str:
     return f"func.func private @{function_name(name, lanes)}({operands}) -> {type}\n"
 
 
-def emit_function(name: str, lanes: int | None = None, features: frozenset[str] = frozenset()) -> str:
+def emit_function(name: str, lanes: int | None = None, features: frozenset[str] = FUSED) -> str:
     """The text of `@nacre_<name>_f32(f32) -> f32`, or of `@nacre_<name>_<lanes>xf32` on vectors of that many lanes.
 
-    features: what the target has, as LLVM names it; `avx512f` makes exponentials of 16 lanes cheaper.
+    features: what the target has, as LLVM names it; `avx512f` makes exponentials of 16 lanes cheaper. Without `fma`
+        products are summed in f64 and rounded to f32, which is exact in all but the rarest cases.
     """
     writer = Writer(lanes, features)
     names = ("%x", "%y")[: _count_operands(name)]

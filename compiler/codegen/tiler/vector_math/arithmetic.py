@@ -21,8 +21,10 @@ def _intrinsic(name: str, x: Lanes, *operands: Operand) -> Lanes:
 
 
 def fma(x: Lanes, y: Operand, z: Operand) -> Lanes:
-    """x * y + z, rounded once."""
-    return _intrinsic("fma", x, y, z)
+    """x * y + z of f32, rounded once; without an instruction for it through f64, which holds the product as it is."""
+    if x.writer.fuses:
+        return _intrinsic("fma", x, y, z)
+    return (x.to_f64() * x.lift(y).to_f64() + x.lift(z).to_f64()).narrow()
 
 
 def square_root(x: Lanes) -> Lanes:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Union
 
 INFINITY, NAN = float("inf"), float("nan")
+FUSED = frozenset({"fma"})
+"""The features of a target that computes x * y + z in one instruction."""
 
 
 def f32_bits(value: float) -> int:
@@ -32,8 +34,9 @@ class Writer:
     features: what the target has, as LLVM names it; the arithmetic may use instructions that others do not have.
     """
 
-    def __init__(self, lanes: int | None = None, features: frozenset[str] = frozenset()) -> None:
+    def __init__(self, lanes: int | None = None, features: frozenset[str] = FUSED) -> None:
         self.lanes = lanes
+        self.fuses = "fma" in features
         self.scales = lanes == 16 and "avx512f" in features
         self._lines: list[str] = []
         self._constants: dict[tuple[str, str], str] = {}
@@ -203,6 +206,10 @@ class Lanes:
     def narrow(self) -> Lanes:
         """The f32 nearest to an f64, the lower half of an i64."""
         return self._convert("truncf", "f32") if self.is_float else self._convert("trunci", "i32")
+
+    def to_f64(self) -> Lanes:
+        """The same number, of an f32."""
+        return self._convert("extf", "f64")
 
     def widen(self) -> Lanes:
         """The i64 of an i32 without a sign."""

@@ -1,0 +1,216 @@
+"""Computes only the part of a block of rows that a mask of positions keeps: loops along the rows have run-time ends.
+
+For 8 rows of a causal mask, of which the last sees the keys before 100:
+
+    keys        0        64       100     128      2048
+    scores      |--------------------------|             columns up to a multiple of a turn of the loops along rows
+    exp, sums   |--------------------------|
+    times V     |-------------------|                    the weights behind are exactly 0
+
+Ends are rounded to whole turns, so that a row has the same bits whatever block it belongs to: blocks may overlap, and
+zeros that are added or left out change no sum. A block is computed again with whole rows where one of its maxima is not
+far above the masked scores, as in a row that is masked as a whole, and with whole rows at once where the values hold a
+number that is not finite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from math import lcm
+
+from ....dialect.dims import Size, bounds
+from ....dialect.types import F32
+from ...lower.text import literal
+from .evaluate import Evaluator, Place, Span
+from .forms import LANES, Form, constant, variable
+from .ranges import Affine, MaskedRows, find_masked_rows
+from .rows import AT_ONCE
+from .structure import Buffer, Node, Op
+from .text import ENDLESS, Value, Writer, stored_type
+
+SHORTEST = 256
+"""Rows that cannot be longer than this are computed as a whole: in registers, that takes no longer."""
+FAR = 128.0
+"""exp is 0 of everything further below 0 than this."""
+
+
+class BoundedRows:
+    """Writes blocks of rows of a stage within their bounds; `steps` are the widths of tiles along the rows."""
+
+    def __init__(
+        self, evaluator: Evaluator, rows: MaskedRows, batch: Sequence[int], row: int, steps: Sequence[int]
+    ) -> None:
+        self.evaluator, self.rows, self.batch, self.row = evaluator, rows, batch, row
+        self.writer, self.stage = evaluator.writer, evaluator.stage
+        self.turn = AT_ONCE * self.writer.lanes
+        self.unit = lcm(self.turn, *steps)
+        self.size = self.stage.sizes[rows.column]
+        self.doubt = self.writer.constant("false", "i1")
+        """Is there a row in the block whose maximum is too low?"""
+        self.seen, self.found = self.writer.on_stack(1, "index"), self.writer.on_stack(1, "i1")
+        """The number of the batch whose values were looked at last, and what was found."""
+
+    # Values that are not finite
+
+    def prepare(self) -> None:
+        """Written before the first block: no batch has been looked at."""
+        self.writer.store(self.seen, constant(0), Value("", "index", form=constant(-1)))
+
+    def _any_infinite(self, place: Place) -> str:
+        """Whether the values of a batch hold a number that is not finite. Consecutive blocks of a batch share the
+        search."""
+        writer, number = self.writer, constant(0)
+        for c in self.batch:
+            number = number.times(self.stage.sizes[c]) + place[c]
+        current = writer.index(number)
+        last = self._fresh_load(self.seen)
+        with writer.when(writer.let(f"arith.cmpi ne, {last}, {current} : index")):
+            writer.store(self.seen, constant(0), Value(current, "index"))
+            writer.store(self.found, constant(0), writer.constant("false", "i1"))
+            for op, value in self.rows.sums:
+                self._scan(op, value, place)
+        return writer.let(f"arith.trunci {self._fresh_load(self.found)} : i8 to i1")
+
+    def _scan(self, op: Op, value: Node, place: Place) -> None:
+        """Adds up all values times 0, which is NaN if one is not finite."""
+        writer, lanes = self.writer, self.writer.lanes
+        inner = (c for c in self.stage.parallel(op) if c not in self.stage.outer and self.stage.sizes[c] != 1)
+        lane = next(inner, None)
+        zero = writer.broadcast(writer.constant("0.0", "f32"))
+
+        def add_up(start: str) -> None:
+            with writer.carrying(writer.size(0), writer.size(self.size), 1, [zero]) as loop:
+                at = {**place, self.rows.column: variable(loop.index)}
+                if lane is not None:
+                    at[lane] = variable(start) + LANES
+                factor = writer.broadcast(self.evaluator.body(op, at, root=value))
+                (total,) = loop.values
+                sums = f"{factor.name}, {zero.name}, {total.name} : {writer.type(total)}"
+                loop.after = [Value(writer.let(f"vector.fma {sums}"), "f32", True)]
+            (total,) = loop.results
+            nan = writer.let(f"arith.cmpf uno, {total.name}, {total.name} : {writer.type(total)}")
+            some = writer.let(f"vector.reduction <or>, {nan} : {writer.vector_type('i1')} into i1")
+            with writer.when(some):
+                writer.store(self.found, constant(0), writer.constant("true", "i1"))
+
+        start, size = writer.size(0), self.stage.sizes[lane] if lane is not None else 1
+        end = writer.rounded(start, writer.size(size), lanes)
+        with writer.loop(start, end, lanes) as index:
+            add_up(index)
+        left = writer.let(f"arith.subi {writer.size(size)}, {end} : index")
+        some = writer.let(f"arith.cmpi ugt, {left}, {writer.size(0)} : index")
+        with writer.when(some), writer.masked(writer.first_lanes(variable(left))):
+            add_up(end)
+
+    def _fresh_load(self, buffer: Buffer) -> str:
+        """What the memory holds now, whatever it held where it was read before."""
+        name, element = self.writer.fresh(), stored_type(buffer.element)
+        memory = self.writer.memory(buffer)
+        self.writer.add(f"{name} = memref.load {memory}[{self.writer.size(0)}] : memref<{ENDLESS}x{element}>")
+        return name
+
+    # Ends
+
+    def _end(self, bound: Affine, place: Place, row: Form, count: int, *, greatest: bool) -> str:
+        """The greatest or least value of a bound in a block of rows, at least 0 and at most the length of a row."""
+        total = constant(bound.constant)
+        for c, factor in bound.terms:
+            form = place[c] if c != self.row else row.plus(count - 1) if (factor > 0) == greatest else row
+            total = total + form.times(factor)
+        writer = self.writer
+        positive = writer.let(f"arith.maxsi {writer.index(total)}, {writer.size(0)} : index")
+        return writer.let(f"arith.minsi {positive}, {writer.size(self.size)} : index")
+
+    def _span(self, place: Place, row: Form, count: int) -> Span:
+        writer = self.writer
+
+        def let(operation: str, left: str, right: str | int) -> str:
+            right = writer.size(right) if isinstance(right, int) else right
+            return writer.let(f"arith.{operation} {left}, {right} : index")
+
+        first, last = writer.size(0), writer.size(self.size)
+        for bound in self.rows.kept.lower:
+            first = let("maxsi", first, self._end(bound, place, row, count, greatest=False))
+        for bound in self.rows.kept.upper:
+            last = let("minsi", last, self._end(bound, place, row, count, greatest=True))
+        turns = let("muli", let("divui", let("addi", last, self.turn - 1), self.turn), self.turn)
+        end = let("minsi", turns, writer.size(self.size))
+        begin = let("minsi", let("muli", let("divui", first, self.unit), self.unit), end)
+        return Span(begin, end, first, last)
+
+    # Blocks
+
+    @contextmanager
+    def block(self, place: Place, row: Form, count: int) -> Iterator[None]:
+        """What is written inside computes a block of rows within its bounds, or as a whole if it has to."""
+        writer = self.writer
+        infinite = self._any_infinite(place)
+        span = self._span(place, row, count)
+        whole, again = writer.fresh(), writer.fresh()
+        writer.add(f"{writer.fresh()} = scf.while ({whole} = {infinite}) : (i1) -> i1 {{")
+        with writer.scope():
+
+            def choose(full: Size, part: str) -> str:
+                return writer.let(f"arith.select {whole}, {writer.size(full)}, {part} : index")
+
+            self.evaluator.spans[self.rows.column] = Span(
+                choose(0, span.begin), choose(self.size, span.end), choose(0, span.first), choose(self.size, span.last)
+            )
+            yield
+            del self.evaluator.spans[self.rows.column]
+            true = writer.constant("true", "i1")
+            bounded = writer.let(f"arith.xori {whole}, {true.name} : i1")
+            wrong = writer.let(f"arith.andi {bounded}, {self.doubt.name} : i1")
+            writer.add(f"scf.condition({wrong}) {true.name} : i1")
+        writer.add("} do {")
+        writer.add(f"^bb0({again}: i1):")
+        writer.add(f"  scf.yield {again} : i1")
+        writer.add("}")
+
+    def doubts(self, ops: Sequence[Op]) -> list[Value]:
+        """What a loop over the rows of these ops carries: whether there is a row so far whose maximum is too low."""
+        return [self.writer.constant("false", "i1")] if self.rows.greatest in ops else []
+
+    def look_at(self, place: Place, doubts: Sequence[Value]) -> list[Value]:
+        """The same after the row at a place, which has been written."""
+        if not doubts:
+            return []
+        greatest = self.evaluator.value(self.rows.greatest, place)
+        apart = self.writer.apply("arith.subf", "", [greatest, self._constant(self.rows.kept.low)], "f32")
+        far = self.writer.constant(literal(FAR, F32), "f32")
+        low = self.writer.let(f"arith.cmpf ule, {apart.name}, {far.name} : f32")
+        return [Value(self.writer.let(f"arith.ori {doubts[0].name}, {low} : i1"), "i1")]
+
+    def _constant(self, node: Node) -> Value:
+        return self.writer.constant(node.text, node.type)
+
+
+def bound_rows(evaluator: Evaluator, outer: Sequence[int], steps: Sequence[int]) -> BoundedRows | None:
+    """How blocks of rows are bounded, the rows being the last of the `outer` classes; None where they are not, or where
+    that is of no use."""
+    stage = evaluator.stage
+    rows = find_masked_rows(stage)
+    if rows is None or bounds(stage.sizes[rows.column])[1] <= SHORTEST:
+        return None
+    row = outer[-1]
+    if not any(c == row for bound in (*rows.kept.lower, *rows.kept.upper) for c, _ in bound.terms):
+        return None
+    read = {
+        stage.of(op, i) for op, v in rows.sums for n in v.walk() if n.kind == "read" for i in op.reads[n.number].loops()
+    }
+    return None if row in read else BoundedRows(evaluator, rows, outer[:-1], row, steps)
+
+
+def heavy_first(writer: Writer, number: Form, count: Size) -> Form:
+    """Another order of blocks, whose work rises or falls with their number: the last, the first, the last but one, the
+    second. Two neighbours are as much work as any other two, so that ranges of blocks are."""
+    block, one = writer.index(number), writer.size(1)
+
+    def let(operation: str, left: str, right: str) -> str:
+        return writer.let(f"arith.{operation} {left}, {right} : index")
+
+    half = let("shrui", block, one)
+    odd = writer.let(f"arith.trunci {writer.let(f'arith.index_cast {block} : index to i64')} : i64 to i1")
+    last = let("subi", let("subi", writer.size(count), one), half)
+    return variable(writer.let(f"arith.select {odd}, {half}, {last} : index"))

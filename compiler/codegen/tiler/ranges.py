@@ -1,0 +1,251 @@
+"""Finds the part of each row that a mask of positions keeps, so that the rest need not be computed.
+
+    masked   = select(column <= row + c, scores, low)     low everywhere outside of [begin, end), both affine in row
+    greatest = max of masked along the row
+    weights  = exp(masked - greatest)                     0 outside, as soon as low is far enough below greatest
+    total    = sum of weights along the row               unchanged by zeros
+    result   = sum of weights / total * values            unchanged by zeros, as long as the values are finite
+
+Two facts hold at run time only: `greatest` is far above `low`, and the values are finite. `bounded.py` checks them and
+computes whole rows where they do not hold. This file reads structured ops and writes no code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ....dialect.dims import Size, add, multiply
+from .schedule import Stage
+from .structure import Node, Op
+
+_PREDICATES: Mapping[str, str] = {
+    "predicate = 2 : i64": "<",
+    "predicate = 3 : i64": "<=",
+    "predicate = 4 : i64": ">",
+    "predicate = 5 : i64": ">=",
+}
+"""The signed comparisons, as MLIR prints them."""
+_NEGATED: Mapping[str, str] = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+_MIRRORED: Mapping[str, str] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """`sum(coefficient * position of the class) + constant`."""
+
+    terms: tuple[tuple[int, int], ...]
+    constant: Size
+
+    def plus(self, other: Affine, factor: int = 1) -> Affine:
+        total = dict(self.terms)
+        for c, coefficient in other.terms:
+            total[c] = total.get(c, 0) + factor * coefficient
+        constant = add(self.constant, multiply(other.constant, factor))
+        return Affine(tuple((c, k) for c, k in sorted(total.items()) if k), constant)
+
+    def times(self, factor: int) -> Affine:
+        return Affine((), 0).plus(self, factor)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a mask keeps lies at or behind all of `lower` and before all of `upper`; elsewhere stands `low`."""
+
+    low: Node
+    lower: tuple[Affine, ...]
+    upper: tuple[Affine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedRows:
+    """A stage whose rows, along the class `column`, matter only where a mask keeps them.
+
+    `greatest` are the maxima of the masked rows, `sums` the contractions over them with the factor that multiplies each
+    weight.
+    """
+
+    column: int
+    kept: Kept
+    greatest: Op
+    sums: tuple[tuple[Op, Node], ...]
+
+
+def find_masked_rows(stage: Stage) -> MaskedRows | None:
+    """How the rows of a stage are masked; None where something needs all of a row."""
+    for op in stage.ops:
+        for loop in op.outer:
+            column = stage.of(op, loop)
+            if op.reduced or column in stage.outer or stage.sizes[column] == 1:
+                continue
+            kept = _Masks(stage, column).kept(op, op.body)
+            found = None if kept is None else _Uses(stage, column, op, kept).find()
+            if found is not None:
+                return found
+    return None
+
+
+class _Masks:
+    """Reads conditions on positions."""
+
+    def __init__(self, stage: Stage, column: int) -> None:
+        self.stage, self.column = stage, column
+
+    def kept(self, op: Op, node: Node) -> Kept | None:
+        """Where an element of the op may be something else than one constant."""
+        if node.kind != "arith.select":
+            return None
+        condition, then, otherwise = node.operands
+        for wanted, inside, low in ((True, then, otherwise), (False, otherwise, then)):
+            if low.kind != "constant" or low.type != "f32":
+                continue
+            bounds = list(self._bounds(op, condition, wanted))
+            inner = self.kept(op, inside)
+            if inner is not None and inner.low.text == low.text:
+                bounds += [(True, a) for a in inner.lower] + [(False, a) for a in inner.upper]
+            if bounds:
+                return Kept(low, tuple(a for below, a in bounds if below), tuple(a for below, a in bounds if not below))
+        return None
+
+    def _bounds(self, op: Op, node: Node, wanted: bool) -> Iterator[tuple[bool, Affine]]:
+        """Bounds on the column, lower ones with True, wherever the condition is what is wanted."""
+        if node.kind == ("arith.andi" if wanted else "arith.ori"):
+            for operand in node.operands:
+                yield from self._bounds(op, operand, wanted)
+        elif node.kind == "arith.xori" and node.operands[1].text == "true":
+            yield from self._bounds(op, node.operands[0], not wanted)
+        elif node.kind == "arith.cmpi" and _PREDICATES.get(node.text):
+            left, right = (self._affine(op, operand) for operand in node.operands)
+            if left is not None and right is not None:
+                predicate = _PREDICATES[node.text]
+                yield from self._compared(left.plus(right, -1), predicate if wanted else _NEGATED[predicate])
+        elif node.kind == "read" and (source := self._source(op, node)) is not None:
+            yield from self._bounds(source, source.body, wanted)
+
+    def _compared(self, difference: Affine, predicate: str) -> Iterator[tuple[bool, Affine]]:
+        """The bound that `difference predicate 0` sets."""
+        factor = dict(difference.terms).get(self.column, 0)
+        if factor not in (1, -1):
+            return
+        rest = difference.plus(Affine(((self.column, factor),), 0), -1)
+        bound = rest.times(-factor)
+        predicate = predicate if factor == 1 else _MIRRORED[predicate]
+        if any(c not in self.stage.outer for c, _ in bound.terms):
+            return
+        one = Affine((), 1)
+        yield predicate in (">", ">="), bound.plus(one) if predicate in ("<=", ">") else bound
+
+    def _affine(self, op: Op, node: Node) -> Affine | None:
+        if node.kind == "index":
+            return Affine(((self.stage.of(op, node.number), 1),), 0)
+        if node.kind == "size":
+            return Affine((), node.size)
+        if node.kind == "constant" and node.type in ("index", "i64", "i32"):
+            return Affine((), int(node.text.partition(" ")[0]))
+        if node.kind == "read":
+            source = self._source(op, node)
+            return None if source is None else self._affine(source, source.body)
+        if node.kind in ("arith.index_cast", "arith.extsi"):
+            return self._affine(op, node.operands[0])
+        if node.kind in ("arith.addi", "arith.subi", "arith.muli"):
+            left, right = (self._affine(op, operand) for operand in node.operands)
+            if left is None or right is None:
+                return None
+            if node.kind != "arith.muli":
+                return left.plus(right, 1 if node.kind == "arith.addi" else -1)
+            for this, other in ((left, right), (right, left)):
+                if not this.terms and isinstance(this.constant, int):
+                    return other.times(this.constant)
+        return None
+
+    def _source(self, op: Op, node: Node) -> Op | None:
+        """The op of the stage whose element is read, if it reduces nothing."""
+        tensor = op.reads[node.number].tensor
+        return tensor.op if tensor.op is not None and self.stage.holds(tensor) and not tensor.op.reduced else None
+
+
+class _Uses:
+    """Follows masked rows through the ops that read them."""
+
+    def __init__(self, stage: Stage, column: int, masked: Op, kept: Kept) -> None:
+        self.stage, self.column, self.masked, self.kept = stage, column, masked, kept
+        self.greatest: list[Op] = []
+        self.zero: list[Op] = []
+        """Ops that are 0 outside of what is kept."""
+        self.sums: list[tuple[Op, Node]] = []
+
+    def find(self) -> MaskedRows | None:
+        """None where an op along the rows is of no known use."""
+        stage = self.stage
+        along = [op for op in stage.ops if self.column in stage.loops(op)]
+        before = along[: along.index(self.masked)]
+        later = along[len(before) + 1 :]
+        if any(op in stage.sinks for op in along if self.column in stage.parallel(op)):
+            return None
+        if any(self._reads(op, earlier) for op in later for earlier in before):
+            return None
+        if any(self.column in stage.reduced(op) for op in before):
+            return None
+        if not all(self._take(op) for op in later) or len(self.greatest) != 1 or not self.sums:
+            return None
+        return MaskedRows(self.column, self.kept, self.greatest[0], tuple(self.sums))
+
+    def _take(self, op: Op) -> bool:
+        if self.column in self.stage.reduced(op):
+            return self._take_reduction(op)
+        if op.reduced or not self._is_zero(op, op.body):
+            return False
+        self.zero.append(op)
+        return True
+
+    def _take_reduction(self, op: Op) -> bool:
+        if len(op.reduced) != 1:
+            return False
+        kind, added = op.combination or ("", op.body)
+        if kind == "arith.maximumf" and self._is_read_of(op, added, [self.masked]):
+            self.greatest.append(op)
+            return True
+        if kind != "arith.addf":
+            return False
+        if self._is_read_of(op, added, self.zero):
+            return True
+        return self._take_product(op)
+
+    def _take_product(self, op: Op) -> bool:
+        if op.product is None:
+            return False
+        for weight, value in (op.product, op.product[::-1]):
+            outside = all(not self.stage.holds(op.reads[n.number].tensor) for n in value.walk() if n.kind == "read")
+            plain = all(n.kind in ("read", "constant", "arith.mulf") for n in value.walk())
+            if self._is_read_of(op, weight, self.zero) and outside and plain and value.type == "f32":
+                self.sums.append((op, value))
+                return True
+        return False
+
+    def _is_zero(self, op: Op, node: Node) -> bool:
+        """Is it 0 outside: a weight, a weight divided by the sum of weights, or the exponential that makes weights?"""
+        if self._is_read_of(op, node, self.zero):
+            return True
+        if node.kind == "arith.divf":
+            weight, total = node.operands
+            return (
+                self._is_zero(op, weight) and total.kind == "read" and self._is_total(op.reads[total.number].tensor.op)
+            )
+        if node.kind != "math.exp" or node.operands[0].kind != "arith.subf":
+            return False
+        score, most = node.operands[0].operands
+        return self._is_read_of(op, score, [self.masked]) and self._is_read_of(op, most, self.greatest)
+
+    def _is_total(self, op: Op | None) -> bool:
+        """Is it the sum of exponentials of which the greatest is 1, so that it is neither 0 nor infinite?"""
+        if op is None or op not in self.stage.ops or op.combination is None or op.combination[0] != "arith.addf":
+            return False
+        added = op.combination[1]
+        source = op.reads[added.number].tensor.op if added.kind == "read" else None
+        return source in self.zero and source is not None and source.body.kind == "math.exp"
+
+    def _is_read_of(self, op: Op, node: Node, sources: list[Op]) -> bool:
+        return node.kind == "read" and any(op.reads[node.number].tensor.op is source for source in sources)
+
+    def _reads(self, op: Op, source: Op) -> bool:
+        return any(a.tensor.op is source for a in op.reads)

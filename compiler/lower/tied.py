@@ -1,0 +1,92 @@
+"""Weights that a contraction multiplies by and a table look-up reads rows of: one stored copy serves both.
+
+A language model's output product often reads its table of words, transposed. The product wants panels of columns, the
+look-up whole rows. Rows of panels are found by index arithmetic:
+
+    table[row, k] == packed[row // width, k, row % width]
+
+A look-up reads few rows, so that it costs next to nothing that the elements of a row are `width` apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from ...dialect.graph import Constant, Module, Parameter
+from ...dialect.types import TensorType
+from .lowered import LoweredWeight
+from .packing import Packing
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A packed weight by what it is made of: the packing of the parameter itself, not of a view or a transpose."""
+
+    source: Parameter
+    packing: Packing
+
+
+class Tied:
+    """Finds the parameter behind transposes and views. `module` has the parameters that were folded."""
+
+    def __init__(self, module: Module) -> None:
+        self._by_formula = {p.formula: p for p in module.parameters if p.formula is not None}
+
+    def stored(self, source: Parameter | Constant, packing: Packing, seen: TensorType) -> Stored | None:
+        """None where the weight is not a parameter whose axes are in another order or split by axes of size 1."""
+        if isinstance(source, Constant):
+            return None
+        kept = _without_ones(packing, source.type, seen)
+        if kept is None:
+            return None
+        base, order = self._origin(source)
+        axes = Packing(
+            tuple(order[axis] for axis in kept.batch),
+            tuple(order[axis] for axis in kept.summed),
+            order[kept.lane],
+            kept.width,
+            kept.group,
+        )
+        return Stored(base, axes)
+
+    def _origin(self, source: Parameter) -> tuple[Parameter, tuple[int, ...]]:
+        """The parameter that this is a transpose of, and which axis of it each axis is."""
+        same = source, tuple(range(source.type.rank))
+        formula = source.formula
+        if formula is None or formula.body[-1].op != "transpose":
+            return same
+        *before, last = formula.body
+        axes, (inner,) = last.attribute("axes"), last.inputs
+        assert isinstance(axes, tuple), last
+        order = tuple(int(str(axis)) % len(axes) for axis in axes)
+        if len(before) == 1:
+            return formula.parameters[0], order
+        base = self._by_formula.get(replace(formula, body=tuple(before), result=inner))
+        return same if base is None else (base, order)
+
+
+def _without_ones(packing: Packing, type: TensorType, seen: TensorType) -> Packing | None:
+    """A packing of a tensor that is seen with more axes of size 1, as one of the tensor."""
+    if seen == type:
+        return packing
+    kept = [axis for axis, size in enumerate(seen.shape) if size != 1]
+    if tuple(seen.shape[axis] for axis in kept) != type.shape:
+        return None
+    if packing.lane not in kept or packing.summed[-1] not in kept:
+        return None
+    number = {axis: new for new, axis in enumerate(kept)}
+    batch, summed = (tuple(number[axis] for axis in axes if axis in number) for axes in (packing.batch, packing.summed))
+    return Packing(batch, summed, number[packing.lane], packing.width, packing.group)
+
+
+def find_tied(module: Module, weights: Iterable[LoweredWeight]) -> Mapping[str, Packing]:
+    """The packing of each parameter, by its name, that is stored both as it is and for a contraction."""
+    tied, found = Tied(module), dict[str, Packing]()
+    weights = tuple(weights)
+    plain = {w.source.name for w in weights if w.packing is None and isinstance(w.source, Parameter)}
+    for weight in weights:
+        stored = None if weight.packing is None else tied.stored(weight.source, weight.packing, weight.seen)
+        if stored is not None and stored.source.name in plain:
+            found.setdefault(stored.source.name, stored.packing)
+    return found

@@ -1,0 +1,174 @@
+"""How large the weights of an artifact are beside the parameters of the model, why, and what bounds them.
+
+A bound is met by storing fewer transformed weights; the search for how many is in the pipeline.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ..dialect.diagnostics import Diagnostic, DiagnosticError
+from ..dialect.dims import product
+from ..dialect.graph import Module, Parameter
+from ..dialect.ops import OPERATORS
+from .frontend import ModelBudget
+from .frontend.syntax import UNITS
+from .lower.lowered import Lowered, LoweredWeight, static_bytes
+from .parameters import used_parameters
+
+TOLD = 1.25
+"""An artifact whose weights take more than so many times the bytes of the parameters is told, with the cause."""
+BOUNDED = "; `--size` bounds them"
+LEAST = 100_000
+"""And by so many bytes: panels of small models are mostly filled up with zeros."""
+SHOWN = 4
+"""So many parameters are named."""
+TRANSFORMED = "the transforms of {} for Winograd's convolutions"
+TWICE = "a second layout of {}"
+FILLED = "panels of {} that are filled up with zeros"
+
+
+@dataclass(frozen=True, slots=True)
+class SizeBound:
+    """The most bytes that weights may take, as such or as a multiple of the parameters' bytes."""
+
+    amount: float
+    relative: bool
+
+    def bytes(self, parameters: int) -> int:
+        return int(self.amount * parameters if self.relative else self.amount)
+
+    def __str__(self) -> str:
+        return f"{self.amount!r}x" if self.relative else f"{self.amount!r}B"
+
+
+_BOUND = re.compile(r"(\d+(?:\.\d+)?)\s*(x|[kKMG]i?B|B)")
+
+
+def parse_bound(text: str) -> SizeBound:
+    """`1.2x` or `500MiB`. Raises DiagnosticError."""
+    found = _BOUND.fullmatch(text.strip())
+    unit = found[2] if found is not None else ""
+    if found is None or (unit != "x" and unit not in UNITS) or float(found[1]) == 0:
+        message = f"`{text}` is no bound of a size"
+        raise DiagnosticError([Diagnostic("bad-size", message, help="write `1.2x`, `500MiB` or `80MB`")])
+    return SizeBound(float(found[1]) * (1 if unit == "x" else UNITS[unit][1]), unit == "x")
+
+
+def bound_of(budgets: Iterable[ModelBudget], module: Module) -> SizeBound | None:
+    """The bound that a model's own budget of `weights` sets; none where models share weights."""
+    limits = [b.limit for b in budgets if b.metric == "weights" and b.comparison in ("<", "<=")]
+    return SizeBound(min(limits), relative=False) if limits and len(module.functions) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Why weights take so many bytes more than the parameters that they are made of."""
+
+    cause: str
+    bytes: int
+    parameters: tuple[str, ...]
+
+    def __str__(self) -> str:
+        more = f" and {len(self.parameters) - SHOWN} more" if len(self.parameters) > SHOWN else ""
+        names = f"{', '.join(self.parameters[:SHOWN])}{more}"
+        count = f"{len(self.parameters)} weight{'s' * (len(self.parameters) != 1)}"
+        return f"{show_bytes(self.bytes)} for {self.cause.format(count)} ({names})"
+
+    def data(self) -> dict[str, Any]:
+        return {"cause": self.cause.format("weights"), "bytes": self.bytes, "parameters": self.parameters}
+
+
+@dataclass(frozen=True, slots=True)
+class WeightSizes:
+    """The bytes of a model's parameters, as it declares them, and of an artifact's weights."""
+
+    parameters: int
+    weights: int
+    growth: tuple[Growth, ...]
+
+    @property
+    def ratio(self) -> float:
+        return self.weights / self.parameters if self.parameters else 1.0
+
+    @property
+    def is_told(self) -> bool:
+        return self.ratio > TOLD and self.weights - self.parameters > LEAST
+
+    @property
+    def transformed(self) -> int:
+        """The bytes that transforms add."""
+        return sum(g.bytes for g in self.growth if g.cause == TRANSFORMED)
+
+    def __str__(self) -> str:
+        causes = "; ".join(map(str, self.growth))
+        return (
+            f"weights take {show_bytes(self.weights)}, {self.ratio:.2f} times the {show_bytes(self.parameters)} of the "
+            f"parameters{f': {causes}' if causes else ''}{BOUNDED if self.transformed else ''}"
+        )
+
+    def data(self) -> dict[str, Any]:
+        """For other programs, as JSON has it."""
+        growth = [
+            {"cause": g.cause.format("weights"), "bytes": g.bytes, "parameters": g.parameters} for g in self.growth
+        ]
+        return {"parameters": self.parameters, "weights": self.weights, "ratio": self.ratio, "growth": growth}
+
+
+def show_bytes(size: int) -> str:
+    unit = next((u for u in ("GB", "MB", "kB") if size >= UNITS[u][1]), "B")
+    return f"{size / UNITS[unit][1]:.3g} {unit}"
+
+
+def measure_weights(written: Module, lowered: Lowered) -> WeightSizes:
+    """`written` is the model as it declares its parameters."""
+    used = {p.name: p for found in used_parameters(written).values() for p in found}
+    total = sum(static_bytes(p.type) * int(str(product(p.counts))) for p in used.values())
+    return WeightSizes(total, sum(static_bytes(w.type) for w in lowered.weights), tuple(_growth(lowered.weights)))
+
+
+def _growth(weights: Iterable[LoweredWeight]) -> Iterable[Growth]:
+    found: dict[str, dict[str, int]] = {TRANSFORMED: {}, TWICE: {}, FILLED: {}}
+    seen: set[tuple[str, object, object]] = set()
+    for weight in weights:
+        if not isinstance(weight.source, Parameter):
+            continue
+        main = _largest(weight.source)
+        size, key = static_bytes(weight.type), (main.name, weight.seen.dtype, weight.seen.elements)
+        if _is_transformed(weight.source):
+            cause, more = TRANSFORMED, size - static_bytes(main.type)
+        elif key in seen:
+            cause, more = TWICE, size
+        else:
+            cause, more = FILLED, size - static_bytes(weight.seen)
+        seen.add(key)
+        if more > 0:
+            found[cause][main.name] = found[cause].get(main.name, 0) + more
+    causes = [Growth(cause, sum(more.values()), tuple(more)) for cause, more in found.items() if more]
+    return sorted(causes, key=lambda growth: -growth.bytes)
+
+
+def _largest(parameter: Parameter) -> Parameter:
+    stored = (parameter,) if parameter.formula is None else parameter.formula.parameters
+    return max(stored, key=lambda p: static_bytes(p.type), default=parameter)
+
+
+def _is_transformed(parameter: Parameter) -> bool:
+    formula = parameter.formula
+    return formula is not None and any(OPERATORS[node.op].has("precomputed") for node in formula.body)
+
+
+def too_large(sizes: WeightSizes, bound: SizeBound) -> DiagnosticError:
+    limit = show_bytes(bound.bytes(sizes.parameters))
+    given = f"`{bound.amount:g}x`, which is {limit}" if bound.relative else limit
+    message = f"the weights take at least {show_bytes(sizes.weights)}, the bound is {given}"
+    help = "; ".join([*map(str, sizes.growth), "weights in a shorter type, as by `--precision`, are smaller"])
+    return DiagnosticError([Diagnostic("size-bound", message, help=help)])
+
+
+def with_most_bytes(pipeline: str, most: int) -> str:
+    """The passes with at most so many bytes more for transformed weights."""
+    return re.sub(r"\bwinograd\b(?!\{)", f"winograd{{most-bytes={most}}}", pipeline)

@@ -1,0 +1,124 @@
+"""`check_indices`: are indices in range? The entry that computes it fails the call if they are not.
+
+The result is a record of four integers, which the entry reads:
+
+    [number of the first index out of range, or -1;  that index;  the size of its axis;  the size of the window]
+
+Numbers count in row-major order. The first one is the least, whatever the order in which the indices are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..dims import Size, product
+from ..emitter import Emitter, Loop, Result, Scalar, ScalarEmitter, Tensor, identity
+from ..operator import Addressing, Attributes, AttributeSpec, Case, Operator
+from ..types import I64, TensorType
+from .accumulate import Numbers
+from .arguments import read_size, read_sizes
+from .places import find_outside, from_start, index_operand, load_if_any
+
+RECORD = 4
+"""The length of the result."""
+_NONE = 1 << 62
+"""The number of an index that is greater than all there can be."""
+
+
+def _infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    read_sizes("check_indices", "sizes", attributes["sizes"])
+    read_size("check_indices", "window", attributes["window"])
+    return (TensorType(I64, (RECORD,)),)
+
+
+def _reference(indices: Numbers, sizes: tuple[int, ...], window: int, operator: str) -> Numbers:
+    number = find_outside(indices, sizes, window)
+    if number is None:
+        return np.asarray([-1, 0, 0, window], np.int64)
+    return np.asarray([number, indices.reshape(-1)[number], sizes[number % len(sizes)], window], np.int64)
+
+
+def _size_of(s: ScalarEmitter, number: Scalar, sizes: Sequence[Size]) -> Scalar:
+    """The size of the axis that index `number` addresses."""
+    axis = s.binary("rem", number, s.constant(len(sizes), I64)) if len(sizes) > 1 else number
+    result = s.size(sizes[0])
+    for i, size in enumerate(sizes[1:], start=1):
+        result = s.select(s.compare("eq", axis, s.constant(i, I64)), s.size(size), result)
+    return result
+
+
+def _lower(
+    e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
+) -> Sequence[Tensor]:
+    (indices,) = operands
+    sizes, window = attributes["sizes"], attributes["window"]
+    count = product(indices.type.shape)
+    flat = e.reshape(indices, (count,))
+
+    def least(s: ScalarEmitter, index: Scalar, best: Scalar) -> Sequence[Scalar]:
+        number = s.index(0)  # type: ignore[attr-defined]  # the body of a structured op has indices
+        size = _size_of(s, number, sizes)
+        place = from_start(s, index, size)
+        last = s.binary("sub", size, s.size(window))
+        outside = s.binary("or", s.compare("lt", place, s.constant(0, I64)), s.compare("gt", place, last))
+        return [s.binary("min", best, s.select(outside, number, s.constant(_NONE, I64)))]
+
+    scalar = TensorType(I64, ())
+    (first,) = e.structured(
+        [Loop(count, parallel=False)], [(flat, identity(1))], [Result(scalar, (), initial=_NONE)], least
+    )
+
+    def record(s: ScalarEmitter, number: Scalar) -> Scalar:
+        found = s.compare("lt", number, s.constant(_NONE, I64))
+        safe = s.select(found, number, s.constant(0, I64))
+        fields = (
+            s.select(found, number, s.constant(-1, I64)),
+            s.select(found, s.cast(load_if_any(s, flat, [safe], [0]), I64), s.constant(0, I64)),
+            s.select(found, _size_of(s, safe, sizes), s.constant(0, I64)),
+            s.size(window),
+        )
+        result = fields[0]
+        for i, field in enumerate(fields[1:], start=1):
+            here = s.compare("eq", s.index(0), s.constant(i, I64))  # type: ignore[attr-defined]  # as above
+            result = s.select(here, field, result)
+        return result
+
+    return [e.map(types[0], [(first, ())], record)]
+
+
+def _case(
+    indices: Sequence[int], sizes: tuple[int, ...], window: int = 1, shape: tuple[int, ...] | None = None
+) -> Case:
+    array = np.asarray(indices, np.int64)
+    array = array if shape is None else array.reshape(shape)
+    return Case(
+        (array.shape,), {"sizes": sizes, "window": window, "operator": "gather"}, arrays={0: array}, dtypes=(I64,)
+    )
+
+
+check_indices = Operator(
+    name="check_indices",
+    summary="fails the call where an index is out of range",
+    operands=(index_operand(),),
+    attributes=(AttributeSpec("sizes", "sizes"), AttributeSpec("window", "size", 1), AttributeSpec("operator", "str")),
+    infer=_infer,
+    reference=_reference,
+    gradient=None,
+    lower=_lower,
+    addresses=lambda types, attributes: (Addressing(0, attributes["sizes"], attributes["window"]),),
+    cases=(
+        _case((0, 4, -1, -5), (5,)),
+        _case((0, 4, 5, -6), (5,)),
+        _case((2, -4, 7, 0, 1, 2, -1, 3, 9, 1), (3,), shape=(2, 5)),
+        _case((0, 1, 2, 3, 3, 0), (3, 4), shape=(3, 2)),
+        _case((3,), (5,), 3, shape=()),
+        _case((2,), (5,), 3, shape=()),
+        _case((0,), (0,)),
+        _case((), (3,)),
+    ),
+    properties=frozenset({"internal", "checking", "exact"}),
+)
+
+OPERATORS = (check_indices,)

@@ -1,0 +1,94 @@
+"""What a call must satisfy besides the ranges of its dims: no extent is negative, and every size fits in 64 bits.
+
+    dim T in 1..65536
+    zeros(shape=(T - 4,))        T - 4 >= 0, which the range does not prove
+    cast(T*T*T*T, i64)           T*T*T*T to be below 2^63, likewise
+
+A size whose range proves both needs no requirement. The others are checked when the dims are bound: by the artifact,
+and by the interpreter. Sizes that no call could satisfy are reported by `find_impossible`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from .dims import INFINITY, Poly, Size, at_least, bounds, evaluate, format_size, substitute
+from .graph import Attribute, Function, Node, Value, walk
+
+_LIMIT = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """The size is less than 2^63; an `extent` is not negative either."""
+
+    size: Size
+    extent: bool
+
+    def __str__(self) -> str:
+        relation = ">= 0" if self.extent else "to be below 2^63"
+        return f"{format_size(self.size)} {relation}"
+
+    def holds(self, dims: Mapping[str, int]) -> bool:
+        value = evaluate(substitute(self.size, dict(dims)), {})
+        return (0 if self.extent else -_LIMIT) <= value < _LIMIT
+
+
+def requirements(function: Function, known: Iterable[Size] = ()) -> tuple[Requirement, ...]:
+    """The requirements of a function, none of which follows from another or from the fact that `known` sizes fit."""
+    extents: dict[Size, None] = {}
+    sizes: dict[Size, None] = {}
+    for values, node in _places(function):
+        for value in values:
+            extents.update((size, None) for size in value.type.shape if bounds(size)[0] < 0)
+            sizes.update((size, None) for size in (*value.type.shape, value.type.bytes) if _may_overflow(size))
+        if node is not None:
+            sizes.update((size, None) for size in _attribute_sizes(node) if _may_overflow(size))
+    found = [Requirement(size, extent=True) for size in extents]
+    fitting = [*known, *extents]
+    # The largest come first, so that they stand for the others.
+    for size in sorted(sizes, key=lambda s: -sum(power for m, _ in _terms(s) for _, power in m)):
+        if not any(at_least(other, size) and bounds(size)[0] >= 0 for other in fitting):
+            fitting.append(size)
+            found.append(Requirement(size, extent=False))
+    return tuple(found)
+
+
+def find_impossible(function: Function) -> tuple[Size, Node | None] | None:
+    """The first size that is out of range for all values of the dims, or has a coefficient that is, and its node."""
+    for values, node in _places(function):
+        sizes = [size for value in values for size in (*value.type.shape, value.type.bytes)]
+        for size in (*sizes, *(() if node is None else _attribute_sizes(node))):
+            if any(abs(c) >= _LIMIT for _, c in _terms(size)) or bounds(size)[0] >= INFINITY:
+                return size, node
+    return None
+
+
+def _places(function: Function) -> Iterator[tuple[tuple[Value, ...], Node | None]]:
+    """All values, with the node that makes them."""
+    yield function.arguments, None
+    for node in walk(function.body):
+        yield node.outputs, node
+
+
+def _terms(size: Size) -> tuple[tuple[tuple[tuple[object, int], ...], int], ...]:
+    return size.terms if isinstance(size, Poly) else (((), size),)
+
+
+def _may_overflow(size: Size) -> bool:
+    low, high = bounds(size)
+    return low <= -INFINITY or high >= INFINITY
+
+
+def _attribute_sizes(node: Node) -> Iterator[Size]:
+    for _, value in node.attributes:
+        yield from _polynomials(value)
+
+
+def _polynomials(value: Attribute) -> Iterator[Size]:
+    if isinstance(value, Poly):
+        yield value
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from _polynomials(part)

@@ -1,0 +1,182 @@
+"""An index that is out of range: the call fails and says which, in compiled code and in the interpreter alike."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import nacre
+import numpy as np
+import pytest
+from nacre.compiler.api import read_model
+from nacre.compiler.artifact.link import find_linker
+from nacre.compiler.checking.inputs import made_up
+from nacre.compiler.pipeline import Build, Options
+from nacre.dialect.interpreter import IndexRangeError, Interpreter
+from nacre.runtime.library import OutOfRangeError
+from nacre.runtime.observe import Event, observe
+
+TEXT = """dim B in 0..100000
+dim T in 0..64
+
+model embedded(t: f32[10, 4], i: i64[B]) -> f32[B, 4] { return embedding(t, i) }
+model taken(x: f32[T, 6], i: i32[2, B]) -> f32[T, 2, B] { return gather(x, i, axis=1) }
+model indexed(x: f32[3, T], i: i64[2]) -> f32[3, 2] { return x[:, i] * 2 }
+model along(x: f32[T, 3], i: i64[1, 3]) -> f32[1, 3] { return take_along_axis(x, i, axis=0) }
+model pairs(x: f32[T, 6], i: i64[B, 2]) -> f32[B] { return gather_nd(x, i) }
+model window(x: f32[5, 6], i: i64) -> f32[2, 6] { return dynamic_slice(x, i, cast(0, i64), sizes=[2, 6]) }
+model put(x: f32[8, 2], y: f32[3, 2], i: i64) -> f32[8, 2] { return dynamic_update_slice(x, y, i, cast(0, i64)) }
+model added(x: f32[T, 2], i: i64[B, 1], u: f32[B, 2]) -> f32[T, 2] { return scatter_add(x, i, u) }
+model written(x: f32[T], i: i64[2, 1], u: f32[2]) -> f32[T] { return scatter_nd(x, i, u) }
+model computed(x: f32[5], i: i64[B]) -> f32[B] { return x[i * 2 - 1] + 1 }
+model unread(x: f32[5], i: i64[B]) -> f32[5] {
+  y = x[i]
+  return x
+}
+model both(x: f32[5], i: i64[B], k: i64[B]) -> f32[B] { return x[k] + x[i] }
+model clamped(x: f32[5], i: i64[B]) -> f32[B] { return gather(x, i, mode="clamp") }
+model dropped(x: f32[5], i: i64[B]) -> f32[B] { return relu(gather(x, i, mode="drop") - 1) }
+model skipped(x: f32[5], i: i64[3], u: f32[3]) -> f32[5] { return scatter_add(x, i, u, mode="drop") }
+"""
+LINES = {re.match(r"model (\w+)", line)[1]: n for n, line in enumerate(TEXT.splitlines(), 1) if line[:5] == "model"}  # type: ignore[index]  # they have names
+
+
+def f32(*shape: int) -> np.ndarray:  # type: ignore[type-arg]  # of any shape
+    return np.arange(1, 1 + np.prod(shape), dtype=np.float32).reshape(shape)
+
+
+def ids(*values: int, shape: tuple[int, ...] | None = None, dtype: type = np.int64) -> np.ndarray:  # type: ignore[type-arg]  # as above
+    return np.asarray(values, dtype).reshape((len(values),) if shape is None else shape)
+
+
+FAR = ids(*[0] * 70_000, 12, *[3] * 20_000, -13)
+CASES = [
+    ("embedded", (f32(10, 4), ids(0, 9, 10)), "`embedding`", "index 10 is out of range for an axis of size 10 (elem"),
+    ("embedded", (f32(10, 4), ids(-10, -11, 99)), "`embedding`", "index -11 is out of range for an axis of size 10 (e"),
+    ("embedded", (f32(10, 4), FAR), "`embedding`", "index 12 is out of range for an axis of size 10 (element 70000"),
+    ("taken", (f32(3, 6), ids(0, 5, -6, 1 << 30, shape=(2, 2), dtype=np.int32)), "`gather`", "1073741824 is out of r"),
+    ("taken", (f32(0, 6), ids(0, 7, shape=(2, 1), dtype=np.int32)), "`gather`", "index 7 is out of range"),
+    ("indexed", (f32(3, 4), ids(3, 4)), "`gather`", "index 4 is out of range for an axis of size 4 (element 1 of"),
+    ("indexed", (f32(3, 0), ids(0, 0)), "`gather`", "index 0 is out of range for an axis of size 0 (element 0 of"),
+    ("along", (f32(2, 3), ids(1, -2, -3, shape=(1, 3))), "`take_along_axis`", "index -3 is out of range"),
+    ("pairs", (f32(2, 6), ids(1, 5, 1, 6, shape=(2, 2))), "`gather_nd`", "index 6 is out of range for an axis of"),
+    ("pairs", (f32(2, 6), ids(1, 5, 2, 6, shape=(2, 2))), "`gather_nd`", "index 2 is out of range for an axis of"),
+    ("window", (f32(5, 6), ids(4, shape=())), "`dynamic_slice`", "a window of 2 that starts at 4 is out of"),
+    ("window", (f32(5, 6), ids(-1, shape=())), "`dynamic_slice`", "a window of 2 that starts at -1 is out of range"),
+    ("put", (f32(8, 2), f32(3, 2), ids(6, shape=())), "`dynamic_update_slice`", "a window of 3 that starts at 6 is"),
+    ("added", (f32(4, 2), ids(0, 4, shape=(2, 1)), f32(2, 2)), "`scatter_add`", "index 4 is out of range"),
+    ("written", (f32(4), ids(3, -5, shape=(2, 1)), f32(2)), "`scatter_nd`", "index -5 is out of range"),
+    ("computed", (f32(5), ids(1, 3, 2)), "`gather`", "index 5 is out of range for an axis of size 5 (element 1 of"),
+    ("unread", (f32(5), ids(5)), "`gather`", "index 5 is out of range"),
+    ("both", (f32(5), ids(9), ids(8)), "`gather`", "index 8 is out of range"),
+]  # fmt: skip
+GOOD = [
+    ("embedded", (f32(10, 4), ids(0, -10, 9)), f32(10, 4)[[0, 0, 9]]),
+    ("embedded", (f32(10, 4), ids()), np.empty((0, 4))),
+    ("window", (f32(5, 6), ids(-2, shape=())), f32(5, 6)[3:]),
+    ("added", (f32(0, 2), ids(shape=(0, 1)), f32(0, 2)), np.empty((0, 2))),
+    ("clamped", (f32(5), ids(-9, 9, 2)), [1, 5, 3]),
+    ("dropped", (f32(5), ids(-6, 5, 2, -1)), [0, 0, 2, 4]),
+    ("skipped", (f32(5), ids(-6, 4, 5), f32(3)), [1, 2, 3, 4, 7]),
+]
+
+
+@pytest.fixture(scope="module", params=[0, 2])
+def artifact(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("indices") / f"indices{request.param}.so"
+    Build(read_model(TEXT), Options(level=request.param)).run(path)
+    return path
+
+
+def test_compiled(artifact: Path) -> None:
+    for threads in (1, 2):
+        model = nacre.load(artifact, threads=threads)
+        for name, inputs, operator, words in CASES:
+            with pytest.raises(OutOfRangeError) as caught:
+                model.entries[name](*inputs)
+            message = str(caught.value)
+            assert isinstance(caught.value, nacre.NacreError)
+            assert message.startswith(f"{operator} at model.nacre:{LINES[name] + (name == 'unread')}:"), message
+            assert words in message, message
+        for name, inputs, expected in GOOD:
+            assert np.array_equal(model.entries[name](*inputs), np.asarray(expected, np.float32)), name
+
+
+def test_observed(artifact: Path) -> None:
+    model = nacre.load(artifact)
+    seen: list[Event] = []
+    with observe(model, seen.append):
+        for name, inputs, _, words in CASES:
+            seen.clear()
+            with pytest.raises(OutOfRangeError, match=re.escape(words)):
+                model.entries[name](*inputs)
+            assert seen, name
+        for name, inputs, expected in GOOD:
+            assert np.array_equal(model.entries[name](*inputs), np.asarray(expected, np.float32)), name
+
+
+def test_interpreted() -> None:
+    interpreter = Interpreter(read_model(TEXT).module, made_up)
+    for name, inputs, operator, words in CASES:
+        # In the order of the text, in which `both` reads its indices, too.
+        with pytest.raises(IndexRangeError) as caught:
+            interpreter.run(name, inputs)
+        (diagnostic,) = caught.value.diagnostics
+        assert diagnostic.span is not None and diagnostic.span.line == LINES[name] + (name == "unread")
+        assert diagnostic.message.startswith(f"{operator}: ") and words in diagnostic.message, diagnostic
+    for name, inputs, expected in GOOD:
+        assert np.array_equal(interpreter.run(name, inputs)[0], np.asarray(expected, np.float32)), name
+
+
+PROGRAM = r"""
+#include <stdio.h>
+#include "indices.h"
+
+int main(void) {
+    const nacre_api *api = nacre_get_api(1);
+    nacre_session *session = NULL;
+    if (api->session_create(NULL, &session) || api->session_reserve(session, 1 << 16)) return 2;
+    float table[40] = {0}, rows[8];
+    int64_t ids[2] = {3, -12};
+    nacre_status status = m_embedded(session, 2, table, ids, rows, NULL, 0);
+    printf("%d %s\n", (int)status, api->last_error());
+    ids[1] = 4;
+    printf("%d\n", (int)m_embedded(session, 2, table, ids, rows, NULL, 0));
+    api->session_destroy(session);
+    return status == NACRE_OUT_OF_RANGE ? 0 : 1;
+}
+"""
+
+
+def test_in_c(tmp_path: Path) -> None:
+    """The status and the message of the header's wrapper; the session's workspace is free again."""
+    (tmp_path / "m.nacre").write_text("\n".join(TEXT.splitlines()[:4]))
+    options = ["-O0", "-o", "indices.so", "--emit", "so", "--emit", "header"]
+    done = subprocess.run(["nacre", "compile", "m.nacre", *options], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "main.c").write_text(PROGRAM)
+    done = find_linker().run(
+        ["-O1", "-Wall", "-Werror", "-o", "main", "main.c", "indices.so", "-Wl,-rpath,."], tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    done = subprocess.run(["./main"], cwd=tmp_path, capture_output=True, text=True)
+    message = "`embedding` at m.nacre:4:64: index -12 is out of range for an axis of size 10 (element 1 of the indices)"
+    assert (done.returncode, done.stdout) == (0, f"6 {message}\n0\n")
+
+
+def test_on_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "m.nacre").write_text("model f(x: f32[3], i: i64[2]) -> f32[2] { return x[i] }\n")
+    command = ["nacre", "run", "-O0", "m.nacre", "--input", "x=[1, 2, 3]", "--input", "i=[0, 3]"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1 and "`gather` at m.nacre:1:50: index 3 is out of range" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_size_that_is_too_large(tmp_path: Path) -> None:
+    text = "dim T in 1..100000\nmodel f(x: f32[T]) -> i64 { return cast(T*T*T*T, i64) + cast(sum(x), i64) }\n"
+    model = nacre.compile(text, tmp_path / "m.so", opt_level=0)
+    assert model.describe()["entries"][0]["constraints"] == ["T*T*T*T to be below 2^63"]
+    assert model(np.zeros(1000, np.float32)) == 10**12
+    with pytest.raises(nacre.NacreError, match=r"needs T\*T\*T\*T to be below 2\^63, .* `T` = 65536"):
+        model(np.zeros(65536, np.float32))

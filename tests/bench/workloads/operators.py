@@ -1,0 +1,510 @@
+"""One usual size of every operator, and the calls of PyTorch and of ONNX operators that compute the same.
+
+`MISSING` lists the operators without a size here, with the reason. ONNX forms are there where one node of the operator
+set computes the same; the others have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from nacre.dialect.types import BOOL, F16, F32, I8, I32, I64, Array, DType
+from torch.nn import functional as f
+
+
+@dataclass(frozen=True)
+class Given:
+    """An operand: normal numbers, or uniform ones within `range`; a weight is a constant of the model. Integers may be
+    `distinct`."""
+
+    shape: tuple[int, ...]
+    dtype: DType = F32
+    range: tuple[float, float] | None = None
+    weight: bool = False
+    distinct: bool = False
+
+    def array(self, random: np.random.Generator) -> Array:
+        if self.dtype == BOOL:
+            return random.random(self.shape) < 0.5
+        if self.distinct:
+            return random.permutation(int((self.range or (0, 0))[1]))[: prod(self.shape)].reshape(self.shape)
+        if not self.dtype.is_float:
+            low, high = self.range or (-100, 100)
+            return random.integers(int(low), int(high), self.shape).astype(self.dtype.numpy)
+        values = random.standard_normal(self.shape) if self.range is None else random.uniform(*self.range, self.shape)
+        return values.astype(self.dtype.numpy)
+
+
+@dataclass(frozen=True)
+class Onnx:
+    """One ONNX node: its type, its attributes, and constant inputs after the operands."""
+
+    type: str
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    constants: tuple[Array | None, ...] = ()
+
+
+@dataclass(frozen=True)
+class Usual:
+    operands: tuple[Given, ...]
+    torch: Callable[..., Any]
+    onnx: Onnx | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    then: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    """Operators of one operand that follow."""
+
+
+_X = Given((256, 1024))
+_POSITIVE = Given((256, 1024), range=(0.1, 4.0))
+_UNIT = Given((256, 1024), range=(-0.9, 0.9))
+_WHOLE = Given((256, 1024), I32)
+_COUNTS = Given((256, 1024), I32, (0, 8))
+_TRUTH = Given((256, 1024), BOOL)
+_ROWS = Given((64, 4096))
+_IMAGE = Given((1, 64, 56, 56))
+
+
+def _ids(high: int, *shape: int) -> Given:
+    return Given(shape, I64, (0, high))
+
+
+def _w(*shape: int) -> Given:
+    return Given(shape, weight=True)
+
+
+def _ints(*values: int) -> Array:
+    return np.asarray(values, np.int64)
+
+
+def _one(call: Callable[..., Any], onnx: str | None = None, x: Given = _X, **attributes: Any) -> Usual:
+    return Usual((x,), call, None if onnx is None else Onnx(onnx), attributes)
+
+
+def _two(call: Callable[..., Any], onnx: str | None = None, x: Given = _X, y: Given | None = None) -> Usual:
+    return Usual((x, x if y is None else y), call, None if onnx is None else Onnx(onnx))
+
+
+_BINARY = {
+    "add": _two(torch.add, "Add"),
+    "subtract": _two(torch.sub, "Sub"),
+    "multiply": _two(torch.mul, "Mul"),
+    "divide": _two(torch.div, "Div", _X, _POSITIVE),
+    "floor_divide": _two(torch.floor_divide, None, _X, _POSITIVE),
+    "remainder": _two(torch.remainder, None, _X, _POSITIVE),
+    "power": _two(torch.pow, "Pow", _POSITIVE, _X),
+    "maximum": _two(torch.maximum, "Max"),
+    "minimum": _two(torch.minimum, "Min"),
+    "atan2": _two(torch.atan2),
+    "squared_difference": _two(lambda x, y: torch.square(x - y)),
+    "bitwise_and": _two(torch.bitwise_and, "BitwiseAnd", _WHOLE),
+    "bitwise_or": _two(torch.bitwise_or, "BitwiseOr", _WHOLE),
+    "bitwise_xor": _two(torch.bitwise_xor, "BitwiseXor", _WHOLE),
+    "shift_left": _two(torch.bitwise_left_shift, None, _WHOLE, _COUNTS),
+    "shift_right": _two(torch.bitwise_right_shift, None, _WHOLE, _COUNTS),
+    "equal": _two(torch.eq, "Equal"),
+    "not_equal": _two(torch.ne),
+    "less": _two(torch.lt, "Less"),
+    "less_equal": _two(torch.le, "LessOrEqual"),
+    "greater": _two(torch.gt, "Greater"),
+    "greater_equal": _two(torch.ge, "GreaterOrEqual"),
+    "logical_and": _two(torch.logical_and, "And", _TRUTH),
+    "logical_or": _two(torch.logical_or, "Or", _TRUTH),
+    "logical_xor": _two(torch.logical_xor, "Xor", _TRUTH),
+    "where": Usual((_TRUTH, _X, _X), torch.where, Onnx("Where")),
+}
+
+_UNARY = {
+    "logical_not": _one(torch.logical_not, "Not", _TRUTH),
+    "isnan": _one(torch.isnan, "IsNaN"),
+    "isinf": _one(torch.isinf, "IsInf"),
+    "isfinite": _one(torch.isfinite),
+    "negate": _one(torch.neg, "Neg"),
+    "abs": _one(torch.abs, "Abs"),
+    "sign": _one(torch.sign, "Sign"),
+    "square": _one(torch.square),
+    "bitwise_not": _one(torch.bitwise_not, "BitwiseNot", _WHOLE),
+    "ceil": _one(torch.ceil, "Ceil"),
+    "floor": _one(torch.floor, "Floor"),
+    "round": _one(torch.round, "Round"),
+    "trunc": _one(torch.trunc),
+    "sqrt": _one(torch.sqrt, "Sqrt", _POSITIVE),
+    "rsqrt": _one(torch.rsqrt, None, _POSITIVE),
+    "cbrt": _one(lambda x: torch.sign(x) * torch.pow(torch.abs(x), 1 / 3)),
+    "reciprocal": _one(torch.reciprocal, "Reciprocal", _POSITIVE),
+    "exp": _one(torch.exp, "Exp"),
+    "exp2": _one(torch.exp2),
+    "expm1": _one(torch.expm1),
+    "log": _one(torch.log, "Log", _POSITIVE),
+    "log2": _one(torch.log2, None, _POSITIVE),
+    "log10": _one(torch.log10, None, _POSITIVE),
+    "log1p": _one(torch.log1p, None, _POSITIVE),
+    "sin": _one(torch.sin, "Sin"),
+    "cos": _one(torch.cos, "Cos"),
+    "tan": _one(torch.tan, "Tan", _UNIT),
+    "asin": _one(torch.asin, "Asin", _UNIT),
+    "acos": _one(torch.acos, "Acos", _UNIT),
+    "atan": _one(torch.atan, "Atan"),
+    "sinh": _one(torch.sinh, "Sinh"),
+    "cosh": _one(torch.cosh, "Cosh"),
+    "tanh": _one(torch.tanh, "Tanh"),
+    "asinh": _one(torch.asinh, "Asinh"),
+    "acosh": _one(torch.acosh, "Acosh", Given((256, 1024), range=(1.1, 9.0))),
+    "atanh": _one(torch.atanh, "Atanh", _UNIT),
+    "erf": _one(torch.erf, "Erf"),
+    "erfc": _one(torch.erfc),
+    "cast": Usual((_X,), lambda x: x.to(torch.float16), Onnx("Cast", {"to": 10}), {"dtype": F16}),
+    "quantize": Usual(
+        (_X, Given((), range=(0.01, 0.02))),
+        lambda x, scale: torch.quantize_per_tensor(x, scale, 0, torch.qint8).int_repr(),
+        Onnx("QuantizeLinear", {"output_dtype": 3}),
+        {"dtype": I8},
+    ),
+    "requantize": Usual(
+        (Given((256, 1024), I32, (-9000, 9000)), Given((), range=(0.01, 0.02))),
+        lambda total, by: torch.clamp(torch.round(total * by), -128, 127).to(torch.int8),
+        None,
+        {"dtype": I8},
+    ),
+    "dequantize": Usual(
+        (Given((256, 1024), I8), Given((), range=(0.01, 0.02))),
+        lambda q, scale: q.to(torch.float32) * scale,
+        Onnx("DequantizeLinear"),
+    ),
+    "relu": _one(torch.relu, "Relu"),
+    "relu6": _one(f.relu6),
+    "leaky_relu": Usual((_X,), lambda x: f.leaky_relu(x, 0.1), Onnx("LeakyRelu", {"alpha": 0.1}), {"slope": 0.1}),
+    "prelu": Usual((_X, Given((1024,))), lambda x, slope: torch.where(x >= 0, x, slope * x), Onnx("PRelu")),
+    "elu": _one(f.elu, "Elu"),
+    "selu": _one(f.selu, "Selu"),
+    "celu": _one(f.celu, "Celu"),
+    "gelu": _one(f.gelu, "Gelu"),
+    "quick_gelu": _one(lambda x: x * torch.sigmoid(1.702 * x)),
+    "sigmoid": _one(torch.sigmoid, "Sigmoid"),
+    "silu": _one(f.silu),
+    "softplus": _one(f.softplus, "Softplus"),
+    "log_sigmoid": _one(f.logsigmoid),
+    "mish": _one(f.mish, "Mish"),
+    "softsign": _one(f.softsign, "Softsign"),
+    "tanh_shrink": _one(f.tanhshrink),
+    "soft_shrink": _one(f.softshrink),
+    "hard_swish": _one(f.hardswish, "HardSwish"),
+    "hard_sigmoid": Usual((_X,), f.hardsigmoid, Onnx("HardSigmoid", {"alpha": 1 / 6})),
+    "hard_tanh": _one(f.hardtanh),
+    "clip": _one(lambda x: torch.clamp(x, -1.0, 1.0), low=-1.0, high=1.0),
+}
+
+
+def _rows(
+    call: Callable[..., Any], onnx: str | None = None, x: Given = _ROWS, *, axes: bool = True, **attributes: Any
+) -> Usual:
+    """Along the last axis: in ONNX an input, or an attribute, of which the result keeps the axis."""
+    if onnx is None:
+        form = None
+    elif axes:
+        form = Onnx(onnx, {"keepdims": 0}, (_ints(-1),))
+    else:
+        form = Onnx(onnx, {"keepdims": 0, "axis": -1})
+    return Usual((x,), call, form, {"axis": -1, **attributes})
+
+
+_REDUCTIONS = {
+    "sum": _rows(lambda x: torch.sum(x, -1), "ReduceSum"),
+    "prod": _rows(lambda x: torch.prod(x, -1), "ReduceProd", Given((64, 4096), range=(0.99, 1.01))),
+    "max": _rows(lambda x: torch.amax(x, -1), "ReduceMax"),
+    "min": _rows(lambda x: torch.amin(x, -1), "ReduceMin"),
+    "any": _rows(lambda x: torch.any(x, -1), None, Given((64, 4096), BOOL)),
+    "all": _rows(lambda x: torch.all(x, -1), None, Given((64, 4096), BOOL)),
+    "argmax": _rows(lambda x: torch.argmax(x, -1), "ArgMax", axes=False),
+    "argmin": _rows(lambda x: torch.argmin(x, -1), "ArgMin", axes=False),
+    "mean": _rows(lambda x: torch.mean(x, -1), "ReduceMean"),
+    "variance": _rows(lambda x: torch.var(x, -1, correction=0), correction=0),
+    "standard_deviation": _rows(lambda x: torch.std(x, -1, correction=0), correction=0),
+    "logsumexp": _rows(lambda x: torch.logsumexp(x, -1), "ReduceLogSumExp"),
+    "norm": _rows(lambda x: torch.linalg.vector_norm(x, 2, -1), "ReduceL2"),
+    "cumsum": Usual((_ROWS,), lambda x: torch.cumsum(x, -1), Onnx("CumSum", {}, (np.asarray(1, np.int64),))),
+    "cumprod": _one(lambda x: torch.cumprod(x, -1), None, Given((64, 4096), range=(0.99, 1.01))),
+    "softmax": Usual((_ROWS,), lambda x: torch.softmax(x, -1), Onnx("Softmax", {"axis": -1})),
+    "log_softmax": Usual((_ROWS,), lambda x: torch.log_softmax(x, -1), Onnx("LogSoftmax", {"axis": -1})),
+    "l2_normalize": _one(lambda x: f.normalize(x, dim=-1), None, _ROWS),
+    "layer_norm": Usual(
+        (Given((128, 384)), _w(384), _w(384)),
+        lambda x, w, b: f.layer_norm(x, (384,), w, b),
+        Onnx("LayerNormalization"),
+    ),
+    "rms_norm": Usual((Given((128, 384)), _w(384)), lambda x, w: f.rms_norm(x, (384,), w, 1e-5), None, {"eps": 1e-5}),
+    "batch_norm": Usual(
+        (_IMAGE, _w(64), Given((64,), range=(0.5, 2.0), weight=True), _w(64), _w(64)),
+        lambda x, m, v, w, b: f.batch_norm(x, m, v, w, b),
+    ),
+    "group_norm": Usual((_IMAGE, _w(64), _w(64)), lambda x, w, b: f.group_norm(x, 32, w, b), None, {"groups": 32}),
+    "instance_norm": Usual(
+        (_IMAGE, _w(64), _w(64)),
+        lambda x, w, b: f.instance_norm(x, weight=w, bias=b),
+        Onnx("InstanceNormalization"),
+    ),
+}
+
+
+def _pooling(rank: int, sizes: tuple[int, ...], mean: bool) -> Usual:
+    call = getattr(f, f"{'avg' if mean else 'max'}_pool{rank}d")
+    onnx = Onnx("AveragePool" if mean else "MaxPool", {"kernel_shape": [2] * rank, "strides": [2] * rank})
+    return Usual((Given(sizes),), lambda x: call(x, 2), onnx, {"kernel": 2})
+
+
+_CONTRACTIONS = {
+    "matmul": Usual((Given((128, 384)), _w(384, 384)), torch.matmul, Onnx("MatMul")),
+    "einsum": Usual(
+        (Given((8, 64, 64)), Given((8, 64, 64))),
+        lambda x, y: torch.einsum("bij,bjk->bik", x, y),
+        Onnx("Einsum", {"equation": "bij,bjk->bik"}),
+        {"equation": "bij,bjk->bik"},
+    ),
+    "conv1d": Usual(
+        (Given((1, 64, 1024)), _w(64, 64, 3)),
+        lambda x, w: f.conv1d(x, w, padding=1),
+        Onnx("Conv", {"pads": [1, 1]}),
+        {"padding": 1},
+    ),
+    "conv2d": Usual(
+        (_IMAGE, _w(64, 64, 3, 3)),
+        lambda x, w: f.conv2d(x, w, padding=1),
+        Onnx("Conv", {"pads": [1] * 4}),
+        {"padding": 1},
+    ),
+    "conv3d": Usual(
+        (Given((1, 16, 8, 28, 28)), _w(16, 16, 3, 3, 3)),
+        lambda x, w: f.conv3d(x, w, padding=1),
+        Onnx("Conv", {"pads": [1] * 6}),
+        {"padding": 1},
+    ),
+    "conv_weight_gradient": Usual(
+        (Given((1, 32, 28, 28)), Given((1, 32, 28, 28))),
+        lambda x, g: torch.nn.grad.conv2d_weight(x, (32, 32, 3, 3), g, padding=1),
+        None,
+        {"kernel": (3, 3), "padding": 1},
+    ),
+    "conv_transpose1d": Usual(
+        (Given((1, 64, 512)), _w(64, 64, 4)),
+        lambda x, w: f.conv_transpose1d(x, w, stride=2, padding=1),
+        Onnx("ConvTranspose", {"strides": [2], "pads": [1, 1]}),
+        {"stride": 2, "padding": 1},
+    ),
+    "conv_transpose2d": Usual(
+        (Given((1, 64, 28, 28)), _w(64, 64, 4, 4)),
+        lambda x, w: f.conv_transpose2d(x, w, stride=2, padding=1),
+        Onnx("ConvTranspose", {"strides": [2, 2], "pads": [1] * 4}),
+        {"stride": 2, "padding": 1},
+    ),
+    "conv_transpose3d": Usual(
+        (Given((1, 16, 4, 14, 14)), _w(16, 16, 4, 4, 4)),
+        lambda x, w: f.conv_transpose3d(x, w, stride=2, padding=1),
+        Onnx("ConvTranspose", {"strides": [2] * 3, "pads": [1] * 6}),
+        {"stride": 2, "padding": 1},
+    ),
+    "attention": Usual((Given((1, 8, 128, 64)),) * 3, f.scaled_dot_product_attention),
+    "rotary_embedding": Usual(
+        (Given((8, 128, 64)), Given((128, 32)), Given((128, 32))),
+        lambda x, cos, sin: torch.cat(
+            (x[..., :32] * cos - x[..., 32:] * sin, x[..., 32:] * cos + x[..., :32] * sin), -1
+        ),
+    ),
+}
+
+_POOLING = {
+    "max_pool1d": _pooling(1, (1, 64, 2048), mean=False),
+    "max_pool2d": _pooling(2, (1, 64, 56, 56), mean=False),
+    "max_pool3d": _pooling(3, (1, 16, 16, 28, 28), mean=False),
+    "max_pool_indices": Usual((_IMAGE,), lambda x: f.max_pool2d_with_indices(x, 2)[1], None, {"kernel": (2, 2)}),
+    "avg_pool1d": _pooling(1, (1, 64, 2048), mean=True),
+    "avg_pool2d": _pooling(2, (1, 64, 56, 56), mean=True),
+    "avg_pool3d": _pooling(3, (1, 16, 16, 28, 28), mean=True),
+    "avg_pool_gradient": Usual(
+        (Given((1, 64, 28, 28)),),
+        lambda g: torch.ops.aten.avg_pool2d_backward(
+            g, g.new_empty((1, 64, 56, 56)), [2, 2], [2, 2], [0, 0], False, True, None
+        ),
+        None,
+        {"sizes": (56, 56), "kernel": (2, 2)},
+    ),
+    "global_avg_pool": _one(lambda x: f.adaptive_avg_pool2d(x, 1), "GlobalAveragePool", _IMAGE),
+    "global_max_pool": _one(lambda x: f.adaptive_max_pool2d(x, 1), "GlobalMaxPool", _IMAGE),
+}
+
+_MOVEMENT = {
+    "transpose": Usual(
+        (Given((128, 8, 64)),),
+        lambda x: x.permute(1, 0, 2).contiguous(),
+        Onnx("Transpose", {"perm": [1, 0, 2]}),
+        {"axes": (1, 0, 2)},
+    ),
+    "matrix_transpose": Usual((Given((512, 512)),), lambda x: x.mT.contiguous(), Onnx("Transpose", {"perm": [1, 0]})),
+    "broadcast_to": Usual(
+        (Given((1, 1024)),),
+        lambda x: x.expand(256, 1024).contiguous(),
+        Onnx("Expand", {}, (_ints(256, 1024),)),
+        {"shape": (256, 1024)},
+    ),
+    "flip": _one(lambda x: torch.flip(x, (-1,)), axes=-1),
+    "roll": _one(lambda x: torch.roll(x, 100, -1), shift=100, axis=-1),
+    "tile": Usual((_X,), lambda x: x.repeat(2, 2), Onnx("Tile", {}, (_ints(2, 2),)), {"repeats": (2, 2)}),
+    "repeat_interleave": _one(lambda x: torch.repeat_interleave(x, 2, -1), repeats=2, axis=-1),
+    "depth_to_space": Usual(
+        (Given((1, 64, 56, 56)),),
+        lambda x: f.pixel_shuffle(x, 2),
+        Onnx("DepthToSpace", {"blocksize": 2, "mode": "CRD"}),
+        {"block": 2, "mode": "channels_first"},
+    ),
+    "space_to_depth": Usual(
+        (Given((1, 16, 112, 112)),),
+        lambda x: f.pixel_unshuffle(x, 2),
+        None,
+        {"block": 2, "mode": "channels_first"},
+    ),
+    "concat": Usual((_X, _X), lambda x, y: torch.cat((x, y), -1), Onnx("Concat", {"axis": -1}), {"axis": -1}),
+    "stack": Usual((_X, _X), lambda x, y: torch.stack((x, y), 0), None, {"axis": 0}),
+    "split": Usual(
+        (_X,),
+        lambda x: tuple(part.contiguous() for part in torch.split(x, 512, -1)),
+        Onnx("Split", {"axis": -1, "num_outputs": 2}),
+        {"parts": 2, "axis": -1},
+    ),
+    "slice": Usual(
+        (_X,),
+        lambda x: x[:, 100:900].contiguous(),
+        Onnx("Slice", {}, (_ints(100), _ints(900), _ints(1))),
+        {"starts": (0, 100), "stops": (256, 900)},
+    ),
+    "slice_update": Usual(
+        (_X, Given((256, 800))),
+        lambda x, y: torch.slice_scatter(x, y, 1, 100, 900),
+        None,
+        {"starts": (0, 100), "stops": (256, 900)},
+    ),
+    "dynamic_slice": Usual(
+        (_X, _ids(100), _ids(100)),
+        lambda x, a, b: x[int(a) : int(a) + 128, int(b) : int(b) + 512].contiguous(),
+        None,
+        {"sizes": (128, 512)},
+    ),
+    "dynamic_update_slice": Usual(
+        (_X, Given((128, 512)), _ids(100), _ids(100)), lambda x, u, a, b: _updated(x, u, int(a), int(b))
+    ),
+    "pad": Usual(
+        (Given((1, 64, 56, 56)),),
+        lambda x: f.pad(x, (3, 3, 3, 3), "reflect"),
+        Onnx("Pad", {"mode": "reflect"}, (_ints(0, 0, 3, 3, 0, 0, 3, 3),)),
+        {"widths": ((0, 0), (0, 0), (3, 3), (3, 3)), "mode": "reflect"},
+    ),
+    "gather": Usual((Given((4096, 256)), _ids(4096, 512)), lambda x, i: torch.index_select(x, 0, i), Onnx("Gather")),
+    "take_along_axis": Usual(
+        (_X, _ids(1024, 256, 512)),
+        lambda x, i: torch.take_along_dim(x, i, -1),
+        Onnx("GatherElements", {"axis": -1}),
+    ),
+    "gather_nd": Usual((_X, _ids(256, 4096, 2)), lambda x, i: x[i[:, 0], i[:, 1]], Onnx("GatherND")),
+    "embedding": Usual((Given((30000, 384)), _ids(30000, 128)), lambda t, i: f.embedding(i, t), Onnx("Gather")),
+    "one_hot": Usual((_ids(1000, 128),), lambda i: f.one_hot(i, 1000).to(torch.float32), None, {"depth": 1000}),
+    "scatter": Usual(
+        (_X, _ids(1024, 256, 256), Given((256, 256))),
+        lambda x, i, u: torch.scatter(x, 1, i, u),
+        Onnx("ScatterElements", {"axis": 1}),
+        {"axis": 1},
+    ),
+    "scatter_add": Usual(
+        (_X, _ids(1024, 256, 256), Given((256, 256))),
+        lambda x, i, u: torch.scatter_add(x, 1, i, u),
+        Onnx("ScatterElements", {"axis": 1, "reduction": "add"}),
+        {"axis": 1},
+    ),
+    "scatter_nd": Usual(
+        # PyTorch does not say which of two updates of a row stays.
+        (_X, Given((128, 1), I64, (0, 256), distinct=True), Given((128, 1024))),
+        lambda x, i, u: x.index_put((i[:, 0],), u),
+        Onnx("ScatterND"),
+    ),
+    "scatter_nd_add": Usual(
+        (_X, _ids(256, 512, 1), Given((512, 1024))),
+        lambda x, i, u: x.index_put((i[:, 0],), u, accumulate=True),
+        Onnx("ScatterND", {"reduction": "add"}),
+    ),
+    "tril": Usual((Given((512, 512)),), torch.tril, Onnx("Trilu", {"upper": 0})),
+    "triu": _one(torch.triu, "Trilu", Given((512, 512))),
+    "resize": Usual(
+        (Given((1, 64, 28, 28)),),
+        lambda x: f.interpolate(x, scale_factor=2, mode="bilinear"),
+        Onnx("Resize", {"mode": "linear"}, (None, np.asarray([1, 1, 2, 2], np.float32))),
+        {"sizes": (56, 56), "mode": "linear"},
+    ),
+}
+
+
+def _updated(x: torch.Tensor, update: torch.Tensor, row: int, column: int) -> torch.Tensor:
+    result = x.clone()
+    result[row : row + update.shape[0], column : column + update.shape[1]] = update
+    return result
+
+
+_ORDER = {
+    "sort": Usual((Given((16, 4096)),), lambda x: torch.sort(x, dim=-1, stable=True)[0]),
+    "argsort": Usual((Given((16, 4096)),), lambda x: torch.argsort(x, dim=-1, stable=True)),
+    "top_k": Usual(
+        (Given((4, 32000)),),
+        lambda x: tuple(torch.topk(x, 50)),
+        Onnx("TopK", {}, (_ints(50),)),
+        {"k": 50},
+    ),
+}
+
+USUAL: Mapping[str, Usual] = {**_BINARY, **_UNARY, **_REDUCTIONS, **_CONTRACTIONS, **_POOLING, **_MOVEMENT, **_ORDER}
+
+_COLUMNS = Given((4096, 64))
+VARIANTS: Mapping[str, tuple[str, Usual]] = {
+    # Other sizes at which a different part of a kernel takes the time.
+    "argmax, one row of 32000": (
+        "argmax",
+        _rows(lambda x: torch.argmax(x, -1), "ArgMax", Given((1, 32000)), axes=False),
+    ),
+    "argmax, columns": ("argmax", Usual((_COLUMNS,), lambda x: torch.argmax(x, 0), None, {"axis": 0})),
+    "sum, columns": ("sum", Usual((_COLUMNS,), lambda x: torch.sum(x, 0), None, {"axis": 0})),
+    "sort, rows of 64": ("sort", Usual((Given((1024, 64)),), lambda x: torch.sort(x, dim=-1, stable=True)[0])),
+    "sort, i64": (
+        "sort",
+        Usual((Given((16, 4096), I64, (0, 1 << 40)),), lambda x: torch.sort(x, dim=-1, stable=True)[0]),
+    ),
+    "top_k, 5 of 1000": (
+        "top_k",
+        Usual((Given((64, 1000)),), lambda x: tuple(torch.topk(x, 5)), Onnx("TopK", {}, (_ints(5),)), {"k": 5}),
+    ),
+    "top_k, half of 4096": (
+        "top_k",
+        Usual((Given((16, 4096)),), lambda x: tuple(torch.topk(x, 2048)), None, {"k": 2048}),
+    ),
+    "embedding, sum": (
+        "embedding",
+        Usual(
+            (Given((30000, 64)), _ids(30000, 256, 32)),
+            lambda t, i: f.embedding_bag(i, t, mode="sum"),
+            then=(("sum", {"axis": 1}),),
+        ),
+    ),
+}
+
+_STORED = "weights in blocks are stored so, and computed with by matmul"
+_COMPILED = "known when the model is compiled"
+_SHAPE = "changes the shape alone"
+_INTERNAL = "brought in by a pass, and part of the operator that it was"
+MISSING: Mapping[str, str] = {
+    **dict.fromkeys(("constant", "full", "iota", "eye", "triangular_mask"), _COMPILED),
+    **dict.fromkeys(("reshape", "flatten", "squeeze", "unsqueeze", "size_value"), _SHAPE),
+    **dict.fromkeys(("quantize_blocks", "dequantize_blocks"), _STORED),
+    **dict.fromkeys(("join_blocks", "block_codes", "block_scales", "block_zeros"), _INTERNAL),
+    **dict.fromkeys(("block_matmul", "block_dot"), _INTERNAL),
+    **dict.fromkeys(("winograd_input", "winograd_weight", "winograd_output"), _INTERNAL),
+    **dict.fromkeys(("parameter", "repeat", "fusion"), "structure of a graph"),
+    "linear_recurrence": "neither peer has it",
+}

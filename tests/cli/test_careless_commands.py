@@ -1,0 +1,119 @@
+"""What a careless user types: wrong files, wrong words, wrong places. Every command says what is wrong, and where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nacre
+import numpy as np
+import pytest
+from cli_harness import DOUBLE, Cli
+
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "check": (),
+    "fmt": ("--check",),
+    "compile": ("-o", "out.so"),
+    "run": ("--input", "x=x.npy"),
+    "test": (),
+    "dump": (),
+    "opt": ("--pass", "cse"),
+    "diff": ("--input", "x=x.npy"),
+    "accuracy": ("--data", "s.npz", "--reference", "m.nacre"),
+    "quantize": ("--data", "s.npz", "--budget", "error <= 0.1", "-o", "policy.nacre"),
+    "graph": ("-o", "out.html"),
+    "bench": (),
+    "profile": (),
+    "inspect": (),
+    "bisect": ("-o", "small.nacre"),
+    "reduce": ("--fails", "crash", "-o", "small.nacre"),
+}
+LIBRARIES = ("run", "bench", "profile", "inspect", "diff", "accuracy")
+"""The commands that take an artifact."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, double_so: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.nacre").write_text(DOUBLE)
+    (tmp_path / "m.so").write_bytes(double_so.read_bytes())
+    (tmp_path / "empty.nacre").write_bytes(b"")
+    (tmp_path / "empty.so").write_bytes(b"")
+    (tmp_path / "blocks.nacre").write_text("block A(x: f32[2]) -> f32[2] { return x }\n")
+    (tmp_path / "folder").mkdir()
+    np.save(tmp_path / "x.npy", np.ones((3, 2), np.float32))
+    np.savez(tmp_path / "s.npz", x=np.ones((4, 2), np.float32))
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_wrong_model(cli: Cli, folder: Path, command: str) -> None:
+    before = sorted(folder.iterdir())
+    for name, told in (
+        ("missing.nacre", "no such file or directory"),
+        ("folder", "is a directory"),
+        ("blocks.nacre/m.nacre", "not a directory"),
+        ("empty.so", "no model" if command not in LIBRARIES else "it is not a shared library"),
+        ("missing.so", "no such file or directory"),
+    ):
+        done = cli(command, name, *COMMANDS[command])
+        if name == "empty.so" and command in ("check", "fmt", "opt"):
+            continue
+        assert done.code == 1 and told in done.err.lower() and name in done.err, (name, done)
+    assert sorted(folder.iterdir()) == before
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in LIBRARIES])
+def test_a_library_in_place_of_a_model(cli: Cli, folder: Path, command: str) -> None:
+    done = cli(command, "m.so", *COMMANDS[command])
+    assert done.code == 1 and "`m.so` is a shared library, which is compiled already" in done.err
+
+
+@pytest.mark.parametrize("command", ["run", "diff", "bench", "profile", "bisect", "reduce"])
+def test_inputs_that_are_missing(cli: Cli, folder: Path, command: str) -> None:
+    further = COMMANDS[command] if command in ("bisect", "reduce") else ()
+    for name in ("missing.npy", "missing.npz:x", "missing.safetensors"):
+        done = cli(command, "m.nacre", "--input", f"x={name}", *further)
+        assert done.code == 1 and f"error[missing-file]: there is no file `{name.partition(':')[0]}`" in done.err
+
+
+def test_samples_and_references_that_are_missing(cli: Cli, folder: Path) -> None:
+    told = "error[missing-file]: there is no file `missing.npz`"
+    assert told in cli("accuracy", "m.nacre", "--data", "missing.npz").err
+    done = cli("quantize", "m.nacre", "--budget", "error <= 0.1", "--data", "missing.npz")
+    assert done.code == 1 and "error[missing-file]: `missing.npz` cannot be read" in done.err
+    assert told in cli("diff", "m.nacre", "missing.npz", "--input", "x=x.npy").err
+    assert told in cli("bisect", "m.nacre", "--reference", "missing.npz", "--input", "x=x.npy").err
+
+
+def test_builds_without_a_common_entry(cli: Cli, folder: Path) -> None:
+    nacre.compile(DOUBLE.replace("model double", "model triple"), folder / "other.so")
+    done = cli("diff", "m.so", "other.so", "--input", "x=x.npy")
+    assert done.code == 1
+    assert "`m.so` has the entry `double`, `other.so` does not: it has triple" in done.err
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("crahs", "cannot run `crahs`: there is no such command (exit code 127)\n = help: did you mean `crash`?"),
+        ("./x.npy {}", "cannot run `./x.npy {}`: it is not executable (exit code 126)"),
+    ],
+)
+def test_a_command_that_cannot_be_run(cli: Cli, folder: Path, command: str, told: str) -> None:
+    done = cli("reduce", "m.nacre", "--fails", command, "-o", "small.nacre")
+    assert done.code == 1 and told in done.err and not (folder / "small.nacre").exists()
+
+
+@pytest.mark.parametrize("command", ["bisect", "reduce"])
+def test_the_model_is_not_overwritten(cli: Cli, folder: Path, command: str) -> None:
+    further = ("--fails", "true", "--exits", "zero") if command == "reduce" else ()
+    done = cli(command, "m.nacre", *further, "-o", "folder/../m.nacre")
+    assert done.code == 1 and "it is the model itself" in done.err
+    assert (folder / "m.nacre").read_text() == DOUBLE
+
+
+def test_a_time_limit_that_expires(cli: Cli, folder: Path) -> None:
+    done = cli("compile", "m.nacre", "-o", "z.so", "--no-cache", "--timeout", "0.001")
+    assert done.code == 1
+    assert "error[timeout]: code generation of kernel `" in done.err and "took longer than 0.001 seconds" in done.err
+    assert "--timeout allows more" in done.err and not (folder / "z.so").exists()

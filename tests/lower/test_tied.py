@@ -1,0 +1,73 @@
+"""A table that rows are looked up in and that a product multiplies by is stored once, as floats and as codes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nacre
+import numpy as np
+import pytest
+from nacre.compiler.api import read_model
+from nacre.compiler.parameters import open_parameters
+from nacre.compiler.precision.choose import in_precision
+from nacre.dialect.interpreter import Interpreter
+from saving import save_npz
+
+MODEL = """language 1
+dim T in 0..9
+
+model main(ids: i64[T]) -> logits: f32[T, 101], again: f32[T, 101] {
+  weights "weights.npz"
+  param table: f32[101, 64]
+  param inner: f32[64, 64]
+  x = tanh(embedding(table, ids) @ inner)
+  # Two products share a copy.
+  return x @ table.T, relu(x) @ table.T
+}
+
+model whole(ids: i64[T]) -> rows: f32[T, 64], all: f32[101, 64], logits: f32[T, 101] {
+  weights "weights.npz"
+  param table: f32[101, 64]
+  x = embedding(table, ids)
+  # A result that is the table is copied from it as it is.
+  return x, table, x @ table.T
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder, rng = tmp_path_factory.mktemp("tied"), np.random.default_rng(2)
+    shapes = {"table": (101, 64), "inner": (64, 64)}
+    save_npz(folder / "weights.npz", {n: (rng.standard_normal(s) / 8).astype(np.float32) for n, s in shapes.items()})
+    (folder / "model.nacre").write_text(MODEL.partition("model whole")[0])
+    (folder / "whole.nacre").write_text(MODEL)
+    return folder / "model.nacre"
+
+
+@pytest.mark.parametrize(("precision", "copies"), [("f32", 1), ("int8", 1), ("int4", 3)])
+def test_a_tied_table_is_stored_once(precision: str, copies: int, path: Path, tmp_path: Path) -> None:
+    model = nacre.compile(path, tmp_path / "model.so", precision=precision)
+    tensors = model.describe()["weights"]["tensors"]
+    # Those that have the rows of the table and more than a number for each: codes, and scales and zeros in blocks.
+    large = [t["name"] for t in tensors if t["name"].startswith("table") and np.prod(t["shape"]) >= 202]
+    assert len(large) == copies, large
+    elaborated = in_precision(read_model(path), precision)
+    interpreter = Interpreter(elaborated.module, open_parameters(elaborated))
+    for ids in ([], [100], [0, 47, 48, 100, -1, 7]):
+        expected = interpreter.run("main", [np.asarray(ids, np.int64)])
+        for actual, wanted in zip(model(np.asarray(ids, np.int64)), expected, strict=True):
+            # Codes of an activation are told by a division, which may be rounded otherwise.
+            bound = 1e-5 if precision != "int8" else 1e-2
+            np.testing.assert_allclose(actual, wanted, rtol=0, atol=bound * max(np.abs(wanted).max(initial=0), 1e-6))
+
+
+def test_a_table_that_is_needed_whole_is_there_whole(path: Path, tmp_path: Path) -> None:
+    model = nacre.compile(path.with_name("whole.nacre"), tmp_path / "model.so")
+    ids = np.array([100, 0, 48])
+    with np.load(path.with_name("weights.npz")) as arrays:
+        table = arrays["table"]
+    rows, everything, logits = model.entries["whole"](ids)
+    np.testing.assert_array_equal(rows, table[ids])
+    np.testing.assert_array_equal(everything, table)
+    np.testing.assert_allclose(logits, table[ids] @ table.T, rtol=0, atol=1e-5)

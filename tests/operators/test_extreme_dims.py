@@ -1,0 +1,123 @@
+"""Every operator whose attributes may hold dims, at the ends of their ranges: nothing outside of a tensor is touched.
+
+An integer among the attributes, or the size of an axis, becomes an expression of a dim whose range goes beyond what
+the case has, to both sides. What inference accepts is compiled, and called with the least and the greatest value of the
+dim, and with some between, in a child process on memory between guard pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pytest
+from nacre.compiler.checking.inputs import ORDINARY, draw_trial, made_up
+from nacre.compiler.checking.isolated import Died, Tell, run_each_isolated
+from nacre.compiler.checking.judge import Judge
+from nacre.compiler.checking.native import Library, check_call
+from nacre.compiler.codegen.objects import CodeOptions, generate_objects
+from nacre.compiler.lower.module import lower_module
+from nacre.dialect.dims import DimError, Symbol
+from nacre.dialect.graph import Function, Module, Value
+from nacre.dialect.operator import Builder, InferenceError, Operator
+from nacre.dialect.ops import OPERATORS
+from nacre.dialect.requirements import requirements
+from nacre.dialect.types import F32, TensorType
+from nacre.passes.check_indices import CheckIndices
+from operator_harness import TESTED, Example, example
+
+REACH = 4
+"""So far beyond the value of the case an attribute goes, to both sides."""
+D = Symbol("D", 0, 2 * REACH)
+CALLED_AT = (D.low, 1, REACH, D.high)
+KINDS = ("size", "sizes", "any", "ints?")
+"""The kinds of attributes that may hold dims."""
+SYMBOLIC = [o for o in TESTED if any(a.kind in KINDS for a in o.attributes) and not o.has("internal")]
+MOST = 2
+"""Variants of each kind that are compiled of an operator: each of a case of its own, as long as there are some."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A use of an operator with a dim in a type or in an attribute."""
+
+    operator: Operator
+    types: tuple[TensorType, ...]
+    attributes: dict[str, Any]
+
+    def function(self, name: str) -> Function | None:
+        """The use on arguments, with one more argument that binds the dim; None where inference refuses it."""
+        arguments = tuple(Value(f"a{i}", t) for i, t in enumerate(self.types))
+        b = Builder(OPERATORS, "v")
+        try:
+            results = b.apply(self.operator.name, arguments, self.attributes)
+        except (InferenceError, DimError):
+            return None
+        arguments = (*arguments, Value("size", TensorType(F32, (D.size,))))
+        return Function(name, arguments, tuple(b.nodes), results, tuple(f"r{i}" for i in range(len(results))))
+
+
+def _replaced(value: Any) -> Iterator[Any]:
+    """The value with one of its integers, however deep, replaced."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        yield D.size - D.high
+        yield D.size
+        yield D.size + (value - REACH)
+    elif isinstance(value, tuple):
+        for i, part in enumerate(value):
+            yield from ((*value[:i], changed, *value[i + 1 :]) for changed in _replaced(part))
+
+
+def _in_attributes(item: Example) -> Iterator[Variant]:
+    for spec in item.operator.attributes:
+        if spec.kind in KINDS:
+            for changed in _replaced(item.attributes[spec.name]):
+                yield Variant(item.operator, item.types, {**item.attributes, spec.name: changed})
+
+
+def _in_types(item: Example) -> Iterator[Variant]:
+    """Equal sizes become the dim together."""
+    for size in sorted({s for t in item.types for s in t.shape if isinstance(s, int) and s > 1}):
+        types = tuple(t.with_shape(D.size if s == size else s for s in t.shape) for t in item.types)
+        yield Variant(item.operator, types, item.attributes)
+
+
+def functions_of(operator: Operator) -> list[Function]:
+    found: list[Function] = []
+    for vary in (_in_attributes, _in_types):
+        accepted: list[Function] = []
+        for number, case in enumerate(operator.cases):
+            item = example(operator, number, (case.dtypes or (F32,))[0])
+            name = f"{operator.name}_{vary.__name__}_{number}"
+            variants = (v.function(f"{name}_{i}") for i, v in enumerate(vary(item)))
+            accepted += [f for f in variants if f is not None][: 2 if len(accepted) < MOST else 0]
+        found += accepted[: MOST + 1]
+    return found
+
+
+def check(library: Library, module: Module, function: Function, tell: Tell) -> list[str]:
+    failures: list[str] = []
+    for value in CALLED_AT:
+        dims = {"D": value}
+        if not all(r.holds(dims) for r in requirements(function)):
+            continue  # the call is refused
+        tell(f"{function.name} at {value}")
+        judge = Judge(module, draw_trial(function, dims, ORDINARY), made_up)
+        found = check_call(library, function, judge)
+        failures += [f"{function} at D={value}: {found.message}"] if found else []
+    return failures
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_ends_of_ranges(part: int) -> None:
+    functions = [f for operator in SYMBOLIC[part::4] for f in functions_of(operator)]
+    module = Module("extremes", (D,), functions=tuple(functions))
+    lowered = lower_module(CheckIndices().run(module))
+    library = Library(*generate_objects(lowered, CodeOptions(level=0, quick=True, visible=True)), made_up)
+    answers = run_each_isolated([partial(check, library, module, f) for f in functions])
+    failures = []
+    for function, answer in zip(functions, answers, strict=True):
+        failures += [f"{function.name}: {answer.message}"] if isinstance(answer, Died) else answer
+    assert len(functions) > 20 and not failures, "\n".join(failures[:10])

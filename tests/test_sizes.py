@@ -1,0 +1,92 @@
+"""The bytes of an artifact's weights: what they grow by is told, and a bound holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import nacre
+import numpy as np
+import pytest
+from nacre.compiler.api import read_model
+from nacre.compiler.pipeline import Build, Options
+from nacre.compiler.sizes import SizeBound, WeightSizes, measure_weights, parse_bound
+from saving import save_npz
+
+MODEL = """language 1
+model net(x: f32[1, 32, 28, 28]) -> f32[1, 32, 14, 14] {
+  weights "weights.npz"
+  param first: f32[32, 32, 3, 3]
+  param second: f32[32, 32, 3, 3]
+  return relu(conv2d(max_pool2d(relu(conv2d(x, first, padding=1)), 2), second, padding=1))
+}
+"""
+PARAMETERS = 2 * 32 * 32 * 9 * 4
+MORE = 32 * 32 * 27 * 4
+"""What a transform adds."""
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder, rng = tmp_path_factory.mktemp("net"), np.random.default_rng(4)
+    arrays = {n: (rng.standard_normal((32, 32, 3, 3)) / 16).astype(np.float32) for n in ("first", "second")}
+    save_npz(folder / "weights.npz", arrays)
+    (folder / "net.nacre").write_text(MODEL)
+    return folder / "net.nacre"
+
+
+def sizes(path: Path, **options: Any) -> WeightSizes:
+    elaborated = read_model(path)
+    build = Build(elaborated, Options(**options))
+    return measure_weights(elaborated.module, build.lower(build.optimize()))
+
+
+def test_growth_has_its_cause(path: Path) -> None:
+    found = sizes(path)
+    assert found.parameters == PARAMETERS
+    (growth,) = found.growth
+    assert growth.bytes == 2 * MORE and growth.parameters == ("first", "second")
+    assert found.is_told and str(found).startswith(
+        "weights take 295 kB, 4.00 times the 73.7 kB of the parameters: 221 kB"
+    )
+
+
+@pytest.mark.parametrize(("bound", "stored"), [("4.1x", 2), ("3x", 1), ("220kB", 1), ("1.1x", 0)])
+def test_transforms_keep_the_bound(bound: str, stored: int, path: Path) -> None:
+    limit = parse_bound(bound)
+    found = sizes(path, size=limit)
+    assert found.weights <= limit.bytes(PARAMETERS)
+    assert found.transformed == stored * MORE
+
+
+def test_a_budget_of_the_file_is_a_bound(path: Path) -> None:
+    path.with_name("budget.nacre").write_text(MODEL + "budget net { weights <= 220 KB }\n")
+    assert sizes(path.with_name("budget.nacre")).transformed == MORE
+
+
+def test_a_bounded_model_computes_the_same(path: Path, tmp_path: Path) -> None:
+    plain, bounded = (
+        nacre.compile(path, tmp_path / f"{number}.so", size=size) for number, size in enumerate((None, "1.1x"))
+    )
+    assert bounded.describe()["weights"]["bytes"] <= 1.1 * PARAMETERS < plain.describe()["weights"]["bytes"]
+    x = np.random.default_rng(5).standard_normal((1, 32, 28, 28)).astype(np.float32)
+    expected = plain(x)
+    assert np.abs(bounded(x) - expected).max() <= 2e-5 * np.abs(expected).max()
+
+
+def test_a_bound_that_cannot_hold_is_a_fault(path: Path) -> None:
+    with pytest.raises(nacre.DiagnosticError, match=r"the weights take at least .* kB, the bound is `0\.5x`"):
+        sizes(path, size=parse_bound("0.5x"))
+
+
+@pytest.mark.parametrize("text", ["", "x", "0x", "-1x", "500", "1.2 X", "3 MiBs", "1e3B"])
+def test_bounds_are_checked(text: str) -> None:
+    with pytest.raises(nacre.DiagnosticError, match="is no bound of a size"):
+        parse_bound(text)
+
+
+def test_bounds_are_read() -> None:
+    assert parse_bound("1.5x") == SizeBound(1.5, relative=True)
+    assert parse_bound("500 MiB") == SizeBound(500 * 2**20, relative=False)
+    assert parse_bound(str(SizeBound(1.25, relative=True))) == SizeBound(1.25, relative=True)
+    assert parse_bound(str(SizeBound(500 * 2**20, relative=False))) == SizeBound(500 * 2**20, relative=False)
