@@ -30,7 +30,7 @@ from ..dialect.printer import collect_elided, print_module
 from ..dialect.requirements import Requirement, find_impossible, requirements
 from ..dialect.types import Array
 from ..passes.check_indices import has_unchecked_indices
-from ..passes.manager import PassManager, Remark, Rewrite, Stage
+from ..passes.manager import Pass, PassManager, Remark, Rewrite, Stage
 from ..passes.pipeline import parse_pipeline
 from .artifact.assemble import Placement, build_artifact
 from .artifact.link import find_linker, merge_objects
@@ -204,8 +204,8 @@ class Build:
 
         self._check_sizes()
         with self._timed("passes"):
-            pipeline = self._bounded_pipeline()
-        passes, accept = parse_pipeline(pipeline), self.observer.accept_graph
+            passes = self._bounded_passes()
+        accept = self.observer.accept_graph
         manager = PassManager(passes, watch=watch, accept=accept, rewrite_limit=self.options.rewrite_limit)
         with self._timed("passes"):
             self.optimized = manager.run(relative_to(self.elaborated.module, self.elaborated.file))
@@ -227,27 +227,30 @@ class Build:
         if faults:
             raise DiagnosticError(faults, self.elaborated.sources)
 
-    def _bounded_pipeline(self) -> str:
-        """The passes of the level, which store so many transformed weights as the bound of the size lets them. Raises
+    def _bounded_passes(self) -> tuple[Pass, ...]:
+        """The passes of the level, which store as many transformed weights as the bound of the size allows. Raises
         DiagnosticError where the other weights alone are more."""
-        pipeline, bound = self.options.pipeline, self.options.size
+        passes, bound = parse_pipeline(self.options.pipeline), self.options.size
         budget = bound_of(self.elaborated.budgets, self.elaborated.module)
         bounds = [each for each in (bound, budget) if each is not None]
         if not bounds or self.options.rewrite_limit is not None:
-            return pipeline
-        sizes, tried = self._sizes_after(pipeline), pipeline
+            return passes
+        sizes, tried = self._sizes_after(passes), passes
         limit = min(each.bytes(sizes.parameters) for each in bounds)
         most = sizes.transformed
         while sizes.weights > limit and most > 0:
-            most = max(0, most - (sizes.weights - limit))
-            tried = with_most_bytes(pipeline, most)
+            fitting = sizes.transformed - (sizes.weights - limit)
+            # No transform is stored if a smaller bound does not make them fewer: every turn has to come nearer.
+            most = fitting if 0 < fitting < most else 0
+            tried = with_most_bytes(passes, most)
             sizes = self._sizes_after(tried)
         if bound is not None and sizes.weights > bound.bytes(sizes.parameters):
             raise too_large(sizes, bound)
         return tried
 
-    def _sizes_after(self, pipeline: str) -> WeightSizes:
-        module = PassManager(parse_pipeline(pipeline)).run(self.elaborated.module)
+    def _sizes_after(self, passes: Sequence[Pass]) -> WeightSizes:
+        module = PassManager(passes).run(self.elaborated.module)
+        _check_lowerable(module)
         return self._measure(lower_module(module, pack=self.options.packs))
 
     def _measure(self, lowered: Lowered) -> WeightSizes:
@@ -260,16 +263,7 @@ class Build:
 
     def lower(self, module: Module) -> Lowered:
         """Raises DiagnosticError where the passes left what cannot be lowered."""
-        if any(node.op == "repeat" for function in module.functions for node in walk(function.body)):
-            help_text = "`unroll-repeat` takes loops apart, as long as the graph does not become too large"
-            raise DiagnosticError([Diagnostic("repeat-left", "the passes leave a loop in the graph", help=help_text)])
-        if any(OPERATORS[n.op].has("blocked") for function in module.functions for n in walk(function.body)):
-            help_text = "`split-blocks` and `fold-parameters` make codes and scales of them"
-            message = "the passes leave values in blocks in the graph"
-            raise DiagnosticError([Diagnostic("blocks-left", message, help=help_text)])
-        if any(has_unchecked_indices(function.body) for function in module.functions):
-            message = "the passes leave indices in the graph that are not checked"
-            raise DiagnosticError([Diagnostic("indices-unchecked", message, help="`check-indices` is the first pass")])
+        _check_lowerable(module)
         with self._timed("lower"):
             self.lowered = lower_module(module, pack=self.options.packs, debug=self.options.debug)
         return self.lowered
@@ -390,6 +384,20 @@ def _specify_level(program: Program, target: Target) -> LevelSpec:
     suffix = target.suffix if len(program.kernels) > 1 else ""
     untiled = tuple((left.kernel, left.reason) for left in program.untiled if left.target == target)
     return LevelSpec(target.name, suffix, made_for.features, made_for.cpu, untiled)
+
+
+def _check_lowerable(module: Module) -> None:
+    """Raises DiagnosticError where the passes left what cannot be lowered."""
+    if any(node.op == "repeat" for function in module.functions for node in walk(function.body)):
+        help_text = "`unroll-repeat` takes loops apart, as long as the graph does not become too large"
+        raise DiagnosticError([Diagnostic("repeat-left", "the passes leave a loop in the graph", help=help_text)])
+    if any(OPERATORS[n.op].has("blocked") for function in module.functions for n in walk(function.body)):
+        help_text = "`split-blocks` and `fold-parameters` make codes and scales of them"
+        message = "the passes leave values in blocks in the graph"
+        raise DiagnosticError([Diagnostic("blocks-left", message, help=help_text)])
+    if any(has_unchecked_indices(function.body) for function in module.functions):
+        message = "the passes leave indices in the graph that are not checked"
+        raise DiagnosticError([Diagnostic("indices-unchecked", message, help="`check-indices` is the first pass")])
 
 
 def _requirements(entry: LoweredEntry, written: Function, optimized: Function) -> tuple[Requirement, ...]:

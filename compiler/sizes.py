@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..dialect.diagnostics import Diagnostic, DiagnosticError
 from ..dialect.dims import product
 from ..dialect.graph import Module, Parameter
 from ..dialect.ops import OPERATORS
+from ..passes.manager import Pass
+from ..passes.winograd import Winograd
 from .frontend import ModelBudget
 from .frontend.syntax import UNITS
 from .lower.lowered import Lowered, LoweredWeight, static_bytes
@@ -112,9 +114,7 @@ class WeightSizes:
 
     def data(self) -> dict[str, Any]:
         """For other programs, as JSON has it."""
-        growth = [
-            {"cause": g.cause.format("weights"), "bytes": g.bytes, "parameters": g.parameters} for g in self.growth
-        ]
+        growth = [each.data() for each in self.growth]
         return {"parameters": self.parameters, "weights": self.weights, "ratio": self.ratio, "growth": growth}
 
 
@@ -169,6 +169,10 @@ def too_large(sizes: WeightSizes, bound: SizeBound) -> DiagnosticError:
     return DiagnosticError([Diagnostic("size-bound", message, help=help)])
 
 
-def with_most_bytes(pipeline: str, most: int) -> str:
+def with_most_bytes(passes: Iterable[Pass], most: int) -> tuple[Pass, ...]:
     """The passes with at most so many bytes more for transformed weights."""
-    return re.sub(r"\bwinograd\b(?!\{)", f"winograd{{most-bytes={most}}}", pipeline)
+    return tuple(_bounded(step, most) if isinstance(step, Winograd) else step for step in passes)
+
+
+def _bounded(step: Winograd, most: int) -> Winograd:
+    return replace(step, most_bytes=most if step.most_bytes is None else min(most, step.most_bytes))

@@ -165,6 +165,8 @@ class Addressing:
 
 Addresses = Callable[[Sequence[TensorType], Attributes], tuple[Addressing, ...]]
 """`addresses(types of the operands, attributes)` lists the operands of indices."""
+Inside = Callable[["Builder", Sequence[Value], Attributes], Value]
+"""`inside(b, operands, attributes) -> mask`, which broadcasts to the result."""
 RowAxes = Callable[[TensorType, Attributes], tuple[int, ...]]
 """`row_axes(type of the first operand, attributes) -> axes`, counted from 0, in order."""
 
@@ -200,7 +202,8 @@ class Operator:
 
     `row_axes` gives the axes of the first operand that each element of the result takes in whole; every `rowwise`
     operator has it, and the reductions over axes. `addresses` lists the operands of indices. With the value
-    `error` of an attribute `mode` an index that is out of range fails the call.
+    `error` of an attribute `mode` an index that is out of range fails the call. An operator that reads elements by
+    index has `inside`, the mask of the elements of its result whose indices are in range.
     """
 
     name: str
@@ -216,6 +219,7 @@ class Operator:
     properties: frozenset[str] = frozenset()
     row_axes: RowAxes | None = None
     addresses: Addresses | None = None
+    inside: Inside | None = None
     results: tuple[str, ...] = ("result",)
 
     def __post_init__(self) -> None:
@@ -227,6 +231,7 @@ class Operator:
         assert len(self.properties & {"exact", "rounded", "summing"}) <= 1, f"{self.name}: rounded in one way alone"
         modes = any(a.name == "mode" and "error" in a.choices for a in self.attributes)
         assert not modes or self.addresses is not None, f"{self.name}: give addresses"
+        assert self.inside is None or self.addresses is not None, f"{self.name}: give addresses"
         assert self.row_axes is not None or "rowwise" not in self.properties, f"{self.name}: give row_axes"
 
     def has(self, property: str) -> bool:

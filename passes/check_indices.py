@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import ClassVar
 
-from ..dialect.dims import Size
-from ..dialect.graph import Function, Module, Node, Value, walk
-from ..dialect.operator import Addressing, Attributes, Builder
+from ..dialect.graph import Function, Module, Node, walk
+from ..dialect.operator import Addressing, Builder
 from ..dialect.ops import OPERATORS
-from ..dialect.ops.common import size_as
-from ..dialect.types import I64
 from .manager import Context, Pass
 from .rewrite import NodeBuilder, Replacement, Rewriter
 
@@ -48,34 +44,6 @@ def _mode(node: Node) -> object:
     return dict(node.attributes).get("mode") if OPERATORS[node.op].addresses is not None else None
 
 
-def _is_inside(b: Builder, indices: Value, size: Size) -> Value:
-    indices, zero, end = b.cast(indices, dtype=I64), b.scalar(0, I64), size_as(b, size, I64)
-    from_start = b.where(b.less(indices, zero), b.add(indices, end), indices)
-    return b.logical_and(b.greater_equal(from_start, zero), b.less(from_start, end))
-
-
-def _slices(b: Builder, x: Value, indices: Value, axis: int) -> Value:
-    inside = _is_inside(b, indices, x.type.shape[axis])
-    return b.reshape(inside, shape=(*indices.type.shape, *(1,) * (x.type.rank - axis % x.type.rank - 1)))
-
-
-def _rows(b: Builder, x: Value, indices: Value) -> Value:
-    depth = indices.type.shape[-1]
-    assert isinstance(depth, int), indices
-    columns = (b.gather(indices, b.scalar(i, I64), axis=-1, mode="clamp") for i in range(depth))
-    inside = reduce(b.logical_and, (_is_inside(b, c, n) for c, n in zip(columns, x.type.shape, strict=False)))
-    return b.reshape(inside, shape=(*indices.type.shape[:-1], *(1,) * (x.type.rank - depth)))
-
-
-_INSIDE: Mapping[str, Callable[[Builder, Value, Value, Attributes], Value]] = {
-    "gather": lambda b, x, indices, attributes: _slices(b, x, indices, attributes["axis"]),
-    "embedding": lambda b, x, indices, attributes: _slices(b, x, indices, 0),
-    "take_along_axis": lambda b, x, indices, attributes: _is_inside(b, indices, x.type.shape[attributes["axis"]]),
-    "gather_nd": lambda b, x, indices, attributes: _rows(b, x, indices),
-}
-"""Which elements of the result of a read come from inside of the tensor: a mask that broadcasts to the result."""
-
-
 class _Checker(Rewriter):
     def __init__(self, function: Function, context: Context) -> None:
         super().__init__(function)
@@ -83,8 +51,8 @@ class _Checker(Rewriter):
 
     def visit(self, node: Node) -> Replacement | None:
         mode, addresses = _mode(node), OPERATORS[node.op].addresses
-        is_read = node.op in _INSIDE
-        if addresses is None or not (mode == "error" or (mode == "drop" and is_read)):
+        inside = OPERATORS[node.op].inside
+        if addresses is None or not (mode == "error" or (mode == "drop" and inside is not None)):
             return None
         self.context.count(str(mode), node)
         b = NodeBuilder(self.names, node)
@@ -93,11 +61,9 @@ class _Checker(Rewriter):
             for use in addresses([v.type for v in node.inputs], attributes):
                 _write_check(b, node, use)
         values = b.apply(node.op, node.inputs, attributes | {"mode": "clamp"})
-        if mode == "drop":
+        if mode == "drop" and inside is not None:
             (value,) = values
-            x, indices = node.inputs
-            inside = _INSIDE[node.op](b, x, indices, attributes)
-            values = (b.where(inside, value, b.like(0, value)),)
+            values = (b.where(inside(b, node.inputs, attributes), value, b.like(0, value)),)
         return Replacement(tuple(b.nodes), values)
 
 

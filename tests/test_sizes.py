@@ -9,7 +9,7 @@ import nacre
 import numpy as np
 import pytest
 from nacre.compiler.api import read_model
-from nacre.compiler.pipeline import Build, Options
+from nacre.compiler.pipeline import GRAPH_PASSES, Build, Options
 from nacre.compiler.sizes import SizeBound, WeightSizes, measure_weights, parse_bound
 from saving import save_npz
 
@@ -62,6 +62,18 @@ def test_transforms_keep_the_bound(bound: str, stored: int, path: Path) -> None:
 def test_a_budget_of_the_file_is_a_bound(path: Path) -> None:
     path.with_name("budget.nacre").write_text(MODEL + "budget net { weights <= 220 KB }\n")
     assert sizes(path.with_name("budget.nacre")).transformed == MORE
+
+
+def test_passes_with_options_keep_the_bound(path: Path) -> None:
+    passes = GRAPH_PASSES[2].replace("winograd", "winograd{channels=32}")
+    limit = SizeBound(PARAMETERS + 2 * MORE - 1, relative=False)
+    assert sizes(path, passes=passes, size=limit).transformed == MORE
+
+
+def test_a_bound_of_what_cannot_be_lowered_is_a_fault(tmp_path: Path) -> None:
+    (tmp_path / "row.nacre").write_text("language 1\nmodel row(x: f32[5], i: i64) -> f32[] { return gather(x, i) }\n")
+    with pytest.raises(nacre.DiagnosticError, match="indices in the graph that are not checked"):
+        sizes(tmp_path / "row.nacre", passes="dce", size=SizeBound(1e6, relative=False))
 
 
 def test_a_bounded_model_computes_the_same(path: Path, tmp_path: Path) -> None:

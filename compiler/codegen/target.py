@@ -85,6 +85,15 @@ class Target:
         """The features that the code of a level needs."""
         return tuple(sorted(LEVELS.get(self.name, ())))
 
+    def has(self, feature: str) -> bool:
+        """May the code for an x86 CPU use one of `CHECKED_FEATURES`?"""
+        for sign in reversed(self.features.split(",")):
+            if sign[1:] == feature:
+                return sign.startswith("+")
+        if self.cpu == "native":
+            return feature in host_features()
+        return feature in (LEVELS[self.cpu] if self.cpu in LEVELS else ask_features(self.cpu, ""))
+
     @property
     def runs_here(self) -> bool:
         """Can this machine run its code, as far as the system tells?"""

@@ -15,7 +15,7 @@ from ...dialect.types import BF16
 from ...passes.factors import Factor, Origins, factors_of, summed_axes, table_of
 from ...passes.quantize_weights import can_hold
 from ...passes.selection import CLASSES
-from ..codegen.target import Target, host_features, machine_of
+from ..codegen.target import X86, Target, machine_of
 from .policy import F32, Policy, Scheme
 
 SHOWN = 4
@@ -86,14 +86,16 @@ def _warnings(model: str, layers: Sequence[_Layer]) -> Iterator[Diagnostic]:
 
 def find_slow_products(module: Module, targets: Sequence[Target]) -> tuple[Diagnostic, ...]:
     """A warning where products of bfloats are made for a CPU that has no instruction for them."""
-    slow = [target for target in targets if not _multiplies_bfloats(target)]
     products = [
         node
         for function in module.functions
         for node in function.body
         if summed_axes(node) is not None and all(v.type.dtype is BF16 for v in node.inputs[:2])
     ]
-    if not slow or not products:
+    if not products:
+        return ()
+    slow = [target for target in targets if not _multiplies_bfloats(target)]
+    if not slow:
         return ()
     message = f"{_plural(len(products), 'product')} in bf16 take half the memory of f32 and are no faster"
     help = f"`{slow[0].name}` has no instruction that multiplies bfloats ({_BF16_PRODUCTS})"
@@ -101,9 +103,8 @@ def find_slow_products(module: Module, targets: Sequence[Target]) -> tuple[Diagn
 
 
 def _multiplies_bfloats(target: Target) -> bool:
-    if target.cpu == "native" and machine_of(target.triple) == machine_of(""):
-        return _BF16_PRODUCTS in host_features()
-    return _BF16_PRODUCTS in target.needs or target.cpu not in ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
+    """Has the CPU such an instruction? Those of other machines than x86 are taken to have one."""
+    return machine_of(target.triple) != machine_of(X86) or target.has(_BF16_PRODUCTS)
 
 
 def _warning(code: str, message: str, layers: Sequence[_Layer], help: str) -> Diagnostic:

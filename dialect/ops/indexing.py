@@ -7,17 +7,18 @@ reads nothing and has no mode: it has no 1 where an index is out of range.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 import numpy as np
 
-from ..dims import Shape
+from ..dims import Shape, Size
 from ..emitter import BodyEmitter, Emitter, Scalar, Tensor, broadcast_map, identity, loop
 from ..graph import Value
 from ..operator import Addressing, Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import ANY, F32, I64, DType, TensorType
 from .accumulate import Numbers
 from .arguments import read_size
-from .common import broadcast_shapes, normalize_axis, sum_to
+from .common import broadcast_shapes, normalize_axis, size_as, sum_to
 from .places import MODE, OTHER_MODES, are_inside_array, clamped, clamped_array, index_operand, load_by_mode
 
 _MOVEMENT = frozenset({"movement"})
@@ -86,6 +87,33 @@ def addresses_rows(types: Sequence[TensorType], attributes: Attributes) -> tuple
     return (Addressing(1, types[0].shape[:depth]),)
 
 
+def _is_inside(b: Builder, indices: Value, size: Size) -> Value:
+    indices, zero, end = b.cast(indices, dtype=I64), b.scalar(0, I64), size_as(b, size, I64)
+    from_start = b.where(b.less(indices, zero), b.add(indices, end), indices)
+    return b.logical_and(b.greater_equal(from_start, zero), b.less(from_start, end))
+
+
+def _inside_slices(b: Builder, operands: Sequence[Value], attributes: Attributes) -> Value:
+    x, indices = operands
+    axis = normalize_axis(attributes.get("axis", 0), x.type.rank, "gather")
+    inside = _is_inside(b, indices, x.type.shape[axis])
+    return b.reshape(inside, shape=(*indices.type.shape, *(1,) * (x.type.rank - axis - 1)))
+
+
+def _inside_along(b: Builder, operands: Sequence[Value], attributes: Attributes) -> Value:
+    x, indices = operands
+    return _is_inside(b, indices, x.type.shape[attributes["axis"]])
+
+
+def _inside_rows(b: Builder, operands: Sequence[Value], attributes: Attributes) -> Value:
+    x, indices = operands
+    depth = indices.type.shape[-1]
+    assert isinstance(depth, int), indices
+    columns = (b.gather(indices, b.scalar(i, I64), axis=-1, mode="clamp") for i in range(depth))
+    inside = reduce(b.logical_and, (_is_inside(b, c, n) for c, n in zip(columns, x.type.shape, strict=False)))
+    return b.reshape(inside, shape=(*indices.type.shape[:-1], *(1,) * (x.type.rank - depth)))
+
+
 def _indices(*values: int, shape: tuple[int, ...] | None = None) -> dict[int, Numbers]:
     array = np.asarray(values, np.int64)
     return {1: array if shape is None else array.reshape(shape)}
@@ -101,6 +129,7 @@ gather = Operator(
     gradient=_differentiate_gather,
     lower=_lower_gather,
     addresses=addresses_axis,
+    inside=_inside_slices,
     cases=(
         Case(((5, 3), (4,)), arrays=_indices(0, 4, 2, 2)),
         Case(((2, 5, 3), (2, 2)), {"axis": 1}, arrays=_indices(-1, -5, 4, 0, shape=(2, 2))),
@@ -179,6 +208,7 @@ take_along_axis = Operator(
     gradient=_differentiate_along,
     lower=_lower_along,
     addresses=addresses_axis,
+    inside=_inside_along,
     cases=(
         Case(((3, 5), (3, 2)), arrays=_indices(0, 4, 2, 2, -1, -5, shape=(3, 2))),
         *(
@@ -265,6 +295,7 @@ gather_nd = Operator(
     ],
     lower=_lower_nd,
     addresses=addresses_rows,
+    inside=_inside_rows,
     cases=(
         Case(((3, 4), (2, 2)), arrays=_indices(0, 1, -1, 3, shape=(2, 2))),
         *(Case(((3, 4), (3, 2)), {"mode": m}, arrays=_indices(0, 1, -1, 9, -4, 3, shape=(3, 2))) for m in OTHER_MODES),
@@ -293,6 +324,7 @@ embedding = Operator(
     gradient=_differentiate_gather,
     decompose=lambda b, operands, attributes: [b.gather(*operands, axis=0, mode=attributes["mode"])],
     addresses=addresses_axis,
+    inside=_inside_slices,
     cases=(
         Case(((7, 3), (2, 4)), arrays=_indices(0, 6, 3, 3, -1, -7, 5, 2, shape=(2, 4))),
         *(

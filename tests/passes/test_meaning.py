@@ -21,7 +21,7 @@ from nacre.passes.pipeline import parse_pipeline
 from nacre.passes.registry import PASSES
 from random_graphs import assert_close, assert_same_bits, random_array, random_module, run_module
 
-EXACT = ["canonicalize", "cse", "dce", "fold-constants", "fold-constants{growth=0}", "fuse"]
+EXACT = ["check-indices", "canonicalize", "cse", "dce", "fold-constants", "fold-constants{growth=0}", "fuse"]
 EXACT += ["unroll-repeat", "unroll-repeat{limit=1}", "fold-parameters{moves-only=true}"]
 EXACT += ["unroll-repeat,fold-parameters{moves-only=true},dce"]
 ALL_EXACT = "unroll-repeat,fold-constants,canonicalize,fold-constants,cse,fuse,dce"

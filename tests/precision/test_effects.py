@@ -39,7 +39,20 @@ def test_what_a_policy_does_not_bring_about_is_told(precision: str, expected: li
     assert messages == expected
 
 
-@pytest.mark.parametrize(("target", "count"), [("x86-64-v3", 1), ("x86-64-v4-vnni-bf16", 0), ("portable", 1)])
+@pytest.mark.parametrize(
+    ("target", "count"),
+    [
+        ("x86-64-v3", 1),
+        ("x86-64-v4-vnni-bf16", 0),
+        ("portable", 1),
+        ("x86-64-v4+avx512bf16", 0),
+        ("x86-64-v4-vnni-bf16-avx512bf16", 1),
+        ("native-avx512bf16", 1),
+        ("skylake-avx512", 1),
+        ("znver4", 0),
+        ("aarch64-linux-gnu", 0),
+    ],
+)
 def test_products_of_bfloats_without_an_instruction_are_told(target: str, count: int) -> None:
     rounded, plain = (in_precision(read_model(MODEL), p).module for p in ("bf16", "f32"))
     assert len(find_slow_products(rounded, parse_targets(target))) == count

@@ -16,14 +16,14 @@ from ....dialect.dims import Size, bounds
 from .ahead import Panels, fetch_ahead
 from .codes import add_zero
 from .evaluate import Evaluator, Kept, Place
-from .forms import LANES, Form, constant, variable
+from .forms import Form, constant, variable
 from .order import Order
 from .roles import Roles
 from .row_loops import Rows, each_row, in_tiles
 from .schedule import Stage
 from .structure import Node, Op, Panel, Scaled
 from .text import Value
-from .tiles import Tiles, rows_from, tile_units
+from .tiles import Cell, Tiles, rows_from, tile_units
 
 BLOCK_ROWS = 64
 """The rows that share the numbers of a block."""
@@ -98,13 +98,8 @@ class DecodedTiles(Tiles):
     ) -> None:
         writer, op = self.writer, self.op
 
-        def cells(first: Form, count: int) -> Iterator[tuple[str | None, Place, Form]]:
-            """The mask of each cell, its place, and where its sum is kept."""
-            for r in range(count):
-                for v, mask in enumerate(masks):
-                    lane = v * writer.lanes
-                    slot = first.plus(r).times(self.roles.width).plus(lane) + LANES
-                    yield mask, self._cell(place, row + first.plus(r), column.plus(lane)), slot
+        def cells(first: Form, count: int) -> Iterator[Cell]:
+            return self.cells(place, row, column, masks, first, count)
 
         with each_row(writer, rows) as first:
             for mask, at, slot in cells(first, 1):

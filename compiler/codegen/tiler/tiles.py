@@ -22,6 +22,9 @@ from .text import Value, Writer
 from .widening import choose_stretch, find_rows, widen_rows
 from .windows import order_steps
 
+Cell = tuple[str | None, Place, Form]
+"""A vector of results: its mask, its place, and where its sum is kept."""
+
 
 class Tiles:
     """Writes the tiles of one op."""
@@ -117,6 +120,16 @@ class Tiles:
             with self.writer.masked(masks[v]):
                 self.evaluator.define(self.op, at, total)
                 finish(at)
+
+    def cells(
+        self, place: Place, row: Form, column: Form, masks: Sequence[str | None], first: Form, count: int
+    ) -> Iterator[Cell]:
+        """The cells of `count` rows from `row + first` on, whose sums are kept from row `first` of a block on."""
+        for r in range(count):
+            for v, mask in enumerate(masks):
+                lane = v * self.writer.lanes
+                slot = first.plus(r).times(self.roles.width).plus(lane) + LANES
+                yield mask, self._cell(place, row + first.plus(r), column.plus(lane)), slot
 
     def _cell(self, place: Place, row: Form, column: Form) -> Place:
         at = {**place, self.roles.lane: column + LANES}

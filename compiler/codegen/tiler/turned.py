@@ -26,7 +26,7 @@ from .row_loops import Rows, each_row, in_tiles
 from .schedule import Stage, turned_read
 from .structure import Op
 from .text import Value
-from .tiles import Tiles, rows_from, tile_units
+from .tiles import Cell, Tiles, rows_from, tile_units
 
 BLOCK_ROWS = 256
 """The rows that share a panel: transposing it then takes a few percent of the time."""
@@ -74,13 +74,8 @@ class TurnedTiles(Tiles):
     ) -> None:
         writer, evaluator, op = self.writer, self.evaluator, self.op
 
-        def cells(first: Form, count: int) -> Iterator[tuple[str | None, Place, Form]]:
-            """The mask of each cell, its place, and where its sum is kept."""
-            for r in range(count):
-                for v, mask in enumerate(masks):
-                    lane = v * writer.lanes
-                    slot = first.plus(r).times(self.roles.width).plus(lane) + LANES
-                    yield mask, self._cell(place, row + first.plus(r), column.plus(lane)), slot
+        def cells(first: Form, count: int) -> Iterator[Cell]:
+            return self.cells(place, row, column, masks, first, count)
 
         def begin(first: Form, count: int) -> list[Value]:
             starts = []
