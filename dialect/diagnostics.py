@@ -66,6 +66,10 @@ class DiagnosticError(Exception):
         return render_all(self.diagnostics, self.sources)
 
 
+class NacreWarning(UserWarning):
+    """A warning of the compiler, in the words of the command line."""
+
+
 @dataclass
 class Collector:
     """Gathers the faults of a stage, each once, so that all of a file are told in one run."""

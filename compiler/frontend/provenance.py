@@ -52,10 +52,10 @@ def trace_type(frame: Frame, declared: syntax.Type | None, axis: int, size: Size
     if declared is None or -axis > len(declared.dims):
         return None
     dim = declared.dims[axis]
-    hyper = frame.hypers.get(dim.name) if isinstance(dim, syntax.Name) else None
-    return (
-        Origin(dim.name, hyper, hyper.span) if isinstance(dim, syntax.Name) and hyper and hyper.value == size else None
-    )
+    if not isinstance(dim, syntax.Name) or dim.name not in frame.hypers:
+        return None
+    hyper = frame.hypers[dim.name]
+    return Origin(dim.name, hyper, hyper.span) if hyper.value == size else None
 
 
 def trace_axis(context: Context, frame: Frame, value: Value, axis: int) -> TracedSize:
