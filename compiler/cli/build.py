@@ -13,6 +13,7 @@ from ..build_warnings import untiled_in_build, warn_of_untiled
 from ..forms import FORMS, LIBRARY, STAGES, place_forms, write_forms
 from ..pipeline import Build
 from ..report import format_report, report_data
+from ..sizes import folded_data, format_folded
 from .dumping import ChosenDumps, dump_options, tell_unmatched
 from .faults import tell
 from .options import MODEL, PATH, Chosen, build_options, check_dims, from_option, progress, read_dims
@@ -109,6 +110,8 @@ def compile_command(
         _print_times(build)
     if verbose:
         click.echo(format_report(build.report(dims)), err=True)
+        for line in format_folded(build.grown):
+            click.echo(line, err=True)
     if as_json:
         written = [{"form": f, "path": str(p), "bytes": p.stat().st_size} for f, p in places.items()]
         kernels = report_data(build.report(dims))
@@ -117,6 +120,7 @@ def compile_command(
             "model": str(model),
             "written": written,
             "size": None if build.sizes is None else build.sizes.data(),
+            "constants": folded_data(build.grown),
             "warnings": warnings,
             "seconds": build.times,
             "functions": kernels,
