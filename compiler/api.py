@@ -10,6 +10,7 @@ from typing import get_args
 from ..dialect.diagnostics import Diagnostic, DiagnosticError
 from ..runtime.loader import Model, load
 from .artifact.assemble import Placement
+from .build_warnings import issue_warnings, with_warnings
 from .cache import load_cached
 from .checking.checker import choose_observer
 from .codegen.target import parse_targets
@@ -74,6 +75,9 @@ def compile(
     size: the most that weights may take, such as `500MiB`, or `1.2x` of the model's parameters: transformed copies of
         weights that save least for their bytes are computed in each call, or not used.
 
+    Issues `nacre.NacreWarning` for the warnings that `nacre compile` prints. That of the size comes with a compilation;
+    a model that is loaded from the cache has the others.
+
     Raises ValueError for an argument that is none of these, DiagnosticError for a fault of the input, CompilerFault for
     one of the compiler.
     """
@@ -88,12 +92,15 @@ def compile(
     options = Options(targets, opt_level, strict=strict, weights=placement, cc=cc, debug=debug, size=bound)
     dumps = Dumps(None if dump_dir is None else Path(dump_dir))
     elaborated = source if isinstance(source, Elaborated) else read_model(source, weights)
-    elaborated = in_precision(elaborated, precision)
+    elaborated = with_warnings(in_precision(elaborated, precision), targets)
     build = Build(elaborated, options, dumps, choose_observer(elaborated, options, check=check_passes))
     if output is None:
-        return load_cached(build, threads=threads)
-    build.run(Path(output))
-    return load(output, threads=threads)
+        model = load_cached(build, threads=threads)
+    else:
+        build.run(Path(output))
+        model = load(output, threads=threads)
+    issue_warnings(build, model)
+    return model
 
 
 def find_faults(

@@ -30,7 +30,7 @@ from ..dialect.printer import collect_elided, print_module
 from ..dialect.requirements import Requirement, find_impossible, requirements
 from ..dialect.types import Array
 from ..passes.check_indices import has_unchecked_indices
-from ..passes.manager import Pass, PassManager, Remark, Rewrite, Stage
+from ..passes.manager import FoldedConstant, Pass, PassManager, Remark, Rewrite, Stage
 from ..passes.pipeline import parse_pipeline
 from .artifact.assemble import Placement, build_artifact
 from .artifact.link import find_linker, merge_objects
@@ -177,6 +177,7 @@ class Build:
     lowered: Lowered | None = None
     program: Program | None = None
     remarks: list[Remark] = field(default_factory=list)
+    grown: list[FoldedConstant] = field(default_factory=list)
     stages: list[Stage] = field(default_factory=list)
     rewrites: list[Rewrite] = field(default_factory=list)
 
@@ -210,6 +211,7 @@ class Build:
         with self._timed("passes"):
             self.optimized = manager.run(relative_to(self.elaborated.module, self.elaborated.file))
         self.remarks, self.rewrites, self.stages = manager.context.remarks, manager.context.rewrites, manager.stages
+        self.grown = manager.context.grown
         return self.optimized
 
     def _check_sizes(self) -> None:

@@ -6,7 +6,7 @@ A bound is met by storing fewer transformed weights; the search for how many is 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from ..dialect.diagnostics import Diagnostic, DiagnosticError
 from ..dialect.dims import product
 from ..dialect.graph import Module, Parameter
 from ..dialect.ops import OPERATORS
-from ..passes.manager import Pass
+from ..passes.manager import FoldedConstant, Pass
 from ..passes.winograd import Winograd
 from .frontend import ModelBudget
 from .frontend.syntax import UNITS
@@ -121,6 +121,28 @@ class WeightSizes:
 def show_bytes(size: int) -> str:
     unit = next((u for u in ("GB", "MB", "kB") if size >= UNITS[u][1]), "B")
     return f"{size / UNITS[unit][1]:.3g} {unit}"
+
+
+def format_folded(constants: Sequence[FoldedConstant]) -> list[str]:
+    """A line for each constant that takes more bytes than the constants that it was made of."""
+    return [
+        f"the constant of `{folded.node.op}`{f' at {folded.node.span}' if folded.node.span else ''} takes "
+        f"{show_bytes(folded.bytes)}, made of {show_bytes(folded.source_bytes)}"
+        for folded in constants
+    ]
+
+
+def folded_data(constants: Sequence[FoldedConstant]) -> list[dict[str, Any]]:
+    """For other programs, as JSON has it."""
+    return [
+        {
+            "operator": folded.node.op,
+            "at": str(folded.node.span) if folded.node.span else None,
+            "bytes": folded.bytes,
+            "source_bytes": folded.source_bytes,
+        }
+        for folded in constants
+    ]
 
 
 def measure_weights(written: Module, lowered: Lowered) -> WeightSizes:

@@ -68,6 +68,10 @@ class DiagnosticError(Exception):
         return render_all(self.diagnostics, self.sources)
 
 
+class NacreWarning(UserWarning):
+    """A warning of the compiler, in the words of the command line."""
+
+
 @dataclass
 class Collector:
     """Gathers the errors of a stage, each once, so that one run reports all errors of a file. The first `MOST_LISTED`

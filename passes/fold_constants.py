@@ -14,7 +14,7 @@ from ..dialect.interpreter import IndexRangeError, Interpreter
 from ..dialect.ops import OPERATORS
 from ..dialect.types import Array, dtype_of
 from .known_values import Known, KnownValues, definitions_in, last_known
-from .manager import Context, Pass
+from .manager import Context, FoldedConstant, Pass
 from .parameters import make_parameters_single
 from .rewrite import Replacement, Rewriter, constant_array, constant_node
 
@@ -87,7 +87,11 @@ class _CostlyFolder(Rewriter):
             return None
         if not self.context.allow("fold-costly", node):
             return None
-        arrays = (_with_usual_nan(self._computed(v)) for v in node.outputs)
+        arrays = [_with_usual_nan(self._computed(v)) for v in node.outputs]
+        size, known = sum(a.nbytes for a in arrays), [self.known.find(v) for v in node.outputs]
+        source_size = max(k.bytes for k in known if k is not None)
+        if size > source_size:
+            self.context.grown.append(FoldedConstant(node, size, source_size))
         nodes = tuple(constant_node(v, a, node) for v, a in zip(node.outputs, arrays, strict=True))
         return Replacement(nodes, node.outputs)
 

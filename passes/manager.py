@@ -47,9 +47,19 @@ class Remark:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class FoldedConstant:
+    """The node that a constant replaced, the bytes of the constant, and those of the constants that it was made of."""
+
+    node: Node
+    bytes: int
+    source_bytes: int
+
+
 @dataclass
 class Context:
-    """What the passes of one run share: the count of rewrites, the number after which they stop, and remarks.
+    """What the passes of one run share: the count of rewrites, the number after which they stop, remarks, and the
+    constants that take more bytes than the constants that they were made of.
 
     Every change that a pass makes is asked for with `allow`, so that a wrong one is found by halving `rewrite_limit`.
     """
@@ -57,6 +67,7 @@ class Context:
     rewrite_limit: int | None = None
     rewrites: list[Rewrite] = field(default_factory=list)
     remarks: list[Remark] = field(default_factory=list)
+    grown: list[FoldedConstant] = field(default_factory=list)
     pass_name: str = ""
 
     def allow(self, rule: str, node: Node) -> bool:

@@ -9,16 +9,14 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from ...dialect.diagnostics import Diagnostic
+from ..build_warnings import untiled_in_build, warn_of_untiled
 from ..forms import FORMS, LIBRARY, STAGES, place_forms, write_forms
 from ..pipeline import Build
 from ..report import format_report, report_data
+from ..sizes import folded_data, format_folded
 from .dumping import ChosenDumps, dump_options, tell_unmatched
 from .faults import tell
 from .options import MODEL, PATH, Chosen, build_options, check_dims, from_option, progress, read_dims
-
-_NAMED = 3
-"""The kernels that a warning names."""
 
 
 def _print_times(build: Build) -> None:
@@ -35,20 +33,6 @@ def _check_places(model: Path, places: dict[str, Path]) -> None:
             raise click.BadParameter(f"`{path}` is the model itself", param_hint="--output")
         if list(places.values()).count(path) > 1:
             raise click.BadParameter(f"`{path}` would hold {form} and another form", param_hint="--output")
-
-
-def _tell_untiled(build: Build) -> None:
-    """Warns where kernels are far slower than they could be."""
-    untiled = build.program.untiled if build.program is not None else ()
-    if not untiled:
-        return
-    names = list(dict.fromkeys(left.kernel for left in untiled))
-    targets = ", ".join(dict.fromkeys(left.target.name for left in untiled))
-    count = "1 kernel is" if len(names) == 1 else f"{len(names)} kernels are"
-    named = ", ".join(f"`{name}`" for name in names[:_NAMED]) + ", ..." * (len(names) > _NAMED)
-    message = f"{count} plain loops for {targets}, which may be far slower than vector code: {named}"
-    help_text = f"{untiled[0].reason}; `nacre compile -v` lists every kernel with its reason"
-    tell([Diagnostic("untiled-kernels", message, severity="warning", help=help_text)], {})
 
 
 @click.command("compile")
@@ -119,11 +103,15 @@ def compile_command(
         check_dims(build.elaborated.module.dims, dims)
         write_forms(build, places, library.name)
     tell_unmatched(dumps.selection)
-    _tell_untiled(build)
+    untiled = warn_of_untiled(untiled_in_build(build))
+    if untiled:
+        tell(untiled, {})
     if show_times:
         _print_times(build)
     if verbose:
         click.echo(format_report(build.report(dims)), err=True)
+        for line in format_folded(build.grown):
+            click.echo(line, err=True)
     if as_json:
         written = [{"form": f, "path": str(p), "bytes": p.stat().st_size} for f, p in places.items()]
         kernels = report_data(build.report(dims))
@@ -132,6 +120,7 @@ def compile_command(
             "model": str(model),
             "written": written,
             "size": None if build.sizes is None else build.sizes.data(),
+            "constants": folded_data(build.grown),
             "warnings": warnings,
             "seconds": build.times,
             "functions": kernels,

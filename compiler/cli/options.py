@@ -19,6 +19,7 @@ from ...dialect.diagnostics import DiagnosticError
 from ...dialect.dims import Symbol
 from ...passes.pipeline import parse_pipeline
 from ..api import read_model
+from ..build_warnings import with_warnings
 from ..checking.checker import VARIABLE, choose_observer
 from ..codegen.target import LEVELS, PORTABLE, Target, parse_targets
 from ..dumps import Dumps
@@ -26,7 +27,6 @@ from ..dumps.dumps import known_names
 from ..frontend import Elaborated
 from ..pipeline import Build, Options
 from ..precision.choose import in_precision
-from ..precision.effects import find_slow_products
 from ..precision.policy import SHORT_FORMS
 from ..resume import Resumed, options_after, read_stage
 from ..sizes import SizeBound, parse_bound
@@ -88,9 +88,7 @@ class Chosen:
             if self.precision is not None:
                 raise click.BadParameter("the text of a stage has its precision already", param_hint="--precision")
             resumed = read_stage(model, options.language(self.start), self.checkpoint)
-        elaborated = resumed.elaborated
-        slow = find_slow_products(elaborated.module, options.targets)
-        elaborated = replace(elaborated, warnings=(*elaborated.warnings, *slow))
+        elaborated = with_warnings(resumed.elaborated, options.targets)
         if elaborated.warnings:
             tell(elaborated.warnings, elaborated.sources)
         observer = choose_observer(elaborated, options, check=self.check_passes)

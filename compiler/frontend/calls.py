@@ -16,7 +16,7 @@ from . import syntax
 from .context import CALL_DEPTH, Context, suggest
 from .instances import hyper_bindings
 from .operators import literal
-from .provenance import size_notes
+from .provenance import TracedSize, size_notes, trace_axis, trace_type
 from .shapes import Pattern, leading_sizes, mismatch, resolve_pattern
 from .statements import Returned, run_body
 from .values import ERROR, AnyValue, Binding, Frame, Given, Instance, Kind, Poison, contains_error, describe
@@ -114,10 +114,17 @@ def _match(
     result = _fit(context, frame, inner, pattern, value, what, span, parameter.type)
     if result is ERROR:
         type = pattern.fill(inner.dots)
-        return ERROR if type is None else context.writer.fresh(type)
+        return ERROR if type is None else _stand_in(context, inner, type, parameter.type)
     if pattern.dots and inner.dots is None:
         inner.dots = leading_sizes(pattern, result.type)
     return result
+
+
+def _stand_in(context: Context, frame: Frame, type: TensorType, declared: syntax.Type) -> Value:
+    """A value of the declared type, for a wrong one."""
+    value = context.writer.fresh(type)
+    context.writer.declare(value, frame, declared)
+    return value
 
 
 def _block_name(frame: Frame) -> str:
@@ -133,7 +140,7 @@ def _fit(
     value: AnyValue,
     what: str,
     span: Span,
-    declared: syntax.Type | None = None,
+    declared: syntax.Type,
 ) -> Value | Poison:
     """The value as a tensor of the pattern, or a report on why it is none.
 
@@ -152,31 +159,36 @@ def _fit(
     assert isinstance(value, Value)
     fault = mismatch(pattern, value.type, inner.dots)
     if fault is None:
+        context.writer.declare(value, inner, declared)
         return value
-    code, label, actual, expected = fault
-    notes = [*size_notes(context, frame, actual, label), *size_notes(context, inner, expected, label)]
+    code, label, axes = fault
+    notes = size_notes(context, [trace_axis(context, frame, value, axis) for axis in axes], label)
+    expected = [(axis, pattern.sizes[axis]) for axis in axes if axis < 0]
+    traced = [TracedSize(size, trace_type(inner, declared, axis, size)) for axis, size in expected]
+    notes += [note for note in size_notes(context, traced, label) if note not in notes]
     help_text = ""
     if code == "dtype-mismatch":
         help_text = f"`cast({context.reporter.text(span) or '...'}, {pattern.dtype})` converts it"
-    elif code == "shape-mismatch" and frame is not inner and declared is not None:
-        help_text = _other_hypers(context, frame, inner, pattern, value.type, declared)
+    elif code == "shape-mismatch" and frame is not inner:
+        help_text = _other_hypers(context, frame, inner, pattern, value, declared)
     message = f"{what} must be {pattern}, not {value.type}"
     return context.reporter.error(code, message, span, label, notes=notes, help=help_text)
 
 
 def _other_hypers(
-    context: Context, frame: Frame, inner: Frame, pattern: Pattern, type: TensorType, declared: syntax.Type
+    context: Context, frame: Frame, inner: Frame, pattern: Pattern, value: Value, declared: syntax.Type
 ) -> str:
     """Where one hyper-parameter of the block says the size that is wrong: the block with a value that fits."""
     for axis in range(-1, -len(pattern.sizes) - 1, -1):
-        actual, dim = type.shape[axis], declared.dims[axis]
+        actual, dim = value.type.shape[axis], declared.dims[axis]
         if pattern.sizes[axis] == actual:
             continue
         hyper = inner.hypers.get(dim.name) if isinstance(dim, syntax.Name) else None
         if hyper is None or hyper.by_default or not hyper.text or not isinstance(dim, syntax.Name):
             return ""
-        same = [name for name, other in frame.hypers.items() if other.value == actual]
-        better = same[0] if same else format_size(actual)
+        origin = trace_axis(context, frame, value, axis).origin
+        known = origin is not None and frame.hypers.get(origin.name) is origin.hyper
+        better = origin.name if origin is not None and known else format_size(actual)
         given = [
             f"{name}={better if name == dim.name else h.text}" for name, h in inner.hypers.items() if not h.by_default
         ]
@@ -220,9 +232,9 @@ def match_results(
             continue
         value, span = values[number] if number < len(values) else (ERROR, result.span)
         what = f"`{result.name.name}`" if result.name is not None else "the result"
-        fitted = _fit(context, frame, frame, pattern, value, f"{what} of `{block.name.name}`", span)
+        fitted = _fit(context, frame, frame, pattern, value, f"{what} of `{block.name.name}`", span, result.type)
         if fitted is ERROR:
             type = pattern.fill(frame.dots)
-            fitted = ERROR if type is None else context.writer.fresh(type)
+            fitted = ERROR if type is None else _stand_in(context, frame, type, result.type)
         results.append(fitted)
     return tuple(results)

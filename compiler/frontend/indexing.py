@@ -16,7 +16,7 @@ from ...dialect.graph import Value
 from . import syntax
 from .context import Context, check_number
 from .operators import apply, single
-from .provenance import size_notes
+from .provenance import size_notes, trace_axis
 from .statics import demand_integer, demand_size
 from .values import ERROR, AnyValue, Frame, Poison, describe
 
@@ -65,7 +65,7 @@ def index_tensor(context: Context, frame: Frame, x: Value, node: syntax.Index) -
                 pick = _Pick()
                 kept += value.type.rank - 1
             else:
-                pick = _single(context, frame, value, size, axis, item.span)
+                pick = _single(context, frame, value, x, axis, item.span)
         axis += 1
         if pick is ERROR:
             failed = True
@@ -97,7 +97,7 @@ def _expand(context: Context, x: Value, node: syntax.Index) -> list[syntax.Expre
     return items if dots else items + [None] * rest
 
 
-def _single(context: Context, frame: Frame, value: AnyValue, size: Size, axis: int, span: Span) -> _Pick | Poison:
+def _single(context: Context, frame: Frame, value: AnyValue, x: Value, axis: int, span: Span) -> _Pick | Poison:
     """One element of an axis, which then goes."""
     if isinstance(value, float) or not (value is ERROR or isinstance(value, (int, Poly))) or isinstance(value, bool):
         message = f"an index is an integer, a range, None or a tensor of integers, not {describe(value)}"
@@ -105,6 +105,7 @@ def _single(context: Context, frame: Frame, value: AnyValue, size: Size, axis: i
     index = demand_size(context, value, span, "an index")
     if index is ERROR:
         return ERROR
+    size = x.type.shape[axis]
     start = add(index, size) if bounds(index)[1] < 0 else index
     moves = context.writer.depends_on_loop(index)
     if not (at_least(start, 0) and at_least(size, add(start, 1))):
@@ -115,7 +116,7 @@ def _single(context: Context, frame: Frame, value: AnyValue, size: Size, axis: i
         if moves:
             low, high = bounds(index)
             label += f", the index is {low}..{high + 1}"
-        notes = size_notes(context, frame, [size], label)
+        notes = size_notes(context, [trace_axis(context, frame, x, axis)], label)
         message = f"the index {shown} may be outside of axis {axis}"
         if isinstance(size, int) and isinstance(index, int):
             message = f"the index {shown} is outside of axis {axis}"

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from ...dialect.diagnostics import Span
-from ...dialect.dims import DimError, Poly, Size, bounds
+from ...dialect.dims import DimError, Poly, bounds
 from ...dialect.graph import Constant, Value
 from ...dialect.operator import InferenceError, Operand, Operator
 from ...dialect.ops import OPERATORS
 from ...dialect.types import BOOL, F32, F64, I64, DType, TensorType
 from .context import ELEMENTS, NODES, RANK, SIZE_PARTS, Context, parts
-from .provenance import size_notes
+from .provenance import size_notes, trace_axes
 from .values import ERROR, AnyValue, Frame, Poison, contains_error, describe, is_number, show
 
 BUILTINS: Mapping[str, Operator] = {
@@ -172,8 +172,8 @@ def apply(
     except InferenceError as error:
         at = spans[error.operand] if error.operand is not None and error.operand < len(spans) else span
         message = error.message.replace(f"`{name}`", f"`{shown}`")
-        sizes: list[Size] = [s for t in tensors for s in t.type.shape]
-        notes = size_notes(context, frame, sizes, f"{error.label} {message if not error.label else ''}")
+        sizes = trace_axes(context, frame, tensors)
+        notes = size_notes(context, sizes, error.label or message)
         help_text = error.help or _remedy(context, record, shown, error, tensors, spans)
         return context.reporter.error(error.code, message, at, error.label, notes=notes, help=help_text)
     except DimError as error:

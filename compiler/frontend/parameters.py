@@ -51,7 +51,9 @@ def define_parameter(
     if (first.type, first.source, first.transpose) != (type, source, transpose):
         notes = [Note(f"elsewhere it is {first.type} from `{first.key}`", first.span)]
         return report("parameter-conflict", f"`{name}` means two different tensors", node.span, notes=notes)
-    return context.writer.parameter(name, type, indices, base.scope, node.span)
+    value = context.writer.parameter(name, type, indices, base.scope, node.span)
+    context.writer.declare(value, frame, node.type)
+    return value
 
 
 def _permutation(context: Context, node: syntax.Param, rank: int) -> tuple[int, ...] | Poison | None:

@@ -71,6 +71,7 @@ def _check(context: Context, value: BlockValue) -> None:
                 type = pattern.fill(())
                 assert type is not None
                 bound = context.writer.fresh(type)
+                context.writer.declare(bound, frame, parameter.type)
             frame.names[parameter.name.name] = Binding(bound, Kind.ARGUMENT, parameter.name.span)
         match_results(context, frame, block, run_body(context, frame, block.body))
     except LimitError:

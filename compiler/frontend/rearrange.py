@@ -15,7 +15,7 @@ from ...dialect.dims import Size, divide_exactly, format_size, product
 from ...dialect.graph import Value
 from .context import RANK, Context, suggest
 from .operators import apply, single
-from .provenance import size_notes
+from .provenance import TracedSize, size_notes, trace_axis
 from .values import ERROR, Frame, Poison
 
 _TOKEN = re.compile(r"\s*(?:(\.\.\.|…)|([A-Za-z_]\w*)|(\d+)|([()]))")
@@ -151,7 +151,8 @@ class Rearrangement:
             label = f"axis {axis} has size {format_size(size)}, not a multiple of {format_size(parts)}"
         else:
             label = f"axis {axis} has size {format_size(size)}, expected {format_size(parts)}"
-        notes = size_notes(self.context, self.frame, [size, parts], label)
+        sizes = [trace_axis(self.context, self.frame, x, axis), TracedSize(parts)]
+        notes = size_notes(self.context, sizes, label)
         message = f"{shown} of the pattern does not fit {x.type}"
         return self.context.reporter.error("shape-mismatch", message, x_span, label, notes=notes)
 

@@ -138,24 +138,25 @@ def resolve_type(context: Context, frame: Frame, node: syntax.Type) -> TensorTyp
     return TensorType(pattern.dtype, pattern.sizes)
 
 
-def mismatch(pattern: Pattern, type: TensorType, dots: Shape | None) -> tuple[str, str, Shape, Shape] | None:
-    """Why a value of the type does not fit: code, label, and the sizes at fault, of the value and of the pattern."""
+def mismatch(pattern: Pattern, type: TensorType, dots: Shape | None) -> tuple[str, str, tuple[int, ...]] | None:
+    """Why a value of the type does not fit: code, label, and the axes of the value that are at fault. An axis that the
+    pattern has too is counted from the last, -1; one of its `...` from the first, 0."""
     if pattern.dtype != type.dtype:
-        return "dtype-mismatch", f"this is {type}", (), ()
+        return "dtype-mismatch", f"this is {type}", ()
     rank = len(pattern.sizes)
     if type.rank < rank or (type.rank > rank and not pattern.dots):
         least = "at least " if pattern.dots else ""
-        return "rank-mismatch", f"this has {type.rank} {_axes(type.rank)}, expected {least}{rank}", (), ()
+        return "rank-mismatch", f"this has {type.rank} {_axes(type.rank)}, expected {least}{rank}", ()
     for axis in range(-1, -rank - 1, -1):
         expected, actual = pattern.sizes[axis], type.shape[axis]
         if expected != actual:
             label = f"axis {type.rank + axis} has size {format_size(actual)}, expected {format_size(expected)}"
-            return "shape-mismatch", label, (actual,), (expected,)
+            return "shape-mismatch", label, (axis,)
     leading = type.shape[: type.rank - rank]
     if pattern.dots and dots is not None and leading != dots:
         shown = ", ".join(map(format_size, leading)), ", ".join(map(format_size, dots))
         label = f"`...` is [{shown[0]}] here and [{shown[1]}] before"
-        return "shape-mismatch", label, leading, ()
+        return "shape-mismatch", label, tuple(range(len(leading)))
     return None
 
 

@@ -18,6 +18,8 @@ from ...dialect.dims import Atom, Extreme, FloorDiv, Size, Symbol, divide_exactl
 from ...dialect.graph import Constant, Node, Region, Value
 from ...dialect.ops import OPERATORS
 from ...dialect.types import I64, DType, TensorType
+from . import syntax
+from .values import Frame
 
 
 @dataclass(slots=True, eq=False)
@@ -36,10 +38,12 @@ class Body:
 
 @dataclass(slots=True)
 class Writer:
-    """`count` is how many nodes there are in all bodies, closed ones included."""
+    """`count` is how many nodes there are in all bodies, closed ones included. `declared` are the types that the source
+    declares for a value, by its name, each with the frame that gives its names their values."""
 
     bodies: list[Body] = field(default_factory=lambda: [Body()])
     count: int = 0
+    declared: dict[str, list[tuple[Frame, syntax.Type]]] = field(default_factory=dict)
     _names: dict[str, int] = field(default_factory=dict)
     _numbers: int = 0
 
@@ -54,6 +58,10 @@ class Writer:
         self._names[hint] = count + 1
         self._names[f"{hint}_{count + 1}"] = 1
         return f"{hint}_{count + 1}"
+
+    def declare(self, value: Value, frame: Frame, type: syntax.Type) -> None:
+        """Keeps a declared type that the value was found to have."""
+        self.declared.setdefault(value.name, []).append((frame, type))
 
     def fresh(self, type: TensorType) -> Value:
         self._numbers += 1
@@ -91,6 +99,8 @@ class Writer:
         renamed = Value(self.name(hint), value.type)
         outputs = tuple(renamed if v is value else v for v in nodes[-1].outputs)
         nodes[-1] = replace(nodes[-1], outputs=outputs)
+        if value.name in self.declared:
+            self.declared[renamed.name] = self.declared.pop(value.name)
         return renamed
 
     # --- loops ---

@@ -21,9 +21,11 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from ...dialect.types import BF16, F32, I8, I32, U8, DType
-from ..api import compile
+from ...runtime.loader import load
+from ..api import read_model
 from ..cache_folder import cache_folder, cache_is_wanted
 from ..files import write_whole
+from ..pipeline import Build, Options
 from ..version import __version__
 
 _SECONDS = 0.3
@@ -117,7 +119,8 @@ def measure_peak(threads: int) -> Peak:
         weights = Path(folder) / "weights.safetensors"
         drawn = rng.integers(0, 100, (_WIDTH, _WIDTH))
         save_file({f"weight_{name}": drawn.astype(w.numpy) for name, (_, w, _) in _FACTORS.items()}, weights)
-        model = compile(_TEXT, Path(folder) / "peak.so", weights=weights, threads=threads)
+        Build(read_model(_TEXT, weights), Options()).run(Path(folder) / "peak.so")
+        model = load(Path(folder) / "peak.so", threads=threads)
         rows = rng.integers(0, 100, (threads * _ROWS, _WIDTH))
         rates: dict[str, float] = {}
         for name, (x, _, _) in _FACTORS.items():

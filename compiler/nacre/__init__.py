@@ -17,10 +17,21 @@ if TYPE_CHECKING:
     from . import graph as graph
     from .compiler.api import check, compile
     from .compiler.version import __version__
-    from .dialect.diagnostics import Diagnostic, DiagnosticError
+    from .dialect.diagnostics import Diagnostic, DiagnosticError, NacreWarning
     from .runtime.loader import Model, NacreError, load
 
-__all__ = ["Diagnostic", "DiagnosticError", "Model", "NacreError", "__version__", "check", "compile", "graph", "load"]
+__all__ = [
+    "Diagnostic",
+    "DiagnosticError",
+    "Model",
+    "NacreError",
+    "NacreWarning",
+    "__version__",
+    "check",
+    "compile",
+    "graph",
+    "load",
+]
 
 # Where each public name lives. The module is imported when the name is first asked for.
 _HOMES = {
@@ -28,6 +39,7 @@ _HOMES = {
     "DiagnosticError": ".dialect.diagnostics",
     "Model": ".runtime.loader",
     "NacreError": ".runtime.loader",
+    "NacreWarning": ".dialect.diagnostics",
     "__version__": ".compiler.version",
     "check": ".compiler.api",
     "compile": ".compiler.api",

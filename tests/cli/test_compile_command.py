@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import subprocess
 from pathlib import Path
@@ -301,7 +302,7 @@ def test_several_levels(cli: Cli, double: Path) -> None:
 
 
 def test_kernels_without_vector_code_are_told(cli: Cli, double: Path, tmp_path: Path) -> None:
-    target = ("--emit", "obj", "-o", tmp_path / "double.o", "--target", "aarch64-linux-gnu")
+    target = ("--emit", "asm", "-o", tmp_path / "double.s", "--target", "aarch64-linux-gnu")  # needs no linker
     done = cli("compile", double, *target)
     assert done.code == 0
     assert "warning[untiled-kernels]: 1 kernel is plain loops for aarch64-linux-gnu" in done.err
@@ -310,7 +311,7 @@ def test_kernels_without_vector_code_are_told(cli: Cli, double: Path, tmp_path: 
     (kernel,) = cli("compile", double, *target, "--json").json["functions"][0]["kernels"]
     untiled = {"target": "aarch64-linux-gnu", "reason": "no vector code is written for aarch64"}
     assert kernel["untiled"] == [untiled]
-    done = cli("compile", double, "--emit", "obj", "-o", tmp_path / "double.o")
+    done = cli("compile", double, "--emit", "asm", "-o", tmp_path / "double.s")
     assert "untiled" not in done.err
 
 
@@ -318,3 +319,16 @@ def test_an_artifact_says_which_kernels_are_plain_loops() -> None:
     level = LevelSpec("generic", untiled=(("f", "no words for it"),))
     (described,) = describe_artifact(ArtifactSpec("m", (), levels=(level,)))["target"]["levels"]
     assert described["untiled"] == [{"kernel": "f", "reason": "no words for it"}]
+
+
+def test_constants_that_grow_are_listed(cli: Cli, tmp_path: Path) -> None:
+    angles = "reshape(cast(iota(64), f32), [64, 1]) * cast(iota(64), f32)"
+    model = tmp_path / "cosines.nacre"
+    model.write_text(f"model f(x: f32[64, 64]) -> f32[64, 64] {{\n  return x + cos({angles}) * 2\n}}\n")
+    done = cli("compile", model, "--json", "-v")
+    (constant,) = done.json["constants"]
+    assert constant["bytes"] == 64 * 64 * 4 and constant["source_bytes"] <= 1024
+    assert constant["at"].startswith("cosines.nacre:2:")
+    assert re.search(r"the constant of `\w+` at \S+:2:\d+ takes 16.4 kB, made of \d+ B", done.err)
+    model.write_text("model f(x: f32[64, 64]) -> f32[64, 64] { return x * (2 + 3) }\n")
+    assert cli("compile", model, "--json").json["constants"] == []

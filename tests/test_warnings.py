@@ -1,0 +1,82 @@
+"""`nacre.compile` issues what `nacre compile` prints as `nacre.NacreWarning`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import nacre
+import numpy as np
+import pytest
+from nacre.compiler.cli.main import run
+from saving import save_npz
+
+MODEL = """language 1
+model net(x: f32[1, 32, 28, 28]) -> f32[1, 32, 28, 28] {
+  weights "weights.npz"
+  param weight: f32[32, 32, 3, 3]
+  return conv2d(x, weight, padding=1)
+}
+"""
+"""In i8 it is no faster than in f32; in f32 the transform of the weight takes 111 kB more than the weight."""
+PLAIN = "model order(x: f32[2, 4]) -> f32[2, 4] { return sort(x, axis=1) }\n"
+SIZE = "weights take 148 kB, 4.01 times the 36.9 kB of the parameters: 111 kB for the transforms of 1 weight"
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("NACRE_CACHE", str(tmp_path / "cache"))
+    save_npz(tmp_path / "weights.npz", {"weight": np.ones((32, 32, 3, 3), np.float32)})
+    (tmp_path / "net.nacre").write_text(MODEL)
+    return tmp_path / "net.nacre"
+
+
+def compile_it(path: Path, precision: str | None) -> list[str]:
+    with warnings.catch_warnings(record=True) as issued:
+        warnings.simplefilter("always")
+        nacre.compile(path, precision=precision)
+    assert {warning.category for warning in issued} <= {nacre.NacreWarning}
+    assert {warning.filename for warning in issued} <= {__file__}, "they are issued at the call"
+    return [str(warning.message) for warning in issued]
+
+
+def told(capfd: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
+    assert run(["compile", *map(str, arguments)]) == 0
+    return capfd.readouterr().err
+
+
+def test_warnings_are_those_of_the_command_line(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    err = told(capfd, path, "--precision", "int8")
+    issued = compile_it(path, "int8")
+    assert issued[0].startswith("warning[precision-not-faster]: 1 convolution of `net`")
+    assert [text for text in issued if text not in err] == []
+    assert compile_it(path, "int8") == issued, "a model from the cache is as slow"
+
+
+def test_size_is_told_when_weights_grow(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    err = told(capfd, path)
+    (text,) = compile_it(path, None)
+    assert text.startswith(SIZE) and text in err
+
+
+def test_kernels_without_vector_code_are_told(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path.write_text(PLAIN)
+    err = told(capfd, path)
+    (text,) = issued = compile_it(path, None)
+    assert text.startswith("warning[untiled-kernels]: 1 kernel is plain loops for native") and text in err
+    assert compile_it(path, None) == issued
+
+
+def test_they_can_be_errors(path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", nacre.NacreWarning)
+        with pytest.raises(nacre.NacreWarning, match="untiled-kernels"):
+            nacre.compile(PLAIN)
+
+
+def test_the_category_is_known_without_the_compiler() -> None:
+    code = "import sys, nacre; nacre.NacreWarning; nacre.load; print(*sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert not [module for module in shown if module.startswith("nacre.compiler")]
