@@ -1,9 +1,9 @@
 """Builds many models with the code of one checkout, and writes a digest of each: two checkouts that should generate the
 same code are compared by it.
 
-    python tests/artifact/compare_builds.py /tmp/new
-    python tests/artifact/compare_builds.py /tmp/old --checkout ../other-checkout
-    diff /tmp/old/digests.txt /tmp/new/digests.txt
+    python tests/artifact/compare_builds.py new
+    python tests/artifact/compare_builds.py old --checkout ../other-checkout
+    diff old/digests.txt new/digests.txt
 
 The models are those of `samples/` and `tests/models/`, with random weights, some of them in other precisions too, and
 random graphs of `tests/differential/`. Each is built for every target. The models always come from this checkout, so
