@@ -71,7 +71,10 @@ def test_help_of_opt_lists_passes_with_their_options(cli: Cli) -> None:
         (["compile", "m.nacre", "--target", "?!"], "`?!` names no CPU; known levels: native"),
         (["compile", "m.nacre", "--passes", "cs"], "there is no pass `cs`; did you mean `cse`?"),
         (["compile", "m.nacre", "--timeout", "0"], "0.0 is not in the range x>0"),
-        (["compile", "m.nacre", "--dump-after", "cze"], "there is no stage `cze`; there are graph, canonicalize"),
+        (
+            ["compile", "m.nacre", "--dump-after", "cze"],
+            "there is no stage `cze`; there are graph, check-indices, canonicalize",
+        ),
         (["compile", "m.nacre", "-o", "m.nacre"], "`m.nacre` is the model itself"),
         (["compile", "m.nacre", "-o", "m.o", "--emit", "so", "--emit", "obj"], "`m.o` would hold"),
         (["dump", "m.nacre", "--stage", "linagl"], "there is no stage `linagl`; there are graph"),

@@ -129,13 +129,15 @@ class MayBeEmpty:
             np.testing.assert_allclose(a, e, rtol=1e-5, atol=1e-6, err_msg=f"{self} with n = {n}")
 
 
+_CLAMP = {"mode": "clamp"}
+"""No index is in range of an empty axis."""
 MAY_BE_EMPTY = (
-    MayBeEmpty("gather", ((N, 2), (3,)), {1: [0, -1, 7]}),
-    MayBeEmpty("take_along_axis", ((N,), (2,)), {1: [1, -5]}),
-    MayBeEmpty("gather_nd", ((N, 2), (2, 2)), {1: [[0, 1], [5, 5]]}),
-    MayBeEmpty("scatter", ((N,), (2,), (2,)), {1: [0, 1]}),
-    MayBeEmpty("scatter_add", ((N, 2), (2, 1), (2, 2)), {1: [[0], [-1]]}),
-    MayBeEmpty("scatter_nd", ((N, 2), (1, 2), (1,)), {1: [[0, 1]]}),
+    MayBeEmpty("gather", ((N, 2), (3,)), {1: [0, -1, 7]}, _CLAMP),
+    MayBeEmpty("take_along_axis", ((N,), (2,)), {1: [1, -5]}, _CLAMP),
+    MayBeEmpty("gather_nd", ((N, 2), (2, 2)), {1: [[0, 1], [5, 5]]}, _CLAMP),
+    MayBeEmpty("scatter", ((N,), (2,), (2,)), {1: [0, 1]}, _CLAMP),
+    MayBeEmpty("scatter_add", ((N, 2), (2, 1), (2, 2)), {1: [[0], [-1]]}, _CLAMP),
+    MayBeEmpty("scatter_nd", ((N, 2), (1, 2), (1,)), {1: [[0, 1]]}, _CLAMP),
     MayBeEmpty("one_hot", ((3,),), {0: [0, 4, -1]}, {"depth": 5}),
     MayBeEmpty("pad", ((N, 2),), {}, {"widths": ((1, 2), (0, 0)), "mode": "reflect"}),
     MayBeEmpty("pad", ((N,),), {}, {"widths": ((1, 0),), "mode": "edge"}),
@@ -155,7 +157,7 @@ MAY_BE_EMPTY = (
     MayBeEmpty("roll", ((2, N),), {}, {"shift": 3}),
     MayBeEmpty("matmul", ((2, N), (N, 3))),
     MayBeEmpty("einsum", ((2, N), (N,)), {}, {"equation": "ij,j->i"}),
-    MayBeEmpty("embedding", ((N, 3), (2,)), {1: [0, 1]}),
+    MayBeEmpty("embedding", ((N, 3), (2,)), {1: [0, 1]}, _CLAMP),
     MayBeEmpty("attention", ((2, 4), (N, 4), (N, 3)), {}, {"causal": True}),
     MayBeEmpty("resize", ((2, N),), {}, {"sizes": (3,), "mode": "linear"}),
     MayBeEmpty("resize", ((N,),), {}, {"scales": (1.5,)}),

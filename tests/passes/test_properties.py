@@ -93,6 +93,8 @@ def test_a_row_depends_on_no_other(operator: Operator) -> None:
 @pytest.mark.parametrize("operator", with_property("view", "strided", "gathering"))
 def test_a_movement_copies_elements_whatever_they_are(operator: Operator) -> None:
     for case in operator.cases:
+        if operator.addresses is not None and case.attributes.get("mode") == "drop":
+            continue  # `check-indices` writes it as a movement with "clamp", and a choice of zeros
         (shape, *_) = case.shapes
         places = np.arange(int(np.prod(shape)), dtype=np.int64).reshape(shape)
         values = np.random.default_rng(2).normal(size=shape)
