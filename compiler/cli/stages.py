@@ -43,7 +43,7 @@ def dump_command(
       nacre dump model.nacre --between graph fuse
 
     The graph stages are `graph` (before any pass) and the name of each pass; then come those of code generation. Where
-    a pass runs more than once, its last run is meant; 01-canonicalize, as in the names of files that `nacre compile
+    a pass runs more than once, its last run is meant; 02-canonicalize, as in the names of files that `nacre compile
     --dump-dir` writes, is one run of it. What lies between two stages is shown side by side in a wide terminal.
     """
     options = chosen.options()

@@ -86,7 +86,7 @@ def test_command(model: Path, chosen: Chosen, tests: Path | None, as_json: bool)
     \b
       nacre test model.nacre
       nacre test bert.nacre --checkpoint bert/ --json
-      nacre test stages/19-linalg.mlir --from linalg --tests bert.nacre --checkpoint bert/
+      nacre test stages/22-linalg.mlir --from linalg --tests bert.nacre --checkpoint bert/
 
     Every test runs twice, by the reference interpreter and by the compiled artifact. Exits with 1 if one fails.
     """
