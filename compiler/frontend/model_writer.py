@@ -11,10 +11,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...dialect.graph import Constant, Function, Module, Node, Parameter, Value, walk
 from ...dialect.operator import REQUIRED, Operator
+from ...dialect.ops import OPERATORS
 from ...dialect.printer import format_attribute
 from ...dialect.types import BOOL, I64, TensorType
 from .expressions import OPERATORS as INFIX
@@ -85,6 +86,8 @@ class _FunctionWriter:
         self.indices: dict[str, str] = {}  # the loop variables, by the value that they are in the graph
         self.lines: list[str] = []
         self.scope = ""
+        # `check-indices` leaves a check and the operator that it guards with one span.
+        self.checks = {_origin(node, node.attribute("operator")) for node in walk(function.body) if _checks(node)}
         self.used_here: set[str] = set()  # what the nodes of the body use themselves, not those of loops in it
         self.names = file_names.inside()
         for argument in function.arguments:
@@ -122,7 +125,7 @@ class _FunctionWriter:
         around, self.used_here = self.used_here, {v.name for node in nodes for v in node.inputs}
         for node in nodes:
             self.makers |= {v.name: node for v in node.outputs}
-            if _is_index(node) and not self.uses[node.output.name]:
+            if (_is_index(node) and not self.uses[node.output.name]) or _checks(node):
                 continue
             write = _STRUCTURE.get(node.op, _FunctionWriter.operator)
             write(self, node)
@@ -195,6 +198,8 @@ class _FunctionWriter:
     def operator(self, node: Node) -> None:
         if node.op not in BUILTINS:
             raise not_expressible(f"the language has no word for `{node.op}`", node.span)
+        if _origin(node, node.op) in self.checks:
+            node = replace(node, attributes=tuple((n, v) for n, v in node.attributes if n != "mode"))
         operands = self.operands(node, BUILTINS[node.op])
         attributes = self.attributes(node, BUILTINS[node.op])
         ranks = [v.type.rank for v in node.inputs]
@@ -234,6 +239,15 @@ class _FunctionWriter:
             for name, value in node.attributes
             if specs[name].default is REQUIRED or format_attribute(value) != format_attribute(specs[name].default)
         ]
+
+
+def _checks(node: Node) -> bool:
+    """Is it a check of indices, which is written as the mode of the operator that it stands for?"""
+    return not node.regions and node.op in OPERATORS and OPERATORS[node.op].has("checking")
+
+
+def _origin(node: Node, operator: object) -> tuple[object, ...]:
+    return operator, node.scope, node.span
 
 
 _STRUCTURE: Mapping[str, Callable[[_FunctionWriter, Node], None]] = {

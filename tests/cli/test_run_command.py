@@ -53,7 +53,7 @@ def test_digits(cli: Cli, digits_so: Path, tmp_path: Path) -> None:
         (["x=[1, 2]"], 1, "expected f32[N, 2]"),
         (["x=f64.npy"], 1, "dtype f64, expected f32"),
         (["x=long.npy"], 1, "`N` is 65, outside 1..64"),
-        (["x=none.npy"], 1, "checkpoint `none.npy` does not exist"),
+        (["x=none.npy"], 1, "there is no file `none.npy`"),
         (["x=broken.npy"], 1, "checkpoint-broken"),
         (["x=many.npz"], 2, "`many.npz` holds 2 tensors: name one as many.npz:KEY"),
         (["x=many.npz:three"], 2, "`many.npz` holds one, two, not `three`"),

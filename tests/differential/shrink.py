@@ -55,7 +55,11 @@ def _smaller_sizes(graph: Graph) -> Iterator[Graph]:
     for change in smaller.size_changes(graph.module):
         module = smaller.resized(graph.module, change)
         if module is not None:
-            yield replace(graph, module=module, limits={name: change(limit) for name, limit in graph.limits.items()})
+            limits = {
+                name: replace(limit, size=change(limit.size), window=change(limit.window))
+                for name, limit in graph.limits.items()
+            }
+            yield replace(graph, module=module, limits=limits)
 
 
 WAYS: tuple[Way[Graph], ...] = (

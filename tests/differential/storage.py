@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+from nacre.compiler.checking.inputs import Limit
 from nacre.dialect.dims import format_size, parse_size
 from nacre.dialect.parser import parse_module
 from nacre.dialect.printer import collect_constants, print_module
@@ -32,7 +33,10 @@ def save_graph(graph: Graph, failure: Failure, folder: Path) -> Path:
         "seed": graph.seed,
         "graph": print_module(graph.module).splitlines(),
         "bindings": [dict(b) for b in graph.bindings],
-        "limits": {name: format_size(limit) for name, limit in graph.limits.items()},
+        "limits": {
+            name: [format_size(limit.size), format_size(limit.window), limit.checked]
+            for name, limit in graph.limits.items()
+        },
         "constants": base64.b64encode(constants.getvalue()).decode(),
     }
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
@@ -44,7 +48,11 @@ def load_graph(path: Path) -> Graph:
     constants = dict(np.load(io.BytesIO(base64.b64decode(content["constants"]))))
     module = parse_module("\n".join(content["graph"]) + "\n", constants=constants)
     dims = {d.name: d for d in module.dims}
-    limits = {name: parse_size(text, dims) for name, text in content["limits"].items() if _is_known(text, set(dims))}
+    limits = {
+        name: Limit(parse_size(size, dims), parse_size(window, dims), checked)
+        for name, (size, window, checked) in content["limits"].items()
+        if _is_known(size, set(dims)) and _is_known(window, set(dims))
+    }
     return Graph(content["seed"], module, tuple(content["bindings"]), limits)
 
 

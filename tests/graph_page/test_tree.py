@@ -65,7 +65,7 @@ def test_blocks_are_those_of_the_model() -> None:
     assert [item.role for item in query.body.items if item.is_port] == ["input", "result"]
     # A parameter stands in the text of what reads it, without the path of the block that it is in.
     assert [item.lines for item in query.body.items if item.title == "add"] == [("f32[T, 16]", "bias f32[16]")]
-    unrolled = build_tree(stages[2].module)
+    unrolled = build_tree(stages[3].module)
     assert [item.key for item in unrolled.items if item.role == "block"] == ["layer.0", "layer.1", "layer.2"]
 
 
@@ -128,7 +128,7 @@ def test_blocks_that_lead_to_each_other_by_different_nodes() -> None:
 
 
 def test_what_is_read_all_over_a_block_enters_at_each_place() -> None:
-    tree = build_tree(build(decoder(4)).stages[2].module)
+    tree = build_tree(build(decoder(4)).stages[3].module)
     masks = [item.key for item in tree.items if item.role == "input" and item.title == "mask"]
     assert masks == ["input mask", "input mask 2", "input mask 3", "input mask 4"]
     assert {(f"input mask{part}", f"layer.{i}") for i, part in enumerate(("", " 2", " 3", " 4"))} <= edge_names(tree)
@@ -160,6 +160,6 @@ def test_numbers_belong_to_the_array_before_them(scope: str, parts: tuple[str, .
 
 
 def test_usual_depth_keeps_a_picture_small() -> None:
-    tree = build_tree(build(decoder(12)).stages[2].module)
+    tree = build_tree(build(decoder(12)).stages[3].module)
     depth = usual_depth(tree)
     assert count_boxes(tree, depth) <= 60 < count_boxes(tree, depth + 1)
