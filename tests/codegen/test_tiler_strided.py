@@ -75,7 +75,7 @@ def test_results_are_right(level: Level) -> None:
 @pytest.mark.parametrize(
     ("arguments", "result", "body"),
     [
-        ("t: f32[50, 64], i: i64[8, 4]", "f32[8, 64]", "sum(embedding(t, i), axis=1)"),
+        ("t: f32[50, 64], i: i64[8, 4]", "f32[8, 64]", 'sum(embedding(t, i, mode="clamp"), axis=1)'),
         ("x: f32[1, 4, 8, 64]", "f32[1, 4, 4, 32]", "max_pool2d(x, kernel=2)"),
         ("x: f32[1, 4, 128]", "f32[1, 4, 64]", "avg_pool1d(x, kernel=2)"),
     ],
