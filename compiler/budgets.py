@@ -1,7 +1,7 @@
-"""Budgets: what a model file says that the model may cost, held against what it does cost.
+"""Budgets: the limits in a model file, compared with the costs of the model.
 
-What follows from the graph and the memory plan is checked before anything is linked; time and file size are measured
-by `nacre test`. A budget that does not hold is a fault of the input, told with by how much.
+Costs that follow from the graph and the memory plan are checked before linking; `nacre test` measures time and file
+size. An exceeded budget is an error of the input; the diagnostic reports the difference.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from ..dialect.diagnostics import Diagnostic
 from ..dialect.dims import DimError, Size, evaluate, product
 from ..dialect.graph import Module
 from .codegen.objects import Program
-from .frontend import ModelBudget
-from .frontend.syntax import UNITS
+from .host.plan import LoweredEntry
 from .lower.cost import count_operations
-from .lower.entry import Weight
-from .lower.plan import LoweredEntry
-from .parameters import used_parameters
+from .lower.places import Weight
+from .model.checks import ModelBudget
+from .model.parameters import used_parameters
+from .model.units import UNITS
 
 _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
@@ -31,7 +31,7 @@ _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What a model costs, by the names that budgets use.
+    """The costs of a model, by the names that budgets use.
 
     Parameters are counted as the `source` declares them, operations in the graph after the passes, `optimized`; the
     workspace and the weights are those of the artifact.
@@ -42,7 +42,7 @@ class Costs:
     program: Program
 
     def formula(self, metric: str, model: str) -> Size | None:
-        """The cost as a formula of the dims, or None for what has to be measured."""
+        """Returns the cost as a formula of the dims, or None for a cost that must be measured."""
         if metric == "memory":
             return self._entry(model).workspace
         if metric == "operations":
@@ -58,7 +58,7 @@ class Costs:
         return next(entry for entry in self.program.entries if entry.name == model)
 
     def _weight_bytes(self, entry: LoweredEntry) -> int:
-        """The bytes of the tensors that the entry reads, each once."""
+        """Returns the total bytes of the tensors that the entry reads, each counted once."""
         read = {place.offset for call in entry.calls for place in call.places if isinstance(place, Weight)}
         return sum(_static(w.type.bytes) for w in self.program.lowered.weights if w.offset in read)
 
@@ -73,7 +73,7 @@ def holds(budget: ModelBudget, value: float) -> bool:
 
 
 def check_budgets(budgets: Iterable[ModelBudget], costs: Costs) -> list[Diagnostic]:
-    """The budgets that do not hold, of those that need no measurement."""
+    """Returns a diagnostic for each exceeded budget among those that need no measurement."""
     faults: list[Diagnostic] = []
     for budget in budgets:
         formula = costs.formula(budget.metric, budget.model)
@@ -82,7 +82,7 @@ def check_budgets(budgets: Iterable[ModelBudget], costs: Costs) -> list[Diagnost
         try:
             value = evaluate(formula, budget.dims)
         except DimError as error:
-            faults.append(Diagnostic("budget", f"`{budget.metric}` cannot be told: {error}", budget.span))
+            faults.append(Diagnostic("budget", f"`{budget.metric}` cannot be computed: {error}", budget.span))
             continue
         if not holds(budget, value):
             faults.append(over_budget(budget, value))
@@ -100,7 +100,7 @@ def over_budget(budget: ModelBudget, value: float) -> Diagnostic:
 
 
 def show(value: float, budget: ModelBudget) -> str:
-    """The value in the budget's own unit; whole ones exactly."""
+    """Formats the value in the unit of the budget; integers are exact."""
     amount = value / (UNITS[budget.unit][1] if budget.unit else 1)
     text = f"{amount:,.0f}" if amount == round(amount) and abs(amount) < 1e15 else f"{amount:,.4g}"
     return f"{text} {budget.unit}".rstrip()

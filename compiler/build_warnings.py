@@ -1,6 +1,6 @@
 """The warnings of a build, for the command line and for `nacre.compile`.
 
-They are found here, and shown by their users: nothing is printed.
+This module finds the warnings; its callers show them.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import TypeAlias
 
 from ..dialect.diagnostics import Diagnostic, DiagnosticError, NacreWarning
 from ..runtime.loader import Model
-from .codegen.target import Target
-from .frontend import Elaborated
+from .model.source import SourceModel
 from .pipeline import Build
-from .precision.effects import find_slow_products
+from .quantization.effects import find_slow_products
+from .targets.target import Target
 
 _NAMED = 3
-"""The kernels that a warning names."""
+"""The maximum number of kernels that a warning names."""
 
 UntiledKernel: TypeAlias = tuple[str, str, str]
-"""A kernel that became plain loops, the target, and the reason."""
+"""A kernel that was compiled to plain loops, the target, and the reason."""
 
 
-def with_warnings(elaborated: Elaborated, targets: Sequence[Target]) -> Elaborated:
-    """The model with the warnings that depend on the targets, beside those that it has."""
-    slow = find_slow_products(elaborated.module, targets)
-    return replace(elaborated, warnings=(*elaborated.warnings, *slow))
+def with_warnings(source_model: SourceModel, targets: Sequence[Target]) -> SourceModel:
+    """Returns the model with the target-dependent warnings added to its own."""
+    slow = find_slow_products(source_model.module, targets)
+    return replace(source_model, warnings=(*source_model.warnings, *slow))
 
 
 def untiled_in_build(build: Build) -> Iterator[UntiledKernel]:
@@ -37,7 +37,7 @@ def untiled_in_build(build: Build) -> Iterator[UntiledKernel]:
 
 
 def warn_of_untiled(untiled: Iterable[UntiledKernel]) -> tuple[Diagnostic, ...]:
-    """A warning where kernels are far slower than they could be."""
+    """Returns a warning if kernels are far slower than they could be."""
     found = list(untiled)
     if not found:
         return ()
@@ -45,7 +45,7 @@ def warn_of_untiled(untiled: Iterable[UntiledKernel]) -> tuple[Diagnostic, ...]:
     targets = ", ".join(dict.fromkeys(target for _, target, _ in found))
     count = "1 kernel is" if len(names) == 1 else f"{len(names)} kernels are"
     named = ", ".join(f"`{name}`" for name in names[:_NAMED]) + ", ..." * (len(names) > _NAMED)
-    message = f"{count} plain loops for {targets}, which may be far slower than vector code: {named}"
+    message = f"{count} plain loops for {targets}, which may be much slower than vector code: {named}"
     help_text = f"{found[0][2]}; `nacre compile -v` lists every kernel with its reason"
     return (Diagnostic("untiled-kernels", message, severity="warning", help=help_text),)
 
@@ -53,18 +53,19 @@ def warn_of_untiled(untiled: Iterable[UntiledKernel]) -> tuple[Diagnostic, ...]:
 def issue_warnings(build: Build, model: Model) -> None:
     """Issues the warnings of a finished build as `NacreWarning`.
 
-    A model from the cache describes its untiled kernels; the causes of its size are known where it is compiled.
+    The description of a cached model lists its untiled kernels; the causes of its size are known only during
+    compilation.
     """
     levels = model.describe()["target"]["levels"]
     untiled = [(u["kernel"], level["name"], u["reason"]) for level in levels for u in level.get("untiled", ())]
-    for diagnostic in (*build.elaborated.warnings, *warn_of_untiled(untiled)):
-        _issue(str(DiagnosticError([diagnostic], build.elaborated.sources)))
+    for diagnostic in (*build.source_model.warnings, *warn_of_untiled(untiled)):
+        _issue(str(DiagnosticError([diagnostic], build.source_model.sources)))
     if build.sizes is not None and build.sizes.is_told:
         _issue(str(build.sizes))
 
 
 def _issue(text: str) -> None:
-    """At the line outside of the package that called it."""
+    """Issues a warning at the line outside of the package that called it."""
     level, frame = 1, sys._getframe()
     package = __name__.split(".")[0]
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == package:

@@ -1,6 +1,6 @@
-"""Compiled models that nobody gave a place: kept in the user's cache, under a name made of all that went into them.
+"""The cache of artifacts that were compiled without an output path, named by digests of all inputs of the build.
 
-Nothing here decides what to compile, and nothing is ever thrown away; the folder may be deleted at any time.
+This module decides nothing about compilation and removes no file; the folder may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from pathlib import Path
 from ..dialect.diagnostics import Diagnostic, DiagnosticError
 from ..dialect.printer import print_module
 from ..runtime.loader import Model, NacreError, load
-from .cache_folder import cache_folder, cache_is_wanted
-from .codegen.target import identify_host
-from .parameters import open_parameters
+from .base.cache_folder import cache_folder, cache_is_wanted
+from .base.spans import relative_to
+from .model.parameters import open_parameters
 from .pipeline import Build
-from .spans import relative_to
+from .targets.target import identify_host
 from .version import __version__
 
 _ROOMS = [Path(__file__).parent.parent / room for room in ("compiler", "dialect", "passes", "runtime")]
 
 
 def _identify(files: Iterable[Path]) -> Iterator[str]:
-    """What tells one state of files from another without reading them."""
+    """Yields a text per file that identifies its state without reading it: path, size and modification time."""
     for path in files:
         status = path.stat()
         yield f"{path.resolve()} {status.st_size} {status.st_mtime_ns}"
@@ -33,14 +33,14 @@ def _identify(files: Iterable[Path]) -> Iterator[str]:
 
 @lru_cache(maxsize=1)
 def _compiler() -> tuple[str, ...]:
-    """The compiler itself: its version, and its files, which change while somebody works on it."""
+    """Identifies the compiler by its version and its files, which change during development."""
     files = sorted(p for room in _ROOMS for suffix in ("py", "lark", "c", "h") for p in room.rglob(f"*.{suffix}"))
     return (__version__, *_identify(files))
 
 
 def cached_path(build: Build) -> Path:
-    """Where the artifact of a build is, or would be. Raises DiagnosticError where its checkpoint does not fit."""
-    elaborated, options = build.elaborated, build.options
+    """Returns the cache path of a build's artifact. Raises DiagnosticError if its checkpoint does not fit."""
+    source_model, options = build.source_model, build.options
     digest = hashlib.sha256()
 
     def add(*parts: str) -> None:
@@ -49,21 +49,22 @@ def cached_path(build: Build) -> Path:
 
     # Code for one CPU may not run on another.
     host = identify_host() if any(target.cpu == "native" for target in options.targets) else ""
-    # An artifact tells the lines of its kernels: a comment that moves them makes another one.
-    graph = print_module(relative_to(elaborated.module, elaborated.file))
-    add(*_compiler(), host, repr(replace(options, timeout=0.0, cache=True)), elaborated.precision, graph)
-    # A budget that has changed has to be checked again.
-    add(*(repr(replace(budget, span=None)) for budget in elaborated.budgets))  # type: ignore[arg-type]  # no span, on purpose
-    add(*_identify(open_parameters(elaborated).files()))
+    # The artifact records the source lines of its kernels: a comment that moves them gives another artifact.
+    graph = print_module(relative_to(source_model.module, source_model.file))
+    add(*_compiler(), host, options.identity, source_model.precision, graph)
+    # A changed budget must be checked again.
+    add(*(repr(replace(budget, span=None)) for budget in source_model.budgets))  # type: ignore[arg-type]  # no span, on purpose
+    reader = open_parameters(source_model)
+    add(*_identify(reader.files()), *reader.digests())
     add(*(text for symbol, part in sorted(build.kernels.items()) for text in (symbol, repr(part))))
-    return cache_folder() / f"{elaborated.module.name}-{digest.hexdigest()[:32]}.so"
+    return cache_folder() / f"{source_model.module.name}-{digest.hexdigest()[:32]}.so"
 
 
 def load_cached(build: Build, *, threads: int = 0) -> Model:
-    """The artifact of a build, made only if it is not there, or if the build is to be dumped or observed, or takes
-    nothing from a cache.
+    """Returns the artifact of a build from the cache. Builds it if it is not there, or if the build dumps stages, has
+    an observer that needs a build, or does not use the cache.
 
-    Safe if several processes do so at once.
+    Safe for concurrent calls from several processes.
     """
     path = cached_path(build)
     wanted = cache_is_wanted() and build.options.cache and build.observer.trusts_cache and not build.dumps.active
@@ -71,12 +72,12 @@ def load_cached(build: Build, *, threads: int = 0) -> Model:
         try:
             return load(path, threads=threads)
         except NacreError:
-            pass  # it was damaged, and is made again
+            pass  # the file is damaged: build it again
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         message = f"cannot write into the cache `{path.parent}`: {(error.strerror or str(error)).lower()}"
-        help_text = "let NACRE_CACHE name another folder"
+        help_text = "set NACRE_CACHE to another folder"
         raise DiagnosticError([Diagnostic("cannot-write", message, help=help_text)]) from error
     build.run(path)
     return load(path, threads=threads)

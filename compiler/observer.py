@@ -1,6 +1,6 @@
-"""Who looks over the shoulder of a build: told what each stage made, and free to refuse it.
+"""Hooks that are called after each stage of a build, and that may reject its result.
 
-A build has one observer and asks it nothing else; what it does with what it is told is its own affair.
+Each build has exactly one observer.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from .codegen.objects import Program
 
 
 class Observer:
-    """Lets everything pass. An observer that refuses what it is told raises, and nothing is written."""
+    """Accepts every stage. A subclass rejects a result by raising an exception; then no file is written."""
 
     trusts_cache = True
-    """May an artifact that was made before be taken in place of one that it has seen?"""
+    """Whether a cached artifact may replace a build that this observer has seen."""
 
     def accept_graph(self, stage: Stage) -> None:
-        """A valid graph: that of the source (number 0), or what a pass made of the one before."""
+        """Called with each valid graph: the source graph (number 0), then the result of each pass."""
 
     def accept_kernels(self, module: Module, program: Program) -> None:
-        """The code of all kernels of the graph after the passes."""
+        """Called with the code of all kernels of the graph after the passes."""
 
     def accept_artifact(self, path: Path) -> None:
-        """A whole artifact, before it takes its place. It can be loaded from `path`."""
+        """Called with a complete artifact, before it is renamed to its final path. It can be loaded from `path`."""

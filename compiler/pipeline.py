@@ -1,13 +1,13 @@
 """The stages of a build, in order: text -> graph -> passes -> linalg -> machine code -> artifact.
 
-1. `load_module`      text to a checked graph                    frontend/
-2. `open_parameters`  checkpoint headers against the graph       parameters.py, checkpoint/
+1. `load_module`      text to a checked graph                    readers/
+2. `open_parameters`  checkpoint headers against the graph       model/parameters.py, weights/
 3. `GRAPH_PASSES`     graph to graph                             ../passes/
 4. `lower_module`     graph to kernels, and calls of them        lower/
 5. `compile_kernels`  linalg to machine code, in children        codegen/
-6. `plan_entries`     where every tensor lives                   lower/plan.py, ../passes/plan_memory.py
-7. `check_budgets`    what the model may cost                    budgets.py
-8. `compile_entries`  what calls the kernels, to machine code    codegen/
+6. `plan_entries`     buffer offsets of every tensor             host/plan.py, ../passes/analysis/plan_memory.py
+7. `check_budgets`    model costs against the budgets            budgets.py
+8. `compile_entries`  functions that call the kernels            codegen/
 9. `build_artifact`   objects, weights, runtime to one library   artifact/
 """
 
@@ -29,145 +29,46 @@ from ..dialect.ops import OPERATORS
 from ..dialect.printer import collect_elided, print_module
 from ..dialect.requirements import Requirement, find_impossible, requirements
 from ..dialect.types import Array
-from ..passes.check_indices import has_unchecked_indices
 from ..passes.manager import FoldedConstant, Pass, PassManager, Remark, Rewrite, Stage
 from ..passes.pipeline import parse_pipeline
-from .artifact.assemble import Placement, build_artifact
+from ..passes.simplify.check_indices import has_unchecked_indices
+from .artifact.assemble import build_artifact
 from .artifact.link import find_linker, merge_objects
 from .artifact.spec import ArgumentSpec, ArtifactSpec, CallSpec, Constraint, EntrySpec, LevelSpec, WeightSpec
+from .base.cache_folder import object_folder
+from .base.files import check_writable
+from .base.spans import relative_to, without_spans
 from .budgets import Costs, check_budgets
-from .cache_folder import object_folder
-from .calls import describe_calls
-from .codegen.job import MadeFor
-from .codegen.objects import CodeGenerator, CodeOptions, Program
-from .codegen.routes import FIRST, code_stages
-from .codegen.target import Target
+from .codegen.objects import CodeGenerator, Program
 from .dumps import Dumps
-from .dumps.dumps import plain_name
 from .dumps.parts import Part
-from .files import check_writable
-from .frontend import Elaborated
+from .host.calls import describe_calls
+from .host.plan import LoweredEntry
+from .host.points import name_points
 from .lower.module import Lowered, LoweredWeight, lower_module
-from .lower.plan import LoweredEntry
+from .model.parameters import ParameterReader, open_parameters
+from .model.source import SourceModel
 from .observer import Observer
-from .parameters import ParameterReader, open_parameters
-from .points import name_points
-from .precision.require import check_requirements
+from .options import Options
 from .report import FunctionReport, report_kernels
-from .sizes import SizeBound, WeightSizes, bound_of, measure_weights, too_large, with_most_bytes
-from .spans import relative_to, without_spans
+from .sizes import WeightSizes, bound_of, measure_weights, too_large, with_most_bytes
 from .stage_faults import contained
+from .targets.target import MadeFor, Target
 from .version import __version__
-
-_BLOCKS = "split-blocks,fold-parameters{blocks-only=true}"
-
-
-def _optimizing(convolutions: str, parameters: str) -> str:
-    # Parameters are folded last, when all that can be told of them stands there.
-    blocks = "split-blocks{contract=true},fold-parameters{blocks-only=true}"
-    first = f"check-indices,canonicalize,unroll-repeat,fold-constants,{blocks},decompose{{having=attention}}"
-    return f"{first},{convolutions},canonicalize,fold-constants,dce,{parameters},canonicalize,cse,dce,fuse"
-
-
-GRAPH_PASSES: Mapping[int, str] = {
-    # The oracle: what cannot be left out, and nothing else.
-    0: f"check-indices,unroll-repeat,fold-constants,{_BLOCKS},dce",
-    1: f"check-indices,canonicalize,unroll-repeat,fold-constants,{_BLOCKS},fold-parameters{{moves-only=true}},cse,dce",
-    2: _optimizing("propagate,narrow-weights,fold-batch-norm,sub-pixel,channels-last,winograd", "fold-parameters"),
-    3: _optimizing("propagate,narrow-weights,fold-batch-norm,sub-pixel,channels-last,winograd", "fold-parameters"),
-}
-"""The passes of each optimisation level."""
-
-STRICT_PASSES: Mapping[int, str] = {
-    **GRAPH_PASSES,
-    2: _optimizing(
-        "propagate{requantize=false},narrow-weights,sub-pixel,channels-last", "fold-parameters{stepwise=true}"
-    ),
-    3: _optimizing(
-        "propagate{requantize=false},narrow-weights,sub-pixel,channels-last", "fold-parameters{stepwise=true}"
-    ),
-}
-"""The same without what changes how results are rounded by more than another order of sums."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What changes the artifact. `passes` replaces those of the level; code generation may take `timeout` seconds.
-
-    `strict` leaves out the passes that change how results are rounded by more than another order of sums. After
-    `rewrite_limit` changes the passes make no more, so that a wrong one can be found. `cache` changes nothing of it:
-    objects that were made before are taken, and those that are made are kept. `debug` adds what debuggers and profilers
-    read, and leaves the code as it is. `start` is the stage of code generation whose texts the build is given. `size`
-    bounds the weights of the artifact.
-    """
-
-    targets: tuple[Target, ...] = (Target(),)
-    level: int = 2
-    weights: Placement = "embedded"
-    passes: str | None = None
-    strict: bool = False
-    cc: str | None = None
-    timeout: float = 600.0
-    cache: bool = True
-    debug: bool = False
-    start: str = FIRST
-    rewrite_limit: int | None = None
-    size: SizeBound | None = None
-
-    @property
-    def pipeline(self) -> str:
-        levels = STRICT_PASSES if self.strict else GRAPH_PASSES
-        return levels[self.level] if self.passes is None else self.passes
-
-    @property
-    def packs(self) -> bool:
-        """Are weights stored as contractions read them?"""
-        return self.level >= 2
-
-    def code(self) -> CodeOptions:
-        return CodeOptions(
-            self.targets,
-            self.level,
-            self.timeout,
-            cache=self.cache,
-            strict=self.strict,
-            debug=self.debug,
-            start=self.start,
-        )
-
-    @property
-    def flags(self) -> tuple[str, ...]:
-        """The options of the command that builds with these, but for what only changes how it is done."""
-        chosen = {"--strict": self.strict, "-g": self.debug, "--weights=external": self.weights == "external"}
-        passes = [] if self.passes is None else ["--passes", self.passes]
-        targets = ",".join(target.name for target in self.targets)
-        flags = (flag for flag, wanted in chosen.items() if wanted)
-        size = [] if self.size is None else ["--size", str(self.size)]
-        return (f"-O{self.level}", "--target", targets, *flags, *passes, *size, "--timeout", f"{self.timeout:g}")
-
-    @property
-    def stages(self) -> tuple[str, ...]:
-        """Every stage whose text can be dumped, in order; a pass may stand there more than once."""
-        code = list(code_stages(self.level))
-        return ("graph", *(step.name for step in parse_pipeline(self.pipeline)), *code[code.index(self.start) :])
-
-    def language(self, stage: str) -> str:
-        """The language of a stage's text, which is also the suffix of its file."""
-        return code_stages(self.level).get(plain_name(stage), "graph")
 
 
 def source_hash(module: Module) -> str:
-    """What tells one model from another: not comments, nor where it lies."""
+    """Returns a hash that identifies the model; comments and source locations do not change it."""
     return hashlib.sha256(print_module(without_spans(module)).encode()).hexdigest()
 
 
 @dataclass
 class Build:
-    """One build, stage by stage; every stage takes what the one before left. Times are in seconds, by stage; what the
-    passes made, their remarks and the kernels are kept for a report. The observer may refuse what a stage made.
-    `kernels` are texts in place of those that the graph is lowered to, by symbol."""
+    """One build, stage by stage; each stage takes the result of the previous one. Times are in seconds, by stage. The
+    results of the passes, their remarks and the kernels are kept for a report. The observer may reject the result of a
+    stage. `kernels` are texts that replace lowered kernels, by symbol."""
 
-    elaborated: Elaborated
+    source_model: SourceModel
     options: Options = field(default_factory=Options)
     dumps: Dumps = field(default_factory=Dumps)
     observer: Observer = field(default_factory=Observer)
@@ -187,16 +88,16 @@ class Build:
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
         start = time.perf_counter()
-        with contained(stage, self.elaborated, self.optimized or self.elaborated.module, self.options.flags):
+        with contained(stage, self.source_model, self.optimized or self.source_model.module, self.options.flags):
             yield
         self.times[stage] = self.times.get(stage, 0.0) + time.perf_counter() - start
 
     def read_parameters(self) -> ParameterReader:
         with self._timed("parameters"):
-            return open_parameters(self.elaborated)
+            return open_parameters(self.source_model)
 
     def optimize(self) -> Module:
-        """The graph after the passes of the level."""
+        """Runs the passes of the level and returns the resulting graph."""
 
         def watch(stage: Stage) -> None:
             if self.dumps.active:
@@ -205,35 +106,35 @@ class Build:
 
         self._check_sizes()
         with self._timed("passes"):
-            passes = self._bounded_passes()
+            passes = self.bounded_passes()
         accept = self.observer.accept_graph
         manager = PassManager(passes, watch=watch, accept=accept, rewrite_limit=self.options.rewrite_limit)
         with self._timed("passes"):
-            self.optimized = manager.run(relative_to(self.elaborated.module, self.elaborated.file))
+            self.optimized = manager.run(relative_to(self.source_model.module, self.source_model.file))
         self.remarks, self.rewrites, self.stages = manager.context.remarks, manager.context.rewrites, manager.stages
         self.grown = manager.context.grown
         return self.optimized
 
     def _check_sizes(self) -> None:
-        """Raises DiagnosticError for a size that 64 bits cannot hold in any call."""
+        """Raises DiagnosticError for a size that exceeds 64 bits in every call."""
         faults: list[Diagnostic] = []
-        for function in self.elaborated.module.functions:
+        for function in self.source_model.module.functions:
             found = find_impossible(function)
             if found is not None:
                 size, node = found
                 message = (
-                    f"the size {format_size(size)} is at least {max(map(abs, bounds(size)))}, 64 bits cannot hold it"
+                    f"the size {format_size(size)} is at least {max(map(abs, bounds(size)))}, which exceeds 64 bits"
                 )
                 notes = tuple(Note(f"the dims are: {symbol}") for symbol in sorted(symbols(size)))
                 faults.append(Diagnostic("size-too-large", message, node.span if node else function.span, notes=notes))
         if faults:
-            raise DiagnosticError(faults, self.elaborated.sources)
+            raise DiagnosticError(faults, self.source_model.sources)
 
-    def _bounded_passes(self) -> tuple[Pass, ...]:
-        """The passes of the level, which store as many transformed weights as the bound of the size allows. Raises
-        DiagnosticError where the other weights alone are more."""
+    def bounded_passes(self) -> tuple[Pass, ...]:
+        """Returns the passes of the level, limited to as many transformed weights as the size bound allows. Raises
+        DiagnosticError if the other weights alone exceed the bound."""
         passes, bound = parse_pipeline(self.options.pipeline), self.options.size
-        budget = bound_of(self.elaborated.budgets, self.elaborated.module)
+        budget = bound_of(self.source_model.budgets, self.source_model.module)
         bounds = [each for each in (bound, budget) if each is not None]
         if not bounds or self.options.rewrite_limit is not None:
             return passes
@@ -242,7 +143,7 @@ class Build:
         most = sizes.transformed
         while sizes.weights > limit and most > 0:
             fitting = sizes.transformed - (sizes.weights - limit)
-            # No transform is stored if a smaller bound does not make them fewer: every turn has to come nearer.
+            # Every iteration must lower `most`; if a smaller value does not reduce the transforms, none is stored.
             most = fitting if 0 < fitting < most else 0
             tried = with_most_bytes(passes, most)
             sizes = self._sizes_after(tried)
@@ -251,35 +152,35 @@ class Build:
         return tried
 
     def _sizes_after(self, passes: Sequence[Pass]) -> WeightSizes:
-        module = PassManager(passes).run(self.elaborated.module)
+        module = PassManager(passes).run(self.source_model.module)
         _check_lowerable(module)
         return self._measure(lower_module(module, pack=self.options.packs))
 
     def _measure(self, lowered: Lowered) -> WeightSizes:
-        return measure_weights((self.elaborated.written or self.elaborated).module, lowered)
+        return measure_weights((self.source_model.written or self.source_model).module, lowered)
 
     @property
     def sizes(self) -> WeightSizes | None:
-        """How large the weights are, once the graph has been lowered."""
+        """The sizes of the weights, once the graph has been lowered."""
         return None if self.lowered is None else self._measure(self.lowered)
 
     def lower(self, module: Module) -> Lowered:
-        """Raises DiagnosticError where the passes left what cannot be lowered."""
+        """Lowers the graph. Raises DiagnosticError if it still contains operators that cannot be lowered."""
         _check_lowerable(module)
         with self._timed("lower"):
             self.lowered = lower_module(module, pack=self.options.packs, debug=self.options.debug)
         return self.lowered
 
     def report(self, dims: Mapping[str, int] | None = None) -> tuple[FunctionReport, ...]:
-        """What the kernels are, at sizes of the dims, once the graph has been optimized; and what memory their calls
-        need, once there is code."""
+        """Returns the report on the kernels at sizes of the dims, once the graph has been optimized. It includes the
+        memory of calls if code has been generated."""
         assert self.optimized is not None, "there is nothing to report yet"
         lowered = self.lowered or self.lower(self.optimized)
         entries, untiled = (self.program.entries, self.program.untiled) if self.program is not None else ((), ())
         return report_kernels(self.optimized, lowered, self.remarks, dims, entries, untiled)
 
     def generate(self, lowered: Lowered) -> Program:
-        """The code of the kernels, and where all tensors live. Raises CompilerFault."""
+        """Generates the code of the kernels and plans the memory of all tensors. Raises CompilerFault."""
         with self._generator("kernels") as generator:
             program = self.program = generator.compile_kernels(lowered)
             assert self.optimized is not None, "nothing was optimized yet"
@@ -287,7 +188,7 @@ class Build:
         return program
 
     def generate_entries(self, program: Program) -> tuple[bytes, ...]:
-        """All object files. Raises CompilerFault."""
+        """Returns all object files. Raises CompilerFault."""
         with self._generator("entries") as generator:
             return generator.compile_entries(program)
 
@@ -299,27 +200,28 @@ class Build:
         self.times |= {f"{stage}: {name}": seconds for name, seconds in generator.times.items()}
 
     def costs(self, module: Module, program: Program) -> Costs:
-        return Costs(self.elaborated.module, module, program)
+        return Costs(self.source_model.module, module, program)
 
     def check_budgets(self, module: Module, program: Program) -> None:
-        """What can be told before there is an artifact. Raises DiagnosticError."""
-        faults = check_budgets(self.elaborated.budgets, self.costs(module, program))
+        """Checks the budgets that do not need an artifact. Raises DiagnosticError."""
+        faults = check_budgets(self.source_model.budgets, self.costs(module, program))
         if faults:
-            raise DiagnosticError(faults, self.elaborated.sources)
+            raise DiagnosticError(faults, self.source_model.sources)
 
     def merge(self, objects: Sequence[bytes]) -> bytes:
-        """One object file that is all of them."""
+        """Merges the object files into one."""
         with self._timed("link"):
             return merge_objects(find_linker(self.options.cc, self.options.targets[0].triple), objects)
 
     def _accept(self, artifact: Path) -> None:
-        """Looks at an artifact before it takes its place."""
+        """Checks an artifact before it is renamed to its final path."""
         self.observer.accept_artifact(artifact)
-        runs_here = any(target.runs_here for target in self.options.targets)
-        check_requirements(self.elaborated, artifact, self._compile_written, runs_here=runs_here)
+        if self.source_model.acceptance is not None:
+            runs_here = any(target.runs_here for target in self.options.targets)
+            self.source_model.acceptance(self.source_model, artifact, self._compile_written, runs_here)
 
-    def _compile_written(self, written: Elaborated, output: Path) -> None:
-        """The model before it was rounded, for this artifact to be compared with."""
+    def _compile_written(self, written: SourceModel, output: Path) -> None:
+        """Builds the model before quantization, for a comparison with this artifact."""
         Build(replace(written, policies=(), budgets=()), replace(self.options, weights="embedded")).run(output)
 
     def assemble(self, spec: ArtifactSpec, objects: Sequence[bytes], output: Path) -> None:
@@ -337,12 +239,12 @@ class Build:
             )
 
     def specify(self, program: Program, reader: Load) -> ArtifactSpec:
-        """What the artifact says of itself, and its weights."""
+        """Returns the description of the artifact and its weights."""
         lowered = program.lowered
         assert self.optimized is not None, "nothing was compiled yet"
-        functions = {f.name: f for f in self.elaborated.module.functions}
-        # Points are values of the model, whatever its precision.
-        written = (self.elaborated.written or self.elaborated).module
+        functions = {f.name: f for f in self.source_model.module.functions}
+        # Named values belong to the source model, whatever its precision.
+        written = (self.source_model.written or self.source_model).module
         calls = []
         for function, entry in zip(lowered.functions, program.entries, strict=True):
             optimized = self.optimized.function(entry.name)
@@ -359,15 +261,15 @@ class Build:
             levels=tuple(_specify_level(program, target) for target in self.options.targets),
             triple=_made_for(program, self.options.targets[0]).triple,
             compiler_version=__version__,
-            source_hash=source_hash(self.elaborated.module),
+            source_hash=source_hash(self.source_model.module),
             options={
-                "precision": self.elaborated.precision,
+                "precision": self.source_model.precision,
                 **{name: getattr(self.options, name) for name in ("level", "passes", "strict", "debug")},
             },
         )
 
     def run(self, output: Path) -> None:
-        """All stages. Raises DiagnosticError for a fault of the input, CompilerFault for one of the compiler."""
+        """Runs all stages. Raises DiagnosticError for an error in the input, CompilerFault for an internal error."""
         check_writable(output)
         reader = self.read_parameters()
         module = self.optimize()
@@ -389,21 +291,21 @@ def _specify_level(program: Program, target: Target) -> LevelSpec:
 
 
 def _check_lowerable(module: Module) -> None:
-    """Raises DiagnosticError where the passes left what cannot be lowered."""
+    """Raises DiagnosticError if the graph still contains operators that cannot be lowered."""
     if any(node.op == "repeat" for function in module.functions for node in walk(function.body)):
-        help_text = "`unroll-repeat` takes loops apart, as long as the graph does not become too large"
-        raise DiagnosticError([Diagnostic("repeat-left", "the passes leave a loop in the graph", help=help_text)])
+        help_text = "`unroll-repeat` unrolls loops unless the graph becomes too large"
+        raise DiagnosticError([Diagnostic("repeat-left", "a loop remains after the passes", help=help_text)])
     if any(OPERATORS[n.op].has("blocked") for function in module.functions for n in walk(function.body)):
-        help_text = "`split-blocks` and `fold-parameters` make codes and scales of them"
-        message = "the passes leave values in blocks in the graph"
+        help_text = "`split-blocks` and `fold-parameters` replace them by quantized values and scales"
+        message = "block-quantized values remain after the passes"
         raise DiagnosticError([Diagnostic("blocks-left", message, help=help_text)])
     if any(has_unchecked_indices(function.body) for function in module.functions):
-        message = "the passes leave indices in the graph that are not checked"
+        message = "unchecked indices remain after the passes"
         raise DiagnosticError([Diagnostic("indices-unchecked", message, help="`check-indices` is the first pass")])
 
 
 def _requirements(entry: LoweredEntry, written: Function, optimized: Function) -> tuple[Requirement, ...]:
-    """What the two graphs require of the dims, besides what a call checks anyway."""
+    """Returns the requirements of both graphs on the dims, without those that every call checks anyway."""
     known = [v.type.bytes for v in (*written.arguments, *written.results)]
     found = {r: None for graph in (written, optimized) for r in requirements(graph, [*known, entry.workspace])}
     return tuple(found)

@@ -1,7 +1,6 @@
-"""The report of a build: which kernels there are, what each computes and costs, and why its neighbours are not in it;
-and how much memory their calls need, beside the least that any plan could do with.
+"""The report of a build: each kernel with its operators, costs and the reasons why neighbours were not fused.
 
-What a kernel costs is counted in `calls.py`. Nothing is measured here.
+The memory of calls is compared with a lower bound for any plan.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ from ..dialect.dims import INFINITY, Size, Symbol, add, evaluate, format_size, m
 from ..dialect.graph import Function, Module, Node
 from ..passes.manager import Remark
 from .artifact.spec import OperationSpec
-from .calls import Calls, maker_inside
 from .codegen.objects import Untiled
+from .host.calls import Calls, maker_inside
+from .host.plan import LoweredEntry
 from .lower.kinds import inner_nodes
 from .lower.module import Lowered
-from .lower.plan import LoweredEntry
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """Why a kernel does not compute an operand of its `reader` itself, but reads it from another kernel."""
+    """The reason why a kernel reads an operand of its `reader` from another kernel instead of computing it."""
 
     kernel: str
     source: str
@@ -34,8 +33,8 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class KernelReport:
-    """A kernel as one function calls it, `calls` times. Operations (`flops`) and `bytes` are those of one call. It is
-    plain loops for the targets that `untiled` names."""
+    """A kernel as one function calls it, `calls` times. Operations (`flops`) and `bytes` are those of one call. The
+    kernel is compiled to plain loops for the targets that `untiled` names."""
 
     name: str
     kind: str
@@ -49,8 +48,8 @@ class KernelReport:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """The bytes that a call needs for what lies between kernels and in their scratch; what it must need at the report's
-    dims, `lower_bound`, is that of `nacre.passes.liveness`."""
+    """The bytes that a call needs for tensors between kernels and for scratch memory. `lower_bound` is the minimum for
+    any plan at the report's dims, see `nacre.passes.analysis.liveness`."""
 
     formula: Size
     value: int
@@ -63,8 +62,8 @@ class Workspace:
 
 @dataclass(frozen=True, slots=True)
 class FunctionReport:
-    """A function at some sizes of its dims. The kernels stand in the order of their first calls. There is no workspace
-    where no memory was planned, since no code was made."""
+    """A function at some sizes of its dims. The kernels are in the order of their first calls. `workspace` is None if
+    no code was generated, since memory is planned with the code."""
 
     name: str
     dims: Mapping[str, int]
@@ -93,7 +92,8 @@ def report_kernels(
     entries: Sequence[LoweredEntry] = (),
     untiled: Sequence[Untiled] = (),
 ) -> tuple[FunctionReport, ...]:
-    """The report on every function of a module after its passes. Sizes that `dims` lacks are `usual_size`."""
+    """Returns the report on every function of a module after its passes. Dims that `dims` lacks have their
+    `usual_size`."""
     reports = []
     planned = {entry.name: entry for entry in entries}
     for function in lowered.functions:
@@ -113,7 +113,7 @@ def _report_workspace(entry: LoweredEntry, dims: Mapping[str, int]) -> Workspace
 
 
 def usual_size(symbol: Symbol) -> int:
-    """A size at which a dim may be looked at: 128, or as near to that as it can be."""
+    """Returns a representative size of a dim: 128, or the nearest size that the dim admits."""
     steps = max(1, 128 // symbol.multiple)
     size = min(steps * symbol.multiple, symbol.high) if symbol.high != INFINITY else steps * symbol.multiple
     least = -(-symbol.low // symbol.multiple) * symbol.multiple
@@ -122,7 +122,7 @@ def usual_size(symbol: Symbol) -> int:
 
 @dataclass
 class _Reporter:
-    """`calls` are the kernels that the function calls, in order, each with the names of what it writes."""
+    """Collects the kernels of a function. `calls` are the called kernels, in order, with the names of their outputs."""
 
     function: Function
     calls: Sequence[tuple[str, Sequence[str]]]
@@ -131,7 +131,7 @@ class _Reporter:
     described: Calls = field(init=False)
     nodes: dict[str, Node] = field(default_factory=dict)
     kernel_of: dict[str, str] = field(default_factory=dict)
-    """By the name of a value: the node that makes it, also inside of a group, and the kernel that does."""
+    """For each value name, the node that computes it, also inside a group, and the kernel that does."""
 
     def __post_init__(self) -> None:
         self.described = Calls(self.function)
@@ -178,7 +178,7 @@ def _amount(value: int) -> str:
 
 
 def format_report(reports: Sequence[FunctionReport]) -> str:
-    """The report as a person reads it: a table for every function, with what is behind each line below it."""
+    """Formats the report for people: a table for every function, with details of each row below it."""
     return "\n".join(line for report in reports for line in _format_function(report))
 
 
@@ -212,7 +212,7 @@ def _format_workspace(workspace: Workspace | None) -> list[str]:
 
 
 def _format_operations(operations: Sequence[OperationSpec]) -> str:
-    """The operators with their lines; a file is named where it changes."""
+    """Formats the operators with their lines; the file name appears where it changes."""
     parts: list[str] = []
     file = ""
     for operation in operations:
@@ -228,7 +228,7 @@ def _format_operations(operations: Sequence[OperationSpec]) -> str:
 
 
 def report_data(reports: Sequence[FunctionReport]) -> list[dict[str, Any]]:
-    """The report for other programs, as JSON has it: sizes as formulas and as numbers."""
+    """Returns the report as JSON data: sizes as formulas and as numbers."""
     return [
         {
             "function": report.name,

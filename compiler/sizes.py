@@ -1,6 +1,6 @@
-"""How large the weights of an artifact are beside the parameters of the model, why, and what bounds them.
+"""Sizes of weights in an artifact relative to the parameters of the model, their causes, and bounds on them.
 
-A bound is met by storing fewer transformed weights; the search for how many is in the pipeline.
+A bound is met by storing fewer transformed weights; the pipeline searches for their number.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from ..dialect.diagnostics import Diagnostic, DiagnosticError
 from ..dialect.dims import product
 from ..dialect.graph import Module, Parameter
 from ..dialect.ops import OPERATORS
+from ..passes.layout.winograd import Winograd
 from ..passes.manager import FoldedConstant, Pass
-from ..passes.winograd import Winograd
-from .frontend import ModelBudget
-from .frontend.syntax import UNITS
 from .lower.lowered import Lowered, LoweredWeight, static_bytes
-from .parameters import used_parameters
+from .model.checks import ModelBudget
+from .model.parameters import used_parameters
+from .model.units import UNITS
 
 TOLD = 1.25
-"""An artifact whose weights take more than so many times the bytes of the parameters is told, with the cause."""
+"""A warning is issued if the weights take more than this multiple of the parameters' bytes."""
 BOUNDED = "; `--size` bounds them"
 LEAST = 100_000
-"""And by so many bytes: panels of small models are mostly filled up with zeros."""
+"""The excess must also be at least this many bytes: panels of small models are mostly zero padding."""
 SHOWN = 4
-"""So many parameters are named."""
+"""The maximum number of parameters that a warning names."""
 TRANSFORMED = "the transforms of {} for Winograd's convolutions"
 TWICE = "a second layout of {}"
-FILLED = "panels of {} that are filled up with zeros"
+FILLED = "panels of {} padded with zeros"
 
 
 @dataclass(frozen=True, slots=True)
 class SizeBound:
-    """The most bytes that weights may take, as such or as a multiple of the parameters' bytes."""
+    """The maximum bytes of the weights, either absolute or as a multiple of the parameters' bytes."""
 
     amount: float
     relative: bool
@@ -51,24 +51,24 @@ _BOUND = re.compile(r"(\d+(?:\.\d+)?)\s*(x|[kKMG]i?B|B)")
 
 
 def parse_bound(text: str) -> SizeBound:
-    """`1.2x` or `500MiB`. Raises DiagnosticError."""
+    """Parses a bound such as `1.2x` or `500MiB`. Raises DiagnosticError."""
     found = _BOUND.fullmatch(text.strip())
     unit = found[2] if found is not None else ""
     if found is None or (unit != "x" and unit not in UNITS) or float(found[1]) == 0:
-        message = f"`{text}` is no bound of a size"
+        message = f"`{text}` is not a size bound"
         raise DiagnosticError([Diagnostic("bad-size", message, help="write `1.2x`, `500MiB` or `80MB`")])
     return SizeBound(float(found[1]) * (1 if unit == "x" else UNITS[unit][1]), unit == "x")
 
 
 def bound_of(budgets: Iterable[ModelBudget], module: Module) -> SizeBound | None:
-    """The bound that a model's own budget of `weights` sets; none where models share weights."""
+    """Returns the bound that the budget of `weights` sets; None without one, or if a module has several models."""
     limits = [b.limit for b in budgets if b.metric == "weights" and b.comparison in ("<", "<=")]
     return SizeBound(min(limits), relative=False) if limits and len(module.functions) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """Why weights take so many bytes more than the parameters that they are made of."""
+    """A cause for which weights take more bytes than their parameters, with the number of these bytes."""
 
     cause: str
     bytes: int
@@ -113,7 +113,7 @@ class WeightSizes:
         )
 
     def data(self) -> dict[str, Any]:
-        """For other programs, as JSON has it."""
+        """Returns the sizes as JSON data."""
         growth = [each.data() for each in self.growth]
         return {"parameters": self.parameters, "weights": self.weights, "ratio": self.ratio, "growth": growth}
 
@@ -124,7 +124,7 @@ def show_bytes(size: int) -> str:
 
 
 def format_folded(constants: Sequence[FoldedConstant]) -> list[str]:
-    """A line for each constant that takes more bytes than the constants that it was made of."""
+    """Returns a line for each constant that takes more bytes than the constants from which it was folded."""
     return [
         f"the constant of `{folded.node.op}`{f' at {folded.node.span}' if folded.node.span else ''} takes "
         f"{show_bytes(folded.bytes)}, made of {show_bytes(folded.source_bytes)}"
@@ -133,7 +133,7 @@ def format_folded(constants: Sequence[FoldedConstant]) -> list[str]:
 
 
 def folded_data(constants: Sequence[FoldedConstant]) -> list[dict[str, Any]]:
-    """For other programs, as JSON has it."""
+    """Returns the folded constants as JSON data."""
     return [
         {
             "operator": folded.node.op,
@@ -146,7 +146,7 @@ def folded_data(constants: Sequence[FoldedConstant]) -> list[dict[str, Any]]:
 
 
 def measure_weights(written: Module, lowered: Lowered) -> WeightSizes:
-    """`written` is the model as it declares its parameters."""
+    """Measures the weights of a lowered module. `written` is the model as it declares its parameters."""
     used = {p.name: p for found in used_parameters(written).values() for p in found}
     total = sum(static_bytes(p.type) * int(str(product(p.counts))) for p in used.values())
     return WeightSizes(total, sum(static_bytes(w.type) for w in lowered.weights), tuple(_growth(lowered.weights)))
@@ -187,12 +187,12 @@ def too_large(sizes: WeightSizes, bound: SizeBound) -> DiagnosticError:
     limit = show_bytes(bound.bytes(sizes.parameters))
     given = f"`{bound.amount:g}x`, which is {limit}" if bound.relative else limit
     message = f"the weights take at least {show_bytes(sizes.weights)}, the bound is {given}"
-    help = "; ".join([*map(str, sizes.growth), "weights in a shorter type, as by `--precision`, are smaller"])
+    help = "; ".join([*map(str, sizes.growth), "use a lower precision: `--precision`"])
     return DiagnosticError([Diagnostic("size-bound", message, help=help)])
 
 
 def with_most_bytes(passes: Iterable[Pass], most: int) -> tuple[Pass, ...]:
-    """The passes with at most so many bytes more for transformed weights."""
+    """Returns the passes with `most` as the limit of additional bytes for transformed weights."""
     return tuple(_bounded(step, most) if isinstance(step, Winograd) else step for step in passes)
 
 

@@ -1,4 +1,4 @@
-"""The compiler's version, which every artifact carries."""
+"""The version of the compiler, which is recorded in every artifact."""
 
 from importlib import metadata
 

@@ -1,7 +1,7 @@
-"""What a user is told about a fault of the input: codes, spans, labels, notes, one help.
+"""Diagnostics about errors in the input: codes, spans, labels, notes, one help.
 
-A diagnostic is data; `render` turns it into the text a terminal shows. Nothing here prints, and nothing here knows
-where a diagnostic comes from.
+A diagnostic is data; `render` turns it into the text that a terminal shows. This module prints nothing, and does not
+know the origin of a diagnostic.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-# A source line that is longer is shown in part, around the span.
+# A longer source line is shown in part, around the span.
 _LINE_WIDTH = 160
 MOST_LISTED = 200
 """The most errors of a stage that are listed one by one."""
@@ -18,7 +18,7 @@ MOST_LISTED = 200
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of a source file. Lines and columns count from 1; `end_column` is one past the last character."""
+    """A range in a source file. Lines and columns count from 1; `end_column` is one past the last character."""
 
     file: str
     line: int
@@ -30,13 +30,13 @@ class Span:
         return f"{self.file}:{self.line}:{self.column}"
 
     def to(self, other: Span) -> Span:
-        """The stretch from the start of `self` to the end of `other`, in the same file."""
+        """Returns the range from the start of `self` to the end of `other`, in the same file."""
         return Span(self.file, self.line, self.column, other.end_line, other.end_column)
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A further fact, and where it comes from."""
+    """An additional fact, and its source location."""
 
     message: str
     span: Span | None = None
@@ -44,7 +44,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One fault: `code` is a kebab-case word, `message` stands alone, `label` stands under the caret."""
+    """An error or a warning: `code` is a kebab-case word, `message` is self-contained, `label` is under the caret."""
 
     code: str
     message: str
@@ -56,7 +56,7 @@ class Diagnostic:
 
 
 class DiagnosticError(Exception):
-    """One or more faults of the input. `sources` holds the text of the files that their spans point into."""
+    """One or more errors in the input. `sources` contains the text of the files that their spans point into."""
 
     def __init__(self, diagnostics: Iterable[Diagnostic], sources: Mapping[str, str] | None = None) -> None:
         self.diagnostics = tuple(diagnostics)
@@ -69,7 +69,7 @@ class DiagnosticError(Exception):
 
 
 class NacreWarning(UserWarning):
-    """A warning of the compiler, in the words of the command line."""
+    """A warning of the compiler, with the text that the command line prints."""
 
 
 @dataclass
@@ -96,7 +96,7 @@ class Collector:
         self.diagnostics.append(diagnostic)
 
     def omit(self, span: Span | None) -> None:
-        """Counts an error that is not worth a diagnostic, since enough are listed."""
+        """Counts an error without a diagnostic, because enough are listed."""
         self.omitted += 1
         self.first_omitted = self.first_omitted or span
 
@@ -109,12 +109,12 @@ class Collector:
 
 
 def render(diagnostic: Diagnostic, sources: Mapping[str, str]) -> str:
-    """The text of one diagnostic, with the source line and a caret under the span where the source is known."""
+    """Returns the text of one diagnostic, with the source line and a caret under the span if the source is known."""
     return render_all([diagnostic], sources)
 
 
 def render_all(diagnostics: Iterable[Diagnostic], sources: Mapping[str, str]) -> str:
-    """The texts of diagnostics, with empty lines between."""
+    """Returns the texts of diagnostics, with empty lines between."""
     diagnostics = list(diagnostics)
     files = {d.span.file for d in diagnostics if d.span is not None}
     lines = {file: text.split("\n") for file, text in sources.items() if file in files}
@@ -147,12 +147,12 @@ def _render(diagnostic: Diagnostic, sources: Mapping[str, Sequence[str]]) -> str
 
 
 def visible(text: str) -> str:
-    """`text` with a replacement character for what a terminal would obey instead of showing."""
+    """Returns `text` with a replacement character for each control character that a terminal would interpret."""
     return "".join(c if c.isprintable() or c == "\t" else "\ufffd" for c in text)
 
 
 def _excerpt(text: str, span: Span) -> tuple[str, str]:
-    """The source line, or the part of it around the span, and the carets to print under it."""
+    """Returns the source line, or the part of it around the span, and the carets to print under it."""
     start = min(span.column - 1, len(text))
     end = span.end_column - 1 if span.end_line == span.line else len(text)
     end = max(start + 1, min(end, len(text) + 1))
@@ -163,15 +163,15 @@ def _excerpt(text: str, span: Span) -> tuple[str, str]:
         end = min(end, high)
     prefix, suffix = "..." if low else "", "..." if high < len(text) else ""
     text, start, end = visible(text[low:high]), start - low, end - low
-    # Tabs stay tabs in the padding, so that the caret is under its column whatever a tab's width.
+    # Tabs stay tabs in the padding, so that the caret is under its column for any tab width.
     pad = "".join("\t" if c == "\t" else " " * _columns(c) for c in text[:start])
-    # One caret more where the span reaches behind the last character, for what is missing there.
+    # One more caret where the span reaches past the last character, for a missing token.
     carets = "^" * max(1, sum(_columns(c) for c in text[start:end]) + (end > len(text)))
     return prefix + text + suffix, " " * len(prefix) + pad + carets
 
 
 def _columns(character: str) -> int:
-    """How many columns of a terminal a character takes."""
+    """Returns the number of terminal columns of a character."""
     if unicodedata.combining(character):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1

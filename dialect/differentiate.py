@@ -1,7 +1,7 @@
 """Reverse-mode differentiation of a list of nodes, by the gradient rules of their operators.
 
-The nodes that compute gradients are written behind those that they come from, through one builder. Nodes with regions
-are refused: a loop must be unrolled, or differentiated as a whole, by a pass.
+One builder appends the nodes that compute gradients after the given nodes. Nodes with regions are refused: a pass must
+unroll a loop, or differentiate it as a whole, first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .operator import Builder, Decompose, Gradient, Use
 def pull_back(
     b: Builder, nodes: Sequence[Node], gradients: Mapping[Value, Value], wanted: Sequence[Value]
 ) -> list[Value | None]:
-    """The gradients of `wanted` where those of some results are given; None where there is no float path to them."""
+    """Returns the gradients of `wanted` for given gradients of some results; None if there is no float path to them."""
     active = {value.name for value in wanted}
     for node in nodes:
         if any(value.name in active for value in node.inputs):
@@ -44,7 +44,7 @@ def pull_back(
 
 
 def by_decomposition(decompose: Decompose) -> Gradient:
-    """The gradient rule of an operator that follows from what it decomposes into."""
+    """Returns the gradient rule of an operator, derived from its decomposition."""
 
     def differentiate(b: Builder, use: Use) -> Sequence[Value | None]:
         start = len(b.nodes)

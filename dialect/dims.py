@@ -1,8 +1,11 @@
 """Symbolic sizes: integer polynomials over dims, with floor division, minimum and maximum as atoms.
 
 A size is an `int` or a `Poly`; arithmetic between them normalises, so that equal sizes are equal Python values and a
-constant is always an `int`. A `Symbol` carries its own range and divisor: what is known of a size needs no context.
-This module decides equality, divisibility and bounds of sizes, and refuses anything that is not an integer.
+constant is always an `int`. A `Symbol` carries its own range and divisor, so facts about a size need no context. This
+module decides equality, divisibility and bounds of sizes, and refuses non-integers.
+
+    floor_divide(2*T + 4, 2) == T + 2
+    bounds(B*T) == (1, 4096)                for B in 1..8, T in 1..512
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 INFINITY = 1 << 62
-"""Stands for "no upper bound"; larger than any size that fits memory."""
+"""The value for "no upper bound"; larger than any size that fits memory."""
 
 
 class DimError(ValueError):
@@ -35,13 +38,14 @@ class Symbol:
 
     @property
     def size(self) -> Size:
-        """The symbol as a size. A dim that is a multiple of m is m times a unit, so that division by m is exact."""
+        """Returns the symbol as a size. A dim that is a multiple of m is m times an atom, so that division by m is
+        exact."""
         return _poly({((self, 1),): self.multiple})
 
 
 @dataclass(frozen=True, slots=True)
 class FloorDiv:
-    """`numerator // denominator` that is not exact; the denominator is a positive size."""
+    """An inexact `numerator // denominator`; the denominator is a positive size."""
 
     numerator: Size
     denominator: Size
@@ -58,12 +62,12 @@ class Extreme:
 
 Atom = Symbol | FloorDiv | Extreme
 Monomial = tuple[tuple[Atom, int], ...]
-"""Atoms with their powers, in a fixed order. A Symbol atom stands for `dim / multiple`."""
+"""Atoms with their powers, in a fixed order. A Symbol atom represents `dim / multiple`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Poly:
-    """A polynomial that is not constant: terms in a fixed order, no coefficient zero."""
+    """A non-constant polynomial: terms in a fixed order, without zero coefficients."""
 
     terms: tuple[tuple[Monomial, int], ...]
 
@@ -118,7 +122,7 @@ def _poly(terms: Mapping[Monomial, int]) -> Size:
         return 0
     if set(kept) == {()}:
         return kept[()]
-    # A graded lexical order, as polynomial division needs it: higher degrees first, the constant last.
+    # A graded lexical order, as polynomial division requires: higher degrees first, the constant last.
     order = sorted(kept, key=lambda m: (-sum(p for _, p in m), [(*_atom_key(a), -p) for a, p in m]))
     return Poly(tuple((m, kept[m]) for m in order))
 
@@ -173,7 +177,8 @@ def _without(monomial: Monomial, divisor: Monomial) -> Monomial | None:
 
 
 def divide_exactly(left: Size, right: Size) -> Size | None:
-    """`left / right` where that is a polynomial with integer coefficients for every value of the dims, else None."""
+    """Returns `left / right` if that is a polynomial with integer coefficients for every value of the dims, else
+    None."""
     if isinstance(right, int) and right == 0:
         return None
     remainder = _terms(left)
@@ -198,12 +203,12 @@ def _poly_terms(size: Size) -> tuple[tuple[Monomial, int], ...]:
 
 
 def divisible(left: Size, right: Size) -> bool:
-    """Is `left` a multiple of `right` for every value of the dims, as far as can be told?"""
+    """Returns whether `left` is a multiple of `right` for every value of the dims; False if unknown."""
     return divide_exactly(left, right) is not None
 
 
 def floor_divide(left: Size, right: Size) -> Size:
-    """`left // right`. Raises DimError where `right` may be zero or negative."""
+    """Returns `left // right`. Raises DimError if `right` may be zero or negative."""
     if bounds(right)[0] <= 0:
         raise DimError(f"cannot divide {left} by {right}, which may be zero or negative")
     if isinstance(left, int) and isinstance(right, int):
@@ -212,7 +217,7 @@ def floor_divide(left: Size, right: Size) -> Size:
     if exact is not None:
         return exact
     if isinstance(right, int):
-        # (r*q + rest) // r == q + rest // r, so that equal sizes written differently meet.
+        # (r*q + rest) // r == q + rest // r, so that equal sizes have equal forms.
         whole = {m: c // right for m, c in _terms(left).items()}
         rest = {m: c % right for m, c in _terms(left).items()}
         low, high = bounds(_poly(rest))
@@ -268,7 +273,7 @@ def _atom_bounds(atom: Atom) -> tuple[int, int]:
 
 
 def _interval(size: Size) -> tuple[int, int]:
-    """Bounds where every atom is taken for itself."""
+    """Returns interval bounds that treat atoms as independent."""
     if isinstance(size, int):
         return size, size
     low = high = 0
@@ -282,11 +287,11 @@ def _interval(size: Size) -> tuple[int, int]:
 
 
 _MOST_REPLACED = 6
-"""So many atoms of a size are replaced by what they are made of; each minimum or maximum doubles the work."""
+"""The most atoms of a size that are expanded; each minimum or maximum doubles the work."""
 
 
 def _split(size: Poly, atom: Atom) -> tuple[Size, Size] | None:
-    """`a` and `b` of `size == a * atom + b`, or None where the atom occurs with a higher power."""
+    """Returns `a` and `b` of `size == a * atom + b`, or None if the atom occurs with a higher power."""
     factor: dict[Monomial, int] = {}
     rest: dict[Monomial, int] = {}
     for monomial, coefficient in size.terms:
@@ -299,7 +304,7 @@ def _split(size: Poly, atom: Atom) -> tuple[Size, Size] | None:
 
 
 def _least(size: Size, depth: int = _MOST_REPLACED) -> int:
-    """A lower bound that knows how `S//3` and `min(S, 5)` hang together with `S`."""
+    """Returns a lower bound that uses the relation of atoms such as `S//3` and `min(S, 5)` to `S`."""
     least = _interval(size)[0]
     if isinstance(size, int) or depth == 0:
         return least
@@ -320,17 +325,17 @@ def _least(size: Size, depth: int = _MOST_REPLACED) -> int:
             numerator = atom.numerator if high <= 0 else add(atom.numerator, 1 - d)
             found = _least(add(multiply(d, rest), multiply(factor, numerator)), depth - 1)
             return max(least, -(-found // d)) if found > -INFINITY else least
-        # It is one of the two, and the minimum is neither's superior.
+        # The extreme equals one of its parts, and a minimum is at most each of them.
         found_both = [_least(add(rest, multiply(factor, part)), depth - 1) for part in (atom.left, atom.right)]
         either = (atom.kind == "min") == (high <= 0)
         return max(least, max(found_both) if either else min(found_both))
     return least
 
 
-# Sizes nest: without a memory, what is shared would be gone through once for every way that leads to it.
+# Sizes nest: without a cache, shared parts would be visited once per path to them.
 @lru_cache(maxsize=1 << 16)
 def bounds(size: Size) -> tuple[int, int]:
-    """The least and the greatest value, as far as can be told; `INFINITY` where there is none."""
+    """Returns the bounds of a size over all values of its dims; `INFINITY` if there is no upper bound."""
     low, high = _interval(size)
     if all(isinstance(atom, Symbol) for atom in _atoms(size)):
         return low, high
@@ -338,7 +343,7 @@ def bounds(size: Size) -> tuple[int, int]:
 
 
 def at_least(left: Size, right: Size) -> bool:
-    """Is `left >= right` for every value of the dims, as far as can be told?"""
+    """Returns whether `left >= right` for every value of the dims; False if unknown."""
     return bounds(add(left, multiply(-1, right)))[0] >= 0
 
 
@@ -350,7 +355,7 @@ def _atoms(size: Size) -> Iterator[Atom]:
 
 
 def symbols(size: Size) -> set[Symbol]:
-    """Every dim that the size depends on."""
+    """Returns every dim that the size depends on."""
     found: set[Symbol] = set()
     for atom in _atoms(size):
         if isinstance(atom, Symbol):
@@ -362,12 +367,13 @@ def symbols(size: Size) -> set[Symbol]:
 
 
 def symbols_of(sizes: Iterable[Size]) -> tuple[Symbol, ...]:
-    """Every dim that any of the sizes depends on, by name."""
+    """Returns every dim that any of the sizes depends on, by name."""
     return tuple(sorted(set().union(*(symbols(s) for s in sizes)), key=lambda s: s.name))
 
 
 def substitute(size: Size, values: Mapping[str, Size]) -> Size:
-    """The size with dims replaced by name. Raises DimError where a value is not the multiple that its dim promises."""
+    """Returns the size with dims replaced by name. Raises DimError if a value is not the multiple that its dim
+    promises."""
     if isinstance(size, int):
         return size
     total: Size = 0
@@ -395,7 +401,8 @@ def _substitute_atom(atom: Atom, values: Mapping[str, Size]) -> Size:
 
 
 def evaluate(size: Size, values: Mapping[str, int]) -> int:
-    """The value of a size. Raises DimError where a dim has no value, or not one that its declaration admits."""
+    """Returns the value of a size. Raises DimError if a dim has no value, or one that its declaration does not
+    admit."""
     result = substitute(size, dict(values))
     if not isinstance(result, int):
         missing = ", ".join(f"`{s.name}`" for s in sorted(symbols(result)))
@@ -405,7 +412,7 @@ def evaluate(size: Size, values: Mapping[str, int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How to write what has no common infix form: floor division, minimum, maximum, and a constant."""
+    """The notation of operations without a common infix form: floor division, minimum, maximum, and a constant."""
 
     divide: Callable[[str, str], str]
     extreme: Callable[[str, str, str], str]
@@ -417,7 +424,7 @@ _INFIX = Style(lambda a, b: f"{a}//{b}", lambda kind, a, b: f"{kind}({a}, {b})")
 
 
 def format_size(size: Size, style: Style = _INFIX) -> str:
-    """The size as text: by default as the language writes it, `4*T + 1`, which `parse_size` reads."""
+    """Returns the size as text: by default in the notation of the language, `4*T + 1`, which `parse_size` reads."""
     return style.constant(size) if isinstance(size, int) else _format(size, style)
 
 
@@ -467,7 +474,7 @@ _TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_]\w*)|(//|[-+*%(),]))")
 
 
 def parse_size(text: str, dims: Mapping[str, Symbol]) -> Size:
-    """Reads what `format_size` writes. Raises DimError at an unknown dim or malformed text."""
+    """Parses the output of `format_size`. Raises DimError at an unknown dim or malformed text."""
     tokens: list[str] = []
     position = 0
     text = text.strip()

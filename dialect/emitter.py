@@ -1,9 +1,9 @@
-"""The protocol by which an operator writes itself as structured ops; the compiler implements it with MLIR linalg.
+"""The protocol by which an operator lowers itself to structured ops; the compiler implements it with MLIR linalg.
 
-An operator sees tensors with symbolic shapes, index maps and element-wise bodies, and no MLIR. Whatever can be said as
-a parallel map or a reduction is said so, since the tiler reads exactly that; `scan` is for what is sequential.
+An operator sees tensors with symbolic shapes, index maps and element-wise bodies, and no MLIR. Lowerings prefer
+parallel maps and reductions, since the tiler supports exactly these; `scan` is for sequential computations.
 
-Elements of f16 and bf16 are computed in f32 and rounded after each operation, as numpy does. Integer arithmetic wraps.
+Elements of f16 and bf16 are computed in f32 and rounded after each operation, as in numpy. Integer arithmetic wraps.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Index:
 
 
 def loop(number: int) -> Index:
-    """The loop `number` itself."""
+    """Returns the form of loop `number` itself."""
     return Index(((number, 1),))
 
 
@@ -50,25 +50,25 @@ def identity(rank: int) -> IndexMap:
 
 
 def loops(*numbers: int) -> IndexMap:
-    """A map that picks loops by number, in order."""
+    """Returns a map that picks loops by number, in order."""
     return tuple(loop(n) for n in numbers)
 
 
 def broadcast_map(shape: Shape, result: Shape) -> IndexMap:
-    """How an operand of `shape` is read when it is broadcast to `result` by the rules of the array API."""
+    """Returns the index map of an operand of `shape` that is broadcast to `result` by the rules of the array API."""
     offset = len(result) - len(shape)
     return tuple(ZERO if size == 1 and result[offset + i] != 1 else loop(offset + i) for i, size in enumerate(shape))
 
 
 class Tensor(Protocol):
-    """A tensor value while code is written."""
+    """A tensor value during lowering."""
 
     @property
     def type(self) -> TensorType: ...
 
 
 class Scalar(Protocol):
-    """An element while a body is written; an index or a size is an i64."""
+    """An element inside a body; an index or a size is an i64."""
 
     @property
     def dtype(self) -> DType: ...
@@ -90,7 +90,7 @@ class ScalarEmitter(Protocol):
     def constant(self, value: float | int | bool, dtype: DType) -> Scalar: ...
 
     def size(self, size: Size) -> Scalar:
-        """The run-time value of a symbolic size, as i64."""
+        """Returns the run-time value of a symbolic size, as i64."""
         ...
 
     def unary(self, function: str, x: Scalar) -> Scalar: ...
@@ -98,25 +98,26 @@ class ScalarEmitter(Protocol):
     def binary(self, function: str, x: Scalar, y: Scalar) -> Scalar: ...
 
     def compare(self, predicate: str, x: Scalar, y: Scalar) -> Scalar:
-        """`predicate` is eq ne lt le gt ge; every one but `ne` is false where an operand is NaN."""
+        """Compares with a `predicate` of eq ne lt le gt ge; every one but `ne` is false if an operand is NaN."""
         ...
 
     def select(self, condition: Scalar, x: Scalar, y: Scalar) -> Scalar: ...
 
     def cast(self, x: Scalar, dtype: DType) -> Scalar:
-        """Float to integer truncates toward zero and saturates, NaN gives 0; integers wrap; to bool is `!= 0`."""
+        """Converts to a dtype. Float to integer truncates toward zero and saturates, NaN gives 0; integers wrap; to
+        bool is `!= 0`."""
         ...
 
     def whole(self, x: Scalar, dtype: DType) -> Scalar:
-        """A float as an integer, where it is known to be within the range of the dtype."""
+        """Converts a float to an integer, if it is known to be within the range of the dtype."""
         ...
 
     def bits(self, x: Scalar) -> Scalar:
-        """The representation of a float as a signed integer of its width."""
+        """Returns the representation of a float as a signed integer of its width."""
         ...
 
     def load(self, tensor: Tensor, indices: Sequence[Scalar]) -> Scalar:
-        """One element; the indices must be inside the tensor."""
+        """Loads one element; the indices must be inside the tensor."""
         ...
 
     def iterate(
@@ -125,12 +126,13 @@ class ScalarEmitter(Protocol):
         initial: Sequence[Scalar],
         body: Callable[[ScalarEmitter, Scalar, Sequence[Scalar]], Sequence[Scalar]],
     ) -> tuple[Scalar, ...]:
-        """A loop `count` times (an i64, possibly 0) over carried scalars: `body(s, index, carried) -> carried`."""
+        """Emits a loop of `count` iterations (an i64, possibly 0) over carried scalars: `body(s, index, carried) ->
+        carried`."""
         ...
 
 
 def clamp(s: ScalarEmitter, x: Scalar, low: Scalar, high: Scalar) -> Scalar:
-    """`x` or the nearer end, where it is not between them; NaN stays NaN."""
+    """Clamps `x` to the range from `low` to `high`; NaN stays NaN."""
     above = s.select(s.compare("gt", low, x), low, x)
     return s.select(s.compare("lt", high, above), high, above)
 
@@ -139,7 +141,7 @@ class BodyEmitter(ScalarEmitter, Protocol):
     """Arithmetic inside a structured op."""
 
     def index(self, number: int) -> Scalar:
-        """The value of loop `number`, as i64."""
+        """Returns the value of loop `number`, as i64."""
         ...
 
 
@@ -153,7 +155,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One result of a structured op: what it starts from (`initial`: a number or a tensor) and how it is indexed."""
+    """One result of a structured op: its initial value (`initial`: a number or a tensor) and its index map."""
 
     type: TensorType
     map: IndexMap
@@ -161,7 +163,7 @@ class Result:
 
 
 Turn = Callable[[Scalar, Sequence[Tensor], Sequence[Scalar]], tuple[Sequence[Tensor], Sequence[Scalar]]]
-"""`turn(index, tensors, scalars) -> (tensors, scalars)`: one turn of a loop that carries tensors and scalars."""
+"""`turn(index, tensors, scalars) -> (tensors, scalars)`: one iteration of a loop that carries tensors and scalars."""
 
 
 class SequenceEmitter(ScalarEmitter, Protocol):
@@ -170,7 +172,7 @@ class SequenceEmitter(ScalarEmitter, Protocol):
     def repeat(
         self, count: Scalar, tensors: Sequence[Tensor], scalars: Sequence[Scalar], body: Turn
     ) -> tuple[tuple[Tensor, ...], tuple[Scalar, ...]]:
-        """A loop `count` times (an i64, possibly 0)."""
+        """Emits a loop of `count` iterations (an i64, possibly 0)."""
         ...
 
     def store(self, tensor: Tensor, indices: Sequence[Scalar], value: Scalar) -> Tensor: ...
@@ -178,7 +180,7 @@ class SequenceEmitter(ScalarEmitter, Protocol):
     def branch(
         self, condition: Scalar, then: Callable[[], Sequence[Tensor]], otherwise: Sequence[Tensor]
     ) -> tuple[Tensor, ...]:
-        """The tensors of `then()` where the condition holds, else those given."""
+        """Returns the tensors of `then()` if the condition holds, else the given ones."""
         ...
 
 
@@ -191,7 +193,7 @@ class Emitter(Protocol):
         inputs: Sequence[tuple[Tensor, IndexMap]],
         body: Callable[..., Scalar],
     ) -> Tensor:
-        """One loop per axis of the result, all parallel: `body(s: BodyEmitter, *elements) -> element`."""
+        """Emits one parallel loop per axis of the result: `body(s: BodyEmitter, *elements) -> element`."""
         ...
 
     def structured(
@@ -201,7 +203,7 @@ class Emitter(Protocol):
         results: Sequence[Result],
         body: Callable[..., Sequence[Scalar]],
     ) -> tuple[Tensor, ...]:
-        """The general op: `body(s: BodyEmitter, *elements, *accumulators) -> new accumulators`.
+        """Emits the general op: `body(s: BodyEmitter, *elements, *accumulators) -> new accumulators`.
 
         Reductions run in the order of the loops. A `Result` without `initial` must be parallel in every loop.
         """
@@ -213,23 +215,23 @@ class Emitter(Protocol):
         carried: Sequence[Tensor],
         body: Callable[[SequenceEmitter, Sequence[Scalar], Sequence[Tensor]], Sequence[Tensor]],
     ) -> tuple[Tensor, ...]:
-        """Nested sequential loops, `body(s, indices, tensors) -> tensors`; elements may be read and written."""
+        """Emits nested sequential loops, `body(s, indices, tensors) -> tensors`; elements may be read and written."""
         ...
 
     def full(self, type: TensorType, value: float | int | bool) -> Tensor: ...
 
     def constant(self, type: TensorType, values: Sequence[float | int | bool]) -> Tensor:
-        """A small static tensor, row-major."""
+        """Returns a small static tensor, row-major."""
         ...
 
     def reshape(self, x: Tensor, shape: Shape) -> Tensor:
-        """The same elements in row-major order under another shape."""
+        """Returns the same elements in row-major order under another shape."""
         ...
 
     def slice(self, x: Tensor, starts: Sequence[Size], sizes: Sequence[Size], steps: Sequence[int]) -> Tensor:
-        """Elements `start + i * step` of each axis; steps are positive and the slice lies inside `x`."""
+        """Returns the elements `start + i * step` of each axis; steps are positive and the slice lies inside `x`."""
         ...
 
     def insert(self, source: Tensor, target: Tensor, starts: Sequence[Size], steps: Sequence[int]) -> Tensor:
-        """`target` with `source` written into the slice of its shape at `starts`."""
+        """Returns `target` with `source` written into the slice of its shape at `starts`."""
         ...

@@ -2,7 +2,8 @@
 
 A module holds dims, parameters and functions; a function is a list of nodes in order, each a use of an operator. Some
 nodes hold regions (`repeat`, `fusion`). Values are known by name, unique within a function; two graphs are equal when
-they print equal. This module stores and walks; `verifier` says what is valid, `printer` and `parser` give the text.
+they print equal. This module stores and walks graphs; `verifier` defines validity, `printer` and `parser` define the
+text.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from .types import Array, DType, TensorType, dtype_of
 class Constant:
     """An array as an attribute. It compares by content (a hash), so that graphs with elided data still compare.
 
-    `array` is None in a graph that was read from text which shows only the hash of a big constant.
+    `array` is None in a graph that was read from text with only the hash of a big constant.
     """
 
     __slots__ = ("array", "digest", "type")
@@ -35,7 +36,7 @@ class Constant:
             array.flags.writeable = False
             type = TensorType(dtype_of(array), array.shape)
             assert not type.dtype.is_blocked, "a value in blocks is no constant"
-            # The type takes part: the same bytes under two shapes are two constants.
+            # The hash includes the type: the same bytes under two shapes are two constants.
             digest = hashlib.sha256(f"{type} ".encode() + array.tobytes()).hexdigest()[:16]
         assert type is not None and digest is not None
         self.array, self.type, self.digest = array, type, digest
@@ -56,12 +57,12 @@ class Constant:
 
 
 Attribute = Union[bool, int, float, str, DType, Size, Constant, tuple["Attribute", ...], None]  # noqa: UP007 (recursive)
-"""What a node may carry besides operands. Sizes and tuples of sizes are attributes, so shapes may be symbolic."""
+"""The value of an attribute. Sizes and tuples of sizes are attributes, so shapes may be symbolic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """The result of a node or an argument of a function or region."""
+    """A result of a node, or an argument of a function or region."""
 
     name: str
     type: TensorType
@@ -72,7 +73,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Nodes inside a node: values of the function that surrounds them may be used too."""
+    """Nodes inside a node. They may also use values of the surrounding function."""
 
     arguments: tuple[Value, ...]
     body: tuple[Node, ...]
@@ -81,7 +82,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One use of an operator. `scope` is the dotted path of the block instance that it was written in."""
+    """One use of an operator. `scope` is the dotted path of the block instance that contains the source statement."""
 
     op: str
     inputs: tuple[Value, ...]
@@ -106,10 +107,11 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """How a tensor is made of stored ones: `body` takes no arguments, its `parameter` nodes name the `parameters`.
+    """The computation of a tensor from stored ones: `body` takes no arguments, and its `parameter` nodes name the
+    `parameters`.
 
-    A formula stands for itself, so what reads its tensor needs no module. No parameter of it has a formula. `stepwise`:
-    every node is rounded to its dtype, as it is in a call.
+    A formula is self-contained, so reading its tensor needs no module. None of its parameters has a formula. With
+    `stepwise`, every node is rounded to its dtype, as in a call.
     """
 
     parameters: tuple[Parameter, ...]
@@ -130,10 +132,10 @@ class Formula:
 class Parameter:
     """A tensor that comes from a checkpoint, or is computed from such tensors once, before any call.
 
-    `name` is its path; in a repeated block it holds one pair of braces per loop, `layer.{}.weight`, and `counts` says
-    how many there are of each. `source` is the key in the checkpoint (with as many braces), if it is not the name;
-    `transpose` is the permutation that is applied to what the checkpoint holds. A parameter with a `formula` is in no
-    checkpoint, and has none of these three.
+    `name` is its path. In a repeated block it holds one pair of braces per loop, `layer.{}.weight`, and `counts` holds
+    the number of iterations of each. `source` is the key in the checkpoint (with as many braces), if it differs from
+    the name; `transpose` is the permutation that is applied to the checkpoint's tensor. A parameter with a `formula` is
+    in no checkpoint, and has none of these three.
     """
 
     name: str
@@ -149,7 +151,7 @@ class Parameter:
         return self.name if self.source is None else self.source
 
     def at(self, indices: Iterable[int]) -> Parameter:
-        """The single parameter at the given loop indices."""
+        """Returns the single parameter at the given loop indices."""
         index = tuple(indices)
         assert len(index) == len(self.counts), (self, index)
         source = None if self.source is None else fill_braces(self.source, index)
@@ -157,7 +159,7 @@ class Parameter:
 
 
 def fill_braces(pattern: str, indices: Iterable[int]) -> str:
-    """`layer.{}.weight` with numbers for the braces, in order; `{+2}` is two more than its index."""
+    """Replaces the braces of a pattern `layer.{}.weight` by numbers, in order; `{+2}` is two more than its index."""
     for index in indices:
         pattern = re.sub(r"\{(\+\d+)?\}", partial(_shifted, index), pattern, count=1)
     return pattern
@@ -169,7 +171,7 @@ def _shifted(index: int, braces: re.Match[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """An entry point: arguments, nodes in an order in which values are defined before use, results by name."""
+    """An entry point: arguments, nodes with definitions before uses, results by name."""
 
     name: str
     arguments: tuple[Value, ...]
@@ -179,7 +181,7 @@ class Function:
     span: Span | None = None
 
     def symbols(self) -> tuple[Symbol, ...]:
-        """Every dim of the arguments' types, by name."""
+        """The dims of the arguments' types, by name."""
         found = {s for a in self.arguments for s in a.type.symbols()}
         return tuple(sorted(found, key=lambda s: s.name))
 
@@ -208,7 +210,7 @@ class Module:
 
 
 def walk(nodes: Iterable[Node]) -> Iterator[Node]:
-    """Every node, each before those in its regions."""
+    """Yields every node, each before those in its regions."""
     for node in nodes:
         yield node
         for region in node.regions:
@@ -216,7 +218,7 @@ def walk(nodes: Iterable[Node]) -> Iterator[Node]:
 
 
 def captured(region: Region) -> tuple[Value, ...]:
-    """The values of surrounding scopes that the region uses, each once, in order of first use."""
+    """Returns the values of surrounding scopes that the region uses, each once, in order of first use."""
     defined = {v.name for v in region.arguments}
     found: dict[str, Value] = {}
     for node in region.body:
@@ -237,7 +239,7 @@ Substitution = Mapping[str, Value]
 
 
 def substitute_values(node: Node, values: Substitution) -> Node:
-    """The node with its inputs, and those inside its regions, replaced by name. Results keep their names."""
+    """Returns the node with its inputs, and those inside its regions, replaced by name. Results keep their names."""
     if not values:
         return node
     inputs = tuple(values.get(v.name, v) for v in node.inputs)

@@ -1,8 +1,8 @@
 """The reference interpreter: runs any graph with numpy, node by node, each by its operator's own reference.
 
-It is slow and exact. With `precision=float64` every float tensor, parameters included, is computed in float64, which
-makes it the measure of what any compiled code may be wrong by: nothing is rounded but where the graph says so, by a
-`stepped` operator such as `cast`. It refuses nothing that the verifier accepts.
+It is slow and exact. With `precision=float64` every float tensor, parameters included, is computed in float64. This is
+the reference for the error of compiled code: nothing is rounded except by a `stepped` operator such as `cast`. It
+accepts every graph that the verifier accepts.
 """
 
 from __future__ import annotations
@@ -15,23 +15,24 @@ from .diagnostics import Diagnostic, DiagnosticError
 from .dims import DimError, divide_exactly, evaluate, symbols
 from .graph import Attribute, Constant, Formula, Function, Module, Node, Parameter, Region
 from .ops import OPERATORS
-from .ops.places import find_outside
-from .requirements import requirements
+from .ops.support.places import find_outside
+from .requirements import Requirement, requirements
 from .types import F64, Array, DType, dtype_of
 
 Load = Callable[[Parameter], Array]
-"""Gives the data of a parameter (one without loops, without a formula), in the shape of its type. What is stored in
-blocks may come as floats, which then are quantised."""
+"""A callback that returns the data of a parameter (without loops, without a formula), in the shape of its type.
+Block-quantized data may come as floats, which are then quantized."""
 Observe = Callable[[Node, Sequence[Array]], None]
-"""Is told the results of every node that has run."""
+"""A callback that receives the results of every executed node."""
 
 
 class IndexRangeError(DiagnosticError):
-    """An index, or the start of a window, lies outside of its axis."""
+    """An exception for an index, or the start of a window, outside of its axis."""
 
 
 def bind_dims(function: Function, arguments: Sequence[Array]) -> dict[str, int]:
-    """The values of the dims that the arguments' shapes imply. Raises DimError where they contradict each other."""
+    """Returns the values of the dims that the arguments' shapes imply. Raises DimError if they contradict each
+    other."""
     values: dict[str, int] = {}
     pending = [
         (argument.name, size, actual)
@@ -58,12 +59,13 @@ def bind_dims(function: Function, arguments: Sequence[Array]) -> dict[str, int]:
 
 
 def contiguous(array: Array) -> Array:
-    """The array with its elements in order in memory: numpy sums in another order, and rounds, where they are not."""
+    """Returns the array with contiguous elements: numpy sums a strided array in another order, and rounds
+    differently."""
     return np.ascontiguousarray(array).reshape(array.shape)
 
 
 class Interpreter:
-    """Runs functions of a module. `load` gives parameters; `precision` replaces the dtype of every float tensor."""
+    """Runs functions of a module. `load` returns parameters; `precision` replaces the dtype of every float tensor."""
 
     def __init__(
         self,
@@ -75,19 +77,20 @@ class Interpreter:
     ) -> None:
         self.module, self.load, self.precision, self.observe = module, load, precision, observe
         self._parameters: dict[str, Array] = {}
+        self._checked: dict[str, tuple[Function, tuple[Requirement, ...]]] = {}
 
     def run(
         self, function: Function | str, arguments: Sequence[Array], dims: Mapping[str, int] | None = None
     ) -> tuple[Array, ...]:
-        """The results for arguments in order. Raises DimError where their shapes do not fit the function's types.
+        """Returns the results for arguments in order. Raises DimError if their shapes do not fit the function's types.
 
-        `dims` are sizes of the dims, where the shapes of the arguments do not tell them.
+        `dims` are the sizes of dims that the shapes of the arguments do not determine.
         """
         if isinstance(function, str):
             function = self.module.function(function)
         if dims is None:
             dims = bind_dims(function, arguments)
-        for requirement in requirements(function):
+        for requirement in self._requirements(function):
             if not requirement.holds(dims):
                 given = ", ".join(f"`{name}` = {size}" for name, size in dims.items())
                 raise DimError(f"`{function.name}` needs {requirement}, which does not hold for {given}")
@@ -96,6 +99,13 @@ class Interpreter:
         }
         self._run_nodes(function.body, values, dims)
         return tuple(values[v.name] for v in function.results)
+
+    def _requirements(self, function: Function) -> tuple[Requirement, ...]:
+        """Returns the requirements of the function, derived in its first run."""
+        known = self._checked.get(function.name)
+        if known is None or known[0] is not function:
+            known = self._checked[function.name] = function, requirements(function)
+        return known[1]
 
     def _cast(self, array: Array) -> Array:
         if self.precision is not None and dtype_of(array).is_float:
@@ -145,7 +155,7 @@ class Interpreter:
         return contiguous(np.asarray(array).astype(target.numpy, copy=False))
 
     def _attributes(self, node: Node, dims: Mapping[str, int]) -> dict[str, object]:
-        """What an operator's reference is given."""
+        """Returns the attributes passed to an operator's reference."""
         stepped = OPERATORS[node.op].has("stepped")
         return {
             name: value if stepped and isinstance(value, DType) else self._concrete(value, dims)
@@ -186,7 +196,7 @@ def _check_indices(node: Node, inputs: Sequence[Array], dims: Mapping[str, int])
 
 
 def _out_of_range(node: Node, operator: str, number: int, index: int, size: int, window: int) -> IndexRangeError:
-    """The same words as in the runtime's api.c."""
+    """Returns the error, worded as in the runtime's api.c."""
     message = (
         f"`{operator}`: index {index} is out of range for an axis of size {size} (element {number} of the indices)"
     )
@@ -198,11 +208,11 @@ def _out_of_range(node: Node, operator: str, number: int, index: int, size: int,
 
 
 def load_parameter(parameter: Parameter, load: Load, *, precision: DType | None = None) -> Array:
-    """The data of any single parameter; `load` gives those of stored ones.
+    """Returns the data of any single parameter; `load` returns those of stored ones.
 
     A formula is computed in float64 and rounded once, to the dtype of its result; one that only moves elements keeps
-    their bits. One that is `stepwise`, or that rounds to codes, is computed as the graph says, which codes depend on.
-    With `precision` the result keeps that instead.
+    their bits. A formula that is `stepwise`, or that quantizes, is computed in the dtypes of the graph, because
+    quantized values depend on them. With `precision` the result keeps that dtype instead.
     """
     formula = parameter.formula
     if formula is None:
@@ -220,7 +230,8 @@ def load_parameter(parameter: Parameter, load: Load, *, precision: DType | None 
 
 
 def is_rounded_once(formula: Formula) -> bool:
-    """Is the result computed in float64 and then rounded, and not node by node in the dtypes of the graph?"""
+    """Returns whether the result is computed in float64 and then rounded, and not node by node in the dtypes of the
+    graph."""
     moves = all(OPERATORS[n.op].has("movement") or OPERATORS[n.op].has("structure") for n in formula.body)
     return not moves and not _is_stepwise(formula)
 
@@ -230,6 +241,6 @@ def _is_stepwise(formula: Formula) -> bool:
 
 
 def _makes_codes(node: Node) -> bool:
-    """Does the node round floats to codes?"""
+    """Returns whether the node quantizes floats."""
     steps = OPERATORS[node.op].has("stepped") and any(v.type.dtype.is_float for v in node.inputs)
     return steps and not any(v.type.dtype.is_differentiable for v in node.outputs)

@@ -1,4 +1,4 @@
-"""Reads sizes, types and attributes: what stands inside the nodes of a graph's text."""
+"""Parses sizes, types and attributes in the text of a graph."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BITS = re.compile(r"0x[0-9a-f]{1,16}")
 _DIGEST = re.compile(r"#([0-9a-f]+)")
 _DTYPE = re.compile(rf"{WORD.pattern}(?:\[block +[0-9]+(?:, *zero)?\])?", re.ASCII)
 _ELEMENT = re.compile(r"[-+.\w]+")
-# Signs, divisions and extremes: what nests in a size without brackets.
+# Signs, divisions and extremes: constructs that nest in a size without brackets.
 _NESTING = re.compile(r"(?:^|[-+*/%(,])\s*-|//|%|min|max")
 
 _LARGEST_CONSTANT = 1 << 40
@@ -40,7 +40,7 @@ class LiteralReader(Reader):
         self.dims[symbol.name], self.sizes[symbol.name] = symbol, symbol.size
 
     def _slice(self, stops: str) -> str:
-        """The text up to one of the characters outside of brackets; a `//` in it divides."""
+        """Returns the text up to one of the characters outside of brackets; a `//` in it is a division."""
         self.skip()
         start, depth = self.position, 0
         while self.position < len(self.text):
@@ -54,7 +54,7 @@ class LiteralReader(Reader):
         return self.text[start : self.position].rstrip()
 
     def _to_size(self, text: str, start: int) -> Size:
-        # Most sizes are a number or a dim.
+        # Most sizes are a single number or dim.
         if text.isascii() and text.isdigit() and len(text) < LONGEST_INTEGER:
             return int(text)
         if text in self.sizes:
@@ -83,7 +83,7 @@ class LiteralReader(Reader):
             self.fail("expected a type")
         name = " ".join(word.group().split())
         found = DTYPES.get(name) or BLOCK_DTYPES.get(name)
-        return found or self.fail(f"`{name}` is no dtype", start, help=f"dtypes are {', '.join(DTYPES)}")
+        return found or self.fail(f"`{name}` is not a dtype", start, help=f"dtypes are {', '.join(DTYPES)}")
 
     def type(self) -> TensorType:
         dtype = self.dtype()
@@ -164,7 +164,7 @@ class LiteralReader(Reader):
 
 
 def _element(text: str, dtype: DType) -> Array | None:
-    """One element of a constant, or None where the text is none of the dtype."""
+    """Returns one element of a constant, or None if the text is not an element of the dtype."""
     if dtype.kind is Kind.BOOL:
         return np.array(text == "true") if text in ("true", "false") else None
     if dtype.is_integer:

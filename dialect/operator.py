@@ -1,8 +1,8 @@
-"""What an operator is: one record that holds everything there is to know about it.
+"""The operator record, which contains all facts about an operator.
 
-Type inference, reference, gradient, lowering and example cases stand in one place, so that the parametrised test can
-run every slot of every operator. This module defines the record and the builder with which gradients and decompositions
-are written; the operators themselves stand in `ops/`.
+Type inference, reference, gradient, lowering and example cases stand in one record, so that the parametrised test can
+run every slot of every operator. This module defines the record and the builder that writes gradients and
+decompositions; the operators themselves stand in `ops/`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .types import ANY, Array, DType, TensorType
 
 
 class InferenceError(Exception):
-    """A use of an operator that has no type. `operand` numbers the operand at fault, or None.
+    """An invalid use of an operator. `operand` is the index of the invalid operand, or None.
 
     `code` is a diagnostic code such as `shape-mismatch`, `dtype-mismatch`, `bad-attribute`, `rank-mismatch`.
     """
@@ -33,10 +33,10 @@ class InferenceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A tensor operand: the dtypes it accepts. `variadic` (one, the last) takes any number, at least one.
+    """A tensor operand and its accepted dtypes. A `variadic` operand must be the last and takes one or more tensors.
 
-    Operands with the same `group` must have one dtype, unless they may be `mixed`: then inference says which dtypes go
-    together. An `optional` one may be left out from the end.
+    Operands of the same `group` have the same dtype, unless they are `mixed`; inference then checks the combination.
+    `optional` operands may be omitted from the end.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Operand:
 
 
 REQUIRED = object()
-"""The default of an attribute that has none."""
+"""Marks an attribute without a default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ class AttributeSpec:
     """A compile-time argument. `kind` is one of
 
     int, float, bool, str, dtype, constant, int?, float? and dtype? (or None), ints, ints?, axis (an int, may be
-    negative), axes (an int, a tuple of them, or None for all), size, sizes (a shape, symbolic), any.
-    `choices` lists the admitted strings where there are few.
+    negative), axes (an int, a tuple of them, or None for all), size, sizes (a shape, symbolic), any. `choices` lists
+    the admitted strings if the set is small.
     """
 
     name: str
@@ -91,7 +91,7 @@ _KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "axis": ("an axis", _is_int),
     "axes": ("an axis or several", _is_axes),
 }
-"""What a value of a kind is called, and whether something is one. Kinds that are missing here are read by inference."""
+"""The name of each kind, and a predicate for its values. Inference checks the other kinds."""
 
 
 Attributes = Mapping[str, Any]
@@ -100,14 +100,13 @@ Attributes = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """An example use for the tests: shapes (or arrays) of operands, attributes, and how close the result must be.
+    """An example for the tests: shapes or arrays of operands, attributes, and the tolerance of the result.
 
-    `domain` bounds the random values of float operands; `arrays` gives operands by number where random ones make no
-    sense (indices, masks). `dtypes` restricts the case; by default it runs for every dtype that the operands of group
-    `T` accept (of the first operand, where no group is called so); `mixed` gives those of operands, by number, that
-    have another one. `gradient` is False where finite differences do not
-    apply (a kink inside the domain). `tolerance` counts in units of the dtype's epsilon times the square root of
-    `terms`, relative to the largest result.
+    `domain` bounds random values of float operands. `arrays` gives operands by position that cannot be random, such as
+    indices and masks. `dtypes` restricts the case; by default it runs for every dtype accepted by the operands of group
+    `T`, or by the first operand if there is no such group. `mixed` gives the dtypes of other operands, by position.
+    `gradient` is False if finite differences do not apply (a kink inside the domain). `tolerance` is in units of the
+    dtype's epsilon times the square root of `terms`, relative to the largest result.
     """
 
     shapes: tuple[tuple[int, ...], ...]
@@ -123,9 +122,9 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a gradient is written from: the operator's operands, results, attributes and the results' gradients.
+    """The input of a gradient function: the operator's operands, results, attributes and the results' gradients.
 
-    The gradient of a result that nothing depends on is None.
+    The gradient of an unused result is None.
     """
 
     inputs: tuple[Value, ...]
@@ -144,7 +143,7 @@ Infer = Callable[[Sequence[TensorType], Attributes], tuple[TensorType, ...]]
 Reference = Callable[..., Any]
 """`reference(*arrays, **attributes) -> array or tuple of arrays`, in the dtype of its operands.
 
-Symbolic sizes among the attributes come as integers.
+Symbolic sizes among the attributes are passed as integers.
 """
 Gradient = Callable[["Builder", Use], Sequence["Value | None"]]
 """`gradient(b, use) -> one value per operand`, None for an operand that has no gradient (an index)."""
@@ -156,7 +155,7 @@ Decompose = Callable[["Builder", Sequence[Value], Attributes], Sequence[Value]]
 
 @dataclass(frozen=True, slots=True)
 class Addressing:
-    """An operand of indices: they address axes of `sizes` in turn, each the start of a window of so many elements."""
+    """An operand with indices into axes of `sizes`; an index is the start of a window of `window` elements."""
 
     operand: int
     sizes: tuple[Size, ...]
@@ -164,7 +163,7 @@ class Addressing:
 
 
 Addresses = Callable[[Sequence[TensorType], Attributes], tuple[Addressing, ...]]
-"""`addresses(types of the operands, attributes)` lists the operands of indices."""
+"""`addresses(types of the operands, attributes)` lists the index operands."""
 Inside = Callable[["Builder", Sequence[Value], Attributes], Value]
 """`inside(b, operands, attributes) -> mask`, which broadcasts to the result."""
 RowAxes = Callable[[TensorType, Attributes], tuple[int, ...]]
@@ -173,37 +172,48 @@ RowAxes = Callable[[TensorType, Attributes], tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """One operator. `lower` and `decompose`: exactly one is given. `gradient` None means: there is none to take.
+    """The record of one operator. Exactly one of `lower` and `decompose` is given. `gradient` is None if the operator
+    is not differentiable.
 
-    Only what is `structure` or `blocked` may be without a way to lower it and without cases: whoever walks the graph
-    knows it.
+    Only `structure` and `blocked` operators may have neither a lowering nor cases; code that walks the graph handles
+    them explicitly.
 
-    Properties are what passes ask for: `elementwise` (each result element depends on the operands' elements at its own
-    place, after broadcasting), `contraction` (sums of products), `reduction`, `movement` (elements are copied, not
-    computed), `commutative`, `idempotent` (`f(f(x)) == f(x)`), `involution` (`f(f(x)) == x`), `view` (the same memory
-    read under another shape).
+    Properties for passes:
 
-    And for those that put operators together: `pointwise` (an element depends on the first operand's element at its own
-    place; other operands are read as a whole, or the place itself matters), `rowwise` (the first operand's shape, and
-    each element depends on the row through its place), `strided` (a movement from places that are linear forms of the
-    result's, once axes are split), `gathering` (whole slices of the first operand, by number), `generator` (told from
-    places alone), `sequential` (elements in an order, one after another), `attention` (two contractions around what is
-    rowwise), `costly` (an element costs many additions), `precomputed` (of a parameter it is computed once, even if the
-    result is larger), `blocked` (makes or reads a value that is stored in blocks, which `split-blocks` takes apart:
-    no code is made of it as it is), `internal` (only passes bring it in, when nothing is differentiated any more: it
-    has no gradient and no name in the language), `checking` (its result says whether the call fails; it stays even if
-    nothing reads that).
+    - `elementwise`: a result element depends only on the operands' elements at its own index, after broadcasting
+    - `contraction`: sums of products; `reduction`; `movement`: elements are copied, not computed
+    - `commutative`; `idempotent`: `f(f(x)) == f(x)`; `involution`: `f(f(x)) == x`
+    - `view`: the same memory with another shape
 
-    And for how results are rounded, where operands are exact: `exact` (not at all; movements and generators need not
-    say it), `rounded` (once), `summing` (with every term of a sum; contractions need not say it); what says none is a
-    function that may be off by a few roundings. `extreme` (an exact choice of the greatest or least, which may be a
-    zero of either sign), `stepped` (rounded to the dtype that an attribute names, which is part of what is asked for:
-    an error before may make a whole step of it, and so may its own unless it is `exact`).
+    Properties for fusion:
 
-    `row_axes` gives the axes of the first operand that each element of the result takes in whole; every `rowwise`
-    operator has it, and the reductions over axes. `addresses` lists the operands of indices. With the value
-    `error` of an attribute `mode` an index that is out of range fails the call. An operator that reads elements by
-    index has `inside`, the mask of the elements of its result whose indices are in range.
+    - `pointwise`: a result element depends on the first operand's element at its own index; other operands may be read
+      as a whole, and the index itself may matter
+    - `rowwise`: the result has the first operand's shape, and an element depends on the row through its index
+    - `strided`: a movement whose source indices are linear in the result's indices, once axes are split
+    - `gathering`: selects whole slices of the first operand by index
+    - `generator`: computed from indices alone
+    - `sequential`: elements are computed in order
+    - `attention`: two contractions around a rowwise operator
+    - `costly`: an element costs many additions
+    - `precomputed`: computed once for parameters, even if the result is larger
+    - `blocked`: produces or reads a block-quantized value; `split-blocks` expands it before code generation
+    - `internal`: created by passes only; it has no gradient and no name in the language
+    - `checking`: its result decides whether the call fails, so it is never dead
+
+    Properties for rounding, given exact operands (an operator without one may be off by a few roundings):
+
+    - `exact`: not rounded; implied for movements and generators
+    - `rounded`: rounded once
+    - `summing`: rounded with every term of a sum; implied for contractions
+    - `extreme`: an exact choice of the greatest or least element; a zero may have either sign
+    - `stepped`: rounded to the dtype of an attribute, so that a small error in an operand may become a whole step of
+      this dtype; so may its own error unless it is `exact`
+
+    `row_axes` returns the axes of the first operand that a result element depends on as a whole; required for `rowwise`
+    operators and for reductions over axes. `addresses` lists the operands with indices. With the attribute
+    `mode="error"`, an index out of range fails the call. An operator that reads elements by index has `inside`, which
+    computes the mask of result elements whose indices are in range.
     """
 
     name: str
@@ -239,7 +249,8 @@ class Operator:
         return property in self.properties
 
     def complete(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """All attributes, with defaults for those not given. Raises InferenceError for an unknown or missing one."""
+        """Returns all attributes, with defaults for omitted ones. Raises InferenceError for an unknown or missing
+        one."""
         known = {a.name: a for a in self.attributes}
         for name in given:
             if name not in known:
@@ -261,7 +272,8 @@ class Operator:
         return full
 
     def check(self, types: Sequence[TensorType], given: Mapping[str, Any]) -> tuple[TensorType, ...]:
-        """The types of the results. Raises InferenceError at a wrong number of operands, dtype, shape or attribute."""
+        """Returns the types of the results. Raises InferenceError at a wrong number of operands, dtype, shape or
+        attribute."""
         attributes = self.complete(given)
         required = sum(not o.optional for o in self.operands)
         variadic = bool(self.operands) and self.operands[-1].variadic
@@ -290,7 +302,10 @@ class Operator:
                 )
         for value in attributes.values():
             if isinstance(value, DType) and value.is_blocked and "blocked" not in self.properties:
-                message, help_text = f"`{self.name}` gives nothing in blocks", f"quantize_blocks(..., {value})"
+                message, help_text = (
+                    f"`{self.name}` cannot produce a block-quantized result",
+                    f"quantize_blocks(..., {value})",
+                )
                 raise InferenceError("bad-attribute", message, help=help_text)
         return self.infer(types, attributes)
 
@@ -328,10 +343,10 @@ PROPERTIES = frozenset(
 
 
 class Builder:
-    """Writes nodes one after another; `b.add(x, y)` and `b.softmax(x, axis=-1)` name operators of the given table.
+    """Appends nodes one after another; `b.add(x, y)` and `b.softmax(x, axis=-1)` name operators of the given table.
 
-    Every name that it gives is `prefix` and a number, so two builders over one function need two prefixes.
-    Raises InferenceError where an operator does not accept its operands.
+    Every generated name is `prefix` and a number, so two builders over one function need two prefixes. Raises
+    InferenceError if an operator does not accept its operands.
     """
 
     def __init__(
@@ -366,7 +381,7 @@ class Builder:
     def apply(
         self, name: str, inputs: Sequence[Value], attributes: Mapping[str, Any] | None = None
     ) -> tuple[Value, ...]:
-        """Adds a node and gives its results."""
+        """Adds a node and returns its results."""
         operator = self.operators[name]
         full = operator.complete(attributes or {})
         types = operator.check([v.type for v in inputs], full)
@@ -377,9 +392,9 @@ class Builder:
         return outputs
 
     def scalar(self, value: float | int | bool, dtype: DType) -> Value:
-        """A constant of rank 0."""
+        """Returns a constant of rank 0."""
         return self.apply("constant", (), {"value": Constant(np.asarray(value).astype(dtype.numpy))})[0]
 
     def like(self, value: float | int | bool, x: Value) -> Value:
-        """A constant of rank 0 with the dtype of `x`."""
+        """Returns a constant of rank 0 with the dtype of `x`."""
         return self.scalar(value, x.type.dtype)

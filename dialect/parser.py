@@ -1,8 +1,8 @@
-"""Reads the text that `printer` writes, and the same written by hand.
+"""Parses the output of `printer`, and the same notation written by hand.
 
-A fault of the text is a diagnostic with its span, never a traceback; syntax stops at the first fault, names and types
-of results are all reported. By hand, attributes that have defaults may be left out, and come in any order. What a graph
-means is not checked here but by `verifier`.
+An error in the text is a diagnostic with its span, never a traceback. Parsing stops at the first syntax error; errors
+in names and result types are all reported. Handwritten text may omit attributes with defaults and list attributes in
+any order. `verifier` checks the meaning of a graph.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _POSITION = re.compile(r":([0-9]{1,9}):([0-9]{1,9})-([0-9]{1,9}):([0-9]{1,9})\)"
 
 @dataclass(frozen=True, slots=True)
 class ParsedModule:
-    """A module and where its nodes stand in the text. (The span of a node itself points into the model's source.)"""
+    """A module and the text spans of its nodes. (The span of a node itself points into the model's source.)"""
 
     module: Module
     file: str
@@ -37,7 +37,7 @@ class ParsedModule:
 
 
 def parse_module(text: str, file: str = "<graph>", constants: Mapping[str, Array] | None = None) -> Module:
-    """The module that the text describes. `constants` gives the data of elided constants by their digest.
+    """Returns the module that the text describes. `constants` gives the data of elided constants by their digest.
 
     Raises DiagnosticError.
     """
@@ -45,7 +45,7 @@ def parse_module(text: str, file: str = "<graph>", constants: Mapping[str, Array
 
 
 def parse_text(text: str, file: str = "<graph>", constants: Mapping[str, Array] | None = None) -> ParsedModule:
-    """As `parse_module`, with the places of nodes in the text."""
+    """Parses like `parse_module`, and returns the positions of nodes in the text as well."""
     parser = _Parser(text, file, constants or {})
     module = parser.module()
     parser.faults.raise_if_any({file: text})
@@ -172,7 +172,7 @@ class _Parser(LiteralReader):
         return Region(arguments, body, results)
 
     def body(self, last: str, visible: dict[str, Value]) -> tuple[Node, ...]:
-        """Nodes up to the word that begins the last line."""
+        """Parses nodes up to the keyword that begins the last line."""
         nodes: list[Node] = []
         while not self.accept(last):
             if self.position == len(self.text):
@@ -290,7 +290,7 @@ class _Parser(LiteralReader):
 
 
 def _complete(op: str, given: Mapping[str, Attribute]) -> tuple[tuple[str, Attribute], ...]:
-    """The attributes in the order of their names, with the defaults of those left out."""
+    """Returns the attributes in the order of their names, with defaults for omitted ones."""
     full = dict(given)
     if op in OPERATORS:
         for spec in OPERATORS[op].attributes:

@@ -1,4 +1,4 @@
-"""The text of a graph. `parser` reads it back to an equal graph, and text that is equal means graphs that are equal.
+"""The text of a graph. `parser` reads it back to an equal graph, and equal text means equal graphs.
 
     module minilm
 
@@ -16,7 +16,7 @@
       return %3
     }
 
-A parameter that is computed from others stands with how: those others, then nodes.
+A parameter that is computed from others is printed with its formula: those others, then nodes.
 
     param "conv.weight.folded" : f32[3, 3, 64, 64] = {
       param "conv.weight" : f32[64, 64, 3, 3]
@@ -25,9 +25,9 @@ A parameter that is computed from others stands with how: those others, then nod
       yield %2
     }
 
-An attribute that is none, as it is where nobody gives it, is not written. Names that are no plain words stand in
-quotes. Big constants print as a hash and a shape, never as data; small ones print exactly. `//` begins a comment. This
-module prints any graph, valid or not.
+An attribute is omitted if its value and its default are `none`. Names that are not plain words are quoted. Big
+constants print as a hash and a shape, never as data; small ones print exactly. `//` begins a comment. This module
+prints any graph, valid or not.
 """
 
 from __future__ import annotations
@@ -72,18 +72,18 @@ def bare_or_quoted(text: str, bare: re.Pattern[str]) -> str:
 
 
 def format_float(value: float) -> str:
-    """A float that reads back as the same one, and never like an integer."""
+    """Returns the text of a float, which reads back as the same float and never as an integer."""
     text = float.__repr__(value)
     return text if re.search(r"[.einf]", text) else text + ".0"
 
 
 def format_bits(element: Array) -> int:
-    """The bits of a single element as a number."""
+    """Returns the bits of a single element as a number."""
     return int.from_bytes(element.tobytes(), "little")
 
 
 def _format_float_element(element: Array) -> str:
-    """The shortest text that rounds to the same element of its dtype; the bits where a NaN is not the usual one."""
+    """Returns the shortest text that rounds to the same element of its dtype, or the bits of a non-default NaN."""
     value = float(element)
     if np.isnan(value):
         usual = np.asarray(np.nan).astype(element.dtype)
@@ -97,7 +97,7 @@ def _format_float_element(element: Array) -> str:
 
 
 def format_element(element: Array, dtype: DType) -> str:
-    """One element of a constant, exactly."""
+    """Returns the exact text of one element of a constant."""
     if dtype.is_float:
         return _format_float_element(element)
     return str(element.item()).lower()
@@ -113,7 +113,8 @@ def format_constant(constant: Constant) -> str:
 
 
 def format_attribute(value: Attribute) -> str:
-    """The text of an attribute. Attributes of different kinds never have the same text: `1`, `1.0`, `true`, `-0.0`."""
+    """Returns the text of an attribute. Attributes of different kinds never have the same text: `1`, `1.0`, `true`,
+    `-0.0`."""
     if isinstance(value, tuple):
         return f"({', '.join(map(format_attribute, value))}{',' if len(value) == 1 else ''})"
     if isinstance(value, Constant):
@@ -127,7 +128,7 @@ def format_attribute(value: Attribute) -> str:
     if isinstance(value, str):
         return quote(value)
     if not isinstance(value, Poly):
-        return f"<{value!r}>"  # no attribute at all: the verifier says so, and shows this
+        return f"<{value!r}>"  # not an attribute: the verifier reports it, and shows this text
     text = format_size(value)
     if text in LITERALS or text.startswith("("):
         return f"1*{text}"
@@ -154,7 +155,7 @@ def _location(span: Span | None) -> str:
 
 
 def format_node(node: Node) -> str:
-    """The node as one line, without scope, location and regions."""
+    """Returns the node as one line, without scope, location and regions."""
     results = f"{_values(node.outputs)} = " if node.outputs else ""
     implied = (
         {spec.name for spec in OPERATORS[node.op].attributes if spec.default is None} if node.op in OPERATORS else ()
@@ -218,7 +219,7 @@ def print_function(function: Function) -> str:
 
 
 def print_module(module: Module) -> str:
-    """The text of a module: one declaration or node in a line, parts separated by empty lines."""
+    """Returns the text of a module: one declaration or node in a line, parts separated by empty lines."""
     parts = [f"module {bare_or_quoted(module.name, WORD)}"]
     if module.dims:
         parts.append("\n".join(map(str, module.dims)))
@@ -244,15 +245,15 @@ def _all_constants(module: Module) -> Iterable[Constant]:
 
 
 def collect_constants(module: Module) -> dict[str, Array]:
-    """The data of every constant by its digest: what `parse_module` needs to read elided ones back."""
+    """Returns the data of every constant by its digest: `parse_module` needs them to read elided constants."""
     return {c.digest: c.array for c in _all_constants(module) if c.array is not None}
 
 
 def collect_elided(module: Module) -> dict[str, Array]:
-    """The data that the text of the module does not hold, by digest."""
+    """Returns the data of elided constants in the module's text, by digest."""
     return {digest: data for digest, data in collect_constants(module).items() if data.size > ELEMENTS_INLINE}
 
 
 def find_missing(module: Module) -> list[Constant]:
-    """The constants whose data was not there when the text of the module was read."""
+    """Returns the constants whose data was missing when the text of the module was read."""
     return [constant for constant in _all_constants(module) if constant.array is None]

@@ -1,4 +1,4 @@
-"""A cursor over text: words, strings, numbers, brackets, and faults with their places. It knows no grammar."""
+"""A cursor over text: words, strings, numbers, brackets, and errors with their spans. It knows no grammar."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _FOUND = re.compile(r'%?[\w.]+|"[^"\n]*"?|\S')
 INTEGER = re.compile(r"-?[0-9]+(?!\w|\.(?!\.))")
 
 DEEPEST = 40
-"""How deep brackets may be nested: deeper text is nothing that anybody printed, and would exhaust the stack."""
+"""The deepest nesting of brackets. The printer writes no deeper text, and reading it would exhaust the stack."""
 LONGEST_INTEGER = 30
 
 
 class Reader:
-    """What a recursive parser calls. Syntax ends at the first fault; others are collected in `faults`."""
+    """Primitives for a recursive parser. A syntax error ends parsing; other errors are collected in `faults`."""
 
     syntax_code = "syntax"
 
@@ -44,20 +44,20 @@ class Reader:
         self.faults.report(Diagnostic(code, message, self.span(start, end), label, help=help))
 
     def fail(self, message: str, start: int | None = None, *, code: str = "", help: str = "") -> NoReturn:
-        """Ends with a fault at `start`, by default at what comes next."""
+        """Stops with an error at `start`, by default at the next token."""
         label = ""
         if start is None:
             start = self.position
             found = _FOUND.match(self.text, start)
             end = found.end() if found else start
-            label = f"found `{found.group()}`" if found else "found the end of the text"
+            label = f"found `{found.group()}`" if found else "unexpected end of the text"
         else:
             end = max(start, self.position)
         self.report(code or self.syntax_code, message, start, end, label, help)
         raise DiagnosticError(self.faults.diagnostics, {self.file: self.text})
 
     def skip(self) -> None:
-        """Passes over space and comments."""
+        """Skips space and comments."""
         match = _SPACE.match(self.text, self.position)
         assert match is not None
         self.position = match.end()
@@ -95,7 +95,7 @@ class Reader:
         try:
             value = json.loads(match.group())
         except ValueError:
-            self.fail("malformed text in quotes", start)
+            self.fail("malformed string", start)
         assert isinstance(value, str)
         return value
 
@@ -116,7 +116,7 @@ class Reader:
         return int(match.group())
 
     def list(self, item: Callable[[], None], close: str) -> None:
-        """Items between commas up to the closing bracket; a comma may stand before it."""
+        """Parses items between commas up to the closing bracket; a trailing comma is allowed."""
         while not self.accept(close):
             item()
             if not self.accept(","):

@@ -1,11 +1,11 @@
-"""What a call must satisfy besides the ranges of its dims: no extent is negative, and every size fits in 64 bits.
+"""Requirements of a call besides the ranges of its dims: no extent is negative, and every size fits in 64 bits.
 
     dim T in 1..65536
-    zeros(shape=(T - 4,))        T - 4 >= 0, which the range does not prove
-    cast(T*T*T*T, i64)           T*T*T*T to be below 2^63, likewise
+    zeros(shape=(T - 4,))        requires T - 4 >= 0, which the range does not prove
+    cast(T*T*T*T, i64)           requires T*T*T*T < 2^63, likewise
 
 A size whose range proves both needs no requirement. The others are checked when the dims are bound: by the artifact,
-and by the interpreter. Sizes that no call could satisfy are reported by `find_impossible`.
+and by the interpreter. `find_impossible` reports sizes that no call could satisfy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LIMIT = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """The size is less than 2^63; an `extent` is not negative either."""
+    """A size that must be less than 2^63; an `extent` must not be negative either."""
 
     size: Size
     extent: bool
@@ -36,7 +36,8 @@ class Requirement:
 
 
 def requirements(function: Function, known: Iterable[Size] = ()) -> tuple[Requirement, ...]:
-    """The requirements of a function, none of which follows from another or from the fact that `known` sizes fit."""
+    """Returns the requirements of a function. None of them follows from another or from the fact that `known` sizes
+    fit."""
     extents: dict[Size, None] = {}
     sizes: dict[Size, None] = {}
     for values, node in _places(function):
@@ -47,7 +48,7 @@ def requirements(function: Function, known: Iterable[Size] = ()) -> tuple[Requir
             sizes.update((size, None) for size in _attribute_sizes(node) if _may_overflow(size))
     found = [Requirement(size, extent=True) for size in extents]
     fitting = [*known, *extents]
-    # The largest come first, so that they stand for the others.
+    # The largest come first, because they imply the others.
     for size in sorted(sizes, key=lambda s: -sum(power for m, _ in _terms(s) for _, power in m)):
         if not any(at_least(other, size) and bounds(size)[0] >= 0 for other in fitting):
             fitting.append(size)
@@ -56,7 +57,8 @@ def requirements(function: Function, known: Iterable[Size] = ()) -> tuple[Requir
 
 
 def find_impossible(function: Function) -> tuple[Size, Node | None] | None:
-    """The first size that is out of range for all values of the dims, or has a coefficient that is, and its node."""
+    """Returns the first size that is out of range for all values of the dims, or has a coefficient that is, and its
+    node."""
     for values, node in _places(function):
         sizes = [size for value in values for size in (*value.type.shape, value.type.bytes)]
         for size in (*sizes, *(() if node is None else _attribute_sizes(node))):
@@ -66,7 +68,7 @@ def find_impossible(function: Function) -> tuple[Size, Node | None] | None:
 
 
 def _places(function: Function) -> Iterator[tuple[tuple[Value, ...], Node | None]]:
-    """All values, with the node that makes them."""
+    """Yields all values, with the node that computes them."""
     yield function.arguments, None
     for node in walk(function.body):
         yield node.outputs, node

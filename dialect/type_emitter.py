@@ -1,5 +1,4 @@
-"""An emitter that writes nothing and knows the types of tensors alone: the part of it that does not depend on what is
-read off a lowering."""
+"""An emitter that writes no code and tracks only the types of tensors: the base of analyses that run a lowering."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ AnyTensor = TypeVar("AnyTensor", bound=Typed)
 
 
 class TypeEmitter(Generic[AnyTensor]):
-    """`make` gives a new tensor of a type."""
+    """A type-only emitter; `make` returns a new tensor of a type."""
 
     def __init__(self, make: Callable[[TensorType], AnyTensor]) -> None:
         self.make = make

@@ -1,7 +1,7 @@
 """Types of values: a dtype and a shape of symbolic sizes.
 
-The dtypes' numpy counterparts stand here (bfloat16 and floats of 8 bits come from `ml_dtypes`); layout and memory do
-not.
+This module defines the numpy counterparts of the dtypes (bfloat16 and 8-bit floats come from `ml_dtypes`), but no
+layout or memory.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A binary format of floats, by the bits of its exponent and of its fraction. Without infinities, as of `finite`
-    ones, the greatest exponent holds numbers too, and NaN alone is where all bits of both are ones."""
+    """A binary float format, by the bits of its exponent and of its fraction. A `finite` format has no infinities: its
+    greatest exponent holds numbers too, and only the pattern with all bits of both set is NaN."""
 
     exponent: int
     fraction: int
@@ -53,7 +53,7 @@ class Format:
 
     @property
     def digits(self) -> int:
-        """How many bits whole numbers may have that all are exact."""
+        """The largest number of bits for which all integers are exact."""
         return self.fraction + 1
 
 
@@ -61,10 +61,10 @@ class Format:
 class DType:
     """An element type. `bits` is its width in arithmetic; a bool is stored in a byte that is 0 or 1.
 
-    A float has a `format`. Nothing is computed in one of 8 bits: it is stored, moved, and converted.
+    A float has a `format`. An 8-bit float is stored, moved, and converted, but never computed with.
 
-    Of a block-quantised one, `block` neighbours along the last axis are stored together, as one element of `numpy`: a
-    scale, perhaps a zero point (`has_zero`), and a code of `bits` for each. Nothing is computed with these codes.
+    In a block-quantized type, `block` neighbours along the last axis are stored together, as one element of `numpy`: a
+    scale, optionally a zero point (`has_zero`), and a quantized value of `bits` for each. These are not computed with.
     """
 
     name: str
@@ -83,7 +83,7 @@ class DType:
 
     @property
     def bytes(self) -> int:
-        """Of an element, or of a block of them."""
+        """The bytes of an element, or of a block of elements."""
         return self.numpy.itemsize
 
     @property
@@ -104,7 +104,7 @@ class DType:
 
     @property
     def is_storage(self) -> bool:
-        """Is it a float that nothing is computed in?"""
+        """Whether it is a float that is only stored, never computed with."""
         return self.is_float and self.bits == 8
 
     @property
@@ -149,8 +149,8 @@ BLOCK_SIZES = (32, 64, 128)
 
 
 def _blocked(bits: int, block: int, has_zero: bool) -> DType:
-    """Codes of 8 bits are i8, or u8 with a zero point. Those of 4 bits are `pairs`: the low half of a byte holds one of
-    the first half of the block, the high half the one half a block further on."""
+    """Returns a block-quantized type. 8-bit values are i8, or u8 with a zero point. 4-bit values are `pairs`: the low
+    half of a byte holds an element of the first half of the block, the high half the element half a block later."""
     wide = bits == 8
     codes = ("codes" if wide else "pairs", np.int8 if wide and not has_zero else np.uint8, (block * bits // 8,))
     fields = [("scale", np.float16), *([("zero", np.uint8)] if has_zero else []), codes]
@@ -159,18 +159,18 @@ def _blocked(bits: int, block: int, has_zero: bool) -> DType:
 
 
 BLOCKED = tuple(_blocked(bits, block, zero) for bits in (8, 4) for block in BLOCK_SIZES for zero in (False, True))
-"""Block-quantised types: a weight is `code * scale`, or with a zero point `(code - zero) * scale`."""
+"""Block-quantized types: a weight is `q * scale`, or with a zero point `(q - zero) * scale`."""
 
 SIGNED = (I8, I16, I32, I64)
 UNSIGNED = (U8, U16, U32, U64)
 INTEGERS = (I8, U8, I16, U16, I32, U32, I64, U64)
 FLOATS = (F16, BF16, F32, F64)
-"""Those that are computed in."""
+"""The floats that arithmetic supports."""
 STORAGE = (F8E4M3, F8E5M2)
-"""Those that are not."""
+"""The floats that are only stored."""
 NUMBERS = INTEGERS + FLOATS
 COMPUTED = (BOOL, *NUMBERS)
-"""What is computed in, of any kind."""
+"""The dtypes of all kinds that arithmetic supports."""
 ANY = (*COMPUTED, *STORAGE)
 DTYPES: Mapping[str, DType] = {dtype.name: dtype for dtype in ANY}
 BLOCK_DTYPES: Mapping[str, DType] = {dtype.name: dtype for dtype in BLOCKED}
@@ -178,7 +178,7 @@ _BY_NUMPY = {dtype.numpy: dtype for dtype in (*ANY, *BLOCKED)}
 
 
 def dtype_of(array: Array) -> DType:
-    """The dtype of a numpy array. Raises KeyError where Nacre has none for it."""
+    """Returns the dtype of a numpy array. Raises KeyError if Nacre has none for it."""
     return _BY_NUMPY[array.dtype.newbyteorder("=")]
 
 
@@ -208,7 +208,7 @@ class TensorType:
         if not self.dtype.is_blocked:
             return self.shape
         blocks = divide_exactly(self.shape[-1], self.dtype.block) if self.shape else None
-        assert blocks is not None, f"{self} is no whole number of blocks"
+        assert blocks is not None, f"{self} is not a whole number of blocks"
         return (*self.shape[:-1], blocks)
 
     @property
@@ -229,5 +229,5 @@ class TensorType:
         return symbols_of(self.shape)
 
     def concrete(self, values: Mapping[str, int]) -> tuple[int, ...]:
-        """The shape as integers under values of the dims."""
+        """Returns the shape as integers under values of the dims."""
         return tuple(evaluate(s, values) for s in self.shape)

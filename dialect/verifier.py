@@ -1,12 +1,12 @@
-"""Says whether a graph is valid: what every pass may assume, and must leave.
+"""Verifies a graph: the invariants that every pass may assume and must preserve.
 
 - A value is defined once in its function, before its uses, in the region of the use or one around it.
 - A use has the type of the definition, and results have the types that the operator infers.
 - Attributes are complete, of the declared kind, and in the order of their names.
-- Regions have the arguments and results that their operator asks for; a fusion uses nothing but its arguments.
+- Regions have the arguments and results that their operator requires; a fusion uses nothing but its arguments.
 - Dims are declared, and those that a function computes with appear in the types of its arguments.
 
-It repairs nothing, and it decides nothing about numbers.
+It repairs nothing and does not check values of numbers.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Locate = Callable[[Node], Span | None]
 
 
 def verify(module: Module, locate: Locate | None = None) -> None:
-    """Raises DiagnosticError with every fault of the graph.
+    """Checks a graph. Raises DiagnosticError with all its errors.
 
-    `locate` gives the place of a node; by default that is the span in the model's source.
+    `locate` returns the source location of a node; by default that is the span in the model's source.
     """
     faults = Collector()
     for kind, names in (
@@ -55,20 +55,20 @@ def verify(module: Module, locate: Locate | None = None) -> None:
 
 
 def _verify_formula(parameter: Parameter, formula: Formula, faults: Collector, locate: Locate) -> None:
-    """A formula is a valid function without arguments, over parameters that are stored."""
+    """Checks that a formula is a valid function without arguments, over stored parameters."""
 
     def report(message: str) -> None:
         faults.report(Diagnostic("bad-parameter", f"parameter `{parameter.name}` {message}", parameter.span))
 
     if parameter.counts or parameter.source is not None or parameter.transpose is not None:
-        report("has a formula, and says that it is stored")
+        report("has a formula, but is marked as stored")
     if formula.result.type != parameter.type:
         report(f"is {parameter.type}, its formula gives {formula.result.type}")
     for inner in formula.parameters:
         if inner.formula is not None or inner.counts or not inner.type.is_static:
-            report(f"is made of `{inner.name}`, which is not stored as one tensor")
+            report(f"is computed from `{inner.name}`, which is not stored as one tensor")
     for name in _repeated(p.name for p in formula.parameters):
-        report(f"is made of `{name}` and `{name}`")
+        report(f"is computed from `{name}` and `{name}`")
     _FunctionVerifier(formula.module, formula.function, faults, locate).run()
 
 
@@ -120,7 +120,7 @@ KINDS: Mapping[str, Callable[[Attribute], bool]] = {
     "sizes": lambda v: _is_size(v) or (isinstance(v, tuple) and all(map(_is_size, v))),
     "any": _is_attribute,
 }
-"""What the kinds of attributes admit; a `?` behind a kind admits None, and one stands for several that are alike."""
+"""The predicate of each attribute kind; a `?` after a kind admits None. One kind may represent several similar ones."""
 
 
 def has_kind(spec: AttributeSpec, value: Attribute) -> bool:
@@ -219,8 +219,8 @@ class _FunctionVerifier:
             self.report(error.code, error.message + (f" ({error.label})" if error.label else ""), node)
         except DimError as error:
             self.report("bad-size", str(error), node)
-        except Exception as error:  # Attributes of a right kind may still have values that an inference trips over.
-            self.report("bad-node", f"`{node.op}` cannot tell its type: {type(error).__name__}: {error}", node)
+        except Exception as error:  # Attributes of the right kind may still have values that make an inference raise.
+            self.report("bad-node", f"`{node.op}` has no inferable type: {type(error).__name__}: {error}", node)
         else:
             self.check_types("results", [v.type for v in node.outputs], types, node)
 

@@ -1,6 +1,6 @@
-"""What a pass is, and how a list of them is run: verified, timed, counted, told to whoever wants to watch.
+"""The base class of passes, and the pass manager: verification, timing, rewrite counts, hooks after each pass.
 
-Nothing here knows any pass, and nothing here prints.
+This module knows no particular pass, and prints nothing.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ..dialect.verifier import verify
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """One change that was made: its number in the run, the pass, the rule, and the node as it was before, with the
-    names of its results and where it came from."""
+    """A recorded change: its number in the run, the pass, the rule, and the original node with the names of its results
+    and its source location."""
 
     number: int
     pass_name: str
@@ -37,8 +37,8 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What a pass has to say of two nodes of the graph that it was given: the one computes what the other reads. They
-    are named by the first result of each that is used."""
+    """A remark of a pass about two nodes of its input graph: the first computes an operand of the second. Nodes are
+    named by their first used result."""
 
     pass_name: str
     function: str
@@ -49,7 +49,8 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class FoldedConstant:
-    """The node that a constant replaced, the bytes of the constant, and those of the constants that it was made of."""
+    """The node that a constant replaced, the bytes of the constant, and the bytes of the constants it was computed
+    from."""
 
     node: Node
     bytes: int
@@ -58,10 +59,10 @@ class FoldedConstant:
 
 @dataclass
 class Context:
-    """What the passes of one run share: the count of rewrites, the number after which they stop, remarks, and the
-    constants that take more bytes than the constants that they were made of.
+    """State shared by the passes of one run: the number of rewrites and its limit, remarks, and constants that are
+    larger than the constants from which they were computed.
 
-    Every change that a pass makes is asked for with `allow`, so that a wrong one is found by halving `rewrite_limit`.
+    A pass calls `allow` before every change, so that bisecting `rewrite_limit` finds a wrong one.
     """
 
     rewrite_limit: int | None = None
@@ -71,14 +72,14 @@ class Context:
     pass_name: str = ""
 
     def allow(self, rule: str, node: Node) -> bool:
-        """May this rewrite be done? If so it is counted as done."""
+        """Returns whether this rewrite may be applied, and counts it if so."""
         if self.rewrite_limit is not None and len(self.rewrites) >= self.rewrite_limit:
             return False
         self.count(rule, node)
         return True
 
     def count(self, rule: str, node: Node) -> None:
-        """Counts a rewrite that cannot be left out."""
+        """Counts a mandatory rewrite."""
         number, results = len(self.rewrites) + 1, tuple(v.name for v in node.outputs)
         made = Rewrite(number, self.pass_name, rule, format_node(node), results, node.scope, node.span)
         self.rewrites.append(made)
@@ -88,10 +89,11 @@ class Context:
 
 
 class Pass(ABC):
-    """A graph to a graph. A pass is a frozen dataclass: its fields are its options, its name is what a user types.
+    """A transformation of a graph. A pass is a frozen dataclass: its fields are its options, and its name is the word
+    that a user types.
 
-    The docstring says what the pass assumes and what it leaves. A valid graph becomes a valid graph that computes the
-    same, and the module itself is returned where there was nothing to do.
+    The docstring states the assumptions of the pass and what it leaves to other passes. A pass turns a valid graph into
+    a valid graph that computes the same, and returns the module itself if there is nothing to do.
     """
 
     name: ClassVar[str]
@@ -105,18 +107,19 @@ class Pass(ABC):
 
     @abstractmethod
     def rewrite(self, module: Module, context: Context) -> Module:
-        """The new graph. Every change has been asked for with `context.allow`."""
+        """Returns the new graph. `context.allow` has permitted every change."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """The graph after a pass, or (number 0, name `input`) before the first one."""
+    """The graph after the pass `step`, or before the first one (number 0, name `input`)."""
 
     number: int
     name: str
     module: Module
     seconds: float = 0.0
     rewrites: int = 0
+    step: Pass | None = None
 
     @property
     def changed(self) -> bool:
@@ -135,7 +138,8 @@ Watch = Callable[[Stage], None]
 
 
 class PassError(Exception):
-    """A pass failed, or left a graph that is not valid: `what` says how. `before` is the graph that it was given."""
+    """An exception for a pass that failed or produced an invalid graph: `what` describes the failure, `before` is the
+    input graph."""
 
     def __init__(self, step: Pass, before: Module, what: str) -> None:
         self.step, self.before, self.what = step, before, what
@@ -144,11 +148,12 @@ class PassError(Exception):
 
 @dataclass
 class PassManager:
-    """Runs passes in order. After `run`, `stages` holds the graph and the time of each, `context` what was rewritten.
+    """Runs passes in order. After `run`, `stages` holds the graph and the time of each pass, and `context` the
+    rewrites.
 
-    With `check` the graph is verified before the first pass, where an invalid one is a DiagnosticError, and after each.
-    Whatever goes wrong in a pass is a PassError, also an invalid graph that it leaves. `watch` is told every stage as
-    soon as it is there, `accept` every one that is valid.
+    With `check`, the graph is verified before the first pass and after each. An invalid input graph is a
+    DiagnosticError. Any error in a pass, including an invalid graph that it produces, is a PassError. `watch` is called
+    with every stage as soon as it exists, `accept` with every valid one.
     """
 
     passes: Sequence[Pass]
@@ -175,14 +180,14 @@ class PassManager:
             except Exception as error:
                 raise PassError(step, before, f"{type(error).__name__}: {error}") from error
             seconds = time.perf_counter() - start
-            stage = Stage(number, step.name, module, seconds, len(self.context.rewrites) - done)
-            # An invalid graph is shown before it is refused: its text is what one wants to see then.
+            stage = Stage(number, step.name, module, seconds, len(self.context.rewrites) - done, step)
+            # Callbacks see an invalid graph before it is refused, since its text is needed to find the error.
             self._watch(stage)
             if self.check and stage.changed:
                 try:
                     verify(module)
                 except Exception as error:
-                    raise PassError(step, before, f"it left a graph that is not valid: {error}") from error
+                    raise PassError(step, before, f"it produced an invalid graph: {error}") from error
             self._accept()
         return module
 

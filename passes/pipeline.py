@@ -1,6 +1,6 @@
 """The text of a list of passes: `fold-constants,cse,unroll-repeat{limit=8},decompose{keep=softmax|gelu}`.
 
-An unknown pass or option, or a value that an option does not take, is a diagnostic that proposes the nearest name.
+An unknown pass or option, or an invalid value of an option, is a diagnostic that proposes the nearest name.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ _READ: Mapping[str, Callable[[str], object]] = {
     "str": str,
     "tuple[str, ...]": _words,
 }
-"""How an option is read, by the annotation of its field. The error of each says what it takes."""
+"""The reader of each option, by the annotation of its field. Its error describes the accepted values."""
 
 
 class _PipelineReader(Reader):
     syntax_code = "pipeline-syntax"
 
     def word(self, pattern: re.Pattern[str], what: str) -> tuple[str, int]:
-        """The match, and where it starts."""
+        """Reads a word. Returns the match, and its start."""
         match = self.take(pattern)
         return (match.group(), match.start()) if match else self.fail(f"expected {what}")
 
@@ -106,9 +106,7 @@ class _PipelineReader(Reader):
         try:
             return kind(**options)
         except ValueError as error:
-            self.fail(
-                f"an option of `{name}` has a value that it cannot have, expected {error}", start, code="bad-option"
-            )
+            self.fail(f"an option of `{name}` has an invalid value, expected {error}", start, code="bad-option")
 
 
 def _option_name(field: Field[Any]) -> str:
@@ -124,7 +122,7 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 
 def parse_pipeline(text: str, file: str = "<passes>") -> tuple[Pass, ...]:
-    """The passes that the text lists, in order. Raises DiagnosticError."""
+    """Returns the passes that the text lists, in order. Raises DiagnosticError."""
     return _PipelineReader(text, file).passes()
 
 
@@ -135,7 +133,7 @@ def _format_option(value: object) -> str:
 
 
 def format_pass(step: Pass) -> str:
-    """The text of a pass, with the options that are not the default."""
+    """Returns the text of a pass, with its non-default options."""
     options = [
         f"{_option_name(f)}={_format_option(getattr(step, f.name))}"
         for f in fields(step)  # type: ignore[arg-type]  # every pass is a dataclass
@@ -149,7 +147,7 @@ def format_pipeline(passes: Sequence[Pass]) -> str:
 
 
 def read_graph(text: str, file: str, constants: Mapping[str, Array] | None = None) -> Module:
-    """The valid graph that a text describes. Raises DiagnosticError."""
+    """Returns the valid graph that a text describes. Raises DiagnosticError."""
     parsed = parse_text(text, file, constants)
     try:
         verify(parsed.module, parsed.locate)
@@ -167,9 +165,9 @@ def run_pipeline_text(
     rewrite_limit: int | None = None,
     constants: Mapping[str, Array] | None = None,
 ) -> str:
-    """Graph text through passes to graph text. Raises DiagnosticError for a fault of the text or of the list.
+    """Graph text through passes to graph text. Raises DiagnosticError for an error in the text or the list.
 
-    `watch` is told the graph after each pass; `constants` gives the data of constants whose text is only a hash.
+    `watch` is called with the graph after each pass; `constants` gives the data of constants whose text is only a hash.
     """
     steps = parse_pipeline(passes) if isinstance(passes, str) else tuple(passes)
     module = read_graph(text, file, constants)

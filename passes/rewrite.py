@@ -1,6 +1,6 @@
-"""Rebuilding functions: fresh names, clones, and a walk that replaces nodes by others.
+"""Rebuilds functions: fresh names, clones, and a walk that replaces nodes.
 
-What a pass decides stands in the pass; here stands what keeps a graph valid while it decides.
+A pass decides on the rewrites; this module keeps the graph valid.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..dialect.types import Array, TensorType
 
 
 def defined_values(function: Function) -> Iterator[Value]:
-    """Every value of the function, those in regions included."""
+    """Yields every value of the function, those in regions included."""
     yield from function.arguments
     for node in walk(function.body):
         for region in node.regions:
@@ -25,14 +25,14 @@ def defined_values(function: Function) -> Iterator[Value]:
 
 
 class Names:
-    """Gives names that no value of the function has: a stem and a number."""
+    """A source of names that no value of the function has: a stem and a number."""
 
     def __init__(self, function: Function) -> None:
         self._used = {value.name for value in defined_values(function)}
         self._counts: Counter[str] = Counter()
 
     def claim(self, name: str) -> str:
-        """The name itself, unless a value has it."""
+        """Returns the name itself, unless a value has it."""
         if name in self._used:
             return self.fresh(name)
         self._used.add(name)
@@ -48,7 +48,7 @@ class Names:
 
 
 class NodeBuilder(Builder):
-    """Writes what stands in a node's place: with its scope and span, under names that begin with that of its result."""
+    """Writes the nodes that replace a node, with its scope and span. Names begin with that of its result."""
 
     def __init__(self, names: Names, node: Node) -> None:
         super().__init__(OPERATORS, scope=node.scope, span=node.span)
@@ -60,14 +60,14 @@ class NodeBuilder(Builder):
 
 
 def constant_node(value: Value, array: Array, like: Node) -> Node:
-    """A node that gives `value` the data `array`, where `like` stands."""
+    """Returns a node that gives `value` the data `array`, with the scope and span of `like`."""
     constant = Constant(array)
     assert constant.type == value.type, (constant, value)
     return Node("constant", (), (value,), (("value", constant),), (), like.scope, like.span)
 
 
 def constant_array(node: Node | None) -> Array | None:
-    """The data of a constant, or None where the node is none, or its data was not kept."""
+    """Returns the data of a constant, or None if the node is not a constant or its data was not kept."""
     if node is None or node.op != "constant":
         return None
     value = node.attribute("value")
@@ -76,7 +76,7 @@ def constant_array(node: Node | None) -> Array | None:
 
 
 def rename_results(nodes: Iterable[Node], values: Mapping[str, Value]) -> tuple[Node, ...]:
-    """The nodes with results renamed, and their uses among them."""
+    """Returns the nodes with results renamed, and their uses among them."""
     return tuple(
         replace(substitute_values(node, values), outputs=tuple(values.get(v.name, v) for v in node.outputs))
         for node in nodes
@@ -86,7 +86,8 @@ def rename_results(nodes: Iterable[Node], values: Mapping[str, Value]) -> tuple[
 def clone(
     nodes: Iterable[Node], names: Names, values: dict[str, Value], change: Callable[[Node], Node] = lambda node: node
 ) -> list[Node]:
-    """Copies of nodes under fresh names. `values` says what inputs become; the copies' results are added to it."""
+    """Copies nodes under fresh names. `values` maps inputs to their replacements; the copies' results are added to
+    it."""
 
     def fresh(value: Value) -> Value:
         values[value.name] = Value(names.fresh(value.name), value.type)
@@ -108,7 +109,7 @@ def clone(
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """Nodes that stand in the place of one, and the values that stand for its results."""
+    """The nodes that replace a node, and the values that replace its results."""
 
     nodes: tuple[Node, ...]
     values: tuple[Value, ...]
@@ -127,10 +128,10 @@ def _keep_names(node: Node, replacement: Replacement) -> Replacement:
 
 
 class Rewriter:
-    """Walks a function in order and replaces what `visit` says; what comes in a place is visited again.
+    """Walks a function in order and replaces the nodes that `visit` rewrites; replacements are visited again.
 
-    `visit` sees a node whose inputs are final, before its regions are walked, and once more if they changed.
-    `definitions` holds the final node of every value that stands before it.
+    `visit` receives a node whose inputs are final, before its regions are walked, and once more if they changed.
+    `definitions` holds the final node of every earlier value.
     """
 
     def __init__(self, function: Function) -> None:
@@ -156,18 +157,18 @@ class Rewriter:
         return tuple(body)
 
     def walk_region(self, region: Region, node: Node) -> Region:
-        """A region of a node that stays."""
+        """Returns a region of a node that stays."""
         body = self.walk(region.body)
         return Region(region.arguments, body, tuple(map(self.final, region.results)))
 
     def _place(self, node: Node, body: list[Node], depth: int) -> None:
-        assert depth < 1000, f"rewriting does not end at {node}"
+        assert depth < 1000, f"rewriting does not terminate at {node}"
         node = substitute_values(node, self._values)
         replacement = self.visit(node)
         if replacement is None:
             regions = tuple(self.walk_region(r, node) for r in node.regions)
             if regions != node.regions:
-                # What its regions became may say something of the node.
+                # The new regions may enable a rewrite of the node.
                 self._place(replace(node, regions=regions), body, depth + 1)
                 return
             body.append(node)
@@ -183,7 +184,7 @@ class Rewriter:
 
 
 def count_uses(nodes: Iterable[Node], results: Iterable[Value]) -> Counter[str]:
-    """How often each value is used, uses inside regions included."""
+    """Returns the number of uses of each value, including uses inside regions."""
     uses = Counter(value.name for value in results)
     for node in walk(nodes):
         uses.update(value.name for value in node.inputs)

@@ -1,4 +1,4 @@
-"""Which nodes of a graph somebody speaks of: by a pattern of paths, or by a class of operators."""
+"""Selectors of nodes: by a pattern of paths, or by a class of operators."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ CLASSES: Mapping[str, frozenset[str]] = {
     "convolution": frozenset({f"conv{kind}{rank}d" for kind in ("", "_transpose") for rank in (1, 2, 3)}),
     "table": frozenset({"embedding", "gather"}),
 }
-"""The classes of operators that may be spoken of; the operators themselves may be named too."""
+"""The operator classes that a selector may name, besides the operators themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selector:
     """A `pattern` of paths, or the class or name of an `operator`; the other one is empty.
 
-    In a pattern `*` stands for any characters, dots among them. A path names all that lies in it: `encoder` is
-    `encoder.layer.0.query.weight` too. Paths are those of parameters, and of the block instances that compute.
+    In a pattern, `*` matches any characters, including dots. A path selects everything inside it: `encoder` also
+    matches `encoder.layer.0.query.weight`. Paths are those of parameters, and of the block instances that contain the
+    nodes.
     """
 
     pattern: str = ""
@@ -32,7 +33,7 @@ class Selector:
         return any(re.fullmatch(rf"{stem}(\..*)?", path) for path in paths)
 
     def __str__(self) -> str:
-        """As it is written in a policy, and among the options of a pass."""
+        """Returns the text of the selector in policies and in the options of a pass."""
         return self.operator or f'"{self.pattern}"'
 
 
@@ -40,12 +41,12 @@ EVERYTHING = Selector("*")
 
 
 def read_selector(text: str) -> Selector:
-    """What `str` makes of a selector."""
+    """Parses a selector from the result of `str`."""
     return Selector(pattern=text[1:-1]) if text.startswith('"') else Selector(operator=text)
 
 
 def is_selected(operator: str, paths: Sequence[str], only: Iterable[str], but: Iterable[str]) -> bool:
-    """Does one of `only` speak of it, and none of `but`?"""
+    """Returns whether a selector of `only` matches, and none of `but`."""
     return any(read_selector(text).matches(operator, paths) for text in only) and not any(
         read_selector(text).matches(operator, paths) for text in but
     )

@@ -1,7 +1,7 @@
-"""What may be passed to an entry: arrays, numbers for scalars, arrays for the results.
+"""Arguments of an entry: arrays, numbers for scalars, and arrays for the results.
 
-Everything that is refused is refused here or by the artifact's own `bind`, with the argument's name, what was expected
-and what was got. Nothing is copied or converted: an array of another dtype, shape or layout is an error.
+This module or the artifact's own `bind` refuses invalid arguments, with the argument's name, the expected and the
+actual type. Nothing is copied or converted: an array of another dtype, shape or layout is an error.
 """
 
 from __future__ import annotations
@@ -32,25 +32,26 @@ _NUMPY = {
     "i64": "i8",
     "u64": "u8",
     "f16": "f2",
-    "bf16": "",  # numpy has none of its own, nor of those at the end
+    "bf16": "",  # numpy has no bf16, and none of the last ones
     "f32": "f4",
     "f64": "f8",
     "f8e4m3": "",
     "f8e5m2": "",
 }
 _OTHERS = {"bf16": ("bfloat16", "u2"), "f8e4m3": ("float8_e4m3fn", "u1"), "f8e5m2": ("float8_e5m2", "u1")}
-"""What numpy has none of: their names in the package ml_dtypes, and the dtypes of their bits."""
+"""The dtypes that numpy lacks: their names in the package ml_dtypes, and the dtypes of their bits."""
 DTYPE_CODES = {name: code for code, name in enumerate(_NUMPY, start=1)}
 """The numbers of `nacre_dtype`, in the order of abi.h."""
 
 _WORD = ctypes.sizeof(ctypes.c_size_t)
 _DATA_WORD = object.__basicsize__ // _WORD
-# All addresses that there are, as words: reading one makes no object besides its value.
+# The whole address space, as words: reading one creates no object besides its value.
 _WORDS = (ctypes.c_size_t * (sys.maxsize // (2 * _WORD))).from_address(0)
 
 
 def _read_address(array: Array) -> int:
-    """The data pointer is the first field of a numpy array's object: ten times as fast as asking `array.ctypes`."""
+    """Reads the address of an array's data, the first field of a numpy array's object: ten times as fast as
+    `array.ctypes`."""
     return _WORDS[id(array) // _WORD + _DATA_WORD]
 
 
@@ -68,13 +69,13 @@ address_of = _choose_address()
 
 
 def empty_aligned(shape: tuple[int, ...], dtype: DType, size: int) -> Array:
-    """A new array of `size` bytes at a multiple of the alignment."""
+    """Returns a new array of `size` bytes at a multiple of the alignment."""
     raw = np.empty(size + ALIGNMENT, np.uint8)
     return np.ndarray(shape, dtype, raw, -address_of(raw) % ALIGNMENT)
 
 
 class Tensor(ctypes.Structure):
-    """`nacre_tensor` of abi.h."""
+    """The struct `nacre_tensor` of abi.h."""
 
     _fields_ = (
         ("data", ctypes.c_void_p),
@@ -87,7 +88,7 @@ class Tensor(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An argument or a result of an entry, as the description names it. `type` is its text, `f32[B, 384]`."""
+    """An argument or a result of an entry, as in the description. `type` is its text, `f32[B, 384]`."""
 
     name: str
     type: str
@@ -97,7 +98,8 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class DTypes:
-    """The numpy dtypes of Nacre's. What numpy has none of is that of `ml_dtypes`, or with `raw_floats` its bits."""
+    """The numpy dtypes of Nacre's dtypes. A dtype that numpy lacks is that of `ml_dtypes`, or its bits with
+    `raw_floats`."""
 
     raw_floats: bool = False
     known: dict[str, DType] = field(default_factory=dict)
@@ -113,7 +115,7 @@ class DTypes:
         if self.raw_floats:
             return np.dtype(bits)
         try:
-            # Only an artifact that has such arguments pays for this import.
+            # Only an artifact with such arguments pays for this import.
             dtype: DType = np.dtype(getattr(importlib.import_module("ml_dtypes"), theirs))
         except ImportError:
             raise NacreError(
@@ -124,7 +126,7 @@ class DTypes:
 
     def describe(self, dtype: DType) -> str:
         for name, code in _NUMPY.items():
-            # Not simply `==`, for which None means f64.
+            # `==` would treat None as f64.
             known = self.known.get(name) or (np.dtype(code) if code else None)
             if known is not None and dtype == known:
                 return name
@@ -144,7 +146,7 @@ def refuse(role: str, argument: Argument, got: str, expected: str = "") -> Argum
 
 
 def as_array(argument: Argument, value: object, dtypes: DTypes) -> Array:
-    """The value as an array that shares its memory. Numbers are taken where a scalar is expected."""
+    """Returns the value as an array that shares its memory. A number is accepted for a scalar."""
     if isinstance(value, np.ndarray):
         return value
     if isinstance(value, np.generic):
@@ -157,7 +159,7 @@ def as_array(argument: Argument, value: object, dtypes: DTypes) -> Array:
             return np.from_dlpack(value)
         except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
             raise refuse("argument", argument, f"{_article(kind)} that numpy cannot share: {error}") from None
-    raise refuse("argument", argument, f"{_article(kind)}; pass a numpy array, or what has __dlpack__")
+    raise refuse("argument", argument, f"{_article(kind)}; pass a numpy array, or an object with __dlpack__")
 
 
 def _class(value: float) -> tuple[bool, bool]:
@@ -165,7 +167,8 @@ def _class(value: float) -> tuple[bool, bool]:
 
 
 def _as_scalar(argument: Argument, value: float, dtypes: DTypes) -> Array:
-    """Kinds must agree and integers must fit exactly; a float is rounded, as a literal in a model is."""
+    """Converts a number to an array. Kinds must agree and integers must fit exactly; a float is rounded, like a literal
+    in a model."""
     dtype = dtypes.of(argument)
     kind = "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "float"
     is_float = argument.dtype in ("f16", "f32", "f64", *_OTHERS)
@@ -176,12 +179,12 @@ def _as_scalar(argument: Argument, value: float, dtypes: DTypes) -> Array:
         with np.errstate(over="ignore"):
             result: Array = np.array(value, dtype)
         stored = float(result) if is_float else int(result)
-        # What a float is too large for is infinite, or NaN where there are no infinities.
+        # A float that exceeds the range is infinite, or NaN if the dtype has no infinities.
         fits = stored == value if kind != "float" else _class(stored) == _class(value)
     except OverflowError:
         fits = False
     if not fits:
-        raise refuse("argument", argument, f"{value}, which that cannot hold")
+        raise refuse("argument", argument, f"{value}, which does not fit")
     return result
 
 
@@ -201,7 +204,7 @@ def refuse_layout(argument: Argument) -> ArgumentError:
 def order_named(
     entry: str, arguments: Sequence[Argument], inputs: tuple[object, ...], named: Mapping[str, object]
 ) -> tuple[object, ...]:
-    """Inputs given by position and by name, in the order of the arguments."""
+    """Merges inputs given by position and by name, in the order of the arguments."""
     names = [a.name for a in arguments]
     takes = f"entry `{entry}` takes ({', '.join(names)})"
     for name in named:
@@ -216,11 +219,11 @@ def order_named(
 
 
 ResultPlan = tuple[tuple[int, ...], DType, int]
-"""Shape, dtype and bytes of a result."""
+"""The shape, dtype and bytes of a result."""
 
 
 def order_out(entry: str, results: Sequence[Argument], out: object) -> Sequence[object]:
-    """What `out` holds for each result: it may be one array, a sequence of them, or a mapping by name."""
+    """Returns the part of `out` for each result: it may be one array, a sequence of arrays, or a mapping by name."""
     names = [r.name for r in results]
     has = f"entry `{entry}` has {len(names)} result{'s' * (len(names) != 1)} ({', '.join(names)})"
     if isinstance(out, Mapping):
@@ -234,7 +237,7 @@ def order_out(entry: str, results: Sequence[Argument], out: object) -> Sequence[
 
 
 def take_out(out: object, plans: Sequence[ResultPlan], taken: list[tuple[int, int]]) -> Sequence[Array] | None:
-    """The arrays of `out`, if they are as simple as they nearly always are; None says that they must be looked into.
+    """Returns the arrays of `out`, if they have the common simple form; None if they need the full checks.
 
     `taken` are the addresses and sizes of the inputs; those of the results are added.
     """
@@ -259,7 +262,7 @@ def _overlap(x: Array, y: Array) -> bool:
 
 
 def check_out(result: Argument, plan: ResultPlan, x: object, others: Mapping[str, Array], dtypes: DTypes) -> Array:
-    """An array that the caller gave for a result; it must not overlap the others."""
+    """Returns a checked array for a result; it must not overlap the others."""
     shape, dtype, _ = plan
     concrete = f"{result.dtype}[{', '.join(map(str, shape))}]" if shape else result.dtype
     if not isinstance(x, np.ndarray):

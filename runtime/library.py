@@ -1,7 +1,7 @@
-"""Artifacts as files and as libraries in memory: is it one, is it for this machine, and which functions does it offer?
+"""Artifacts as files and as libraries in memory: validation, machine compatibility, and the table of functions.
 
-A file is read and checked before the dynamic loader sees it, so that a wrong or truncated one is an exception. Nothing
-here knows of arrays.
+A file is read and checked before the dynamic loader opens it, so that a wrong or truncated one is an exception. This
+module does not handle arrays.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ word_at = ctypes.c_size_t.from_address
 
 
 class NacreError(Exception):
-    """What went wrong with an artifact or a call of it."""
+    """An error of an artifact or a call of it."""
 
 
 class ArtifactError(NacreError):
-    """A file that is no artifact, or none that can be loaded here."""
+    """A file that is not an artifact, or cannot be loaded here."""
 
 
 class OutOfRangeError(NacreError, IndexError):
-    """An index that an operator takes is out of range; what the call wrote into its results is unspecified."""
+    """An index that an operator takes is out of range; the contents of the call's results are unspecified."""
 
 
 class ArgumentError(NacreError, ValueError):
-    """A call with arguments that the entry does not take."""
+    """A call with arguments that the entry does not accept."""
 
 
 def _function(result: type | None, *arguments: type) -> Callable[[int], Callable[..., int]]:
@@ -61,14 +61,14 @@ _API: Sequence[tuple[str, Callable[[int], Callable[..., int]]]] = (
 
 
 class Note(NamedTuple):
-    """What the note of an artifact says, before any of its code runs."""
+    """The contents of an artifact's note, read before any of its code runs."""
 
     abi: int
     hash: str
 
 
 def read_note(path: str | os.PathLike[str]) -> Note:
-    """Checks that a file is a whole artifact for this machine. Raises ArtifactError."""
+    """Checks that a file is a complete artifact for this machine. Raises ArtifactError."""
     shown = f"`{os.fspath(path)}`"
     try:
         with open(path, "rb") as file:
@@ -101,7 +101,7 @@ def read_note(path: str | os.PathLike[str]) -> Note:
                     return found
     except OSError as error:
         raise ArtifactError(f"cannot read {shown}: {error.strerror}") from None
-    raise ArtifactError(f"{shown} is not an artifact: it is a shared library that Nacre did not make")
+    raise ArtifactError(f"{shown} is not an artifact: it is a shared library not written by Nacre")
 
 
 def _find_note(data: bytes) -> Note | None:
@@ -147,10 +147,10 @@ class Library:
 
 
 def open_library(path: str) -> Library:
-    """The library that the file holds now.
+    """Opens the library that the file currently contains.
 
-    The dynamic loader takes a path that it has seen for the file that it saw there. A file that was replaced is
-    therefore opened under another spelling of its path, until the hash is that of the file.
+    The dynamic loader identifies a library by its path, and returns the old one for a path that it has seen. A file
+    that was replaced is therefore opened under another spelling of its path, until the hash matches that of the file.
     """
     folder, name = os.path.split(os.path.abspath(path))
     for _ in range(1000):

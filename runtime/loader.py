@@ -1,7 +1,7 @@
-"""Loads artifacts and calls them with numpy arrays. Needs ctypes and numpy alone.
+"""Loads artifacts and calls them with numpy arrays. Requires only ctypes and numpy.
 
-`load("model.so")` gives a model; `model(x, mask)` calls its entry. What a call needs beyond the arrays (dims, result
-shapes, workspace size) is found once for each combination of input types and kept: a later call costs a lookup.
+`load("model.so")` returns a model; `model(x, mask)` calls its entry. The other data of a call (dims, result shapes,
+workspace size) are computed once for each combination of input types and cached: a later call costs a lookup.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ __all__ = ["ArgumentError", "ArtifactError", "Entry", "Model", "NacreError", "Ou
 
 _MOST_PLANS = 256
 _INPUTS = 7
-"""Where the pointers to inputs begin in a frame: after the words of `nacre_call`."""
+"""The index of the word at which the input pointers begin in a frame: after the words of `nacre_call`."""
 _OUT_OF_RANGE = 6
-"""The status of a call that was refused for an index."""
+"""The status of a call that was refused because of an index."""
 _LARGE = 4096
-"""Results of this many bytes are worth aligning."""
+"""The least bytes of a result that is worth aligning."""
 
 
 class _Options(ctypes.Structure):
@@ -60,7 +60,7 @@ class _Options(ctypes.Structure):
 
 
 class _Frame:
-    """The memory of one call in progress: a `nacre_call`, the pointers that it points to, and a workspace."""
+    """The memory of one call in progress: a `nacre_call`, its pointers, and a workspace."""
 
     __slots__ = ("address", "capacity", "outputs", "words", "workspace")
 
@@ -75,7 +75,7 @@ class _Frame:
         self.workspace: Array | None = None
 
     def grow(self, size: int) -> None:
-        # The old one goes first, so that the two never exist together.
+        # The old workspace is freed first, so that the two never exist together.
         self.workspace, self.capacity = None, 0
         workspace = np.empty(size + ALIGNMENT, np.uint8)
         start = address_of(workspace)
@@ -85,10 +85,10 @@ class _Frame:
 
 
 class _Session:
-    """A session of a library, and the frames of calls that are not in progress.
+    """A session of a library, and the frames that no call is using.
 
     A call takes a frame out and puts it back: appending to and popping from a list need no lock, and after a fork the
-    child has whole frames. There are as many frames as there ever were calls at one time.
+    child has whole frames. The number of frames is the largest number of simultaneous calls so far.
     """
 
     def __init__(self, library: Library, weights: str | None, threads: int, huge_pages: bool) -> None:
@@ -106,7 +106,7 @@ class _Session:
         self.most_outputs = max(len(e["results"]) for e in entries)
         self.frames: list[_Frame] = []
         self.observer: object = None
-        """What `observe.py` has handed out, kept alive for calls that still tell it."""
+        """The objects that `observe.py` has handed out, kept alive for calls that still report to them."""
 
     def new_frame(self) -> _Frame:
         return _Frame(self.handle, self.most_inputs, self.most_outputs)
@@ -114,9 +114,8 @@ class _Session:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is known of calls with inputs of certain types. `sizes` are their bytes, `mask` the strictest alignment of
-    an input less one.
-    """
+    """The cached data of calls with inputs of certain types. `sizes` are their bytes, `mask` the strictest alignment of
+    an input less one."""
 
     dims: array.array[int]
     dims_address: int
@@ -131,7 +130,7 @@ def _arguments(description: Sequence[Mapping[str, object]]) -> tuple[Argument, .
 
 
 class Entry:
-    """One callable of a model. Inputs go by position or by name; `out` takes arrays for the results."""
+    """A callable of a model. Inputs are passed by position or by name; `out` takes arrays for the results."""
 
     def __init__(self, session: _Session, index: int, raw_floats: bool) -> None:
         description = session.library.description["entries"][index]
@@ -154,12 +153,13 @@ class Entry:
         results = ", ".join(f"{r.name}: {r.type}" for r in self.results)
         return f"{self.name}({arguments}) -> {results if len(self.results) == 1 else f'({results})'}"
 
-    # The type of what a call returns is known to the artifact alone, hence Any.
+    # Only the artifact knows the type of a call's results, hence Any.
     def __call__(self, *inputs: object, out: object = None, **named: object) -> Any:
-        """Computes. One result is returned as an array, several as a named tuple; with `out` these are its arrays."""
+        """Runs the entry. One result is returned as an array, several as a named tuple; with `out` these are its
+        arrays."""
         if named:
             inputs = order_named(self.name, self.arguments, inputs, named)
-        arrays: Sequence[Array] = inputs  # type: ignore[assignment]  # a key that is known holds types of arrays alone
+        arrays: Sequence[Array] = inputs  # type: ignore[assignment]  # the types of a cached key are those of arrays
         key: tuple[object, ...] = ()
         try:
             for x in arrays:
@@ -210,12 +210,12 @@ class Entry:
                 raise refuse("argument", argument, f"an array whose data is not aligned to {x.itemsize} bytes")
 
     def bind(self, *inputs: object) -> dict[str, int]:
-        """The values of the dims that a call with these inputs has. Computes nothing."""
+        """Returns the values of the dims for a call with these inputs. Computes nothing."""
         _, plan = self._prepare(inputs)
         return dict(zip(self.dims, plan.dims, strict=False))
 
     def workspace_bytes(self, **dims: int) -> int:
-        """The memory that a call with these dims needs besides its arrays and the weights."""
+        """Returns the bytes that a call with these dims needs besides its arrays and the weights."""
         if set(dims) != set(self.dims):
             raise ArgumentError(f"entry `{self.name}` has the dims ({', '.join(self.dims)}), got ({', '.join(dims)})")
         values = array.array("q", [dims[name] for name in self.dims] or [0])
@@ -226,7 +226,7 @@ class Entry:
         return size
 
     def _prepare(self, inputs: Sequence[object]) -> tuple[Sequence[Array], _Plan]:
-        """Checks inputs of types that were not seen before, and keeps what is found."""
+        """Checks inputs of new types, and caches the results."""
         if len(inputs) != len(self.arguments):
             names = ", ".join(a.name for a in self.arguments)
             count = f"{len(self.arguments)} argument{'s' * (len(self.arguments) != 1)}"
@@ -257,7 +257,7 @@ class Entry:
         if library.functions["bind"](self._index, ctypes.addressof(tensors), len(arrays), address):
             raise ArgumentError(library.error())
         for argument, x in zip(self.arguments, arrays, strict=True):
-            # Strides of a view need not be whole elements, which the artifact cannot be told.
+            # Strides of a view need not be whole elements, which the artifact cannot represent.
             if not x.flags.c_contiguous:
                 raise refuse_layout(argument)
         mask = max((x.itemsize for x in arrays), default=1) - 1
@@ -303,7 +303,7 @@ class Model:
         return "\n".join([f"<nacre model {self.name}>", *(f"  {entry!r}" for entry in self.entries.values())])
 
     def describe(self) -> dict[str, Any]:
-        """What the artifact says of itself: entries, shapes, weights, target, hashes."""
+        """Returns the artifact's description: entries, shapes, weights, target, hashes."""
         description: dict[str, Any] = json.loads(self._text)
         return description
 
@@ -324,11 +324,10 @@ def load(
 ) -> Model:
     """Loads an artifact.
 
-    `weights` says where external weights are, if not beside it. `threads` is how many threads a call may use; 0 lets
-    the variable NACRE_THREADS say it, and without that it is as many as there are CPUs. The results are the same bits
-    for any number. `huge_pages` reads the weights from a copy on large pages of memory, faster where they exceed the
-    caches. Arrays of bf16, f8e4m3 and f8e5m2 are those of the package `ml_dtypes`, or with `raw_floats` their bits as
-    uint16 and uint8.
+    `weights` is the path of external weights that are not beside the artifact. `threads` is the most threads of a call;
+    0 means the variable NACRE_THREADS, or else the number of CPUs. The results are the same bits for any number.
+    `huge_pages` reads the weights from a copy on large pages of memory, faster if they exceed the caches. Arrays of
+    bf16, f8e4m3 and f8e5m2 are those of the package `ml_dtypes`, or with `raw_floats` their bits as uint16 and uint8.
     """
     if threads < 0:
         raise ArgumentError(f"threads must be at least 0, not {threads}")

@@ -1,11 +1,11 @@
-"""Observes the calls of a loaded model: what every kernel wrote, right after it, and when it ran on which threads.
+"""Observes the calls of a loaded model: the outputs of every kernel, right after it, and its times on each thread.
 
     with observe(model, tell):        # tell(event), after each kernel
         model(x)
     with record(model) as recording:  # times alone, at next to no cost
         model(x)
 
-A model that is not observed runs code that knows nothing of this. Needs ctypes and numpy alone.
+A model that is not observed runs code without any overhead of observation. Requires only ctypes and numpy.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ Size = int | str
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An operator that a kernel computes. `scope` is the dotted path of the block instance that it stands in, `at` its
-    file, line and column; `flops` counts its floating-point operations. `factors` is the dtype of what it multiplies,
-    if it is a sum of products."""
+    """An operator that a kernel computes. `scope` is the dotted path of the block instance that contains it, `at` its
+    file, line and column; `flops` counts its floating-point operations. `factors` is the dtype of the multiplied
+    operands, if it is a sum of products."""
 
     op: str
     scope: str
@@ -44,28 +44,28 @@ class Operation:
 
     @property
     def line(self) -> str:
-        """Its file and line, or what there is instead."""
+        """The file and line of the operator, or `?` if there is none."""
         return self.at.rpartition(":")[0] if self.at else "?"
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A value of the model, by the name that every build of the model gives it: `layer.0.attention.q`, or
-    `layer.0.attention.add@11:10` after operator, line and column where the model gives none. Transposed by `axes`, if
+    """A named value of the model. Every build of the model gives it the same name: `layer.0.attention.q`, or
+    `layer.0.attention.add@11:10` after operator, line and column if the model gives none. Transposed by `axes`, if
     there are any, a tensor has its axes in the order of the model."""
 
     name: str
     axes: tuple[int, ...]
 
     def turn(self, array: Array) -> Array:
-        """The tensor as the model has it."""
+        """Returns the tensor with its axes in the order of the model."""
         return array.transpose(self.axes) if self.axes else array
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A tensor that a kernel writes, into output `output` of the call or at `offset` bytes of the workspace. `point`
-    is the value of the model that it is, if it is one."""
+    """A tensor that a kernel writes, into output `output` of the call or at `offset` bytes of the workspace. `point` is
+    the corresponding named value of the model, if there is one."""
 
     name: str
     type: Argument
@@ -77,7 +77,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The call of a kernel by an entry. `bytes` is what it reads and writes, each tensor once."""
+    """The call of a kernel by an entry. `bytes` counts its reads and writes, each tensor once."""
 
     number: int
     kernel: str
@@ -89,7 +89,8 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one thread did of a kernel: when its first units began and its last ended, and for how long it computed."""
+    """The part of a kernel that one thread computed: the start of its first work item, the end of its last, and its
+    compute time."""
 
     thread: int
     begin: int
@@ -111,8 +112,8 @@ class Event:
     _places: Mapping[str, tuple[int, np.dtype[Any]]]
 
     def array(self, value: Value) -> Array:
-        """The memory of one of the call's values. It holds it until the function that was told returns: copy what is
-        to be kept. What is written there is what the following kernels read."""
+        """Returns the memory of one of the call's values. It is valid until the callback returns: copy data that must
+        be kept. The following kernels read data that is written to it."""
         address, dtype = self._places[value.name]
         return _memory(address, tuple(evaluate(size, self.dims) for size in value.type.shape), dtype)
 
@@ -123,7 +124,7 @@ def _formula(text: str) -> CodeType:
 
 
 def evaluate(size: Size, dims: Mapping[str, int]) -> int:
-    """The value of a size. Formulas are integers, dims, `+ - * //`, `min` and `max`: Python's own arithmetic.
+    """Returns the value of a size. Formulas are integers, dims, `+ - * //`, `min` and `max`: Python's own arithmetic.
 
     They come from an artifact, whose machine code runs in this process anyhow.
     """
@@ -183,11 +184,12 @@ RECORD = np.dtype(
         ("busy", np.int64),
     ]
 )
-"""`nacre_record` of abi.h: a kernel's times, and those of one thread in it; where `call` is -1, the times of a run."""
+"""The struct `nacre_record` of abi.h: a kernel's times, and those of one thread in it; with `call` -1, the times of a
+run."""
 
 
 def calls(model: Model) -> dict[str, tuple[Call, ...]]:
-    """The calls of kernels that each entry makes, in their order; none where an artifact does not tell them."""
+    """Returns the kernel calls of each entry, in order; none if an artifact does not list them."""
     functions = model._session.library.functions
     if "describe_calls" not in functions:
         raise NacreError(f"model `{model.name}` was compiled by an older Nacre: it cannot be observed")
@@ -233,10 +235,10 @@ def _observing(model: Model, tell: Any, data: int | None) -> Iterator[None]:
 
 @contextmanager
 def observe(model: Model, tell: Callable[[Event], None]) -> Iterator[None]:
-    """While the block runs, `tell` is called after every kernel of every call of the model, in the thread of the call.
+    """Calls `tell` while the block runs: after every kernel of every call of the model, in the thread of the call.
 
-    An exception that it raises ends the telling, not the call, and comes out at the end of the block, before which all
-    calls must have ended. Raises NacreError where the artifact is too old, or the model is observed already.
+    An exception from `tell` ends the callbacks, not the call, and is raised at the end of the block, before which all
+    calls must have ended. Raises NacreError if the artifact is too old, or the model is observed already.
     """
     known = calls(model)
     entries = list(model.entries.values())
@@ -295,26 +297,25 @@ class Recording:
 
     @property
     def free(self) -> int:
-        """For how many records there still is a place."""
+        """The number of records that still fit."""
         return len(self._memory) - len(self.records)
 
     @property
     def lost(self) -> int:
-        """Records for which there was no place."""
+        """The number of records that did not fit."""
         count: int = self._state.count
         return max(0, count - len(self._memory))
 
     @cached_property
     def calls(self) -> tuple[tuple[Call, ...], ...]:
-        """The calls of each entry, by the entry's number."""
+        """The calls of each entry, by the entry's index."""
         return tuple(calls(self.model).values())
 
 
 @contextmanager
 def record(model: Model, capacity: int = 1 << 16) -> Iterator[Recording]:
-    """While the block runs, the times of all kernels are recorded, as many as there is capacity for: one record for
-    each kernel and each thread that computed a part of it, and one for each call. All calls must end before the block.
-    """
+    """Records the times of all kernels while the block runs, up to `capacity`: one record for each kernel and each
+    thread that computed a part of it, and one for each call. All calls must end before the block."""
     known = model._session.library.functions
     if "record" not in known:
         raise NacreError(f"model `{model.name}` was compiled by an older Nacre: it cannot be observed")

@@ -3,10 +3,61 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 
 import pytest
-from nacre.compiler.checking.checker import VARIABLE
+from nacre.compiler.tools.validate.checker import VARIABLE
+
+QUICK = (
+    "artifact/test_loader_files.py",
+    "artifact/test_size_formulas.py",
+    "cli/test_check_command.py",
+    "cli/test_opt_command.py",
+    "codegen/test_forking.py",
+    "codegen/test_literals.py",
+    "dialect/",
+    "differential/test_machinery.py",
+    "house/test_imports_point_down.py",
+    "house/test_recipes.py",
+    "lower/test_cost.py",
+    "lower/test_entry_sizes.py",
+    "lower/test_module.py",
+    "lower/test_packing.py",
+    "models/test_float8.py::test_numbers_are_converted",
+    "operators/test_inference_errors.py",
+    "operators/test_operators.py",
+    "passes/test_manager.py",
+    "passes/test_properties.py",
+    "quantization/test_policy.py",
+    "readers/language/test_elaborate.py",
+    "readers/language/test_elaborate_run.py",
+    "readers/language/test_hostile_sources.py",
+    "readers/test_table.py",
+    "runtime/test_observe.py",
+    "samples/test_digits.py::test_any_batch_gives_the_same",
+    "samples/test_digits.py::test_files_are_small",
+    "samples/test_digits.py::test_probabilities_are_those_of_the_formula",
+    "samples/test_digits.py::test_sample_is_formatted",
+    "targets/test_families.py::test_gemm_for_neon_keeps_24_accumulators_in_registers",
+    "test_files.py",
+    "test_sizes.py",
+    "tools/accuracy/test_bounds.py",
+    "tools/accuracy/test_tally.py",
+    "tools/bisect/test_bisect.py::test_a_rewrite_limit_stops_the_passes",
+    "tools/bisect/test_bisect.py::test_a_wrong_command_line_is_told",
+    "tools/bisect/test_bisect.py::test_nothing_is_blamed_where_nothing_is_wrong",
+    "tools/explorer/test_edits.py",
+    "tools/explorer/test_queries.py",
+    "tools/profile/test_profile.py",
+    "tools/validate/test_compare.py",
+    "tools/validate/test_inputs.py",
+    "tools/validate/test_judge.py",
+    "tools/viewer/test_tree.py",
+    "weights/",
+)
+"""Folders, files and single tests of `pytest -m quick`: some of every room, none of which compiles much, in less than a
+minute on two cores."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,11 +79,26 @@ def own_temporary_files(tmp_path_factory: pytest.TempPathFactory) -> None:
     tempfile.tempdir = os.environ["TMPDIR"] = str(tmp_path_factory.mktemp("temporary"))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid.removeprefix("tests/").startswith(QUICK):
+            item.add_marker(pytest.mark.quick)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     # Set before processes of the run start. Whatever tests build is checked stage by stage, so that a pass or a kernel
     # that is wrong is named; and threads of the interpreter's products would only be in each other's way.
     os.environ.setdefault(VARIABLE, "1")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    _keep_bytecode(config)
+
+
+def _keep_bytecode(config: pytest.Config) -> None:
+    """Tests start hundreds of processes. Where Python writes no bytecode, each of them would compile all modules again,
+    which takes longer than most tests: here it is written into a folder of the tests."""
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+        sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(config.rootpath / ".pytest_cache" / "bytecode")
+        sys.dont_write_bytecode = False
 
 
 @pytest.fixture

@@ -191,14 +191,14 @@ def test_dumps_are_made_even_if_the_model_is_cached(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "told"),
     [
-        ({"opt_level": 4}, ValueError, "opt_level is 0, 1, 2 or 3, not 4"),
+        ({"opt_level": 4}, ValueError, "opt_level must be 0, 1, 2 or 3, not 4"),
         ({"opt_level": "2"}, ValueError, "not '2'"),
         ({"placement": "inside"}, ValueError, "'embedded' or 'external', not 'inside'"),
-        ({"threads": -1}, ValueError, "threads is at least 0, not -1"),
-        ({"target": "?"}, nacre.DiagnosticError, "`\\?` names no CPU"),
+        ({"threads": -1}, ValueError, "threads must be at least 0, not -1"),
+        ({"target": "?"}, nacre.DiagnosticError, "`\\?` is not a known CPU"),
         ({"weights": "no-such-folder"}, nacre.DiagnosticError, "`no-such-folder` cannot be read"),
         ({"output": "no/such/folder/m.so"}, nacre.DiagnosticError, "there is no folder"),
-        ({"output": "."}, nacre.DiagnosticError, "no regular file"),
+        ({"output": "."}, nacre.DiagnosticError, "not a regular file"),
         ({"level": 2}, TypeError, "level"),
     ],
     ids=str,

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from nacre.compiler import frontend
-from nacre.compiler.frontend.format import format_source
-from nacre.compiler.frontend.model_writer import write_model
-from nacre.compiler.frontend.parse import decode, parse_bytes
+from nacre.compiler.readers import language as frontend
+from nacre.compiler.readers.language.format import format_source
+from nacre.compiler.readers.language.model_writer import write_model
+from nacre.compiler.readers.language.parse import decode, parse_bytes
 from nacre.dialect.diagnostics import DiagnosticError, render_all
 from nacre.dialect.parser import parse_text
 from nacre.dialect.verifier import verify

@@ -1,7 +1,7 @@
 """Builds an artifact: object code, generated tables, weights and the fixed runtime become one shared library.
 
-Everything is written in a temporary folder beside the output and renamed into place at the end, so a failure leaves
-nothing behind and a process that has the previous artifact loaded keeps it.
+All files are written to a temporary folder beside the output and renamed at the end, so a failure leaves nothing behind
+and a process that has the previous artifact loaded keeps it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EMBEDDED_LIMIT = 0x70000000
 
 
 def weights_path(output: Path) -> Path:
-    """Where the external weights of an artifact stand."""
+    """Returns the path of the external weights of an artifact."""
     return output.with_name(output.name + ".safetensors")
 
 
@@ -43,7 +43,7 @@ def _digest(texts: Sequence[str], objects: Sequence[bytes]) -> bytes:
 def _write(
     spec: ArtifactSpec, objects: Sequence[bytes], folder: Path, placement: Placement, linker: Linker, kept: Path | None
 ) -> bool:
-    """Writes `artifact` and, if it is to have one, the file of its weights beside it; says whether it has."""
+    """Writes `artifact` and, if it has external weights, their file beside it; returns whether it has."""
     written = WrittenWeights("")
     external = placement == "external" and spec.weight_bytes > 0
     if external:
@@ -78,15 +78,17 @@ def build_artifact(
 ) -> Path:
     """Links `objects` (relocatable ELF, position-independent) into an artifact at `output`, and returns its path.
 
-    `weights="external"` puts the weights into `<output>.safetensors`. `kept` is a folder for the compiled runtime, so
-    that it need not be compiled each time; `triple` is that of the objects, where it is another machine's than this.
-    `accept` may look at what was made, and raise, before it takes its place. Raises DiagnosticError.
+    `weights="external"` writes the weights to `<output>.safetensors`. `kept` is a folder in which the compiled runtime
+    is cached; `triple` is the target of the objects, if it differs from this machine's. `accept` may examine the
+    artifact, and raise an exception, before it is renamed to its final path. Raises DiagnosticError.
     """
     faults = check_artifact(spec)
     if faults:
         raise DiagnosticError(faults)
     if weights == "embedded" and spec.weight_bytes > _EMBEDDED_LIMIT:
-        message = f"{spec.weight_bytes} bytes of weights do not fit into a shared library, at most {_EMBEDDED_LIMIT} do"
+        message = (
+            f"{spec.weight_bytes} bytes of weights do not fit into a shared library; the limit is {_EMBEDDED_LIMIT}"
+        )
         raise DiagnosticError([Diagnostic("weights-too-large", message, help="use external weights")])
     output = Path(output)
     folder: Path | None = None

@@ -1,6 +1,6 @@
-"""The descriptions of an artifact, as JSON: what `describe` and `describe_calls` return, laid down in `runtime/ABI.md`.
+"""The JSON descriptions that `describe` and `describe_calls` of an artifact return, specified in `runtime/ABI.md`.
 
-Of the calls a description of its own tells, since whoever only calls the artifact need not read it.
+Calls of kernels have a separate description, since a program that only calls the artifact does not need it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _level(level: LevelSpec) -> dict[str, JsonValue]:
 def describe_artifact(
     spec: ArtifactSpec, *, placement: str = "embedded", weights_hash: str = ""
 ) -> dict[str, JsonValue]:
-    """The description without the artifact's own hash, which is a hash over this among others."""
+    """Returns the description without the artifact's own hash, which covers the description among other data."""
     tensors: list[JsonValue] = [{"name": w.name, **_type(w.type), "offset": w.offset} for w in spec.weights]
     return {
         "format": "nacre",
@@ -103,7 +103,7 @@ def _call(call: CallSpec) -> dict[str, JsonValue]:
 
 
 def describe_calls(spec: ArtifactSpec) -> dict[str, JsonValue]:
-    """The description of calls: what an entry does, kernel by kernel."""
+    """Returns the description of calls: the kernels that an entry calls."""
     return {"entries": [{"name": e.name, "calls": [_call(c) for c in e.calls]} for e in spec.entries]}
 
 

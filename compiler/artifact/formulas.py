@@ -1,4 +1,4 @@
-"""Sizes as C expressions and functions, with arithmetic that notices overflow (the helpers stand in `tables.h`)."""
+"""Sizes as C expressions and functions, with arithmetic that detects overflow (the helpers are in `tables.h`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _atom(atom: Atom, index: Mapping[Symbol, int]) -> str:
 
 
 def c_expression(size: Size, index: Mapping[Symbol, int]) -> str:
-    """The size as a C expression over `d`, the values of the dims; `index` says where each dim stands in it."""
+    """Returns the size as a C expression over `d`, the values of the dims; `index` is the index of each dim in `d`."""
     if isinstance(size, int):
         return _constant(size)
     terms: list[str] = []
@@ -39,7 +39,7 @@ def c_expression(size: Size, index: Mapping[Symbol, int]) -> str:
 
 @dataclass
 class Functions:
-    """Collects the functions that the tables point to, each formula once."""
+    """Collects the functions that the tables reference, one for each distinct formula."""
 
     names: dict[str, str] = field(default_factory=dict)
 

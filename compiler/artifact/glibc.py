@@ -1,9 +1,9 @@
-"""Stubs of the C library as glibc 2.17 had it, which artifacts are linked against.
+"""Stubs of the C library with the symbols of glibc 2.17, against which artifacts are linked.
 
-The linker binds a symbol to its newest version in the library that it sees, so that an artifact would need the glibc of
-the machine that linked it. The stubs are empty shared libraries with the names of glibc's and the functions of 2.17 at
-their versions of that time; each later glibc still offers these. A stub stands in the place of the system's library,
-so a function that it lacks does not link: the lists have what the runtime, kernels, and compilers of their own accord
+The linker binds a symbol to its newest version in the library that it finds, so that an artifact would need the glibc
+of the machine that linked it. The stubs are empty shared libraries with the names of glibc's and the functions of 2.17
+at their versions of that time; each later glibc still offers these. A stub replaces the system's library, so a function
+that it lacks does not link: the lists contain the functions that the runtime, kernels, and compilers by themselves
 (checked variants of functions, `bcmp` for `memcmp`) may call.
 """
 
@@ -24,7 +24,7 @@ usleep vsnprintf
 __memcpy_chk@2.3.4 __memmove_chk@2.3.4 __memset_chk@2.3.4 __open_2@2.7 __read_chk@2.4 __register_atfork@2.3.2
 __sched_cpualloc@2.7 __sched_cpucount@2.6 __sched_cpufree@2.7 __snprintf_chk@2.3.4 __stack_chk_fail@2.4
 __stpcpy_chk@2.3.4 __strcat_chk@2.3.4 __strcpy_chk@2.3.4 __strncat_chk@2.3.4 __strncpy_chk@2.3.4 __vsnprintf_chk@2.3.4
-aligned_alloc@2.16 clock_gettime@2.17 memcpy@2.14 sched_getaffinity@2.3.4 sched_getcpu@2.6
+__getauxval@2.16 aligned_alloc@2.16 clock_gettime@2.17 memcpy@2.14 sched_getaffinity@2.3.4 sched_getcpu@2.6
 """
 _LIBPTHREAD = """
 pthread_attr_setstacksize pthread_create pthread_join pthread_mutex_trylock pthread_sigmask
@@ -39,7 +39,7 @@ roundeven@2.25
 
 
 def stub_sources(machine: str) -> Mapping[str, tuple[str, str]]:
-    """By file name of each library: a C source, and the version script that it is linked with."""
+    """Returns for the file name of each library a C source, and the version script for linking it."""
     base = BASE_VERSIONS[machine]
     libraries = {
         "libc.so.6": _LIBC.split(),
@@ -64,7 +64,7 @@ def _versioned(text: str, base: str) -> tuple[str, str]:
 
 
 def _source(symbols: list[tuple[str, str]]) -> tuple[str, str]:
-    # Named in assembly, since a C compiler knows the types of these functions.
+    # Defined in assembly, since a C compiler knows the types of these functions.
     code = [f'__asm__(".globl {name}\\n.type {name}, %function\\n{name}:\\n");' for name, _ in symbols]
     script = []
     for version in sorted({version for _, version in symbols}, key=_number):

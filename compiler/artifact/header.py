@@ -1,7 +1,7 @@
-"""The C header of one artifact: `abi.h`, and per entry a function with typed pointers and dims.
+"""The C header of one artifact: `abi.h`, and for each entry a function with typed pointers and dims.
 
-The wrappers are static inline, so that a program needs the header and the library and nothing else. What they add to
-`nacre_api.call` is types and names; all checks are the artifact's own.
+The wrappers are static inline, so that a program needs only the header and the library. They add types and names to
+`nacre_api.call`; the artifact performs all checks.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ while xor NULL
 """
 _LOCALS = frozenset({"session", "workspace", "workspace_bytes", "dims", "inputs", "outputs", "frame"})
 _RESERVED = _LOCALS | frozenset(_WORDS.split())
-"""Words of C and C++, and the wrappers' own names: no argument may be called so in the header."""
+"""Words of C and C++, and the wrappers' own names: arguments in the header must not use them."""
 
 
 def unique_names(names: Iterable[str], taken: Iterable[str]) -> list[str]:
-    """The names as C identifiers, each different from the others and from those taken."""
+    """Returns the names as C identifiers, each different from the others and from those taken."""
     used = set(taken)
     result: list[str] = []
     for name in names:
@@ -119,7 +119,7 @@ def _emit_entry(entry: EntrySpec, index: int, prefix: str, function: str, helper
 
 
 def emit_header(spec: ArtifactSpec) -> str:
-    """The text of the header."""
+    """Returns the text of the header."""
     prefix = c_identifier(spec.name)
     guard = f"NACRE_{prefix.upper()}_H"
     functions = unique_names((f"{prefix}_{entry.name}" for entry in spec.entries), [f"{prefix}_api"])

@@ -1,7 +1,7 @@
 """Finds a C compiler, compiles the fixed runtime with it, and links artifacts.
 
-Every path that a tool sees is relative to a temporary folder and has a constant name, so that nothing of this machine
-or moment gets into what is written.
+Every path that a tool receives is relative to a temporary folder and has a constant name, so that the output does not
+depend on the machine or the time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from pathlib import Path
 
 from ... import runtime
 from ...dialect.diagnostics import Diagnostic, DiagnosticError, Note
-from ..store import Store
+from ..base.store import Store
+from ..targets.families import FAMILIES
 from .glibc import BASE_VERSIONS, stub_sources
 
 RUNTIME_FOLDER = Path(runtime.__file__).parent
@@ -72,7 +73,7 @@ class Linker:
 
     @property
     def stubs(self) -> tuple[str, ...]:
-        """The libraries whose stubs it links against. zig brings stubs of its own, and musl has no versions."""
+        """The libraries whose stubs are linked. zig has its own stubs, and musl has no symbol versions."""
         if self.is_zig or self.machine not in BASE_VERSIONS:
             return ()
         is_glibc = self.machine != platform.machine() or platform.libc_ver()[0] == "glibc"
@@ -94,14 +95,15 @@ class Linker:
 
 
 def _no_linker(message: str) -> DiagnosticError:
-    help_text = "install a C compiler (`apt install gcc`) or `pip install nacre[zig]`, or let CC name one"
+    help_text = "install a C compiler (`apt install gcc`) or `pip install nacre[zig]`, or set CC"
     return DiagnosticError([Diagnostic("no-linker", message, help=help_text)])
 
 
 def find_linker(cc: str | Sequence[str] | None = None, triple: str = "") -> Linker:
-    """What `cc` or the variable CC names, else a compiler on the path, else the one of the `ziglang` package.
+    """Returns the compiler that `cc` or the variable CC names, else one on the path, else that of the `ziglang`
+    package.
 
-    For the triple of another machine, a compiler is looked for that bears it in its name, as Debian's do.
+    For the triple of another machine, it looks for a compiler whose name contains the triple, as on Debian.
     """
     machine = triple.split("-", 1)[0] or platform.machine()
     foreign = machine != platform.machine()
@@ -131,10 +133,10 @@ def _failure(action: str, command: Sequence[str], result: subprocess.CompletedPr
 def _runtime_objects(
     linker: Linker, sources: tuple[tuple[str, str], ...], kept: Path | None
 ) -> tuple[tuple[str, bytes], ...]:
-    """The compiled runtime and the stubs of the C library, from memory or from the folder of what was `kept`: every
+    """Returns the compiled runtime and the stubs of the C library, cached in memory and in the folder `kept`: every
     artifact needs them."""
-    # TLS descriptors make no use of __tls_get_addr, which would add the dynamic loader to the needed libraries.
-    dialect = ["-mtls-dialect=gnu2"] if linker.machine in ("x86_64", "AMD64") else []
+    family = FAMILIES.get(linker.machine)
+    dialect = [] if family is None else list(family.driver_flags)
     store, key = Store(kept), _key(linker, dialect, sources)
     names = [*(f"runtime_{Path(source).stem}.o" for source in RUNTIME_SOURCES), *linker.stubs]
     found = [data for name in names if (data := store.get(f"{key}-{name}")) is not None]
@@ -154,7 +156,7 @@ def _runtime_objects(
 
 
 def _key(linker: Linker, dialect: Sequence[str], sources: Sequence[tuple[str, str]]) -> str:
-    """What compiled runtime is kept under: the sources, the flags, and the compiler, by its path and date."""
+    """Returns the cache key of the compiled runtime: the sources, the flags, and the path and date of the compiler."""
     compiler = Path(shutil.which(linker.command[0]) or linker.command[0]).resolve()
     package = importlib.util.find_spec("ziglang") if linker.is_zig else None
     files = [compiler, *([Path(package.origin)] if package is not None and package.origin else [])]
@@ -187,7 +189,7 @@ def _make_stubs(linker: Linker, folder: Path) -> None:
 
 
 def merge_objects(linker: Linker, objects: Sequence[bytes]) -> bytes:
-    """One relocatable object that defines what all of them define."""
+    """Merges object files into one relocatable object that defines all their symbols."""
     with tempfile.TemporaryDirectory(prefix="nacre-") as name:
         folder = Path(name)
         names = [f"code_{i}.o" for i in range(len(objects))]
@@ -203,8 +205,8 @@ def merge_objects(linker: Linker, objects: Sequence[bytes]) -> bytes:
 def link(
     linker: Linker, folder: Path, objects: Sequence[str], exports: Sequence[str], output: str, kept: Path | None = None
 ) -> None:
-    """Links `tables.c`, `blob.s` and the named objects, which stand in `folder`, with the runtime, whose objects are
-    `kept` in a folder, if there is one."""
+    """Links `tables.c`, `blob.s` and the named objects, all in `folder`, with the runtime. The runtime's objects are
+    cached in the folder `kept`, if it is not None."""
     sources = tuple((file, (RUNTIME_FOLDER / file).read_text()) for file in (*RUNTIME_SOURCES, *RUNTIME_HEADERS))
     compiled = _runtime_objects(linker, sources, kept)
     for file, data in compiled:
@@ -213,7 +215,7 @@ def link(
         shutil.copyfile(RUNTIME_FOLDER / file, folder / file)
     (folder / "exports.map").write_text(f"{{ global: {' '.join(f'{e};' for e in exports)} local: *; }};\n")
     libraries = ["-Wl,--exclude-libs,ALL"] if not linker.is_zig else []
-    # The stubs stand before the system's libraries, and so take their place.
+    # The stubs precede the system's libraries and thus replace them.
     inputs = ["tables.c", "blob.s", *objects, *(file for file, _ in compiled)]
     arguments = [*_COMPILE_FLAGS, *_LINK_FLAGS, *libraries, "-o", output, *inputs, "-lm"]
     result = linker.run(arguments, folder)

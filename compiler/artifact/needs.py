@@ -1,6 +1,6 @@
 """The libraries that an ELF file needs, each with the highest version of its symbols, as the dynamic loader reads them.
 
-A version is a name such as `GLIBC_2.17`. Names of one prefix are compared number by number, others as texts.
+A version is a name such as `GLIBC_2.17`. Names with a common prefix are compared number by number, others as texts.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ class _Segment:
 
 
 def read_needs(path: Path) -> Mapping[str, str | None]:
-    """By library, in the order of the file, the highest version that is needed of it, None where any will do.
+    """Returns for each needed library, in the order of the file, the highest required version; None if any version
+    works.
 
-    The file is a whole 64-bit ELF file of this machine's byte order, as `runtime.library.read_note` finds out.
+    The file must be a complete 64-bit ELF file in this machine's byte order, as `runtime.library.read_note` checks.
     """
     data = path.read_bytes()
     start, size, count = struct.unpack_from("=Q", data, 32)[0], *struct.unpack_from("=HH", data, 54)
@@ -57,13 +58,13 @@ def _bytes(data: bytes, segment: _Segment) -> bytes:
 
 
 def _offset(segments: list[_Segment], address: int) -> int:
-    """Where an address of the loaded file is in the file."""
+    """Returns the file offset of an address in the loaded image."""
     held = next(s for s in segments if s.kind == _LOAD and s.address <= address < s.address + s.size)
     return address - held.address + held.offset
 
 
 def _versions(data: bytes, at: int, count: int) -> Iterator[tuple[int, int]]:
-    """The string offsets of each library's name and of a version that is needed of it."""
+    """Yields the string offsets of each library's name and of one of its required versions."""
     for _ in range(count):
         _, versions, file, first, following = struct.unpack_from("=HHIII", data, at)
         place = at + first

@@ -1,7 +1,7 @@
 """The Python loader of one artifact: a single file that needs numpy, for machines without Nacre.
 
-It is the text of Nacre's own loader, its modules joined, and after it a function per entry. There is no second copy of
-the loading logic.
+It consists of the joined modules of Nacre's own loader, followed by a function for each entry. The loading logic thus
+exists only once.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _MODULES = ("library.py", "arguments.py", "loader.py")
 
 
 def _is_head(node: ast.stmt) -> bool:
-    """What stands at the head of a module, once in the joined text: its docstring, imports and `__all__`."""
+    """Whether the statement belongs to the head of a module: docstring, imports, `__all__`. The joined text has one."""
     if isinstance(node, ast.Assign):
         return ast.unparse(node.targets[0]) == "__all__"
     return isinstance(node, ast.Import | ast.ImportFrom | ast.Expr)
 
 
 def _join_modules() -> tuple[str, set[str]]:
-    """The modules as one text, and every name that it defines."""
+    """Returns the modules as one text, and every name that it defines."""
     plain: set[str] = set()
     parts: dict[str, set[str]] = {}
     bodies: list[str] = []
@@ -84,15 +84,15 @@ def _docstring(lines: Sequence[str]) -> str:
 
 
 def loader_path(artifact: Path) -> Path:
-    """Where the loader of an artifact is written: `model.so` has `model_loader.py`.
+    """Returns the path of an artifact's loader: `model.so` has `model_loader.py`.
 
-    Not `model.py`: Python prefers `model.so` of the same folder for the module `model`, and fails.
+    The name is not `model.py`: Python prefers `model.so` in the same folder for the module `model`, and fails.
     """
     return artifact.with_name(f"{c_identifier(artifact.stem)}_loader.py")
 
 
 def emit_python(spec: ArtifactSpec, file: str | None = None) -> str:
-    """The text of the loader. `file` is the artifact's file name, which is looked for beside the loader."""
+    """Returns the text of the loader. `file` is the artifact's file name; the loader looks for it in its own folder."""
     loader, defined = _join_modules()
     functions = unique_names((e.name for e in spec.entries), {*defined, *keyword.kwlist, "model"})
     entries = [_emit_entry(entry, name) for entry, name in zip(spec.entries, functions, strict=True)]

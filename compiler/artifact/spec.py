@@ -1,7 +1,8 @@
-"""What an artifact is made of: entries, their arguments, dims and workspace, and the placed weights.
+"""The contents of an artifact: entries, their arguments, dims and workspace, and the weights with their offsets.
 
-Code generation fills these records; the assembler turns them into tables, the header and the loaders into text.
-`check_artifact` refuses what no caller could use, such as a dim that no argument determines. No file is written here.
+Code generation creates these records; the assembler converts them to tables, the header and the loaders.
+`check_artifact` rejects artifacts that cannot be called, such as one with a dim that no argument determines. This
+module writes no file.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ...dialect.dims import Monomial, Poly, Size, Symbol, add, bounds, divide_ex
 from ...dialect.types import Array, DType, TensorType
 
 WEIGHT_ALIGNMENT = 64
-"""Every weight starts at a multiple of this many bytes, in the artifact and in the file beside it."""
+"""The alignment of every weight in bytes, in the artifact and in the external file."""
 
 Relation = Literal["==", ">=", "multiple-of", "fits"]
 JsonValue = str | int | float | bool | None | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
@@ -34,8 +35,8 @@ class ArgumentSpec:
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A relation between sizes that every call must satisfy; it is checked when the dims are bound. `fits` says that 64
-    bits hold both."""
+    """A relation between sizes that every call must satisfy; it is checked when the dims are bound. `fits` requires
+    that both fit in 64 bits."""
 
     left: Size
     relation: Relation
@@ -50,8 +51,8 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class OperationSpec:
-    """An operator that a kernel computes, the block that it was written in, where, and its arithmetic operations; of a
-    contraction the dtype of its factors, the wider one."""
+    """An operator that a kernel computes, its block instance and source location, its arithmetic operations, and, for a
+    contraction, the dtype of its factors, the wider one."""
 
     op: str
     scope: str
@@ -62,8 +63,8 @@ class OperationSpec:
 
 @dataclass(frozen=True, slots=True)
 class PointSpec:
-    """A value of the model, by the name that every build of the model gives it. Transposed by `axes`, if there are any,
-    a tensor has its axes in the order of the model."""
+    """A value of the model, by the name that every build of the model gives it. Transposing a tensor by `axes`, if
+    there are any, restores the axis order of the model."""
 
     name: str
     axes: tuple[int, ...] = ()
@@ -72,7 +73,7 @@ class PointSpec:
 @dataclass(frozen=True, slots=True)
 class ValueSpec:
     """A tensor that a kernel writes: into an output of the call, else at an offset of the workspace. `operation` is the
-    position of the one that computes it, where it is one; `point` is the value of the model that it is, if it is one.
+    index of the operation that computes it, if there is one; `point` is the value of the model that it holds, if any.
     """
 
     name: str
@@ -104,7 +105,7 @@ class CallSpec:
 @dataclass(frozen=True, slots=True)
 class EntrySpec:
     """A callable of the artifact. `symbol` is the function that code generation exports for it, `observed` its copy for
-    calls that are observed, if there is one (see ABI.md), whose calls of kernels are `calls`. `checks` names the
+    observed calls, if there is one (see ABI.md), and `calls` are the kernel calls of that copy. `checks` names the
     operators whose indices are checked, in the order of the checks."""
 
     name: str
@@ -122,9 +123,9 @@ class EntrySpec:
 
 @dataclass(frozen=True, slots=True)
 class LevelSpec:
-    """Machine code for one kind of CPU: what the symbols of its entries end with, and the features that it needs, by
-    LLVM's names of those that `runtime/cpu.h` lists. `cpu` is what the code generator was told. `untiled` are the
-    kernels that became plain loops, each with the reason."""
+    """Machine code for one CPU variant: the suffix of the entries' symbols, and the required features, by LLVM's names
+    of those that `runtime/cpu.h` lists. `cpu` is the CPU name given to the code generator. `untiled` are the kernels
+    that were compiled to plain loops, each with the reason."""
 
     name: str = "any"
     suffix: str = ""
@@ -135,7 +136,7 @@ class LevelSpec:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WeightSpec:
-    """A tensor of the weight blob at `offset` bytes. `read` gives its data; it is called once, while writing."""
+    """A tensor of the weight blob at `offset` bytes. `read` returns its data; it is called once, during writing."""
 
     name: str
     type: TensorType
@@ -151,8 +152,8 @@ class WeightSpec:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArtifactSpec:
-    """Everything that goes into an artifact, save the machine code, which is there for each of the `levels`, the most
-    demanding first."""
+    """The contents of an artifact except machine code, which exists for each of the `levels`, the most demanding
+    first."""
 
     name: str
     entries: tuple[EntrySpec, ...]
@@ -171,7 +172,10 @@ class ArtifactSpec:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """How a call determines a dim: `dim == (axis - rest) / divisor * factor` for one axis of one argument."""
+    """The formula of a dim in a call: `dim == (axis - rest) / divisor * factor` for one axis of one argument.
+
+    For `x: f32[B, 2*T + 1]` the bindings are B == axis 0 and T == (axis 1 - 1) / 2.
+    """
 
     dim: Symbol
     argument: int
@@ -186,7 +190,7 @@ def align(offset: int, alignment: int = WEIGHT_ALIGNMENT) -> int:
 
 
 def place_weights(tensors: Iterable[tuple[str, TensorType, Array]]) -> tuple[WeightSpec, ...]:
-    """Gives each tensor its offset in the blob, in the order given."""
+    """Assigns each tensor its offset in the blob, in the order given."""
     placed: list[WeightSpec] = []
     end = 0
     for name, type, data in tensors:
@@ -200,13 +204,13 @@ def _itself(data: Array) -> Array:
 
 
 def c_identifier(name: str) -> str:
-    """The name as C can spell it: `embed.one` becomes `embed_one`."""
+    """Returns the name as a C identifier: `embed.one` becomes `embed_one`."""
     text = re.sub(r"\W", "_", name, flags=re.ASCII)
     return text if text and not text[0].isdigit() else f"_{text}"
 
 
 def _split(size: Size, symbol: Symbol) -> tuple[Size, Size] | None:
-    """`size` as (coefficient, rest) with `size == coefficient * unit of symbol + rest`, or None if it is not linear."""
+    """Returns (coefficient, rest) with `size == coefficient * unit of symbol + rest`, or None if it is not linear."""
     coefficient: Size = 0
     rest: Size = 0
     terms: tuple[tuple[Monomial, int], ...] = size.terms if isinstance(size, Poly) else (((), size),)
@@ -238,7 +242,7 @@ def _bind(size: Size, symbol: Symbol, argument: int, axis: int, known: set[Symbo
 
 
 def bind_dims(entry: EntrySpec) -> tuple[tuple[Binding, ...], tuple[Symbol, ...]]:
-    """How to find every dim from the argument shapes, in an order in which it can be done; and the dims that cannot.
+    """Returns the bindings of the dims to argument shapes, in a solvable order, and the dims without a binding.
 
     An axis that is the dim itself is preferred to an expression of it.
     """
@@ -273,7 +277,7 @@ def _duplicates(names: Iterable[str]) -> list[str]:
 
 
 def check_entry(entry: EntrySpec) -> tuple[Diagnostic, ...]:
-    """The faults that would make the entry impossible to call."""
+    """Returns the errors that would make the entry impossible to call."""
     faults: list[Diagnostic] = []
     for symbol in bind_dims(entry)[1]:
         places = [
@@ -281,7 +285,7 @@ def check_entry(entry: EntrySpec) -> tuple[Diagnostic, ...]:
         ]
         if places:
             message = f"entry `{entry.name}`: no argument determines dim `{symbol.name}`: {', '.join(places)}"
-            help_text = f"let one axis be `{symbol.name}`, or a multiple of it plus what other axes determine"
+            help_text = f"make one axis `{symbol.name}`, or a multiple of it plus what other axes determine"
         else:
             message = f"entry `{entry.name}`: dim `{symbol.name}` occurs in the shape of no argument"
             help_text = f"give an argument an axis `{symbol.name}`, or make it an integer"
@@ -290,7 +294,7 @@ def check_entry(entry: EntrySpec) -> tuple[Diagnostic, ...]:
 
 
 def check_artifact(spec: ArtifactSpec) -> tuple[Diagnostic, ...]:
-    """Faults that a user can cause; what only a compiler could get wrong is asserted."""
+    """Returns the errors that a user can cause; compiler errors are asserted."""
     faults = [fault for entry in spec.entries for fault in check_entry(entry)]
     for name in _duplicates(entry.name for entry in spec.entries):
         faults.append(Diagnostic("duplicate-name", f"two entries are named `{name}`"))

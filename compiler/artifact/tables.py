@@ -14,13 +14,13 @@ _RELATIONS = {"==": "NACRE_EQUAL", ">=": "NACRE_AT_LEAST", "multiple-of": "NACRE
 
 
 def c_string(text: str) -> str:
-    """A string literal; what is not plain ASCII is written as octal bytes of its UTF-8."""
+    """Returns a C string literal; characters outside of plain ASCII become octal escapes of their UTF-8 bytes."""
     plain = set(range(32, 127)) - set(b'"\\?')
     return '"' + "".join(chr(b) if b in plain else f"\\{b:03o}" for b in text.encode()) + '"'
 
 
 def _array(kind: str, name: str, rows: Sequence[str]) -> list[str]:
-    """An array definition; C has no empty arrays, so an empty one is a null pointer where it is used."""
+    """Returns an array definition; C has no empty arrays, so an empty one becomes a null pointer at its uses."""
     return [f"static const {kind} {name}[] = {{", *(f"    {row}," for row in rows), "};"] if rows else []
 
 
@@ -29,7 +29,7 @@ def _pointer(name: str, rows: Sequence[object]) -> str:
 
 
 class _EntryTables:
-    """The tables of one entry, in the order in which C must see them."""
+    """The tables of one entry, in the order that C requires."""
 
     def __init__(self, entry: EntrySpec, levels: Sequence[LevelSpec], prefix: str, functions: Functions) -> None:
         self.entry = entry
@@ -60,7 +60,7 @@ class _EntryTables:
     def binding(self, binding: Binding) -> str:
         rest = c_expression(binding.rest, self.index)
         divisor = c_expression(binding.divisor, self.index)
-        # A constant rest and divisor leave the dims unread.
+        # If rest and divisor are constant, the dims are not read.
         body = f"(void)d; return nacre_solve(n, {rest}, {divisor}, INT64_C({binding.factor}));"
         solve = self.functions.add("const int64_t *d, int64_t n", body, "solve_")
         return f"{{{self.index[binding.dim]}, {binding.argument}, {binding.axis}, {solve}}}"
@@ -113,7 +113,7 @@ def _declare(symbol: str, further: str) -> str:
 
 
 def emit_tables(spec: ArtifactSpec, weights: WrittenWeights) -> str:
-    """The C source of the tables of one artifact."""
+    """Returns the C source of the tables of one artifact."""
     functions = Functions()
     lines: list[str] = []
     rows: list[str] = []
@@ -150,7 +150,7 @@ def emit_tables(spec: ArtifactSpec, weights: WrittenWeights) -> str:
 
 
 def emit_blob(digest: bytes, weights_file: str | None) -> str:
-    """Assembly, the same for every ELF machine: the description, the note and the weights."""
+    """Returns assembly, the same for every ELF machine, with the description, the note and the weights."""
     lines = [
         '.section .rodata.nacre,"a",%progbits',
         ".globl nacre_description",

@@ -1,6 +1,6 @@
-"""Writes the weight blob: bare for the assembler, or as a safetensors file that stands beside the artifact.
+"""Writes the weight blob: bare for the assembler, or as a safetensors file beside the artifact.
 
-Tensors are read one after another and streamed, so that weights never occupy memory as a whole.
+Tensors are read one after another and streamed, so that memory never holds all weights.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import BinaryIO
 import numpy as np
 
 from ...dialect.types import Array
-from ..checkpoint.safetensors_file import name_of
+from ..weights.safetensors_file import name_of
 from .spec import ArtifactSpec, align
 
 _CHUNK = 1 << 22
@@ -23,14 +23,14 @@ _CHUNK = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class WrittenWeights:
-    """What the artifact has to know of the blob: its hash, and the header of the external file (else empty)."""
+    """The data about the blob that the artifact stores: its hash, and the header of the external file (else empty)."""
 
     sha256: str
     header: bytes = b""
 
 
 def _chunks(array: Array) -> Iterator[memoryview]:
-    """The array's elements in row-major order; a view with another layout is copied piece by piece."""
+    """Yields the array's elements in row-major order; a view with another layout is copied piece by piece."""
     if array.size == 0:
         return
     if not array.flags.c_contiguous and array.ndim > 1 and array.nbytes > _CHUNK:
@@ -91,7 +91,7 @@ def _header(spec: ArtifactSpec, sha256: str) -> bytes:
 
 
 def write_safetensors(spec: ArtifactSpec, path: Path) -> WrittenWeights:
-    """The blob as a file that any safetensors reader opens; the hash of the data stands in its metadata."""
+    """Writes the blob as a standard safetensors file; its metadata contain the hash of the data."""
     with path.open("wb") as file:
         file.write(_header(spec, "0" * 64))
         sha256 = _stream(spec, file)
@@ -102,7 +102,7 @@ def write_safetensors(spec: ArtifactSpec, path: Path) -> WrittenWeights:
 
 
 def fnv1a(data: bytes) -> int:
-    """http://www.isthe.com/chongo/tech/comp/fnv/, 64 bits, as the C runtime computes it."""
+    """Returns the 64-bit FNV-1a hash, as the C runtime computes it: http://www.isthe.com/chongo/tech/comp/fnv/"""
     value = 0xCBF29CE484222325
     for byte in data:
         value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF

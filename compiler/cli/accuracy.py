@@ -1,4 +1,4 @@
-"""`nacre accuracy`: how near a model is to a reference over many samples, layer by layer."""
+"""`nacre accuracy`: measures the error of a model against a reference over many samples, layer by layer."""
 
 from __future__ import annotations
 
@@ -14,27 +14,31 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..accuracy.bounds import EXAMPLES, Bound, parse_bound
-from ..accuracy.compare import Accuracy, PointAccuracy, Scores, compare_models
-from ..accuracy.picture import check_picture, draw_accuracy
-from ..accuracy.present import SHOWN, accuracy_data, histogram_lines, sparkline
-from ..accuracy.samples import MOST, open_samples
-from ..files import check_writable, replacing
+from ..base.files import check_writable, replacing
+from ..model.samples import MOST, open_samples
+from ..tools.accuracy.bounds import EXAMPLES, Bound, parse_bound
+from ..tools.accuracy.compare import Accuracy, PointAccuracy, Scores, compare_models
+from ..tools.accuracy.picture import check_picture, draw_accuracy
+from ..tools.accuracy.present import SHOWN, accuracy_data, histogram_lines, sparkline
 from .faults import INPUT_FAULT
 from .models import ENTRY, choose_entry, open_side
 from .options import PATH, Chosen, build_options, told_progress
 
 _WIDTH = 160
-"""Columns of text that goes to no terminal: names of points are long."""
+"""Columns of text that is not written to a terminal: names of values are long."""
 DATA = click.option(
-    "--data", required=True, metavar="FILE.npz", type=PATH, help="The samples: an array for each argument, or a folder."
+    "--data",
+    required=True,
+    metavar="FILE.npz",
+    type=PATH,
+    help="Samples: one array per argument, or a folder of such files.",
 )
 BATCH = click.option(
     "--batch",
     type=click.IntRange(min=1),
     default=MOST,
     show_default=True,
-    help="At most so many samples in a call, where the first dim of the arguments counts them.",
+    help="Maximum number of samples per call, if the first dim of the arguments counts samples.",
 )
 
 
@@ -51,7 +55,7 @@ def read_bounds(context: click.Context, parameter: click.Parameter, values: Sequ
 
 @click.command("accuracy")
 @click.argument("model", metavar="MODEL", type=PATH)
-@click.option("--reference", metavar="MODEL[@PRECISION]", help="What it is compared with.  [default: MODEL@f32]")
+@click.option("--reference", metavar="MODEL[@PRECISION]", help="Reference model.  [default: MODEL@f32]")
 @DATA
 @ENTRY
 @BATCH
@@ -61,11 +65,11 @@ def read_bounds(context: click.Context, parameter: click.Parameter, values: Sequ
     multiple=True,
     callback=read_bounds,
     metavar="BOUND",
-    help=f"Exit with 1 where the results do not keep it: {EXAMPLES}; repeatable.",
+    help=f"Exit with 1 unless the bound holds, such as {EXAMPLES}; repeatable.",
 )
-@click.option("--picture", type=PATH, metavar="FILE.svg", help="Draw it, too; also .png and .pdf.")
+@click.option("--picture", type=PATH, metavar="FILE.svg", help="Write a plot; also .png and .pdf.")
 @build_options
-@click.option("--json", "as_json", is_flag=True, help="The figures as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def accuracy_command(
     model: Path,
     reference: str | None,
@@ -77,18 +81,18 @@ def accuracy_command(
     chosen: Chosen,
     as_json: bool,
 ) -> int:
-    """Say how near a model is to a reference over all samples of a file, layer by layer.
+    """Measure the error of a model against a reference over all samples of a file, layer by layer.
 
     \b
       nacre accuracy model.so --reference model.nacre@f32 --data calibration.npz
       nacre accuracy model.nacre --precision int8 --data calibration.npz
       nacre accuracy new.so --reference old.so --data samples/ --require 'cosine >= 0.999'
 
-    MODEL and the reference are artifacts or model files, which are compiled with the options given; `@` and a precision
-    behind a model file replaces what it says of that itself. For every value that both leave in memory: the largest
-    error as a share of the largest number, signal to noise, the cosine of a sample, on average and at least, and how
-    errors are spread; for results that can be scores, how often the same class comes first. An array `labels` says
-    which class is the right one.
+    MODEL and the reference are artifacts or model files. Model files are compiled with the given options; `@PRECISION`
+    after a model file overrides its policies. For every value that both builds store in memory, the report shows the
+    largest relative error, the signal-to-noise ratio, the mean and least cosine similarity of a sample, and a histogram
+    of the errors. For results that can be class scores, it shows how often the top classes agree. An array `labels`
+    gives the correct classes.
     """
     if picture is not None:
         check_writable(picture)
@@ -129,14 +133,14 @@ def accuracy_command(
 
 def _refer(model: Path, reference: str | None) -> str:
     if reference is None and model.suffix == ".so":
-        raise click.UsageError(f"{model} is compiled already: name its --reference")
+        raise click.UsageError(f"{model} is already compiled: give a --reference")
     return f"{model}@f32" if reference is None else reference
 
 
 def accuracy_tables(accuracy: Accuracy, names: tuple[str, str]) -> Iterator[RenderableType]:
-    """What a person reads: the points, the results, their histograms, and classes."""
+    """Yields the report for people: values, results, histograms and class scores."""
     calls = f"{accuracy.calls} call{'s' * (accuracy.calls != 1)}"
-    yield Text(f"{names[0]} beside {names[1]}: {accuracy.samples} samples in {calls}")
+    yield Text(f"{names[0]} compared with {names[1]}: {accuracy.samples} samples in {calls}")
     if accuracy.points:
         yield _table("points", accuracy.points)
     yield _table("results", accuracy.results)
@@ -174,8 +178,8 @@ def _table(title: str, points: Sequence[PointAccuracy]) -> Table:
 
 
 def _classes(scores: Scores) -> str:
-    told = f"`{scores.name}`: the same of {scores.classes} classes comes first in {scores.agreement:.2%}"
+    told = f"`{scores.name}`: the top class of {scores.classes} agrees in {scores.agreement:.2%}"
     if scores.right is not None and scores.reference_right is not None:
         right, wanted = scores.right / scores.rows, scores.reference_right / scores.rows
-        told += f"; {right:.2%} are right, {wanted:.2%} in the reference"
+        told += f"; top-1 accuracy {right:.2%}, reference {wanted:.2%}"
     return told

@@ -1,4 +1,4 @@
-"""`nacre bench`: how long calls of a model take, and what memory they need."""
+"""`nacre bench`: measures the latency and the memory of calls."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import click
 
 from ...dialect.types import Array
 from ...runtime.loader import Entry
-from ..measure.latency import PERCENTILES, Latency, measure_latency
-from ..measure.machine import processor, threads_of
+from ..tools.profile.latency import PERCENTILES, Latency, measure_latency
+from ..tools.profile.machine import processor, threads_of
 from .figures import headline, show_bytes, show_seconds
 from .models import ChosenCall, call_options
 from .options import progress
@@ -25,27 +25,27 @@ from .options import progress
     type=click.FloatRange(min=0, min_open=True),
     default=3.0,
     show_default=True,
-    help="How long.",
+    help="Duration of the measurement.",
 )
 @click.option(
     "--warm-up",
     type=click.FloatRange(min=0),
     default=0.5,
     show_default=True,
-    help="Seconds before that.",
+    help="Duration of the warm-up, in seconds.",
 )
-@click.option("--json", "as_json", is_flag=True, help="The figures as JSON; also where the output is piped.")
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON; default if the output is piped.")
 @click.pass_context
 def bench_command(context: click.Context, call: ChosenCall, seconds: float, warm_up: float, as_json: bool) -> None:
-    """Measure how long calls of a model take, one after another, and what memory they need.
+    """Measure the latency of consecutive calls, and the memory of a model.
 
     \b
       nacre bench model.so
       nacre bench model.nacre --at B=1,T=128 --threads 1
       nacre bench model.so --input x=x.npy --seconds 10 --json
 
-    Without --input, the inputs are made up: normal floats, integers 0 and 1. The model is loaded and called in a
-    process of its own.
+    Without --input, inputs are random: normally distributed floats, integers 0 and 1. The model is loaded and called in
+    a separate process.
     """
     opened = call.open(context)
     with progress(f"measuring {call.path}"):

@@ -1,4 +1,4 @@
-"""Commands for faults of the compiler: `bisect` says who is to blame, `reduce` makes the model small that shows it."""
+"""Commands for compiler bugs: `bisect` finds the pass or kernel that causes one, `reduce` finds a small test case."""
 
 from __future__ import annotations
 
@@ -15,40 +15,52 @@ from ...dialect.dims import DimError
 from ...dialect.graph import Function, Module
 from ...dialect.interpreter import bind_dims
 from ...dialect.types import Array, dtype_of
-from ..blame.bisect import Found, alike_in_code, alike_in_passes, bisect, find_failing
-from ..blame.case import Case, make_case
-from ..blame.command import EXITS, NONZERO, CommandFinder
-from ..blame.culprit import culprit_data, describe
-from ..blame.failures import KINDS, PASSES, Examiner, Failure
-from ..blame.reduce import reduce_case
-from ..blame.storage import check_places, write_case
-from ..checking.inputs import ORDINARY, SPECIAL, Trial, draw_dims, draw_large_dims, draw_trial
-from ..checkpoint import open_tensors
-from ..frontend import Elaborated
-from ..parameters import open_parameters
+from ..model.parameters import open_parameters
+from ..model.source import SourceModel
+from ..tools.bisect.bisect import Found, alike_in_code, alike_in_passes, bisect, find_failing
+from ..tools.bisect.case import Case, make_case
+from ..tools.bisect.command import EXITS, NONZERO, CommandFinder
+from ..tools.bisect.culprit import culprit_data, describe
+from ..tools.bisect.failures import KINDS, PASSES, Examiner, Failure
+from ..tools.bisect.reduce import reduce_case
+from ..tools.bisect.storage import check_places, write_case
+from ..tools.validate.inputs import (
+    EDGES,
+    ORDINARY,
+    SPECIAL,
+    Trial,
+    draw_dims,
+    draw_large_dims,
+    draw_trial,
+)
+from ..weights import open_tensors
 from .faults import INPUT_FAULT
 from .options import MODEL, PATH, Chosen, build_options, check_dims, read_dims, told_progress
 from .tensors import read_inputs
 
 _INPUT = click.option(
-    "--input", "inputs", multiple=True, metavar="NAME=VALUE", help="A .npy file, FILE.npz:KEY, or JSON; else drawn."
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A .npy file, FILE.npz:KEY, or JSON; random by default.",
 )
-_AT = click.option("--at", "dims", metavar="B=1,T=128", callback=read_dims, help="Sizes at which inputs are drawn.")
-_ENTRY = click.option("--entry", metavar="NAME", help="Which model of the file, if there are several.")
-_JSON = click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
+_AT = click.option("--at", "dims", metavar="B=1,T=128", callback=read_dims, help="Dims of random inputs.")
+_ENTRY = click.option("--entry", metavar="NAME", help="Model of the file, if there are several.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 _TIMEOUT = click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     default=300.0,
     show_default=True,
-    help="Seconds that each thing that is tried may take.",
+    help="Time limit for each attempt, in seconds.",
 )
 _EFFORT = click.option(
     "--effort",
     type=click.FloatRange(min=0),
     default=600.0,
     show_default=True,
-    help="Seconds after which no smaller model is looked for.",
+    help="Time limit for the search for smaller models, in seconds.",
 )
 
 
@@ -64,7 +76,7 @@ def _choose_function(module: Module, entry: str | None) -> Function:
 
 
 def _given_trial(function: Function, inputs: Sequence[str]) -> Trial:
-    """The call that the user gives. Raises BadParameter where it does not fit the function."""
+    """Returns the call with the inputs of the user. Raises BadParameter if they do not fit the function."""
     described = [{"name": a.name, "type": str(a.type), "dtype": a.type.dtype.name} for a in function.arguments]
     arrays = tuple(read_inputs(inputs, described))
     for argument, array in zip(function.arguments, arrays, strict=True):
@@ -75,7 +87,7 @@ def _given_trial(function: Function, inputs: Sequence[str]) -> Trial:
 
 
 def _trials(module: Module, function: Function, inputs: Sequence[str], dims: Mapping[str, int]) -> Sequence[Trial]:
-    """The calls to look at: the one that is given, or some that are drawn."""
+    """Returns the calls to examine: the one with the given inputs, or several with random inputs."""
     check_dims(module.dims, dims)
     if inputs:
         return [_given_trial(function, inputs)]
@@ -83,17 +95,18 @@ def _trials(module: Module, function: Function, inputs: Sequence[str], dims: Map
         return [draw_trial(function, {**draw_dims(function.symbols())[0], **dims})]
     sizes = draw_dims(function.symbols())
     drawn = [*(draw_trial(function, each) for each in sizes), draw_trial(function, sizes[0], SPECIAL)]
+    drawn += [draw_trial(function, sizes[0], EDGES, seed=seed) for seed in (0, 1)]
     return drawn + [draw_trial(function, each) for each in draw_large_dims(function.symbols())]
 
 
-def _cases(elaborated: Elaborated, entry: str | None, inputs: Sequence[str], dims: Mapping[str, int]) -> list[Case]:
-    """Raises DiagnosticError where the parameters cannot be read."""
-    reader = open_parameters(elaborated)
-    function = _choose_function(elaborated.module, entry)
+def _cases(source_model: SourceModel, entry: str | None, inputs: Sequence[str], dims: Mapping[str, int]) -> list[Case]:
+    """Returns a case for each call to examine. Raises DiagnosticError if the parameters cannot be read."""
+    reader = open_parameters(source_model)
+    function = _choose_function(source_model.module, entry)
     cases = []
-    for trial in _trials(elaborated.module, function, inputs, dims):
+    for trial in _trials(source_model.module, function, inputs, dims):
         arguments = dict(zip(trial.names, trial.arguments, strict=True))
-        cases.append(make_case(elaborated.module, function.name, arguments, reader, trial.kind))
+        cases.append(make_case(source_model.module, function.name, arguments, reader, trial.kind))
     try:
         for case in cases:
             bind_dims(case.function, case.trial_arrays)
@@ -102,14 +115,18 @@ def _cases(elaborated: Elaborated, entry: str | None, inputs: Sequence[str], dim
     return cases
 
 
-def _examiner(chosen: Chosen, timeout: float) -> Examiner:
-    if len(chosen.targets) > 1:
-        raise click.BadParameter("name one: what is wrong may be so for one target alone", param_hint="--target")
-    (target,) = chosen.targets
+def _examiner(chosen: Chosen, source_model: SourceModel, timeout: float, level: int | None = None) -> Examiner:
+    """Returns an examiner with the chosen options, at another optimisation level if one is given."""
+    if len(chosen.base.targets) > 1:
+        raise click.BadParameter("give one target: results may differ between targets", param_hint="--target")
+    (target,) = chosen.base.targets
     if not target.runs_here:
         message = f"this machine cannot run code for `{target.name}`, so nothing can be compared"
         raise click.BadParameter(message, param_hint="--target")
-    return Examiner(chosen.options(timeout=timeout), timeout)
+    options = chosen.options(timeout=timeout)
+    if level is not None:
+        options = replace(options, level=level, passes=None)
+    return Examiner(options, timeout).bounded(source_model)
 
 
 def _write(small: Case, output: Path, head: Sequence[str]) -> list[Path]:
@@ -120,7 +137,7 @@ def _write(small: Case, output: Path, head: Sequence[str]) -> list[Path]:
 
 
 def _said(head: Sequence[str]) -> list[Diagnostic]:
-    """What was found out all the same, where it cannot be written."""
+    """Converts the findings to warnings, for a model that cannot be written."""
     return [Diagnostic("not-written", line.strip(), severity="warning") for line in head]
 
 
@@ -130,7 +147,7 @@ def _said(head: Sequence[str]) -> list[Diagnostic]:
 def _read_level(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
     match = re.fullmatch(r"(?:-?O)?([0-3])", value or "-O0")
     if match is None:
-        raise click.BadParameter(f"`{value}` is no level: -O0 to -O3")
+        raise click.BadParameter(f"`{value}` is not an optimisation level: -O0 to -O3")
     return None if value is None else int(match[1])
 
 
@@ -139,12 +156,10 @@ def _read_level(context: click.Context, parameter: click.Parameter, value: str |
 @_INPUT
 @_AT
 @_ENTRY
-@click.option("--reference", type=PATH, metavar="FILE.npz", help="Results by name, to be compared with as well.")
-@click.option(
-    "--against", metavar="-O0", callback=_read_level, help="A level to be looked at first, and blamed if it is wrong."
-)
+@click.option("--reference", type=PATH, metavar="FILE.npz", help="Expected results by name, also compared.")
+@click.option("--against", metavar="-O0", callback=_read_level, help="Optimisation level to check first.")
 @build_options
-@click.option("-o", "--output", type=PATH, help="Where the small model goes.  [default: MODEL.small.nacre]")
+@click.option("-o", "--output", type=PATH, help="Output path of the small model.  [default: MODEL.small.nacre]")
 @_TIMEOUT
 @_EFFORT
 @_JSON
@@ -161,37 +176,41 @@ def bisect_command(
     effort: float,
     as_json: bool,
 ) -> int:
-    """Find what makes the numbers of a model wrong: the pass and in it the single rewrite, or the kernel and the stage
-    of its code; and write the smallest model that shows it.
+    """Find the cause of wrong numbers: a single rewrite of a graph pass, or a kernel and the stage of its code.
+
+    The smallest model that shows the error is written to a file.
 
     \b
       nacre bisect model.nacre --input x=x.npy
       nacre bisect model.nacre --input x=x.npy --reference expected.npz
       nacre bisect model.nacre --at B=1,T=128 -O3
 
-    The measure is the reference interpreter, and how far results may be from that follows from the rounding of the
-    model's nodes. Without --input, ordinary and special numbers are drawn. The small model stands with its inputs and
-    weights in files beside it, and has a test: `nacre test` of it fails as long as the fault is there. Exits with 1 if
-    there is somebody to blame.
+    Results are compared with the reference interpreter; the tolerance follows from the rounding of the model's nodes.
+    Without --input, inputs are random and include special values. The small model is written with its inputs and
+    weights in files beside it and contains a test: `nacre test` fails until the bug is fixed. Exits with 1 if a cause
+    is found.
     """
     output = output or model.with_name(f"{model.stem}.small.nacre")
     check_places(output, model)
-    elaborated = chosen.read(model)
-    examiner = _examiner(chosen, timeout)
-    cases = _cases(elaborated, entry, inputs, dims)
+    source_model = chosen.read(model)
+    examiners = [_examiner(chosen, source_model, timeout, level) for level in dict.fromkeys((against, None))]
+    cases = _cases(source_model, entry, inputs, dims)
+    if not inputs and not dims:
+        wrong_sizes = examiners[-1].failing_sizes(source_model, cases[0].function.name)
+        cases += [case for each in wrong_sizes for case in _cases(source_model, entry, (), each)]
     if reference is not None:
         if not inputs:
-            raise click.UsageError("--reference goes with the inputs that it was computed from: --input")
+            raise click.UsageError("--reference requires the inputs it was computed from: --input")
         _compare_reference(cases[0], reference)
     with told_progress() as tell:
         found = None
-        for each in [examiner] if against is None else [_at_level(examiner, against), examiner]:
+        for each in examiners:
             failing = find_failing(cases, each, tell)
             if failing is not None:
                 found = bisect(*failing, each, seconds=effort, tell=tell)
                 break
     if found is None:
-        what = "nothing is wrong: what the passes leave and what the artifact computes is what the source says"
+        what = "no error found: the passes and the artifact compute the same results as the source"
         click.echo(json.dumps({"culprit": None}, indent=2) if as_json else what)
         return 0
     written = _write(found.small, output, describe(found.culprit))
@@ -199,12 +218,8 @@ def bisect_command(
     return INPUT_FAULT
 
 
-def _at_level(examiner: Examiner, level: int) -> Examiner:
-    return replace(examiner, options=replace(examiner.options, level=level, passes=None))
-
-
 def _compare_reference(case: Case, path: Path) -> None:
-    """Raises DiagnosticError where the reference has other numbers than the source: then no stage is to blame."""
+    """Raises DiagnosticError if the reference contradicts the source: then no stage is the cause."""
     stored = open_tensors(path)
     names = case.function.result_names
     missing = [name for name in names if name not in stored]
@@ -214,8 +229,8 @@ def _compare_reference(case: Case, path: Path) -> None:
     arrays: list[Array] = [stored.read(name) for name in names]
     difference = case.judge(in_blocks=True).difference(arrays)
     if difference is not None:
-        message = f"the source itself does not compute what `{path}` holds: {difference}"
-        help_text = "no pass and no kernel is to blame: compare the model and its weights with what the reference is of"
+        message = f"the source itself computes other results than `{path}`: {difference}"
+        help_text = "no pass and no kernel is the cause: compare the model and its weights with those of the reference"
         raise DiagnosticError([Diagnostic("other-reference", message, case.function.span, help=help_text)])
 
 
@@ -255,13 +270,17 @@ def _tell_written(written: Sequence[Path], small: Case) -> None:
     "--fails",
     required=True,
     metavar="KIND|COMMAND",
-    help=f"{', '.join(KINDS)}, or a command of the shell that is given each model, as {{}} or at its end.",
+    help=f"{', '.join(KINDS)}, or a shell command that is run on each model; {{}} stands for its path.",
 )
 @click.option(
-    "--exits", type=click.Choice(EXITS), default=NONZERO, show_default=True, help="How the command ends if it fails."
+    "--exits",
+    type=click.Choice(EXITS),
+    default=NONZERO,
+    show_default=True,
+    help="Exit code of the command that counts as a failure.",
 )
 @build_options
-@click.option("-o", "--output", type=PATH, required=True, help="Where the small model goes.")
+@click.option("-o", "--output", type=PATH, required=True, help="Output path of the small model.")
 @_TIMEOUT
 @_EFFORT
 @_JSON
@@ -278,7 +297,7 @@ def reduce_command(
     effort: float,
     as_json: bool,
 ) -> None:
-    """Make a model that fails small: fewer results, nodes, parameters, smaller sizes, plain numbers.
+    """Reduce a failing model: fewer results, nodes and parameters, smaller sizes, simpler numbers.
 
     \b
       nacre reduce model.nacre --fails crash -o small.nacre
@@ -286,20 +305,20 @@ def reduce_command(
       nacre reduce model.nacre --fails 'nacre test {}' -o small.nacre
       nacre reduce model.nacre --fails timeout --timeout 20 -o small.nacre
 
-    What is tried is compiled and called in a child process. The small model fails in the same way, and stands with its
-    inputs and weights in files beside it.
+    Each candidate is compiled and called in a child process. The small model fails in the same way. Its inputs and
+    weights are written to files beside it.
     """
     check_places(output, model)
-    elaborated = chosen.read(model)
-    cases = _cases(elaborated, entry, inputs, dims)
+    source_model = chosen.read(model)
+    cases = _cases(source_model, entry, inputs, dims)
     with told_progress() as tell:
         if fails in KINDS:
-            case, failure, find = _failing(cases, fails, _examiner(chosen, timeout), tell)
+            case, failure, find = _failing(cases, fails, _examiner(chosen, source_model, timeout), tell)
         else:
             finder = CommandFinder(fails, exits, timeout)
             failing = finder.find(cases)
             if failing is None:
-                raise _does_not_fail(f"`{fails}` does not end as it should fail")
+                raise _does_not_fail(f"`{fails}` does not fail on the model")
             case, failure, find = failing, Failure("command", fails, f"{exits} exit code"), finder.find
         small = reduce_case(case, find, seconds=effort, tell=tell)
     written = _write(small, output, [f"{failure.kind}: {failure.message}"])
@@ -314,15 +333,17 @@ def reduce_command(
 def _failing(
     cases: Sequence[Case], kind: str, examiner: Examiner, tell: Callable[[str], None]
 ) -> tuple[Case, Failure, Callable[[Sequence[Case]], Case | None]]:
-    """The first case that fails, how, and what finds others that do so."""
+    """Returns the first failing case, its failure, and a function that finds cases with the same failure."""
     found = find_failing(cases, examiner, tell)
     if found is None or found[1].kind != kind:
-        raise _does_not_fail("nothing is wrong with it" if found is None else f"it fails otherwise: {found[1].message}")
+        raise _does_not_fail(
+            "the model does not fail" if found is None else f"the model fails in another way: {found[1].message}"
+        )
     case, failure = found
     in_passes = failure.place == PASSES or failure.is_like(examiner.passes(case))
     return case, failure, (alike_in_passes if in_passes else alike_in_code)(examiner, failure)
 
 
 def _does_not_fail(message: str) -> DiagnosticError:
-    help_text = "the inputs that show the fault may be missing: --input"
+    help_text = "give the inputs that show the failure with --input"
     return DiagnosticError([Diagnostic("does-not-fail", message, help=help_text)])

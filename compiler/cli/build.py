@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.table import Table
 
 from ..build_warnings import untiled_in_build, warn_of_untiled
-from ..forms import FORMS, LIBRARY, STAGES, place_forms, write_forms
+from ..outputs import FORMS, LIBRARY, STAGES, place_forms, write_forms
 from ..pipeline import Build
 from ..report import format_report, report_data
 from ..sizes import folded_data, format_folded
 from .dumping import ChosenDumps, dump_options, tell_unmatched
 from .faults import tell
-from .options import MODEL, PATH, Chosen, build_options, check_dims, from_option, progress, read_dims
+from .options import MODEL, PATH, Chosen, check_dims, compile_options, from_option, progress, read_dims
 
 
 def _print_times(build: Build) -> None:
@@ -27,53 +27,42 @@ def _print_times(build: Build) -> None:
 
 
 def _check_places(model: Path, places: dict[str, Path]) -> None:
-    """Nothing is written over the model, nor twice to one path."""
+    """Checks that no output overwrites the model or another output."""
     for form, path in places.items():
         if path.resolve() == model.resolve():
             raise click.BadParameter(f"`{path}` is the model itself", param_hint="--output")
         if list(places.values()).count(path) > 1:
-            raise click.BadParameter(f"`{path}` would hold {form} and another form", param_hint="--output")
+            raise click.BadParameter(
+                f"{form} and another form would both be written to `{path}`", param_hint="--output"
+            )
 
 
 @click.command("compile")
 @MODEL
-@click.option("-o", "--output", type=PATH, help="Where the library goes, or the only form.  [default: MODEL.so]")
-@build_options
+@click.option("-o", "--output", type=PATH, help="Output path.  [default: MODEL.so]")
+@compile_options
 @from_option
-@click.option(
-    "--weights",
-    type=click.Choice(["embedded", "external"]),
-    default="embedded",
-    show_default=True,
-    help="Weights inside the library, or in OUTPUT.safetensors beside it.",
-)
-@click.option("--emit", "forms", multiple=True, type=click.Choice(FORMS), help="What to write; repeatable.")
-@click.option("--cc", envvar="CC", help="The C compiler that links.")
+@click.option("--emit", "forms", multiple=True, type=click.Choice(FORMS), help="Output form; repeatable.")
 @dump_options
-@click.option("--time", "show_times", is_flag=True, help="A table of what took how long.")
-@click.option("-v", "--verbose", is_flag=True, help="What each kernel computes, its cost, and why it is not larger.")
-@click.option("--at", "dims", metavar="B=1,T=128", callback=read_dims, help="Sizes at which -v and --json count.")
-@click.option("--json", "as_json", is_flag=True, help="A JSON report on standard output.")
+@click.option("--time", "show_times", is_flag=True, help="Print the time of each stage.")
 @click.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    default=600.0,
-    show_default=True,
-    help="Seconds that code generation may take.",
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Print each kernel with its cost and the reasons why neighbouring nodes were not fused.",
 )
+@click.option("--at", "dims", metavar="B=1,T=128", callback=read_dims, help="Dims for the costs of -v and --json.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON report to standard output.")
 def compile_command(
     model: Path,
     output: Path | None,
     chosen: Chosen,
-    weights: str,
     forms: tuple[str, ...],
-    cc: str | None,
     dumped: ChosenDumps,
     show_times: bool,
     verbose: bool,
     dims: dict[str, int],
     as_json: bool,
-    timeout: float,
 ) -> None:
     """Compile a model file into a shared library.
 
@@ -86,9 +75,9 @@ def compile_command(
       nacre compile stages/22-linalg.mlir --from linalg --checkpoint bert/ -o model.so
       nacre compile model.nacre -v --at B=1,T=128
 
-    --emit writes other forms than the library: the graph after the passes, MLIR (linalg), LLVM IR, assembly, the object
-    file, a C header, or a single-file Python loader. One form alone goes to OUTPUT; several go beside it, each with its
-    own suffix. All are written, or none.
+    --emit writes other forms: the graph after all passes, MLIR (linalg), LLVM IR, assembly, the object file, a C
+    header, or a single-file Python loader. A single form is written to OUTPUT. Several forms are written beside it,
+    each with its own suffix. If one fails, none is written.
     """
     wanted = set(forms) or {LIBRARY}
     library = output or model.with_suffix(".so")
@@ -99,8 +88,8 @@ def compile_command(
     keep = [stage for form, stage in STAGES.items() if form in places]
     with progress(f"compiling {model}"):
         dumps = dumped.dumps(chosen.options().stages, keep)
-        build = chosen.build(model, dumps, weights=weights, cc=cc or None, timeout=timeout)
-        check_dims(build.elaborated.module.dims, dims)
+        build = chosen.build(model, dumps)
+        check_dims(build.source_model.module.dims, dims)
         write_forms(build, places, library.name)
     tell_unmatched(dumps.selection)
     untiled = warn_of_untiled(untiled_in_build(build))
@@ -115,7 +104,7 @@ def compile_command(
     if as_json:
         written = [{"form": f, "path": str(p), "bytes": p.stat().st_size} for f, p in places.items()]
         kernels = report_data(build.report(dims))
-        warnings = [{"code": w.code, "message": w.message, "help": w.help} for w in build.elaborated.warnings]
+        warnings = [{"code": w.code, "message": w.message, "help": w.help} for w in build.source_model.warnings]
         report = {
             "model": str(model),
             "written": written,

@@ -1,4 +1,4 @@
-"""`nacre diff`: where the numbers of two builds part, and what else differs."""
+"""`nacre diff`: compares the values of two builds, and their descriptions."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import click
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...dialect.types import Array
-from ..diff.builds import Build, describe_build
-from ..diff.capture import Capture, capture
-from ..diff.compare import Tolerance, compare_captures
-from ..diff.onnx_reference import ONNX, run_onnx
-from ..diff.present import comparison_data, format_comparison
-from ..diff.references import TENSORS, read_reference
-from ..diff.stored import Weights, pair_weights
+from ..tools.diff.builds import Build, describe_build
+from ..tools.diff.capture import Capture, capture
+from ..tools.diff.compare import Tolerance, compare_captures
+from ..tools.diff.onnx_reference import ONNX, run_onnx
+from ..tools.diff.present import comparison_data, format_comparison
+from ..tools.diff.references import TENSORS, read_reference
+from ..tools.diff.stored import Weights, pair_weights
 from .faults import INPUT_FAULT
 from .models import AT, ENTRY, INPUTS, Side, choose_entry, inputs_for, open_side
 from .options import PATH, Chosen, build_options
 
 ORACLE = 0
-"""The level that a model is compared with where nothing else is named: plain loops in the order that it states."""
+"""The level of the reference build if no other build is named: plain loops in the order that the model states."""
 
 
 def _refer(path: Path, inputs: Mapping[str, Array], results: Sequence[str], build: Capture) -> Capture:
@@ -41,10 +41,10 @@ def _refer(path: Path, inputs: Mapping[str, Array], results: Sequence[str], buil
 @click.option(
     "--tolerance",
     type=click.FloatRange(min=0),
-    help="The error that is allowed, as a share of a tensor's largest number.  [default: what rounding explains]",
+    help="Allowed error, relative to a tensor's largest value.  [default: derived from rounding]",
 )
 @build_options
-@click.option("--json", "as_json", is_flag=True, help="The comparison as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
 def diff_command(
     a: Path,
     b: Path | None,
@@ -55,7 +55,7 @@ def diff_command(
     chosen: Chosen,
     as_json: bool,
 ) -> int:
-    """Compare two builds tensor by tensor, and say where their numbers part first.
+    """Compare two builds tensor by tensor, and report the first divergence.
 
     \b
       nacre diff model.nacre --input x=x.npy          the model against itself at -O0
@@ -64,10 +64,10 @@ def diff_command(
       nacre diff model.so expected.npz --input x=x.npy
       nacre diff model.so model.onnx --input x=x.npy
 
-    A is an artifact or a model file, which is compiled with the options given; B may also be a .npz or .safetensors
-    file, whose tensors are called as points of the model or as its results, or an .onnx file. Points are the parameters
-    that both builds store, and the values of the model that both leave in memory: `layer.0.output.h`, `result y`. Exits
-    with 1 if one is further apart than rounding explains.
+    A is an artifact or a model file, which is compiled with the given options. B may also be an .onnx file, or a .npz
+    or .safetensors file with tensors named after values or results of the model. The comparison covers the parameters
+    that both builds store and the values that both leave in memory, such as `layer.0.output.h` and `result y`. Exits
+    with 1 if a difference exceeds the tolerance.
     """
     first = open_side(a, chosen)
     described = choose_entry(first.model, entry)
@@ -88,7 +88,7 @@ def diff_command(
         builds = [describe_build(side.path, side.model, name, captured.dims) for side in (first, second)]
     comparison = compare_captures(captured, reference, Tolerance(tolerance), weights)
     if not comparison.points:
-        raise click.BadParameter(f"it has no point in common with {a}", param_hint="B")
+        raise click.BadParameter(f"it has no value in common with {a}", param_hint="B")
     if as_json:
         click.echo(json.dumps(comparison_data(comparison, (first.name, label), builds), indent=2))
     else:
@@ -97,15 +97,15 @@ def diff_command(
 
 
 def _check_entry(first: Side, second: Side, name: str) -> None:
-    """Raises DiagnosticError where only one of the builds has the entry."""
+    """Raises DiagnosticError if only one of the builds has the entry."""
     names = [entry["name"] for entry in second.model.describe()["entries"]]
     if name not in names:
         message = f"`{first.path}` has the entry `{name}`, `{second.path}` does not: it has {', '.join(names)}"
-        help_text = "--entry names one that both have"
+        help_text = "select an entry of both builds with --entry"
         raise DiagnosticError([Diagnostic("other-entry", message, help=help_text)])
 
 
 def _open_oracle(path: Path, chosen: Chosen) -> Side:
     if path.suffix == ".so":
-        raise click.UsageError(f"{path} is compiled already: name what it is to be compared with")
-    return open_side(path, replace(chosen, level=ORACLE, passes=None))
+        raise click.UsageError(f"{path} is already compiled: give a second build to compare with")
+    return open_side(path, replace(chosen, base=replace(chosen.base, level=ORACLE, passes=None)))

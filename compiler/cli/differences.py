@@ -1,4 +1,4 @@
-"""How two texts are shown against each other: as a unified diff, or side by side where a terminal is wide enough."""
+"""Shows the difference of two texts: as a unified diff, or side by side if the terminal is wide enough."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NARROW = 110
 """A terminal of fewer columns has no room for two texts."""
 _CONTEXT = 3
 _ALIKE = 0.5
-"""Lines of which less than this is the same are different lines, not the same line with changes."""
+"""Lines with a lower similarity are shown as different lines, not as one changed line."""
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 _WORD = re.compile(r"[\w.]+|\s+|.")
 _Line = tuple[str, Text]
@@ -24,7 +24,7 @@ _Opcode = tuple[str, int, int, int, int]
 
 
 def colour_difference(difference: str) -> str:
-    """A unified diff with its lines told apart; click drops the colours where the output is no terminal."""
+    """Colours the lines of a unified diff; click drops the colours if the output is no terminal."""
     lines = []
     for line in difference.splitlines():
         colour = _STYLES.get(line[:1])
@@ -33,7 +33,7 @@ def colour_difference(difference: str) -> str:
 
 
 def show_difference(before: str, after: str, names: tuple[str, str], console: Console) -> None:
-    """Prints what differs; nothing where nothing does."""
+    """Prints the differences of two texts; nothing if they are equal."""
     old, new = before.splitlines(), after.splitlines()
     if not console.is_terminal or console.width < NARROW:
         lines = difflib.unified_diff(old, new, *names, lineterm="", n=_CONTEXT)
@@ -74,7 +74,7 @@ def _columns(old: Sequence[str], new: Sequence[str], opcode: _Opcode) -> tuple[l
 
 
 def _mark_words(one: Text, other: Text) -> None:
-    """Sets apart in two lines that stand beside each other what is not in both."""
+    """Highlights the words that occur in only one of two adjacent lines."""
     left, right = _WORD.findall(one.plain), _WORD.findall(other.plain)
     matcher = difflib.SequenceMatcher(None, left, right, autojunk=False)
     if matcher.ratio() < _ALIKE:

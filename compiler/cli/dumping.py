@@ -1,4 +1,4 @@
-"""The options that let a build show its stages, and how their texts look on a terminal."""
+"""Options for dumps of compiler stages, and the presentation of dumps on a terminal."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .options import PATH, check_stages
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-FILTER_HELP = "Show only functions, kernels, nodes or blocks whose name matches, as in `encoder.0*`; repeatable."
+FILTER_HELP = "Show only functions, kernels, nodes or blocks with a matching name, such as `encoder.0*`; repeatable."
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenDumps:
-    """The options as they stand on the command line."""
+    """The dump options as given on the command line."""
 
     directory: Path | None
     before: tuple[str, ...]
@@ -33,7 +33,7 @@ class ChosenDumps:
     patterns: tuple[str, ...]
 
     def dumps(self, stages: Sequence[str], keep: Collection[str]) -> Dumps:
-        """Raises click.BadParameter for a stage that a build of these stages does not have."""
+        """Returns the dump settings. Raises click.BadParameter for a stage that the build does not have."""
         check_stages(self.before, stages, "--dump-before")
         check_stages(self.after, stages, "--dump-after")
         selection = Selection(self.patterns) if self.patterns else None
@@ -41,29 +41,34 @@ class ChosenDumps:
 
 
 def tell_unmatched(selection: Selection | None) -> None:
-    """A pattern that matches nothing is more likely a slip than a wish."""
+    """Prints a message if no name matched a pattern, since such a pattern is probably misspelled."""
     if selection is not None and not selection.found:
         patterns = ", ".join(f"`{pattern}`" for pattern in selection.patterns)
-        click.echo(f"nothing that was to be shown is called {patterns}", err=True)
+        click.echo(f"no function, kernel, node or block matches {patterns}", err=True)
 
 
 def _show(when: When, stage: str, language: str, text: str) -> None:
-    """Graphs and what is made of them go to standard error, where they are in nobody's way."""
+    """Prints a dump to standard error, which keeps standard output for results."""
     shown = colour_difference(text) if when == "changed" else text
     click.echo(f"{COMMENTS[language]} ----- {when} {'by ' * (when == 'changed')}{stage} -----\n{shown}", err=True)
 
 
 _OPTIONS = (
-    click.option("--dump-dir", metavar="FOLDER", type=PATH, help="A folder for every stage's text, in numbered files."),
-    click.option("--dump-before", multiple=True, metavar="STAGE", help="Print the text that a stage gets; repeatable."),
-    click.option("--dump-after", multiple=True, metavar="STAGE", help="Print the text that a stage makes; repeatable."),
-    click.option("--dump-changed", is_flag=True, help="Print what each graph pass changes, as a diff."),
+    click.option(
+        "--dump-dir",
+        metavar="FOLDER",
+        type=PATH,
+        help="Write the output of every stage to numbered files in this folder.",
+    ),
+    click.option("--dump-before", multiple=True, metavar="STAGE", help="Print the input of a stage; repeatable."),
+    click.option("--dump-after", multiple=True, metavar="STAGE", help="Print the output of a stage; repeatable."),
+    click.option("--dump-changed", is_flag=True, help="Print the changes of each graph pass as a diff."),
     click.option("--dump-filter", multiple=True, metavar="GLOB", help=FILTER_HELP),
 )
 
 
 def dump_options(command: _Command) -> Callable[..., Any]:
-    """Gives a command the options of dumps, as its argument `dumped`."""
+    """Adds the dump options to a command, as its argument `dumped`."""
 
     @wraps(command)
     def with_options(

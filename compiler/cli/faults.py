@@ -1,5 +1,5 @@
-"""What ends a command: a fault of the input is told and exits with 1, a wrong command line with 2, a fault of the
-compiler with 70 and a folder from which it can be run again. No command ends in a traceback.
+"""Exit codes and error output of commands. An error in the input is reported and exits with 1, an invalid command line
+with 2, an internal compiler error with 70 and a folder with a reproducer. No command ends in a traceback.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import click
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError, Note
 from ...runtime.loader import NacreError
-from ..checking.faults import WrongNumbers
-from ..codegen.child import NO_ANSWER
-from ..faults import RERUN, CompilerFault, new_reproducer, write_reproducer
+from ..base.faults import RERUN, CompilerFault, new_reproducer, write_reproducer
+from ..codegen.workers.child import NO_ANSWER
 from ..stage_faults import NACRE
+from ..tools.validate.faults import WrongNumbers
 
 INPUT_FAULT = 1
 COMPILER_FAULT = 70
@@ -29,11 +29,11 @@ _COLOURS = {"error": "red", "warning": "yellow"}
 _HEAD = re.compile(r"(error|warning)\[([\w-]+)\](: .*)")
 _KEPT_BYTES = 1 << 20
 _QUOTED = re.compile(r'"([^"\n]+)"')
-_AGAIN = f"`sh {RERUN}` shows it again in"
+_AGAIN = f"reproduce with `sh {RERUN}` in"
 
 
 def colour(text: str) -> str:
-    """A rendered diagnostic with its parts told apart; click drops the colours where the output is no terminal."""
+    """Colours the parts of a rendered diagnostic; click drops the colours if the output is no terminal."""
     lines = []
     for line in text.splitlines():
         head = _HEAD.fullmatch(line)
@@ -52,7 +52,7 @@ def colour(text: str) -> str:
 
 
 def tell(diagnostics: Sequence[Diagnostic], sources: Mapping[str, str]) -> None:
-    """Writes diagnostics to standard error, and how many there are."""
+    """Writes diagnostics to standard error, with their number."""
     text = str(DiagnosticError(diagnostics, sources))
     click.echo(text if os.environ.get("NO_COLOR") else colour(text), err=True)
     errors = sum(d.severity == "error" for d in diagnostics)
@@ -61,9 +61,8 @@ def tell(diagnostics: Sequence[Diagnostic], sources: Mapping[str, str]) -> None:
 
 
 def keep_reproducer(arguments: Sequence[str]) -> Path:
-    """A folder with the traceback of the fault that is being handled, the versions, the files that the command names
-    with those that they name, and a script that runs the command on them. Raises OSError.
-    """
+    """Writes a reproducer of the current error and returns its folder: the traceback, the versions, the files named on
+    the command line, the files that these name, and a script that runs the command on them. Raises OSError."""
     folder = new_reproducer()
     kept = [_keep_argument(argument, folder) for argument in arguments]
     write_reproducer(folder, {"traceback.txt": traceback.format_exc()}, [*NACRE, *kept])
@@ -71,7 +70,7 @@ def keep_reproducer(arguments: Sequence[str]) -> Path:
 
 
 def _keep_argument(argument: str, folder: Path) -> str:
-    """What stands for an argument in the folder: the name of a file there; the whole path of what is no file."""
+    """Returns the argument for the reproducer: the name of a copied file, or an absolute path."""
     name, equals, value = argument.rpartition("=")
     path = Path(value)
     if value.startswith("-") or not path.exists():
@@ -86,7 +85,7 @@ def _keep_argument(argument: str, folder: Path) -> str:
 
 
 def _keep_file(path: Path, place: Path) -> None:
-    """Copies a file, and what a model names that lies below its folder; what is large stays where it is."""
+    """Copies a file, and the files below its folder that a model names; a large file becomes a symbolic link."""
     if place.exists():
         return
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -103,24 +102,24 @@ def _keep_file(path: Path, place: Path) -> None:
 
 def _tell_fault(error: Exception, arguments: Sequence[str]) -> None:
     what = (str(error).splitlines() or [""])[0]
-    click.echo(f"nacre: a fault of the compiler: {type(error).__name__}: {what}"[:300], err=True)
+    click.echo(f"nacre: internal compiler error: {type(error).__name__}: {what}"[:300], err=True)
     try:
         click.echo(f"{_AGAIN} {keep_reproducer(arguments)}", err=True)
     except OSError as reason:
-        click.echo(f"what is needed to see it again cannot be kept: {reason.strerror}", err=True)
+        click.echo(f"the reproducer cannot be written: {reason.strerror}", err=True)
 
 
 def _too_slow(fault: CompilerFault) -> Diagnostic:
-    """The limit is the user's, and whether the code generator hangs or is merely slow is not known."""
+    """Returns the diagnostic of a timeout. The user sets the limit; the code generator may hang or be slow."""
     subject = f"kernel `{fault.kernel}`" if fault.kernel else "the entries"
     seconds = fault.what.removeprefix(NO_ANSWER).strip()
     notes = tuple(map(Note, fault.nodes[:1]))
     message = f"code generation of {subject} took longer than {seconds}, in the stage `{fault.stage}`"
-    return Diagnostic("timeout", message, notes=notes, help="--timeout allows more")
+    return Diagnostic("timeout", message, notes=notes, help="increase the limit with --timeout")
 
 
 def contained(command: Callable[[], object], arguments: Sequence[str]) -> int:
-    """Runs the command and gives its exit code."""
+    """Runs the command and returns its exit code."""
     try:
         result = command()
         sys.stdout.flush()
@@ -132,7 +131,7 @@ def contained(command: Callable[[], object], arguments: Sequence[str]) -> int:
         tell([Diagnostic("bad-call", str(error))], {})
         return INPUT_FAULT
     except BrokenPipeError:
-        # Whoever read the output has seen enough. Python would complain once more while it ends.
+        # The reader has closed the pipe. Python would report a second error while it shuts down.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
@@ -160,7 +159,7 @@ def contained(command: Callable[[], object], arguments: Sequence[str]) -> int:
         click.echo(f"nacre: {fault.headline}: {what}"[:300], err=True)
         if fault.nodes:
             more = f", and {len(fault.nodes) - 1} more" if len(fault.nodes) > 1 else ""
-            click.echo(f"it computes {fault.nodes[0]}{more}", err=True)
+            click.echo(f"the kernel computes {fault.nodes[0]}{more}", err=True)
         click.echo(f"{_AGAIN} {fault.reproducer}", err=True)
         return COMPILER_FAULT
     except Exception as error:

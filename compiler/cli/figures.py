@@ -1,4 +1,4 @@
-"""Figures as a person reads them, and what stands above a table of them."""
+"""Formats figures for people, and the headline of a table of measurements."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...dialect.types import Array
 from ...runtime.loader import Entry
-from ..measure.machine import processor
+from ..tools.profile.machine import processor
 
 
 def show_seconds(value: float) -> str:

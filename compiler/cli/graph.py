@@ -1,4 +1,4 @@
-"""`nacre graph`: a model as a picture."""
+"""`nacre graph`: draws a model."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from ..files import check_writable, write_whole
-from ..graph_page.layout import check_layout_package
-from ..graph_page.pictures import make_dot, make_page, make_svg
-from ..graphs.profile import Profile, read_profile
+from ..base.files import check_writable, write_whole
 from ..pipeline import Build
+from ..tools.explorer.profile import Profile, read_profile
+from ..tools.viewer.layout import check_layout_package
+from ..tools.viewer.pictures import make_dot, make_page, make_svg
 from .options import MODEL, PATH, Chosen, build_options, check_dims, progress, read_dims
 
 _FORMS = (".html", ".svg", ".dot")
@@ -19,12 +19,12 @@ _FORMS = (".html", ".svg", ".dot")
 
 def _check_output(context: click.Context, parameter: click.Parameter, value: Path | None) -> Path | None:
     if value is not None and value.suffix not in _FORMS:
-        raise click.BadParameter(f"`{value}` is none of {', '.join(_FORMS)}")
+        raise click.BadParameter(f"`{value}` must end with one of {', '.join(_FORMS)}")
     return value
 
 
 def _number_of(build: Build, stage: str) -> int:
-    """The last stage of that name; the first is `graph`."""
+    """Returns the number of the last stage with this name; the first stage is `graph`."""
     names = ["graph", *(each.name for each in build.stages[1:])]
     if stage not in names:
         known = ", ".join(dict.fromkeys(names))
@@ -34,22 +34,26 @@ def _number_of(build: Build, stage: str) -> int:
 
 def _read_profile(path: Path, output: Path, dims: Mapping[str, int]) -> Profile:
     if output.suffix != ".html":
-        raise click.BadParameter("only a page shows a profile", param_hint="--profile")
+        raise click.BadParameter("a profile can only be shown in an .html file", param_hint="--profile")
     if dims:
-        raise click.BadParameter("a profile has the sizes that it was measured at", param_hint="--at")
+        raise click.BadParameter("the profile determines the dims", param_hint="--at")
     return read_profile(path)
 
 
 @click.command("graph")
 @MODEL
 @click.option(
-    "-o", "--output", type=PATH, callback=_check_output, help="A .html, .svg or .dot file.  [default: MODEL.html]"
+    "-o", "--output", type=PATH, callback=_check_output, help="An .html, .svg or .dot file.  [default: MODEL.html]"
 )
 @build_options
-@click.option("--stage", help="The pass after which it is shown; `graph` is before any.  [default: graph in a page]")
-@click.option("--depth", type=click.IntRange(0), help="How many levels of blocks are unfolded.  [default: what fits]")
-@click.option("--at", "dims", metavar="B=1,T=128", callback=read_dims, help="Sizes at which a page counts costs.")
-@click.option("--profile", metavar="FILE", type=PATH, help="What `nacre profile --json` measured, for a page.")
+@click.option(
+    "--stage", help="Show the graph after this pass, or `graph` for before all passes.  [default: graph for .html]"
+)
+@click.option("--depth", type=click.IntRange(0), help="Number of nested levels to unfold.  [default: as many as fit]")
+@click.option("--at", "dims", metavar="B=1,T=128", callback=read_dims, help="Dims for the costs shown in a page.")
+@click.option(
+    "--profile", metavar="FILE", type=PATH, help="Show times from the output of `nacre profile --json`; .html only."
+)
 def graph_command(
     model: Path,
     output: Path | None,
@@ -59,7 +63,7 @@ def graph_command(
     dims: Mapping[str, int],
     profile: Path | None,
 ) -> None:
-    """Draw a model: its blocks, nodes, shapes and parameters, and the kernels that they become.
+    """Draw a model: its blocks, nodes, shapes, parameters and kernels.
 
     \b
       nacre graph model.nacre -o model.html
@@ -68,9 +72,9 @@ def graph_command(
       nacre profile model.nacre --json > profile.json
       nacre graph model.nacre -o model.html --profile profile.json
 
-    The page needs nothing but a browser: blocks fold and unfold, a slider leads through the passes, and the text of the
-    model stands beside what is selected. An SVG or DOT file shows one graph, the last one by default. With a profile, a
-    page opens with the kernels and the time of each, at the sizes that were measured.
+    An .html page is self-contained: blocks fold and unfold, a slider selects the pass, and the source text of the
+    selected node is shown. An .svg or .dot file shows one graph, by default after all passes. With --profile, the page
+    shows the measured time of each kernel.
     """
     path = output or model.with_suffix(".html")
     if path.resolve() == model.resolve():
@@ -81,7 +85,7 @@ def graph_command(
     measured = None if profile is None else _read_profile(profile, path, dims)
     with progress(f"drawing {model}"):
         build = chosen.build(model)
-        check_dims(build.elaborated.module.dims, dims)
+        check_dims(build.source_model.module.dims, dims)
         build.optimize()
         if path.suffix == ".html":
             first = _number_of(build, stage) if stage else len(build.stages) - 1 if measured else 0

@@ -1,4 +1,4 @@
-"""`nacre inspect`: what an artifact says of itself, without calling it or reading its weights."""
+"""`nacre inspect`: prints the description of an artifact without calling it or reading its weights."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from .options import PATH
 
 @click.command("inspect")
 @click.argument("artifact", metavar="MODEL.so", type=PATH)
-@click.option("--json", "as_json", is_flag=True, help="The JSON description and the needs; also where piped.")
+@click.option("--json", "as_json", is_flag=True, help="Print the description as JSON; default if the output is piped.")
 def inspect_command(artifact: Path, as_json: bool) -> None:
     """Show an artifact's entries, shapes, dims, workspace formulas, parameters, target and versions, and the libraries
-    that it needs with the highest version of their symbols.
+    and symbol versions it requires.
 
     \b
       nacre inspect model.so
@@ -35,7 +35,7 @@ def inspect_command(artifact: Path, as_json: bool) -> None:
     if as_json or not sys.stdout.isatty():
         click.echo(json.dumps(description, indent=2))
         return
-    # Without markup and emoji, since `f32[b]` and a name with colons would be read as such.
+    # Markup and emoji are disabled, since rich would interpret `f32[b]` and a name with colons.
     console = Console(highlight=False, markup=False, emoji=False)
     console.print(Text.assemble((description["name"], "bold"), f"  {artifact.stat().st_size:,} bytes"))
     for part in (*_head(description), *_entries(description), _weights(description)):

@@ -1,4 +1,4 @@
-"""The command line, `nacre COMMAND`: commands stand in files of their own; this one lists them."""
+"""The command line, `nacre COMMAND`: each command has its own file; this one lists them."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from .use import run_command, test_command
 
 _EPILOG = """\b
 A first look:
-  nacre check model.nacre                    find every fault of a model file
-  nacre compile model.nacre -o model.so      make a shared library of it
+  nacre check model.nacre                    report all errors of a model file
+  nacre compile model.nacre -o model.so      compile it to a shared library
   nacre run model.so --input x=x.npy         call it
   nacre test model.nacre                     run the tests and budgets in the file
-  nacre dump model.nacre --stage linalg      see what the compiler made of it
-  nacre profile model.so                     see where the time of a call goes
+  nacre dump model.nacre --stage linalg      print the output of a compiler stage
+  nacre profile model.so                     profile a call by kernel and source line
 """
 
 
 @click.group(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="nacre")
 def cli() -> None:
-    """Nacre compiles a model, written as readable text, into one self-contained shared library.
+    """Nacre compiles a model from a text file into one self-contained shared library.
 
-    Exit codes: 0 all is well, 1 a fault of the input, 2 a wrong command line, 70 a fault of the compiler.
+    Exit codes: 0 success, 1 an error in the input, 2 an invalid command line, 70 an internal compiler error.
     """
 
 
@@ -67,19 +67,19 @@ for _command in (
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs one command line, and gives its exit code."""
+    """Runs one command line and returns its exit code."""
     # https://no-color.org
     color = False if os.environ.get("NO_COLOR") else None
     return contained(lambda: cli.main(list(arguments), "nacre", standalone_mode=False, color=color), arguments)
 
 
 def main() -> None:
-    """The entry point of the program `nacre`."""
+    """Runs the program `nacre`: its entry point."""
     for stream in (sys.stdout, sys.stderr):
-        # What a terminal cannot show is no reason to fail.
+        # A character that the terminal cannot show must not fail the command.
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    # Ended from outside, it still removes what it has half written.
+    # On SIGTERM, exit normally so that partly written files are removed.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     sys.exit(run(sys.argv[1:]))
 

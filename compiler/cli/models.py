@@ -1,4 +1,4 @@
-"""What every command that calls a model understands: which model, which entry, and with what inputs."""
+"""Options shared by commands that call a model: the model, the entry and the inputs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from ...dialect.types import DTYPES, Array
 from ...runtime.loader import Entry, Model, load
 from ...runtime.observe import evaluate
 from ..cache import cached_path, load_cached
-from ..checking.inputs import ORDINARY, draw_array
+from ..options import option_flags
 from ..report import usual_size
+from ..tools.validate.inputs import ORDINARY, draw_array
 from .options import PATH, Chosen, build_options, check_dims, progress, read_dims
 from .tensors import read_inputs
 
@@ -26,39 +27,33 @@ MODEL_OR_ARTIFACT = click.argument("model", metavar="MODEL.nacre|MODEL.so", type
 INPUTS = click.option(
     "--input", "inputs", multiple=True, metavar="NAME=VALUE", help="A .npy file, FILE.npz:KEY, or JSON."
 )
-ENTRY = click.option("--entry", metavar="NAME", help="Which entry, if there are several and none is `main`.")
-WEIGHTS = click.option("--weights", type=PATH, help="The file of external weights, if not beside MODEL.so.")
+ENTRY = click.option("--entry", metavar="NAME", help="Entry to call, if there are several and none is `main`.")
+WEIGHTS = click.option("--weights", type=PATH, help="File of external weights, if not beside MODEL.so.")
 
 AT = click.option(
-    "--at", "dims", metavar="B=1,T=128", callback=read_dims, help="Sizes of dims for made up inputs.  [default: 128]"
+    "--at", "dims", metavar="B=1,T=128", callback=read_dims, help="Dims of random inputs.  [default: 128]"
 )
 THREADS = click.option(
-    "--threads", type=click.IntRange(min=0), default=0, help="Threads of a call.  [default: $NACRE_THREADS, else all]"
+    "--threads", type=click.IntRange(min=0), default=0, help="Threads per call.  [default: $NACRE_THREADS, else all]"
 )
 
 _FOR_TEXT = (
-    "level",
-    "target",
+    *(f"set_{name}" for name in option_flags()),
     "checkpoint",
-    "passes",
-    "strict",
-    "debug",
     "check_passes",
-    "rewrite_limit",
-    "no_cache",
     "precision",
     "start",
 )
-"""The options that mean something for a model file alone."""
+"""The options that apply only to model files."""
 
 
 def open_model(context: click.Context, model: Path, chosen: Chosen, weights: Path | None, threads: int = 0) -> Model:
-    """An artifact as it is; a model file through the cache."""
+    """Loads an artifact directly, or a model file through the cache."""
     if model.suffix == ".so":
         for option in context.command.params:
             given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
             if option.name in _FOR_TEXT and given:
-                raise click.UsageError(f"{option.opts[0]} is for model files; {model} is compiled already")
+                raise click.UsageError(f"{option.opts[0]} is for model files; {model} is already compiled")
         return load(model, weights=weights, threads=threads)
     if weights is not None:
         raise click.UsageError("--weights is for artifacts; --checkpoint names the weights of a model file")
@@ -68,7 +63,7 @@ def open_model(context: click.Context, model: Path, chosen: Chosen, weights: Pat
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A build that is compared: what it is called, its artifact, and that loaded."""
+    """One build of a comparison: its name, its path, and the loaded model."""
 
     name: str
     path: Path
@@ -76,18 +71,18 @@ class Side:
 
 
 def open_side(path: Path, chosen: Chosen) -> Side:
-    """An artifact as it is; a model file compiled first. Its budgets are not looked at."""
+    """Loads an artifact directly, or compiles a model file first. Its budgets are not checked."""
     if path.suffix == ".so":
         return Side(str(path), path, load(path))
     build = chosen.build(path)
-    build.elaborated = replace(build.elaborated, budgets=())
+    build.source_model = replace(build.source_model, budgets=())
     with progress(f"compiling {path}"):
-        name = f"{path} at -O{chosen.level}" + (f" in {chosen.precision}" if chosen.precision else "")
+        name = f"{path} at -O{chosen.base.level}" + (f" in {chosen.precision}" if chosen.precision else "")
         return Side(name, cached_path(build), load_cached(build))
 
 
 def choose_entry(model: Model, entry: str | None) -> Mapping[str, Any]:
-    """How the artifact describes the entry that is meant."""
+    """Returns the artifact's description of the selected entry."""
     entries: Any = model.describe()["entries"]
     by_name: dict[str, Mapping[str, Any]] = {e["name"]: e for e in entries}
     if entry is None:
@@ -98,9 +93,9 @@ def choose_entry(model: Model, entry: str | None) -> Mapping[str, Any]:
 
 
 def inputs_for(entry: Mapping[str, Any], given: Sequence[str], dims: Mapping[str, int]) -> list[Array]:
-    """The inputs that are given; where none are, made up ones at sizes of the dims, or at usual ones."""
+    """Returns the given inputs; if there are none, random inputs at the given sizes of the dims, or at usual sizes."""
     if given and dims:
-        raise click.UsageError("--at is for inputs that are made up; the given ones have their sizes")
+        raise click.UsageError("--at is for random inputs; the given inputs determine the dims")
     if given or not entry["arguments"]:
         return read_inputs(given, entry["arguments"])
     symbols = [
@@ -115,14 +110,14 @@ def inputs_for(entry: Mapping[str, Any], given: Sequence[str], dims: Mapping[str
 def _make_up(rng: np.random.Generator, argument: Mapping[str, Any], shape: Sequence[int]) -> Array:
     dtype = DTYPES[argument["dtype"]]
     if dtype.is_integer:
-        # Rows of a table, of which there are two in most.
+        # Row indices of a table; most tables have at least two rows.
         return rng.integers(0, 2, shape).astype(dtype.numpy)
     return draw_array(rng, dtype, shape, ORDINARY)
 
 
 @dataclass(frozen=True, slots=True)
 class OpenCall:
-    """What is called, and on what."""
+    """A loaded model, an entry and its inputs."""
 
     model: Model
     entry: Entry
@@ -131,7 +126,7 @@ class OpenCall:
 
 @dataclass(frozen=True, slots=True)
 class ChosenCall:
-    """The options of a measured call as they stand on the command line."""
+    """The options of a measured call as given on the command line."""
 
     path: Path
     given: Sequence[str]
@@ -142,7 +137,7 @@ class ChosenCall:
     threads: int
 
     def open(self, context: click.Context) -> OpenCall:
-        """Loads the model and calls it once: inputs that do not fit are told before anything is measured."""
+        """Loads the model and calls it once: invalid inputs are reported before the measurement."""
         model = open_model(context, self.path, self.chosen, self.weights, self.threads)
         described = choose_entry(model, self.entry)
         arrays = inputs_for(described, self.given, self.dims)
@@ -155,7 +150,7 @@ _CALL_OPTIONS = (MODEL_OR_ARTIFACT, INPUTS, AT, ENTRY, WEIGHTS, build_options, T
 
 
 def call_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives a command what it takes to measure a call, as its argument `call`."""
+    """Adds the options of a measured call to a command, as its argument `call`."""
 
     @wraps(command)
     def with_options(

@@ -1,4 +1,4 @@
-"""What every command that compiles understands, and the build that follows from it."""
+"""Options shared by all commands that compile, and the build that they configure."""
 
 from __future__ import annotations
 
@@ -17,19 +17,17 @@ from rich.text import Text
 
 from ...dialect.diagnostics import DiagnosticError
 from ...dialect.dims import Symbol
-from ...passes.pipeline import parse_pipeline
 from ..api import read_model
 from ..build_warnings import with_warnings
-from ..checking.checker import VARIABLE, choose_observer
-from ..codegen.target import LEVELS, PORTABLE, Target, parse_targets
 from ..dumps import Dumps
 from ..dumps.dumps import known_names
-from ..frontend import Elaborated
-from ..pipeline import Build, Options
-from ..precision.choose import in_precision
-from ..precision.policy import SHORT_FORMS
-from ..resume import Resumed, options_after, read_stage
-from ..sizes import SizeBound, parse_bound
+from ..model.policy import SHORT_FORMS
+from ..model.source import SourceModel
+from ..options import Flag, Options, Scope, check_passes_text, option_flags
+from ..pipeline import Build
+from ..quantization.choose import in_precision
+from ..readers.stages import Resumed, options_after, read_stage
+from ..tools.validate.checker import VARIABLE, choose_observer
 from .faults import tell
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -42,179 +40,141 @@ MODEL = click.argument("model", metavar="MODEL.nacre", type=PATH)
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The options of a build as they stand on the command line."""
+    """The options of a build on the command line, and the settings by which the model is read and checked."""
 
-    level: int
-    targets: tuple[Target, ...]
+    base: Options
     checkpoint: Path | None
-    passes: str | None
-    strict: bool
-    cache: bool
     check_passes: bool
-    debug: bool
-    rewrite_limit: int | None
     precision: str | None = None
-    size: SizeBound | None = None
     start: str | None = None
 
     def options(self, **further: Any) -> Options:
-        """Raises click.BadParameter where there is no such stage to start from."""
-        options = Options(
-            targets=self.targets,
-            level=self.level,
-            passes=self.passes,
-            strict=self.strict,
-            cache=self.cache,
-            debug=self.debug,
-            rewrite_limit=self.rewrite_limit,
-            size=self.size,
-            **further,
-        )
+        """Returns the build options. Raises click.BadParameter if the stage to start from does not exist."""
+        options = replace(self.base, **further)
         if self.start is None:
             return options
         check_stages([self.start], options.stages, "--from")
         return options_after(options, self.start)
 
-    def read(self, model: Path) -> Elaborated:
-        """The model in its precision. Raises DiagnosticError."""
+    def read(self, model: Path) -> SourceModel:
+        """Returns the model in its precision. Raises DiagnosticError."""
         return in_precision(read_model(model, self.checkpoint), self.precision)
 
     def build(self, model: Path, dumps: Dumps | None = None, **further: Any) -> Build:
-        """Reads the model and tells its warnings. Raises DiagnosticError."""
+        """Reads the model and reports its warnings. Raises DiagnosticError."""
         options = self.options(**further)
         if self.start is None:
             resumed = Resumed(self.read(model))
         else:
             if self.precision is not None:
-                raise click.BadParameter("the text of a stage has its precision already", param_hint="--precision")
+                raise click.BadParameter("the dump of a stage already has a precision", param_hint="--precision")
             resumed = read_stage(model, options.language(self.start), self.checkpoint)
-        elaborated = with_warnings(resumed.elaborated, options.targets)
-        if elaborated.warnings:
-            tell(elaborated.warnings, elaborated.sources)
-        observer = choose_observer(elaborated, options, check=self.check_passes)
-        return Build(elaborated, options, dumps or Dumps(), observer, resumed.kernels)
+        source_model = with_warnings(resumed.source_model, options.targets)
+        if source_model.warnings:
+            tell(source_model.warnings, source_model.sources)
+        observer = choose_observer(source_model, options, check=self.check_passes)
+        return Build(source_model, options, dumps or Dumps(), observer, resumed.kernels)
 
 
 def _wrong(error: DiagnosticError) -> click.BadParameter:
-    """A fault of an option is one of the command line, not of the input."""
-    fault = error.diagnostics[0]
-    return click.BadParameter(f"{fault.message}; {fault.help}" if fault.help else fault.message)
+    """Converts an error in an option to an error in the command line."""
+    first = error.diagnostics[0]
+    return click.BadParameter(f"{first.message}; {first.help}" if first.help else first.message)
+
+
+def _reading(read: Callable[[str], Any]) -> Callable[[_Context, _Parameter, Any], Any]:
+    """Returns a callback that converts the text of an option to its value, or raises an error of the command line."""
+
+    def callback(context: _Context, parameter: _Parameter, value: Any) -> Any:
+        try:
+            return read(value) if isinstance(value, str) else value
+        except DiagnosticError as error:
+            raise _wrong(error) from error
+
+    return callback
 
 
 def read_passes(context: _Context, parameter: _Parameter, value: Any) -> Any:
-    """Lets a list of passes through that can be read."""
-    try:
-        for text in (value,) if isinstance(value, str) else value or ():
-            parse_pipeline(text)
-    except DiagnosticError as error:
-        raise _wrong(error) from error
+    """Accepts one or several pass lists that parse."""
+    for text in (value,) if isinstance(value, str) else value or ():
+        _reading(check_passes_text)(context, parameter, text)
     return value
 
 
-def _read_target(context: _Context, parameter: _Parameter, value: str) -> tuple[Target, ...]:
-    try:
-        return parse_targets(value)
-    except DiagnosticError as error:
-        raise _wrong(error) from error
+def _click_type(flag: Flag, default: Any) -> click.ParamType[Any] | None:
+    if flag.choices:
+        return click.Choice(flag.choices)
+    if flag.bounds is not None:
+        low, high = flag.bounds
+        if isinstance(default, float):
+            return click.FloatRange(low, high, min_open=True)
+        return click.IntRange(None if low is None else int(low), None if high is None else int(high))
+    return None
 
 
-def _read_size(context: _Context, parameter: _Parameter, value: str | None) -> SizeBound | None:
-    try:
-        return None if value is None else parse_bound(value)
-    except DiagnosticError as error:
-        raise _wrong(error) from error
+def _click_option(name: str, flag: Flag, default: Any) -> Callable[[_Command], _Command]:
+    """Returns the click option of a field of `Options`."""
+    if isinstance(default, bool):
+        return click.option(*flag.names, f"set_{name}", is_flag=True, help=flag.help)
+    callback = None if flag.read is None else _reading(flag.read)
+    return click.option(
+        *flag.names,
+        f"set_{name}",
+        default=flag.says if flag.says is not None else default,
+        show_default=default is not None,
+        type=_click_type(flag, default),
+        metavar=flag.metavar,
+        envvar=flag.variable,
+        callback=callback,
+        help=flag.help,
+    )
 
 
-_BUILD_OPTIONS = (
-    click.option("-O", "level", type=click.IntRange(0, 3), default=2, show_default=True, help="Optimisation level."),
-    click.option(
-        "--target",
-        default="native",
-        show_default=True,
-        callback=_read_target,
-        help=f"What to compile for: native; {', '.join(LEVELS)}, or several of these with commas; {PORTABLE}, which is "
-        "the levels from x86-64-v3 on; an LLVM CPU name such as znver4; one of them with +feature or -feature behind "
-        "it; or a triple such as aarch64-linux-gnu.",
-    ),
-    click.option(
-        "--checkpoint", type=PATH, help="A checkpoint file or folder, in place of the one that the model names."
-    ),
-    click.option(
-        "--passes",
-        metavar="LIST",
-        callback=read_passes,
-        help="Graph passes in place of the level's, such as `unroll-repeat,cse`; `nacre opt --help` lists them.",
-    ),
-    click.option(
-        "--strict",
-        is_flag=True,
-        help="Leave out what changes how results are rounded by more than another order of sums: scales that go into "
-        "weights, and convolutions by Winograd's transforms.",
-    ),
+_MODEL_OPTIONS = (
+    click.option("--checkpoint", type=PATH, help="Checkpoint file or folder; overrides the one named in the model."),
     click.option(
         "--check-passes",
         is_flag=True,
-        help="Run what every pass, kernel and the whole computes on drawn inputs, and stop at the first that is wrong; "
-        f"so does ${VARIABLE}.",
-    ),
-    click.option(
-        "-g",
-        "debug",
-        is_flag=True,
-        help="Tables of the model's lines for debuggers, and names of kernels to be read; the code stays as it is.",
-    ),
-    click.option(
-        "--rewrite-limit",
-        type=click.IntRange(0),
-        help="Let the passes make so many changes and no more, to find a wrong one; `nacre bisect` does so by itself.",
+        help="Verify the result of each pass, each kernel and the complete artifact on random inputs, and stop at the "
+        f"first error; also enabled by ${VARIABLE}.",
     ),
     click.option(
         "--precision",
         metavar="NAME|FILE.nacre",
-        help=f"In place of the policies in the model: {', '.join(SHORT_FORMS)}, or a file with `quantize` blocks.",
+        help=f"Overrides the policies of the model: {', '.join(SHORT_FORMS)}, or a file with `quantize` blocks.",
     ),
-    click.option(
-        "--size",
-        metavar="1.2x|500MiB",
-        callback=_read_size,
-        help="The most that weights may take, as such or beside the parameters of the model: the transforms that save "
-        "least for their bytes are computed in each call, or not used.",
-    ),
-    click.option("--no-cache", is_flag=True, help="Compile everything anew; so does $NACRE_NO_CACHE."),
 )
 
 
-def build_options(command: _Command) -> Callable[..., Any]:
-    """Gives a command the options of a build, as its argument `chosen`."""
+def build_options(command: _Command, *scopes: Scope) -> Callable[..., Any]:
+    """Adds the build options to a command, as its argument `chosen`; with the scope `compile`, all of them."""
+    flags = {name: each for name, each in option_flags().items() if each[0].scope in ("build", *scopes)}
 
     @wraps(command)
-    def with_options(
-        level: int,
-        target: tuple[Target, ...],
-        checkpoint: Path | None,
-        passes: str | None,
-        strict: bool,
-        check_passes: bool,
-        no_cache: bool,
-        debug: bool,
-        rewrite_limit: int | None,
-        precision: str | None,
-        size: SizeBound | None,
-        **further: Any,
-    ) -> object:
-        cache = not no_cache
-        chosen = Chosen(
-            level, target, checkpoint, passes, strict, cache, check_passes, debug, rewrite_limit, precision, size
-        )
-        return command(chosen=chosen, **further)
+    def with_options(checkpoint: Path | None, check_passes: bool, precision: str | None, **further: Any) -> object:
+        values: dict[str, Any] = {}
+        for name, (_, default) in flags.items():
+            value = further.pop(f"set_{name}")
+            if isinstance(default, bool):
+                values[name] = default != value
+            else:
+                values[name] = default if value in (None, "") else value
+        base = Options(**values)
+        return command(chosen=Chosen(base, checkpoint, check_passes, precision), **further)
 
-    for option in reversed(_BUILD_OPTIONS):
+    options = [_click_option(name, *each) for name, each in flags.items()]
+    for option in reversed((*options[:2], _MODEL_OPTIONS[0], *options[2:], *_MODEL_OPTIONS[1:])):
         option(with_options)
     return with_options
 
 
+def compile_options(command: _Command) -> Callable[..., Any]:
+    """Adds every option of a build to `nacre compile`, as its argument `chosen`."""
+    return build_options(command, "compile")
+
+
 def read_dims(context: _Context, parameter: _Parameter, value: str | None) -> dict[str, int]:
-    """Sizes of dims as `B=1,T=128`."""
+    """Parses sizes of dims such as `B=1,T=128`."""
     sizes: dict[str, int] = {}
     for part in filter(None, (value or "").replace(" ", "").split(",")):
         name, _, size = part.partition("=")
@@ -225,7 +185,7 @@ def read_dims(context: _Context, parameter: _Parameter, value: str | None) -> di
 
 
 def check_dims(symbols: Iterable[Symbol], dims: Mapping[str, int]) -> None:
-    """Refuses sizes that the dims of the model cannot have."""
+    """Raises click.BadParameter for sizes that the dims of the model do not admit."""
     known = {symbol.name: symbol for symbol in symbols}
     for name, size in dims.items():
         symbol = known.get(name)
@@ -234,11 +194,11 @@ def check_dims(symbols: Iterable[Symbol], dims: Mapping[str, int]) -> None:
                 f"there is no dim `{name}`; there are {', '.join(known) or 'none'}", param_hint="--at"
             )
         if not symbol.low <= size <= symbol.high or size % symbol.multiple:
-            raise click.BadParameter(f"`{name}` cannot be {size}: it is {symbol}", param_hint="--at")
+            raise click.BadParameter(f"`{name}` cannot be {size}: it is declared as {symbol}", param_hint="--at")
 
 
 def from_option(command: _Command) -> Callable[..., Any]:
-    """Gives a command with the options of a build one more, which has its argument be the text of a stage."""
+    """Adds the option --from to a command with build options; the command's argument is then the dump of a stage."""
 
     @wraps(command)
     def with_option(chosen: Chosen, start: str | None, **further: Any) -> object:
@@ -248,7 +208,7 @@ def from_option(command: _Command) -> Callable[..., Any]:
         "--from",
         "start",
         metavar="STAGE",
-        help="Go on from the text of a stage, as --dump-dir writes it: `graph`, a pass, or one of code generation.",
+        help="Continue from a dump written by --dump-dir: `graph`, a pass, or a code generation stage.",
     )(with_option)
 
 
@@ -262,8 +222,8 @@ def check_stages(names: Collection[str], stages: Sequence[str], option: str) -> 
 
 @contextmanager
 def told_progress() -> Iterator[Callable[[str], None]]:
-    """What tells how far something has come, on one line of standard error, if that is a terminal. No thread draws it:
-    processes are forked meanwhile."""
+    """Yields a function that shows progress on one line of standard error, if that is a terminal. No thread redraws the
+    line, because processes are forked meanwhile."""
     if not sys.stderr.isatty():
         yield lambda text: None
         return
@@ -273,7 +233,7 @@ def told_progress() -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def progress(what: str) -> Iterator[None]:
-    """A spinner on standard error while something long runs, if that is a terminal."""
+    """Shows a spinner on standard error during a long operation, if that is a terminal."""
     if not sys.stderr.isatty():
         yield
         return

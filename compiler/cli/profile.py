@@ -1,4 +1,4 @@
-"""`nacre profile`: where the time of a call goes."""
+"""`nacre profile`: attributes the time of a call to kernels and source lines."""
 
 from __future__ import annotations
 
@@ -15,16 +15,24 @@ from rich.table import Table
 from rich.text import Text
 
 from ...runtime.observe import evaluate
-from ..files import check_writable, write_whole
-from ..measure.machine import Peak, find_peak, processor, threads_of
-from ..measure.profile import CallTime, KernelTime, LineTime, Profile, count_products, ideal_seconds, profile_entry
-from ..measure.trace import trace_events
+from ..base.files import check_writable, write_whole
+from ..tools.profile.machine import Peak, find_peak, processor, threads_of
+from ..tools.profile.profile import (
+    CallTime,
+    KernelTime,
+    LineTime,
+    Profile,
+    count_products,
+    ideal_seconds,
+    profile_entry,
+)
+from ..tools.profile.trace import trace_events
 from .figures import headline, show_seconds
 from .models import ChosenCall, call_options
 from .options import PATH, progress
 
 _NUMBER = 5
-"""Characters of a number in a table, but for seconds with their unit."""
+"""Characters of a number in a table, except for seconds with their unit."""
 _MEASURED, _ANEW = "measured", "measure"
 
 
@@ -47,17 +55,17 @@ def _read_peak(context: click.Context, parameter: click.Parameter, value: str) -
     type=click.FloatRange(min=0),
     default=1.0,
     show_default=True,
-    help="How long; 3 calls at least.",
+    help="Duration of the measurement; at least 3 calls.",
 )
 @click.option(
     "--peak",
     metavar="GFLOP/S,GB/S",
     default=_MEASURED,
     callback=_read_peak,
-    help=f"What the machine can do. It is measured once, and anew with `{_ANEW}`.",
+    help=f"Peak performance of the machine. By default it is measured once; `{_ANEW}` repeats the measurement.",
 )
-@click.option("--trace", metavar="FILE", type=PATH, help="A trace for ui.perfetto.dev or about:tracing.")
-@click.option("--json", "as_json", is_flag=True, help="The profile as JSON; also where the output is piped.")
+@click.option("--trace", metavar="FILE", type=PATH, help="Write a trace for ui.perfetto.dev or about:tracing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the profile as JSON; default if the output is piped.")
 @click.pass_context
 def profile_command(
     context: click.Context,
@@ -67,16 +75,16 @@ def profile_command(
     trace: Path | None,
     as_json: bool,
 ) -> None:
-    """Show where the time of a call goes: by kernel and by line of the model.
+    """Attribute the time of a call to kernels and to lines of the model.
 
     \b
       nacre profile model.so --input x=x.npy
       nacre profile model.nacre --at B=1,T=128 --threads 1
       nacre profile model.so --trace trace.json --json
 
-    Beside the times stand the operations and bytes of each kernel, as shares of the most that this machine was seen to
-    do (in products of bf16 or i8 those of such products), by which of the two a kernel is bound, and how evenly the
-    threads were busy. Without --input, the inputs are made up: normal floats, integers 0 and 1.
+    For each kernel, the report shows the operations and bytes per second as shares of the machine's peak (for products
+    of bf16 or i8, the peak of such products), whether it is compute or memory bound, and the load balance of threads.
+    Without --input, inputs are random: normally distributed floats, integers 0 and 1.
     """
     if trace is not None:
         check_writable(trace)
@@ -92,7 +100,7 @@ def profile_command(
     if as_json or not sys.stdout.isatty():
         click.echo(json.dumps(_profile_data(profile, peak), indent=2))
         return
-    # Without markup and emoji, since `f32[b]` and a name with colons would be read as such.
+    # Markup and emoji are disabled, since rich would interpret `f32[b]` and a name with colons.
     console = Console(highlight=False, markup=False, emoji=False)
     console.print(headline(opened.entry, opened.inputs, used))
     for part in _profile_tables(profile, peak, call.path.parent):
@@ -132,7 +140,7 @@ def _profile_tables(profile: Profile, peak: Peak, folder: Path) -> Iterator[Rend
 
 
 def _table(title: str, *columns: str) -> Table:
-    """With columns of numbers, which stay whole where the terminal is narrow."""
+    """Returns a table whose numeric columns are not truncated on a narrow terminal."""
     table = Table(
         title=Text(title, "bold"), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False
     )
@@ -146,7 +154,7 @@ def _operators(kernel: KernelTime) -> str:
 
 
 def _source(folder: Path, line: LineTime) -> str:
-    """The text of the line, where the model's file is there."""
+    """Returns the text of the line, if the model's file exists."""
     file, _, number = line.at.rpartition(":")
     try:
         return (folder / file).read_text().splitlines()[int(number) - 1].strip()

@@ -1,4 +1,4 @@
-"""`nacre quantize`: searches the fastest precision of each layer that keeps a budget of accuracy."""
+"""`nacre quantize`: searches for the fastest precision of each layer within an error budget."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import Any, get_args
 import click
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
-from ..accuracy.bounds import EXAMPLES, Bound
-from ..accuracy.present import number
 from ..api import read_model
-from ..files import check_writable, write_whole
-from ..frontend import Elaborated
+from ..base.files import check_writable, write_whole
+from ..model.policy import Calibration, Method
+from ..model.source import SourceModel
 from ..pipeline import source_hash
-from ..precision.findings import Findings, open_findings
-from ..precision.layers import CHOICES
-from ..precision.policy import Calibration, Method
-from ..precision.policy_text import count_choices, policy_text
-from ..precision.search import Found, search
-from ..precision.trials import Trials
+from ..tools.accuracy.bounds import EXAMPLES, Bound
+from ..tools.accuracy.present import number
+from ..tools.quantize.findings import Findings, open_findings
+from ..tools.quantize.layers import CHOICES
+from ..tools.quantize.policy_text import count_choices, policy_text
+from ..tools.quantize.search import Found, search
+from ..tools.quantize.trials import Trials
 from ..version import __version__
 from .accuracy import BATCH, DATA, read_bound
 from .models import ENTRY, THREADS
@@ -37,35 +37,37 @@ def _read_choices(context: click.Context, parameter: click.Parameter, value: str
     names = tuple(dict.fromkeys(value.replace(" ", "").split(",")))
     for name in names:
         if name not in CHOICES:
-            raise click.BadParameter(f"there is no choice `{name}`; there are {', '.join(CHOICES)}")
+            raise click.BadParameter(f"there is no precision `{name}`; the candidates are {', '.join(CHOICES)}")
     return names
 
 
 @click.command("quantize")
 @MODEL
 @DATA
-@click.option("--budget", "bound", required=True, callback=read_bound, help=f"What has to hold: {EXAMPLES}.")
-@click.option("-o", "--output", type=PATH, help="Where the policy goes.  [default: MODEL.policy.nacre]")
+@click.option("--budget", "bound", required=True, callback=read_bound, help=f"Accuracy bound, such as {EXAMPLES}.")
+@click.option("-o", "--output", type=PATH, help="Output path of the policy.  [default: MODEL.policy.nacre]")
 @click.option(
     "--choices",
     default=_USUAL,
     show_default=True,
     callback=_read_choices,
-    help=f"How layers may be kept: {', '.join(CHOICES)}.",
+    help=f"Candidate precisions: {', '.join(CHOICES)}.",
 )
 @click.option(
     "--ranges",
     type=click.Choice([method for method in get_args(Method) if method != "percentile"]),
     default="mse",
     show_default=True,
-    help="How int8-static takes ranges from the samples.",
+    help="Calibration method of int8-static.",
 )
-@click.option("--estimate", is_flag=True, help="Measure no times; the same on every machine.")
+@click.option(
+    "--estimate", is_flag=True, help="Estimate times instead of measuring them; gives the same result on every machine."
+)
 @ENTRY
 @BATCH
 @THREADS
 @build_options
-@click.option("--json", "as_json", is_flag=True, help="What was found, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def quantize_command(
     model: Path,
     data: Path,
@@ -80,35 +82,35 @@ def quantize_command(
     chosen: Chosen,
     as_json: bool,
 ) -> None:
-    """Search for the fastest precision of each layer that keeps a budget of accuracy, and write it as a policy.
+    """Search for the fastest precision of each layer within an error budget, and write it as a policy.
 
     \b
       nacre quantize model.nacre --data calibration.npz --budget 'top1 drop <= 0.5%'
       nacre quantize model.nacre --data samples/ --budget 'cosine >= 0.999' --choices bf16,int8,int4
       nacre compile model.nacre --precision model.policy.nacre -o model.so
 
-    Every layer is built and called alone in each choice, which tells what it harms and saves. Then assignments are
-    tried on all samples, the best trade first, until the fastest is found that keeps the budget against f32. What was
-    measured stays in OUTPUT.findings.json: an interrupted search goes on from there, and so does one for another
-    budget.
+    Each layer is measured alone in each candidate precision, which gives its error and its time. Then complete
+    assignments are measured on all samples until the fastest one that meets the budget against f32 is found.
+    Measurements are saved in OUTPUT.findings.json. An interrupted search, or one for another budget, continues from
+    there.
     """
     output = output or model.with_suffix(".policy.nacre")
     if output.resolve() == model.resolve():
         raise click.BadParameter(f"`{output}` is the model itself", param_hint="--output")
     check_writable(output)
-    elaborated = read_model(model, chosen.checkpoint)
-    name = _choose_model(elaborated, entry)
+    source_model = read_model(model, chosen.checkpoint)
+    name = _choose_model(source_model, entry)
     kept = output.with_name(f"{output.name}.findings.json")
     check_writable(kept)
     calibration = Calibration(data, ranges)
-    findings = open_findings(kept, _question(elaborated, name, calibration, estimate, batch, threads, chosen))
+    findings = open_findings(kept, _question(source_model, name, calibration, estimate, batch, threads, chosen))
     with TemporaryDirectory(prefix="nacre-quantize-") as folder, told_progress() as tell:
-        trials = Trials(elaborated, name, chosen.options(), calibration, batch, threads, Path(folder))
+        trials = Trials(source_model, name, chosen.options(), calibration, batch, threads, Path(folder))
         found = search(trials, bound, choices, findings, tell, estimate=estimate)
         samples = trials.samples.count
     if not found.keeps:
         value = bound.show(found.tried.figures[bound.figure.words] or 0.0)
-        message = f"the model does not keep `{bound}` in f32 either: it is {value} beside itself"
+        message = f"the model does not meet `{bound}` even in f32: two runs of it give {value}"
         raise DiagnosticError([Diagnostic("budget-out-of-reach", message)])
     seen = replace(calibration, path=Path(os.path.relpath(data, output.parent)))
     write_whole(output, policy_text(found, bound, findings, name, f"{data.name}, {samples} samples,", seen))
@@ -121,8 +123,8 @@ def quantize_command(
     click.echo(f"wrote {output}", err=True)
 
 
-def _choose_model(elaborated: Elaborated, entry: str | None) -> str:
-    names = [function.name for function in elaborated.module.functions]
+def _choose_model(source_model: SourceModel, entry: str | None) -> str:
+    names = [function.name for function in source_model.module.functions]
     if entry is None:
         entry = names[0] if len(names) == 1 else "main"
     if entry not in names:
@@ -131,7 +133,7 @@ def _choose_model(elaborated: Elaborated, entry: str | None) -> str:
 
 
 def _question(
-    elaborated: Elaborated,
+    source_model: SourceModel,
     name: str,
     calibration: Calibration,
     estimate: bool,
@@ -139,11 +141,11 @@ def _question(
     threads: int,
     chosen: Chosen,
 ) -> dict[str, Any]:
-    """All that measurements follow from; which choices are asked for is none of it, nor is the budget."""
+    """Returns all data that determine the measurements; the budget and the candidate precisions do not."""
     data = calibration.path
     files = sorted(data.iterdir()) if data.is_dir() else [data]
-    weights = elaborated.weights[name]
-    if weights is not None:
+    weights = source_model.weights[name]
+    if isinstance(weights, Path):
         files += sorted(weights.iterdir()) if weights.is_dir() else [weights]
     try:
         stamps = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
@@ -152,7 +154,7 @@ def _question(
         raise DiagnosticError([Diagnostic("missing-file", message)]) from error
     return {
         "compiler": __version__,
-        "model": source_hash(elaborated.module),
+        "model": source_hash(source_model.module),
         "entry": name,
         "files": stamps,
         "ranges": calibration.method,

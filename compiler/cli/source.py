@@ -12,27 +12,27 @@ import click
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ..api import find_faults
-from ..files import write_whole
-from ..frontend.format import format_source
-from ..frontend.parse import decode, normalise
+from ..base.files import write_whole
+from ..readers.language.format import format_source
+from ..readers.language.parse import decode, normalise
 from .faults import INPUT_FAULT, tell
 from .options import PATH
 
 
 @click.command("check")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=PATH)
-@click.option("--checkpoint", type=PATH, help="A checkpoint file or folder, in place of those that the files name.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON list of diagnostics instead of text.")
+@click.option("--checkpoint", type=PATH, help="Checkpoint file or folder; overrides those named in the files.")
+@click.option("--json", "as_json", is_flag=True, help="Print the diagnostics as a JSON list.")
 def check_command(files: Sequence[Path], checkpoint: Path | None, as_json: bool) -> int:
-    """Find every fault of model files: syntax, names, shapes, dtypes, checkpoints.
+    """Report all errors of model files: syntax, names, shapes, dtypes, checkpoints.
 
     \b
       nacre check model.nacre blocks/*.nacre
       nacre check bert.nacre --checkpoint bert/
 
-    All of a file's faults are told in one run. A file without any is held against the names, shapes and dtypes in its
-    checkpoint, if that is there. With --checkpoint, configurations are found in that folder too. Exits with 1 if there
-    is an error.
+    All errors of a file are reported in one run. A file without errors is compared with the names, shapes and dtypes of
+    its checkpoint, if the checkpoint exists. With --checkpoint, configurations are also searched in that folder. Exits
+    with 1 if there is an error.
     """
     found: list[Diagnostic] = []
     for path in files:
@@ -50,17 +50,17 @@ def check_command(files: Sequence[Path], checkpoint: Path | None, as_json: bool)
 
 @click.command("fmt")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(allow_dash=True))
-@click.option("--check", is_flag=True, help="Write nothing; exit with 1 if a file would change.")
-@click.option("--diff", is_flag=True, help="Write nothing; print what would change, and exit with 1 if anything would.")
+@click.option("--check", is_flag=True, help="Do not write files; exit with 1 if a file would change.")
+@click.option("--diff", is_flag=True, help="Do not write files; print the changes, and exit with 1 if there are any.")
 def fmt_command(files: Sequence[str], check: bool, diff: bool) -> int:
-    """Bring model files into the one canonical format, keeping comments.
+    """Rewrite model files in the canonical format; comments are kept.
 
     \b
       nacre fmt model.nacre
       nacre fmt --check --diff blocks/*.nacre
       nacre fmt - < model.nacre
 
-    `-` reads standard input and writes standard output. A file with syntax errors stays as it is.
+    `-` reads standard input and writes standard output. A file with syntax errors is not changed.
     """
     failed = False
     for name in files:
@@ -73,7 +73,7 @@ def fmt_command(files: Sequence[str], check: bool, diff: bool) -> int:
 
 
 def _format(name: str, only_look: bool, diff: bool) -> bool:
-    """Formats one file; with `only_look`, says whether it would change."""
+    """Formats one file; with `only_look`, returns whether it would change."""
     shown = "<stdin>" if name == "-" else name
     with click.open_file(name, "rb") as file:
         text = decode(file.read(), shown)

@@ -13,12 +13,12 @@ from rich.console import Console
 from ...passes.manager import Pass
 from ...passes.pipeline import run_pipeline_text
 from ...passes.registry import PASSES
+from ..base.files import check_writable, write_whole
 from ..dumps import Dumps
 from ..dumps.constants import read_constants
 from ..dumps.select import Selection
-from ..files import check_writable, write_whole
-from ..frontend.parse import decode
-from ..pipeline import GRAPH_PASSES
+from ..graph_passes import GRAPH_PASSES
+from ..readers.language.parse import decode
 from .differences import show_difference
 from .dumping import FILTER_HELP, tell_unmatched
 from .options import MODEL, PATH, Chosen, build_options, check_stages, from_option, progress, read_passes
@@ -28,13 +28,15 @@ from .options import MODEL, PATH, Chosen, build_options, check_stages, from_opti
 @MODEL
 @build_options
 @from_option
-@click.option("--stage", default="linalg", show_default=True, help="A pass or stage; `list` names them all.")
-@click.option("--between", nargs=2, metavar="STAGE STAGE", help="What lies between two stages of one language.")
+@click.option("--stage", default="linalg", show_default=True, help="A pass or stage; `list` prints all names.")
+@click.option(
+    "--between", nargs=2, metavar="STAGE STAGE", help="Print the difference of two stages in the same language."
+)
 @click.option("--filter", "patterns", multiple=True, metavar="GLOB", help=FILTER_HELP)
 def dump_command(
     model: Path, chosen: Chosen, stage: str, between: tuple[str, str] | None, patterns: tuple[str, ...]
 ) -> None:
-    """Print what the compiler made of a model after a pass or stage, or what passes changed.
+    """Print the output of a pass or stage, or the difference of two stages.
 
     \b
       nacre dump model.nacre --stage list
@@ -42,9 +44,9 @@ def dump_command(
       nacre dump model.nacre --stage assembly --target x86-64-v3
       nacre dump model.nacre --between graph fuse
 
-    The graph stages are `graph` (before any pass) and the name of each pass; then come those of code generation. Where
-    a pass runs more than once, its last run is meant; 02-canonicalize, as in the names of files that `nacre compile
-    --dump-dir` writes, is one run of it. What lies between two stages is shown side by side in a wide terminal.
+    The graph stages are `graph` (before all passes) and the name of each pass; the stages of code generation follow.
+    The name of a pass that runs more than once denotes its last run; 02-canonicalize, as in the file names of `nacre
+    compile --dump-dir`, denotes a single run. Differences are shown side by side if the terminal is wide enough.
     """
     options = chosen.options()
     stages = options.stages
@@ -56,7 +58,7 @@ def dump_command(
     language = options.language(wanted[0])
     if any(options.language(name) != language for name in wanted):
         names = " and ".join(f"`{name}`" for name in wanted)
-        raise click.BadParameter(f"{names} are texts of two languages", param_hint="--between")
+        raise click.BadParameter(f"{names} are in different languages", param_hint="--between")
     selection = Selection(patterns) if patterns else None
     texts = _stage_texts(model, chosen, wanted)
     if selection is not None:
@@ -96,18 +98,20 @@ _EPILOG = "\b\nThe passes, with the defaults of their options:\n" + "\n".join(
 @click.command("opt", epilog=_EPILOG)
 @click.argument("graph", metavar="FILE.graph", type=click.Path(allow_dash=True))
 @click.option(
-    "--pass", "passes", multiple=True, callback=read_passes, help="A pass, or several with commas; repeatable."
+    "--pass", "passes", multiple=True, callback=read_passes, help="A pass, or several, separated by commas; repeatable."
 )
-@click.option("-O", "level", type=click.IntRange(0, 3), help="The passes of an optimisation level, before the others.")
-@click.option("--rewrite-limit", type=click.IntRange(0), help="Stop after this many rewrites, to find a wrong one.")
-@click.option("-o", "--output", type=PATH, help="Default: standard output.")
+@click.option("-O", "level", type=click.IntRange(0, 3), help="Run the passes of this optimisation level first.")
+@click.option(
+    "--rewrite-limit", type=click.IntRange(0), help="Stop after this many rewrites, to find an incorrect one."
+)
+@click.option("-o", "--output", type=PATH, help="Output path.  [default: standard output]")
 def opt_command(
     graph: str, passes: Sequence[str], level: int | None, rewrite_limit: int | None, output: Path | None
 ) -> None:
-    """Run graph passes, text to text. Without any, the text is checked and brought into its usual form.
+    """Run graph passes on the text of a graph. Without --pass and -O, the text is verified and reprinted.
 
-    The data of constants that are too big for the text is found in constants.safetensors beside the file, if it is
-    there: `nacre compile --dump-dir` writes it.
+    Large constants are read from constants.safetensors beside the file, if it exists; `nacre compile --dump-dir` writes
+    this file.
 
     \b
       nacre compile model.nacre --emit graph -o model.graph

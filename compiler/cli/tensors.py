@@ -12,9 +12,9 @@ from typing import Any
 import click
 import numpy as np
 
-from ...dialect.ops.conversion import cast_array
+from ...dialect.ops.support.conversion import cast_array
 from ...dialect.types import DTYPES, Array, DType, dtype_of
-from ..checkpoint import open_tensors
+from ..weights import open_tensors
 
 _FILE = re.compile(r"(.+\.(?:npy|npz|safetensors))(?::(.+))?", re.DOTALL)
 _SHOWN = 8
@@ -25,7 +25,7 @@ class _UnfitError(Exception):
 
 
 def split_assignments(texts: Sequence[str]) -> dict[str, str]:
-    """`NAME=VALUE`, each name once."""
+    """Parses texts `NAME=VALUE` into a mapping; a repeated name is an error."""
     found: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -38,7 +38,7 @@ def split_assignments(texts: Sequence[str]) -> dict[str, str]:
 
 
 def read_tensor(name: str, value: str, dtype: DType) -> Array:
-    """The tensor that `value` names or spells; `dtype` is what a spelled one becomes, and a file must already be."""
+    """Reads the tensor that `value` names or spells; a spelled tensor is converted to `dtype`, a file must have it."""
     file = _FILE.fullmatch(value)
     if file is None:
         return _spelled(name, value, dtype)
@@ -57,10 +57,10 @@ def _spelled(name: str, value: str, dtype: DType) -> Array:
         spelled = json.loads(value)
         for element in _elements(spelled):
             _check_element(element, dtype)
-        with np.errstate(over="ignore"):  # what is too large for a float is infinite, or the greatest that there is
+        with np.errstate(over="ignore"):  # overflow gives infinity or the largest float
             array = np.array(spelled, np.float64 if dtype.is_float else object)
             if any(isinstance(element, list) for element in array.flat):
-                raise ValueError(spelled)  # rows of different lengths are elements to numpy
+                raise ValueError(spelled)  # numpy represents ragged rows as objects
             return cast_array(array, dtype) if dtype.is_float else array.astype(dtype.numpy, copy=False)
     except json.JSONDecodeError:
         reason = "neither a .npy, .npz or .safetensors file nor a JSON value"
@@ -83,7 +83,7 @@ def _elements(spelled: Any) -> Iterator[Any]:
 
 
 def _check_element(element: Any, dtype: DType) -> None:
-    """Raises _UnfitError with what is wrong: nothing is rounded or wrapped in silence but floats to nearer ones."""
+    """Raises _UnfitError for an element that the dtype cannot hold; only floats are rounded, and nothing is wrapped."""
     if dtype.name == "bool":
         fits = isinstance(element, bool)
     elif isinstance(element, bool):
@@ -98,7 +98,7 @@ def _check_element(element: Any, dtype: DType) -> None:
 
 
 def read_inputs(assignments: Sequence[str], arguments: Sequence[Mapping[str, Any]]) -> list[Array]:
-    """The inputs of an entry in its order, from `NAME=VALUE` texts; `arguments` is how the artifact describes them."""
+    """Returns the inputs of an entry in its order, from `NAME=VALUE` texts; `arguments` describes them."""
     given = split_assignments(assignments)
     names = [a["name"] for a in arguments]
     unknown = [n for n in given if n not in names]
@@ -111,15 +111,15 @@ def read_inputs(assignments: Sequence[str], arguments: Sequence[Mapping[str, Any
 
 
 def _number(value: Any) -> float | int | bool | str:
-    """What JSON can hold: it has no NaN and no infinity, which become texts."""
+    """Converts a number to a JSON value; NaN and infinities become text."""
     plain: float | int | bool = value if isinstance(value, (bool, int)) else float(value)
     return plain if math.isfinite(plain) else str(plain)
 
 
 def summary(array: Array) -> dict[str, Any]:
-    """What is worth showing of a result: dtype, shape, and of its numbers the range, the mean and the first few."""
+    """Returns a summary of a result: dtype, shape, range, mean and the first values."""
     info: dict[str, Any] = {"dtype": dtype_of(array).name, "shape": list(array.shape)}
-    flat: Any = array.reshape(-1)  # of any dtype: which methods it has is not for a type to say
+    flat: Any = array.reshape(-1)  # of any dtype: a static type cannot list its methods
     if flat.size:
         with np.errstate(all="ignore"):
             values = {"min": flat.min().item(), "max": flat.max().item(), "mean": flat.mean(dtype=np.float64)}

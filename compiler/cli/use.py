@@ -15,8 +15,8 @@ from rich.text import Text
 
 from ...dialect.types import Array
 from ..api import read_model
-from ..files import replacing
-from ..testing import Outcome, test_model
+from ..base.files import replacing
+from ..tools.model_tests import Outcome, test_model
 from .faults import INPUT_FAULT
 from .models import ENTRY, INPUTS, MODEL_OR_ARTIFACT, WEIGHTS, choose_entry, open_model
 from .options import MODEL, PATH, Chosen, build_options, from_option, progress
@@ -33,12 +33,12 @@ def _save(folder: Path, results: Mapping[str, Array]) -> None:
 @click.command("run")
 @MODEL_OR_ARTIFACT
 @INPUTS
-@click.option("--output", metavar="FOLDER", type=PATH, help="A folder for NAME.npy of each result.")
+@click.option("--output", metavar="FOLDER", type=PATH, help="Write each result to NAME.npy in this folder.")
 @ENTRY
 @WEIGHTS
 @build_options
 @from_option
-@click.option("--json", "as_json", is_flag=True, help="The summary as JSON; also where the output is piped.")
+@click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON; default if the output is piped.")
 @click.pass_context
 def run_command(
     context: click.Context,
@@ -50,7 +50,7 @@ def run_command(
     chosen: Chosen,
     as_json: bool,
 ) -> None:
-    """Call a model. A model file is compiled first, into a cache ($NACRE_CACHE, or the user's).
+    """Call a model. A model file is compiled first and cached in $NACRE_CACHE or the user's cache folder.
 
     \b
       nacre run model.so --input x=x.npy --output results/
@@ -78,20 +78,25 @@ def run_command(
 @MODEL
 @build_options
 @from_option
-@click.option("--tests", metavar="MODEL.nacre", type=PATH, help="Whose tests and budgets are run: no dump has any.")
-@click.option("--json", "as_json", is_flag=True, help="The outcomes as JSON.")
+@click.option(
+    "--tests",
+    metavar="MODEL.nacre",
+    type=PATH,
+    help="Model file with the tests and budgets to run; required with --from.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the outcomes as JSON.")
 def test_command(model: Path, chosen: Chosen, tests: Path | None, as_json: bool) -> int:
-    """Run the tests and budgets that stand in a model file.
+    """Run the tests and budgets of a model file.
 
     \b
       nacre test model.nacre
       nacre test bert.nacre --checkpoint bert/ --json
       nacre test stages/22-linalg.mlir --from linalg --tests bert.nacre --checkpoint bert/
 
-    Every test runs twice, by the reference interpreter and by the compiled artifact. Exits with 1 if one fails.
+    Every test runs with the reference interpreter and with the compiled artifact. Exits with 1 if one fails.
     """
     if (chosen.start is None) != (tests is None):
-        raise click.UsageError("--from and --tests go together: the text of a stage has no tests")
+        raise click.UsageError("--from requires --tests, and --tests requires --from: the dump of a stage has no tests")
     with progress(f"compiling and testing {model}"):
         outcomes = test_model(chosen.build(model), None if tests is None else read_model(tests, chosen.checkpoint))
     if as_json:

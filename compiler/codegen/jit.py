@@ -1,6 +1,6 @@
 """Compiles all functions of a module at once and makes them callable, without an artifact: for tests and passes.
 
-No weights are packed, nothing is checked but shapes, and memory is allocated at every call.
+Weights are not packed, only shapes are checked, and memory is allocated at every call.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from ...dialect.graph import Constant, Function, Module, Parameter
 from ...dialect.interpreter import Load, bind_dims, load_parameter
 from ...dialect.ops.index_checks import RECORD
 from ...dialect.types import Array, TensorType
-from ...passes.check_indices import CheckIndices
-from ...passes.fold_constants import FoldConstants
-from ...passes.unroll_repeat import UnrollRepeat
+from ...passes.fold.fold_constants import FoldConstants
+from ...passes.simplify.check_indices import CheckIndices
+from ...passes.simplify.unroll_repeat import UnrollRepeat
 from ..artifact.link import find_linker
+from ..host.plan import LoweredEntry
 from ..lower.module import Lowered, lower_module
-from ..lower.plan import LoweredEntry
+from ..targets.target import Target
 from .objects import CodeOptions, generate_objects
-from .target import Target
 
 
 class Run(Protocol):
-    """A function of a module: arrays in the order of arguments to results. `dims` are sizes of the dims where the
-    arguments do not tell them."""
+    """A function of a module: arrays in the order of arguments to results. `dims` are the sizes of dims that the
+    arguments do not define."""
 
     def __call__(self, arguments: Sequence[Array], dims: Mapping[str, int] | None = None) -> tuple[Array, ...]: ...
 
@@ -42,10 +42,10 @@ _ALIGNMENT = 64
 def build_functions(
     module: Module, *, level: int = 0, load: Load | None = None, target: Target | None = None
 ) -> dict[str, Run]:
-    """A callable per function of the module, by name: arrays in the order of arguments to results. A call raises
-    IndexError where an index is out of range, with the check that failed and its record.
+    """Compiles a callable for each function of the module, by name: arrays in the order of arguments to results. A call
+    raises IndexError where an index is out of range, with the failed check and its record.
 
-    `load` gives the data of parameters. Raises CompilerFault.
+    `load` returns the data of parameters. Raises CompilerFault.
     """
     module = CheckIndices().run(module)
     if any(node.op == "repeat" for function in module.functions for node in function.body):
@@ -63,8 +63,9 @@ def load_functions(
     load: Load | None = None,
     target: Target | None = None,
 ) -> dict[str, Run]:
-    """A callable per entry, by name. `functions` give the types of each entry's arguments and results."""
-    # At level 0 functions run once or twice: optimising them would take longer than that.
+    """Compiles a callable for each entry, by name. `functions` defines the types of each entry's arguments and
+    results."""
+    # At level 0, functions run once or twice: optimising them would take longer than that.
     options = CodeOptions((target or Target(),), level, quick=level == 0)
     return link_functions(lowered, functions, options, load)
 
@@ -72,7 +73,7 @@ def load_functions(
 def link_functions(
     lowered: Lowered, functions: Sequence[Function], options: CodeOptions, load: Load | None = None
 ) -> dict[str, Run]:
-    """The same for code that is made in any way, for one target. Raises CompilerFault."""
+    """Does the same for code from any source, for one target. Raises CompilerFault."""
     program, objects = generate_objects(lowered, replace(options, visible=True))
     library = link_objects(objects)
     weights = fill_weights(lowered, load)
@@ -148,7 +149,7 @@ def _checked(array: Array, type: TensorType) -> Array:
 
 
 def _fresh(type: TensorType, shape: tuple[int, ...]) -> Array:
-    """Memory for a result, filled so that what is not written shows."""
+    """Returns memory for a result, filled so that unwritten elements are visible."""
     result = np.empty(shape, type.dtype.numpy)
     result.view(np.uint8).fill(0xA5) if result.ndim else result.reshape(1).view(np.uint8).fill(0xA5)
     return result

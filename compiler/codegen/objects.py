@@ -1,7 +1,7 @@
-"""From a lowered module to object files: one for every kernel, and one for the entries once memory is planned.
+"""Compiles a lowered module to object files: one for every kernel, and one for the entries after memory planning.
 
-An object follows from its text and the options alone. Which child makes it, with which others and when, or whether it
-was made before, changes nothing.
+An object depends on its text and the options alone. It is the same whichever child compiles it, with whichever others
+and at whichever time, or if it comes from the cache.
 """
 
 from __future__ import annotations
@@ -13,36 +13,45 @@ from pathlib import Path
 from typing import NoReturn
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError, Note
-from ..cache_folder import object_folder
+from ..base.cache_folder import object_folder
 from ..dumps import Dumps
 from ..dumps.parts import Part
+from ..host.plan import LoweredEntry, entry_ir, plan_entries
 from ..lower.lowered import Lowered, LoweredKernel
 from ..lower.parts import join_targets
-from ..lower.plan import LoweredEntry, entry_ir, plan_entries
 from ..lower.writer import UNITS
-from .child import ENTRY_WORKER, KERNEL_WORKER, TIMEOUT, Children, Outcome, Source, entry_source, kernel_source
-from .faults import make_fault
-from .job import Job, Report
-from .nursery import start_ahead, take_child
-from .object_cache import ObjectCache
-from .routes import FIRST, LEVELS, LLVM_IR, LLVM_STAGES, MODULES, code_stages
-from .target import Target, check_target_is_known
+from ..targets.target import Target, check_target_is_known
+from .workers.child import (
+    ENTRY_WORKER,
+    KERNEL_WORKER,
+    TIMEOUT,
+    Children,
+    Outcome,
+    Source,
+    entry_source,
+    kernel_source,
+)
+from .workers.faults import make_fault
+from .workers.job import Job, Report
+from .workers.object_cache import ObjectCache
+from .workers.pool import start_ahead, take_child
+from .workers.routes import FIRST, LEVELS, LLVM_IR, LLVM_STAGES, MODULES, code_stages
 
 _KERNELS_PER_CHILD = 4
-"""A child takes about as long to start as so many kernels to compile."""
+"""The number of kernels that compile in about the time that a child takes to start."""
 
 
 @dataclass(frozen=True, slots=True)
 class CodeOptions:
-    """What code is made for, and how: everything is made once for every target.
+    """The options of code generation; everything is generated once for every target.
 
-    timeout: seconds after which code generation is taken to hang.
+    timeout: seconds after which code generation is assumed to hang.
     quick: leave the machine code unoptimised, which takes a third of the time.
     visible: let a loader find the entries by name.
-    cache: take objects that were made before, and keep those that are made.
-    strict: results are rounded as the structured ops say, but for the order of sums.
-    debug: tables of lines. The code is the same, but kernels are shared only where they come from the same lines.
-    start: the stage of the texts that are given in place of the kernels' own.
+    cache: reuse cached objects, and store new ones.
+    strict: round results as the structured ops say, except for the order of sums.
+    debug: line tables. The code is the same, but kernels are shared only where they come from the same lines.
+    start: the stage of the texts that replace the kernels' own texts.
     """
 
     targets: tuple[Target, ...] = (Target(),)
@@ -56,11 +65,11 @@ class CodeOptions:
     start: str = FIRST
 
     def suffix(self, target: Target) -> str:
-        """What the symbols for a target end with."""
+        """Returns the suffix of the symbols for a target."""
         return target.suffix if len(self.targets) > 1 else ""
 
     def job(self, target: Target, keep: Sequence[str], *, dump: bool) -> Job:
-        # Level 0 is a choice of route, not of slow machine code.
+        # Level 0 selects a route, not slow machine code.
         level = 0 if self.quick else max(self.level, 1)
         cpu, triple, features = target.cpu, target.triple, target.features
         return Job(level, cpu, triple, features, tuple(keep), dump=dump, strict=self.strict, debug=self.debug)
@@ -68,7 +77,7 @@ class CodeOptions:
 
 @dataclass(frozen=True, slots=True)
 class ObjectCode:
-    """An object, what is to be told of it, and the texts that it was on its way."""
+    """An object, its report, and its text at every dumped stage."""
 
     code: bytes
     report: Report
@@ -77,7 +86,7 @@ class ObjectCode:
 
 @dataclass(frozen=True, slots=True)
 class Untiled:
-    """A kernel that became plain loops for a target, though vector code was wanted."""
+    """A kernel that became plain loops for a target, though vector code was requested."""
 
     kernel: str
     target: Target
@@ -94,7 +103,7 @@ class Program:
 
     @property
     def untiled(self) -> tuple[Untiled, ...]:
-        """The kernels that the tiler left, in order, for each target."""
+        """Returns the kernels that the tiler left unchanged, in order, for each target."""
         return tuple(
             Untiled(symbol, target, made.report.reason)
             for target, kernels in self.kernels.items()
@@ -104,8 +113,8 @@ class Program:
 
 
 def plan_program(lowered: Lowered, kernels: Mapping[Target, Mapping[str, ObjectCode]]) -> Program:
-    """The program of a module whose kernels are compiled for all targets."""
-    # One plan of memory serves all targets.
+    """Returns the program of a module with its kernels compiled for all targets."""
+    # One memory plan serves all targets.
     parts = {
         kernel.symbol: join_targets([made[kernel.symbol].report.parts for made in kernels.values()])
         for kernel in lowered.kernels
@@ -115,8 +124,8 @@ def plan_program(lowered: Lowered, kernels: Mapping[Target, Mapping[str, ObjectC
 
 @dataclass
 class CodeGenerator:
-    """Makes the objects of one module. `given` are texts of its kernels by symbol, in place of their own. `times` are
-    seconds by stage, of all children together.
+    """The generator of one module's objects. `given` are texts that replace its kernels' own, by symbol. `times` are
+    seconds by stage, summed over all children.
 
     Raises CompilerFault where MLIR or LLVM fail, DiagnosticError for a CPU that LLVM does not know and for given texts
     that cannot be read.
@@ -127,7 +136,7 @@ class CodeGenerator:
     given: Mapping[str, Part] = field(default_factory=dict)
     times: dict[str, float] = field(default_factory=dict)
     _parts: dict[str, list[Part]] = field(default_factory=dict)
-    """What the texts of stages begin with: where entries are made, the kernels."""
+    """The initial texts of the stages: while entries are compiled, the kernels."""
 
     @property
     def _dump(self) -> bool:
@@ -141,7 +150,7 @@ class CodeGenerator:
         return plan_program(lowered, kernels)
 
     def compile_entries(self, program: Program) -> tuple[bytes, ...]:
-        """All objects of the program: for every target the kernels in their order, then the entries."""
+        """Returns all objects of the program: for every target the kernels in their order, then the entries."""
         sources = [self._entry_source(program, target) for target in self.options.targets]
         self._parts = self._kernel_parts(program) if self._dump else {}
         entries = self._make(sources, ENTRY_WORKER, {"ll", "s"})
@@ -154,7 +163,7 @@ class CodeGenerator:
         return tuple(objects)
 
     def _kernel_parts(self, program: Program) -> dict[str, list[Part]]:
-        """The texts of the kernels in LLVM IR and assembly, by stage."""
+        """Returns the texts of the kernels in LLVM IR and assembly, by stage."""
         made = [
             (kernel.symbol + self.options.suffix(target), kernel.origins, code)
             for target, kernels in program.kernels.items()
@@ -202,9 +211,9 @@ class CodeGenerator:
         return entry_source(text, job, dumped)
 
     def _make(self, sources: Sequence[Source], worker: str, dumped: Collection[str]) -> list[ObjectCode]:
-        """The objects of the sources, those that were not made before in as many children as it is worth. Texts in the
-        languages `dumped` are those of a stage as a whole."""
-        # What is dumped is to be seen, not to be skipped.
+        """Returns the objects of the sources. Objects that are not cached are compiled in a suitable number of
+        children. Texts in the languages `dumped` are those of a stage as a whole."""
+        # A dump must show every stage, so no object comes from the cache.
         cache = ObjectCache(object_folder() if self.options.cache and not self._dump else None)
         keys = [cache.key(source.identity, source.job) for source in sources]
         found = {key: ObjectCode(*kept) for key in keys if (kept := cache.get(key)) is not None}
@@ -231,13 +240,13 @@ class CodeGenerator:
 
         count = min(os.cpu_count() or 1, -(-len(sources) // _KERNELS_PER_CHILD))
         if sources and worker == KERNEL_WORKER:
-            # The entries will be made next.
+            # The entries are compiled next.
             start_ahead(ENTRY_WORKER)
         children = Children([take_child(worker) for _ in range(count)])
         try:
             children.run(sources, self.options.timeout, take)
         except Exception:
-            # The stages before the fault are what one wants to see then.
+            # The dumps before the error are the useful ones then.
             self._write_dumps(sources, outcomes, {"mlir", "ll", "s"})
             raise
         finally:
@@ -248,7 +257,7 @@ class CodeGenerator:
     def _write_dumps(
         self, sources: Sequence[Source], outcomes: Mapping[int, Outcome], languages: Collection[str]
     ) -> None:
-        """One text for every stage: those of the objects behind one another, kernels before entries."""
+        """Writes one text for every stage: the concatenated texts of the objects, kernels before entries."""
         for stage, language in code_stages(self.options.level).items():
             name = f"{stage}.{language}"
             made = [(sources[i], outcomes[i]) for i in sorted(outcomes) if name in outcomes[i].dumps]
@@ -258,7 +267,7 @@ class CodeGenerator:
 
 
 def _part(stage: str, text: str, source: Source, report: Report) -> Part:
-    """A text with what is known when the stage is done."""
+    """Returns a text with the information that is available at the end of the stage."""
     if source.worker == ENTRY_WORKER:
         return Part(text, source.job.keep[0], kind="entries")
     functions = report.parts if stage in LLVM_STAGES else ()
@@ -266,7 +275,7 @@ def _part(stage: str, text: str, source: Source, report: Report) -> Part:
 
 
 def _check_functions(part: Part, kernel: LoweredKernel) -> None:
-    """Raises DiagnosticError where a text does not say what memory its kernel needs."""
+    """Raises DiagnosticError where a text does not define the memory that its kernel needs."""
     tensors = sum(map(len, (kernel.kernel.inputs, kernel.kernel.results, kernel.kernel.scratch)))
     functions = part.functions
     if functions and all(
@@ -274,13 +283,13 @@ def _check_functions(part: Part, kernel: LoweredKernel) -> None:
     ):
         return
     message = f"the text of `{part.symbol}` does not say which of its {tensors} tensors it uses"
-    help_text = "a dump says so in comments over the kernel, which have to stay there: `uses 1101, 3 over 0`"
+    help_text = "a dump states them in comments before the kernel, which must be kept: `uses 1101, 3 over 0`"
     raise DiagnosticError([Diagnostic("bad-kernel", message, help=help_text)])
 
 
 def _no_kernel(symbol: str, kernel: LoweredKernel) -> NoReturn:
     message = f"the graph needs a kernel `{symbol}`, which the text does not have"
-    help_text = "the text has to be compiled with the options that it was dumped with"
+    help_text = "compile the text with the options of the dump"
     raise DiagnosticError(
         [Diagnostic("missing-kernel", message, notes=tuple(map(Note, kernel.origins)), help=help_text)]
     )
@@ -288,7 +297,7 @@ def _no_kernel(symbol: str, kernel: LoweredKernel) -> NoReturn:
 
 def _no_entries(symbol: str) -> NoReturn:
     message = f"the text does not have the entries, of which `{symbol}` is the first"
-    help_text = "they stand behind the kernels in a dump of LLVM IR or assembly"
+    help_text = "entries follow the kernels in a dump of LLVM IR or assembly"
     raise DiagnosticError([Diagnostic("missing-entries", message, help=help_text)])
 
 
@@ -302,7 +311,8 @@ def _unreadable(source: Source, outcome: Outcome) -> DiagnosticError:
 def generate_objects(
     lowered: Lowered, options: CodeOptions | None = None, dump_dir: Path | None = None
 ) -> tuple[Program, tuple[bytes, ...]]:
-    """All of it, for whoever has no other business in between. `dump_dir` takes the text after every stage."""
+    """Generates all objects in one call, for callers without steps in between. `dump_dir` receives the text after every
+    stage."""
     generator = CodeGenerator(options or CodeOptions(), Dumps(dump_dir))
     program = generator.compile_kernels(lowered)
     return program, generator.compile_entries(program)

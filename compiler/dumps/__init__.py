@@ -1,4 +1,4 @@
-"""What a build can show of itself: the text of every stage, in files that read back, and parts of it by name."""
+"""Dumps: the text of every stage of a build, in files that can be read back, and parts of these texts by name."""
 
 from .dumps import Dumps
 

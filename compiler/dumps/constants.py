@@ -1,6 +1,6 @@
 """The data of constants that are too big for the text of a graph, in one file beside the graphs of a build.
 
-They are found by the hash that stands in the text, and are taken only if that is still their hash.
+Constants are found by their hash in the text; the hash of the data is verified.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 from ...dialect.graph import Constant
 from ...dialect.types import Array
-from ..checkpoint import open_checkpoint
+from ..weights import open_checkpoint
 
 CONSTANTS = "constants.safetensors"
 
@@ -23,7 +23,7 @@ def write_constants(folder: Path, constants: Mapping[str, Array]) -> None:
 
 
 def read_constants(folder: Path) -> dict[str, Array]:
-    """Data by hash; none where there is no such file. Raises DiagnosticError where it is no such file."""
+    """Reads data by hash; empty if the file does not exist. Raises DiagnosticError if the file is invalid."""
     path = folder / CONSTANTS
     if not path.is_file():
         return {}

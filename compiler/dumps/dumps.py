@@ -1,7 +1,7 @@
 """Dumps: one numbered text file for each stage and pass, so that a build can be read from source to assembly.
 
-The numbers are those of the stages in the pipeline, so two builds of one model can be compared folder against folder.
-What is written depends on the input alone: no times, no paths of the machine.
+The numbers are those of the stages in the pipeline, so two builds of one model can be compared folder by folder. The
+text depends on the input alone: it contains no times and no paths of the machine.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from .select import Selection
 
 When = Literal["before", "after", "changed"]
 Show = Callable[[When, str, str, str], None]
-"""`show(when, stage, language, text)`: what happens to a text that was asked for by the name of its stage. The text
-`before` a stage is that of the one before it; what was `changed` is a unified diff."""
+"""`show(when, stage, language, text)`: shows the text of a stage that was requested by name. The text `before` a stage
+is that of the previous one; `changed` texts are unified diffs."""
 
 _WRITTEN = re.compile(rf"\d{{2,}}-[\w.-]+\.(?:{'|'.join(COMMENTS)})|{re.escape(CONSTANTS)}")
 
@@ -29,28 +29,28 @@ _NUMBER = re.compile(r"^\d+-")
 
 
 def numbered(number: int, stage: str) -> str:
-    """The name of a stage that no other stage of the build has, as its file is called."""
+    """Returns the unique name of a stage within the build, as in the name of its file."""
     return f"{number:02d}-{stage}"
 
 
 def plain_name(name: str) -> str:
-    """The name of a stage without its number."""
+    """Returns the name of a stage without its number."""
     return _NUMBER.sub("", name)
 
 
 def known_names(stages: Sequence[str]) -> tuple[str, ...]:
-    """Every name by which a stage may be asked for: its own, or that with its number where a pass runs repeatedly."""
+    """Returns every valid name of a stage: its own, and that with its number if a pass runs repeatedly."""
     return (*dict.fromkeys(stages), *(numbered(number, stage) for number, stage in enumerate(stages)))
 
 
 @dataclass
 class Dumps:
-    """Where the texts go: into `directory`, if there is one; those of the stages named in `before` and `after`, and
-    diffs of the graphs that passes change if `changed`, to `show`; those of the stages named in `keep` into `texts`,
-    by that name. Where a name is that of several stages, each is shown, and the last is kept. Of what is shown,
-    `selection` may leave a part.
+    """The destinations of the texts: `directory`, if it is not None, takes all of them; `show` takes the texts of the
+    stages in `before` and `after`, and the diffs of changed graphs if `changed`; `texts` takes those of the stages in
+    `keep`, by name. If several stages have the name, each is shown, and the last is kept. `selection` restricts the
+    parts that are shown.
 
-    Files that an earlier build wrote into the directory go, lest two builds be read as one.
+    Files of an earlier build in the directory are removed, so that it never mixes two builds.
     """
 
     directory: Path | None = None
@@ -74,7 +74,7 @@ class Dumps:
                     path.unlink()
 
     def begin(self, stages: Sequence[str]) -> None:
-        """Tells the stages that are to come, in order: then each has its own number, also where one leaves no text."""
+        """Sets the stages of the build, in order: each has its own number, also if a stage writes no text."""
         self._stages, self._number = tuple(stages), 0
 
     @property
@@ -82,7 +82,7 @@ class Dumps:
         return self.directory is not None or self.changed or bool({*self.before, *self.after, *self.keep})
 
     def wants(self, stages: Collection[str]) -> bool:
-        """Is the text of one of the stages asked for?"""
+        """Returns whether the text of one of the stages is requested."""
         names = {plain_name(name) for name in (*self.before, *self.after, *self.keep)}
         return self.directory is not None or not names.isdisjoint(stages)
 
@@ -98,11 +98,11 @@ class Dumps:
         self._write(stage, "graph", text)
 
     def write_parts(self, stage: str, language: str, parts: Sequence[Part]) -> None:
-        """Takes what a stage of code generation made: `language` is `mlir`, `ll` or `s`."""
+        """Takes the output of a stage of code generation: `language` is `mlir`, `ll` or `s`."""
         self._write(stage, language, format_parts(language, self._graph, parts))
 
     def write_module(self, name: str, language: str, parts: Sequence[Part]) -> None:
-        """Takes a text that is no stage, and is only kept: for every target one part, which is a module of its own."""
+        """Takes a text that is not a stage and is only kept: one part per target, each a module of its own."""
         if name in self.keep:
             self.texts[name] = format_parts(language, "", parts)
 
@@ -118,7 +118,7 @@ class Dumps:
         if not names.isdisjoint(self.after):
             self._show("after", stage, language, self._select(language, text))
         for following in self._stages[number + 1 : number + 2]:
-            # Told before it runs: it may not come to its end.
+            # Shown before the stage runs, because it may not finish.
             if not {following, numbered(number + 1, following)}.isdisjoint(self.before):
                 self._show("before", following, language, self._select(language, text))
 

@@ -9,10 +9,10 @@
     // computes probabilities = softmax(14) at digits.nacre:34:10
     func.func @softmax_0283f94a4d06653a(...
 
-Parts stand between lines `// -----`, where `mlir-opt --split-input-file` takes a text apart too. The graph says what
-calls the kernels and which weights they read: with it, the file is enough to go on from. LLVM IR and assembly say less
-than MLIR, so there a comment tells of each function of a kernel which of its tensors it `uses`, and which of them may
-lie `over` which; and behind the kernels stand the entries, which call them.
+A line `// -----` separates the parts, as for `mlir-opt --split-input-file`. The graph specifies the calls of the
+kernels and the weights that they read: with it, the file is sufficient to continue the build. LLVM IR and assembly
+contain less information than MLIR, so there a comment lists for each function of a kernel the tensors that it `uses`,
+and the tensors that may overlap others (`over`); the entries, which call the kernels, follow them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Literal
 from ..lower.parts import KernelPart
 
 COMMENTS: Mapping[str, str] = {"graph": "//", "mlir": "//", "ll": ";", "s": "#"}
-"""How a comment begins, by the language of a text, which is also the suffix of its file."""
+"""The start of a comment, by the language of a text, which is also the suffix of its file."""
 _RULE = "-----"
 _HEAD = "Made of this graph:"
 _FUNCTION = re.compile(r"func @(\w+)_units\(")
@@ -38,8 +38,9 @@ Kind = Literal["kernel", "entries"]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The text of a kernel, or of the entries, by the first of them. `nodes` say what the kernel computes; `schemes`
-    are those of its loop nests once it is tiled; `functions` are its parts, once its text does not tell of them."""
+    """The text of a kernel, or of the entries, by the first of them. `nodes` are the nodes that the kernel computes;
+    `schemes` are the schedules of its loop nests once it is tiled; `functions` are its parts, once its text no longer
+    lists them."""
 
     text: str
     symbol: str = ""
@@ -61,7 +62,7 @@ def _comments(part: Part) -> Iterator[str]:
 
 
 def format_parts(language: str, graph: str, parts: Sequence[Part]) -> str:
-    """The text of a stage. Without a graph, it cannot be read back."""
+    """Returns the text of a stage. Without a graph, it cannot be read back."""
     comment = COMMENTS[language]
 
     def commented(line: str) -> str:
@@ -73,7 +74,8 @@ def format_parts(language: str, graph: str, parts: Sequence[Part]) -> str:
 
 
 def split_parts(language: str, text: str) -> tuple[str, list[Part]]:
-    """The graph that stands over the parts, or nothing, and the parts: what `format_parts` was given."""
+    """Splits the text of a stage into its graph, empty if there is none, and its parts; the inverse of
+    `format_parts`."""
     comment = COMMENTS[language]
     head, *texts = re.split(rf"^{comment} {_RULE}\n", text, flags=re.MULTILINE)
     if not head.startswith(f"{comment} {_HEAD}\n"):
@@ -104,6 +106,6 @@ def _read_part(comment: str, text: str) -> Part:
 
 
 def _find_symbol(text: str) -> str:
-    """The kernel's name out of the code: comments are lost where another program rewrites it."""
+    """Returns the kernel's name from the code: other programs drop comments when they rewrite it."""
     found = _FUNCTION.search(text)
     return _PARTS.sub("", found[1]) if found else ""

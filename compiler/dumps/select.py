@@ -1,6 +1,6 @@
 """Parts of a stage's text by name: nodes and functions of a graph, kernels and the nodes that they compute.
 
-What is selected is for people; it does not read back.
+The selected text is for people; it cannot be read back.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _NODE = re.compile(r"(.*?) = .*?\)(?: in (\S+))?(?: at |$)")
 
 @dataclass
 class Selection:
-    """What matches one of the patterns, as file names do: names of functions, kernels, nodes (by any result) and
-    parameters, and the paths of block instances, which stand for all that is in them. `found` says whether anything
-    did so far."""
+    """Patterns with the syntax of file names, for names of functions, kernels, nodes (by any result) and parameters,
+    and for the paths of block instances, which include everything inside them. `found` is set once a pattern matches.
+    """
 
     patterns: Sequence[str]
     found: bool = field(default=False, init=False)
 
     def __call__(self, language: str, text: str) -> str:
-        """The text without what does not match; empty where nothing does."""
+        """Returns the matching part of the text; empty if nothing matches."""
         selected = _SELECT[language](self, language, text)
         self.found |= bool(selected)
         return selected
@@ -42,13 +42,13 @@ def _plain(name: str) -> str:
 
 
 def _paths(path: str) -> Iterator[str]:
-    """The path and those of what it lies in."""
+    """Yields the path and its parents."""
     parts = path.split(".")
     return (".".join(parts[:end]) for end in range(1, len(parts) + 1))
 
 
 def _names_in_line(line: str) -> Iterator[str]:
-    """What a line of a graph is known by."""
+    """Yields the names that a line of a graph defines."""
     if results := _RESULTS.match(line):
         yield from map(_plain, results[1].split(", "))
         if scope := _SCOPE.search(line):

@@ -1,4 +1,4 @@
-"""What the scalar functions of the emitter protocol mean, per kind of dtype: two tables of formulas.
+"""Semantics of the emitter protocol's scalar functions, per kind of dtype: two tables of formulas.
 
 Floats here are f32 and f64 only. Functions that a formula names (`math.exp`) are the C library's; the others are exact.
 """
@@ -56,7 +56,7 @@ def _abs_signed(s: Statements, x: Element) -> Element:
 
 
 def _sign_float(s: Statements, x: Element) -> Element:
-    # NaN is in no comparison and stays itself; both zeros give +0.
+    # NaN is in no comparison and stays itself; both zeros become +0.
     zero = _zero(s, x)
     at_most = s.select(s.compare("lt", x, zero), s.constant(-1, x.dtype), s.select(s.compare("eq", x, zero), zero, x))
     return s.select(s.compare("gt", x, zero), _one(s, x), at_most)
@@ -126,7 +126,8 @@ UNARY: Mapping[tuple[Kind, str], Unary] = {
 
 
 def _divide_signed(s: Statements, x: Element, y: Element) -> Element:
-    """Truncating; x / 0 is 0, and the least integer / -1 wraps to itself: neither may reach the hardware's division."""
+    """Divides with truncation; x / 0 is 0, and the least integer / -1 wraps to itself: neither may reach the hardware's
+    division."""
     is_zero, is_minus = s.compare("eq", y, _zero(s, y)), s.compare("eq", y, s.constant(-1, y.dtype))
     safe = s.select(s.op("arith.ori", is_zero, is_minus), _one(s, y), y)
     quotient = s.select(is_minus, _negate_integer(s, x), s.op("arith.divsi", x, safe))
@@ -150,7 +151,8 @@ _remainder_signed = _remainder_of(_divide_signed)
 
 
 def _needs_step(s: Statements, rest: Element, y: Element) -> Element:
-    """Does rounding down differ from truncating: is there a rest whose sign is not the divisor's?"""
+    """Returns whether rounding down differs from truncating: there is a remainder with the sign opposite to the
+    divisor."""
     zero = _zero(s, y)
     differs = s.op("arith.xori", s.compare("lt", rest, zero), s.compare("lt", y, zero))
     return s.op("arith.andi", s.compare("ne", rest, zero), differs)
@@ -181,9 +183,9 @@ def _modulo_float(s: Statements, x: Element, y: Element) -> Element:
 
 
 def _floor_divide_float(s: Statements, x: Element, y: Element) -> Element:
-    """(x - mod(x, y)) / y, a whole number but for rounding, which is then taken to the nearest one.
+    """Returns (x - mod(x, y)) / y, an integer up to rounding, which is then rounded to the nearest integer.
 
-    x / y where y is 0; a zero has the sign of x / y.
+    The result is x / y where y is 0; a zero has the sign of x / y.
     """
     true_quotient = s.op("arith.divf", x, y)
     rest = s.op("arith.remf", x, y)
@@ -198,7 +200,7 @@ def _floor_divide_float(s: Statements, x: Element, y: Element) -> Element:
 
 
 def _power_unsigned(s: Statements, x: Element, y: Element) -> Element:
-    """By squaring, once per bit of the exponent."""
+    """Computes the power by squaring, once per bit of the exponent."""
     result, base, rest = _one(s, x), x, y
     for bit in range(x.dtype.bits):
         odd = s.compare("ne", s.op("arith.andi", rest, _one(s, x)), _zero(s, x))
@@ -210,7 +212,7 @@ def _power_unsigned(s: Statements, x: Element, y: Element) -> Element:
 
 
 def _power_signed(s: Statements, x: Element, y: Element) -> Element:
-    """A negative exponent gives the truncated reciprocal: 1 for 1, 1 or -1 for -1, else 0."""
+    """Computes the power; a negative exponent gives the truncated reciprocal: 1 for 1, 1 or -1 for -1, else 0."""
     zero, one, minus = _zero(s, x), _one(s, x), s.constant(-1, x.dtype)
     is_odd = s.compare("ne", s.op("arith.andi", y, one), zero)
     of_minus = s.select(s.compare("eq", x, minus), s.select(is_odd, minus, one), zero)
@@ -219,10 +221,10 @@ def _power_signed(s: Statements, x: Element, y: Element) -> Element:
 
 
 def _shift(name: str, past: Binary) -> Binary:
-    """A shift whose count may be anything; `past` gives the result for a count of the width or more."""
+    """Returns a shift with any count; `past` gives the result for a count of the width or more."""
 
     def shift(s: Statements, x: Element, y: Element) -> Element:
-        # Compared without a sign, a negative count is a large one.
+        # In an unsigned comparison, a negative count is a large one.
         inside = s.op("arith.cmpi ult,", y, s.constant(x.dtype.bits, y.dtype), dtype=BOOL)
         return s.select(inside, s.op(name, x, s.select(inside, y, _zero(s, y))), past(s, x, y))
 

@@ -1,7 +1,7 @@
-"""What is decided about a recorded kernel before it is written: what is dead, what needs memory of its own, what is
-written inside another operation's loops, and which results are computed in the caller's memory.
+"""Arranges a recorded kernel before it is written: removes dead operations, inserts copies, inlines operations into the
+loops of their readers, and selects the results that are computed in the caller's memory.
 
-Assumes operations in an order in which each follows its operands, and keeps that.
+Assumes operations in an order in which each follows its operands, and keeps that order.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .records import Argument, Dense, Full, Insert, Op, Ref, Reshape, Scan, Slic
 from .shapes import plain_loop
 
 Key = tuple[int, int]
-"""An operation (by identity) and the number of one of its results."""
+"""An operation (by identity) and the index of one of its results."""
 
 
 def key(ref: Ref) -> Key:
@@ -25,8 +25,8 @@ def key(ref: Ref) -> Key:
 
 @dataclass
 class Arrangement:
-    """The operations to write. `inlined` (by identity) are those that are written where they are read; `destinations`
-    gives, for whoever memory is made for that is a result of the kernel, the number of that result."""
+    """The operations to write. `inlined` holds the operations (by identity) that are written inside their readers;
+    `destinations` maps an op with a buffer that is a kernel result to that result's index."""
 
     ops: list[Op]
     results: list[Ref]
@@ -45,7 +45,7 @@ def arrange(ops: Sequence[Op], results: Sequence[Ref]) -> Arrangement:
 
 
 def _live(plan: Arrangement) -> list[Op]:
-    """Those that results depend on."""
+    """Returns the operations that results depend on."""
     needed = {id(ref.op) for ref in plan.results}
     kept: list[Op] = []
     for op in reversed(plan.ops):
@@ -64,14 +64,14 @@ def _count_uses(plan: Arrangement) -> Counter[Key]:
 
 
 def _owned(ref: Ref, uses: Counter[Key]) -> bool:
-    """May the only reader of `ref` overwrite its memory?"""
+    """Returns whether the only reader of `ref` may overwrite its memory."""
     if uses[key(ref)] != 1 or isinstance(ref.op, (Argument, Dense)):
         return False
     return _owned(ref.op.operands[0], uses) if isinstance(ref.op, (Reshape, Slice)) else True
 
 
 def _protect(plan: Arrangement) -> None:
-    """Puts a copy before whatever would overwrite a tensor that others read or that is not the kernel's own."""
+    """Inserts a copy before each operation that would overwrite a tensor with other readers or outside the kernel."""
     uses = _count_uses(plan)
     ops: list[Op] = []
     for op in plan.ops:
@@ -90,7 +90,8 @@ def _protect(plan: Arrangement) -> None:
 
 
 def _root(ref: Ref) -> Ref | None:
-    """Whoever the memory of `ref` was made for, where `ref` is all of it under the same shape, else None."""
+    """Returns the value that the memory of `ref` was allocated for, where `ref` is all of it under the same shape, else
+    None."""
     op = ref.op
     if isinstance(op, Full):
         return ref
@@ -105,7 +106,7 @@ def _root(ref: Ref) -> Ref | None:
 
 
 def _place_results(plan: Arrangement) -> None:
-    """Lets each result be computed in the memory of the caller, behind a copy where that cannot be."""
+    """Places each result in the memory of the caller, behind a copy where that is impossible."""
     for number, ref in enumerate(plan.results):
         # The caller's memory has no shape: a reshape at the end costs nothing.
         while isinstance(ref.op, Reshape):
@@ -120,12 +121,12 @@ def _place_results(plan: Arrangement) -> None:
 
 
 Site = tuple[int, IndexMap]
-"""Where an operation is computed: in the loops of another (by identity), its own being these forms of them."""
+"""The site of an operation: the loops of another one (by identity), and these forms of them as its own loops."""
 
 
 def _inline(plan: Arrangement) -> None:
-    """Marks the elementwise operations that are computed once where they are read, those that compute nothing, and
-    those that compute something of the indices alone."""
+    """Marks the operations to inline: elementwise operations with a single site, pure data movements, and operations
+    that depend on the indices alone."""
     uses = _count_uses(plan)
     slots: Counter[Key] = Counter()
     readers: dict[Key, list[tuple[Structured, IndexMap]]] = {}
@@ -136,7 +137,7 @@ def _inline(plan: Arrangement) -> None:
                 readers.setdefault(key(ref), []).append((op, map))
     loops = {id(op): op.loops for op in plan.ops if isinstance(op, Structured)}
     sites: dict[int, set[Site]] = {}
-    # Readers come first: where they are computed, what they read is.
+    # Readers come first: an operation is computed at the sites of its readers.
     for op in reversed(plan.ops):
         if not isinstance(op, Structured):
             continue
@@ -159,8 +160,8 @@ def _inline(plan: Arrangement) -> None:
 
 
 def _turns(op: Structured, loops: Mapping[int, Sequence[Loop]], inside: set[Site]) -> bool:
-    """Does a sum read along columns what lies in rows, where the copy would lie in columns? Sums of f32 over one loop
-    do not count: their tiles transpose panels themselves."""
+    """Returns whether a sum reads along columns from a row-major tensor, where a copy would be column-major. Sums of
+    f32 over one loop do not count: their tiles transpose panels themselves."""
     if not op.input_maps or not op.input_maps[0]:
         return False
     for root, access in inside:
@@ -176,6 +177,6 @@ def _turns(op: Structured, loops: Mapping[int, Sequence[Loop]], inside: set[Site
 
 
 def _covers(loops: Sequence[Loop], access: IndexMap) -> bool:
-    """Do no two iterations of the loops give the same element?"""
+    """Returns whether no two iterations of the loops access the same element."""
     plain = {plain_loop(index) for index in access}
     return all(i in plain or loop.size == 1 for i, loop in enumerate(loops))

@@ -1,4 +1,4 @@
-"""The bodies of structured ops and of sequential loops: scalar statements, and what may be said there besides."""
+"""The bodies of structured ops and of sequential loops: scalar statements, and the statements specific to each."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .text import FunctionText, element_type
 
 
 class BodyWriter(ScalarWriter):
-    """Writes the body of a structured op. `loops` says what the loops of the body are in terms of those of the op that
-    is being written: the same, unless the body is inlined."""
+    """A writer of a structured op's body. `loops` maps the loops of the body to those of the op that is being written:
+    the identity, unless the body is inlined."""
 
     def __init__(
         self, text: FunctionText, load_element: Callable[..., Element], loops: IndexMap, depth: int = 2
@@ -50,7 +50,7 @@ class BodyWriter(ScalarWriter):
 
 
 class SequenceWriter(ScalarWriter):
-    """Writes the body of sequential loops, which may also write elements."""
+    """A writer of the body of sequential loops, which may also store elements."""
 
     def store(
         self, tensor: protocol.Tensor, indices: Sequence[protocol.Scalar], value: protocol.Scalar

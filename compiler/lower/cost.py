@@ -1,9 +1,9 @@
-"""What a node costs, as formulas of the dims: arithmetic operations, read off its own lowering, and bytes.
+"""The cost of a node, as formulas of the dims: arithmetic operations, counted in its own lowering, and bytes.
 
-An emitter that writes nothing: it runs an operator's lowering and counts what the bodies compute, times the loops
-around them. A multiplication and an addition are two; comparisons, selections and casts are none, and of arithmetic on
-integers only that of contractions counts.
-Bytes are those of the tensors that are read and written, each once, whatever the caches do.
+The emitter writes nothing: it runs an operator's lowering and counts the operations of the bodies, times the loops
+around them. A multiplication and an addition are two operations; comparisons, selections and casts are none. Arithmetic
+on integers counts in contractions only. Bytes are those of the tensors that are read and written, each once, regardless
+of caches.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class _Scalar:
 
 
 class _Scalars:
-    """What bodies compute. `times` is how often what is being counted runs; `integers` count, too."""
+    """The counter of scalar operations in bodies. `times` is the number of runs of the current code; with `integers`,
+    integer arithmetic counts too."""
 
     def __init__(self, *, integers: bool) -> None:
         self.integers = integers
@@ -79,7 +80,7 @@ class _Scalars:
         return tensor
 
     def iterate(self, count: _Scalar, initial: Sequence[_Scalar], body: Callable[..., Any]) -> tuple[_Scalar, ...]:
-        # How often it runs is known to the machine alone: once is the least that can be said.
+        # The trip count is a run-time value: one is the only safe lower bound.
         return tuple(body(self, _Scalar(I64), tuple(initial)))
 
     def bits(self, x: _Scalar) -> _Scalar:
@@ -96,7 +97,7 @@ class _Scalars:
 
 
 class _Counter(TypeEmitter[_Tensor]):
-    """Tensors, around the scalars of bodies."""
+    """The tensor emitter around the scalars of bodies."""
 
     def __init__(self, *, integers: bool) -> None:
         super().__init__(_Tensor)
@@ -115,7 +116,7 @@ class _Counter(TypeEmitter[_Tensor]):
         body: Callable[..., Any],
     ) -> tuple[_Tensor, ...]:
         elements = [_Scalar(x.type.dtype) for x, _ in inputs]
-        # As in a linalg op: what starts from nothing has no accumulator to read.
+        # As in a linalg op: a result without an initial value has no accumulator to read.
         accumulators = [_Scalar(r.type.dtype) for r in results]
         with _Times(self.scalars, [each.size for each in loops]):
             body(self.scalars, *elements, *accumulators)
@@ -128,7 +129,7 @@ class _Counter(TypeEmitter[_Tensor]):
 
 
 class _Times:
-    """Counts what runs inside as often as the loops say."""
+    """A context that multiplies the count inside by the sizes of the loops."""
 
     def __init__(self, counter: _Scalars, sizes: Iterable[Size]) -> None:
         self.counter, self.around, self.sizes = counter, counter.times, product(sizes)
@@ -141,7 +142,7 @@ class _Times:
 
 
 def count_operations(nodes: Iterable[Node]) -> Size:
-    """The operations of the nodes and of what is inside their regions, loops as often as they run."""
+    """Returns the number of operations of the nodes and of their regions; loops count as often as they run."""
     total: Size = 0
     for node in nodes:
         total = add(total, _count_node(node))
@@ -172,10 +173,10 @@ def _count_node(node: Node) -> Size:
 
 
 def count_bytes(node: Node, makers: Mapping[str, Node], outputs: Collection[str] | None = None) -> Size:
-    """What a node, or a group as one, reads and writes; of its results only `outputs`, if they are given.
+    """Returns the bytes that a node, or a group as one, reads and writes; of its results only `outputs`, if given.
 
-    Of a table from which slices are gathered only these are read, and of a tensor that is sliced no more than is left;
-    constants that are written into the code are not, which `makers` tells by the names of values.
+    A gather from a table counts only the gathered slices, and a slice of a tensor counts no more than the slice.
+    Constants that are written into the code do not count; `makers` identifies them by the names of values.
     """
     inner = node.regions[0].body if node.regions else (node,)
     arguments = node.regions[0].arguments if node.regions else node.inputs
@@ -198,7 +199,7 @@ def _is_inline(node: Node | None) -> bool:
 
 
 def _bytes_read(value: Value, nodes: Sequence[Node], results: Collection[Value]) -> Size:
-    """The bytes of a value that nodes use. A movement uses no more than it gives on."""
+    """Returns the bytes of a value that nodes use. A data movement uses no more than its result."""
     if value in results:
         return value.type.bytes
     gathered: Size = 0

@@ -1,8 +1,8 @@
-"""Floats of 8 bits as MLIR text: integers of 8 bits, which are read as f32, and which f32 is rounded to.
+"""Floats of 8 bits as MLIR text: 8-bit integers that are decoded to f32, and that f32 is rounded to.
 
-They are taken apart by integer arithmetic, the same for all of their formats, which becomes vector code as any other
-does; of MLIR's own types for them it would make calls, or longer code. Nothing here branches, and what the CPU makes of
-denormal numbers in f32 does not matter.
+The conversions are integer arithmetic, the same for all formats, and vectorise like any other code; MLIR's own types
+for them would become calls, or longer code. There are no branches, and the CPU's handling of denormal numbers in f32
+does not matter.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ _WIDE = F32.float_format
 
 
 def decode(s: Statements, x: Element) -> Element:
-    """The number in f32, exactly.
+    """Returns the number in f32, exactly.
 
-    Shifted so that the fractions' first bits meet it is an f16 of another bias, denormal numbers included, which the
-    instructions that widen f16 take as fast as others.
+    Shifted so that the first bits of both fractions align, the value is an f16 with another bias, denormal numbers
+    included; the instructions that widen f16 handle them at full speed.
     """
     format = x.dtype.float_format
     shift = _FRACTION - format.fraction
     bits = s.op("arith.shli", s.convert("arith.extsi", Element(x.name, I8), I16), s.constant(shift, I16))
     if shift < 8:
-        # The sign stands in the exponent's first bits too.
+        # The sign occupies the exponent's first bits too.
         bits = s.op("arith.andi", bits, s.constant(-(1 << 15) | ((1 << (7 + shift)) - 1), I16))
     if format.finite:
-        # One more than all ones carries into a bit that makes the f16 NaN. A choice among floats would do as well, but
-        # not in fewer steps, and it would be moved to where they are multiplied, which is more often.
+        # One more than all ones carries into a bit that makes the f16 NaN. A select on floats would work too, but it
+        # takes as many steps, and would be moved to the multiplications, which run more often.
         carried = s.op("arith.addi", bits, s.constant(1 << shift, I16))
         is_nan = s.op("arith.andi", carried, s.constant(1 << (7 + shift), I16))
         bits = s.op("arith.ori", bits, is_nan)
@@ -39,7 +39,7 @@ def decode(s: Statements, x: Element) -> Element:
 
 
 def encode(s: Statements, x: Element, dtype: DType) -> Element:
-    """The nearest number to one in f32, halves to even; beyond the greatest that one, NaN for NaN."""
+    """Rounds an f32 to the nearest number, halves to even; saturates at the greatest number, and keeps NaN."""
     assert x.dtype is F32, x
     format = dtype.float_format
     bits = s.convert("arith.bitcast", x, I32)
@@ -59,20 +59,20 @@ def encode(s: Statements, x: Element, dtype: DType) -> Element:
 
 
 def _normal(s: Statements, x: Element, dtype: DType) -> Element:
-    """The code of a positive number that is not below the least normal one: what is dropped is rounded in the integer,
-    which carries into the exponent."""
+    """Encodes a positive number that is not below the least normal one: the dropped bits are rounded in the integer,
+    with a carry into the exponent."""
     format = dtype.float_format
     shift = _WIDE.fraction - format.fraction
     bits = s.convert("arith.bitcast", x, I32)
     odd = s.op("arith.andi", s.op("arith.shrui", bits, s.constant(shift, I32)), s.constant(1, I32))
-    # Less than half, or half where the result is to become even: with the lowest bit that is kept a carry.
+    # Less than half, or exactly half where the lowest kept bit is odd: together with that bit, this carries.
     half = s.constant((1 << (shift - 1)) - 1 - ((_WIDE.bias - format.bias) << _WIDE.fraction), I32)
     return s.op("arith.shrui", s.op("arith.addi", s.op("arith.addi", bits, odd), half), s.constant(shift, I32))
 
 
 def _denormal(s: Statements, x: Element, dtype: DType) -> Element:
-    """The code of a smaller one, which counts steps of the least number: beside one so much larger that its own steps
-    are these, an addition rounds to them."""
+    """Encodes a smaller number as a multiple of the least one: the addition of a large number with steps of this size
+    rounds to them."""
     format = dtype.float_format
     large = s.constant(2.0 ** (1 - format.bias - format.fraction + _WIDE.fraction), F32)
     total = s.convert("arith.bitcast", s.op("arith.addf", x, large), I32)

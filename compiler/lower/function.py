@@ -1,4 +1,4 @@
-"""A function as calls of kernels: which nodes become kernels, and which values are views, weights or results.
+"""Lowers a function to calls of kernels: each node becomes a kernel, and each value a view, a weight or a result.
 
 Assumes that loops are unrolled. Constants up to a few elements are written into the kernels that read them; parameters
 and larger constants are weights.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ...dialect.diagnostics import Span
 from ...dialect.graph import Constant, Function, Module, Node, Parameter, Value, walk
@@ -16,11 +17,11 @@ from ...dialect.ops import OPERATORS, may_fail
 from ...dialect.ops.structure import ELEMENTS_INLINE
 from ...dialect.types import TensorType
 from ..artifact.spec import align, c_identifier
-from .entry import Input, Output, Weight
 from .kinds import name_operators
 from .lowered import LoweredCall, LoweredFunction, LoweredWeight, name_kernel, static_bytes
 from .nodes import Computed, Inline, KernelLowering, Source, Stored, Unplaced
 from .packing import Packing
+from .places import Input, Output, Weight
 from .text import printable
 from .tied import Stored as StoredWeight
 from .tied import Tied
@@ -29,8 +30,9 @@ from .writer import Kernel
 
 @dataclass
 class Shared:
-    """What functions share: weights by name, and kernels by their text. With `debug` that is with its locations, and
-    the name of a kernel is one to be read. `tied` says how parameters are packed that look-ups read rows of."""
+    """The state shared by functions: weights by name, and kernels by their text. With `debug`, the text includes
+    locations, and the names of kernels are human-readable. `tied` is the packing of parameters that table look-ups
+    read rows of."""
 
     module: Module
     pack: bool = False
@@ -43,7 +45,7 @@ class Shared:
     weights_end: int = 0
 
     def weight(self, source: Parameter | Constant, packing: Packing | None, seen: TensorType) -> Weight:
-        """Where the data of a source lie, packed as a kernel wants them that sees them under some shape."""
+        """Returns the storage of a source's data, packed for a kernel that sees them under some shape."""
         stored = self._stored(source, packing, seen)
         if stored is not None:
             source, packing, seen = stored.source, stored.packing, stored.source.type
@@ -60,11 +62,15 @@ class Shared:
             self.weights_end = offset + static_bytes(type)
         return Weight(self.weights[name].offset)
 
+    @cached_property
+    def _finder(self) -> Tied:
+        return Tied(self.module)
+
     def _stored(self, source: Parameter | Constant, packing: Packing | None, seen: TensorType) -> StoredWeight | None:
-        """The one copy of a tied weight, if this is another view of it."""
+        """Returns the single copy of a tied weight, if the source is another view of it."""
         if packing is None or not self.tied:
             return None
-        found = Tied(self.module).stored(source, packing, seen)
+        found = self._finder.stored(source, packing, seen)
         return found if found is not None and self.tied.get(found.source.name) == found.packing else None
 
     def parameter(self, node: Node, indices: Sequence[int]) -> Parameter:
@@ -73,7 +79,7 @@ class Shared:
         return self.module.parameter_index[name].at(indices)
 
     def add(self, kernel: Kernel, stem: str, origins: Sequence[str]) -> str:
-        """The symbol of the kernel, under which an equal one may be there already."""
+        """Returns the symbol of the kernel; an equal kernel keeps its existing symbol."""
         text = kernel.text if self.debug else kernel.shape_of_text
         if text not in self.kernels:
             self.kernels[text] = (self._number(stem) if self.debug else name_kernel(stem, kernel), kernel)
@@ -82,7 +88,7 @@ class Shared:
         return symbol
 
     def _number(self, stem: str) -> str:
-        """The stem with a number, by which kernels of the same operators differ."""
+        """Returns the stem with a number that separates kernels of the same operators."""
         self.stems[stem] += 1
         return f"{stem}_{self.stems[stem]}"
 
@@ -134,7 +140,7 @@ class FunctionLowering:
         writer = self._kernel(node.inputs)
         values = writer.lower_nodes([node], {})
         kernel = writer.emitter.finish([values[v.name] for v in outputs])
-        # A node with nodes inside is where those come from, and not what is computed.
+        # For a node with inner nodes, the origins are the inner nodes.
         origins = [_describe(inner) for inner in walk([node]) if not inner.regions]
         stem = name_operators(node) if self.shared.debug else node.op
         self._add_call(kernel, writer.inputs, outputs, stem, _describe(node), origins, node.span, _check_of(node))
@@ -153,7 +159,7 @@ class FunctionLowering:
         span: Span | None = None,
         check: str = "",
     ) -> None:
-        # No name in C has a dot.
+        # Names in C have no dots.
         stem = f"{c_identifier(self.function.name)}.{stem}" if self.shared.debug else stem
         symbol = self.shared.add(kernel, stem, origins)
         places = tuple(
@@ -166,7 +172,7 @@ class FunctionLowering:
             self.types[value.name] = value.type
 
     def _place_results(self) -> dict[str, Output]:
-        """Lets kernels write results where the caller wants them; what cannot be computed there is copied."""
+        """Places results in the caller's memory where kernels can write them there; other results are copied."""
         placed: dict[str, Output] = {}
         for number, value in enumerate(self.function.results):
             source = self.sources[value.name]
@@ -183,7 +189,7 @@ class FunctionLowering:
 
 
 def _needed(function: Function) -> set[str]:
-    """The values that the results, and whether the call fails, depend on."""
+    """Returns the values that the results, and the success of the call, depend on."""
     needed = {v.name for v in function.results}
     for node in reversed(function.body):
         if may_fail(node):
@@ -194,14 +200,14 @@ def _needed(function: Function) -> set[str]:
 
 
 def _check_of(node: Node) -> str:
-    """What a node that checks indices checks them for, in the words of an error of the call; else nothing."""
+    """Returns the purpose of a node's index check, in the words of an error of the call; else the empty string."""
     if not OPERATORS[node.op].has("checking"):
         return ""
     return f"`{node.attribute('operator')}`{f' at {node.span}' if node.span else ''}"
 
 
 def _describe(node: Node) -> str:
-    """What a reader of the generated text wants to know of a node, on one line."""
+    """Returns a one-line description of a node for readers of the generated text."""
     operation = f"{', '.join(v.name for v in node.outputs)} = {node.op}({', '.join(v.name for v in node.inputs)})"
     scope = f" in {node.scope}" if node.scope else ""
     return printable(f"{operation}{scope}{f' at {node.span}' if node.span else ''}")

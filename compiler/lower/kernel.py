@@ -1,7 +1,7 @@
-"""The emitter that operators lower themselves through: it records a kernel and gives its text.
+"""The emitter of an operator's own lowering: it records a kernel and returns its text.
 
-One emitter writes one kernel, the group of nodes between its inputs and its results. It refuses a body that captures
-what the protocol does not offer, by assertion.
+One emitter writes one kernel, the group of nodes between its inputs and its results. An assertion rejects bodies that
+capture values outside of the protocol.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _AnyDims(dict[Any, str]):
 
 
 class KernelEmitter:
-    """Implements the protocol. `span` is where the node stands that is being lowered."""
+    """An implementation of the emitter protocol. `span` is the source location of the node that is being lowered."""
 
     def __init__(self) -> None:
         self.span: Span | None = None
@@ -54,7 +54,7 @@ class KernelEmitter:
         self._tied: dict[int, Packing] = {}
 
     def input(self, type: TensorType, *, weight: bool = False, tied: Packing | None = None) -> Ref:
-        """An argument of the kernel: perhaps a weight, and one that others store packed."""
+        """Adds an argument of the kernel; it may be a weight, and it may be stored packed for other kernels."""
         slot = len(self._inputs)
         self._inputs.append(type)
         if tied is not None:
@@ -62,7 +62,7 @@ class KernelEmitter:
         return self._add(Argument(types=(type,), slot=slot, weight=weight)).result()
 
     def finish(self, results: Sequence[protocol.Tensor]) -> Kernel:
-        """The text of the kernel that computes these results. Nothing may be recorded after it."""
+        """Returns the text of the kernel that computes these results. Nothing may be recorded after it."""
         refs = [as_ref(r) for r in results]
         return KernelWriter(arrange(self._ops, refs), self._inputs, [r.type for r in refs], self._tied).write()
 
@@ -169,7 +169,7 @@ class KernelEmitter:
         if type == ref.type:
             return ref
         if type.elements == 0:
-            # MLIR takes a group of axes with a static 0 for static where others of its axes are not.
+            # MLIR assumes that a group of axes with a static 0 is static even where others of its axes are not.
             return self.full(type, 0)
         return self._add(Reshape(types=(type,), operands=[ref])).result()
 
@@ -178,7 +178,7 @@ class KernelEmitter:
         assert len(starts) == len(sizes) == len(steps) == ref.type.rank, (ref.type, starts, sizes, steps)
         type = ref.type.with_shape(sizes)
         if type.elements == 0:
-            # MLIR wants even a slice of nothing to start at an element.
+            # MLIR requires even an empty slice to start at an element.
             return self.full(type, 0)
         op = Slice(types=(type,), operands=[ref], starts=tuple(starts), steps=tuple(steps))
         return self._add(op).result()
@@ -196,7 +196,7 @@ class KernelEmitter:
 
 
 class _Rehearsal:
-    """Calls of a body whose statements go nowhere: what does it read?"""
+    """A trial call of a body: it discards the statements and records the tensors that the body reads."""
 
     def __init__(self) -> None:
         self.text = FunctionText(_AnyDims())

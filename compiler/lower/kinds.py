@@ -1,4 +1,4 @@
-"""What a kernel is in a word or a few, by the operators of its nodes."""
+"""Short names of kernels, by the operators of their nodes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from ...dialect.graph import Node
 from ...dialect.ops import OPERATORS
 
 _OPERATORS_NAMED = 4
-"""A kernel of more operators is called by its kind."""
+"""The most operators in a kernel's name; a kernel of more operators is named by its kind."""
 
 
 def inner_nodes(node: Node) -> tuple[Node, ...]:
-    """The nodes of a group, or the node."""
+    """Returns the nodes of a group, or the node."""
     return node.regions[0].body if node.op == "fusion" else (node,)
 
 
@@ -28,7 +28,7 @@ _KINDS = (
 
 
 def kind_of(nodes: Sequence[Node]) -> str:
-    """What a kernel of these nodes is, by the most demanding of them."""
+    """Returns the kind of a kernel of these nodes, by the most expensive one."""
     operators = [OPERATORS[n.op] for n in nodes]
     if sum(o.has("contraction") for o in operators) > 1 and any(o.has("rowwise") for o in operators):
         return "attention"
@@ -39,6 +39,6 @@ def kind_of(nodes: Sequence[Node]) -> str:
 
 
 def name_operators(node: Node) -> str:
-    """The operators that a kernel computes, where they are few, else its kind; to be a part of a symbol."""
+    """Returns the operators that a kernel computes, where they are few, else its kind, as a part of a symbol."""
     inner = [n for n in inner_nodes(node) if n.op != "constant"]
     return "_".join(n.op for n in inner) if 0 < len(inner) <= _OPERATORS_NAMED else kind_of(inner)

@@ -1,6 +1,7 @@
-"""Lines of the model in the text of entries: metadata of LLVM by which debuggers know for what a kernel was called.
+"""Source lines of the model in the text of entries: LLVM metadata by which debuggers find the model line of a kernel
+call.
 
-Tables of lines and nothing more: no variables and no types. Kernels get theirs where their code is generated.
+The metadata holds line tables only, without variables and types. Kernels get their line tables during code generation.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class Metadata:
     unit: str = ""
 
     def add(self, node: str) -> str:
-        """The name of a node."""
+        """Returns the name of a node."""
         return f"!{self.nodes.setdefault(node, len(self.nodes))}"
 
     def file(self, span: Span) -> str:
@@ -28,7 +29,7 @@ class Metadata:
         return self.add(f'!DIFile(filename: "{name}", directory: "")')
 
     def subprogram(self, symbol: str, span: Span) -> Scope:
-        """The scope of a function that begins at the span."""
+        """Returns the scope of a function that begins at the span."""
         file = self.file(span)
         if not self.unit:
             what = f"language: DW_LANG_C, file: {file}, isOptimized: true, emissionKind: LineTablesOnly"
@@ -48,7 +49,7 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """A function that has a table of lines; or, without a name, one that has none."""
+    """A function with a line table; or, without a name, one without."""
 
     metadata: Metadata | None = None
     name: str = ""
@@ -56,11 +57,11 @@ class Scope:
 
     @property
     def definition(self) -> str:
-        """What stands behind the function's arguments."""
+        """Returns the text behind the function's arguments."""
         return f" !dbg {self.name}" if self.name else ""
 
     def at(self, span: Span | None) -> str:
-        """What stands behind an instruction that comes from a span, or from the function as a whole."""
+        """Returns the text behind an instruction that comes from a span, or from the function as a whole."""
         if self.metadata is None or self.span is None:
             return ""
         place, scope = span or self.span, self.name
@@ -72,9 +73,9 @@ class Scope:
 
 
 Scopes = Callable[[str], Scope]
-"""Gives each function of an entry, named by its symbol, its scope."""
+"""A function that returns the scope of each function of an entry, by its symbol."""
 
 
 def no_lines(symbol: str) -> Scope:
-    """The scopes of functions without tables of lines."""
+    """Returns the scope of a function without a line table."""
     return Scope()

@@ -1,6 +1,6 @@
-"""What lowering leaves and code generation starts from: kernels, the calls of each function, and the placed weights.
+"""The output of lowering and input of code generation: kernels, the calls of each function, and the placed weights.
 
-No memory is planned yet: how much a kernel needs besides its tensors is told by the code that is made of it.
+Memory is not planned yet: the scratch size of a kernel depends on its generated code.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from ...dialect.dims import Size, Symbol
 from ...dialect.graph import Constant, Parameter
 from ...dialect.types import Array, TensorType
 from ..artifact.spec import align
-from .entry import Input, Output, Weight
 from .nodes import Computed
 from .packing import Packing
+from .places import Input, Output, Weight
 from .writer import NAME, Kernel
 
 _DEFINITION = re.compile(rf"^func\.func {NAME}", re.MULTILINE)
@@ -34,8 +34,8 @@ class PackingError(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoweredWeight:
-    """A tensor that generated code reads at `offset` bytes of the weights. `source` says where its data come from, and
-    `packing` in which order they are stored, those of the type `seen`: the source itself, or a view of it."""
+    """A tensor that generated code reads at `offset` bytes of the weights. `source` is the origin of its data;
+    `packing` is their storage order, for data of the type `seen`: the source itself, or a view of it."""
 
     name: str
     type: TensorType
@@ -45,7 +45,7 @@ class LoweredWeight:
     packing: Packing | None = None
 
     def store(self, data: Array) -> Array:
-        """The data of the source as they are stored."""
+        """Returns the data of the source in their storage order."""
         if self.packing is None:
             return data
         try:
@@ -59,25 +59,26 @@ class LoweredWeight:
 
 @dataclass(frozen=True, slots=True)
 class LoweredKernel:
-    """A kernel and the symbol of its function; `origins` says which nodes it computes."""
+    """A kernel and the symbol of its function; `origins` are the nodes that it computes."""
 
     symbol: str
     kernel: Kernel
     origins: tuple[str, ...]
 
     def text(self, suffix: str = "") -> str:
-        """The function, with the suffix at its symbol."""
+        """Returns the function's text, with the suffix at its symbol."""
         return _DEFINITION.sub(f"func.func @{self.symbol}{suffix}", self.kernel.text)
 
     def identity(self, suffix: str = "") -> str:
-        """The text without what makes no difference: where it was written."""
+        """Returns the text without source locations, which do not affect the object."""
         return _DEFINITION.sub(f"func.func @{self.symbol}{suffix}", self.kernel.shape_of_text)
 
 
 @dataclass(frozen=True, slots=True)
 class LoweredCall:
-    """A call of a kernel: where it reads, the names of the tensors that it writes, and in words what it computes;
-    `span` is where that is written. A call with a `check` writes the record of `check_indices` for what that names."""
+    """A call of a kernel: the sources of its inputs, the names of the tensors that it writes, and a description of the
+    computation with its source location `span`. A call with a `check` writes the record of `check_indices` for the
+    check's purpose."""
 
     symbol: str
     kernel: Kernel
@@ -90,8 +91,8 @@ class LoweredCall:
 
 @dataclass(frozen=True, slots=True)
 class LoweredFunction:
-    """The calls of a function in order. `sizes` are the bytes of the tensors in between, which need memory; `outputs`
-    are those that the caller wants, and has memory for. `dims` is the order in which the entry takes the dims."""
+    """The calls of a function in order. `sizes` are the bytes of the intermediate tensors, which need memory; `outputs`
+    are the results, in memory of the caller. `dims` is the order of the dims among the entry's arguments."""
 
     name: str
     symbol: str
@@ -104,7 +105,7 @@ class LoweredFunction:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """What code generation starts from."""
+    """The input of code generation."""
 
     name: str
     kernels: tuple[LoweredKernel, ...]
@@ -122,7 +123,7 @@ class Lowered:
 
 
 def name_kernel(stem: str, kernel: Kernel) -> str:
-    """The symbol of a kernel: equal kernels have the same one in every model, others never do."""
+    """Returns the symbol of a kernel: equal kernels have the same symbol in every model, other kernels never do."""
     return f"{stem}_{hashlib.sha256(kernel.shape_of_text.encode()).hexdigest()[:_DIGEST]}"
 
 

@@ -1,4 +1,6 @@
-"""A module as kernels and calls of them: every node (or fused group) becomes one kernel, and equal ones are one."""
+"""Lowers a module to kernels and calls of them: every node (or fused group) becomes one kernel, and equal kernels are
+merged.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,11 @@ __all__ = ["Lowered", "LoweredFunction", "LoweredKernel", "LoweredWeight", "lowe
 
 
 def lower_module(module: Module, *, pack: bool = False, debug: bool = False) -> Lowered:
-    """Every function of the module as calls of kernels; `pack` lets weights be stored as contractions read them. With
-    `debug`, kernels have names for people, and are shared only where they come from the same lines."""
+    """Lowers every function of the module to calls of kernels; `pack` permits packed weights. With `debug`, kernels
+    have human-readable names, and are shared only where they come from the same lines."""
     lowered = _lower(module, Shared(module, pack, debug))
     tied = find_tied(module, lowered.weights)
-    # How a contraction stores a weight is known once it is lowered: what reads rows of it is lowered again.
+    # The packing of a weight is known after its contraction is lowered; its row look-ups are then lowered again.
     return _lower(module, Shared(module, pack, debug, tied)) if tied else lowered
 
 

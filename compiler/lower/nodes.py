@@ -1,6 +1,6 @@
-"""Nodes of the graph into one kernel, each through its own lowering, in one emitter.
+"""Lowers the nodes of a graph into one kernel, each through its own lowering, in one emitter.
 
-Operators that are defined by others are written as those. What a kernel reads is found here too, since a group may hold
+Operators that are defined by others are expanded. The kernel's inputs are collected here too, since a group may hold
 constants that are too large to be written into it.
 """
 
@@ -14,15 +14,15 @@ from ...dialect.graph import Constant, Node, Parameter, Value
 from ...dialect.operator import Builder
 from ...dialect.ops import OPERATORS
 from ...dialect.types import TensorType
-from .entry import Input
 from .kernel import KernelEmitter
 from .packing import Packing
+from .places import Input
 from .records import Ref, as_ref
 
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """A tensor that a kernel writes, by the name of the value that was computed first in its memory."""
+    """A tensor that a kernel writes, by the name of the first value computed in its memory."""
 
     name: str
 
@@ -36,18 +36,19 @@ class Inline:
 
 @dataclass(frozen=True, slots=True)
 class Unplaced:
-    """A weight; where it lies depends on how the kernels that read it want it."""
+    """A weight; its storage depends on the kernels that read it."""
 
     data: Parameter | Constant
 
 
 Stored = Input | Unplaced | Computed
 Source = Stored | Inline
-"""Where the value of a graph comes from."""
+"""The source of a graph value."""
 
 
 class KernelLowering:
-    """Records the nodes of one kernel. `inputs` are what the kernel reads, in the order of its arguments."""
+    """The recorder of one kernel's nodes. `inputs` are the values that the kernel reads, in the order of its
+    arguments."""
 
     def __init__(
         self,
@@ -74,12 +75,12 @@ class KernelLowering:
         self.inputs.append(source)
         if not self.pack or not isinstance(source, Unplaced):
             return self.emitter.input(type)
-        # A view of other axes is none of a table.
+        # A view with other axes is not a view of a table.
         tied = self.tied.get(source.data.name) if isinstance(source.data, Parameter) else None
         return self.emitter.input(type, weight=True, tied=tied if type == source.data.type else None)
 
     def lower_nodes(self, nodes: Sequence[Node], values: Mapping[str, Ref]) -> dict[str, Ref]:
-        """The tensors of the nodes by name, besides those given."""
+        """Lowers the nodes; returns their tensors by name, besides those given."""
         known = dict(values)
         for node in nodes:
             self.emitter.span = node.span or self.emitter.span

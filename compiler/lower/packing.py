@@ -1,14 +1,19 @@
-"""Weights in the order in which contractions read them: panels of as many columns as a tile is wide.
+"""Packing of weights in the order in which contractions read them: panels of as many columns as a tile is wide.
 
-A weight that one contraction reads, and nothing else of the kernel, is stored as `[batch..., panels, summed...,
-width]`: a tile walks through memory from beginning to end. The last panel is filled up with zeros, which nobody reads.
+A weight with one contraction as its only reader is stored as `[batch..., panels, summed..., width]`: a tile reads
+memory from beginning to end. The last panel is padded with zeros, which are never read.
 
-Of numbers narrower than 32 bits, as many as fill 32 bits are multiplied at a time where both factors are that narrow.
-So many steps of the last summed axis then stand beside each other, `[batch..., panels, summed.../group, width, group]`,
-and that axis is filled up with zeros to whole groups. This order is the same for every CPU.
+For numbers narrower than 32 bits, as many as fill 32 bits are multiplied together where both factors are that narrow.
+This many steps of the last summed axis are then adjacent, `[batch..., panels, summed.../group, width, group]`, and that
+axis is padded with zeros to whole groups. This order is the same for every CPU.
 
-A window of bytes with a kernel for each column is stored like that too: then the steps of a group are neighbours in the
-weight alone, and those of the loop before the last, so that a group of the other factor serves several windows.
+A window of bytes with a kernel for each column uses the same layout. The steps of a group are then adjacent in the
+weight only, and they are steps of the loop before the last, so that a group of the other factor serves several windows.
+
+The panels of a matrix of 2 steps and 4 columns, 2 columns wide:
+
+    a b c d     ->     a b   e f   c d   g h     [panels, summed, width]
+    e f g h
 """
 
 from __future__ import annotations
@@ -25,28 +30,28 @@ from .records import Structured
 from .shapes import panel_indices, plain_loop
 
 LANES = 16
-"""Columns of the narrowest panel: every vector of the targets divides it."""
+"""The columns of the narrowest panel: every vector of the targets divides it."""
 MOST = 3
 """The vectors of LANES in the widest panel."""
 MOST_WINDOW = 2
-"""Those where every column has a kernel of its own."""
+"""The same, where every column has a separate kernel."""
 LEAST_COLUMNS = 8
-"""Fewer columns than this are not worth panels."""
+"""The least number of columns that makes panels profitable."""
 FACTORS: Mapping[DType, tuple[DType, ...]] = {F32: (F32, F16, BF16, I8, U8, *STORAGE), I32: (I8, U8)}
-"""The weights that are packed, codes and what they are scaled by among them, by the dtype in which products are summed.
-"""
+"""The dtypes of packed weights, quantized values and their scales among them, by the dtype in which products are
+summed."""
 GROUPS: Mapping[tuple[DType, DType], int] = {
     **dict.fromkeys(((total, codes) for total in (I32, F32) for codes in (I8, U8)), 4),
     (F32, BF16): 2,
 }
-"""How many steps of a sum stand beside each other, by its dtype and that of its factors; one elsewhere. Sums of codes
+"""The number of adjacent steps of a sum, by its dtype and that of its factors; one elsewhere. Sums of quantized values
 over blocks are added up in f32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """How a weight is stored: its batch axes, panels of its axis `lane`, its summed axes, the columns of a panel, and
-    how many steps of the last summed axis stand beside each other."""
+    """The layout of a weight: its batch axes, panels of its axis `lane`, its summed axes, the columns of a panel, and
+    the number of adjacent steps of the last summed axis."""
 
     batch: tuple[int, ...]
     summed: tuple[int, ...]
@@ -68,7 +73,7 @@ class Packing:
         return TensorType(type.dtype, (*(sizes[a] for a in self.batch), panels, *groups, *inside))
 
     def map(self, map: IndexMap) -> IndexMap:
-        """How the stored weight is read by whom the other is read by `map`."""
+        """Returns the index map of the stored weight for a reader that reads the original by `map`."""
         panel, column = panel_indices(map[self.lane], self.width)
         *outer, last = (map[a] for a in self.summed)
         batch = (map[a] for a in self.batch)
@@ -78,8 +83,8 @@ class Packing:
         return (*batch, panel, *outer, group, column, step)
 
     def places(self, positions: Sequence[str], divide: Callable[[str, int], tuple[str, str]]) -> tuple[str, ...]:
-        """Where an element lies whose position along each axis is computed; `divide` gives a quotient and what is
-        left."""
+        """Returns the position of an element in the stored weight from its computed index along each axis; `divide`
+        returns a quotient and a remainder."""
         panel, column = divide(positions[self.lane], self.width)
         *outer, last = (positions[axis] for axis in self.summed)
         batch = (positions[axis] for axis in self.batch)
@@ -89,7 +94,7 @@ class Packing:
         return (*batch, panel, *outer, group, column, step)
 
     def __call__(self, data: Array) -> Array:
-        """The stored form of the data."""
+        """Returns the stored form of the data."""
         ordered = data.transpose(*self.batch, *self.summed, self.lane)
         *outer, steps, columns = ordered.shape
         panels, groups = -(-columns // self.width), -(-steps // self.group)
@@ -99,7 +104,7 @@ class Packing:
         return stored if self.group > 1 else stored.squeeze(-1)
 
     def unpacked(self, stored: Array) -> Array:
-        """The data of a stored form, and behind them what fills up the last panel and the last group."""
+        """Returns the data of a stored form, followed by the padding of the last panel and the last group."""
         grouped = stored if self.group > 1 else stored[..., np.newaxis]
         padded = np.moveaxis(np.moveaxis(grouped, len(self.batch), -3), -1, -3)
         *outer, groups, group, panels, width = padded.shape
@@ -112,7 +117,7 @@ _NAME = re.compile(r"(.*)\.packed_((?:\d+_)*)p((?:_\d+)*)_(\d+)x(\d+)(?:x(\d+))?
 
 
 def read_packing(name: str) -> tuple[str, Packing | None]:
-    """A stored weight's own name, and how its name says that it is packed."""
+    """Returns a stored weight's own name, and the packing that the full name encodes."""
     found = _NAME.fullmatch(name)
     if found is None:
         return name, None
@@ -122,14 +127,14 @@ def read_packing(name: str) -> tuple[str, Packing | None]:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What else a contraction reads, and how."""
+    """Another operand of a contraction, and its index map."""
 
     dtype: DType
     map: IndexMap
 
 
 def choose_packing(op: Structured, type: TensorType, map: IndexMap, others: Sequence[Reading]) -> Packing | None:
-    """The packing of a weight that an op reads by `map`, if it is the matrix of a contraction beside `others`."""
+    """Returns the packing of a weight that an op reads by `map`, if it is the matrix of a contraction with `others`."""
     parallel = [loop.parallel for loop in op.loops]
     loops = [plain_loop(index) for index in map]
     columns = plain_loop(op.result_maps[0][-1]) if op.result_maps[0] else None
@@ -153,14 +158,15 @@ def choose_packing(op: Structured, type: TensorType, map: IndexMap, others: Sequ
 
 
 def _choose_width(columns: int, most: int) -> int:
-    """The width of panels of at most so many vectors, as few and as even as can be."""
+    """Returns the width of panels of at most `most` vectors, as few and as even as possible."""
     vectors = -(-columns // LANES)
     panels = -(-vectors // most)
     return LANES * -(-vectors // panels)
 
 
 def _choose_window(op: Structured, type: TensorType, map: IndexMap, others: Sequence[Reading]) -> Packing | None:
-    """The packing of bytes of which each column has its own, where windows run over two axes of the other factor."""
+    """Returns the packing of bytes with separate values per column, where windows run over two axes of the other
+    factor."""
     *axes, lane = range(len(map))
     loops = [plain_loop(map[axis]) for axis in axes]
     moving = [(loop, axis) for axis, loop in enumerate(loops) if loop is not None and not op.loops[loop].parallel]
@@ -179,7 +185,8 @@ def _choose_window(op: Structured, type: TensorType, map: IndexMap, others: Sequ
 
 
 def _choose_group(total: DType, weight: DType, others: Sequence[Reading], step: int | None) -> int:
-    """How many steps of a loop of a sum stand beside each other: as many as also do in all that moves along with it."""
+    """Returns the number of adjacent steps of a sum's loop: the group size of the dtypes, if every operand that moves
+    along the loop has the same groups, else 1."""
     group = GROUPS.get((total, weight), 1)
     moving = [o for o in others if any(step in dict(index.coefficients) for index in o.map)]
     beside = all(GROUPS.get((total, o.dtype), 1) == group and plain_loop(o.map[-1]) == step for o in moving)
@@ -187,4 +194,4 @@ def _choose_group(total: DType, weight: DType, others: Sequence[Reading], step: 
 
 
 Packings = Mapping[int, Packing]
-"""By the slot of the kernel's input."""
+"""The packings by the slot of the kernel's input."""

@@ -1,4 +1,4 @@
-"""What code generation makes of a kernel, as far as those need to know who call it and give it memory."""
+"""The functions generated from a kernel, to the extent that callers and the memory plan depend on them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+SEQUENCE = "sequence"
+"""The schedule of a kernel of sequential loops with steps that depend on elements of earlier steps: radix sort, updates
+at positions that may be equal. Upstream passes compile its loops in the stated order."""
+
 
 @dataclass(frozen=True, slots=True)
 class KernelPart:
     """A function of a kernel; the parts of a kernel are called one after another.
 
-    `uses` says of each tensor of the kernel, of its inputs, results and scratch in this order, whether the part reads
-    or writes it. `in_place` are pairs of their numbers, a tensor that is written and one that is read: they may lie at
-    the same place in memory.
+    `uses` holds a flag for each tensor of the kernel, its inputs, results and scratch in this order: whether the part
+    reads or writes it. `in_place` are pairs of tensor indices, a written tensor and a read one, that may share memory.
     """
 
     uses: tuple[bool, ...]
@@ -25,11 +28,12 @@ class KernelPart:
 
 
 Parts = Mapping[str, Sequence[KernelPart]]
-"""The parts of kernels by the kernel's symbol; a kernel that is not there is one part that uses everything."""
+"""The parts of kernels by the kernel's symbol; a kernel that is missing is one part that uses everything."""
 
 
 def join_targets(targets: Sequence[Sequence[KernelPart]]) -> tuple[KernelPart, ...]:
-    """Parts of one kernel that hold for all targets it was made for: none uses, or shares, anything else."""
+    """Returns the parts of one kernel that hold for all its targets: the union of the uses, and the common in-place
+    pairs."""
     first, *others = targets
     if any(len(parts) != len(first) for parts in others):
         uses = zip(*(part.uses for parts in targets for part in parts), strict=True)

@@ -1,6 +1,6 @@
-"""A kernel as recorded: operations on tensors, in order, before it is decided where each result lives.
+"""A recorded kernel: operations on tensors, in order, before their results are assigned to memory.
 
-Bodies stay functions: they are called once when recorded, to see what they read, and again when they are written,
+Bodies stay functions: they are called once when recorded, to collect their reads, and again when they are written,
 perhaps inside another operation's body. So a body must write the same statements each time it is called.
 """
 
@@ -28,7 +28,7 @@ class Ref:
 
 @dataclass(eq=False, slots=True)
 class Local:
-    """A tensor inside the body of a sequential loop, known by its name in the text."""
+    """A tensor inside the body of a sequential loop, identified by its name in the text."""
 
     type: TensorType
     name: str
@@ -36,7 +36,7 @@ class Local:
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Op:
-    """`operands` are the tensors read; `loads` are those of which a body reads single elements."""
+    """An operation. `operands` are the tensors read; `loads` are the tensors with single elements that a body reads."""
 
     types: tuple[TensorType, ...]
     operands: list[Ref] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Op:
 
     @property
     def overwritten(self) -> range:
-        """The operands whose memory becomes a result's."""
+        """The operands with memory that is reused for a result."""
         return range(0)
 
     def result(self, number: int = 0) -> Ref:
@@ -54,7 +54,7 @@ class Op:
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Argument(Op):
-    """An input of the kernel; may a `weight` be stored in another order?"""
+    """An input of the kernel; a `weight` may be stored in another order."""
 
     slot: int
     weight: bool = False
@@ -69,7 +69,7 @@ class Dense(Op):
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Full(Op):
-    """One value everywhere."""
+    """A tensor of one repeated value."""
 
     value: float | int | bool
 
@@ -81,22 +81,22 @@ StructuredBody = Callable[[Any, Scalars, Scalars], Scalars]
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Structured(Op):
-    """Loops over elements. The operands are the inputs, then the tensors that results start from."""
+    """Loops over elements. The operands are the inputs, then the initial values of results."""
 
     loops: tuple[protocol.Loop, ...]
     input_maps: tuple[IndexMap, ...]
     result_maps: tuple[IndexMap, ...]
     starts: tuple[int | None, ...]
-    """Per result, the operand that it starts from; None for one that every iteration writes."""
+    """Per result, the operand with its initial value; None for a result that every iteration writes."""
     body: StructuredBody
     elementwise: bool = False
-    """Is it one parallel loop per axis of the only result, which starts from nothing?"""
+    """True for one parallel loop per axis of the only result, without an initial value."""
     moves: bool = False
-    """Is it elementwise, and the result an input's element, moved but not computed?"""
+    """True for an elementwise operation that moves an input's elements without computing."""
 
     @property
     def generates(self) -> bool:
-        """Does an element follow from its indices, and from nothing in memory?"""
+        """Whether an element depends on its indices only, and on nothing in memory."""
         return self.elementwise and not self.operands and not self.loads
 
     @property
@@ -119,7 +119,7 @@ class Slice(Op):
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Insert(Op):
-    """Operands: what is written, and what it is written into."""
+    """A write into a part of a tensor. The operands are the source and the target."""
 
     starts: tuple[Size, ...]
     steps: tuple[int, ...]
@@ -147,7 +147,7 @@ def as_ref(x: protocol.Tensor) -> Ref:
 
 
 def single_value(ref: Ref) -> float | int | bool | None:
-    """The value that every element has, where that is known."""
+    """Returns the value that every element has, where it is known."""
     if isinstance(ref.op, Full):
         return ref.op.value
     if isinstance(ref.op, Dense) and len(ref.op.values) == 1:
@@ -156,7 +156,7 @@ def single_value(ref: Ref) -> float | int | bool | None:
 
 
 def copy_of(x: Ref, span: Span | None) -> Structured:
-    """An operation that gives the elements of `x` in memory of their own."""
+    """Returns an operation that copies the elements of `x` into separate memory."""
     return Structured(
         types=(x.type,),
         operands=[x],
@@ -172,7 +172,7 @@ def copy_of(x: Ref, span: Span | None) -> Structured:
 
 
 def compose(index: Index, access: IndexMap) -> Index:
-    """The linear form over other loops: loop `i` of `index` is `access[i]`."""
+    """Returns the linear form over other loops: loop `i` of `index` is `access[i]`."""
     total = Index((), index.constant)
     for loop, coefficient in index.coefficients:
         total = total + access[loop] * coefficient

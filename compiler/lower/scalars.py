@@ -1,8 +1,8 @@
 """Arithmetic on elements as MLIR text: the scalar half of the emitter protocol.
 
-Elements of f16 and bf16 are extended to f32, computed, and rounded; those of 8 bits are only converted. All of it is
-exact about the corners: NaN, infinities, division by zero, shifts past the width, casts out of range. What each
-function means per kind of dtype stands in `arithmetic`, how floats of 8 bits are read and made in `float8`.
+Elements of f16 and bf16 are extended to f32, computed, and rounded; those of 8 bits are only converted. Corner cases
+are exact: NaN, infinities, division by zero, shifts past the width, casts out of range. `arithmetic` defines each
+function per kind of dtype, `float8` the conversions of 8-bit floats.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .text import FunctionText, element_type
 
 
 def is_narrow(dtype: DType) -> bool:
-    """Is it a float that is widened to f32 before anything is done with it?"""
+    """Returns whether the dtype is a float that is widened to f32 before every operation."""
     return dtype.is_float and dtype.bits < F32.bits
 
 
@@ -32,7 +32,7 @@ LoadElement = Callable[["ScalarWriter", protocol.Tensor, Sequence[protocol.Scala
 
 
 class ScalarWriter(Statements):
-    """Writes scalar statements to the end of a function's text. `load_element` reads tensors for it."""
+    """A writer that appends scalar statements to a function's text. `load_element` reads tensors for it."""
 
     def __init__(self, text: FunctionText, load_element: LoadElement, depth: int = 1) -> None:
         super().__init__(text, depth)
@@ -85,7 +85,7 @@ class ScalarWriter(Statements):
         return self._load_element(self, tensor, indices)
 
     def position(self, index: protocol.Scalar) -> str:
-        """An i64 as the `index` that addresses a tensor."""
+        """Converts an i64 to the `index` that addresses a tensor."""
         return self.define(f"arith.index_cast {as_element(index).name} : i64 to index", I64).name
 
     def iterate(
@@ -139,8 +139,8 @@ def _cast_float(s: ScalarWriter, x: Element, dtype: DType) -> Element:
 
 
 def _round_to_odd(s: ScalarWriter, x: Element) -> Element:
-    """An f64 whose lowest 29 bits are gathered into one, so that rounding it to f32 and then to a shorter one rounds
-    once."""
+    """Returns an f64 with its lowest 29 bits merged into one, so that rounding it to f32 and then to a shorter format
+    rounds once."""
     bits = s.convert("arith.bitcast", x, I64)
     rest = s.op("arith.andi", bits, s.constant((1 << 29) - 1, I64))
     kept = s.op("arith.andi", bits, s.constant(-(1 << 29), I64))
@@ -161,7 +161,7 @@ def _cast_to_integer(s: ScalarWriter, x: Element, dtype: DType) -> Element:
         x = s.cast(x, F32)
     low, high = (-(1 << (dtype.bits - 1)), 1 << (dtype.bits - 1)) if dtype.is_signed else (0, 1 << dtype.bits)
     if dtype.bits < 32:
-        # All its numbers are floats too: what is moved into the range first needs no care behind it.
+        # All integers of the dtype are floats too: a value clamped to the range needs no further handling.
         inside = as_element(clamp(s, x, s.constant(low, x.dtype), s.constant(high - 1, x.dtype)))
         known = s.select(s.compare("eq", inside, inside), inside, s.constant(0, x.dtype))
         return s.cast(s.whole(known, I32), dtype)
@@ -179,4 +179,4 @@ _CASTS: Mapping[tuple[bool, bool], Callable[[ScalarWriter, Element, DType], Elem
     (True, False): _cast_to_integer,
     (True, True): _cast_float,
 }
-"""By: is the operand a float, is the result one."""
+"""The casts, by whether the operand is a float and whether the result is one."""

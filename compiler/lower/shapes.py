@@ -31,12 +31,12 @@ def memref_type(type: TensorType) -> str:
 
 
 def values(sizes: Sequence[Size], text: FunctionText) -> str:
-    """Sizes as operands: integers as they are, others by the names of their values."""
+    """Returns sizes as operands: integers unchanged, others by the names of their values."""
     return ", ".join(str(size) if isinstance(size, int) else text.size(size) for size in sizes)
 
 
 def strides(shape: Shape, text: FunctionText) -> str:
-    """Row-major strides as operands. MLIR takes one for dynamic as soon as an axis after it is."""
+    """Returns row-major strides as operands. MLIR treats a stride as dynamic as soon as an axis after it is."""
     operands: list[str] = []
     for axis in range(len(shape)):
         after = shape[axis + 1 :]
@@ -52,14 +52,14 @@ def affine_map(loops: int, map: IndexMap) -> str:
 
 @dataclass(frozen=True)
 class PanelIndex(Index):
-    """The number of the panel that an index falls into, or where `within` it; panels are `width` long."""
+    """The index of the panel of an index, or the position `within` it; panels are `width` long."""
 
     width: int = 1
     within: bool = False
 
 
 def panel_indices(index: Index, width: int) -> tuple[PanelIndex, PanelIndex]:
-    """The number of the panel, and the place in it."""
+    """Returns the index of the panel, and the position in it."""
     number, place = (PanelIndex(index.coefficients, index.constant, width, within) for within in (False, True))
     return number, place
 
@@ -75,7 +75,7 @@ def map_term(index: Index) -> str:
 
 
 def plain_loop(index: Index) -> int | None:
-    """The loop that the index is, if it is just that."""
+    """Returns the loop that the index consists of, if it is a plain loop."""
     if isinstance(index, PanelIndex):
         return None
     if index.constant == 0 and len(index.coefficients) == 1 and index.coefficients[0][1] == 1:
@@ -87,7 +87,7 @@ Groups = list[list[int]]
 
 
 def reshape_groups(source: Shape, target: Shape) -> tuple[Groups, Groups]:
-    """The finest pairs of neighbouring axes that hold equally many elements, as axes of either shape.
+    """Returns the finest pairs of neighbouring axes that hold equally many elements, as axes of either shape.
 
     None where either is a scalar: MLIR merges all axes of size 1 into none.
     """
@@ -95,7 +95,7 @@ def reshape_groups(source: Shape, target: Shape) -> tuple[Groups, Groups]:
         return [], []
     cuts = [(0, 0)]
     if product(source) != 0:
-        # Products of leading axes; no two pairs of equal ones cross. Behind size 0 they would say nothing.
+        # Products of leading axes; pairs of equal ones do not cross. Behind size 0 they carry no information.
         before, below = _leading_products(source), _leading_products(target)
         for i in range(1, len(source)):
             j = next((j for j in range(cuts[-1][1] + 1, len(target)) if below[j] == before[i]), None)
@@ -114,7 +114,7 @@ def _leading_products(shape: Shape) -> list[Size]:
 
 
 def group_extents(groups: Groups, shape: Shape) -> tuple[str, ...]:
-    """The shape with each group of axes merged into one."""
+    """Returns the shape with each group of axes merged into one."""
     merged = [(product(shape[axis] for axis in group), group) for group in groups]
     return tuple(
         str(size) if all(isinstance(shape[axis], int) for axis in group) else DYNAMIC for size, group in merged

@@ -1,6 +1,6 @@
-"""Scalar statements: appending `arith` and `math` operations to a function's text, one line each.
+"""Scalar statements: appends `arith` and `math` operations to a function's text, one line each.
 
-Operands are of dtypes that MLIR computes in as they are; f16 and bf16 are widened above this.
+Operands have dtypes that MLIR computes in directly; f16 and bf16 are widened by the callers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Element:
 
 
 class Statements:
-    """Appends to the lines of a function, indented by `depth`; `location` ends each that defines something."""
+    """A writer of statements to the lines of a function, indented by `depth`; `location` ends each definition."""
 
     def __init__(self, text: FunctionText, depth: int = 1) -> None:
         self.text = text
@@ -40,7 +40,7 @@ class Statements:
         return Element(name, dtype)
 
     def op(self, name: str, *operands: Element, dtype: DType | None = None) -> Element:
-        """`name` on operands of one type, giving that type or `dtype` of the same representation."""
+        """Applies `name` to operands of one type; the result has that type, or `dtype` of the same representation."""
         names = ", ".join(x.name for x in operands)
         return self.define(f"{name} {names} : {element_type(operands[0].dtype)}", dtype or operands[0].dtype)
 

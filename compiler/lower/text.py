@@ -1,7 +1,7 @@
-"""The text of one function while it is written: fresh names, and a prologue of constants and sizes, each once.
+"""The text of one function under construction: fresh names, and a prologue of constants and sizes, each once.
 
-What stands in the prologue depends on the function's dims alone, so it may be used anywhere below. Nothing here knows
-tensors or operators.
+The prologue depends on the function's dims alone, so its values may be used anywhere below. This module is independent
+of tensors and operators.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ ELEMENT_TYPES: Mapping[str, str] = {
     **{"bool": "i1", "u8": "i8", "u16": "i16", "u32": "i32", "u64": "i64"},
     **{dtype.name: f"i{dtype.bits}" for dtype in STORAGE},
 }
-"""MLIR's name of a dtype, where it differs: integers are signless, their operations are signed or unsigned, and what is
-stored alone is its bits."""
+"""MLIR's name of a dtype, where it differs: integers are signless with signed or unsigned operations, and storage-only
+types are plain bits."""
 
 
 def printable(text: str) -> str:
-    """The text as one line that any encoding of files can hold, for comments and locations."""
+    """Returns the text as one line in any file encoding, for comments and locations."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
@@ -32,7 +32,8 @@ def element_type(dtype: DType) -> str:
 
 
 def literal(value: float | int | bool, dtype: DType) -> str:
-    """The value in the dtype, as MLIR spells it: the shortest decimal that reads back exactly, else the bits."""
+    """Returns the value in the dtype, as MLIR spells it: the shortest decimal that reads back exactly, else the
+    bits."""
     if dtype is BOOL:
         return "true" if value else "false"
     if dtype.kind is not Kind.FLOAT:
@@ -47,7 +48,7 @@ def literal(value: float | int | bool, dtype: DType) -> str:
         bits = int(exact.view(f"u{dtype.bytes}"))
         return f"0x{bits:0{2 * dtype.bytes}X}"
     for text in (repr(float(str(exact))), repr(number)):
-        # MLIR reads decimals as f64 and rounds then: only a text whose f64 rounds back to the value will do.
+        # MLIR reads decimals as f64 and then rounds: the f64 of the text must round back to the value.
         if float(np.asarray(float(text), dtype=dtype.numpy)) == number:
             break
     mantissa, _, exponent = text.partition("e")
@@ -57,7 +58,7 @@ def literal(value: float | int | bool, dtype: DType) -> str:
 
 
 class FunctionText:
-    """Names and lines of one function. `dims` gives the name of the index value of each symbol."""
+    """The names and lines of one function. `dims` maps each symbol to the name of its index value."""
 
     def __init__(self, dims: Mapping[Symbol, str]) -> None:
         self.dims = dims
@@ -72,12 +73,12 @@ class FunctionText:
         return f"%{self._count - 1}"
 
     def results(self, count: int) -> tuple[str, list[str]]:
-        """A name for an operation with `count` results, as it is defined and as each of them is used."""
+        """Returns a name for an operation with `count` results, as it is defined and as each result is used."""
         name = self.fresh()
         return (name, [name]) if count == 1 else (f"{name}:{count}", [f"{name}#{i}" for i in range(count)])
 
     def define(self, *expression: str) -> str:
-        """A value of the prologue, each expression once."""
+        """Defines a value of the prologue, each expression once."""
         if expression not in self._memo:
             name = self._memo[expression] = self.fresh()
             self.prologue.append(f"{name} = {' '.join(expression)}")
@@ -97,7 +98,7 @@ class FunctionText:
         return self.define("arith.constant", str(value), ": index")
 
     def size(self, size: Size) -> str:
-        """The run-time value of a size, as `index`."""
+        """Returns the run-time value of a size, as `index`."""
         if size not in self._sizes:
             self._sizes[size] = self._size(size)
         return self._sizes[size]

@@ -1,11 +1,12 @@
-"""Weights that a contraction multiplies by and a table look-up reads rows of: one stored copy serves both.
+"""Tied weights: a contraction multiplies by a weight and a table look-up reads its rows, and one stored copy serves
+both.
 
-A language model's output product often reads its table of words, transposed. The product wants panels of columns, the
-look-up whole rows. Rows of panels are found by index arithmetic:
+A language model's output product often reads its embedding table, transposed. The product needs panels of columns, the
+look-up whole rows. Index arithmetic finds rows of panels:
 
     table[row, k] == packed[row // width, k, row % width]
 
-A look-up reads few rows, so that it costs next to nothing that the elements of a row are `width` apart.
+A look-up reads few rows, so the distance of `width` between the elements of a row costs next to nothing.
 """
 
 from __future__ import annotations
@@ -21,20 +22,21 @@ from .packing import Packing
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A packed weight by what it is made of: the packing of the parameter itself, not of a view or a transpose."""
+    """A packed weight by its origin: the packing of the parameter itself, not of a view or a transpose."""
 
     source: Parameter
     packing: Packing
 
 
 class Tied:
-    """Finds the parameter behind transposes and views. `module` has the parameters that were folded."""
+    """A finder of the parameters behind transposes and views. `module` has the parameters that were folded."""
 
     def __init__(self, module: Module) -> None:
         self._by_formula = {p.formula: p for p in module.parameters if p.formula is not None}
 
     def stored(self, source: Parameter | Constant, packing: Packing, seen: TensorType) -> Stored | None:
-        """None where the weight is not a parameter whose axes are in another order or split by axes of size 1."""
+        """Returns the packed parameter; None where the weight is not a parameter with permuted axes, or with axes of
+        size 1 added."""
         if isinstance(source, Constant):
             return None
         kept = _without_ones(packing, source.type, seen)
@@ -51,7 +53,7 @@ class Tied:
         return Stored(base, axes)
 
     def _origin(self, source: Parameter) -> tuple[Parameter, tuple[int, ...]]:
-        """The parameter that this is a transpose of, and which axis of it each axis is."""
+        """Returns the parameter that this is a transpose of, and the axis of it that each axis is."""
         same = source, tuple(range(source.type.rank))
         formula = source.formula
         if formula is None or formula.body[-1].op != "transpose":
@@ -67,7 +69,7 @@ class Tied:
 
 
 def _without_ones(packing: Packing, type: TensorType, seen: TensorType) -> Packing | None:
-    """A packing of a tensor that is seen with more axes of size 1, as one of the tensor."""
+    """Converts a packing of a tensor seen with additional axes of size 1 to a packing of the tensor."""
     if seen == type:
         return packing
     kept = [axis for axis, size in enumerate(seen.shape) if size != 1]
@@ -81,7 +83,7 @@ def _without_ones(packing: Packing, type: TensorType, seen: TensorType) -> Packi
 
 
 def find_tied(module: Module, weights: Iterable[LoweredWeight]) -> Mapping[str, Packing]:
-    """The packing of each parameter, by its name, that is stored both as it is and for a contraction."""
+    """Returns the packing of each parameter, by its name, that is stored both unpacked and for a contraction."""
     tied, found = Tied(module), dict[str, Packing]()
     weights = tuple(weights)
     plain = {w.source.name for w in weights if w.packing is None and isinstance(w.source, Parameter)}

@@ -1,9 +1,9 @@
 """Writes an arranged kernel as a function of structured ops on tensors.
 
-The function takes its dims as `index` and every tensor as a pointer to memory that the caller owns: inputs, results,
-and scratch for what is neither; then the range of units that it is to compute. A second function, whose name ends with
-`_units`, says how many units there are for given dims; different units may run at the same time. Inside it is linalg
-on tensors, in destination-passing style, so that bufferization allocates nothing.
+The function takes its dims as `index`, and every tensor as a pointer to memory that the caller owns: inputs, results,
+and scratch for other tensors. The last arguments are the range of work items to compute. A second function, with a name
+that ends with `_units`, returns the number of work items for given dims; different work items may run at the same time.
+The body is linalg on tensors, in destination-passing style, so that bufferization allocates nothing.
 """
 
 from __future__ import annotations
@@ -53,13 +53,14 @@ from .statements import INDENT, Element
 from .text import FunctionText, element_type, printable
 
 NAME = "@@"
-"""Stands for the function's symbol in a kernel's text, so that equal kernels have equal texts."""
+"""The placeholder for the function's symbol in a kernel's text, so that equal kernels have equal texts."""
 UNITS = "_units"
-"""What the name of the function that counts a kernel's units ends with."""
+"""The suffix of the function that counts a kernel's work items."""
 
 
 def part_name(kernel: str, part: int) -> str:
-    """The name of a kernel's function where code generation makes several of it, to be called one after another."""
+    """Returns the name of a part of a kernel, where code generation splits it into several functions that are called in
+    order."""
     return f"{kernel}_part{part}" if part else kernel
 
 
@@ -68,7 +69,7 @@ _LOCATION = re.compile(r' loc\("(?:[^"\\]|\\.)*":\d+:\d+\)$', re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel's text, with `NAME` for its name, and what its caller passes: dims, inputs, results, then scratch."""
+    """A kernel's text, with `NAME` for its name, and the caller's arguments: dims, inputs, results, then scratch."""
 
     text: str
     dims: tuple[Symbol, ...]
@@ -79,12 +80,12 @@ class Kernel:
 
     @property
     def shape_of_text(self) -> str:
-        """The text without what differs between equal kernels: where they were written."""
+        """Returns the text without source locations, which differ between equal kernels."""
         return _LOCATION.sub("", self.text)
 
 
 class _Dims(Mapping[Symbol, str]):
-    """Names for dims in the order in which they are asked for, whatever the model calls them."""
+    """The names of dims in the order of their first use, independent of their names in the model."""
 
     def __init__(self) -> None:
         self.names: dict[Symbol, str] = {}
@@ -107,8 +108,8 @@ def location(span: Span | None) -> str:
 
 
 class KernelWriter:
-    """Writes one kernel. `tied` is the order in which others store an input, by its slot: it is taken for inputs of
-    which single elements are read and nothing else."""
+    """The writer of one kernel. `tied` maps inputs, by slot, to the order in which other kernels store them; it applies
+    to inputs that are read by single elements only."""
 
     def __init__(
         self, plan: Arrangement, inputs: Sequence[TensorType], results: Sequence[TensorType], tied: Packings
@@ -142,13 +143,13 @@ class KernelWriter:
             types = f"({tensor_type(ref.type)}, {memref_type(ref.type)}) -> ()"
             operands = f"{self.name(ref)} in restrict writable {memory}"
             self.line(f"bufferization.materialize_in_destination {operands} : {types}{location(ref.op.span)}")
-        # Dims may have been asked for last by the bindings: the signature is written when all else is.
+        # The bindings may use dims too, so the signature is written last.
         arguments = [f"{name}: index" for name in self.dims.names.values()]
         arguments += [_pointer(f"%p{i}", t, "llvm.readonly, ") for i, t in enumerate(self.input_types)]
         arguments += [_pointer(f"%r{i}", t) for i, t in enumerate(self.result_types)]
         arguments += [_pointer(f"%s{i}", t) for i, t in enumerate(self.scratch)]
         counted = ", ".join(arguments[: len(self.dims.names)])
-        # As written here, a kernel is one unit.
+        # As written here, a kernel is one work item.
         units = [
             f"func.func {NAME}{UNITS}({counted}) -> index {{",
             f"{INDENT}%units = arith.constant 1 : index",
@@ -164,7 +165,7 @@ class KernelWriter:
         return Kernel(text, dims, self.input_types, self.result_types, scratch, self.packings)
 
     def _pack(self) -> None:
-        """Decides in which order weights are stored that one contraction reads and nothing else."""
+        """Chooses the storage order of weights that only one contraction reads."""
         readers: dict[int, list[tuple[Op, IndexMap | None, list[Reading]]]] = {}
         for op in self.plan.ops:
             if id(op) in self.plan.inlined:
@@ -188,13 +189,13 @@ class KernelWriter:
         self.packings |= {slot: packing for slot, packing in self.tied.items() if slot not in whole}
 
     def _whole(self) -> Iterator[Ref]:
-        """The tensors that are read by more than single elements."""
+        """Yields the tensors that are read by more than single elements."""
         yield from self.plan.results
         for op in self.plan.ops:
             yield from op.operands
 
     def _stored(self, ref: Ref, map: IndexMap) -> tuple[TensorType, IndexMap]:
-        """The type under which a tensor lies in memory, and how it is read there."""
+        """Returns the type under which a tensor is stored in memory, and the index map of its reads there."""
         packing = self.packings.get(ref.op.slot) if isinstance(ref.op, Argument) else None
         return (ref.type, map) if packing is None else (packing.type(ref.type), packing.map(map))
 
@@ -204,7 +205,7 @@ class KernelWriter:
     # Tensors and their memory
 
     def name(self, tensor: protocol.Tensor) -> str:
-        """The name of a tensor's value; binds an argument, or writes a constant, at its first use."""
+        """Returns the name of a tensor's value; binds an argument, or writes a constant, at its first use."""
         if isinstance(tensor, Local):
             return tensor.name
         assert isinstance(tensor, Ref), tensor
@@ -222,7 +223,7 @@ class KernelWriter:
         return known
 
     def _bind(self, pointer: str, type: TensorType, access: str) -> str:
-        """The tensor in the memory of an argument of the function."""
+        """Returns the tensor in the memory of an argument of the function."""
         memory, bare = memref_type(type), shaped_type("memref", (), element_type(type.dtype))
         sizes = f"sizes: [{values(type.shape, self.text)}], strides: [{strides(type.shape, self.text)}]"
         self.bindings += [
@@ -232,7 +233,7 @@ class KernelWriter:
         return f"%t_{pointer}"
 
     def _memory(self, ref: Ref) -> str:
-        """Memory for a result that is not computed in an operand's."""
+        """Returns memory for a result that is not computed in an operand's memory."""
         number = self.plan.destinations.get(key(ref))
         if number is not None:
             return self._bind(f"r{number}", ref.type, "restrict writable")
@@ -268,10 +269,10 @@ class KernelWriter:
     # Operations
 
     def _write_nothing(self, op: Op) -> None:
-        """Arguments and constants are written at their first use."""
+        """Writes nothing: arguments and constants are written at their first use."""
 
     def _write_full(self, op: Full) -> None:
-        # Only read as an operand of a structured op, it is a scalar there.
+        # An operand that only structured ops read is a scalar in them.
         if not self._is_read_as_tensor(op):
             return
         ref = op.result()
@@ -289,7 +290,7 @@ class KernelWriter:
         return False
 
     def _write_reshape(self, op: Reshape) -> None:
-        """Merges the axes that have to be, then splits the others."""
+        """Merges the necessary axes, then splits the others."""
         source, target = op.operands[0].type, op.types[0]
         before, after = reshape_groups(source.shape, target.shape)
         value, dims = self.name(op.operands[0]), extents(source.shape)
@@ -370,7 +371,8 @@ class KernelWriter:
         maps = [map for _, _, map in operands] + list(op.result_maps)
         unbounded = set(range(rank)) - {plain_loop(index) for map in maps for index in map}
         if unbounded:
-            # MLIR reads loop bounds off the operands' shapes: an operand that is never read tells those of windows.
+            # MLIR derives loop bounds from the operands' shapes: an operand that is never read defines those of
+            # windows.
             loops = sorted(unbounded)
             window = TensorType(BOOL, tuple(op.loops[i].size for i in loops))
             operands.append((self._new_scratch(window), window, protocol.loops(*loops)))
@@ -400,13 +402,13 @@ class KernelWriter:
             self.names[key(op.result(number))] = name
 
     def _inputs(self, op: Structured, access: IndexMap) -> Iterator[tuple[Ref, IndexMap]]:
-        """The inputs of an operation whose loops are `access`, as the operation that is being written reads them."""
+        """Yields the inputs of an operation with loops `access`, as the operation that is being written reads them."""
         for ref, map in zip(op.operands, op.input_maps, strict=False):
             yield ref, tuple(compose(index, access) for index in map)
 
     def _leaves(self, op: Structured, access: IndexMap) -> dict[tuple[Key, IndexMap], Ref]:
-        """The tensors that an operation reads in memory, itself or through what is computed inside it, in the order of
-        a walk that visits each use of a tensor at an access once."""
+        """Returns the tensors that an operation reads in memory, directly or through inlined operations, in the order
+        of a walk that visits each use of a tensor at an access once."""
         leaves: dict[tuple[Key, IndexMap], Ref] = {}
         visited: set[tuple[Key, IndexMap]] = set()
         pending = [self._inputs(op, access)]
@@ -432,8 +434,8 @@ class KernelWriter:
         starting: Sequence[Element],
         where: str = "",
     ) -> list[Element]:
-        """Writes the body of an operation whose loops are `access`, after what it reads; each element once. `where` is
-        its location, if another operation's is written."""
+        """Writes the body of an operation with loops `access`, after its inputs; each element once. `where` is the
+        location of the body, if it is another operation's."""
         elements: list[Element] = []
         for ref, map in self._inputs(op, access):
             value = single_value(ref)
@@ -449,7 +451,7 @@ class KernelWriter:
 
 
 def _facts(dims: Sequence[Symbol]) -> str:
-    """What is known of the dims, for whoever reads the text: their ranges, and what they are multiples of."""
+    """Returns an annotation of the dims for readers of the text: their ranges and divisors."""
     if not dims:
         return ""
     columns = {"low": [d.low for d in dims], "high": [d.high for d in dims], "multiple": [d.multiple for d in dims]}

@@ -15,9 +15,9 @@ show themselves.
 
 from __future__ import annotations
 
-from .compiler.graphs.figures import Costs, Machine, NodeCost
-from .compiler.graphs.graph import Graph
-from .compiler.graphs.nodes import GraphNode, Nodes
-from .compiler.graphs.read import read
+from .compiler.tools.explorer.figures import Costs, Machine, NodeCost
+from .compiler.tools.explorer.graph import Graph
+from .compiler.tools.explorer.nodes import GraphNode, Nodes
+from .compiler.tools.explorer.read import read
 
 __all__ = ["Costs", "Graph", "GraphNode", "Machine", "NodeCost", "Nodes", "read"]

@@ -91,5 +91,6 @@ assert len(OPERATORS) == sum(map(len, _FAMILIES)), "two operators have one name"
 
 
 def may_fail(node: Node) -> bool:
-    """Does the node, or one inside, say whether a call fails? Then it stays, even if nothing reads its results."""
+    """Returns whether the node, or one inside, decides whether a call fails. Such a node stays even if its results are
+    unused."""
     return any(OPERATORS[inner.op].has("checking") for inner in walk([node]))

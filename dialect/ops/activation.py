@@ -1,6 +1,6 @@
-"""Activation functions, element by element, each written with simpler operators so that passes see them.
+"""Elementwise activation functions, each written with simpler operators so that passes see them.
 
-Those that only compare and choose are exact in every dtype; the others compute f16 and bf16 in f32 and round once.
+Functions that only compare and select are exact in every dtype; the others compute f16 and bf16 in f32 and round once.
 """
 
 from __future__ import annotations
@@ -14,9 +14,18 @@ import numpy as np
 from ..differentiate import by_decomposition
 from ..operator import Attributes, AttributeSpec, Case, Gradient, InferenceError, Operand, Operator
 from ..types import FLOATS, NUMBERS, DType, TensorType
-from .algebra import Term, decomposition, gradient_of
-from .common import SHAPES, broadcast_shapes, format_shape, greater_of, integer_range, lesser_of, same_type, through_f32
-from .error_function import erf
+from .support.algebra import Term, decomposition, gradient_of
+from .support.common import (
+    SHAPES,
+    broadcast_shapes,
+    format_shape,
+    greater_of,
+    integer_range,
+    lesser_of,
+    same_type,
+    through_f32,
+)
+from .support.error_function import erf
 
 
 def _activation(
@@ -34,7 +43,7 @@ def _activation(
     domain: tuple[float, float] = (-2.0, 2.0),
     tolerance: float = 4.0,
 ) -> Operator:
-    """A record from a formula; without a `gradient` that of the formula is taken."""
+    """Builds the record of an activation. Without a `gradient`, the gradient is derived from the formula."""
     decompose = decomposition(formula, exact=exact)
     return Operator(
         name=name,
@@ -65,8 +74,8 @@ def _sigmoid(x: Any) -> Any:
 
 
 def _sigmoid_term(x: Term) -> Term:
-    # With e = exp(-|x|), which does not overflow, e / (1 + e) = e - e * (e / (1 + e)): what rounds there counts less
-    # the smaller the result is. The rest is sigmoid(x) = 1 - sigmoid(-x).
+    # With e = exp(-|x|), which does not overflow, e / (1 + e) = e - e * (e / (1 + e)): the rounding error of the last
+    # term matters less, the smaller the result is. The other half is sigmoid(x) = 1 - sigmoid(-x).
     decay = (-x.abs()).exp()
     below = decay - decay * (decay / (decay + 1))
     return x.less(0).select(below, 1 - below)
@@ -91,7 +100,7 @@ def _infer_clip(types: Sequence[TensorType], attributes: Attributes) -> tuple[Te
         least, greatest = integer_range(dtype)
         for bound in (low, high):
             if bound is not None and not (bound == int(bound) and least <= bound <= greatest):
-                raise InferenceError("bad-attribute", f"`clip` has the bound {bound}, which is no {dtype}")
+                raise InferenceError("bad-attribute", f"`clip` has the bound {bound}, which {dtype} cannot represent")
     return (types[0],)
 
 
@@ -107,7 +116,7 @@ _CLIP = decomposition(_clamped, exact=True)
 
 clip = Operator(
     name="clip",
-    summary="x, not less than low and not greater than high",
+    summary="x clipped to the range from `low` to `high`",
     operands=(Operand("x", NUMBERS),),
     attributes=(AttributeSpec("low", "float?", None), AttributeSpec("high", "float?", None)),
     infer=_infer_clip,
@@ -143,7 +152,7 @@ _PRELU = decomposition(lambda x, slope: x.greater(0).select(x, slope * x))
 
 prelu = Operator(
     name="prelu",
-    summary="x where it is positive, else slope * x with a learnt slope that is broadcast to x",
+    summary="x where it is positive, else slope * x; the slope is a tensor and broadcasts to x",
     operands=(Operand("x", FLOATS), Operand("slope", FLOATS)),
     infer=_infer_prelu,
     reference=through_f32(lambda x, slope: np.where(x > 0, x, slope * x)),
@@ -184,7 +193,7 @@ _SELU_SCALE, _SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
 
 
 def _elu(x: Term, alpha: float) -> Term:
-    # The exponential of what is chosen away must not overflow: its gradient would be 0 * inf.
+    # The exponential in the branch that is not selected must not overflow: its gradient would be 0 * inf.
     return x.greater(0).select(x, alpha * x.minimum(0).expm1())
 
 
@@ -216,7 +225,8 @@ OPERATORS = (
     _activation("relu", "max(x, 0)", lambda x: greater_of(x, 0), lambda x: x.maximum(0),
                 gradient_of(lambda x, r, g: x.greater(0).select(g, 0.0)), dtypes=NUMBERS,
                 exact=True, properties=_IDEMPOTENT),
-    _activation("relu6", "x clipped to 0..6", lambda x: _clip_array(x, 0, 6), lambda x: _clamped(x, 0, 6),
+    _activation("relu6", "x clipped to the range from 0 to 6",
+                lambda x: _clip_array(x, 0, 6), lambda x: _clamped(x, 0, 6),
                 gradient_of(lambda x, r, g: x.greater(0).logical_and(x.less(6)).select(g, 0.0)),
                 exact=True, properties=_IDEMPOTENT, domain=_WIDE),
     _activation("leaky_relu", "x where it is positive, else slope * x",
@@ -225,11 +235,12 @@ OPERATORS = (
     prelu,
     _activation("elu", "x where it is positive, else alpha * (exp(x) - 1)", _elu_array, _elu,
                 attributes=_float("alpha", 1.0), variants=({}, {"alpha": 0.7})),
-    _activation("selu", "elu with the scales that keep mean 0 and variance 1",
+    _activation("selu", "elu with the scales that preserve mean 0 and variance 1",
                 lambda x: _SELU_SCALE * _elu_array(x, _SELU_ALPHA), lambda x: _SELU_SCALE * _elu(x, _SELU_ALPHA)),
     _activation("celu", "x where it is positive, else alpha * (exp(x / alpha) - 1)", _celu_array, _celu,
                 attributes=_float("alpha", 1.0), variants=({}, {"alpha": 0.7})),
-    _activation("gelu", "x times the normal distribution function, by erf or approximated by tanh", _gelu_array, _gelu,
+    _activation("gelu", "x times the normal distribution function of x, computed with erf or approximated with tanh",
+                _gelu_array, _gelu,
                 gradient_of(_gelu_gradient), variants=({}, {"approximate": "tanh"}),
                 attributes=(AttributeSpec("approximate", "str", "none", ("none", "tanh")),)),
     _activation("quick_gelu", "x * sigmoid(1.702 * x)", lambda x: x * _sigmoid(1.702 * x),
@@ -246,15 +257,16 @@ OPERATORS = (
                 lambda x: x * x.softplus().tanh()),
     _activation("softsign", "x / (1 + |x|)", lambda x: x / (1 + np.abs(x)), lambda x: x / (x.abs() + 1)),
     _activation("tanh_shrink", "x - tanh(x)", lambda x: x - np.tanh(x), lambda x: x - x.tanh(),
-                # The difference is small where its terms are not.
+                # Cancellation: the difference is small where its terms are not.
                 tolerance=32.0),
-    _activation("soft_shrink", "x moved toward 0 by the threshold, 0 within it", _soft_shrink_array, _soft_shrink,
+    _activation("soft_shrink", "x moved toward 0 by `threshold`; 0 where |x| is at most `threshold`",
+                _soft_shrink_array, _soft_shrink,
                 attributes=_float("threshold", 0.5), variants=({}, {"threshold": 1.25})),
     _activation("hard_swish", "x * relu6(x + 3) / 6", lambda x: x * _clip_array(x + 3, 0, 6) / 6,
                 lambda x: x * _clamped(x + 3, 0, 6) / 6, domain=_WIDE),
     _activation("hard_sigmoid", "relu6(x + 3) / 6", lambda x: _clip_array(x + 3, 0, 6) / 6,
                 lambda x: _clamped(x + 3, 0, 6) / 6, domain=_WIDE),
-    _activation("hard_tanh", "x clipped to low..high", _clip_array, _clamped,
+    _activation("hard_tanh", "x clipped to the range from `low` to `high`", _clip_array, _clamped,
                 gradient_of(_clip_gradient), attributes=(*_float("low", -1.0), *_float("high", 1.0)),
                 variants=({}, {"low": -0.5, "high": 1.5}), exact=True, properties=_IDEMPOTENT),
     clip,

@@ -12,9 +12,9 @@ from ..dims import Shape, Size, divide_exactly
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator
 from ..types import BOOL, FLOATS, DType, TensorType, dtype_of
-from .accumulate import Numbers, widen
-from .arguments import bad_attribute
-from .common import broadcast_shapes, size_as
+from .support.accumulate import Numbers, widen
+from .support.arguments import bad_attribute
+from .support.common import broadcast_shapes, size_as
 
 
 def _half(x: TensorType) -> Size:
@@ -86,8 +86,8 @@ def _reference_rotary(x: Numbers, cos: Numbers, sin: Numbers, interleaved: bool)
 
 rotary_embedding = Operator(
     name="rotary_embedding",
-    summary="pairs of elements of the last axis turned by angles: element i and i + d/2, or 2i and 2i + 1 where "
-    "`interleaved`; cosines and sines have a last axis of d/2 or d and broadcast",
+    summary="rotary position embedding: pairs of elements of the last axis rotated by angles; a pair is i and i + "
+    "d/2, or 2i and 2i + 1 if `interleaved`; cosines and sines have a last axis of d/2 or d and broadcast",
     operands=(Operand("x", FLOATS), Operand("cos", FLOATS), Operand("sin", FLOATS)),
     attributes=(AttributeSpec("interleaved", "bool", False),),
     infer=_infer_rotary,
@@ -108,7 +108,8 @@ rotary_embedding = Operator(
 
 
 def _groups(q: TensorType, k: TensorType) -> Size:
-    """How many heads of q share one of k: 1 unless k has fewer, in the third axis from the end."""
+    """Returns the number of heads of q that share one head of k: 1 unless k has fewer, in the third axis from the
+    end."""
     if q.rank < 3 or k.rank < 3 or k.shape[-3] in (1, q.shape[-3]) or q.shape[-3] == 1:
         return 1
     each = divide_exactly(q.shape[-3], k.shape[-3])
@@ -151,7 +152,8 @@ def _infer_attention(types: Sequence[TensorType], attributes: Attributes) -> tup
 
 
 def _least(dtype: DType) -> float:
-    """The least finite number: what a score becomes that must not count, unless none counts."""
+    """Returns the least finite number: the score of a masked position, which counts only if all positions are
+    masked."""
     return float(ml_dtypes.finfo(dtype.numpy).min)  # type: ignore[no-untyped-call]  # the package has no types for it
 
 
@@ -162,7 +164,7 @@ def _decompose_attention(b: Builder, operands: Sequence[Value], attributes: Attr
     rows, columns = q.type.shape[-2], k.type.shape[-2]
     groups = _groups(q.type, k.type)
     if groups != 1:
-        # Heads that share keys become an axis of their own.
+        # Heads that share keys become a separate axis.
         heads = k.type.shape[-3]
         q = b.reshape(q, shape=(*q.type.shape[:-3], heads, groups, *q.type.shape[-2:]))
         k, v = (b.unsqueeze(x, axes=-3) for x in (k, v))
@@ -217,9 +219,10 @@ def _mask(*shape: int) -> Numbers:
 
 attention = Operator(
     name="attention",
-    summary="softmax(q k^T * scale) v over q [..., T, d], k [..., S, d], v [..., S, e]; a mask is true where a query "
-    "may look, or is added to the scores; `causal` lets query i see keys up to i + S - T; fewer heads of k and v are "
-    "shared; scale is 1/sqrt(d) by default; a query that may look nowhere looks everywhere",
+    summary="softmax(q k^T * scale) v for q [..., T, d], k [..., S, d], v [..., S, e]; a boolean mask is true "
+    "where a query attends, any other mask is added to the scores; with `causal`, query i attends to keys "
+    "up to i + S - T; k and v may have fewer heads, which are shared; `scale` is 1/sqrt(d) by default; a "
+    "query with no allowed key attends to all keys",
     operands=(
         Operand("q", FLOATS),
         Operand("k", FLOATS),

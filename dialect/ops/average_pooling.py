@@ -1,8 +1,8 @@
 """Average pooling over windows of x [N, C, *spatial], and its adjoint.
 
-An average divides by how many elements of the window lie inside the tensor, or inside the tensor with its padding
-(`count_include_pad`); what a last window with `ceil_mode` reaches beyond that is never counted. A window without any
-counted element averages to 0.
+An average is divided by the number of elements of the window inside the tensor, or inside the padded tensor
+(`count_include_pad`). Positions beyond the padded tensor, which a last window with `ceil_mode` may cover, are never
+counted. A window without any counted element averages to 0.
 """
 
 from __future__ import annotations
@@ -17,12 +17,19 @@ from ..emitter import BodyEmitter, Emitter, Loop, Result, Scalar, Tensor, identi
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import FLOATS, I64, TensorType
-from .accumulate import Numbers, add_up, widen
-from .arguments import read_sizes
-from .common import compute_dtype, lower_cast
-from .layouts import LAST, LAYOUT, gradient_in_layout, infer_in_layout, reference_in_layout, spatial_axis
 from .pooling import CEIL_MODE, KERNEL_ATTRIBUTES, POOLED, infer_pool, pool_geometry, pool_windows
-from .windows import (
+from .support.accumulate import Numbers, add_up, widen
+from .support.arguments import read_sizes
+from .support.common import compute_dtype, lower_cast
+from .support.layouts import (
+    LAST,
+    LAYOUT,
+    gradient_in_layout,
+    infer_in_layout,
+    reference_in_layout,
+    spatial_axis,
+)
+from .support.windows import (
     Windows,
     inside_padding,
     integers,
@@ -36,19 +43,19 @@ _AVERAGE_ATTRIBUTES = (*KERNEL_ATTRIBUTES, CEIL_MODE, AttributeSpec("count_inclu
 
 
 def _counted(w: Windows, include: bool) -> tuple[Shape, Shape]:
-    """The first and one past the last place of the padded tensor that an average counts."""
+    """Returns the first position of the padded tensor that an average counts, and one past the last."""
     first = (0,) * len(w.low) if include else w.low
     last = tuple(low + size + (high if include else 0) for low, size, high in zip(w.low, w.sizes, w.high, strict=True))
     return first, last
 
 
 def _always_full(w: Windows, include: bool) -> bool:
-    """Does every window hold `kernel` counted elements?"""
+    """Returns whether every window holds `kernel` counted elements."""
     return not w.ceil and (include or all(p == 0 for p in (*w.low, *w.high)))
 
 
 def _count(s: BodyEmitter, w: Windows, include: bool, first_loop: int) -> Scalar:
-    """How many elements the average at these loops counts, at least 1."""
+    """Returns the number of elements in the average at these loops, at least 1."""
     count = s.constant(1, I64)
     for i, (first, last) in enumerate(zip(*_counted(w, include), strict=True)):
         start = s.binary("mul", s.index(first_loop + i), s.constant(w.stride[i], I64))
@@ -59,7 +66,7 @@ def _count(s: BodyEmitter, w: Windows, include: bool, first_loop: int) -> Scalar
 
 
 def _divided(e: Emitter, x: Tensor, w: Windows, include: bool, type: TensorType, axis: int = 2) -> Tensor:
-    """The elements over the count of their window, in the dtype of `type`; spatial axes begin at `axis`."""
+    """Divides the elements by the count of their window, in the dtype of `type`; spatial axes begin at `axis`."""
     wide = compute_dtype(x.type.dtype)
     full = float(np.prod(integers(w.kernel))) if _always_full(w, include) else None
 
@@ -158,7 +165,8 @@ def _differentiate_adjoint(b: Builder, use: Use) -> Sequence[Value]:
 
 avg_pool_gradient = Operator(
     name="avg_pool_gradient",
-    summary="the gradient of an average pooling over a tensor with spatial axes of the given sizes",
+    summary="the gradient of an average pooling with respect to its operand; `sizes` are the spatial sizes of the "
+    "operand",
     operands=(Operand("gradient", FLOATS),),
     attributes=(AttributeSpec("sizes", "sizes"), *_AVERAGE_ATTRIBUTES),
     infer=_infer_adjoint,

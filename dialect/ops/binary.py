@@ -1,7 +1,7 @@
 """Elementwise operators of two operands, with broadcasting: arithmetic, minimum and maximum, bits and shifts.
 
-Integers wrap; a division of integers by zero gives 0. A shift by a negative count or by as many bits as there are
-shifts everything out. For `maximum` and `minimum`, +0 is greater than -0.
+Integers wrap; a division of integers by zero gives 0. A shift by a negative count, or by at least the width, shifts
+everything out. For `maximum` and `minimum`, +0 is greater than -0.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from ..emitter import Scalar, ScalarEmitter
 from ..graph import Value
 from ..operator import Attributes, Builder, Case, Gradient, Operand, Operator, Use
 from ..types import BOOL, FLOATS, INTEGERS, NUMBERS, DType, TensorType
-from .algebra import Term, terms
-from .common import (
+from .support.algebra import Term, terms
+from .support.common import (
     broadcast_shapes,
     compute_dtype,
     elementwise_properties,
@@ -38,7 +38,7 @@ BROADCAST_CASES: tuple[tuple[tuple[int, ...], ...], ...] = (
 )
 
 Partials = Callable[[Term, Term, Term, Term], tuple["Term | None", "Term | None"]]
-"""`partials(x, y, result, gradient)` gives the gradient of each operand before the sum over what was broadcast."""
+"""`partials(x, y, result, gradient)` returns the gradient of each operand before the sum over broadcast axes."""
 
 
 def broadcast_gradient(partials: Partials) -> Gradient:
@@ -64,7 +64,8 @@ def binary(
     properties: Sequence[str] = (),
     domain: tuple[float, float] = (-2.0, 2.0),
 ) -> Operator:
-    """A record from a formula: `lower` is the emitter's name of the function or a body for one element."""
+    """Builds the record of a binary operator: `lower` is the emitter's name of the function or a body for one
+    element."""
 
     def infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
         return (TensorType(result or types[0].dtype, broadcast_shapes([t.shape for t in types], name)),)
@@ -87,7 +88,7 @@ def binary(
 
 def _reference_power(x: Any, y: Any) -> Any:
     if x.dtype.kind not in "iu":
-        # numpy takes the square root where the exponent is 1/2, which differs from `pow` for -0 and -inf.
+        # numpy computes the square root for an exponent of 1/2, which differs from `pow` for -0 and -inf.
         return np.where((y == 0.5) & ((x == 0) | np.isinf(x)), np.abs(x), np.power(x, y))
     negative = y < 0
     raised = np.power(x, np.where(negative, y & y.dtype.type(1), y))
@@ -101,7 +102,7 @@ def _squared_difference(s: ScalarEmitter, x: Scalar, y: Scalar) -> Scalar:
 
 
 def _pick(predicate: str) -> Partials:
-    """The operand that was picked gets the gradient; equal ones get half each."""
+    """Returns partials that give the gradient to the selected operand; equal operands get half each."""
 
     def partials(x: Term, y: Term, r: Term, g: Term) -> tuple[Term, Term]:
         half = x.equal(y).select(g * 0.5, 0.0)
@@ -113,7 +114,7 @@ def _pick(predicate: str) -> Partials:
 _BITS = (*INTEGERS, BOOL)
 _COMMUTATIVE = ["commutative"]
 _APART = (0.3, 3.0)
-"""Away from zero, where quotients and powers are smooth."""
+"""A domain away from zero, where quotients and powers are smooth."""
 
 # fmt: off
 OPERATORS = (
@@ -124,17 +125,18 @@ OPERATORS = (
            properties=[*_COMMUTATIVE, "rounded"]),
     binary("divide", "x / y", np.divide, "div", lambda x, y, r, g: (g / y, -g * r / y), dtypes=FLOATS,
            properties=["rounded"], domain=_APART),
-    binary("floor_divide", "the greatest integer not above x / y", np.floor_divide, "floordiv",
+    binary("floor_divide", "the greatest integer less than or equal to x / y", np.floor_divide, "floordiv",
            lambda x, y, r, g: (None, None), domain=_APART),
-    binary("remainder", "x - floor_divide(x, y) * y, with the sign of y", np.remainder, "mod",
+    binary("remainder", "x - floor_divide(x, y) * y; the result has the sign of y", np.remainder, "mod",
            lambda x, y, r, g: (g, -g * (x / y).floor()), domain=_APART),
-    binary("power", "x ** y; of integers 0 where the exponent is negative, unless x is 1 or -1", _reference_power,
+    binary("power", "x ** y; for integers, 0 where the exponent is negative, unless x is 1 or -1", _reference_power,
            "pow", lambda x, y, r, g: (g * y * x.power(y - 1), g * x.equal(0).select(0.0, r * x.log())), domain=_APART),
-    binary("maximum", "the greater of x and y, NaN where one is NaN", greater_of, "max", _pick("greater"),
+    binary("maximum", "the greater of x and y; NaN where either is NaN", greater_of, "max", _pick("greater"),
            properties=[*_COMMUTATIVE, "exact", "extreme"]),
-    binary("minimum", "the lesser of x and y, NaN where one is NaN", lesser_of, "min", _pick("less"),
+    binary("minimum", "the lesser of x and y; NaN where either is NaN", lesser_of, "min", _pick("less"),
            properties=[*_COMMUTATIVE, "exact", "extreme"]),
-    binary("atan2", "the angle of the point (y, x), in -pi..pi; the first operand is the ordinate", np.arctan2, "atan2",
+    binary("atan2", "the angle of the point (x, y), from -pi to pi; the first operand is the ordinate y",
+           np.arctan2, "atan2",
            lambda x, y, r, g: (g * y / (x * x + y * y), -g * x / (x * x + y * y)), dtypes=FLOATS),
     binary("squared_difference", "(x - y) ** 2", lambda x, y: np.square(x - y), _squared_difference,
            lambda x, y, r, g: (2 * g * (x - y), -2 * g * (x - y)), properties=_COMMUTATIVE),

@@ -1,6 +1,8 @@
-"""Products with a matrix that is stored as codes and scales, of floats and of codes: the numbers of a weight are made
-while it is multiplied by, and never lie in memory. Only passes bring them in; the planes are those of
-`block_quantization`, or codes that are floats of 8 bits."""
+"""Products of floats or quantized values with a matrix that is stored as quantized values and scales.
+
+The weight is dequantized during the multiplication and never stored. Only passes create these operators. The planes are
+those of `block_quantization`, or 8-bit floats as quantized values.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,10 @@ from ..dims import multiply
 from ..emitter import ZERO, Emitter, IndexMap, Loop, Result, Scalar, ScalarEmitter, Tensor, loop, loops
 from ..operator import Attributes, AttributeSpec, Case, InferenceError, Operand, Operator
 from ..types import F8E4M3, F8E5M2, F16, F32, I8, I32, STORAGE, U8, DType, TensorType, dtype_of
-from .accumulate import Numbers
+from .support.accumulate import Numbers
 
 _PARTS = {8: 1, 4: 2}
-"""How many codes a byte holds, by their bits."""
+"""The quantized values per byte, by their bits."""
 _NIBBLE = 4
 
 
@@ -27,7 +29,9 @@ def _infer(name: str, types: Sequence[TensorType], attributes: Attributes) -> tu
     columns, blocks, width = codes.shape
     inner = multiply(multiply(blocks, width), parts)
     if codes.dtype.is_storage and (attributes["bits"] != codes.dtype.bits or zeros):
-        raise InferenceError("bad-attribute", f"`{name}` has whole codes of {codes.dtype}, and no zero points")
+        raise InferenceError(
+            "bad-attribute", f"`{name}` has whole quantized values of {codes.dtype}, and no zero points"
+        )
     if x.shape[-1] != inner or any(plane.shape != (columns, blocks) for plane in (scales, *zeros)):
         shown = ", ".join(map(str, types))
         raise InferenceError("shape-mismatch", f"`{name}` cannot multiply {shown}", operand=0)
@@ -35,8 +39,8 @@ def _infer(name: str, types: Sequence[TensorType], attributes: Attributes) -> tu
 
 
 def _whole(codes: Numbers, zeros: Numbers | None, bits: int) -> Numbers:
-    """The numbers that codes stand for, [columns, blocks, block]: whole ones, unless codes are floats. Zero points have
-    as many bits as codes."""
+    """Returns the quantized values minus their zero points, [columns, blocks, block]: integers, unless they are floats.
+    Zero points have as many bits as the values."""
     if dtype_of(codes).is_float:
         return codes
     whole = codes.astype(np.int16)
@@ -56,7 +60,7 @@ def _multiply(x: Numbers, codes: Numbers, scales: Numbers, zeros: Numbers | None
 def _dot(x: Numbers, codes: Numbers, scales: Numbers, zeros: Numbers | None = None, *, bits: int, zero: int) -> Numbers:
     whole = _whole(codes, zeros, bits)
     steps = x.reshape(*x.shape[:-1], *whole.shape[1:]).astype(np.int16) - zero
-    # Sums of a block are whole numbers below 2**53, and so exact in any order.
+    # Sums of a block are integers below 2**53, and so exact in any order.
     sums = np.einsum("...bk,cbk->...bc", steps.astype(np.float64), whole.astype(np.float64), optimize=True)
     return np.asarray((sums.astype(np.float32) * scales.T.astype(np.float32)).sum(-2, dtype=np.float32))
 
@@ -88,7 +92,7 @@ def _sum(s: ScalarEmitter, products: Sequence[Scalar]) -> Scalar:
 
 
 Scaled = Callable[[ScalarEmitter, Sequence[Scalar], Sequence[Scalar], Scalar], Scalar]
-"""The products of numbers and of the codes that are in one byte, by their scale."""
+"""A function that multiplies numbers by the quantized values of one byte and by their scale."""
 
 
 def _lower(
@@ -118,7 +122,7 @@ def _lower(
 
 
 def _codes(s: ScalarEmitter, code: Scalar, parts: int, zero: Sequence[Scalar]) -> list[Scalar]:
-    """The numbers that are in a byte, whole ones as i32."""
+    """Returns the quantized values in a byte, minus the zero point; integers as i32."""
     if code.dtype.is_storage:
         return [code]
     whole = s.cast(code, I32)
@@ -159,7 +163,7 @@ def _cases(**attributes: int) -> tuple[Case, ...]:
 
 
 def _byte_case(rows: tuple[int, ...], columns: int, blocks: int, width: int, dtype: DType) -> Case:
-    """Codes of another dtype than u8."""
+    """Returns a case with another dtype of quantized values than u8."""
     shapes = _shapes(rows, columns, blocks, width, bits=8, zero=False)
     return Case(shapes, {"bits": 8}, mixed={1: dtype}, terms=max(1, blocks * width))
 
@@ -174,7 +178,7 @@ def _planes(*codes: DType) -> tuple[Operand, ...]:
 
 block_matmul = Operator(
     name="block_matmul",
-    summary="x @ w.T of a matrix w in blocks, by its codes, scales and zero points",
+    summary="x @ w.T for a block-quantized matrix w, given by its quantized values, scales and zero points",
     operands=(Operand("x", (F32,)), *_planes(U8, I8, *STORAGE)),
     attributes=(AttributeSpec("bits", "int"),),
     infer=lambda types, attributes: _infer("block_matmul", types, attributes),
@@ -192,7 +196,8 @@ block_matmul = Operator(
 
 block_dot = Operator(
     name="block_dot",
-    summary="(x - zero) @ w.T of codes x and a matrix w in blocks: exact within a block, added up in f32",
+    summary="(x - zero) @ w.T for quantized x and a block-quantized matrix w; sums are exact within a block and "
+    "added in f32",
     operands=(Operand("x", (U8,)), *_planes(U8, I8)),
     attributes=(AttributeSpec("bits", "int"), AttributeSpec("zero", "int")),
     infer=lambda types, attributes: _infer("block_dot", types, attributes),

@@ -1,12 +1,14 @@
-"""Values stored in blocks: each block of neighbours along the last axis has a scale of its own, and short codes.
+"""Block-quantized values: each block of neighbours along the last axis has a scale of its own, and short integers.
 
-`quantize_blocks` makes such a value, `dequantize_blocks` the numbers that it stands for, exactly. Nothing else computes
-with it. Its planes, `block_codes`, `block_scales` and `block_zeros`, are ordinary tensors: what code is made of.
-`join_blocks` is the value that has given planes, where codes were chosen in another way.
+`quantize_blocks` quantizes a tensor, and `dequantize_blocks` restores the represented numbers exactly. No other
+operator computes with such a value. Its planes, `block_codes`, `block_scales` and `block_zeros`, are ordinary tensors,
+which code generation supports. `join_blocks` assembles a value from given planes, for quantized values from another
+method.
 
-A scale is rounded to f16 before codes are told by it. Without a zero point, 8 bits hold -127 to 127, and 4 bits -8 to
-7: there the scale has the sign by which the number that is farthest from 0 becomes -8, and so is as exact as its scale.
-With a zero point, codes begin with 0, and 0 itself is always one of the numbers. NaN counts as 0; infinities saturate.
+A scale is rounded to f16 before it is used to quantize. Without a zero point, 8 bits hold -127 to 127, and 4 bits hold
+-8 to 7. For 4 bits, the sign of the scale maps the number of largest magnitude to -8, which makes it as exact as its
+scale. With a zero point, quantized values begin at 0, and 0 itself is always representable. NaN counts as 0; infinities
+saturate.
 """
 
 from __future__ import annotations
@@ -18,40 +20,42 @@ import numpy as np
 from ..dims import divide_exactly
 from ..operator import Attributes, AttributeSpec, InferenceError, Operand, Operator
 from ..types import BLOCKED, F16, F32, FLOATS, I8, U8, DType, TensorType, dtype_of
-from .accumulate import Numbers
+from .support.accumulate import Numbers
 
 _LARGEST_SCALE = 65504
-"""What f16 holds at most."""
+"""The largest finite f16 number."""
 _BLOCKED = frozenset({"blocked"})
 
 
 def code_range(dtype: DType) -> tuple[int, int]:
-    """The least and the greatest code."""
+    """Returns the least and the greatest quantized value."""
     if dtype.has_zero:
         return 0, (1 << dtype.bits) - 1
     return (-127, 127) if dtype.bits == 8 else (-8, 7)
 
 
 def largest_number(dtype: DType) -> float:
-    """Numbers beyond this saturate, since no scale is large enough for them."""
+    """Returns the largest representable magnitude. Numbers beyond it saturate, since no scale is large enough for
+    them."""
     least, most = code_range(dtype)
     return _LARGEST_SCALE * (most / 2 if dtype.has_zero else float(-least))
 
 
 def code_shift(dtype: DType) -> int:
-    """What is added to a stored code: those of 4 bits are stored from 0 on."""
+    """Returns the offset of stored quantized values: 4-bit values are stored from 0 on."""
     return code_range(dtype)[0] if dtype.bits == 4 else 0
 
 
 def codes_type(type: TensorType) -> TensorType:
-    """The codes of a value: [..., blocks, block] of 8 bits, or [..., blocks, block / 2] with two of 4 bits in each."""
+    """Returns the type of the codes plane: [..., blocks, block] of 8 bits, or [..., blocks, block / 2] with two 4-bit
+    values per byte."""
     dtype = type.dtype
     packed = I8 if dtype.bits == 8 and not dtype.has_zero else U8
     return TensorType(packed, (*type.stored_shape, dtype.block * dtype.bits // 8))
 
 
 def check_blocks(type: TensorType) -> None:
-    """Raises InferenceError where the last axis is no whole number of blocks."""
+    """Raises InferenceError if the last axis is not a whole number of blocks."""
     if not type.dtype.is_blocked:
         return
     if type.rank == 0 or divide_exactly(type.shape[-1], type.dtype.block) is None:
@@ -64,7 +68,7 @@ def check_blocks(type: TensorType) -> None:
 
 
 def _halves(codes: Numbers) -> Numbers:
-    """Two codes of 4 bits in a byte: those of the first half of the block are the low ones."""
+    """Packs two 4-bit values per byte: the low half of a byte belongs to the first half of the block."""
     half = codes.shape[-1] // 2
     return np.asarray(codes[..., :half] | codes[..., half:] << 4)
 
@@ -91,7 +95,7 @@ def _quantize(x: Numbers, dtype: DType) -> Numbers:
 
 
 def packed_codes(codes: Numbers, dtype: DType) -> Numbers:
-    """Codes as they are stored, of codes as numbers [..., blocks, block]."""
+    """Returns quantized values [..., blocks, block] in their stored form."""
     if dtype.bits == 4:
         return _halves((codes - code_shift(dtype)).astype(np.uint8))
     return np.asarray(codes.astype(np.uint8 if dtype.has_zero else np.int8))
@@ -106,13 +110,13 @@ def _join(codes: Numbers, scales: Numbers, zeros: Numbers | None, dtype: DType) 
 
 
 def _field(dtype: DType) -> str:
-    """The name of the codes in the stored form."""
+    """Returns the name of the field of quantized values in the stored form."""
     assert dtype.numpy.names is not None, dtype
     return dtype.numpy.names[-1]
 
 
 def _codes(q: Numbers, dtype: DType) -> Numbers:
-    """The codes as numbers, [..., blocks, block]."""
+    """Returns the quantized values as numbers, [..., blocks, block]."""
     codes = q[_field(dtype)]
     if dtype.bits == 4:
         codes = np.concatenate([codes & 15, codes >> 4], -1)
@@ -124,7 +128,7 @@ def _dequantize(q: Numbers, dtype: DType) -> Numbers:
     codes = _codes(q, stored)
     if stored.has_zero:
         codes = codes - q["zero"][..., None].astype(np.int16)
-    # A code has at most 9 bits and a scale 11: no product is rounded.
+    # A quantized value has at most 9 bits and a scale 11: no product is rounded.
     numbers = codes.astype(np.float32) * q["scale"][..., None].astype(np.float32)
     return numbers.reshape(*q.shape[:-1], q.shape[-1] * stored.block).astype(dtype.numpy)
 
@@ -136,7 +140,7 @@ def _infer_quantize(types: Sequence[TensorType], attributes: Attributes) -> tupl
     dtype: DType = attributes["dtype"]
     if not dtype.is_blocked:
         accepted = ", ".join(d.name for d in BLOCKED)
-        raise InferenceError("bad-attribute", f"`{dtype}` holds no blocks", label=f"accepted: {accepted}")
+        raise InferenceError("bad-attribute", f"`{dtype}` is not divided into blocks", label=f"accepted: {accepted}")
     result = types[0].with_dtype(dtype)
     check_blocks(result)
     return (result,)
@@ -178,7 +182,7 @@ def _infer_zeros(types: Sequence[TensorType], attributes: Attributes) -> tuple[T
 
 quantize_blocks = Operator(
     name="quantize_blocks",
-    summary="x in blocks along its last axis, each with a scale and short codes",
+    summary="x quantized in blocks along its last axis, each with a scale and optionally a zero point",
     operands=(Operand("x", FLOATS),),
     attributes=(AttributeSpec("dtype", "dtype"),),
     infer=_infer_quantize,
@@ -190,7 +194,7 @@ quantize_blocks = Operator(
 
 dequantize_blocks = Operator(
     name="dequantize_blocks",
-    summary="the numbers that a value in blocks stands for",
+    summary="the float values of a block-quantized tensor",
     operands=(Operand("q", BLOCKED),),
     attributes=(AttributeSpec("dtype", "dtype", F32),),
     infer=_infer_dequantize,
@@ -202,7 +206,7 @@ dequantize_blocks = Operator(
 
 join_blocks = Operator(
     name="join_blocks",
-    summary="the value in blocks that has these codes, scales and zero points",
+    summary="the block-quantized tensor with the given quantized values, scales and zero points",
     operands=(
         Operand("codes", (I8, U8), "codes"),
         Operand("scales", (F16,), "scales"),
@@ -218,7 +222,7 @@ join_blocks = Operator(
 
 block_codes = Operator(
     name="block_codes",
-    summary="the codes of a value in blocks, as they are stored",
+    summary="the quantized values of a block-quantized tensor, as stored",
     operands=(Operand("q", BLOCKED),),
     infer=lambda types, attributes: (codes_type(types[0]),),
     reference=lambda q: np.ascontiguousarray(q[_field(dtype_of(q))]),
@@ -229,7 +233,7 @@ block_codes = Operator(
 
 block_scales = Operator(
     name="block_scales",
-    summary="the scales of a value in blocks",
+    summary="the scales of a block-quantized tensor",
     operands=(Operand("q", BLOCKED),),
     infer=lambda types, attributes: (TensorType(F16, types[0].stored_shape),),
     reference=lambda q: np.ascontiguousarray(q["scale"]),
@@ -240,7 +244,7 @@ block_scales = Operator(
 
 block_zeros = Operator(
     name="block_zeros",
-    summary="the zero points of a value in blocks",
+    summary="the zero points of a block-quantized tensor",
     operands=(Operand("q", BLOCKED),),
     infer=_infer_zeros,
     reference=lambda q: np.ascontiguousarray(q["zero"]),

@@ -1,4 +1,4 @@
-"""Blocks of channels as blocks of pixels, and the other way: depth_to_space, space_to_depth of x [N, C, H, W]."""
+"""depth_to_space and space_to_depth of x [N, C, H, W]: blocks of channels become blocks of pixels, and the reverse."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ..dims import Shape, Size, divide_exactly
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import ANY, I64, TensorType
-from .accumulate import Numbers
-from .arguments import bad_attribute
-from .windows import integers
+from .support.accumulate import Numbers
+from .support.arguments import bad_attribute
+from .support.windows import integers
 
 _STRIDED = frozenset({"movement", "strided"})
 
@@ -36,7 +36,7 @@ def _exactly(name: str, size: Size, divisor: int, what: str) -> Size:
 
 
 def _depth_shapes(types: Sequence[TensorType], attributes: Attributes) -> tuple[Shape, tuple[int, ...], Shape]:
-    """The shape with the blocks apart, their order in the result, and the result's shape."""
+    """Returns the shape with separate block axes, their order in the result, and the result's shape."""
     x, block = _blocks("depth_to_space", types, attributes)
     n, c, h, w = x.shape
     rest = _exactly("depth_to_space", c, block * block, "a number of channels")
@@ -58,7 +58,7 @@ def _space_shapes(types: Sequence[TensorType], attributes: Attributes) -> tuple[
 def _regrouped(
     name: str, summary: str, adjoint: str, shapes: Callable[..., tuple[Shape, tuple[int, ...], Shape]], *cases: Case
 ) -> Operator:
-    """A reshape, a transpose and a reshape."""
+    """Builds the record of a reshape, a transpose and a reshape."""
 
     def infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
         return (types[0].with_shape(shapes(types, attributes)[2]),)
@@ -94,8 +94,8 @@ def _regrouped(
 OPERATORS = (
     _regrouped(
         "depth_to_space",
-        "blocks of channels become blocks of pixels; `mode` says whether the channels of x count blocks or results "
-        'first ("channels_first" is the shuffle of pixels)',
+        "x with groups of channels rearranged into blocks of pixels; `mode` gives the order of the "
+        'channels ("channels_first" is the pixel shuffle)',
         "space_to_depth",
         _depth_shapes,
         Case(((2, 8, 3, 2),), {"block": 2}),
@@ -104,7 +104,7 @@ OPERATORS = (
     ),
     _regrouped(
         "space_to_depth",
-        "blocks of pixels become blocks of channels, the reverse of depth_to_space",
+        "x with blocks of pixels rearranged into groups of channels, the inverse of depth_to_space",
         "depth_to_space",
         _space_shapes,
         Case(((2, 2, 6, 4),), {"block": 2}),

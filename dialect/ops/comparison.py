@@ -1,6 +1,6 @@
-"""Comparisons, logic on booleans, tests for special floats, and the choice by a condition.
+"""Comparisons, logic on booleans, tests for special floats, and selection by a condition.
 
-A comparison with NaN is false, except `not_equal`. Nothing here but `where` has a gradient: the results are booleans.
+A comparison with NaN is false, except `not_equal`. Only `where` has a gradient: all other results are booleans.
 """
 
 from __future__ import annotations
@@ -14,9 +14,15 @@ from ..emitter import Scalar, ScalarEmitter
 from ..graph import Value
 from ..operator import Attributes, Builder, Case, Operand, Operator, Use
 from ..types import BOOL, COMPUTED, FLOATS, DType, TensorType
-from .algebra import Term
 from .binary import BROADCAST_CASES, binary
-from .common import SHAPES, broadcast_shapes, lower_elementwise, sum_to, through_f32
+from .support.algebra import Term
+from .support.common import (
+    SHAPES,
+    broadcast_shapes,
+    lower_elementwise,
+    sum_to,
+    through_f32,
+)
 
 
 def _comparison(name: str, sign: str, reference: Callable[..., Any], predicate: str, *properties: str) -> Operator:
@@ -65,7 +71,7 @@ def _differentiate_where(b: Builder, use: Use) -> Sequence[Value | None]:
 
 where = Operator(
     name="where",
-    summary="x where the condition holds, else y",
+    summary="x where the condition is true, else y",
     operands=(Operand("condition", (BOOL,), "condition"), Operand("x"), Operand("y")),
     infer=_infer_where,
     reference=np.where,
@@ -86,12 +92,12 @@ OPERATORS = (
     _comparison("less_equal", "<=", np.less_equal, "le"),
     _comparison("greater", ">", np.greater, "gt"),
     _comparison("greater_equal", ">=", np.greater_equal, "ge"),
-    _logical("logical_and", "both are true", np.logical_and, "and"),
-    _logical("logical_or", "one or both are true", np.logical_or, "or"),
-    _logical("logical_xor", "one of two is true", np.logical_xor, "xor"),
+    _logical("logical_and", "true where x and y are true", np.logical_and, "and"),
+    _logical("logical_or", "true where x or y is true", np.logical_or, "or"),
+    _logical("logical_xor", "true where exactly one of x and y is true", np.logical_xor, "xor"),
     _test("logical_not", "true where x is false", np.logical_not, "not", (BOOL,), "involution"),
-    _test("isnan", "is x not a number?", np.isnan, "isnan", FLOATS),
-    _test("isinf", "is x infinite, of either sign?", np.isinf, "isinf", FLOATS),
-    _test("isfinite", "is x neither infinite nor NaN?", np.isfinite, "isfinite", FLOATS),
+    _test("isnan", "true where x is NaN", np.isnan, "isnan", FLOATS),
+    _test("isinf", "true where x is infinite, of either sign", np.isinf, "isinf", FLOATS),
+    _test("isfinite", "true where x is neither infinite nor NaN", np.isfinite, "isfinite", FLOATS),
     where,
 )

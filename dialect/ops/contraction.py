@@ -11,8 +11,18 @@ from ..emitter import ZERO, Emitter, IndexMap, Loop, Result, Tensor, loop
 from ..graph import Value
 from ..operator import Attributes, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import DType, TensorType
-from .accumulate import FACTOR_DTYPES, INTO, Numbers, finish, gradient_into, infer_sum, mixtures, multiply_add, widen
-from .common import broadcast_shapes, compute_dtype, lower_cast, sum_to
+from .support.accumulate import (
+    FACTOR_DTYPES,
+    INTO,
+    Numbers,
+    finish,
+    gradient_into,
+    infer_sum,
+    mixtures,
+    multiply_add,
+    widen,
+)
+from .support.common import broadcast_shapes, compute_dtype, lower_cast, sum_to
 
 
 def _infer_matmul(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
@@ -78,8 +88,9 @@ def _differentiate_matmul(b: Builder, use: Use) -> Sequence[Value]:
 
 matmul = Operator(
     name="matmul",
-    summary="x @ y: products of matrices in the last two axes, the others broadcast; `into` is the dtype of the sums "
-    "and of the result, i32 for i8 and u8 in any mixture, f32 for short floats and for i8 beside a float",
+    summary="the matrix product x @ y over the last two axes; leading axes broadcast; `into` is the dtype of the "
+    "sums and of the result: i32 for any combination of i8 and u8, f32 for short floats and for i8 with a "
+    "float",
     operands=(Operand("x", FACTOR_DTYPES, mixed=True), Operand("y", FACTOR_DTYPES, mixed=True)),
     attributes=(INTO,),
     infer=_infer_matmul,

@@ -1,7 +1,9 @@
 """Transposed convolutions, x [N, C, *spatial] and weight [C, out / groups, *kernel].
 
-The elements of `x` are spread `stride` apart between zeros, and windows with stride 1 of the reversed kernel are summed
-over that: one structured op whose maps have no negative coefficient.
+The elements of `x` are spread `stride` apart between zeros, and windows of the reversed kernel with stride 1 are summed
+over the spread tensor: one structured op whose maps have no negative coefficient.
+
+    x = [a, b], stride 2, kernel [p, q, r]:    [0, 0, a, 0, b, 0, 0] against [r, q, p] gives [ap, aq, ar + bp, bq, br]
 """
 
 from __future__ import annotations
@@ -15,9 +17,6 @@ from ..emitter import BodyEmitter, Emitter, Loop, Result, Scalar, Tensor, loop, 
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, InferenceError, Operator, Use
 from ..types import TensorType
-from .accumulate import INTO, Numbers, finish, gradient_into, mixtures, multiply_add, widen
-from .arguments import is_size
-from .common import compute_dtype, lower_cast
 from .convolution import (
     CONVOLUTION_OPERANDS,
     bias_gradient,
@@ -28,15 +27,34 @@ from .convolution import (
     per_group,
     weight_gradient,
 )
-from .convolution_lowering import grouped, start_of_sum
-from .windows import WINDOW_ATTRIBUTES, Windows, inside_padding, integers, spread_tensor, window_slices, windows
+from .support.accumulate import (
+    INTO,
+    Numbers,
+    finish,
+    gradient_into,
+    mixtures,
+    multiply_add,
+    widen,
+)
+from .support.arguments import is_size
+from .support.common import compute_dtype, lower_cast
+from .support.convolution_lowering import grouped, start_of_sum
+from .support.windows import (
+    WINDOW_ATTRIBUTES,
+    Windows,
+    inside_padding,
+    integers,
+    spread_tensor,
+    window_slices,
+    windows,
+)
 
 _ATTRIBUTES = (*WINDOW_ATTRIBUTES, AttributeSpec("output_padding", "any", 0), AttributeSpec("groups", "int", 1), INTO)
 _GEOMETRY = ("stride", "padding", "dilation")
 
 
 def transposed_geometry(name: str, sizes: Sequence[Size], kernel: Sequence[Size], attributes: Attributes) -> Windows:
-    """The windows, over the result, of the convolution that this one transposes."""
+    """Returns the windows, over the result, of the convolution that this operator transposes."""
     rank = len(sizes)
     given = attributes["output_padding"]
     extra: tuple[Size, ...] = given if isinstance(given, tuple) else (given,) * rank
@@ -45,8 +63,10 @@ def transposed_geometry(name: str, sizes: Sequence[Size], kernel: Sequence[Size]
             "bad-attribute", f"`output_padding` of `{name}` is {given!r}, expected a size or {rank} of them"
         )
     if attributes["padding"] == "same":
-        raise InferenceError("bad-attribute", f'`{name}` has no padding "same"', help="give sizes of the padding")
-    # The result's sizes are not known yet, but stride, dilation and padding as numbers do not depend on them.
+        raise InferenceError(
+            "bad-attribute", f'`{name}` does not support padding "same"', help="give sizes of the padding"
+        )
+    # The result's sizes are not known yet, but numeric strides, dilations and paddings do not depend on them.
     w = windows(name, [0] * rank, kernel, **{key: attributes[key] for key in _GEOMETRY})
     results = tuple((sizes[i] - 1) * w.stride[i] + w.extent[i] - w.low[i] - w.high[i] + extra[i] for i in range(rank))
     for axis, size in enumerate(results):
@@ -138,7 +158,7 @@ def _reference(name: str, x: Numbers, weight: Numbers, bias: Numbers | None, att
     kernel = widen(weight, into).reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
     channels = groups * weight.shape[1]
     sizes, low, extent = integers(w.sizes), integers(w.low), integers(w.extent)
-    # Every element of x adds the kernel to a window of the padded result, which may be longer than what is kept.
+    # Every element of x adds the kernel to a window of the padded result, which may be longer than the result.
     reach = [max((n - 1) * s + k, p + size) for n, s, k, p, size in zip(x.shape[2:], w.stride, extent, low, sizes,
              strict=True)]  # fmt: skip
     total = np.zeros((x.shape[0], groups, weight.shape[1], *reach), wide.dtype)
@@ -162,7 +182,7 @@ def _differentiate(name: str, rank: int, b: Builder, use: Use) -> Sequence[Value
     counts = x.type.shape[2:]
     seen = windows(name, g.type.shape[2:], weight.type.shape[2:], **{key: attributes[key] for key in _GEOMETRY})
     if seen.counts != counts:
-        # An output padding of a stride or more leaves room for windows that no element of x belongs to.
+        # An output padding of a stride or more leaves room for windows that no element of x maps to.
         ends = [(counts[i] - 1) * seen.stride[i] + seen.extent[i] - seen.low[i] - seen.high[i] for i in range(rank)]
         g = b.slice(g, starts=(0,) * (rank + 2), stops=(*g.type.shape[:2], *ends))
     return [
@@ -177,7 +197,7 @@ def _transpose(rank: int) -> Operator:
     return Operator(
         name=name,
         summary="transposed convolution: x [N, C, *spatial], weight [C, out / groups, *kernel], bias [out]; "
-        "`output_padding` makes the result longer at the end; `into` is as that of `matmul`, and the dtype of the bias",
+        "`output_padding` extends the result at the end; `into` as for `matmul`, and the bias has this dtype",
         operands=CONVOLUTION_OPERANDS,
         attributes=_ATTRIBUTES,
         infer=lambda types, attributes: _infer(name, rank, types, attributes),

@@ -1,6 +1,6 @@
 """Convolutions in one to three dimensions, x [N, C, *spatial] and weight [out, C / groups, *kernel], or channels last.
 
-`convolution_lowering` writes them as structured ops. The three kinds of operator here are closed under differentiation:
+`convolution_lowering` lowers them to structured ops. The three kinds of operator here are closed under differentiation:
 a convolution, its transpose (the gradient of `x`) and the gradient of its weight.
 """
 
@@ -15,9 +15,18 @@ from ..dims import Shape, Size, divide_exactly
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import NUMBERS, DType, TensorType
-from .accumulate import FACTOR_DTYPES, INTO, Numbers, finish, gradient_into, infer_sum, mixtures, widen
-from .convolution_lowering import lower_convolution
-from .layouts import (
+from .support.accumulate import (
+    FACTOR_DTYPES,
+    INTO,
+    Numbers,
+    finish,
+    gradient_into,
+    infer_sum,
+    mixtures,
+    widen,
+)
+from .support.convolution_lowering import lower_convolution
+from .support.layouts import (
     CONVOLUTION_LAYOUT,
     FIRST_TO_LAST,
     LAST,
@@ -25,7 +34,7 @@ from .layouts import (
     infer_in_layout,
     reference_in_layout,
 )
-from .windows import (
+from .support.windows import (
     WINDOW_ATTRIBUTES,
     check_reach,
     conv_geometry,
@@ -52,7 +61,7 @@ def check_ranks(operator: str, types: Sequence[TensorType], rank: int) -> None:
 
 
 def per_group(operator: str, channels: Size, groups: int, what: str) -> Size:
-    """The channels of one group. Raises InferenceError where they cannot be shared out."""
+    """Returns the channels of one group. Raises InferenceError if they cannot be divided evenly."""
     if not isinstance(groups, int) or groups < 1:
         raise InferenceError("bad-attribute", f"`groups` of `{operator}` is {groups!r}, expected a positive integer")
     each = divide_exactly(channels, groups)
@@ -69,13 +78,13 @@ def check_bias(operator: str, types: Sequence[TensorType], channels: Size) -> No
 
 
 def infer_convolution(name: str, types: Sequence[TensorType], attributes: Attributes) -> DType:
-    """The dtype of the result, which that of a bias is. Raises InferenceError where there is none."""
+    """Returns the dtype of the result and of a bias. Raises InferenceError if there is none."""
     dtype = infer_sum(name, types[:2], attributes["into"])
     for number, bias in enumerate(types[2:], 2):
         if bias.dtype != dtype:
             raise InferenceError(
                 "dtype-mismatch",
-                f"the bias of `{name}` starts sums in {dtype}, it cannot be {bias.dtype}",
+                f"the bias of `{name}` must be {dtype}, the dtype of the sums, not {bias.dtype}",
                 label=f"this is {bias}",
                 operand=number,
                 help=f"convert it: cast(..., {dtype})",
@@ -125,7 +134,7 @@ def weight_gradient(b: Builder, x: Value, g: Value, weight: Value, attributes: A
 
 
 def bias_gradient(b: Builder, use: Use) -> list[Value]:
-    """The gradient of the bias, if there is one: the sum over all but the channels."""
+    """Returns the gradient of the bias, if there is one: the sum over all axes except the channels."""
     if len(use.inputs) < 3:
         return []
     return [b.sum(use.gradient, axis=(0, *range(2, use.gradient.type.rank)))]
@@ -144,9 +153,9 @@ def _differentiate(name: str, rank: int, b: Builder, use: Use) -> Sequence[Value
 def transposed(
     b: Builder, name: str, rank: int, g: Value, weight: Value, sizes: Shape, attributes: Attributes
 ) -> Value:
-    """The transposed convolution of `g` whose result has the given sizes."""
+    """Returns the transposed convolution of `g` whose result has the given sizes."""
     w = conv_geometry(name, sizes, weight.type.shape[2:], attributes)
-    # What the last window leaves over is the output padding, so that the result has the sizes of `x` again.
+    # The remainder after the last window is the output padding, so that the result has the sizes of `x` again.
     spare = tuple(
         sizes[i] - ((g.type.shape[2 + i] - 1) * w.stride[i] + w.extent[i] - w.low[i] - w.high[i]) for i in range(rank)
     )
@@ -163,9 +172,9 @@ def _convolution(rank: int) -> Operator:
     return Operator(
         name=name,
         summary=f"convolution in {_WORDS[rank]}: x [N, C, *spatial], weight [out, C / groups, *kernel], bias [out]; "
-        '`padding` is a size, one or two per axis, "valid", or "same" (the larger half after); '
-        'with layout="channels_last" x is [N, *spatial, C] and weight [*kernel, C / groups, out]; '
-        "`into` is as that of `matmul`, and the dtype of the bias",
+        '`padding` is one number, one or two numbers per axis, "valid", or "same" (the larger half after); '
+        'with layout="channels_last", x is [N, *spatial, C] and weight is [*kernel, C / groups, out]; '
+        "`into` as for `matmul`, and the bias has this dtype",
         operands=CONVOLUTION_OPERANDS,
         attributes=(*CONVOLUTION_ATTRIBUTES, INTO, CONVOLUTION_LAYOUT),
         infer=infer_in_layout(lambda types, attributes: _infer(name, rank, types, attributes)),

@@ -1,4 +1,4 @@
-"""The gradient of a convolution's weight: sums of products over every window, again one structured op."""
+"""The gradient of a convolution's weight: sums of products over every window, as one structured op."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..emitter import Emitter, IndexMap, Loop, Result, Tensor, loop, loops
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import NUMBERS, TensorType
-from .accumulate import Numbers, multiply_add, widen
-from .arguments import read_sizes
-from .common import compute_dtype, lower_cast
 from .convolution import CONVOLUTION_ATTRIBUTES, check_ranks, per_group, transposed
-from .convolution_lowering import grouped
-from .windows import (
+from .support.accumulate import Numbers, multiply_add, widen
+from .support.arguments import read_sizes
+from .support.common import compute_dtype, lower_cast
+from .support.convolution_lowering import grouped
+from .support.windows import (
     Windows,
     conv_geometry,
     integers,
@@ -106,7 +106,8 @@ def _differentiate_weight(b: Builder, use: Use) -> Sequence[Value]:
 
 conv_weight_gradient = Operator(
     name="conv_weight_gradient",
-    summary="the gradient of a convolution's weight from x [N, C, *spatial] and the gradient of the result",
+    summary="the gradient of a convolution with respect to its weight, from x [N, C, *spatial] and the gradient of"
+    " the result",
     operands=(Operand("x", NUMBERS), Operand("gradient", NUMBERS)),
     attributes=(AttributeSpec("kernel", "sizes"), *CONVOLUTION_ATTRIBUTES),
     infer=_infer_weight,

@@ -1,4 +1,4 @@
-"""Tensors from nothing but sizes: ranges, constants, triangles, and a symbolic size as a value."""
+"""Tensors from sizes alone: ranges, constants, triangles, and a symbolic size as a value."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..emitter import BodyEmitter, Emitter, Scalar, Tensor, identity
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import ANY, BOOL, F16, F32, I8, I32, I64, DType, TensorType
-from .accumulate import Numbers
-from .arguments import bad_attribute, is_size, read_number, read_size, read_sizes
-from .common import normalize_axis, same_type
+from .support.accumulate import Numbers
+from .support.arguments import bad_attribute, is_size, read_number, read_size, read_sizes
+from .support.common import normalize_axis, same_type
 
 _GENERATOR = frozenset({"generator"})
 _DTYPES = (BOOL, I8, I32, I64, F16, F32)
-"""What the cases of operators without operands run for."""
+"""The dtypes in the cases of operators without operands."""
 
 
 def _no_gradient(b: Builder, use: Use) -> Sequence[Value]:
@@ -52,7 +52,7 @@ def _lower_iota(
 
 iota = Operator(
     name="iota",
-    summary="0, 1, 2, ... along an axis; one size gives a vector",
+    summary="the numbers 0, 1, 2, ... along an axis; a single size gives a vector",
     operands=(),
     attributes=(
         AttributeSpec("shape", "sizes"),
@@ -77,7 +77,7 @@ def _infer_full(types: Sequence[TensorType], attributes: Attributes) -> tuple[Te
 
 full = Operator(
     name="full",
-    summary="one number everywhere",
+    summary="a tensor filled with one number",
     operands=(),
     attributes=(
         AttributeSpec("shape", "sizes"),
@@ -126,13 +126,13 @@ def _check_diagonal(name: str, diagonal: Any) -> None:
 
 
 def _below(s: BodyEmitter, rank: int, diagonal: Size) -> Scalar:
-    """Is the element on the diagonal or below it?"""
+    """Returns whether the element is on the diagonal or below it."""
     return s.compare("le", s.index(rank - 1), s.binary("add", s.index(rank - 2), s.size(diagonal)))
 
 
 triangular_mask = Operator(
     name="triangular_mask",
-    summary="true (or 1) on and below a diagonal: column <= row + diagonal",
+    summary="a matrix that is true (or 1) where column <= row + diagonal",
     operands=(),
     attributes=(
         AttributeSpec("rows", "size"),
@@ -166,7 +166,7 @@ def _infer_eye(types: Sequence[TensorType], attributes: Attributes) -> tuple[Ten
 
 eye = Operator(
     name="eye",
-    summary="1 where the row is the column, 0 elsewhere, n rows by m (or n) columns",
+    summary="the identity matrix with n rows and m (or n) columns",
     operands=(),
     attributes=(AttributeSpec("n", "size"), AttributeSpec("m", "any", None), AttributeSpec("dtype", "dtype", F32)),
     infer=_infer_eye,
@@ -187,7 +187,7 @@ def _lower_left(x: Numbers, diagonal: int) -> Numbers:
 def _triangle(
     name: str, summary: str, reference: Callable[..., Numbers], chosen: Callable[[BodyEmitter, int, Size], Scalar]
 ) -> Operator:
-    """A record of what keeps one side of a diagonal and is 0 on the other."""
+    """Builds the record of an operator that keeps one side of a diagonal and is 0 on the other."""
 
     def infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
         if types[0].rank < 2:
@@ -236,13 +236,13 @@ OPERATORS = (
     eye,
     _triangle(
         "tril",
-        "the matrix with 0 above a diagonal",
+        "x with zeros above a diagonal of its last two axes",
         lambda x, diagonal: np.where(_lower_left(x, diagonal), x, np.zeros((), x.dtype)),
         _below,
     ),
     _triangle(
         "triu",
-        "the matrix with 0 below a diagonal",
+        "x with zeros below a diagonal of its last two axes",
         lambda x, diagonal: np.where(_lower_left(x, diagonal - 1), np.zeros((), x.dtype), x),
         lambda s, rank, diagonal: s.unary("not", _below(s, rank, diagonal - 1)),
     ),

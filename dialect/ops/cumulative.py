@@ -12,17 +12,18 @@ from typing import Any
 import numpy as np
 
 from ..dims import add
-from ..emitter import Emitter, Scalar, SequenceEmitter, Tensor
+from ..emitter import BodyEmitter, Emitter, Loop, Result, Scalar, Tensor, identity, loops
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Lower, Operand, Operator, Use
 from ..types import FLOATS, I64, NUMBERS, DType, TensorType
-from .algebra import Term
-from .common import compute_dtype, lower_cast, normalize_axis, size_as, through_f32
+from .movement import mirrored_map
+from .support.algebra import Term
+from .support.common import compute_dtype, normalize_axis, size_as, through_f32
 
 _AXIS, _REVERSE = AttributeSpec("axis", "axis", -1), AttributeSpec("reverse", "bool", False)
 
-Step = Callable[[SequenceEmitter, Scalar, Scalar, Sequence[Scalar]], Scalar]
-"""`step(s, first, previous, elements)`: the next running value; `first` is true where there is no previous one."""
+Step = Callable[[BodyEmitter, Scalar, Scalar, Sequence[Scalar]], Scalar]
+"""`step(s, number, previous, elements)`: the next running value, from the one before step `number`."""
 
 
 def _infer(name: str) -> Callable[..., tuple[TensorType, ...]]:
@@ -37,52 +38,43 @@ def _infer(name: str) -> Callable[..., tuple[TensorType, ...]]:
     return infer
 
 
-def _lower_running(step: Step) -> Lower:
-    """A scan along the axis; an exclusive one reads the elements one place earlier."""
+def _lower_running(step: Step, start: float) -> Lower:
+    """Lowers to a scan along the axis that begins with `start`. An exclusive scan returns the value before each
+    step."""
 
     def lower(
         e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
     ) -> Sequence[Tensor]:
         (result,) = types
         axis = attributes["axis"] % result.rank
-        wide = compute_dtype(result.dtype)
+        wide, exclusive = compute_dtype(result.dtype), attributes.get("exclusive")
+        others = [i for i in range(result.rank) if i != axis]
+        carried = result.with_dtype(wide).with_shape(tuple(result.shape[i] for i in others))
 
-        def body(s: SequenceEmitter, indices: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-            zero, one = s.constant(0, I64), s.constant(1, I64)
-            step_number = indices[axis]
-            first = s.compare("eq", step_number, zero)
-            earlier = s.select(first, zero, s.binary("sub", step_number, one))
+        def body(s: BodyEmitter, *values: Scalar) -> Sequence[Scalar]:
+            *elements, previous, _ = values
+            running = step(s, s.index(axis), previous, [s.cast(x, wide) for x in elements])
+            return [running, s.cast(previous if exclusive else running, result.dtype)]
 
-            def place(number: Scalar) -> list[Scalar]:
-                if attributes["reverse"]:
-                    number = s.binary("sub", s.size(add(result.shape[axis], -1)), number)
-                return [number if i == axis else index for i, index in enumerate(indices)]
+        def turned(x: Tensor) -> Tensor:
+            return mirrored_map(e, x, (axis,)) if attributes["reverse"] else x
 
-            read = place(earlier if attributes.get("exclusive") else step_number)
-            elements = [s.cast(s.load(x, read), wide) for x in operands]
-            running = step(s, first, s.load(tensors[0], place(earlier)), elements)
-            return [s.store(tensors[0], place(step_number), running)]
-
-        (total,) = e.scan(result.shape, [e.full(result.with_dtype(wide), 0)], body)
-        return [lower_cast(e, total, result.dtype)]
-
-    return lower
-
-
-def _accumulation(function: str, start: int) -> Lower:
-    """The running value of a function of two; `start` is what it gives for nothing."""
-
-    def lower(
-        e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
-    ) -> Sequence[Tensor]:
-        def step(s: SequenceEmitter, first: Scalar, previous: Scalar, elements: Sequence[Scalar]) -> Scalar:
-            (element,) = elements
-            alone = s.constant(start, element.dtype) if attributes["exclusive"] else element
-            return s.select(first, alone, s.binary(function, previous, element))
-
-        return _lower_running(step)(e, operands, attributes, types)
+        # A sum of -0.0 alone is -0.0, and an empty sum is 0.0.
+        first = 0.0 if exclusive and start == 0 else start
+        _, running = e.structured(
+            [Loop(size, parallel=i != axis) for i, size in enumerate(result.shape)],
+            [(turned(x), identity(result.rank)) for x in operands],
+            [Result(carried, loops(*others), initial=first), Result(result, identity(result.rank), initial=0)],
+            body,
+        )
+        return [turned(running)]
 
     return lower
+
+
+def _accumulation(function: str, start: float) -> Lower:
+    """Lowers to the running value of a binary function; `start` is its neutral element."""
+    return _lower_running(lambda s, number, previous, elements: s.binary(function, previous, elements[0]), start)
 
 
 def _reference(function: Callable[..., Any], start: int) -> Callable[..., Any]:
@@ -98,7 +90,7 @@ def _reference(function: Callable[..., Any], start: int) -> Callable[..., Any]:
 
 
 def _is_end(x: Term, axis: int, *, last: bool) -> Term:
-    """Is the place along the axis the last one, or the first? Shaped so that it broadcasts to `x`."""
+    """Returns a mask of the last index along the axis, or of the first. It broadcasts to `x`."""
     b, size = x.builder, x.shape[axis]
     places = b.iota(shape=(size,), axis=0, dtype=I64)
     end = size_as(b, add(size, -1), I64) if last else b.scalar(0, I64)
@@ -107,7 +99,7 @@ def _is_end(x: Term, axis: int, *, last: bool) -> Term:
 
 
 def _previous(x: Term, axis: int, *, reverse: bool) -> Term:
-    """The element before each in the order of the scan; 0 where there is none."""
+    """Returns the element before each one in the order of the scan; 0 at the start."""
     moved = x.roll(shift=-1 if reverse else 1, axis=axis)
     return _is_end(x, axis, last=reverse).select(0.0, moved)
 
@@ -122,10 +114,10 @@ def _cumsum_gradient(b: Builder, use: Use) -> Sequence[Value]:
 
 
 def _cumprod_gradient(b: Builder, use: Use) -> Sequence[Value]:
-    """Without a division, since an element may be 0.
+    """Differentiates without a division, since an element may be 0.
 
-    Element k is multiplied into every result from its own place on: its gradient is the product of what precedes it
-    times S(k) = g(k) + x(k + 1) * S(k + 1). The exclusive results begin one place later: S of the shifted gradient.
+    Element k is multiplied into every result from its own index on: its gradient is the product of the elements before
+    it times S(k) = g(k) + x(k + 1) * S(k + 1). The exclusive results begin one index later: S of the shifted gradient.
     """
     x, g = Term(b, use.inputs[0]), Term(b, use.gradient)
     axis, reverse = use.attributes["axis"] % x.rank, use.attributes["reverse"]
@@ -151,8 +143,9 @@ def _reference_recurrence(decay: Any, x: Any, axis: int, reverse: bool) -> Any:
     return np.moveaxis(total[:: -1 if reverse else 1], 0, axis)
 
 
-def _recurrence_step(s: SequenceEmitter, first: Scalar, previous: Scalar, elements: Sequence[Scalar]) -> Scalar:
+def _recurrence_step(s: BodyEmitter, number: Scalar, previous: Scalar, elements: Sequence[Scalar]) -> Scalar:
     decay, x = elements
+    first = s.compare("eq", number, s.constant(0, I64))
     return s.select(first, x, s.binary("add", s.binary("mul", decay, previous), x))
 
 
@@ -178,7 +171,7 @@ def _cumulative(
         infer=_infer(name),
         reference=through_f32(_reference(reference, start)),
         gradient=gradient,
-        lower=_accumulation(function, start),
+        lower=_accumulation(function, -0.0 if function == "add" else start),
         cases=tuple(
             Case(
                 (shape,),
@@ -195,13 +188,13 @@ def _cumulative(
 
 linear_recurrence = Operator(
     name="linear_recurrence",
-    summary="y[t] = decay[t] * y[t - 1] + x[t] along an axis; the first decay is not used",
+    summary="y[t] = decay[t] * y[t - 1] + x[t] along an axis; decay[0] is not used",
     operands=(Operand("decay", FLOATS), Operand("x", FLOATS)),
     attributes=(_AXIS, _REVERSE),
     infer=_infer("linear_recurrence"),
     reference=through_f32(_reference_recurrence),
     gradient=_recurrence_gradient,
-    lower=_lower_running(_recurrence_step),
+    lower=_lower_running(_recurrence_step, 0),
     cases=tuple(
         Case((shape, shape), {"axis": axis, "reverse": reverse}, domain=(-1.0, 1.0), terms=max(1, shape[axis]))
         for shape, axis in _SHAPES
@@ -213,7 +206,7 @@ linear_recurrence = Operator(
 OPERATORS = (
     _cumulative(
         "cumsum",
-        "the sum of the elements up to each one",
+        "the cumulative sum along an axis",
         "add",
         np.cumsum,
         0,
@@ -222,7 +215,7 @@ OPERATORS = (
         domain=(-2.0, 2.0),
     ),
     _cumulative(
-        "cumprod", "the product of the elements up to each", "mul", np.cumprod, 1, _cumprod_gradient, domain=(0.5, 1.5)
+        "cumprod", "the cumulative product along an axis", "mul", np.cumprod, 1, _cumprod_gradient, domain=(0.5, 1.5)
     ),
     linear_recurrence,
 )

@@ -1,4 +1,4 @@
-"""Windows of tensors that begin where i64 scalars say at run time: reading and writing them.
+"""Windows of tensors whose starts are i64 scalars at run time: reading and writing them.
 
 A start counts from the end if negative. A window that does not lie inside the tensor fails the call, or with the mode
 `clamp` is moved inside.
@@ -15,9 +15,9 @@ from ..emitter import BodyEmitter, Emitter, Scalar, SequenceEmitter, Tensor
 from ..graph import Value
 from ..operator import Addressing, Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import ANY, I64, TensorType
-from .accumulate import Numbers
-from .arguments import read_sizes
-from .places import WINDOW_MODE, clamped, clamped_array
+from .support.accumulate import Numbers
+from .support.arguments import read_sizes
+from .support.places import WINDOW_MODE, clamped, clamped_array
 
 _MOVEMENT = frozenset({"movement"})
 
@@ -61,7 +61,7 @@ def _window_index(shape: Sequence[int], window: Sequence[int], starts: Sequence[
 def _window_places(
     s: BodyEmitter | SequenceEmitter, x: TensorType, window: Shape, starts: Sequence[Scalar], inner: Sequence[Scalar]
 ) -> list[Scalar]:
-    """Places in `x` of the places in a window."""
+    """Returns the indices in `x` of the indices in a window."""
     firsts = [clamped(s, start, x.shape[i], window=window[i]) for i, start in enumerate(starts)]
     return [s.binary("add", first, place) for first, place in zip(firsts, inner, strict=True)]
 
@@ -87,7 +87,7 @@ def _differentiate_dynamic(b: Builder, use: Use) -> Sequence[Value | None]:
 
 
 def _addresses(first: int, x: TensorType, window: Shape) -> tuple[Addressing, ...]:
-    """A start for each axis, from operand `first` on."""
+    """Returns one start for each axis, from operand `first` on."""
     return tuple(Addressing(first + i, (n,), w) for i, (n, w) in enumerate(zip(x.shape, window, strict=True)))
 
 
@@ -97,7 +97,7 @@ def _starts(*values: int) -> dict[int, Numbers]:
 
 dynamic_slice = Operator(
     name="dynamic_slice",
-    summary="a window of `sizes` that begins where i64 scalars say: from the end if negative",
+    summary="a window of `sizes` elements that starts at the given i64 scalars; a negative start counts from the end",
     operands=(Operand("x", ANY), Operand("starts", (I64,), group="I", variadic=True)),
     attributes=(AttributeSpec("sizes", "sizes"), WINDOW_MODE),
     infer=_infer_dynamic,
@@ -135,7 +135,7 @@ def _lower_dynamic_update(
     x, update, *starts = operands
     window = update.type.shape
 
-    # Writing element by element touches the window alone, where a map over the result would copy all of it.
+    # Element-by-element writes touch the window alone, whereas a map over the result would copy all of it.
     def write(s: SequenceEmitter, indices: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         firsts = [s.load(start, []) for start in starts]
         places = _window_places(s, x.type, window, firsts, indices)
@@ -156,7 +156,7 @@ def _differentiate_dynamic_update(b: Builder, use: Use) -> Sequence[Value | None
 
 dynamic_update_slice = Operator(
     name="dynamic_update_slice",
-    summary="x with `update` written into a window that begins where i64 scalars say, as for dynamic_slice",
+    summary="x with `update` written into a window that starts at the given i64 scalars, as for dynamic_slice",
     operands=(Operand("x", ANY), Operand("update", ANY), Operand("starts", (I64,), group="I", variadic=True)),
     attributes=(WINDOW_MODE,),
     infer=_infer_dynamic_update,

@@ -1,6 +1,7 @@
-"""Einstein's sum over any number of operands, with repeated labels, an ellipsis, and sizes of 1 that broadcast.
+"""Einstein summation over any number of operands, with repeated labels, an ellipsis, and broadcasting sizes of 1.
 
-The products are taken from the left to the right, two operands at a time, and what nobody needs any more is summed.
+Operands are multiplied from left to right, two at a time, and each label is summed as soon as neither a later operand
+nor the result uses it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ..emitter import ZERO, Emitter, IndexMap, Loop, Result, Scalar, ScalarEmitt
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import I8, I32, U8, DType, TensorType
-from .accumulate import (
+from .support.accumulate import (
     FACTOR_DTYPES,
     INTO,
     Numbers,
@@ -28,10 +29,10 @@ from .accumulate import (
     multiply_add,
     widen,
 )
-from .common import compute_dtype, lower_cast
+from .support.common import compute_dtype, lower_cast
 
 Labels = tuple[str, ...]
-"""One label for each axis: a letter, or `.n` for the axis of an ellipsis that is `n` places from its end."""
+"""One label for each axis: a letter, or `.n` for the axis of an ellipsis that is `n` positions from its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Equation:
     result: Labels
 
     def sizes(self, types: Sequence[TensorType]) -> dict[str, Size]:
-        """The size of every label. Raises InferenceError where two operands disagree and neither says 1."""
+        """Returns the size of every label. Raises InferenceError if two operands disagree and neither size is 1."""
         sizes: dict[str, Size] = {}
         for number, (type, labels) in enumerate(zip(types, self.operands, strict=True)):
             own: dict[str, Size] = {}
@@ -68,7 +69,7 @@ def _bad(equation: str, why: str, operand: int | None = None) -> InferenceError:
 
 
 def parse_equation(equation: str, ranks: Sequence[int]) -> Equation:
-    """The labels of each axis. Raises InferenceError where the equation does not fit operands of these ranks."""
+    """Parses the labels of each axis. Raises InferenceError if the equation does not fit operands of these ranks."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(ranks):
@@ -88,7 +89,7 @@ def parse_equation(equation: str, ranks: Sequence[int]) -> Equation:
     ellipsis = tuple(f".{i}" for i in reversed(range(longest)))
     used = [label for labels in operands for label in labels]
     if not arrow:
-        # Without an arrow: the letters that occur once, in alphabetical order, after the ellipsis.
+        # Without an arrow, the result has the letters that occur once, in alphabetical order, after the ellipsis.
         return Equation(
             tuple(operands), (*ellipsis, *sorted(x for x in set(used) if x.isalpha() and used.count(x) == 1))
         )
@@ -105,7 +106,7 @@ def parse_equation(equation: str, ranks: Sequence[int]) -> Equation:
 
 
 def format_equation(operands: Sequence[Labels], result: Labels) -> str:
-    """The text of labels, with spare letters for those of an ellipsis."""
+    """Returns the text of labels, with spare letters for those of an ellipsis."""
     labels = sorted({label for term in (*operands, result) for label in term})
     spare = (x for x in string.ascii_letters if x not in labels)
     letters = {label: label if label.isalpha() else next(spare) for label in labels}
@@ -121,7 +122,7 @@ def _infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorT
 
 def _reference(*arrays: Numbers, equation: str, into: DType | None) -> Numbers:
     labels = parse_equation(equation, [x.ndim for x in arrays])
-    # numpy's own reading of an ellipsis and of sizes of 1 is the same; letters for all labels keep it out of the way.
+    # numpy interprets an ellipsis and sizes of 1 identically; letters for all labels avoid the dependence on it.
     total = np.einsum(format_equation(labels.operands, labels.result), *(widen(x, into) for x in arrays))
     return finish(total, arrays[0], into)
 
@@ -129,7 +130,7 @@ def _reference(*arrays: Numbers, equation: str, into: DType | None) -> Numbers:
 def _contract(
     e: Emitter, terms: Sequence[tuple[Tensor, Labels]], result: Labels, sizes: Mapping[str, Size], dtype: DType
 ) -> Tensor:
-    """The sum over every label of one or two operands that the result lacks."""
+    """Sums over every label of one or two operands that the result lacks."""
     summed = sorted({x for _, labels in terms for x in labels} - set(result))
     order = [*result, *summed]
     if result and any(labels and labels[-1] == result[-1] for _, labels in terms):
@@ -216,8 +217,8 @@ def _case(equation: str, *shapes: tuple[int, ...], terms: int = 1) -> Case:
 
 einsum = Operator(
     name="einsum",
-    summary="sums of products by an equation such as `bij,bjk->bik`; `...` stands for leading axes that broadcast; "
-    "`into` is as that of `matmul`",
+    summary="a sum of products given by an equation such as `bij,bjk->bik`; `...` denotes leading axes that "
+    "broadcast; `into` as for `matmul`",
     operands=(Operand("operands", FACTOR_DTYPES, variadic=True, mixed=True),),
     attributes=(AttributeSpec("equation", "str"), INTO),
     infer=_infer,

@@ -1,4 +1,4 @@
-"""Pooling over all of the spatial axes of x [N, C, *spatial], which become 1."""
+"""Pooling over all spatial axes of x [N, C, *spatial], which become 1."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..dims import product
 from ..graph import Value
 from ..operator import Attributes, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import FLOATS, TensorType
-from .accumulate import Numbers, widen
+from .support.accumulate import Numbers, widen
 
 
 def _global(name: str, summary: str, reduction: str, reference: Callable[..., Numbers]) -> Operator:
@@ -30,7 +30,7 @@ def _global(name: str, summary: str, reduction: str, reference: Callable[..., Nu
         if reduction == "mean":
             count = b.cast(b.size_value(size=product(x.type.shape[2:])), dtype=x.type.dtype)
             return [b.broadcast_to(b.divide(g, count), shape=x.type.shape)]
-        # Equals share the gradient.
+        # Equal elements share the gradient.
         hit = b.cast(b.equal(x, use.outputs[0]), dtype=x.type.dtype)
         share = b.divide(g, b.sum(hit, axis=tuple(range(2, x.type.rank)), keepdims=True))
         return [b.multiply(hit, share)]
@@ -60,6 +60,6 @@ def _max(x: Numbers) -> Numbers:
 
 
 OPERATORS = (
-    _global("global_avg_pool", "the average over the spatial axes, which become 1", "mean", _mean),
-    _global("global_max_pool", "the largest element over the spatial axes, which become 1", "max", _max),
+    _global("global_avg_pool", "the average over the spatial axes; their sizes become 1", "mean", _mean),
+    _global("global_max_pool", "the largest element over the spatial axes; their sizes become 1", "max", _max),
 )

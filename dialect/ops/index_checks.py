@@ -1,10 +1,12 @@
-"""`check_indices`: are indices in range? The entry that computes it fails the call if they are not.
+"""`check_indices`: checks that indices are in range. The entry that computes it fails the call if they are not.
 
 The result is a record of four integers, which the entry reads:
 
     [number of the first index out of range, or -1;  that index;  the size of its axis;  the size of the window]
 
-Numbers count in row-major order. The first one is the least, whatever the order in which the indices are looked at.
+Numbers count in row-major order. The reported number is the least, regardless of the order of the checks.
+
+    indices [3, 7, -9] into an axis of 5, window 1:    [1, 7, 5, 1]
 """
 
 from __future__ import annotations
@@ -13,18 +15,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..dims import Size, product
+from ..dims import Size, bounds, product
 from ..emitter import Emitter, Loop, Result, Scalar, ScalarEmitter, Tensor, identity
 from ..operator import Addressing, Attributes, AttributeSpec, Case, Operator
-from ..types import I64, TensorType
-from .accumulate import Numbers
-from .arguments import read_size, read_sizes
-from .places import find_outside, from_start, index_operand, load_if_any
+from ..types import I32, I64, DType, TensorType
+from .support.accumulate import Numbers
+from .support.arguments import read_size, read_sizes
+from .support.places import find_outside, from_start, index_operand, load_if_any
 
 RECORD = 4
 """The length of the result."""
 _NONE = 1 << 62
-"""The number of an index that is greater than all there can be."""
+"""The number that means no index out of range; greater than every number of an index."""
+_NONE_NARROW = (1 << 31) - 1
+"""The same for 32-bit numbers."""
 
 
 def _infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
@@ -41,12 +45,37 @@ def _reference(indices: Numbers, sizes: tuple[int, ...], window: int, operator: 
 
 
 def _size_of(s: ScalarEmitter, number: Scalar, sizes: Sequence[Size]) -> Scalar:
-    """The size of the axis that index `number` addresses."""
+    """Returns the size of the axis that index `number` addresses."""
     axis = s.binary("rem", number, s.constant(len(sizes), I64)) if len(sizes) > 1 else number
     result = s.size(sizes[0])
     for i, size in enumerate(sizes[1:], start=1):
         result = s.select(s.compare("eq", axis, s.constant(i, I64)), s.size(size), result)
     return result
+
+
+def _fits_narrow(dtype: DType, sizes: Sequence[Size], count: Size) -> bool:
+    """Returns whether indices, numbers and twice the size of the only axis fit in i32."""
+    most = max(bounds(count)[1], *(2 * bounds(size)[1] for size in sizes))
+    return dtype is I32 and len(sizes) == 1 and most < _NONE_NARROW
+
+
+def _is_outside(
+    s: ScalarEmitter, index: Scalar, number: Scalar, sizes: Sequence[Size], window: Size, dtype: DType
+) -> Scalar:
+    """Returns whether the index `number` is out of range. For single elements of one axis, one unsigned comparison
+    suffices:
+
+        -size <= index < size  ==  index + size < 2 * size, where a negative sum counts as a large one
+
+    It becomes a signed comparison when the least number is added to both sides, since sums wrap.
+    """
+    if len(sizes) == 1 and window == 1:
+        least = s.constant(-1 << dtype.bits - 1, dtype)
+        bias, limit = (s.binary("add", s.cast(s.size(factor * sizes[0]), dtype), least) for factor in (1, 2))
+        return s.compare("ge", s.binary("add", s.cast(index, dtype), bias), limit)
+    size = _size_of(s, number, sizes)
+    place, last = from_start(s, index, size), s.binary("sub", size, s.size(window))
+    return s.binary("or", s.compare("lt", place, s.constant(0, I64)), s.compare("gt", place, last))
 
 
 def _lower(
@@ -57,21 +86,23 @@ def _lower(
     count = product(indices.type.shape)
     flat = e.reshape(indices, (count,))
 
+    narrow = _fits_narrow(indices.type.dtype, sizes, count)
+    counter = I32 if narrow else I64
+    none = _NONE_NARROW if narrow else _NONE
+
     def least(s: ScalarEmitter, index: Scalar, best: Scalar) -> Sequence[Scalar]:
         number = s.index(0)  # type: ignore[attr-defined]  # the body of a structured op has indices
-        size = _size_of(s, number, sizes)
-        place = from_start(s, index, size)
-        last = s.binary("sub", size, s.size(window))
-        outside = s.binary("or", s.compare("lt", place, s.constant(0, I64)), s.compare("gt", place, last))
-        return [s.binary("min", best, s.select(outside, number, s.constant(_NONE, I64)))]
+        outside = _is_outside(s, index, number, sizes, window, counter)
+        return [s.binary("min", best, s.select(outside, s.cast(number, counter), s.constant(none, counter)))]
 
-    scalar = TensorType(I64, ())
+    scalar = TensorType(counter, ())
     (first,) = e.structured(
-        [Loop(count, parallel=False)], [(flat, identity(1))], [Result(scalar, (), initial=_NONE)], least
+        [Loop(count, parallel=False)], [(flat, identity(1))], [Result(scalar, (), initial=none)], least
     )
 
     def record(s: ScalarEmitter, number: Scalar) -> Scalar:
-        found = s.compare("lt", number, s.constant(_NONE, I64))
+        number = s.cast(number, I64)
+        found = s.compare("lt", number, s.constant(none, I64))
         safe = s.select(found, number, s.constant(0, I64))
         fields = (
             s.select(found, number, s.constant(-1, I64)),
@@ -89,18 +120,22 @@ def _lower(
 
 
 def _case(
-    indices: Sequence[int], sizes: tuple[int, ...], window: int = 1, shape: tuple[int, ...] | None = None
+    indices: Sequence[int],
+    sizes: tuple[int, ...],
+    window: int = 1,
+    shape: tuple[int, ...] | None = None,
+    dtype: DType = I64,
 ) -> Case:
-    array = np.asarray(indices, np.int64)
+    array = np.asarray(indices, dtype.numpy)
     array = array if shape is None else array.reshape(shape)
     return Case(
-        (array.shape,), {"sizes": sizes, "window": window, "operator": "gather"}, arrays={0: array}, dtypes=(I64,)
+        (array.shape,), {"sizes": sizes, "window": window, "operator": "gather"}, arrays={0: array}, dtypes=(dtype,)
     )
 
 
 check_indices = Operator(
     name="check_indices",
-    summary="fails the call where an index is out of range",
+    summary="checks indices, and fails the call if one is out of range",
     operands=(index_operand(),),
     attributes=(AttributeSpec("sizes", "sizes"), AttributeSpec("window", "size", 1), AttributeSpec("operator", "str")),
     infer=_infer,
@@ -115,6 +150,12 @@ check_indices = Operator(
         _case((0, 1, 2, 3, 3, 0), (3, 4), shape=(3, 2)),
         _case((3,), (5,), 3, shape=()),
         _case((2,), (5,), 3, shape=()),
+        _case((1, 2, (1 << 63) - 1, -1 << 63), (5,)),
+        _case((-1 << 63,), (5,)),
+        _case((0, -5, 4, -6, 5), (5,), dtype=I32),
+        _case((4, -5, (1 << 31) - 1, 0), (5,), dtype=I32),
+        _case((4, -1 << 31, 0), (5,), dtype=I32),
+        _case((3, -3, 4), (5,), 2, dtype=I32),
         _case((0,), (0,)),
         _case((), (3,)),
     ),

@@ -1,7 +1,7 @@
 """Reading by index tensors: gather, take_along_axis, gather_nd, embedding, one_hot.
 
-A negative index counts from the end. `mode` says what becomes of one that is out of range: see `places`. `one_hot`
-reads nothing and has no mode: it has no 1 where an index is out of range.
+A negative index counts from the end. `mode` selects the behaviour for an index out of range: see `places`. `one_hot`
+reads nothing and has no mode: a row for an index out of range has no 1.
 """
 
 from __future__ import annotations
@@ -16,10 +16,18 @@ from ..emitter import BodyEmitter, Emitter, Scalar, Tensor, broadcast_map, ident
 from ..graph import Value
 from ..operator import Addressing, Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import ANY, F32, I64, DType, TensorType
-from .accumulate import Numbers
-from .arguments import read_size
-from .common import broadcast_shapes, normalize_axis, size_as, sum_to
-from .places import MODE, OTHER_MODES, are_inside_array, clamped, clamped_array, index_operand, load_by_mode
+from .support.accumulate import Numbers
+from .support.arguments import read_size
+from .support.common import broadcast_shapes, normalize_axis, size_as, sum_to
+from .support.places import (
+    MODE,
+    OTHER_MODES,
+    are_inside_array,
+    clamped,
+    clamped_array,
+    index_operand,
+    load_by_mode,
+)
 
 _MOVEMENT = frozenset({"movement"})
 
@@ -29,7 +37,7 @@ def zeros_like(b: Builder, x: Value, shape: Shape | None = None) -> Value:
 
 
 def _taken(x: Numbers, index: Numbers, axis: int) -> Numbers:
-    """Elements at places that are inside, or zeros where there is no element at all."""
+    """Returns the elements at indices that are in range, or zeros if the tensor is empty."""
     if x.shape[axis] == 0:
         return np.zeros((*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]), x.dtype)
     return np.take(x, index, axis)
@@ -76,12 +84,12 @@ def _differentiate_gather(b: Builder, use: Use) -> Sequence[Value | None]:
 
 
 def addresses_axis(types: Sequence[TensorType], attributes: Attributes) -> tuple[Addressing, ...]:
-    """Indices that address one axis, the first if there is no attribute `axis`."""
+    """Returns the indices that address one axis, the first if there is no attribute `axis`."""
     return (Addressing(1, (types[0].shape[attributes.get("axis", 0)],)),)
 
 
 def addresses_rows(types: Sequence[TensorType], attributes: Attributes) -> tuple[Addressing, ...]:
-    """Indices whose last axis addresses the leading axes."""
+    """Returns the indices whose last axis addresses the leading axes."""
     depth = types[1].shape[-1]
     assert isinstance(depth, int), types
     return (Addressing(1, types[0].shape[:depth]),)
@@ -121,7 +129,7 @@ def _indices(*values: int, shape: tuple[int, ...] | None = None) -> dict[int, Nu
 
 gather = Operator(
     name="gather",
-    summary="slices of x along an axis, at the places that indices say; the axis becomes those of `indices`",
+    summary="slices of x along an axis, selected by `indices`; the axes of `indices` replace this axis",
     operands=(Operand("x", ANY), index_operand()),
     attributes=(AttributeSpec("axis", "axis", 0), MODE),
     infer=_infer_gather,
@@ -146,7 +154,7 @@ gather = Operator(
 
 
 def _along_shape(name: str, x: TensorType, indices: TensorType, axis: int) -> Shape:
-    """The shape of what is taken along an axis: that of the indices, other axes broadcast."""
+    """Returns the shape of elements taken along an axis: that of the indices, with other axes broadcast."""
     if x.rank != indices.rank:
         raise InferenceError("rank-mismatch", f"`{name}` needs indices of the rank of {x}, not {indices}", operand=1)
     one = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
@@ -200,7 +208,7 @@ def _differentiate_along(b: Builder, use: Use) -> Sequence[Value | None]:
 
 take_along_axis = Operator(
     name="take_along_axis",
-    summary="an element of x along an axis for each index; the other axes of x and indices broadcast",
+    summary="one element of x along an axis per index; the other axes of x and `indices` broadcast",
     operands=(Operand("x", ANY), index_operand()),
     attributes=(AttributeSpec("axis", "axis", -1), MODE),
     infer=_infer_along,
@@ -228,7 +236,7 @@ take_along_axis = Operator(
 
 
 def index_depth(name: str, x: TensorType, indices: TensorType) -> int:
-    """How many leading axes of x the last axis of the indices addresses."""
+    """Returns the number of leading axes of x that a row of indices addresses."""
     depth = indices.shape[-1] if indices.rank else None
     if not isinstance(depth, int) or not 1 <= depth <= x.rank:
         raise InferenceError(
@@ -250,7 +258,7 @@ def _infer_nd(types: Sequence[TensorType], attributes: Attributes) -> tuple[Tens
 
 
 def are_rows_inside(x: Numbers, indices: Numbers) -> Numbers:
-    """Which rows of indices address an element."""
+    """Returns a mask of the rows of indices that are in range."""
     each = [are_inside_array(indices[..., i], x.shape[i]) for i in range(indices.shape[-1])]
     return np.asarray(np.logical_and.reduce(each))
 
@@ -284,7 +292,7 @@ def _lower_nd(
 
 gather_nd = Operator(
     name="gather_nd",
-    summary="slices of x at the places that the rows of `indices` address, a row having an index for each leading axis",
+    summary="slices of x addressed by the rows of `indices`; a row has one index per leading axis",
     operands=(Operand("x", ANY), index_operand()),
     attributes=(MODE,),
     infer=_infer_nd,
@@ -316,7 +324,7 @@ def _infer_embedding(types: Sequence[TensorType], attributes: Attributes) -> tup
 
 embedding = Operator(
     name="embedding",
-    summary="rows of a table by their number",
+    summary="rows of a table, selected by `indices`",
     operands=(Operand("table", ANY), index_operand("ids")),
     attributes=(MODE,),
     infer=_infer_embedding,
@@ -365,7 +373,8 @@ def _lower_one_hot(
 
 one_hot = Operator(
     name="one_hot",
-    summary="a last axis of `depth` elements, 1 at the place of the index (from the end if negative), 0 elsewhere",
+    summary="a new last axis of `depth` elements with 1 at the index and 0 elsewhere; a negative index counts from"
+    " the end",
     operands=(index_operand("ids"),),
     attributes=(AttributeSpec("depth", "size"), AttributeSpec("dtype", "dtype", F32)),
     infer=_infer_one_hot,

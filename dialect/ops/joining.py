@@ -1,4 +1,4 @@
-"""Operators that put tensors together along an axis, and take them apart: concat, stack, split."""
+"""Operators that join tensors along an axis, and split them: concat, stack, split."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ..emitter import Emitter, Tensor
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import ANY, TensorType
-from .accumulate import Numbers
-from .arguments import bad_attribute, read_sizes
-from .common import format_shape, normalize_axis
+from .support.accumulate import Numbers
+from .support.arguments import bad_attribute, read_sizes
+from .support.common import format_shape, normalize_axis
 
 _MOVEMENT = frozenset({"movement"})
 MOST_PARTS = 1 << 16
-"""As many results as a split may have."""
+"""The most results of a split."""
 
 
 def _check_alike(name: str, types: Sequence[TensorType], except_axis: int | None) -> None:
@@ -72,7 +72,7 @@ def _differentiate_concat(b: Builder, use: Use) -> Sequence[Value]:
 
 concat = Operator(
     name="concat",
-    summary="tensors one after another along an axis",
+    summary="tensors concatenated along an axis",
     operands=(Operand("xs", ANY, variadic=True),),
     attributes=(AttributeSpec("axis", "axis", 0),),
     infer=_infer_concat,
@@ -118,7 +118,7 @@ def _differentiate_stack(b: Builder, use: Use) -> Sequence[Value]:
 
 stack = Operator(
     name="stack",
-    summary="tensors of one shape side by side along a new axis",
+    summary="tensors of one shape stacked along a new axis",
     operands=(Operand("xs", ANY, variadic=True),),
     attributes=(AttributeSpec("axis", "axis", 0),),
     infer=_infer_stack,
@@ -137,11 +137,11 @@ stack = Operator(
 
 
 def part_sizes(size: Size, parts: Any) -> Shape:
-    """The sizes of the parts of an axis. Raises InferenceError where they do not add up to it."""
+    """Returns the sizes of the parts of an axis. Raises InferenceError if they do not add up to it."""
     if isinstance(parts, int) and not isinstance(parts, bool):
         each = divide_exactly(size, parts) if 0 < parts <= MOST_PARTS else None
         if each is None:
-            raise InferenceError("shape-mismatch", f"`split` cannot cut {size} into {parts} equal parts", operand=0)
+            raise InferenceError("shape-mismatch", f"`split` cannot split {size} into {parts} equal parts", operand=0)
         return (each,) * parts
     if not isinstance(parts, tuple) or not parts:
         raise bad_attribute("split", "parts", parts, "a number of parts or their sizes")
@@ -152,7 +152,7 @@ def part_sizes(size: Size, parts: Any) -> Shape:
     if total != size:
         raise InferenceError(
             "shape-mismatch",
-            f"`split` cannot cut {size} into {format_shape(sizes)}",
+            f"`split` cannot split {size} into {format_shape(sizes)}",
             label=f"the parts add up to {total}",
             operand=0,
         )
@@ -196,7 +196,7 @@ def _differentiate_split(b: Builder, use: Use) -> Sequence[Value]:
 
 split = Operator(
     name="split",
-    summary="the parts of an axis: so many equal ones, or ones of the given sizes",
+    summary="x split along an axis into a number of equal parts, or into parts of the given sizes",
     operands=(Operand("x", ANY),),
     attributes=(AttributeSpec("parts", "any"), AttributeSpec("axis", "axis", 0)),
     infer=_infer_split,

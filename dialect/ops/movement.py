@@ -1,6 +1,6 @@
-"""Operators that copy elements to other places by a fixed rule: transposes, broadcasting, reversal, rotation.
+"""Operators that copy elements to other positions by a fixed rule: transposes, broadcasting, reversal, rotation.
 
-Nothing is computed but places, and every one is a parallel map over the result.
+Only indices are computed, and every operator is a parallel map over the result.
 """
 
 from __future__ import annotations
@@ -13,17 +13,23 @@ import numpy as np
 from ..emitter import BodyEmitter, Emitter, Scalar, Tensor, broadcast_map, loop
 from ..operator import Attributes, AttributeSpec, Case, InferenceError, Operand, Operator
 from ..types import ANY, I64, TensorType
-from .arguments import bad_attribute, read_integers, read_sizes
-from .common import format_shape, normalize_axes, normalize_axis, same_type, sum_to
+from .support.arguments import bad_attribute, read_integers, read_sizes
+from .support.common import (
+    format_shape,
+    normalize_axes,
+    normalize_axis,
+    same_type,
+    sum_to,
+)
 
 _MOVEMENT = frozenset({"movement"})
 _STRIDED = _MOVEMENT | {"strided"}
 Position = Callable[[BodyEmitter, int, Scalar], Scalar]
-"""Where along an axis the element at a place of the result comes from."""
+"""A function that returns the source index along an axis for an index of the result."""
 
 
 def permutation(operator: str, axes: Any, rank: int) -> tuple[int, ...]:
-    """The axes of the operand in the order of the result. Raises InferenceError where that is no permutation."""
+    """Returns the axes of the operand in the order of the result. Raises InferenceError if it is not a permutation."""
     if axes is None:
         return tuple(reversed(range(rank)))
     order = tuple(normalize_axis(a, rank, operator) for a in read_integers(operator, "axes", axes))
@@ -51,7 +57,7 @@ def _infer_transpose(types: Sequence[TensorType], attributes: Attributes) -> tup
 
 transpose = Operator(
     name="transpose",
-    summary="the axes in another order; reversed where none is given",
+    summary="x with its axes permuted; reversed if no order is given",
     operands=(Operand("x", ANY),),
     attributes=(AttributeSpec("axes", "ints?", None),),
     infer=_infer_transpose,
@@ -85,7 +91,7 @@ def _infer_matrix_transpose(types: Sequence[TensorType], attributes: Attributes)
 
 matrix_transpose = Operator(
     name="matrix_transpose",
-    summary="the last two axes swapped",
+    summary="x with its last two axes swapped",
     operands=(Operand("x", ANY),),
     infer=_infer_matrix_transpose,
     reference=lambda x: np.swapaxes(x, -1, -2),
@@ -108,7 +114,7 @@ def _infer_broadcast(types: Sequence[TensorType], attributes: Attributes) -> tup
 
 broadcast_to = Operator(
     name="broadcast_to",
-    summary="repeated along axes of size 1 and new leading axes, to the given shape",
+    summary="x broadcast to the given shape",
     operands=(Operand("x", ANY),),
     attributes=(AttributeSpec("shape", "sizes"),),
     infer=_infer_broadcast,
@@ -129,7 +135,7 @@ broadcast_to = Operator(
 
 
 def gathered_map(e: Emitter, x: Tensor, type: TensorType, positions: dict[int, Position]) -> Tensor:
-    """A tensor of the rank of `x` whose element comes from other positions along some of the axes."""
+    """Returns a tensor of the rank of `x` whose elements come from other positions along some of the axes."""
 
     def element(s: BodyEmitter) -> Scalar:
         places = [s.index(axis) for axis in range(type.rank)]
@@ -138,16 +144,20 @@ def gathered_map(e: Emitter, x: Tensor, type: TensorType, positions: dict[int, P
     return e.map(type, [], element)
 
 
-def _lower_flip(
-    e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
-) -> Sequence[Tensor]:
-    (x,) = operands
+def mirrored_map(e: Emitter, x: Tensor, axes: Sequence[int]) -> Tensor:
+    """Returns the tensor reversed along axes."""
 
     def mirrored(s: BodyEmitter, axis: int, place: Scalar) -> Scalar:
         return s.binary("sub", s.size(x.type.shape[axis] - 1), place)
 
-    axes = normalize_axes(attributes["axes"], x.type.rank, "flip")
-    return [gathered_map(e, x, types[0], {axis: mirrored for axis in axes})]
+    return gathered_map(e, x, x.type, {axis: mirrored for axis in axes})
+
+
+def _lower_flip(
+    e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
+) -> Sequence[Tensor]:
+    (x,) = operands
+    return [mirrored_map(e, x, normalize_axes(attributes["axes"], x.type.rank, "flip"))]
 
 
 def _infer_flip(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
@@ -157,7 +167,7 @@ def _infer_flip(types: Sequence[TensorType], attributes: Attributes) -> tuple[Te
 
 flip = Operator(
     name="flip",
-    summary="reversed along the given axes, or along all of them",
+    summary="x reversed along the given axes, or along all axes",
     operands=(Operand("x", ANY),),
     attributes=(AttributeSpec("axes", "axes", None),),
     infer=_infer_flip,
@@ -182,7 +192,7 @@ def _infer_roll(types: Sequence[TensorType], attributes: Attributes) -> tuple[Te
 
 
 def _joined_parts(e: Emitter, x: Tensor, axis: int, begin: int) -> Tensor:
-    """What begins at a place of an axis, and behind it what lies before."""
+    """Returns the elements of an axis from `begin` on, followed by the elements before `begin`."""
     shape, steps = x.type.shape, (1,) * x.type.rank
     result, target = e.full(x.type, 0), 0
     for start, stop in ((begin, shape[axis]), (0, begin)):
@@ -212,7 +222,7 @@ def _lower_roll(
 
 roll = Operator(
     name="roll",
-    summary="moved by `shift` places along an axis; what leaves at one end comes back at the other",
+    summary="x rotated by `shift` positions along an axis",
     operands=(Operand("x", ANY),),
     attributes=(AttributeSpec("shift", "int"), AttributeSpec("axis", "axis", -1)),
     infer=_infer_roll,

@@ -12,12 +12,18 @@ from ..differentiate import by_decomposition
 from ..dims import Shape, divide_exactly
 from ..operator import Attributes, AttributeSpec, Case, Gradient, InferenceError, Operand, Operator, RowAxes
 from ..types import FLOATS, Array, TensorType
-from .algebra import Term, decomposition, gradient_of
-from .common import format_shape, normalize_axes, normalize_axis, sum_to, through_f32
+from .support.algebra import Term, decomposition, gradient_of
+from .support.common import (
+    format_shape,
+    normalize_axes,
+    normalize_axis,
+    sum_to,
+    through_f32,
+)
 
 
 def _epsilon(default: float) -> AttributeSpec:
-    """What is added to a variance, so that nothing is divided by 0."""
+    """Returns the attribute `eps`, which is added to a variance to avoid a division by 0."""
     return AttributeSpec("eps", "float", default)
 
 
@@ -55,7 +61,7 @@ _WEIGHT, _BIAS = Operand("weight", FLOATS, optional=True), Operand("bias", FLOAT
 
 
 def _expect_shape(name: str, types: Sequence[TensorType], first: int, names: Sequence[str], shape: Shape) -> None:
-    """Raises InferenceError where one of the operands from `first` on has another shape."""
+    """Raises InferenceError if one of the operands from `first` on has another shape."""
     for number, operand in enumerate(types[first:], first):
         if operand.shape != shape:
             raise InferenceError(
@@ -95,7 +101,7 @@ def _infer_rms_norm(types: Sequence[TensorType], attributes: Attributes) -> tupl
 
 
 def _standardized(x: Term, axes: tuple[int, ...], eps: float) -> tuple[Term, Term]:
-    """The elements with mean 0 and variance 1 over the axes, and the factor that brought them there."""
+    """Returns the elements with mean 0 and variance 1 over the axes, and the factor that scaled them."""
     distance = x - x.mean(axis=axes, keepdims=True)
     factor = ((distance * distance).mean(axis=axes, keepdims=True) + eps).rsqrt()
     return distance * factor, factor
@@ -111,7 +117,7 @@ def _layer_norm_gradient(x: Term, *others: Term, axes: Any, eps: float) -> Seque
     normal = normalize_axes(axes, x.rank, "layer_norm")
     standard, factor = _standardized(x, normal, eps)
     slope = g * parameters[0] if parameters else g
-    # What moves along the mean or along the standardized elements themselves is taken out again.
+    # Remove the components along the mean and along the standardized elements themselves.
     along_mean = slope.mean(axis=normal, keepdims=True)
     along_self = (slope * standard).mean(axis=normal, keepdims=True)
     parts = [factor * (slope - along_mean - standard * along_self)]
@@ -143,11 +149,11 @@ def _rms_norm_array(x: Any, weight: Any = None, *, eps: float) -> Any:
     return _scaled_array(x / scale, weight, None)
 
 
-# Over all but the channels, with a weight per channel
+# Over all axes except the channels, with a weight per channel
 
 
 def _per_channel(parameter: Term, rank: int, axis: int) -> Term:
-    """A vector over channels, shaped so that it broadcasts to a tensor that has them in the given axis."""
+    """Returns a vector over channels, shaped so that it broadcasts to a tensor with channels in the given axis."""
     return parameter.reshape(shape=(*parameter.shape, *(1 for _ in range(rank - axis - 1))))
 
 
@@ -165,7 +171,7 @@ def _infer_batch_norm(types: Sequence[TensorType], attributes: Attributes) -> tu
 def _batch_norm(
     x: Term, mean: Term, variance: Term, weight: Term | None = None, bias: Term | None = None, *, axis: int, eps: float
 ) -> Term:
-    # One multiplication and one addition per element; scale and shift are as small as the channels are many.
+    # One multiplication and one addition per element; scale and shift have one element per channel.
     scale = (variance + eps).rsqrt()
     if weight is not None:
         scale = scale * weight
@@ -246,7 +252,7 @@ def _instance_norm_array(x: Any, weight: Any = None, bias: Any = None, *, eps: f
 def _channel_cases(
     shapes: Sequence[tuple[int, ...]], attributes: Attributes, first: int, last: int
 ) -> tuple[Case, ...]:
-    """Cases with `first` to `last` operands per channel."""
+    """Returns cases with `first` to `last` operands per channel."""
     return tuple(
         Case((shape, *(shape[1:2],) * vectors), attributes, terms=max(1, math.prod(shape[1:])), tolerance=8.0)
         for shape in shapes
@@ -257,7 +263,7 @@ def _channel_cases(
 OPERATORS = (
     _record(
         "layer_norm",
-        "mean 0 and variance 1 over the last axes, then scaled and shifted",
+        "layer normalization: x normalized to mean 0 and variance 1 over the last axes, then scaled and shifted",
         (_X, _WEIGHT, _BIAS),
         (AttributeSpec("axes", "axes", -1), _epsilon(1e-5)),
         _infer_layer_norm,
@@ -279,7 +285,7 @@ OPERATORS = (
     ),
     _record(
         "rms_norm",
-        "x divided by its root mean square along the last axis, then scaled",
+        "RMS normalization: x divided by its root mean square along the last axis, then scaled",
         (_X, _WEIGHT),
         (_epsilon(1e-6),),
         _infer_rms_norm,
@@ -294,7 +300,8 @@ OPERATORS = (
     ),
     _record(
         "batch_norm",
-        "(x - mean) / sqrt(variance + eps) per channel with given statistics, then scaled and shifted",
+        "batch normalization with given statistics: (x - mean) / sqrt(variance + eps) per channel, then "
+        "scaled and shifted",
         (_X, Operand("mean", FLOATS), Operand("variance", FLOATS), _WEIGHT, _BIAS),
         (AttributeSpec("axis", "axis", 1), _epsilon(1e-5)),
         _infer_batch_norm,
@@ -308,7 +315,8 @@ OPERATORS = (
     ),
     _record(
         "group_norm",
-        "mean 0 and variance 1 over each group of channels and all places, then scaled and shifted per channel",
+        "group normalization: x normalized to mean 0 and variance 1 over each group of channels and all "
+        "positions, then scaled and shifted per channel",
         (_X, _WEIGHT, _BIAS),
         (AttributeSpec("groups", "int"), _epsilon(1e-5)),
         _infer_group_norm,
@@ -318,12 +326,13 @@ OPERATORS = (
             *_channel_cases([(2, 6, 5), (0, 6, 3), (3, 6), (1, 6, 3, 3)], {"groups": 3}, 0, 2),
             *_channel_cases([(2, 3, 5)], {"groups": 1}, 2, 2),
         ),
-        # Of the channels a row takes only a group.
+        # A row takes only one group of the channels.
         row_axes=lambda x, attributes: tuple(range(1, x.rank)),
     ),
     _record(
         "instance_norm",
-        "mean 0 and variance 1 over the places of each channel, then scaled and shifted per channel",
+        "instance normalization: x normalized to mean 0 and variance 1 over the positions of each channel,"
+        " then scaled and shifted per channel",
         (_X, _WEIGHT, _BIAS),
         (_epsilon(1e-5),),
         _infer_instance_norm,

@@ -1,6 +1,6 @@
 """Sorting: sort, argsort, top_k. Equal elements keep their order; NaN counts as greater than every number.
 
-How rows are ordered stands in `sorting`.
+`support/sorting` implements the order of rows.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from ..emitter import Emitter, Tensor
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import COMPUTED, I64, TensorType
-from .accumulate import Numbers, widen
-from .arguments import read_size
-from .common import normalize_axis, same_type
-from .sorting import order_rows
+from .support.accumulate import Numbers, widen
+from .support.arguments import read_size
+from .support.common import normalize_axis, same_type
+from .support.sorting import order_rows
 
 
 def _order(x: Numbers, axis: int, descending: bool) -> Numbers:
@@ -67,7 +67,7 @@ _ATTRIBUTES = (AttributeSpec("axis", "axis", -1), AttributeSpec("descending", "b
 
 sort = Operator(
     name="sort",
-    summary="the elements in order along an axis; NaN is the greatest",
+    summary="x sorted along an axis; NaN is the greatest element",
     operands=(Operand("x", COMPUTED),),
     attributes=_ATTRIBUTES,
     infer=lambda types, attributes: _infer_sort("sort", types, attributes),
@@ -80,7 +80,7 @@ sort = Operator(
 
 argsort = Operator(
     name="argsort",
-    summary="where the elements in order come from along an axis, as i64; equal elements keep their order",
+    summary="the i64 indices that sort x along an axis; the sort is stable",
     operands=(Operand("x", COMPUTED),),
     attributes=_ATTRIBUTES,
     infer=lambda types, attributes: (_infer_sort("argsort", types, attributes)[0].with_dtype(I64),),
@@ -126,8 +126,8 @@ def _differentiate_top(b: Builder, use: Use) -> Sequence[Value | None]:
 
 top_k = Operator(
     name="top_k",
-    summary="the k largest (or smallest) elements along an axis, in order, and where they are; all, where a symbolic "
-    "axis has fewer",
+    summary="the k largest (or smallest) elements along an axis in order, and their indices; all elements if a "
+    "symbolic axis has fewer",
     operands=(Operand("x", COMPUTED),),
     attributes=(AttributeSpec("k", "size"), AttributeSpec("axis", "axis", -1), AttributeSpec("largest", "bool", True)),
     infer=_infer_top,

@@ -12,17 +12,17 @@ from ..emitter import BodyEmitter, Emitter, Scalar, Tensor
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import ANY, I64, TensorType
-from .accumulate import Numbers
-from .arguments import bad_attribute, is_size, read_number
-from .common import size_as
-from .places import load_if_any
-from .windows import integers
+from .support.accumulate import Numbers
+from .support.arguments import bad_attribute, is_size, read_number
+from .support.common import size_as
+from .support.places import load_if_any
+from .support.windows import integers
 
 Pairs = tuple[tuple[Size, Size], ...]
 
 
 def _pairs(widths: Any, rank: int) -> Pairs:
-    """What is added before and after each axis, from pairs, from the same laid flat, or from one size for all."""
+    """Returns the padding before and after each axis, from pairs, a flat list of pairs, or one size for all."""
     if is_size(widths):
         widths = (widths,) * (2 * rank)
     pairs: tuple[Any, ...] = ()
@@ -55,7 +55,7 @@ def _reference(x: Numbers, widths: Any, mode: str, value: float) -> Numbers:
     if mode == "constant":
         return np.pad(x, ends, constant_values=np.asarray(value).astype(x.dtype)) if x.ndim else x.copy()
     if x.size == 0:
-        # An axis that is empty by its dim alone: the padding is 0.
+        # The axis is empty only for this value of its dim: the padding is 0.
         return np.zeros([low + n + high for n, (low, high) in zip(x.shape, ends, strict=True)], x.dtype)
     return np.pad(x, ends, mode="edge" if mode == "edge" else "reflect") if x.ndim else x.copy()
 
@@ -83,26 +83,27 @@ def _lower(
 
 
 def _source(s: BodyEmitter, place: Scalar, size: Size, pair: tuple[Size, Size], mode: str) -> Scalar:
-    """Where the element at a place of a padded axis comes from."""
+    """Returns the source index of an element of a padded axis."""
     if pair == (0, 0):
         return place
     zero = s.constant(0, I64)
     place = s.binary("sub", place, s.size(pair[0]))
     if mode == "edge":
         return s.binary("max", s.binary("min", place, s.size(size - 1)), zero)
-    # The reflection goes back and forth; with one element its period is 0, and so is every place.
+    # The reflection alternates direction; with one element its period is 0, and so is every index.
     period = s.size(2 * (size - 1))
     place = s.binary("mod", place, period)
     return s.binary("min", place, s.binary("sub", period, place))
 
 
 def _reaches_once(size: Size, pair: tuple[Size, Size], mode: str) -> bool:
-    """Does the padding of an axis repeat each of its elements at most once at each end?"""
+    """Returns whether the padding of an axis repeats each of its elements at most once at each end."""
     return mode == "reflect" and all(at_least(size - 1, width) for width in pair)
 
 
 def _lower_bands(e: Emitter, x: Tensor, pairs: Pairs, mode: str, type: TensorType) -> Tensor:
-    """The inside of the last axis, whose rows are contiguous, and the bands before and behind it, which are few."""
+    """Lowers padding of the last axis: the inside, whose rows are contiguous, and the few elements before and after
+    it."""
     *outer, size = x.type.shape
     low, high = pairs[-1]
     result = e.full(type, 0)
@@ -130,7 +131,7 @@ def _lower_bands(e: Emitter, x: Tensor, pairs: Pairs, mode: str, type: TensorTyp
 
 
 def _sources(b: Builder, size: Size, low: Size, padded: Size, mode: str) -> Value:
-    """Where the elements of a padded axis come from, as a vector."""
+    """Returns the source indices of a padded axis, as a vector."""
     place = b.subtract(b.iota(shape=(padded,)), size_as(b, low, I64))
     if mode == "edge":
         return b.maximum(b.minimum(place, size_as(b, size - 1, I64)), b.scalar(0, I64))
@@ -160,8 +161,8 @@ def _differentiate(b: Builder, use: Use) -> Sequence[Value]:
 
 pad = Operator(
     name="pad",
-    summary="with elements added before and after each axis: a constant, the edge repeated, or the reflection without "
-    "the edge (back and forth, as often as needed)",
+    summary="x padded before and after each axis with a constant, with the edge element, or with the reflection "
+    "without the edge element (repeated as often as needed)",
     operands=(Operand("x", ANY),),
     attributes=(
         AttributeSpec("widths", "any"),

@@ -1,8 +1,7 @@
-"""The largest element of windows over x [N, C, *spatial], and what poolings share: attributes and geometry.
+"""Max pooling over windows of x [N, C, *spatial], and the attributes and geometry that all poolings share.
 
-With the layout `channels_last` x is [N, *spatial, C], and so is the result.
-
-A maximum never sees padding, and is the least number where a window holds nothing else.
+With the layout `channels_last`, x and the result are [N, *spatial, C]. A maximum never includes padding; a window of
+padding alone gives the lowest number.
 """
 
 from __future__ import annotations
@@ -17,11 +16,18 @@ from ..emitter import BodyEmitter, Emitter, Loop, Result, Scalar, ScalarEmitter,
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import BOOL, FLOATS, I64, NUMBERS, TensorType
-from .accumulate import Numbers
-from .common import lowest
 from .convolution import check_ranks
-from .layouts import LAST, LAYOUT, gradient_in_layout, infer_in_layout, reference_in_layout, spatial_axis
-from .windows import (
+from .support.accumulate import Numbers
+from .support.common import lowest
+from .support.layouts import (
+    LAST,
+    LAYOUT,
+    gradient_in_layout,
+    infer_in_layout,
+    reference_in_layout,
+    spatial_axis,
+)
+from .support.windows import (
     Windows,
     check_reach,
     integers,
@@ -73,7 +79,7 @@ def pool_windows(
     body: Callable[..., Sequence[Scalar]],
     axis: int = 2,
 ) -> tuple[Tensor, ...]:
-    """Reductions over the windows of a padded tensor; loops are those of the result, then offsets."""
+    """Reduces over the windows of a padded tensor; the loops are those of the result, then offsets."""
     rank = len(w.kernel)
     shape = results[0].type.shape
     inner = range(axis + rank, len(shape))
@@ -111,13 +117,14 @@ def _lower_max(
 
 
 def _differentiate_max(b: Builder, use: Use) -> Sequence[Value]:
-    """Each result gives its gradient to the element that it was copied from, the first of equals."""
+    """Returns gradients: each result passes its gradient to the element that it was copied from, the first of equal
+    ones."""
     (x,) = use.inputs
     g = use.gradient
     outer, elements = x.type.shape[:2], product(x.type.shape[2:])
     flat = (*outer, product(g.type.shape[2:]))
     places = b.reshape(b.max_pool_indices(x, **use.attributes), shape=flat)
-    # A window that holds padding alone was copied from nowhere.
+    # The result of a window of padding alone has no source element.
     given = b.where(b.less(places, b.like(0, places)), b.like(0, g), b.reshape(g, shape=flat))
     zeros = b.full(shape=(*outer, elements), value=0.0, dtype=x.type.dtype)
     return [b.reshape(b.scatter_add(zeros, places, given, axis=2, mode="clamp"), shape=x.type.shape)]
@@ -191,8 +198,8 @@ def _lower_indices(
 
 max_pool_indices = Operator(
     name="max_pool_indices",
-    summary="where each window of a max_pool has its largest element: its number in the flattened spatial axes, the "
-    "first of equals, -1 where the window holds padding alone",
+    summary="the index of the largest element of each max_pool window in the flattened spatial axes; the first of "
+    "equal elements, -1 if the window contains only padding",
     operands=(Operand("x", NUMBERS),),
     attributes=_MAX_ATTRIBUTES,
     infer=_infer_indices,
@@ -241,8 +248,8 @@ def _max_pool(rank: int) -> Operator:
     name = f"max_pool{rank}d"
     return Operator(
         name=name,
-        summary=f"the largest element of each window of {POOLED}; NaN where there is one; `stride` is the kernel by "
-        "default",
+        summary=f"the largest element of each window of {POOLED}; NaN if the window contains NaN; `stride` is "
+        "`kernel` by default",
         operands=(Operand("x", NUMBERS),),
         attributes=(*_MAX_ATTRIBUTES, LAYOUT),
         infer=infer_in_layout(lambda types, attributes: infer_pool(name, rank, types, attributes)),

@@ -1,14 +1,16 @@
-"""Numbers as integers of few bits with a scale and perhaps a zero point: there, back, and from one form to another.
+"""Numbers as integers of few bits with a scale and an optional zero point: quantize, dequantize, and requantize.
 
-A code `q` stands for `(q - zero) * scale`. Scales and zero points broadcast against the tensor: one for all of it, for
-each channel, or for each row. What is rounded is rounded to the nearest integer, halves to even, after one product in
-f32, and of sums one addition, so that code in any form can equal the references here bit for bit. NaN counts as 0, and
-infinities saturate.
+A quantized value `q` represents `(q - zero) * scale`. Scales and zero points broadcast against the tensor: one for all
+of it, for each channel, or for each row. Rounding is to the nearest integer, halves to even, after one product in f32
+(and one addition, for sums), so that compiled code in any form can match these references bit for bit. NaN counts as 0,
+and infinities saturate.
 
-Floats of 8 bits are codes too, and stand for themselves times a scale: there is no zero point, what is rounded is
-rounded as by `cast`, and NaN stays NaN.
+    quantize(0.3, scale=0.1, zero=128) == 131        dequantize(131, scale=0.1, zero=128) == 0.3 up to rounding
 
-A value in codes has no gradient.
+8-bit floats are quantized values too, and represent themselves times a scale: there is no zero point, rounding is that
+of `cast`, and NaN stays NaN.
+
+A quantized value has no gradient.
 """
 
 from __future__ import annotations
@@ -22,18 +24,24 @@ from ..emitter import Scalar, ScalarEmitter, clamp
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import F32, F64, FLOATS, I8, I16, I32, STORAGE, U8, DType, TensorType, dtype_of
-from .accumulate import Numbers
-from .common import broadcast_shapes, elementwise_properties, integer_range, lower_elementwise, sum_to
-from .conversion import cast_array
+from .support.accumulate import Numbers
+from .support.common import (
+    broadcast_shapes,
+    elementwise_properties,
+    integer_range,
+    lower_elementwise,
+    sum_to,
+)
+from .support.conversion import cast_array
 
 STEPS = (I8, U8, I16)
-"""The dtypes of codes that count steps, from a zero point perhaps."""
+"""The integer dtypes of quantized values, which may have a zero point."""
 CODES = (*STEPS, *STORAGE)
-"""The dtypes of codes."""
+"""The dtypes of quantized values."""
 
 
 def _shape(operator: str, types: Sequence[TensorType]) -> TensorType:
-    """The type of the first operand. Raises InferenceError where the others do not broadcast to it."""
+    """Returns the type of the first operand. Raises InferenceError if the others do not broadcast to it."""
     x = types[0]
     for number, type in enumerate(types[1:], 1):
         if broadcast_shapes([x.shape, type.shape], operator) != x.shape:
@@ -50,7 +58,7 @@ def _check_zero(operator: str, types: Sequence[TensorType], dtype: DType) -> Non
     if len(types) > 2 and dtype.is_storage:
         raise InferenceError(
             "dtype-mismatch",
-            f"codes of {dtype} have no zero point: 0 is one of them",
+            f"quantized values of {dtype} have no zero point: 0 is one of them",
             label=f"this is {types[2]}",
             operand=2,
             help=f"leave it out: `{operator}` gives the same for 0",
@@ -87,7 +95,7 @@ def _infer_numbers(types: Sequence[TensorType], attributes: Attributes) -> tuple
 
 
 def _encode(scaled: Numbers, zero: Numbers | None, dtype: DType) -> Numbers:
-    """f32 numbers as codes."""
+    """Rounds scaled f32 numbers to quantized values."""
     if dtype.is_storage:
         return cast_array(scaled, dtype)
     steps = np.rint(scaled)
@@ -120,7 +128,7 @@ def _dequantize(q: Numbers, scale: Numbers, zero: Numbers | None = None, *, dtyp
 
 
 def _lower_encoded(s: ScalarEmitter, scaled: Scalar, zero: Scalar | None, dtype: DType) -> Scalar:
-    """What is out of range is moved to its ends before it is rounded, which comes to the same."""
+    """Clamps values to the range before rounding, which is equivalent to clamping afterwards."""
     if dtype.is_storage:
         return s.cast(scaled, dtype)
     ends: list[Scalar] = [s.constant(end, F32) for end in integer_range(dtype)]
@@ -176,7 +184,7 @@ def _differentiate_dequantize(b: Builder, use: Use) -> Sequence[Value | None]:
 _SPECIAL = np.asarray(
     [np.nan, np.inf, -np.inf, 0.0, -0.0, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 127.5, 128.5, -128.5, 4e4, -4e4, 1e-7]
 )
-"""Halves, and what is in no range."""
+"""Ties, and values out of every range."""
 _ONE = np.asarray(1.0, np.float32)
 _SCALES: Mapping[tuple[int, ...], Any] = {
     (): np.asarray(0.013, np.float32),
@@ -202,7 +210,7 @@ def _zeros(dtype: DType, shape: tuple[int, ...]) -> Any:
 
 
 def _encoding_cases(first: Any, domain: tuple[float, float] = (-2.0, 2.0)) -> tuple[Case, ...]:
-    """Cases of what gives codes that count steps; `first` is an operand that shows its corners."""
+    """Returns cases of operators that produce integer quantized values; `first` is an operand with the corner cases."""
     cases = []
     for dtype in STEPS:
         for zero in (False, True):
@@ -215,7 +223,7 @@ def _encoding_cases(first: Any, domain: tuple[float, float] = (-2.0, 2.0)) -> tu
 
 
 def _float_cases() -> tuple[Case, ...]:
-    """Cases of what gives codes that are floats."""
+    """Returns cases of operators that produce 8-bit floats."""
     cases = []
     for dtype in STORAGE:
         largest = dtype.float_format.largest
@@ -254,7 +262,8 @@ def _offset_cases() -> tuple[Case, ...]:
 
 quantize = Operator(
     name="quantize",
-    summary="x as codes: `saturate(round(x * (1 / scale)) + zero)`, halves to even; as floats `cast(x * (1 / scale))`",
+    summary="x quantized to integers, `saturate(round(x * (1 / scale)) + zero)` with ties to even, or to 8-bit "
+    "floats, `cast(x * (1 / scale))`",
     operands=(
         Operand("x", FLOATS),
         Operand("scale", (F32,), "scale"),
@@ -271,8 +280,8 @@ quantize = Operator(
 
 requantize = Operator(
     name="requantize",
-    summary="a sum of products of codes as codes of another scale: `saturate(round(total * multiplier + offset) + "
-    "zero)`; a bias is an offset, in steps of the codes",
+    summary="an integer sum of quantized products, quantized again with another scale: `saturate(round(total * "
+    "multiplier + offset) + zero)`; `offset` is the bias divided by the result's scale",
     operands=(
         Operand("total", (I32,)),
         Operand("multiplier", (F32,), "multiplier"),
@@ -293,7 +302,7 @@ requantize = Operator(
 
 dequantize = Operator(
     name="dequantize",
-    summary="the numbers that codes stand for: `(q - zero) * scale`",
+    summary="the float values of a quantized tensor: `(q - zero) * scale`",
     operands=(
         Operand("q", CODES, "codes", mixed=True),
         Operand("scale", FLOATS),

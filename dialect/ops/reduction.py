@@ -1,8 +1,8 @@
 """Reductions over axes: sums, products, extremes, logic, and the positions of extremes.
 
 `axis` is an axis, several, or None for all; `keepdims` keeps the reduced axes with size 1. Integers wrap; f16 and bf16
-are accumulated in f32. A sum of nothing is 0, a product 1; an extreme of nothing is refused where the axis is known to
-be empty, and is the dtype's lowest or highest value where that shows at run time only.
+are accumulated in f32. An empty sum is 0, an empty product 1. An extreme over an axis that is known to be empty is
+refused; over an axis that is empty only at run time, it is the dtype's lowest or highest value.
 """
 
 from __future__ import annotations
@@ -16,9 +16,18 @@ from ..dims import bounds
 from ..emitter import BodyEmitter, Emitter, Loop, Result, Scalar, ScalarEmitter, Tensor, identity, loops
 from ..operator import Attributes, AttributeSpec, Case, InferenceError, Lower, Operand, Operator
 from ..types import BOOL, COMPUTED, I32, I64, NUMBERS, DType, TensorType
-from .algebra import Term
-from .common import compute_dtype, highest, integer_range, is_empty, lower_cast, lowest, normalize_axis, through_f32
-from .reducing import (
+from .support.algebra import Term
+from .support.common import (
+    compute_dtype,
+    highest,
+    integer_range,
+    is_empty,
+    lower_cast,
+    lowest,
+    normalize_axis,
+    through_f32,
+)
+from .support.reducing import (
     AXES,
     CASES,
     EMPTY_CASES,
@@ -35,7 +44,7 @@ from .reducing import (
 
 
 def _lower(initial: Callable[[DType], float | int | bool], step: str) -> Lower:
-    """A reduction that combines elements with the emitter's function `step`."""
+    """Returns the lowering of a reduction that combines elements with the emitter's function `step`."""
 
     def lower(
         e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
@@ -91,7 +100,7 @@ def _reduction(
 
 
 def _numpy(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A numpy reduction in the dtype of its operand."""
+    """Returns a numpy reduction in the dtype of its operand."""
     return lambda x, axis, keepdims: np.asarray(function(x, axis=axis, keepdims=keepdims, dtype=x.dtype))
 
 
@@ -104,7 +113,7 @@ def _extreme(function: Callable[..., Any], bound: Callable[[DType], float | int]
 
 
 def _product_of_others(x: Term, r: Term, g: Term, axes: tuple[int, ...]) -> Term:
-    """Without a division, since an element may be 0; one axis after another."""
+    """Computes products without a division, since an element may be 0; one axis after another."""
     if not axes:
         return g
     *outer, axis = axes
@@ -117,18 +126,19 @@ def _product_of_others(x: Term, r: Term, g: Term, axes: tuple[int, ...]) -> Term
 
 
 _MOST_I32 = (1 << 31) - 1
-"""The longest axis of which places are counted in i32, where a vector holds twice as many."""
+"""The longest axis whose indices are counted in i32; a vector holds twice as many i32 as i64."""
 
 
 def _position(name: str, summary: str, function: str, bound: Callable[[DType], float | int]) -> Operator:
-    """The first place of the greatest or least element along one axis; NaN counts as beyond everything."""
+    """Builds the record for the first index of the greatest or least element along one axis; NaN counts as beyond
+    all."""
     choose: Callable[..., Any] = np.argmax if function == "max" else np.argmin
 
     def infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
         (x,) = types
         axis = normalize_axis(attributes["axis"], x.rank, name)
         if is_empty(x.shape[axis]):
-            raise InferenceError("empty-reduction", f"`{name}` over no elements has no value", label=f"this is {x}")
+            raise InferenceError("empty-reduction", f"`{name}` of no elements is undefined", label=f"this is {x}")
         return (TensorType(I64, reduced_shape(x.shape, (axis,), attributes["keepdims"])),)
 
     def reference(x: Any, axis: int, keepdims: bool) -> Any:
@@ -145,7 +155,7 @@ def _position(name: str, summary: str, function: str, bound: Callable[[DType], f
         kept = [i for i in range(x.type.rank) if i != axis]
         shape, place = tuple(x.type.shape[i] for i in kept), loops(*kept)
         nest = [Loop(size, parallel=i != axis) for i, size in enumerate(x.type.shape)]
-        # Two reductions of one result each: the best element, then the least place of an element that equals it.
+        # Two reductions of one result each: the best element, then the least index of an element that equals it.
         counter = I32 if bounds(x.type.shape[axis])[1] <= _MOST_I32 else I64
         nowhere = integer_range(counter)[1]
 
@@ -156,7 +166,7 @@ def _position(name: str, summary: str, function: str, bound: Callable[[DType], f
             element = s.cast(element, wide)
             equal = s.compare("eq", element, best)
             if wide.is_float:
-                # The best is NaN only where an element is.
+                # The best is NaN only if an element is NaN.
                 equal = s.binary("or", equal, s.unary("isnan", element))
             here = s.select(equal, s.cast(s.index(axis), counter), s.constant(nowhere, counter))
             return [s.binary("min", found, here)]
@@ -200,21 +210,25 @@ def _position(name: str, summary: str, function: str, bound: Callable[[DType], f
 
 
 _SMALL = (0.5, 1.5)
-"""Products of many elements stay within f16."""
+"""A domain in which products of many elements stay within f16."""
 
 # fmt: off
 OPERATORS = (
-    _reduction("sum", "the sum over axes; 0 over nothing", _numpy(np.sum), lambda d: 0, "add",
+    _reduction("sum", "the sum over axes; 0 for an empty axis", _numpy(np.sum), lambda d: 0, "add",
                lambda x, r, g, axes: g, "summing"),
-    _reduction("prod", "the product over axes; 1 over nothing", _numpy(np.prod), lambda d: 1, "mul",
+    _reduction("prod", "the product over axes; 1 for an empty axis", _numpy(np.prod), lambda d: 1, "mul",
                _product_of_others, domain=_SMALL),
-    _reduction("max", "the greatest element over axes, NaN if one is NaN", _extreme(np.max, lowest), lowest, "max",
+    _reduction("max", "the greatest element over axes; NaN if any element is NaN",
+               _extreme(np.max, lowest), lowest, "max",
                share_among_equal, extreme=True),
-    _reduction("min", "the least element over axes, NaN if one is NaN", _extreme(np.min, highest), highest, "min",
+    _reduction("min", "the least element over axes; NaN if any element is NaN",
+               _extreme(np.min, highest), highest, "min",
                share_among_equal, extreme=True),
-    _reduction("any", "is an element not 0?", lambda x, axis, keepdims: np.any(x != 0, axis=axis, keepdims=keepdims),
+    _reduction("any", "true if any element over axes is not 0",
+               lambda x, axis, keepdims: np.any(x != 0, axis=axis, keepdims=keepdims),
                lambda d: False, "or", None, dtypes=COMPUTED, result=BOOL),
-    _reduction("all", "is no element 0?", lambda x, axis, keepdims: np.all(x != 0, axis=axis, keepdims=keepdims),
+    _reduction("all", "true if no element over axes is 0",
+               lambda x, axis, keepdims: np.all(x != 0, axis=axis, keepdims=keepdims),
                lambda d: True, "and", None, dtypes=COMPUTED, result=BOOL),
     _position("argmax", "the index of the first greatest element along an axis", "max", lowest),
     _position("argmin", "the index of the first least element along an axis", "min", highest),

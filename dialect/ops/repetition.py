@@ -11,14 +11,14 @@ from ..dims import Shape
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, Operand, Operator, Use
 from ..types import ANY, TensorType
-from .arguments import read_size, read_sizes
-from .common import normalize_axis
+from .support.arguments import read_size, read_sizes
+from .support.common import normalize_axis
 
 _STRIDED = frozenset({"movement", "strided"})
 
 
 def _repeats(x: TensorType, repeats: Any) -> tuple[Shape, Shape]:
-    """The shape with leading 1s as long as `repeats`, and repeats as long as the shape."""
+    """Returns the shape with leading 1s as long as `repeats`, and repeats as long as the shape."""
     counts = read_sizes("tile", "repeats", repeats)
     length = max(len(counts), x.rank)
     return (1,) * (length - x.rank) + x.shape, (1,) * (length - len(counts)) + counts
@@ -47,7 +47,7 @@ def _differentiate_tile(b: Builder, use: Use) -> Sequence[Value]:
 
 tile = Operator(
     name="tile",
-    summary="copies side by side, `repeats` of them along each of the last axes",
+    summary="x repeated as a whole `repeats` times along each of the last axes",
     operands=(Operand("x", ANY),),
     attributes=(AttributeSpec("repeats", "sizes"),),
     infer=_infer_tile,
@@ -89,7 +89,7 @@ def _differentiate_interleave(b: Builder, use: Use) -> Sequence[Value]:
 
 repeat_interleave = Operator(
     name="repeat_interleave",
-    summary="every element `repeats` times in a row along an axis",
+    summary="x with every element repeated `repeats` times along an axis",
     operands=(Operand("x", ANY),),
     attributes=(AttributeSpec("repeats", "size"), AttributeSpec("axis", "axis", -1)),
     infer=_infer_interleave,

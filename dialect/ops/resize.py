@@ -1,12 +1,14 @@
 """Resampling of the last axes, one axis after another, by the nearest element or linearly between two.
 
-The place in the operand of result element i, whose axis has n elements and whose result has m, is
+The coordinate in the operand of result element i, for an axis of n elements and a result of m, is
 
 - `half_pixel`: (i + 1/2) n / m - 1/2, so that the elements are areas; `nearest` takes the area that holds the centre
 - `asymmetric`: i n / m; `nearest` takes the element at or before it
 - `align_corners`: i (n - 1) / (m - 1); `nearest` takes the nearest element, the later of two
 
-Places are kept as fractions of integers, so that no rounding moves them. With `scales`, n / m is 1 / scale.
+Coordinates are fractions of integers, so that no rounding moves them. With `scales`, n / m is 1 / scale.
+
+    n = 2, m = 4, half_pixel: the coordinates are -1/4, 1/4, 3/4, 5/4
 """
 
 from __future__ import annotations
@@ -23,15 +25,15 @@ from ..dims import Shape, Size, floor_divide, maximum
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator
 from ..types import ANY, FLOATS, I64, TensorType
-from .accumulate import Numbers, widen
-from .arguments import bad_attribute, read_sizes
-from .common import compute_dtype, size_as
-from .windows import integers
+from .support.accumulate import Numbers, widen
+from .support.arguments import bad_attribute, read_sizes
+from .support.common import compute_dtype, size_as
+from .support.windows import integers
 
 
 @dataclass(frozen=True, slots=True)
 class _Sampling:
-    """How one axis is sampled: `old / new` is the step, in elements of the operand."""
+    """The sampling of one axis: `old / new` is the step, in elements of the operand."""
 
     axis: int
     size: Size
@@ -41,10 +43,10 @@ class _Sampling:
     coordinates: str
 
     def line(self, nearest: bool) -> tuple[Size, Size, Size]:
-        """Slope, offset and divisor: result i lies at (slope * i + offset) / divisor."""
+        """Returns slope, offset and divisor: result i lies at (slope * i + offset) / divisor."""
         if self.coordinates == "align_corners":
             gaps = maximum(self.count - 1, 1)
-            # Half an element more, so that rounding down takes the nearest.
+            # Half an element is added, so that rounding down selects the nearest.
             return (2 * (self.size - 1), gaps, 2 * gaps) if nearest else (self.size - 1, 0, gaps)
         if self.coordinates == "asymmetric":
             return self.old, 0, self.new
@@ -59,7 +61,7 @@ def _scale(value: Any) -> Fraction:
 
 
 def _samplings(shape: Shape, attributes: Attributes) -> list[_Sampling]:
-    """What happens along each of the last axes. Raises InferenceError where the attributes do not say that."""
+    """Returns the sampling of each of the last axes. Raises InferenceError for inconsistent attributes."""
     sizes, scales = attributes["sizes"], attributes["scales"]
     if (sizes is None) == (scales is None):
         raise InferenceError("bad-attribute", "`resize` needs either `sizes` or `scales`")
@@ -127,7 +129,7 @@ def _reference(x: Numbers, **attributes: Any) -> Numbers:
         slope, offset, divisor = integers(sampling.line(not linear))
         assert isinstance(size, int) and isinstance(count, int)
         if size == 0 or count == 0:
-            # An axis that is empty by its dim alone gives 0.
+            # The axis is empty only for this value of its dim: the result is 0.
             total = np.zeros((*total.shape[:axis], count, *total.shape[axis + 1 :]), total.dtype)
             continue
         place: Numbers = np.maximum(np.arange(count) * slope + offset, 0)
@@ -145,7 +147,8 @@ def _reference(x: Numbers, **attributes: Any) -> Numbers:
 
 resize = Operator(
     name="resize",
-    summary="the last axes with other sizes, or longer by scales, sampled by the nearest element or linearly",
+    summary="x resampled along its last axes to given sizes or by scales, by nearest element or by linear "
+    "interpolation",
     operands=(Operand("x", ANY),),
     attributes=(
         AttributeSpec("sizes", "any", None),

@@ -1,7 +1,7 @@
 """Writing by index tensors: scatter, scatter_add, scatter_nd, scatter_nd_add.
 
-Updates are applied one after another in row-major order: the last write to a place stays, and sums have one order.
-Indices count as those of `gather` do, and have its modes. Nothing is ever written outside of the tensor.
+Updates are applied one after another in row-major order: the last write to a position wins, and sums have one order.
+Indices count as those of `gather` do, and have its modes. No write goes outside of the tensor.
 """
 
 from __future__ import annotations
@@ -15,20 +15,28 @@ from ..emitter import Emitter, Scalar, SequenceEmitter, Tensor
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import ANY, I64, NUMBERS, DType, TensorType
-from .accumulate import Numbers
-from .common import format_shape, normalize_axis
 from .indexing import addresses_axis, addresses_rows, are_rows_inside, index_depth, places_nd, zeros_like
-from .places import MODE, OTHER_MODES, are_inside, are_inside_array, clamped, clamped_array, index_operand
+from .support.accumulate import Numbers
+from .support.common import format_shape, normalize_axis
+from .support.places import (
+    MODE,
+    OTHER_MODES,
+    are_inside,
+    are_inside_array,
+    clamped,
+    clamped_array,
+    index_operand,
+)
 
 _WRITES = frozenset({"sequential"})
 Place = Callable[[SequenceEmitter, Sequence[Scalar]], tuple[Sequence[Scalar], Sequence[Scalar]]]
-"""Where the update at some positions is written, and the indices that say so, one for each addressed axis."""
+"""A function that returns the target position of an update, and the index for each addressed axis."""
 
 
 def _write_updates(
     e: Emitter, x: Tensor, updates: Tensor, place: Place, addressed: Sequence[int], mode: str, *, add: bool
 ) -> Sequence[Tensor]:
-    """The updates in order; not one where an addressed axis is empty."""
+    """Writes the updates in order; none if an addressed axis is empty."""
     doubtful = [x.type.shape[a] for a in addressed if not at_least(x.type.shape[a], 1)]
     guards: list[Size] = [minimum(size, 1) for size in doubtful]
 
@@ -39,7 +47,7 @@ def _write_updates(
         if add:
             value = s.binary("add", s.load(tensors[0], places), value)
         if mode == "drop":
-            # What is out of range writes back the element that is there.
+            # An update out of range writes back the existing element.
             inside = are_inside(s, given, [x.type.shape[axis] for axis in addressed])
             value = s.select(inside, value, s.load(tensors[0], places))
         return [s.store(tensors[0], places, value)]
@@ -84,7 +92,7 @@ def _write(result: Numbers, places: tuple[Numbers, ...], updates: Numbers, *, ad
     if add:
         np.add.at(result, places, updates)
     else:
-        # Where a place occurs twice, numpy leaves the last value.
+        # For repeated positions, numpy keeps the last value.
         result[places] = updates
 
 
@@ -104,7 +112,8 @@ def _lower(name: str, e: Emitter, operands: Sequence[Tensor], attributes: Attrib
 
 
 def _last_writes(b: Builder, updates: Value, write: Callable[[Value], Value], read: Callable[[Value], Value]) -> Value:
-    """Which updates stay: each writes its number, and those that find their own number afterwards were the last."""
+    """Returns a mask of the last update of each element: each update writes its number, and the last one reads its own
+    back."""
     numbers = b.reshape(b.iota(shape=(updates.type.elements,)), shape=updates.type.shape)
     return b.equal(read(write(numbers)), numbers)
 
@@ -255,11 +264,23 @@ def _scatter_nd(name: str, summary: str, dtypes: tuple[DType, ...], *, add: bool
 OPERATORS = (
     _scatter(
         "scatter",
-        "x with updates written along an axis at the places that indices say, which broadcast to the updates",
+        "x with `updates` written along an axis at `indices`, which broadcast to the updates",
         ANY,
         add=False,
     ),
-    _scatter("scatter_add", "x with updates added along an axis at the places that indices say", NUMBERS, add=True),
-    _scatter_nd("scatter_nd", "x with updates written at the places that rows of indices address", ANY, add=False),
-    _scatter_nd("scatter_nd_add", "x with updates added at the places that rows of indices address", NUMBERS, add=True),
+    _scatter(
+        "scatter_add",
+        "x with `updates` added along an axis at `indices`, which broadcast to the updates",
+        NUMBERS,
+        add=True,
+    ),
+    _scatter_nd(
+        "scatter_nd", "x with `updates` written at the positions addressed by the rows of `indices`", ANY, add=False
+    ),
+    _scatter_nd(
+        "scatter_nd_add",
+        "x with `updates` added at the positions addressed by the rows of `indices`",
+        NUMBERS,
+        add=True,
+    ),
 )

@@ -1,6 +1,6 @@
 """Operators that read the same memory under another shape: reshape, flatten, squeeze, unsqueeze.
 
-They move nothing. That the number of elements stays the same is proved for every value of the dims, or refused.
+They move no elements. The number of elements must provably stay the same for every value of the dims.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from ..emitter import Emitter, Tensor
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import ANY, TensorType
-from .accumulate import Numbers
-from .arguments import bad_attribute, read_integers, read_sizes
-from .common import format_shape, normalize_axes, normalize_axis
+from .support.accumulate import Numbers
+from .support.arguments import bad_attribute, read_integers, read_sizes
+from .support.common import format_shape, normalize_axes, normalize_axis
 
 _VIEW = frozenset({"view", "movement"})
 
 
 def new_shape(shape: Shape, wanted: Any) -> Shape:
-    """The shape after a reshape, with the size that -1 stands for. Raises InferenceError where elements are lost."""
+    """Returns the shape after a reshape, with -1 resolved. Raises InferenceError if the number of elements changes."""
     target = read_sizes("reshape", "shape", wanted, minus_one=True)
     total = product(shape)
     known = product(size for size in target if size != -1)
@@ -34,7 +34,7 @@ def new_shape(shape: Shape, wanted: Any) -> Shape:
         if known != total:
             raise InferenceError(
                 "shape-mismatch",
-                f"`reshape` cannot turn {format_shape(shape)} into {format_shape(target)}",
+                f"`reshape` cannot convert {format_shape(shape)} into {format_shape(target)}",
                 label=f"{total} elements would become {known}",
                 operand=0,
             )
@@ -43,7 +43,7 @@ def new_shape(shape: Shape, wanted: Any) -> Shape:
     if rest is None:
         raise InferenceError(
             "shape-mismatch",
-            f"`reshape` cannot turn {format_shape(shape)} into {format_shape(target)}",
+            f"`reshape` cannot convert {format_shape(shape)} into {format_shape(target)}",
             label=f"{total} elements are not a multiple of {known}",
             operand=0,
         )
@@ -81,7 +81,7 @@ def _unsqueezed(shape: Shape, axes: Any) -> Shape:
 def _reference_reshape(x: Numbers, shape: Any) -> Numbers:
     target = np.atleast_1d(np.asarray(shape, np.int64)).tolist()
     if x.size == 0:
-        # What -1 stands for cannot be told from numbers where another size is 0; nothing is left of it either way.
+        # The size for -1 is undetermined if another size is 0; the tensor is empty in either case.
         return x.reshape([0 if size == -1 and 0 in target else size for size in target])
     return x.reshape(target)
 
@@ -126,7 +126,7 @@ def _reshape_case(shape: tuple[int, ...], *target: Size) -> Case:
 OPERATORS = (
     _view(
         "reshape",
-        "the elements in row-major order under another shape; one size may be -1, which is worked out",
+        "x with another shape, in row-major order; one size may be -1 and is inferred",
         (AttributeSpec("shape", "sizes"),),
         new_shape,
         _reference_reshape,
@@ -139,7 +139,7 @@ OPERATORS = (
     ),
     _view(
         "flatten",
-        "the axes from `start` to `end`, inclusive, as one",
+        "x with the axes from `start` to `end`, inclusive, merged into one",
         (AttributeSpec("start", "axis", 0), AttributeSpec("end", "axis", -1)),
         _flat_shape,
         lambda x, start, end: x.reshape(_flat_shape(x.shape, start, end)),
@@ -151,7 +151,7 @@ OPERATORS = (
     ),
     _view(
         "squeeze",
-        "without the given axes, which have size 1; without every axis of size 1 where none are given",
+        "x without the given axes of size 1; without all axes of size 1 if none are given",
         (AttributeSpec("axes", "axes", None),),
         _squeezed,
         lambda x, axes: x.reshape(_squeezed(x.shape, axes)),
@@ -162,7 +162,7 @@ OPERATORS = (
     ),
     _view(
         "unsqueeze",
-        "with new axes of size 1 at the given places of the result",
+        "x with new axes of size 1 at the given positions of the result",
         (AttributeSpec("axes", "axes"),),
         _unsqueezed,
         lambda x, axes: x.reshape(_unsqueezed(x.shape, axes)),

@@ -17,10 +17,10 @@ from ..emitter import BodyEmitter, Emitter, Scalar, Tensor
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import ANY, I64, TensorType
-from .accumulate import Numbers
-from .arguments import bad_attribute, is_negative, is_size, read_integers
-from .common import format_shape
-from .windows import integers
+from .support.accumulate import Numbers
+from .support.arguments import bad_attribute, is_negative, is_size, read_integers
+from .support.common import format_shape
+from .support.windows import integers
 
 _MOVEMENT = frozenset({"movement"})
 _BOUNDS = (AttributeSpec("starts", "any"), AttributeSpec("stops", "any"), AttributeSpec("steps", "any", None))
@@ -28,7 +28,7 @@ _BOUNDS = (AttributeSpec("starts", "any"), AttributeSpec("stops", "any"), Attrib
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """`count` places of an axis: first, first + step, ..."""
+    """The `count` indices of an axis: first, first + step, ..."""
 
     first: Size
     count: Size
@@ -59,7 +59,7 @@ def _range(name: str, size: Size, start: Any, stop: Any, step: int) -> Range:
 
 
 def ranges(name: str, shape: Sequence[Size], attributes: Attributes) -> tuple[Range, ...]:
-    """What is taken of each axis; axes beyond those given are taken whole."""
+    """Returns the range of each axis; axes without a given range are taken whole."""
     starts, stops = (v if isinstance(v, tuple) else (v,) for v in (attributes["starts"], attributes["stops"]))
     given = attributes["steps"]
     steps = (1,) * len(starts) if given is None else read_integers(name, "steps", given, len(starts))
@@ -74,7 +74,7 @@ def ranges(name: str, shape: Sequence[Size], attributes: Attributes) -> tuple[Ra
 
 
 def _grid(parts: Sequence[Range]) -> Any:
-    """The index of the parts in an array."""
+    """Returns the numpy index of the parts."""
     firsts, counts = integers(tuple(p.first for p in parts)), integers(tuple(p.count for p in parts))
     places = [np.arange(n) * p.step + first for p, first, n in zip(parts, firsts, counts, strict=True)]
     return np.ix_(*places) if parts else ()
@@ -86,7 +86,7 @@ def _infer_slice(types: Sequence[TensorType], attributes: Attributes) -> tuple[T
 
 
 def _mirrored(e: Emitter, x: Tensor, axes: Sequence[int]) -> Tensor:
-    """The tensor with some axes reversed."""
+    """Returns the tensor reversed along some axes."""
     if not axes:
         return x
 
@@ -130,8 +130,8 @@ def _differentiate_slice(b: Builder, use: Use) -> Sequence[Value]:
 
 slice_ = Operator(
     name="slice",
-    summary="the elements start, start + step, ... before stop of the leading axes, by the rules of Python; None as a "
-    "start or stop is the end of the axis at that side",
+    summary="a slice start:stop:step of each leading axis, with the semantics of Python; None as start or stop "
+    "denotes the end of the axis on that side",
     operands=(Operand("x", ANY),),
     attributes=_BOUNDS,
     infer=_infer_slice,
@@ -173,7 +173,7 @@ def _lower_update(
     x, update = operands
     parts = ranges("slice_update", x.type.shape, attributes)
     source = _mirrored(e, update, _backward(parts))
-    # The places of a backward slice that turns out empty may lie outside of the axis.
+    # The indices of an empty backward slice may lie outside of the axis.
     starts = [
         p.first if p.step > 0 else minimum(maximum(p.least, 0), size)
         for p, size in zip(parts, x.type.shape, strict=True)
@@ -189,7 +189,7 @@ def _differentiate_update(b: Builder, use: Use) -> Sequence[Value]:
 
 slice_update = Operator(
     name="slice_update",
-    summary="x with `update` written into the slice with these bounds",
+    summary="x with `update` written into the slice with the given bounds",
     operands=(Operand("x", ANY), Operand("update", ANY)),
     attributes=_BOUNDS,
     infer=_infer_update,

@@ -13,12 +13,12 @@ import numpy as np
 from ..differentiate import by_decomposition
 from ..operator import Attributes, AttributeSpec, Case, Gradient, Operand, Operator
 from ..types import FLOATS, TensorType
-from .algebra import Term, decomposition, gradient_of
-from .common import is_empty, normalize_axis, through_f32
+from .support.algebra import Term, decomposition, gradient_of
+from .support.common import is_empty, normalize_axis, through_f32
 
 
 def _centred(x: Term, axis: int) -> Term:
-    """The elements less their greatest, so that no exponential overflows."""
+    """Subtracts the greatest element from all, so that no exponential overflows."""
     return x if is_empty(x.shape[axis]) else x - x.max(axis=axis, keepdims=True)
 
 
@@ -74,7 +74,8 @@ def _along(
     gradient: Gradient | None = None,
     attributes: tuple[AttributeSpec, ...] = (),
 ) -> Operator:
-    """A record of what keeps its shape and works along one axis; without a `gradient` that of the formula is taken."""
+    """Builds the record of a shape-preserving operator along one axis. Without a `gradient`, it is derived from the
+    formula."""
 
     def infer(types: Sequence[TensorType], given: Attributes) -> tuple[TensorType, ...]:
         normalize_axis(given["axis"], types[0].rank, name)
@@ -98,11 +99,11 @@ def _along(
 
 # fmt: off
 OPERATORS = (
-    _along("softmax", "exp(x) over its sum along an axis", _softmax_array, _softmax,
+    _along("softmax", "exp(x) divided by its sum along an axis", _softmax_array, _softmax,
            gradient_of(lambda x, r, g, axis: r * (g - (g * r).sum(axis=axis, keepdims=True)))),
-    _along("log_softmax", "the logarithm of softmax, accurate where that is small", _log_softmax_array, _log_softmax,
+    _along("log_softmax", "the logarithm of softmax, accurate where softmax is small", _log_softmax_array, _log_softmax,
            gradient_of(lambda x, r, g, axis: g - r.exp() * g.sum(axis=axis, keepdims=True))),
-    _along("l2_normalize", "x divided by its Euclidean norm along an axis, or by `eps` where that is greater",
+    _along("l2_normalize", "x divided by the greater of `eps` and its Euclidean norm along an axis",
            _l2_normalize_array, _l2_normalize, attributes=(AttributeSpec("eps", "float", 1e-12),)),
 )
 # fmt: on

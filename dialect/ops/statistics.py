@@ -1,6 +1,6 @@
 """Statistics over axes, written with sums: mean, variance, norms, and the logarithm of a sum of exponentials.
 
-`axis` and `keepdims` are those of `sum`. f16 and bf16 are computed in f32 throughout. A mean of nothing is NaN.
+`axis` and `keepdims` are those of `sum`. f16 and bf16 are computed in f32 throughout. An empty mean is NaN.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from ..differentiate import by_decomposition
 from ..dims import add, maximum
 from ..operator import Attributes, AttributeSpec, InferenceError, Operand, Operator
 from ..types import FLOATS, TensorType
-from .algebra import Term, decomposition
-from .common import count, is_empty, normalize_axes, size_as, through_f32
-from .reducing import (
+from .support.algebra import Term, decomposition
+from .support.common import count, is_empty, normalize_axes, size_as, through_f32
+from .support.reducing import (
     AXES,
     CASES,
     EMPTY_CASES,
@@ -44,7 +44,8 @@ def _statistic(
     empty: bool = True,
     domain: tuple[float, float] = (-2.0, 2.0),
 ) -> Operator:
-    """A reduction of floats that is written with others: `formula(x, axis, keepdims, **attributes)`."""
+    """Builds the record of a float reduction that is written with others: `formula(x, axis, keepdims,
+    **attributes)`."""
     decompose = decomposition(formula)
     cases = CASES + EMPTY_CASES if empty else CASES
     return Operator(
@@ -63,7 +64,7 @@ def _statistic(
 
 
 def _count(x: Term, axes: Sequence[int], correction: int = 0) -> Term:
-    """The number of reduced elements, less a correction, not below 0."""
+    """Returns the number of reduced elements, less a correction, not below 0."""
     size = maximum(add(count(x.shape, axes), -correction), 0)
     return Term(x.builder, size_as(x.builder, size, x.dtype))
 
@@ -95,7 +96,7 @@ def _variance_gradient(x: Term, r: Term, g: Term, axes: tuple[int, ...], correct
 
 
 def _deviation_gradient(x: Term, r: Term, g: Term, axes: tuple[int, ...], correction: int) -> Term:
-    """Where all elements are equal the root has no slope; it is taken to be 0."""
+    """Returns the gradient, defined as 0 if all elements are equal."""
     distance = x - x.mean(axis=axes, keepdims=True)
     return g * distance / (_nonzero(r) * _count(x, axes, correction))
 
@@ -188,18 +189,18 @@ def _logsumexp_array(x: Any, axis: Any, keepdims: bool) -> Any:
 
 # fmt: off
 OPERATORS = (
-    _statistic("mean", "the sum over axes divided by the number of elements; NaN over nothing", _mean_array, _mean,
+    _statistic("mean", "the mean over axes; NaN for an empty axis", _mean_array, _mean,
                lambda x, r, g, axes: g / _count(x, axes)),
-    _statistic("variance", "the mean squared distance from the mean; `correction` lowers the divisor", _variance_array,
+    _statistic("variance", "the variance over axes; `correction` is subtracted from the divisor", _variance_array,
                _variance, _variance_gradient, attributes=(AttributeSpec("correction", "int", 0),),
                variants=({}, {"correction": 1})),
-    _statistic("standard_deviation", "the square root of the variance",
+    _statistic("standard_deviation", "the square root of the variance over axes",
                lambda x, axis, keepdims, correction: np.sqrt(_variance_array(x, axis, keepdims, correction)),
                lambda x, axis, keepdims, correction: x.variance(axis=axis, keepdims=keepdims,
                                                                 correction=correction).sqrt(),
                _deviation_gradient,
                attributes=(AttributeSpec("correction", "int", 0),), variants=({}, {"correction": 1})),
-    _statistic("logsumexp", "log(sum(exp(x))) without overflow; -inf over nothing", _logsumexp_array, _logsumexp,
+    _statistic("logsumexp", "log(sum(exp(x))) without overflow; -inf for an empty axis", _logsumexp_array, _logsumexp,
                lambda x, r, g, axes: g * (x - r).exp()),
     _norm_operator(),
 )

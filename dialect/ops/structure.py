@@ -1,13 +1,13 @@
-"""Operators that are the graph's skeleton: constants, parameters, loops and fused groups.
+"""Structural operators of the graph: constants, parameters, loops and fused groups.
 
-The regions of `repeat` and `fusion` are run and lowered by whoever walks the graph; their records hold only what every
-record holds, and the interpreter and the lowering treat them by their property `structure`.
+Code that walks the graph runs and lowers the regions of `repeat` and `fusion`. Their records hold only the fields that
+every record has, and the interpreter and the lowering select them by their property `structure`.
 
 - `constant`: attribute `value`
 - `parameter`: attribute `name`; its operands are the i64 indices of the loops that its name has braces for
-- `repeat`: attribute `count`; operands are the initial values of what the loop carries; one region whose arguments are
-  the i64 index and the carried values
-- `fusion`: operands are what the group reads; one region with an argument for each of them
+- `repeat`: attribute `count`; operands are the initial carried values; one region whose arguments are the i64 index and
+  the carried values
+- `fusion`: operands are the tensors that the group reads; one region with an argument for each of them
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..operator import Attributes, AttributeSpec, Case, Operand, Operator
 from ..types import ANY, I64, Array, TensorType
 
 ELEMENTS_INLINE = 16
-"""A constant up to this size is written into the code; a larger one becomes a weight of the artifact."""
+"""The largest constant that is embedded in the code; a larger one becomes a weight of the artifact."""
 
 
 def _infer_constant(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
@@ -61,7 +61,8 @@ def _told_by_graph(types: Sequence[TensorType], attributes: Attributes) -> tuple
 
 
 def _skeleton(name: str, summary: str, operands: tuple[Operand, ...], *attributes: AttributeSpec) -> Operator:
-    """A record of what the graph itself gives types and meaning to: parameters by name, regions by their body."""
+    """Builds the record of an operator whose types and meaning come from the graph: parameters by name, regions by
+    their body."""
 
     def reference(*arrays: Array, **attributes: object) -> Array:
         raise AssertionError(f"{name} is run by the interpreter itself")
@@ -83,11 +84,11 @@ _ANY_NUMBER = Operand("values", ANY, variadic=True, optional=True)
 
 parameter = _skeleton(
     "parameter",
-    "a tensor of the checkpoint",
+    "a tensor loaded from the checkpoint",
     (Operand("indices", (I64,), variadic=True, optional=True),),
     AttributeSpec("name", "str"),
 )
-repeat = _skeleton("repeat", "a loop that carries values", (_ANY_NUMBER,), AttributeSpec("count", "int"))
+repeat = _skeleton("repeat", "a loop with carried values", (_ANY_NUMBER,), AttributeSpec("count", "int"))
 fusion = _skeleton("fusion", "a group of nodes that becomes one kernel", (_ANY_NUMBER,))
 
 OPERATORS = (constant, parameter, repeat, fusion)

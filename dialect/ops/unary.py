@@ -1,7 +1,7 @@
 """Elementwise operators of one operand: signs, rounding, roots, exponentials, circular and hyperbolic functions, casts.
 
-Outside its domain a function gives NaN, at a pole an infinity, as IEEE 754 and numpy have it. f16 and bf16 are computed
-in f32 and rounded.
+Outside its domain a function gives NaN, at a pole an infinity, as in IEEE 754 and numpy. f16 and bf16 are computed in
+f32 and rounded.
 """
 
 from __future__ import annotations
@@ -16,10 +16,16 @@ from ..emitter import Scalar, ScalarEmitter
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, Operand, Operator, Use
 from ..types import ANY, BOOL, DTYPES, F32, F64, FLOATS, INTEGERS, NUMBERS, DType, TensorType
-from .algebra import Term, gradient_of
-from .common import SHAPES, elementwise_properties, lower_elementwise, same_type, through_f32
-from .conversion import cast_array
-from .error_function import erf, erfc
+from .support.algebra import Term, gradient_of
+from .support.common import (
+    SHAPES,
+    elementwise_properties,
+    lower_elementwise,
+    same_type,
+    through_f32,
+)
+from .support.conversion import cast_array
+from .support.error_function import erf, erfc
 
 
 def _unary(
@@ -32,7 +38,7 @@ def _unary(
     dtypes: tuple[DType, ...] = FLOATS,
     domain: tuple[float, float] = (-2.0, 2.0),
 ) -> Operator:
-    """A record from formulas; `derivative(x, result, gradient)` is None where it is zero."""
+    """Builds the record from formulas; `derivative(x, result, gradient)` is None if it is zero."""
 
     def element(s: ScalarEmitter, x: Scalar) -> Scalar:
         return s.unary(lower, x) if isinstance(lower, str) else lower(s, x)
@@ -66,8 +72,8 @@ def _differentiate_cast(b: Builder, use: Use) -> Sequence[Value | None]:
 
 cast = Operator(
     name="cast",
-    summary="x in another dtype; floats to integers truncate and saturate, NaN gives 0, integers wrap; floats of 8 "
-    "bits saturate",
+    summary="x converted to another dtype; float to integer truncates and saturates, NaN becomes 0, integers wrap,"
+    " and 8-bit floats saturate",
     operands=(Operand("x", ANY),),
     attributes=(AttributeSpec("dtype", "dtype"),),
     infer=_infer_cast,
@@ -90,7 +96,7 @@ _BITS = (*INTEGERS, BOOL)
 
 
 def _flat(x: Term, r: Term, g: Term) -> None:
-    """The derivative of what is constant between its steps."""
+    """Returns no derivative, for functions that are constant between steps."""
 
 
 # fmt: off
@@ -98,20 +104,21 @@ OPERATORS = (
     _unary("negate", "-x", np.negative, "neg", lambda x, r, g: -g, "involution", "exact", dtypes=NUMBERS),
     _unary("abs", "the magnitude of x", np.abs, "abs", lambda x, r, g: g * x.sign(), "idempotent", "exact",
            dtypes=NUMBERS),
-    _unary("sign", "-1, 0 or 1; NaN for NaN", np.sign, "sign", _flat, "idempotent", "exact", dtypes=NUMBERS),
+    _unary("sign", "the sign of x: -1, 0 or 1; NaN for NaN", np.sign, "sign", _flat, "idempotent", "exact",
+           dtypes=NUMBERS),
     _unary("square", "x * x", np.square, lambda s, x: s.binary("mul", x, x), lambda x, r, g: 2 * g * x, "rounded",
            dtypes=NUMBERS),
     _unary("bitwise_not", "every bit of x inverted", np.invert, "not", None, "involution", dtypes=_BITS),
 
-    _unary("ceil", "the least integer not below x", np.ceil, "ceil", _flat, "idempotent", "exact"),
-    _unary("floor", "the greatest integer not above x", np.floor, "floor", _flat, "idempotent", "exact"),
-    _unary("round", "the nearest integer, halves to even", np.rint, "round", _flat, "idempotent", "exact"),
-    _unary("trunc", "x without its fraction", np.trunc, "trunc", _flat, "idempotent", "exact"),
+    _unary("ceil", "the least integer greater than or equal to x", np.ceil, "ceil", _flat, "idempotent", "exact"),
+    _unary("floor", "the greatest integer less than or equal to x", np.floor, "floor", _flat, "idempotent", "exact"),
+    _unary("round", "the nearest integer; ties round to even", np.rint, "round", _flat, "idempotent", "exact"),
+    _unary("trunc", "x rounded toward zero", np.trunc, "trunc", _flat, "idempotent", "exact"),
 
-    _unary("sqrt", "the square root", np.sqrt, "sqrt", lambda x, r, g: 0.5 * g / r, "rounded", domain=_POSITIVE),
+    _unary("sqrt", "the square root of x", np.sqrt, "sqrt", lambda x, r, g: 0.5 * g / r, "rounded", domain=_POSITIVE),
     _unary("rsqrt", "1 / sqrt(x)", lambda x: 1 / np.sqrt(x), "rsqrt",
            lambda x, r, g: -0.5 * g * r / x, domain=_POSITIVE),
-    _unary("cbrt", "the cube root, also of negative numbers", np.cbrt, "cbrt", lambda x, r, g: g / (3 * r * r),
+    _unary("cbrt", "the cube root of x, also for negative x", np.cbrt, "cbrt", lambda x, r, g: g / (3 * r * r),
            domain=_POSITIVE),
     _unary("reciprocal", "1 / x", lambda x: 1 / x, _reciprocal, lambda x, r, g: -g * r * r, "rounded",
            domain=_POSITIVE),
@@ -119,26 +126,30 @@ OPERATORS = (
     _unary("exp", "e ** x", np.exp, "exp", lambda x, r, g: g * r),
     _unary("exp2", "2 ** x", np.exp2, "exp2", lambda x, r, g: g * r * _LOG_2),
     _unary("expm1", "e ** x - 1, accurate near 0", np.expm1, "expm1", lambda x, r, g: g * (r + 1)),
-    _unary("log", "the natural logarithm", np.log, "log", lambda x, r, g: g / x, domain=_POSITIVE),
-    _unary("log2", "the logarithm to base 2", np.log2, "log2", lambda x, r, g: g / (x * _LOG_2), domain=_POSITIVE),
-    _unary("log10", "the logarithm to base 10", np.log10, "log10", lambda x, r, g: g / (x * _LOG_10), domain=_POSITIVE),
+    _unary("log", "the natural logarithm of x", np.log, "log", lambda x, r, g: g / x, domain=_POSITIVE),
+    _unary("log2", "the logarithm of x to base 2", np.log2, "log2", lambda x, r, g: g / (x * _LOG_2), domain=_POSITIVE),
+    _unary("log10", "the logarithm of x to base 10", np.log10, "log10", lambda x, r, g: g / (x * _LOG_10),
+           domain=_POSITIVE),
     _unary("log1p", "log(1 + x), accurate near 0", np.log1p, "log1p", lambda x, r, g: g / (x + 1), domain=_INSIDE),
 
-    _unary("sin", "sine of x in radians", np.sin, "sin", lambda x, r, g: g * x.cos()),
-    _unary("cos", "cosine of x in radians", np.cos, "cos", lambda x, r, g: -g * x.sin()),
-    _unary("tan", "tangent of x in radians", np.tan, "tan", lambda x, r, g: g * (r * r + 1), domain=_INSIDE),
-    _unary("asin", "arc sine", np.arcsin, "asin", lambda x, r, g: g * (1 - x * x).rsqrt(), domain=_INSIDE),
-    _unary("acos", "arc cosine", np.arccos, "acos", lambda x, r, g: -g * (1 - x * x).rsqrt(), domain=_INSIDE),
-    _unary("atan", "arc tangent", np.arctan, "atan", lambda x, r, g: g / (x * x + 1)),
-    _unary("sinh", "hyperbolic sine", np.sinh, "sinh", lambda x, r, g: g * x.cosh()),
-    _unary("cosh", "hyperbolic cosine", np.cosh, "cosh", lambda x, r, g: g * x.sinh()),
-    _unary("tanh", "hyperbolic tangent", np.tanh, "tanh", lambda x, r, g: g * (1 - r * r)),
-    _unary("asinh", "inverse hyperbolic sine", np.arcsinh, "asinh", lambda x, r, g: g * (x * x + 1).rsqrt()),
-    _unary("acosh", "inverse hyperbolic cosine", np.arccosh, "acosh", lambda x, r, g: g * (x * x - 1).rsqrt(),
+    _unary("sin", "the sine of x in radians", np.sin, "sin", lambda x, r, g: g * x.cos()),
+    _unary("cos", "the cosine of x in radians", np.cos, "cos", lambda x, r, g: -g * x.sin()),
+    _unary("tan", "the tangent of x in radians", np.tan, "tan", lambda x, r, g: g * (r * r + 1), domain=_INSIDE),
+    _unary("asin", "the arc sine of x, in radians", np.arcsin, "asin", lambda x, r, g: g * (1 - x * x).rsqrt(),
+           domain=_INSIDE),
+    _unary("acos", "the arc cosine of x, in radians", np.arccos, "acos", lambda x, r, g: -g * (1 - x * x).rsqrt(),
+           domain=_INSIDE),
+    _unary("atan", "the arc tangent of x, in radians", np.arctan, "atan", lambda x, r, g: g / (x * x + 1)),
+    _unary("sinh", "the hyperbolic sine of x", np.sinh, "sinh", lambda x, r, g: g * x.cosh()),
+    _unary("cosh", "the hyperbolic cosine of x", np.cosh, "cosh", lambda x, r, g: g * x.sinh()),
+    _unary("tanh", "the hyperbolic tangent of x", np.tanh, "tanh", lambda x, r, g: g * (1 - r * r)),
+    _unary("asinh", "the inverse hyperbolic sine of x", np.arcsinh, "asinh", lambda x, r, g: g * (x * x + 1).rsqrt()),
+    _unary("acosh", "the inverse hyperbolic cosine of x", np.arccosh, "acosh", lambda x, r, g: g * (x * x - 1).rsqrt(),
            domain=_ABOVE_1),
-    _unary("atanh", "inverse hyperbolic tangent", np.arctanh, "atanh", lambda x, r, g: g / (1 - x * x), domain=_INSIDE),
-    _unary("erf", "the error function", erf, "erf", lambda x, r, g: g * (_ERF * (-x * x).exp())),
-    _unary("erfc", "1 - erf(x), accurate where that is small", erfc, "erfc",
+    _unary("atanh", "the inverse hyperbolic tangent of x", np.arctanh, "atanh", lambda x, r, g: g / (1 - x * x),
+           domain=_INSIDE),
+    _unary("erf", "the error function of x", erf, "erf", lambda x, r, g: g * (_ERF * (-x * x).exp())),
+    _unary("erfc", "1 - erf(x), accurate where the result is small", erfc, "erfc",
            lambda x, r, g: -g * (_ERF * (-x * x).exp())),
     cast,
 )

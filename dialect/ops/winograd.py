@@ -2,12 +2,12 @@
 
     convolution(x, w) == winograd_output(winograd_input(x, INPUT) @ winograd_weight(w), OUTPUT)
 
-for 3x3 kernels with stride 1: every 4x4 block of results takes 36 products per pair of channels in place of 144.
-The matrices are those of Lavin and Gray, Fast Algorithms for Convolutional Neural Networks (arXiv:1509.09308), for the
+for 3x3 kernels with stride 1: every 4x4 block of results takes 36 products per pair of channels in place of 144. The
+matrices are those of Lavin and Gray, Fast Algorithms for Convolutional Neural Networks (arXiv:1509.09308), for the
 points 0, 1, -1, 2, -2 and infinity. Results differ from those of a direct sum by some 1e-5 of the largest in f32.
 
-Each transform is a matrix along one axis of the blocks and then along the other, and is stated so: two contractions.
-Passes bring these operators in; nothing is differentiated after that, so they have no gradient.
+Each transform multiplies by a matrix along one axis of the blocks and then along the other: two contractions. Passes
+create these operators after differentiation, so they have no gradient.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ..dims import Size, at_least, floor_divide
 from ..emitter import Emitter, Index, Loop, Result, Tensor, loop, loops
 from ..operator import Attributes, AttributeSpec, Case, InferenceError, Operand, Operator
 from ..types import F32, F64, Array, DType, TensorType
-from .accumulate import Numbers, multiply_add
+from .support.accumulate import Numbers, multiply_add
 
 BLOCK = 4
-"""Results along an axis of a block."""
+"""The results along an axis of a block."""
 REACH = BLOCK + 2
-"""Elements along an axis that they are computed from."""
+"""The elements along an axis that the results of a block read."""
 
 Matrix = Sequence[Sequence[float]]
 
@@ -60,7 +60,7 @@ _DTYPES = (F32, F64)
 
 
 def blocks(size: Size) -> Size:
-    """How many blocks of results there are along an axis of so many elements."""
+    """Returns the number of output tiles along an axis of this size."""
     return floor_divide(size - (REACH - BLOCK), BLOCK)
 
 
@@ -77,8 +77,8 @@ def _expect_matrix(name: str, types: Sequence[TensorType], rows: int, columns: i
 
 
 def _contract(e: Emitter, matrix: Tensor, x: Tensor, read: Sequence[Index], sizes: Sequence[Size], row: int) -> Tensor:
-    """Sums over the columns of a matrix: parallel loops of `sizes`, of which `row` numbers the rows, and then one over
-    the columns, which `read` numbers as the last loop."""
+    """Sums over the columns of a matrix: parallel loops of `sizes`, in which loop `row` numbers the rows, and then one
+    loop over the columns, which is the last loop in `read`."""
     column = len(sizes)
     (total,) = e.structured(
         [*(Loop(size) for size in sizes), Loop(matrix.type.shape[1], parallel=False)],
@@ -139,7 +139,7 @@ def _reference_input(x: Numbers, matrix: Numbers) -> Numbers:
 
 winograd_input = Operator(
     name="winograd_input",
-    summary="blocks of x [N, H, W, C] as Winograd's F(4x4, 3x3) multiplies them: [36, N, (H - 2) / 4, (W - 2) / 4, C]",
+    summary="the input transform of Winograd's F(4x4, 3x3): x [N, H, W, C] to [36, N, (H - 2) / 4, (W - 2) / 4, C]",
     operands=(Operand("x", _DTYPES), Operand("matrix", _DTYPES)),
     infer=_infer_input,
     reference=_reference_input,
@@ -186,8 +186,8 @@ def _reference_weight(weight: Numbers, *, each_call: bool = False) -> Numbers:
 
 winograd_weight = Operator(
     name="winograd_weight",
-    summary="a weight [3, 3, C, out] as Winograd's F(4x4, 3x3) multiplies by it: [36, C, out]; `each_call` has it "
-    "computed in each call, and not stored",
+    summary="the weight transform of Winograd's F(4x4, 3x3): [3, 3, C, out] to [36, C, out]; with `each_call` it "
+    "is computed in each call and not stored",
     operands=(Operand("weight", _DTYPES),),
     attributes=(AttributeSpec("each_call", "bool", False),),
     infer=_infer_weight,
@@ -234,7 +234,8 @@ def _reference_output(x: Numbers, matrix: Numbers) -> Numbers:
 
 winograd_output = Operator(
     name="winograd_output",
-    summary="the products [36, N, rows, columns, C] of Winograd's F(4x4, 3x3) as results [N, 4 * rows, 4 * columns, C]",
+    summary="the output transform of Winograd's F(4x4, 3x3): products [36, N, rows, columns, C] to [N, 4 * rows, 4"
+    " * columns, C]",
     operands=(Operand("x", _DTYPES), Operand("matrix", _DTYPES)),
     infer=_infer_output,
     reference=_reference_output,

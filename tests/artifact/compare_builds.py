@@ -46,9 +46,9 @@ def use_checkout(root: Path, folder: Path) -> None:
 def model_builds(target: str, folder: Path, only: str) -> Iterator[tuple[str, Callable[[], bytes]]]:
     """For every model and precision: a name, and what builds the artifact."""
     read_model = importlib.import_module("nacre.compiler.api").read_model
-    in_precision = importlib.import_module("nacre.compiler.precision.choose").in_precision
+    in_precision = importlib.import_module("nacre.compiler.quantization.choose").in_precision
     pipeline: Any = importlib.import_module("nacre.compiler.pipeline")
-    parse_targets = importlib.import_module("nacre.compiler.codegen.target").parse_targets
+    parse_targets = importlib.import_module("nacre.compiler.targets.target").parse_targets
     random_weights = importlib.import_module("random_weights").random_weights
     save_file = importlib.import_module("safetensors.numpy").save_file
 
@@ -62,9 +62,9 @@ def model_builds(target: str, folder: Path, only: str) -> Iterator[tuple[str, Ca
             (beside / "config.json").write_text(json.dumps(config), encoding="utf-8")
         path, checkpoint = beside / path.name, beside / f"{path.stem}.random.safetensors"
         save_file(random_weights(read_model(path).module), checkpoint)
-        elaborated = in_precision(read_model(path, checkpoint), precision)
+        source_model = in_precision(read_model(path, checkpoint), precision)
         output = folder / "model.so"
-        pipeline.Build(elaborated, pipeline.Options(targets=parse_targets(target))).run(output)
+        pipeline.Build(source_model, pipeline.Options(targets=parse_targets(target))).run(output)
         return output.read_bytes()
 
     for path in sorted(path for pattern in MODELS for path in ROOT.glob(pattern)):
@@ -79,7 +79,7 @@ def graph_builds(target: str, count: int) -> Iterator[tuple[str, Callable[[], by
     """For every random graph: a name, and what builds its objects."""
     generator, native = (importlib.import_module(f"differential.{name}") for name in ("generator", "native"))
     objects: Any = importlib.import_module("nacre.compiler.codegen.objects")
-    parse_targets = importlib.import_module("nacre.compiler.codegen.target").parse_targets
+    parse_targets = importlib.import_module("nacre.compiler.targets.target").parse_targets
 
     def build(seed: int) -> bytes:
         options = objects.CodeOptions(parse_targets(target), 2, visible=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import nacre
 import numpy as np
 import pytest
-from nacre.compiler.codegen.target import parse_targets
+from nacre.compiler.targets.target import parse_targets
 from nacre.runtime.arguments import Array
 from saving import save_npz
 

@@ -15,7 +15,7 @@ from c_models import CC, STRICT, argument, entry
 from nacre.compiler.artifact.assemble import build_artifact
 from nacre.compiler.artifact.link import RUNTIME_FOLDER
 from nacre.compiler.artifact.spec import ArtifactSpec, LevelSpec
-from nacre.compiler.codegen.target import CHECKED_FEATURES, LEVELS, LINUX_NAMES
+from nacre.compiler.targets.target import CHECKED_FEATURES, LEVELS, LINUX_NAMES
 from nacre.dialect.types import F32
 
 HERE = Path(__file__).parent

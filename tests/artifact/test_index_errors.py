@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from nacre.compiler.api import read_model
 from nacre.compiler.artifact.link import find_linker
-from nacre.compiler.checking.inputs import made_up
-from nacre.compiler.pipeline import Build, Options
+from nacre.compiler.options import Options
+from nacre.compiler.pipeline import Build
+from nacre.compiler.tools.validate.inputs import made_up
 from nacre.dialect.interpreter import IndexRangeError, Interpreter
 from nacre.runtime.library import OutOfRangeError
 from nacre.runtime.observe import Event, observe

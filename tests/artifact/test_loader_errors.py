@@ -37,8 +37,8 @@ X = f32(2, 3)
 FROZEN = f32(2, 3)
 FROZEN.flags.writeable = False
 Call = Callable[[Any], object]
-PASS = "; pass a numpy array, or what has __dlpack__"
-SMALL = ", which that cannot hold"
+PASS = "; pass a numpy array, or an object with __dlpack__"
+SMALL = ", which does not fit"
 
 REFUSED: list[tuple[str, Call, str]] = [
     ("add", lambda e: e(X), "entry `add` takes 2 arguments (x, y), got 1"),
@@ -51,12 +51,12 @@ REFUSED: list[tuple[str, Call, str]] = [
     (
         "add",
         lambda e: e(X, None),
-        "argument `y`: expected f32[B, T], got a NoneType; pass a numpy array, or what has __dlpack__",
+        "argument `y`: expected f32[B, T], got a NoneType; pass a numpy array, or an object with __dlpack__",
     ),
     (
         "add",
         lambda e: e(X, [[1.0]]),
-        "argument `y`: expected f32[B, T], got a list; pass a numpy array, or what has __dlpack__",
+        "argument `y`: expected f32[B, T], got a list; pass a numpy array, or an object with __dlpack__",
     ),
     ("add", lambda e: e(X, 1.0), "argument `y`: expected f32[B, T], got the float 1.0"),
     ("add", lambda e: e(X, f32(3)), "argument `y`: expected f32[B, T], got f32[3] (rank 1, expected 2)"),
@@ -152,7 +152,7 @@ REFUSED: list[tuple[str, Call, str]] = [
     (
         "scalar",
         lambda e: e(1.0, 1 << 63, True),
-        "argument `n`: expected i64, got 9223372036854775808, which that cannot hold",
+        "argument `n`: expected i64, got 9223372036854775808, which does not fit",
     ),
     ("scalar", lambda e: e((1 << 24) + 1, 1, True), "argument `x`: expected f32, got 16777217" + SMALL),
     ("scalar", lambda e: e(1e39, 1, True), "argument `x`: expected f32, got 1e+39" + SMALL),

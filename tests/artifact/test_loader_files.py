@@ -28,9 +28,7 @@ def test_files_that_are_no_artifact(tmp_path: Path) -> None:
     refused(text, "is not an artifact: it is not a shared library")
     text.write_bytes(b"")
     refused(text, "is not an artifact: it is not a shared library")
-    refused(
-        Path(sys.modules["numpy._core._multiarray_umath"].__file__ or ""), "a shared library that Nacre did not make"
-    )
+    refused(Path(sys.modules["numpy._core._multiarray_umath"].__file__ or ""), "a shared library not written by Nacre")
 
 
 def test_truncated_files(zoo_file: Path, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ import c_calls
 import cold_starts
 from machine import ALONE, Probe, pinned
 from measure import Contender, NoQuietMomentError, Plan, interleave, summarize
-from nacre.compiler.measure.machine import processor
+from nacre.compiler.tools.profile.machine import processor
 from peers import PEERS, ours
 from prepare import Model, prepare
 from report import format_reports

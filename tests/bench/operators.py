@@ -24,8 +24,8 @@ import onnx
 import onnxruntime
 import torch
 from measure import Contender, Plan, Timing, interleave, summarize
-from nacre.compiler.graphs.graph import Graph
-from nacre.compiler.measure.machine import processor
+from nacre.compiler.tools.explorer.graph import Graph
+from nacre.compiler.tools.profile.machine import processor
 from nacre.dialect.graph import Constant, Function, Module, Value
 from nacre.dialect.operator import Builder
 from nacre.dialect.ops import OPERATORS

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from nacre.compiler.api import read_model
-from nacre.compiler.parameters import open_parameters
+from nacre.compiler.model.parameters import open_parameters
 from nacre.dialect.dims import evaluate
 from nacre.dialect.graph import Node
 from nacre.dialect.interpreter import Interpreter, bind_dims
@@ -109,8 +109,8 @@ def prepare(workload: Workload, folder: Path) -> Model:
         if weights:
             checkpoint = folder / "model.safetensors"
             save_file(weights, checkpoint)
-    elaborated = read_model(path, checkpoint)
-    program = read_program(elaborated.module, open_parameters(elaborated))
+    source_model = read_model(path, checkpoint)
+    program = read_program(source_model.module, open_parameters(source_model))
     return Model(workload, folder, path, variants, checkpoint, program, make_inputs(workload, program))
 
 

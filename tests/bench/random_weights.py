@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from nacre.compiler.frontend.weights import elements, stored_shape
+from nacre.compiler.weights.parameters import elements, stored_shape
 from nacre.dialect.graph import Module
 
 Array = npt.NDArray[Any]

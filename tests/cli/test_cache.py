@@ -15,8 +15,9 @@ from cli_harness import DOUBLE, command_line
 from nacre.compiler import cache as module
 from nacre.compiler.api import read_model
 from nacre.compiler.cache import cache_folder, cached_path
-from nacre.compiler.codegen.target import Target
-from nacre.compiler.pipeline import Build, Options
+from nacre.compiler.options import Options
+from nacre.compiler.pipeline import Build
+from nacre.compiler.targets.target import Target
 from safetensors.numpy import save_file
 
 SOURCE = """import "blocks.nacre"

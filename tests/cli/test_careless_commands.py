@@ -65,7 +65,7 @@ def test_a_wrong_model(cli: Cli, folder: Path, command: str) -> None:
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name not in LIBRARIES])
 def test_a_library_in_place_of_a_model(cli: Cli, folder: Path, command: str) -> None:
     done = cli(command, "m.so", *COMMANDS[command])
-    assert done.code == 1 and "`m.so` is a shared library, which is compiled already" in done.err
+    assert done.code == 1 and "`m.so` is a shared library, not a model file" in done.err
 
 
 @pytest.mark.parametrize("command", ["run", "diff", "bench", "profile", "bisect", "reduce"])
@@ -116,4 +116,4 @@ def test_a_time_limit_that_expires(cli: Cli, folder: Path) -> None:
     done = cli("compile", "m.nacre", "-o", "z.so", "--no-cache", "--timeout", "0.001")
     assert done.code == 1
     assert "error[timeout]: code generation of kernel `" in done.err and "took longer than 0.001 seconds" in done.err
-    assert "--timeout allows more" in done.err and not (folder / "z.so").exists()
+    assert "increase the limit with --timeout" in done.err and not (folder / "z.so").exists()

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 from cli_harness import Cli, leftovers
-from nacre.compiler.checking.checker import VARIABLE
-from planted import FAULTS, plant, write_model
+from nacre.compiler.tools.validate.checker import VARIABLE
+from planted.faults import FAULTS
+from planted.planting import plant, write_model
 
 
 @pytest.mark.parametrize("command", [("compile",), ("run", "--input", "x=[[1,2,3,4,5,6]]"), ("test",)])
@@ -21,7 +22,7 @@ def test_a_wrong_pass_ends_the_command(command: tuple[str, ...], cli: Cli, tmp_p
         done = cli(command[0], model, "--check-passes", *command[1:])
     assert done.code == 70 and done.out == ""
     head, place, *rest = done.err.splitlines()
-    assert head == "error[wrong-numbers]: pass `fold-constants` changes what `f` computes"
+    assert head == "error[wrong-numbers]: pass `fold-constants` changes the result of `f`"
     assert place.strip() == f"--> {model}:{fault.line}:11"
     assert any(re.search(r"rewrite \d+ of it, `fold`", line) for line in rest)
     folder = Path(rest[-1].split()[-1])

@@ -52,7 +52,7 @@ def test_a_fault_of_code_generation(cli: Cli, double: Path, tmp_path: Path, monk
     assert done.code == 70
     assert len(done.err.splitlines()) <= 3
     assert "nacre: the compiler failed at stage linalg in `add_" in done.err
-    assert re.search(r"^it computes 0 = add\(x, x\) at double.nacre:4:\d+$", done.err, re.MULTILINE), done.err
+    assert re.search(r"^the kernel computes 0 = add\(x, x\) at double.nacre:4:\d+$", done.err, re.MULTILINE), done.err
     assert output.read_text() == "the one before"
     assert sorted(p.name for p in double.parent.iterdir()) == ["double.nacre", "double.so", "dumps"]
     # The stages before the fault are what one wants to see then.
@@ -76,7 +76,7 @@ def test_a_reproducer_that_cannot_be_kept(
     monkeypatch.setattr(source, "find_faults", None)
     done = cli("check", double)
     assert done.code == 70
-    assert "cannot be kept: No space left on device" in done.err
+    assert "cannot be written: No space left on device" in done.err
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

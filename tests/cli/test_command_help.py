@@ -68,7 +68,7 @@ def test_help_of_opt_lists_passes_with_their_options(cli: Cli) -> None:
         (["compile"], "Missing argument 'MODEL.nacre'"),
         (["compile", "m.nacre", "-O4"], "4 is not in the range 0<=x<=3"),
         (["compile", "m.nacre", "--emit", "exe"], "'exe' is not one of 'so', 'graph'"),
-        (["compile", "m.nacre", "--target", "?!"], "`?!` names no CPU; known levels: native"),
+        (["compile", "m.nacre", "--target", "?!"], "`?!` is not a known CPU; known CPU variants: native"),
         (["compile", "m.nacre", "--passes", "cs"], "there is no pass `cs`; did you mean `cse`?"),
         (["compile", "m.nacre", "--timeout", "0"], "0.0 is not in the range x>0"),
         (
@@ -76,7 +76,7 @@ def test_help_of_opt_lists_passes_with_their_options(cli: Cli) -> None:
             "there is no stage `cze`; there are graph, check-indices, canonicalize",
         ),
         (["compile", "m.nacre", "-o", "m.nacre"], "`m.nacre` is the model itself"),
-        (["compile", "m.nacre", "-o", "m.o", "--emit", "so", "--emit", "obj"], "`m.o` would hold"),
+        (["compile", "m.nacre", "-o", "m.o", "--emit", "so", "--emit", "obj"], "would both be written to `m.o`"),
         (["dump", "m.nacre", "--stage", "linagl"], "there is no stage `linagl`; there are graph"),
         (
             ["dump", "m.nacre", "--passes", "dce", "--stage", "cse"],
@@ -84,7 +84,7 @@ def test_help_of_opt_lists_passes_with_their_options(cli: Cli) -> None:
         ),
         (["opt", "m.graph", "--pass", "cse{x=1}"], "`cse` has no option `x`"),
         (["opt", "m.graph", "--rewrite-limit", "-1"], "-1 is not in the range x>=0"),
-        (["run", "m.so", "-O1"], "-O is for model files; m.so is compiled already"),
+        (["run", "m.so", "-O1"], "-O is for model files; m.so is already compiled"),
         (["run", "m.so", "--checkpoint", "folder"], "--checkpoint is for model files"),
         (["run", "m.nacre", "--weights", "w.safetensors"], "--checkpoint names the weights of a model file"),
         (["check"], "Missing argument 'FILE...'"),

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from cli_harness import DIGITS, Cli, on_terminal
-from nacre.compiler.pipeline import GRAPH_PASSES, Build, Options
+from nacre.compiler.graph_passes import GRAPH_PASSES
+from nacre.compiler.options import Options
+from nacre.compiler.pipeline import Build
 from nacre.passes.pipeline import parse_pipeline
 
 MODEL = DIGITS / "digits.nacre"
@@ -55,7 +57,7 @@ def test_before_a_pass_that_does_not_come_to_its_end(cli: Cli, double: Path, mon
     def fail(*_: object) -> None:
         raise AssertionError("planted")
 
-    monkeypatch.setattr("nacre.passes.cse.Cse.rewrite", fail)
+    monkeypatch.setattr("nacre.passes.simplify.cse.Cse.rewrite", fail)
     done = cli("compile", double, "--dump-before", "cse")
     assert done.code == 70
     assert heads(done.err) == ["before cse"] and "add(%x, %x)" in done.err
@@ -82,7 +84,7 @@ def test_parts_by_name(cli: Cli, graph: Path) -> None:
     assert cli(*options, "--dump-after", "fuse", "--dump-filter", "classify").err.count("conv2d(") == 3
     done = cli(*options, "--dump-after", "fuse", "--dump-filter", "hiden")
     assert done.code == 0 and heads(done.err) == []
-    assert "nothing that was to be shown is called `hiden`" in done.err
+    assert "no function, kernel, node or block matches `hiden`" in done.err
 
 
 def test_unknown_stage_does_nothing(cli: Cli, double: Path) -> None:
@@ -163,6 +165,6 @@ def test_side_by_side_where_there_is_room() -> None:
 
 def test_nothing_lies_between_two_languages(cli: Cli) -> None:
     done = cli("dump", MODEL, "--between", "fuse", "linalg")
-    assert done.code == 2 and "`fuse` and `linalg` are texts of two languages" in done.err
+    assert done.code == 2 and "`fuse` and `linalg` are in different languages" in done.err
     done = cli("dump", MODEL, "--between", "graph", "fuze")
     assert done.code == 2 and "there is no stage `fuze`" in done.err

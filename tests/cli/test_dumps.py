@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from cli_harness import Cli
 from nacre.compiler.dumps.parts import format_parts, split_parts
-from nacre.compiler.pipeline import GRAPH_PASSES, Options
+from nacre.compiler.graph_passes import GRAPH_PASSES
+from nacre.compiler.options import Options
 from nacre.passes.pipeline import format_pass, parse_pipeline
 from safetensors.numpy import save_file
 

@@ -13,7 +13,7 @@ import pytest
 from cli_harness import Cli
 from llvmlite.binding import parse_assembly
 from nacre.compiler.dumps.parts import split_parts
-from nacre.compiler.pipeline import Options
+from nacre.compiler.options import Options
 from safetensors.numpy import save_file
 
 # Two blocks of one kernel, weights that are folded and packed, a table that is too big for the text.

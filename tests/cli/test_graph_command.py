@@ -54,7 +54,7 @@ def test_strict_passes_are_those_of_strict(cli: Cli, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["-o", "d.png"], "`d.png` is none of .html, .svg, .dot"),
+        (["-o", "d.png"], "`d.png` must end with one of .html, .svg, .dot"),
         (["-o", "d.html", "--stage", "fuze"], "there is no pass `fuze`; there are graph, check-indices, canonicalize"),
         (["-o", "d.html", "--at", "Q=3"], "there is no dim `Q`"),
         (["-o", "d.html", "--at", "B=0"], "`B` cannot be 0"),
@@ -95,8 +95,8 @@ def test_times_of_a_profile(cli: Cli, digits_so: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["-o", "d.svg", "--profile", "none.json"], 2, "only a page shows a profile"),
-        (["-o", "d.html", "--profile", "none.json", "--at", "B=1"], 2, "a profile has the sizes"),
+        (["-o", "d.svg", "--profile", "none.json"], 2, "a profile can only be shown in an .html file"),
+        (["-o", "d.html", "--profile", "none.json", "--at", "B=1"], 2, "the profile determines the dims"),
         (["-o", "d.html", "--profile", "none.json"], 1, "no such file or directory"),
     ],
 )
@@ -120,7 +120,7 @@ def test_without_what_finds_layouts(
 ) -> None:
     found = importlib.util.find_spec
     monkeypatch.setattr(
-        "nacre.compiler.graph_page.layout.find_spec", lambda name: None if name == "igraph" else found(name)
+        "nacre.compiler.tools.viewer.layout.find_spec", lambda name: None if name == "igraph" else found(name)
     )
     done = cli("graph", MODEL, "-o", tmp_path / name)
     assert done.code == code and (tmp_path / name).exists() == (code == 0)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from cli_harness import Cli
-from nacre.compiler.pipeline import GRAPH_PASSES
+from nacre.compiler.graph_passes import GRAPH_PASSES
 
 GRAPH = """module m
 

@@ -76,7 +76,7 @@ def test_bfloat16_goes_through_the_process(cli: Cli, tmp_path: Path) -> None:
         (["--at", "B=0"], 2, "`B` cannot be 0"),
         (["--at", "Q=1"], 2, "there is no dim `Q`; there are B"),
         (["--at", "B"], 2, "is not a dim and its size"),
-        (["--at", "B=1", "--input", "image=x.npy"], 2, "--at is for inputs that are made up"),
+        (["--at", "B=1", "--input", "image=x.npy"], 2, "--at is for random inputs"),
         (["--input", "y=x.npy"], 2, "unknown y; missing image"),
         (["--input", "image=x.npy"], 1, "expected f32[B, 8, 8], got f32[2, 3]"),
         (["--entry", "none"], 2, "the model has the entries classify"),

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli_harness import DIGITS, Cli, leftovers
-from nacre.compiler.frontend.format import format_source
-from nacre.compiler.precision.findings import Findings
-from nacre.compiler.precision.trials import Trials
+from nacre.compiler.readers.language.format import format_source
+from nacre.compiler.tools.quantize.findings import Findings
+from nacre.compiler.tools.quantize.trials import Trials
 from saving import save_npz
 
 MODEL = """language 1
@@ -155,7 +155,7 @@ def test_digits_keep_their_classes(cli: Cli, tmp_path: Path) -> None:
 def test_wrong_commands_and_data_are_told_before_the_work(cli: Cli, model: Path) -> None:
     assert cli(*command(model, "--budget", "loss <= 1")).code == 2
     done = cli(*command(model, "--budget", "error <= 1", "--choices", "bf17"))
-    assert done.code == 2 and "there is no choice `bf17`" in done.err
+    assert done.code == 2 and "there is no precision `bf17`" in done.err
     assert cli(*command(model, "--budget", "error <= 1", "-o", str(model))).code == 2
     done = cli("quantize", model, "--data", model.parent / "none.npz", "--budget", "error <= 1")
     assert done.code == 1 and "none.npz" in done.err

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 from cli_harness import Cli
-from nacre.compiler.frontend import load_module
-from nacre.compiler.pipeline import Build, Options
+from nacre.compiler.options import Options
+from nacre.compiler.pipeline import Build
+from nacre.compiler.readers.language import load_module
 from nacre.compiler.report import FunctionReport, format_report, usual_size
 from nacre.dialect.dims import INFINITY, Symbol, format_size
 
@@ -58,7 +59,7 @@ def test_kernels_with_their_costs_and_calls() -> None:
 def test_neighbours_are_told_once_with_the_kernel_that_they_come_from() -> None:
     _, gather, product, norm = report(TEXT).kernels
     assert [(n.kernel, n.source, n.reader, n.reason) for n in norm.neighbours] == [
-        (product.name, "add", "layer_norm", "would put a reduction behind a contraction")
+        (product.name, "add", "layer_norm", "would place a reduction after a contraction")
     ]
     assert [(n.kernel, n.source, n.reader) for n in product.neighbours] == [
         (gather.name, "embedding", "matmul"),

@@ -67,16 +67,16 @@ class Fault:
 
 FAULTS: Mapping[str, Fault] = {
     "assert-in-a-pass": Fault(
-        "from nacre.passes.cse import Cse as t; t.rewrite = fail", "cse", "AssertionError: planted"
+        "from nacre.passes.simplify.cse import Cse as t; t.rewrite = fail", "cse", "AssertionError: planted"
     ),
     "invalid-graph": Fault(
-        "from nacre.passes.cse import Cse as t; t.rewrite = invalid", "cse", "it left a graph that is not valid"
+        "from nacre.passes.simplify.cse import Cse as t; t.rewrite = invalid", "cse", "it produced an invalid graph"
     ),
     "assert-in-lowering": Fault(
         "from nacre.compiler.lower import module as t; t.FunctionLowering = fail", "lower", "AssertionError: planted"
     ),
     "assert-in-planning": Fault(
-        "from nacre.compiler.lower import plan as t; t.plan_memory = fail", "kernels", "AssertionError: planted"
+        "from nacre.compiler.host import plan as t; t.plan_memory = fail", "kernels", "AssertionError: planted"
     ),
     "assert-in-assembling": Fault(
         "from nacre.compiler.artifact import assemble as t; t.write_blob = fail", "link", "AssertionError: planted"
@@ -88,19 +88,19 @@ FAULTS: Mapping[str, Fault] = {
         code=1,
     ),
     "abort": Fault(
-        "from nacre.compiler.codegen.machine import Machine as t; t.optimize = abort",
+        "from nacre.compiler.codegen.llvm.machine import Machine as t; t.optimize = abort",
         "optimize",
         "died of SIGABRT: LLVM ERROR: planted",
         code=-signal.SIGABRT,
     ),
     "crash": Fault(
-        "from nacre.compiler.codegen.machine import Machine as t; t.emit_object = crash",
+        "from nacre.compiler.codegen.llvm.machine import Machine as t; t.emit_object = crash",
         "emit",
         "died of SIGSEGV",
         code=-signal.SIGSEGV,
     ),
     "time-out": Fault(
-        "from nacre.compiler.codegen.machine import Machine as t; t.optimize = hang",
+        "from nacre.compiler.codegen.llvm.machine import Machine as t; t.optimize = hang",
         "optimize",
         "took longer than 6 seconds, in the stage `optimize`",
         ("--timeout", "6"),
@@ -141,7 +141,7 @@ def test_a_fault_is_told_in_a_few_lines_and_seen_again(name: str, tmp_path: Path
     assert not (source / "main.so").exists()
 
     (folder,) = made.glob("nacre-fault-*")
-    assert last == f"`sh rerun.sh` shows it again in {folder}"
+    assert last == f"reproduce with `sh rerun.sh` in {folder}"
     # It needs nothing of what was there.
     shutil.rmtree(source)
     assert (folder / "model" / "main.nacre").read_text() == MODEL
@@ -168,7 +168,7 @@ def test_what_a_model_names_is_kept_with_it(tmp_path: Path, made: Path) -> None:
     (source / "main.nacre").write_text(MODEL.replace("layers.nacre", "blocks/layers.nacre"))
     (source / "blocks" / "layers.nacre").write_text(LAYERS)
     (site / "sitecustomize.py").write_text(
-        f"{SITE}from nacre.compiler.frontend import elaborate as t; t.check_unused_blocks = fail\n"
+        f"{SITE}from nacre.compiler.readers.language import elaborate as t; t.check_unused_blocks = fail\n"
     )
     variables = {**os.environ, "PYTHONPATH": str(site), "TMPDIR": str(made)}
     done = nacre_process("check", "main.nacre", cwd=source, env=variables)

@@ -214,7 +214,7 @@ def test_cache_that_cannot_be_written(cli: Cli, double: Path, monkeypatch: pytes
     monkeypatch.setenv("NACRE_CACHE", str(double / "below-a-file"))
     done = cli("run", double, "--input=x=[[1, 2]]")
     assert done.code == 1
-    assert "cannot write into the cache" in done.err and "let NACRE_CACHE name another folder" in done.err
+    assert "cannot write into the cache" in done.err and "set NACRE_CACHE to another folder" in done.err
 
 
 def test_two_texts_of_one_name(cli: Cli, tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 import numpy as np
-from nacre.compiler.codegen.machine import Machine, Options, vector_features
-from nacre.compiler.codegen.target import Target
+from nacre.compiler.codegen.llvm.machine import Machine, Options, vector_features
 from nacre.compiler.codegen.tiler.vector_math import ULP
+from nacre.compiler.targets.target import Target
 from nacre.dialect.types import Array
 from vector_math_harness import BINARY, COMPOSED, Run, build, build_library, build_operators, seconds, worst
 
@@ -35,23 +35,40 @@ DOMAINS = {
 }
 HEAD = """# Elementary functions
 
-Operations of MLIR's math dialect on f32 become arithmetic of the tiler's own (`compiler/codegen/tiler/vector_math`), on
-vectors or on single numbers; other types keep the C library. f16 and bf16 are computed in f32. The same arithmetic runs
-everywhere, so a result does not depend on the number of lanes; with `avx512f` the last step of exponentials is one
-instruction, with the same result. NaN, infinities, signed zeros and denormals are those of IEEE 754 and numpy.
+The tiler evaluates MLIR's math operations on f32 with its own vectorised functions
+(`compiler/codegen/tiler/vector_math`). f16 and bf16 operands are computed in f32; other dtypes call the C library.
+Scalar code uses the same arithmetic, so a result does not depend on the vector width. With `avx512f`, the last step
+of an exponential is a single instruction, which gives the same result. NaN, infinities, signed zeros and denormals
+follow IEEE 754 and NumPy.
 
-This page is written by `python tests/codegen/measure_vector_math.py`. Errors are in units in the last place of the
-nearest f32 (denormals: multiples of 2**-149) against float64, and 0.5 is the least that is possible. They are the
-largest of so many arguments: of all 2**32, of one in so many of them, or of pairs that were drawn.
-{composed} is an operator that is made of them, as models compute it at -O2.
+`python tests/codegen/measure_vector_math.py` writes this page. Errors are measured against float64, in units in the
+last place of the nearest f32 (for denormals, in multiples of 2**-149); the smallest possible maximum is 0.5. The
+column `of` gives the sample: all 2**32 arguments, one in so many of them, or random pairs. {composed} is an operator
+composed of these functions, measured as models compute it at `-O2`.
 
-Cycles are those of {cpu} for 16 results, out of the first cache: with AVX-512, with AVX2
-(two vectors of 8), and of scalar calls of the C library. `sin`, `cos` and `tan` take a longer way, with some 50 cycles
-more, where an argument is beyond 2**15; `powf` where one is not positive or not finite; exponentials, with some 10
-more, where a result is denormal.
+Cycles are measured on {cpu} for 16 results, with data in the first-level cache: with AVX-512, with AVX2 (two vectors
+of 8), and with scalar calls of the C library. Some arguments take a slower path: `sin`, `cos` and `tan` take about 50
+more cycles for arguments beyond 2**15, `powf` is slower for arguments that are not positive or not finite, and
+exponentials take about 10 more cycles for denormal results.
 
 | function | bound | largest error | at | of | AVX-512 | AVX2 | C library |
 |---|---|---|---|---|---|---|---|
+"""
+TAIL = """
+## Special values
+
+Each elementwise operator gives the same NaNs, infinities, signed zeros and denormals as its reference, in every
+dtype, at every optimisation level and for every CPU variant. `maximum`, `minimum` and operators composed of them
+treat +0 as greater than -0. Conversion to bf16 rounds to nearest even, also for denormals. The AVX-512 BF16
+instruction would flush denormals to zero, so the code rescales them first.
+
+There are two exceptions.
+
+- The sign of a zero returned by the reductions `max` and `min` is not specified if the operands contain zeros of both
+  signs.
+- Sums of products of bf16 use `vdpbf16ps` where the CPU has it. The instruction treats denormal factors as zero and
+  flushes denormal sums. This changes a sum by less than 2**-126 at each step, and by less than |x| * 2**-126 for each
+  product of x with a denormal. `--strict` avoids the instruction.
 """
 BOUNDS = {**ULP, **COMPOSED}
 
@@ -152,7 +169,7 @@ def write(errors: dict[str, tuple[str, str, str]], timed: dict[str, list[str]]) 
         if name in errors:
             error, at, extent = errors[name]
             page += f"| {name} | {BOUNDS[name]} | {error} | {at} | {extent} | {' | '.join(timed[name])} |\n"
-    PAGE.write_text(page, encoding="utf-8")
+    PAGE.write_text(page + TAIL, encoding="utf-8")
 
 
 def main() -> None:

@@ -14,9 +14,10 @@ import nacre
 import numpy as np
 import pytest
 from nacre.compiler.codegen.objects import CodeOptions, generate_objects
-from nacre.compiler.frontend import load_module
 from nacre.compiler.lower.module import lower_module
-from nacre.compiler.pipeline import Build, Options
+from nacre.compiler.options import Options
+from nacre.compiler.pipeline import Build
+from nacre.compiler.readers.language import load_module
 from nacre.dialect.graph import walk
 from saving import save_npz
 

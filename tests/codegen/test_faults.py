@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from nacre.compiler.base.faults import CompilerFault
 from nacre.compiler.codegen import objects
 from nacre.compiler.codegen.objects import CodeGenerator, CodeOptions, generate_objects
-from nacre.compiler.codegen.target import Target
-from nacre.compiler.faults import CompilerFault
 from nacre.compiler.lower.lowered import Lowered, LoweredKernel
 from nacre.compiler.lower.writer import NAME, Kernel
+from nacre.compiler.targets.target import Target
 
 GOOD = """func.func @{name}(%p: memref<f32>, %b: index, %e: index) {{
   %c = arith.constant 1.0 : f32

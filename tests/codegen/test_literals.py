@@ -9,8 +9,8 @@ import llvmlite.binding as llvm
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nacre.compiler import mlir
-from nacre.compiler.codegen.literals import FORMATS, literal_bits, rewrite_literals, spell
+from nacre.compiler.base import mlir
+from nacre.compiler.codegen.llvm.literals import FORMATS, literal_bits, rewrite_literals, spell
 
 MLIR_TYPES = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}
 

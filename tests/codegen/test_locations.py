@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from nacre.compiler.codegen.locations import keep_source_locations
+from nacre.compiler.codegen.llvm.locations import keep_source_locations
 
 
 @pytest.mark.parametrize(

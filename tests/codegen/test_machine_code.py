@@ -12,9 +12,9 @@ import pytest
 from nacre.compiler.artifact.link import find_linker, merge_objects
 from nacre.compiler.codegen.jit import build_functions
 from nacre.compiler.codegen.objects import CodeGenerator, CodeOptions, generate_objects
-from nacre.compiler.codegen.target import Target
 from nacre.compiler.lower.module import lower_module
 from nacre.compiler.lower.writer import UNITS
+from nacre.compiler.targets.target import Target
 from nacre.dialect.dims import Symbol
 from nacre.dialect.graph import Function, Module, Value
 from nacre.dialect.operator import Builder

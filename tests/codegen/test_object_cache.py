@@ -12,17 +12,18 @@ from pathlib import Path
 
 import nacre
 import pytest
-from nacre.compiler import store
-from nacre.compiler.codegen import object_cache, objects
-from nacre.compiler.codegen.child import Children, Source
-from nacre.compiler.codegen.job import Job, Report
-from nacre.compiler.codegen.object_cache import ObjectCache
+from nacre.compiler.base import store
+from nacre.compiler.base.store import Store, remove_old
+from nacre.compiler.codegen import objects
 from nacre.compiler.codegen.objects import CodeOptions, generate_objects
-from nacre.compiler.codegen.target import Target
+from nacre.compiler.codegen.workers import object_cache
+from nacre.compiler.codegen.workers.child import Children, Source
+from nacre.compiler.codegen.workers.job import Job, Report
+from nacre.compiler.codegen.workers.object_cache import ObjectCache
 from nacre.compiler.lower.lowered import Lowered
 from nacre.compiler.lower.module import lower_module
 from nacre.compiler.lower.parts import KernelPart
-from nacre.compiler.store import Store, remove_old
+from nacre.compiler.targets.target import Target
 from nacre.dialect.diagnostics import Span
 from nacre.dialect.dims import Symbol
 from nacre.dialect.graph import Function, Module, Value
@@ -162,7 +163,7 @@ def test_what_an_object_follows_from(folder: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_all_that_runs_in_children_is_part_of_the_generator() -> None:
-    workers = "import nacre.compiler.codegen.worker, nacre.compiler.codegen.entry_worker"
+    workers = "import nacre.compiler.codegen.workers.kernel_worker, nacre.compiler.codegen.workers.entry_worker"
     show = "[print(m.__file__) for n, m in sys.modules.items() if n.startswith('nacre') and m.__file__]"
     done = subprocess.run([sys.executable, "-c", f"{workers}, sys; {show}"], capture_output=True, text=True, check=True)
     loaded = {Path(line).resolve() for line in done.stdout.splitlines()}

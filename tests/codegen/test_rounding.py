@@ -7,9 +7,9 @@ from pathlib import Path
 import nacre
 import numpy as np
 import pytest
-from nacre.compiler.codegen.target import parse_targets
 from nacre.compiler.codegen.tiler.rounding import find_nearest
 from nacre.compiler.codegen.tiler.structure import Node
+from nacre.compiler.targets.target import parse_targets
 
 X = Node("read", "f32")
 ZERO = Node("constant", "f32", text="0.000000e+00 : f32")

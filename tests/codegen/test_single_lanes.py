@@ -7,11 +7,11 @@ import itertools
 
 import llvmlite.binding as llvm  # type: ignore[import-untyped]  # has no stubs
 import pytest
-from nacre.compiler.checking.isolated import run_isolated
-from nacre.compiler.checking.memory import Memory
-from nacre.compiler.codegen.machine import Machine, Options
-from nacre.compiler.codegen.single_lanes import rewrite_single_lanes
-from nacre.compiler.codegen.target import parse_targets
+from nacre.compiler.codegen.llvm.machine import Machine, Options
+from nacre.compiler.codegen.llvm.single_lanes import rewrite_single_lanes
+from nacre.compiler.targets.target import parse_targets
+from nacre.compiler.tools.validate.isolated import run_isolated
+from nacre.compiler.tools.validate.memory import Memory
 
 LANES = 16
 PAIRS = [pair[::-1] for pair in itertools.combinations((1, 2, 4, 8), 2)]

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from nacre.compiler.codegen.jit import build_functions
 from nacre.compiler.codegen.objects import CodeOptions, generate_objects
-from nacre.compiler.codegen.target import Target
 from nacre.compiler.lower.module import lower_module
+from nacre.compiler.targets.target import Target
 from nacre.dialect.dims import Symbol
 from nacre.dialect.graph import Function, Module, Value
 from nacre.dialect.operator import Builder

@@ -11,8 +11,8 @@ import pytest
 from differential.directed import LEVELS, assert_right, case
 from differential.maker import Graph
 from differential.native import Level
-from nacre.compiler.codegen.target import parse_targets
-from nacre.dialect.ops.layouts import LAST
+from nacre.compiler.targets.target import parse_targets
+from nacre.dialect.ops.support.layouts import LAST
 from nacre.dialect.types import BF16, F32, I32, U8
 
 WIDE = tuple(Level(2, cpu, quick=True) for cpu in ("x86-64-v4", "x86-64-v4-vnni-bf16"))

@@ -10,9 +10,9 @@ from pathlib import Path
 import nacre.compiler
 import numpy as np
 import pytest
-from nacre.compiler.codegen.machine import vector_features
-from nacre.compiler.codegen.target import Target
+from nacre.compiler.codegen.llvm.machine import vector_features
 from nacre.compiler.codegen.tiler.vector_math import FUNCTIONS, ULP
+from nacre.compiler.targets.target import Target
 from nacre.dialect.types import Array
 from vector_math_harness import BINARY, COMPOSED, Run, build, build_operators, neighbours, worst
 

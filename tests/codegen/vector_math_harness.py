@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 from nacre.compiler.artifact.link import find_linker
+from nacre.compiler.base.mlir import ir, passmanager, translate
 from nacre.compiler.codegen.jit import build_functions
-from nacre.compiler.codegen.literals import rewrite_literals
-from nacre.compiler.codegen.machine import Machine, Options
-from nacre.compiler.codegen.routes import ROUTES
-from nacre.compiler.codegen.target import Target
+from nacre.compiler.codegen.llvm.literals import rewrite_literals
+from nacre.compiler.codegen.llvm.machine import Machine, Options
 from nacre.compiler.codegen.tiler.vector_math import FUNCTIONS, emit_function, function_name
-from nacre.compiler.mlir import ir, passmanager, translate
+from nacre.compiler.codegen.workers.routes import ROUTES
+from nacre.compiler.targets.target import Target
 from nacre.dialect.dims import Symbol
 from nacre.dialect.graph import Function, Module, Value
 from nacre.dialect.operator import Builder
 from nacre.dialect.ops import OPERATORS
-from nacre.dialect.ops.error_function import erf, erfc
+from nacre.dialect.ops.support.error_function import erf, erfc
 from nacre.dialect.types import F32, Array, TensorType
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from nacre.dialect.ops.conversion import cast_array
+from nacre.dialect.ops.support.conversion import cast_array
 from nacre.dialect.types import BF16, F8E4M3, F8E5M2, F16, F32, F64, I64, STORAGE, Array, DType, dtype_of
 
 with_dtype = pytest.mark.parametrize("dtype", STORAGE, ids=str)

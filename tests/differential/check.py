@@ -10,12 +10,12 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from nacre.compiler.checking.inputs import KINDS, ORDINARY, OUTSIDE, made_up
-from nacre.compiler.checking.isolated import TIMEOUT, Died, Tell, run_isolated
-from nacre.compiler.checking.judge import Judge, run_trial
-from nacre.compiler.checking.native import Library, check_call
-from nacre.compiler.checking.trials import is_in_blocks
-from nacre.compiler.faults import CompilerFault
+from nacre.compiler.base.faults import CompilerFault
+from nacre.compiler.tools.validate.inputs import KINDS, ORDINARY, OUTSIDE, made_up
+from nacre.compiler.tools.validate.isolated import TIMEOUT, Died, Tell, run_isolated
+from nacre.compiler.tools.validate.judge import Judge, run_trial
+from nacre.compiler.tools.validate.native import Library, check_call
+from nacre.compiler.tools.validate.trials import is_in_blocks
 from nacre.dialect.interpreter import Interpreter
 
 from .inputs import make_judge

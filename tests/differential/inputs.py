@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from nacre.compiler.checking.inputs import Trial, draw_argument, made_up
-from nacre.compiler.checking.judge import Judge
+from nacre.compiler.tools.validate.inputs import Trial, draw_argument, made_up
+from nacre.compiler.tools.validate.judge import Judge
 from nacre.dialect.graph import Value
 from nacre.dialect.types import Array
 

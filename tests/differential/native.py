@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from nacre.compiler.checking.inputs import made_up
-from nacre.compiler.checking.native import Library
 from nacre.compiler.codegen.objects import CodeOptions, generate_objects
-from nacre.compiler.codegen.target import parse_targets
+from nacre.compiler.graph_passes import GRAPH_PASSES
 from nacre.compiler.lower.module import Lowered, lower_module
-from nacre.compiler.pipeline import GRAPH_PASSES
+from nacre.compiler.targets.target import parse_targets
+from nacre.compiler.tools.validate.inputs import made_up
+from nacre.compiler.tools.validate.native import Library
 from nacre.dialect.graph import Module
 from nacre.passes.manager import PassManager
 from nacre.passes.pipeline import parse_pipeline

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from nacre.compiler.blame import smaller
-from nacre.compiler.blame.search import Search, Way
+from nacre.compiler.tools.bisect import smaller
+from nacre.compiler.tools.bisect.search import Search, Way
 from nacre.dialect.graph import Module
 
 from .check import Failure

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nacre.compiler.checking.native import make_team
 from nacre.compiler.codegen.jit import link_objects
 from nacre.compiler.codegen.objects import CodeOptions, generate_objects
-from nacre.compiler.lower.entry import Input, Output
+from nacre.compiler.host.plan import LoweredEntry
 from nacre.compiler.lower.parts import KernelPart
-from nacre.compiler.lower.plan import LoweredEntry
+from nacre.compiler.lower.places import Input, Output
+from nacre.compiler.tools.validate.native import make_team
 from nacre.dialect.types import I32, Array
 
 from .directed import case
@@ -93,7 +93,7 @@ CASES: Sequence[tuple[Graph, Pairs]] = [
     (case("roll", lambda b, x: b.roll(x, shift=1), SQUARE, sizes=SIZES), set()),
     (case("cast", lambda b, x: b.cast(x, dtype=I32), SQUARE, sizes=SIZES), set()),
     (case("gathered", lambda b, x, i: b.gather(x, i, mode="clamp"), "f32[9, M]", "i64[9]", sizes=SIZES), set()),
-    (case("cumulative", lambda b, x: b.cumsum(x, axis=-1), SQUARE, sizes=SIZES), set()),
+    (case("cumulative", lambda b, x: b.cumsum(x, axis=-1), SQUARE, sizes=SIZES), {(0, 0)}),
     # A block of rows may be computed twice: what stands in its first rows then is not what was read.
     (case("row_blocks", attended, "f32[37, 16]", "f32[16, 37]", "f32[37, 37]", "f32[37, 37]"), set()),
     # The last block of rows is moved back over rows of the block before, unless their number is a multiple of 8.

@@ -1,4 +1,4 @@
-"""What README.md says is so: its model compiles, its commands and links exist, and .ci/run finds its two commands."""
+"""README.md and the pages of compiler/docs are correct: models compile, commands, names, links and pictures exist."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ from pathlib import Path
 
 import nacre
 import numpy as np
+import pytest
 from nacre.compiler.cli.main import cli
-from nacre.compiler.frontend.format import format_source
+from nacre.compiler.readers.language import check_source
+from nacre.compiler.readers.language.format import format_source
+from nacre.dialect.diagnostics import render_all
 from safetensors.numpy import save_file
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+DOCS = ROOT / "compiler" / "docs"
+PAGES = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
 
 
 def blocks(language: str) -> list[str]:
@@ -32,19 +37,37 @@ def test_model_compiles_and_is_formatted(tmp_path: Path) -> None:
 
 
 def test_command_table_is_the_command_line() -> None:
-    named = re.findall(r"^\| `nacre (\w+)", README, re.MULTILINE)
+    named = re.findall(r"^\| `nacre (\w+)", (DOCS / "command_line.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(named) == sorted(cli.commands)
 
 
-def test_python_names_exist() -> None:
-    names = set(re.findall(r"\bnacre\.(\w+)\b(?=\(|`)", README))
+@pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "python.md"], ids=lambda page: page.name)
+def test_python_names_exist(page: Path) -> None:
+    names = set(re.findall(r"\bnacre\.(\w+)\b(?=\(|`)", page.read_text(encoding="utf-8")))
     assert {"compile", "load", "check", "DiagnosticError", "NacreError"} <= names
     assert all(hasattr(nacre, name) for name in names)
 
 
-def test_links_lead_somewhere() -> None:
-    targets = re.findall(r"\]\(([^)]+)\)", README)
-    assert targets and all((ROOT / target).exists() for target in targets)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text) + re.findall(r'<img [^>]*src="([^"]+)"', text)
+    assert targets or page.name != "README.md"
+    missing = [target for target in targets if not (page.parent / target).exists()]
+    assert not missing
+
+
+def test_readme_leads_to_every_page() -> None:
+    assert all(f"(compiler/docs/{page.name})" in README for page in DOCS.glob("*.md"))
+
+
+def test_shown_diagnostic_is_the_one_of_check(tmp_path: Path) -> None:
+    """The README changes one size of its model, and shows the error."""
+    (model,) = blocks("nacre")
+    (shown,) = re.findall(r"^```\n(error\[.*?)\n```$", README, re.MULTILINE | re.DOTALL)
+    source = model.replace("Linear<32, 10>", "Linear<64, 10>")
+    diagnostics = check_source(source, "digits.nacre", tmp_path)
+    assert render_all(diagnostics, {"digits.nacre": source}) == shown
 
 
 def test_ci_runs_the_first_two_commands() -> None:

@@ -1,4 +1,4 @@
-"""What no file of the tree says: where it was written, and where packages or discussions are hosted."""
+"""Words that files must not contain: paths and hosts in any file, unclear phrases in pages and help texts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
+from nacre.compiler.cli.main import cli
 
 ROOT = Path(__file__).parents[2]
 SKIPPED = {"__pycache__", "build", "dist", "node_modules"}
@@ -65,4 +67,30 @@ def test_words_are_found(kind: str, text: str) -> None:
 
 def test_tree_is_read() -> None:
     names = {path.relative_to(ROOT).as_posix() for path in text_files(ROOT)}
-    assert {"README.md", ".ci/run", "pyproject.toml", "compiler/frontend/nacre.lark"} <= names
+    assert {"README.md", ".ci/run", "pyproject.toml", "compiler/readers/language/nacre.lark"} <= names
+
+
+UNCLEAR = r"\b(whoever|of which|that which|told|faults?)\b|(^|[.:] )(What|Who|Those|Which) "
+"""Phrases that have a plainer alternative in user-facing text."""
+
+
+def help_texts() -> Iterator[tuple[str, str]]:
+    for name, command in cli.commands.items():
+        yield name, command.help or ""
+        for parameter in command.params:
+            if isinstance(parameter, click.Option):
+                yield f"{name} {parameter.opts[0]}", parameter.help or ""
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    for path in (ROOT / "README.md", *sorted((ROOT / "compiler" / "docs").glob("*.md"))):
+        yield path.name, re.sub(r"```.*?```|`[^`\n]*`", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def test_user_facing_text_is_plain() -> None:
+    found = [f"{name}:{line}" for name, text in (*help_texts(), *pages()) for line in find_words(text, UNCLEAR)]
+    assert not found
+
+
+def test_unclear_phrases_are_found() -> None:
+    assert find_words("fine\nWhat is stored\nthe axes, of which one is first\nerrors are told", UNCLEAR) == [2, 3, 4]

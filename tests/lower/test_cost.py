@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from nacre.compiler.frontend import load_module
+from nacre.compiler.graph_passes import GRAPH_PASSES
 from nacre.compiler.lower.cost import count_bytes, count_operations
-from nacre.compiler.pipeline import GRAPH_PASSES
+from nacre.compiler.readers.language import load_module
 from nacre.dialect.dims import evaluate, format_size
 from nacre.dialect.graph import Module
 from nacre.passes.manager import PassManager

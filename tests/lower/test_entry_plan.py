@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from nacre.compiler.codegen.jit import build_functions
 from nacre.compiler.codegen.objects import CodeOptions, generate_objects
-from nacre.compiler.lower.entry import Unused, Workspace
+from nacre.compiler.host.plan import entry_ir, plan_entries
 from nacre.compiler.lower.lowered import Lowered
 from nacre.compiler.lower.module import lower_module
 from nacre.compiler.lower.parts import KernelPart
-from nacre.compiler.lower.plan import entry_ir, plan_entries
+from nacre.compiler.lower.places import Unused, Workspace
 from nacre.dialect.dims import Symbol, evaluate
 from nacre.dialect.graph import Function, Module, Value
 from nacre.dialect.operator import Builder

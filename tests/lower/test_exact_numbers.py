@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from nacre.compiler.codegen.jit import build_functions
-from nacre.compiler.frontend import load_module
+from nacre.compiler.readers.language import load_module
 from nacre.dialect.graph import Constant, Function, Module, Value
 from nacre.dialect.operator import Builder
 from nacre.dialect.ops import OPERATORS

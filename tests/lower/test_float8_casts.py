@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from kernel_harness import Written, run_kernels
 from nacre.dialect.emitter import identity
-from nacre.dialect.ops.conversion import cast_array
+from nacre.dialect.ops.support.conversion import cast_array
 from nacre.dialect.types import BF16, F16, F32, F64, STORAGE, Array, DType, TensorType
 
 WIDE = (F16, BF16, F32, F64)

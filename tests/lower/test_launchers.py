@@ -12,9 +12,10 @@ import pytest
 from nacre.compiler.artifact.assemble import build_artifact
 from nacre.compiler.artifact.link import find_linker
 from nacre.compiler.artifact.spec import ArgumentSpec, ArtifactSpec, EntrySpec
-from nacre.compiler.codegen.machine import Machine, Options
-from nacre.compiler.codegen.target import Target
-from nacre.compiler.lower.entry import Call, Input, Output, Unused, Workspace, declare, write_entry
+from nacre.compiler.codegen.llvm.machine import Machine, Options
+from nacre.compiler.host.entry import Call, declare, write_entry
+from nacre.compiler.lower.places import Input, Output, Unused, Workspace
+from nacre.compiler.targets.target import Target
 from nacre.dialect.dims import Symbol
 from nacre.dialect.types import F32, I64, TensorType
 from nacre.runtime.loader import load

@@ -7,11 +7,12 @@ from pathlib import Path
 import nacre
 import numpy as np
 import pytest
-from nacre.compiler.frontend import load_module
-from nacre.compiler.lower.entry import CALLS_PER_PART
-from nacre.compiler.pipeline import Build, Options
+from nacre.compiler.host.entry import CALLS_PER_PART
+from nacre.compiler.options import Options
+from nacre.compiler.pipeline import Build
+from nacre.compiler.readers.language import load_module
 from nacre.dialect.graph import walk
-from nacre.passes.fuse_rules import MOST_MEMBERS, TOO_LARGE
+from nacre.passes.fusion.fuse_rules import MOST_MEMBERS, TOO_LARGE
 
 # 1200 elementwise operators, and gelu and mish that are several each.
 CHAIN = """language 1

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 from nacre.compiler.codegen.jit import build_functions
-from nacre.compiler.lower.entry import Output, Weight, Workspace
+from nacre.compiler.host.plan import plan_entries
 from nacre.compiler.lower.module import lower_module
-from nacre.compiler.lower.plan import plan_entries
+from nacre.compiler.lower.places import Output, Weight, Workspace
 from nacre.dialect.diagnostics import Span
 from nacre.dialect.dims import Symbol
 from nacre.dialect.graph import Constant, Function, Module, Node, Parameter, Region, Value
@@ -214,7 +214,7 @@ def test_names_that_c_cannot_spell() -> None:
 
 PROGRAM = """
 from nacre.compiler.lower.module import lower_module
-from nacre.compiler.lower.plan import entry_ir, plan_entries
+from nacre.compiler.host.plan import entry_ir, plan_entries
 from nacre.dialect.dims import Symbol
 from nacre.dialect.graph import Function, Module, Value
 from nacre.dialect.operator import Builder

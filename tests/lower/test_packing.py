@@ -10,7 +10,7 @@ from nacre.compiler.lower.packing import Packing, read_packing
 from nacre.dialect.graph import Constant, Function, Module, Node, Parameter, Value
 from nacre.dialect.operator import Builder
 from nacre.dialect.ops import OPERATORS
-from nacre.dialect.ops.layouts import LAST
+from nacre.dialect.ops.support.layouts import LAST
 from nacre.dialect.types import BF16, F32, I8, I32, U8, Array, DType, TensorType
 
 

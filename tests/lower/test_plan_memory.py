@@ -7,11 +7,11 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nacre import passes
 from nacre.dialect.dims import Size, Symbol, evaluate
-from nacre.passes.compare_sizes import never_less
-from nacre.passes.liveness import ALIGNMENT, Step, lower_bound
-from nacre.passes.plan_memory import Plan, plan_memory
+from nacre.passes import analysis
+from nacre.passes.analysis.compare_sizes import never_less
+from nacre.passes.analysis.liveness import ALIGNMENT, Step, lower_bound
+from nacre.passes.analysis.plan_memory import Plan, plan_memory
 
 B, T = Symbol("B", 1, 8), Symbol("T", 1, 512)
 
@@ -79,7 +79,7 @@ def test_a_long_function_takes_few_proofs(monkeypatch: pytest.MonkeyPatch) -> No
         proofs += 1
         return never_less(left, right)
 
-    monkeypatch.setattr("nacre.passes.compare_sizes.never_less", counted)
+    monkeypatch.setattr("nacre.passes.analysis.compare_sizes.never_less", counted)
     check(steps, sizes, plan_memory(steps, sizes), {"B": 3, "T": 77})
     assert 0 < proofs < 20 * len(sizes)
 
@@ -184,15 +184,15 @@ def static_program(seed: int) -> tuple[list[Step], dict[str, Size]]:
 def test_another_order_is_tried_where_the_largest_first_wastes(monkeypatch: pytest.MonkeyPatch) -> None:
     steps, sizes = static_program(204)
     assert plan_memory(steps, sizes).total == lower_bound(steps, sizes, {})
-    monkeypatch.setattr(passes.plan_memory, "_TRIES", 1)
-    monkeypatch.setattr(passes.plan_memory, "_ORDERS", passes.plan_memory._ORDERS[:1])
+    monkeypatch.setattr(analysis.plan_memory, "_TRIES", 1)
+    monkeypatch.setattr(analysis.plan_memory, "_ORDERS", analysis.plan_memory._ORDERS[:1])
     assert plan_memory(steps, sizes).total > lower_bound(steps, sizes, {})
 
 
 def test_an_order_that_wastes_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     steps, sizes = static_program(236)
     assert plan_memory(steps, sizes).total == lower_bound(steps, sizes, {})
-    monkeypatch.setattr(passes.plan_memory, "_TRIES", 1)
+    monkeypatch.setattr(analysis.plan_memory, "_TRIES", 1)
     assert plan_memory(steps, sizes).total > lower_bound(steps, sizes, {})
 
 

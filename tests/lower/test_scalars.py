@@ -13,7 +13,7 @@ from kernel_harness import Written, run_kernels
 from nacre.compiler.codegen.jit import Run
 from nacre.compiler.lower.arithmetic import BINARY, PREDICATES, UNARY
 from nacre.dialect.emitter import identity
-from nacre.dialect.ops.conversion import cast_array
+from nacre.dialect.ops.support.conversion import cast_array
 from nacre.dialect.types import (
     ANY,
     BF16,

@@ -8,8 +8,13 @@ import nacre
 import numpy as np
 import pytest
 from nacre.compiler.api import read_model
-from nacre.compiler.parameters import open_parameters
-from nacre.compiler.precision.choose import in_precision
+from nacre.compiler.lower import function
+from nacre.compiler.lower.tied import Tied
+from nacre.compiler.model.parameters import open_parameters
+from nacre.compiler.options import Options
+from nacre.compiler.pipeline import Build
+from nacre.compiler.quantization.choose import in_precision
+from nacre.dialect.graph import Module
 from nacre.dialect.interpreter import Interpreter
 from saving import save_npz
 
@@ -52,8 +57,8 @@ def test_a_tied_table_is_stored_once(precision: str, copies: int, path: Path, tm
     # Those that have the rows of the table and more than a number for each: codes, and scales and zeros in blocks.
     large = [t["name"] for t in tensors if t["name"].startswith("table") and np.prod(t["shape"]) >= 202]
     assert len(large) == copies, large
-    elaborated = in_precision(read_model(path), precision)
-    interpreter = Interpreter(elaborated.module, open_parameters(elaborated))
+    source_model = in_precision(read_model(path), precision)
+    interpreter = Interpreter(source_model.module, open_parameters(source_model))
     for ids in ([], [100], [0, 47, 48, 100, -1, 7]):
         expected = interpreter.run("main", [np.asarray(ids, np.int64)])
         for actual, wanted in zip(model(np.asarray(ids, np.int64)), expected, strict=True):
@@ -71,3 +76,17 @@ def test_a_table_that_is_needed_whole_is_there_whole(path: Path, tmp_path: Path)
     np.testing.assert_array_equal(rows, table[ids])
     np.testing.assert_array_equal(everything, table)
     np.testing.assert_allclose(logits, table[ids] @ table.T, rtol=0, atol=1e-5)
+
+
+def test_parameters_are_indexed_once_for_all_weights(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Module] = []
+
+    class Watched(Tied):
+        def __init__(self, module: Module) -> None:
+            made.append(module)
+            super().__init__(module)
+
+    monkeypatch.setattr(function, "Tied", Watched)
+    build = Build(read_model(path), Options())
+    build.lower(build.optimize())
+    assert len(made) == 1, "three weights are packed"

@@ -10,7 +10,7 @@ import nacre
 import numpy as np
 import numpy.typing as npt
 import pytest
-from nacre.compiler.frontend.format import format_source
+from nacre.compiler.readers.language.format import format_source
 from nacre.runtime.loader import Model
 from safetensors.numpy import save_file
 

@@ -16,8 +16,8 @@ import nacre
 import numpy as np
 import pytest
 from nacre.compiler.api import read_model
-from nacre.compiler.frontend.format import format_source
-from nacre.compiler.parameters import open_parameters
+from nacre.compiler.model.parameters import open_parameters
+from nacre.compiler.readers.language.format import format_source
 from nacre.dialect.interpreter import Interpreter
 from nacre.dialect.types import dtype_of
 from numpy_layers import (
@@ -83,8 +83,8 @@ class Compiled:
         text = path.read_text(encoding="utf-8")
         assert format_source(text, path.name) == text
         self.model = nacre.compile(path, folder / f"{name}.so", weights=checkpoint)
-        elaborated = read_model(path, checkpoint)
-        self.interpreter = Interpreter(elaborated.module, open_parameters(elaborated))
+        source_model = read_model(path, checkpoint)
+        self.interpreter = Interpreter(source_model.module, open_parameters(source_model))
 
     def compare(self, entry: str, inputs: tuple[Array, ...], *expected: Array) -> None:
         computed = self.model.entries[entry](*inputs)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from nacre.dialect.dims import Shape, Size, evaluate
 from nacre.dialect.emitter import Index, IndexMap, Loop, Result
-from nacre.dialect.ops.common import integer_range
+from nacre.dialect.ops.support.common import integer_range
 from nacre.dialect.types import BOOL, I8, I16, I32, I64, Array, DType, TensorType
 
 Numbers = np.ndarray[Any, np.dtype[Any]]

@@ -14,15 +14,15 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from nacre.compiler.checking.isolated import Died, Tell, run_isolated
-from nacre.compiler.checking.native import Library
 from nacre.compiler.codegen.objects import CodeOptions, generate_objects
 from nacre.compiler.lower.module import lower_module
+from nacre.compiler.tools.validate.isolated import Died, Tell, run_isolated
+from nacre.compiler.tools.validate.native import Library
 from nacre.dialect.graph import Function, Module
 from nacre.dialect.interpreter import bind_dims
 from nacre.dialect.operator import Operator
 from nacre.dialect.types import BOOL, F32, I32, DType
-from nacre.passes.check_indices import CheckIndices
+from nacre.passes.simplify.check_indices import CheckIndices
 from operator_harness import TESTED, Example, build_function, case_dtypes, examples, symbolic, write_use
 
 GROUP = 12

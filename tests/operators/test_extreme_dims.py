@@ -13,19 +13,19 @@ from functools import partial
 from typing import Any
 
 import pytest
-from nacre.compiler.checking.inputs import ORDINARY, draw_trial, made_up
-from nacre.compiler.checking.isolated import Died, Tell, run_each_isolated
-from nacre.compiler.checking.judge import Judge
-from nacre.compiler.checking.native import Library, check_call
 from nacre.compiler.codegen.objects import CodeOptions, generate_objects
 from nacre.compiler.lower.module import lower_module
+from nacre.compiler.tools.validate.inputs import ORDINARY, draw_trial, made_up
+from nacre.compiler.tools.validate.isolated import Died, Tell, run_each_isolated
+from nacre.compiler.tools.validate.judge import Judge
+from nacre.compiler.tools.validate.native import Library, check_call
 from nacre.dialect.dims import DimError, Symbol
 from nacre.dialect.graph import Function, Module, Value
 from nacre.dialect.operator import Builder, InferenceError, Operator
 from nacre.dialect.ops import OPERATORS
 from nacre.dialect.requirements import requirements
 from nacre.dialect.types import F32, TensorType
-from nacre.passes.check_indices import CheckIndices
+from nacre.passes.simplify.check_indices import CheckIndices
 from operator_harness import TESTED, Example, example
 
 REACH = 4

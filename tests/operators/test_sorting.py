@@ -10,7 +10,7 @@ from nacre.compiler.codegen.jit import Run, build_functions
 from nacre.dialect.dims import Symbol
 from nacre.dialect.graph import Function, Module
 from nacre.dialect.ops import OPERATORS
-from nacre.dialect.ops.sorting import BLOCK, COUNTED, SLACK
+from nacre.dialect.ops.support.sorting import BLOCK, COUNTED, SLACK
 from nacre.dialect.types import (
     BF16,
     BOOL,

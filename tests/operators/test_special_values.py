@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nacre.compiler.checking.isolated import Died, Tell, run_isolated
-from nacre.compiler.checking.native import Library
 from nacre.compiler.codegen.objects import CodeOptions, generate_objects
-from nacre.compiler.codegen.target import parse_targets
 from nacre.compiler.lower.module import lower_module
+from nacre.compiler.targets.target import parse_targets
+from nacre.compiler.tools.validate.isolated import Died, Tell, run_isolated
+from nacre.compiler.tools.validate.native import Library
 from nacre.dialect.graph import Function, Module
 from nacre.dialect.operator import Operator
 from nacre.dialect.ops import OPERATORS
-from nacre.dialect.ops.common import integer_range
+from nacre.dialect.ops.support.common import integer_range
 from nacre.dialect.types import (
     ANY,
     BF16,

@@ -44,7 +44,7 @@ def test_reshape_divides_exactly() -> None:
 
 def test_reshape_names_both_counts() -> None:
     error = refuse("reshape", f32(B, T, 384), shape=(B, T, 100))
-    assert (error.code, error.message) == ("shape-mismatch", "`reshape` cannot turn [B, T, 384] into [B, T, 100]")
+    assert (error.code, error.message) == ("shape-mismatch", "`reshape` cannot convert [B, T, 384] into [B, T, 100]")
     assert error.label == "384*B*T elements would become 100*B*T"
     error = refuse("reshape", f32(B, T, 10), shape=(B, -1, 3))
     assert error.label == "10*B*T elements are not a multiple of 3*B"
@@ -127,7 +127,7 @@ def test_joining() -> None:
     error = refuse("concat", f32(B, T), f32(B, S), axis=0)
     assert error.message == "`concat` cannot join f32[B, T] and f32[B, S]"
     assert (error.label, error.operand) == ("sizes T and S differ in axis 1", 1)
-    assert refuse("split", f32(T), parts=2).message == "`split` cannot cut T into 2 equal parts"
+    assert refuse("split", f32(T), parts=2).message == "`split` cannot split T into 2 equal parts"
     assert refuse("split", f32(T), parts=(S, 1)).label == "the parts add up to S + 1"
 
 

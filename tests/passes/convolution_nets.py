@@ -14,7 +14,7 @@ from nacre.dialect.graph import Function, Module, Node, Parameter, Value
 from nacre.dialect.interpreter import Interpreter
 from nacre.dialect.operator import Builder, InferenceError
 from nacre.dialect.ops import OPERATORS
-from nacre.dialect.ops.layouts import first_order, last_order
+from nacre.dialect.ops.support.layouts import first_order, last_order
 from nacre.dialect.types import F32, Array, DType, TensorType
 
 BATCH = Symbol("N", 0, 4)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from convolution_nets import DIM_VALUES, arguments, largest_error, load, random_net, run_net
 from nacre.compiler.codegen.jit import build_functions
-from nacre.compiler.pipeline import GRAPH_PASSES, STRICT_PASSES
+from nacre.compiler.graph_passes import GRAPH_PASSES, STRICT_PASSES
 from nacre.dialect.graph import Function, Module, walk
 from nacre.dialect.interpreter import Interpreter, load_parameter
 from nacre.dialect.ops import OPERATORS

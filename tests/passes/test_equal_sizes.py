@@ -12,7 +12,7 @@ from nacre.dialect.graph import Constant, Function, Module, Node, Parameter, Val
 from nacre.dialect.interpreter import Interpreter
 from nacre.dialect.operator import Builder
 from nacre.dialect.ops import OPERATORS
-from nacre.dialect.ops.layouts import FIRST, FIRST_TO_LAST, LAST
+from nacre.dialect.ops.support.layouts import FIRST, FIRST_TO_LAST, LAST
 from nacre.dialect.types import F32, F64, I8, U8, Array, DType, TensorType
 from nacre.passes.manager import PassManager
 from nacre.passes.pipeline import parse_pipeline

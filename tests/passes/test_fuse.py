@@ -11,15 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from nacre.compiler.api import read_model
-from nacre.compiler.parameters import open_parameters
-from nacre.compiler.pipeline import Build, Options
+from nacre.compiler.model.parameters import open_parameters
+from nacre.compiler.options import Options
+from nacre.compiler.pipeline import Build
 from nacre.dialect.graph import Function, walk
 from nacre.dialect.interpreter import Interpreter
 from nacre.dialect.ops import OPERATORS
 from nacre.dialect.parser import parse_module
-from nacre.passes.fuse import KINDS, Fuse
-from nacre.passes.fuse_flow import Flow, Group
-from nacre.passes.fuse_maps import permutation, summed_axes
+from nacre.passes.fusion.fuse import KINDS, Fuse
+from nacre.passes.fusion.fuse_flow import Flow, Group
+from nacre.passes.fusion.fuse_maps import permutation, summed_axes
 from nacre.passes.manager import Context, PassManager
 from nacre.passes.pipeline import parse_pipeline
 from nacre.passes.rewrite import count_uses
@@ -134,16 +135,16 @@ def test_every_stored_value_has_its_reason() -> None:
     context = Context()
     Fuse().run(parse_module(REMARKS), context)
     assert {(r.source, r.reader): r.text for r in context.remarks} == {
-        ("1", "2"): "stands in front of a contraction",
-        ("2", "3"): "would put a reduction behind a contraction",
+        ("1", "2"): "precedes a contraction",
+        ("2", "3"): "would place a reduction after a contraction",
         ("3", "4"): "reduces another axis",
         ("4", "5"): "sequential",
         ("5", "6"): "sequential",
         ("7", "8"): "reduces another axis",
-        ("8", "9"): "would be computed again for every element that it is broadcast to",
+        ("8", "9"): "would be recomputed for every element it is broadcast to",
         ("10", "11"): "its result is used elsewhere too",
-        ("11", "12"): "moves elements in a way that no group follows",
-        ("12", "13"): "moves elements in a way that no group follows",
+        ("11", "12"): "moves elements in an unsupported way",
+        ("12", "13"): "moves elements in an unsupported way",
         ("14", "15"): "another element type",
     }
     assert {(r.pass_name, r.function) for r in context.remarks} == {("fuse", "main")}
@@ -282,11 +283,11 @@ def test_compiled_groups_compute_what_the_interpreter_does(kinds: str, tmp_path:
     weights |= {"scale": rng.normal(size=8).astype(np.float32)}
     save_file(weights, tmp_path / "weights.safetensors")
     (tmp_path / "m.nacre").write_text(COMPILED)
-    elaborated = read_model(tmp_path / "m.nacre")
-    build = Build(elaborated, Options(passes=f"{BEFORE},fuse{{kinds={kinds}}}"))
+    source_model = read_model(tmp_path / "m.nacre")
+    build = Build(source_model, Options(passes=f"{BEFORE},fuse{{kinds={kinds}}}"))
     build.run(tmp_path / "m.so")
     model = load(tmp_path / "m.so")
-    interpreter = Interpreter(elaborated.module, open_parameters(elaborated))
+    interpreter = Interpreter(source_model.module, open_parameters(source_model))
     for batch, time in ((1, 1), (2, 7), (3, 40), (0, 5)):
         x = rng.normal(size=(batch, time, 12)).astype(np.float32)
         mask = np.where(rng.random((batch, 1, 1, time)) < 0.3, np.float32(-1e9), np.float32(0))

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from nacre.compiler.calls import kind_of
 from nacre.compiler.codegen.jit import build_functions
+from nacre.compiler.host.calls import kind_of
 from nacre.dialect.dims import Symbol
 from nacre.dialect.graph import Function, Module, Node, Value
 from nacre.dialect.interpreter import Interpreter
@@ -18,7 +18,7 @@ from nacre.dialect.operator import Builder, InferenceError
 from nacre.dialect.ops import OPERATORS
 from nacre.dialect.types import F32, F64, I64, TensorType
 from nacre.dialect.verifier import verify
-from nacre.passes.fuse import Fuse
+from nacre.passes.fusion.fuse import Fuse
 from random_graphs import assert_close, assert_same_bits
 
 B, T = Symbol("B", 1, 5), Symbol("T", 1, 9)

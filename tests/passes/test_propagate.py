@@ -10,7 +10,7 @@ import zlib
 import numpy as np
 import pytest
 from nacre.compiler.codegen.jit import build_functions
-from nacre.compiler.pipeline import GRAPH_PASSES, STRICT_PASSES
+from nacre.compiler.graph_passes import GRAPH_PASSES, STRICT_PASSES
 from nacre.dialect.graph import Module, Parameter, walk
 from nacre.dialect.interpreter import Interpreter, load_parameter
 from nacre.dialect.ops import OPERATORS

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from nacre.compiler.codegen import machine
-from nacre.compiler.codegen.tiler import kernels, rows, text
-from nacre.compiler.codegen.tiler.vector_math import exponential
+from nacre.compiler.codegen.llvm import machine
+from nacre.compiler.codegen.tiler import folds, kernels, maps, reciprocals, rows, text
+from nacre.compiler.codegen.tiler.vector_math import circular, exponential
 from nacre.compiler.lower import arithmetic, packing
 from nacre.dialect.dims import add
 from nacre.dialect.ops import pooling
@@ -62,6 +62,16 @@ def repeated_vector(setter: Setter) -> None:
     setter.attribute(rows.RowWriter, "_chunks", wrong)
 
 
+def lost_vector(setter: Setter) -> None:
+    """The last vector of a unit is left out, unless it is the last unit."""
+    end = maps.MapStage._end
+
+    def wrong(self: maps.MapStage, start: str, size: Any, step: int) -> str:
+        return end(self, start, size, step - self.writer.lanes if step == maps.CHUNK * self.writer.lanes else step)
+
+    setter.attribute(maps.MapStage, "_end", wrong)
+
+
 def lost_rows(setter: Setter) -> None:
     """The last of the units that a kernel is computed in is never begun."""
     choose = kernels._choose
@@ -98,6 +108,37 @@ def window_off_by_one(setter: Setter) -> None:
     setter.attribute(pooling, "pad_tensor", wrong)
 
 
+def least_maximum(setter: Setter) -> None:
+    """A maximum of a row starts at the least finite number."""
+    rule = folds.RULES["arith.maximumf"]
+    rules: Any = folds.RULES
+    setter.item(rules, "arith.maximumf", replace(rule, neutral={**rule.neutral, "f32": "0xFF7FFFFF"}))
+
+
+def denormal_reciprocal(setter: Setter) -> None:
+    """Divisions by what is the same all over a row become multiplications, though the reciprocal may be infinite."""
+    setter.attribute(reciprocals, "LEAST_DIVISOR", "0.0")
+
+
+def short_reduction(setter: Setter) -> None:
+    """Multiples of pi are taken from large arguments part by part, as from small ones."""
+    setter.attribute(circular, "_NEAR", 2.0**120)
+
+
+def odd_nan(setter: Setter) -> None:
+    """An even number of NaNs in a row is none."""
+    finish = folds.Extreme.finish
+
+    def wrong(self: Any, strands: Any, start: Any) -> Any:
+        def differ(x: Any, y: Any) -> Any:
+            return self.writer.apply("arith.xori", "", [x, y], "i1")
+
+        odd = self.pairwise([seen for _, seen in strands], differ)
+        return finish(self, [(total, odd) for total, _ in strands], start)
+
+    setter.attribute(folds.Extreme, "finish", wrong)
+
+
 _HEAD = """language 1
 
 dim B in 0..64
@@ -116,6 +157,68 @@ dim T in 1..512
 model f(x: f32[B, T]) -> f32[B, T] {
   y = relu(x)
   return y - sum(y, axis=1, keepdims=true)  # here
+}
+""",
+    ),
+    Planted(
+        "least-maximum",
+        "tiled",
+        least_maximum,
+        _HEAD
+        + """
+model f(x: f32[B, 40]) -> f32[B, 1] {
+  y = x * 2
+  return max(y + x, axis=1, keepdims=true)  # here
+}
+""",
+    ),
+    Planted(
+        "denormal-reciprocal",
+        "tiled",
+        denormal_reciprocal,
+        _HEAD
+        + """
+model f(x: f32[B, 40]) -> f32[B, 40] {
+  y = -x
+  return y / max(y, axis=1, keepdims=true)  # here
+}
+""",
+    ),
+    Planted(
+        "short-reduction",
+        "tiled",
+        short_reduction,
+        _HEAD
+        + """
+model f(x: f32[B, 21]) -> f32[B, 21] {
+  y = -x
+  return sin(y)  # here
+}
+""",
+    ),
+    Planted(
+        "odd-nan",
+        "tiled",
+        odd_nan,
+        _HEAD
+        + """
+model f(x: f32[B, 64]) -> f32[B, 1] {
+  y = -x
+  return max(y + x * 2, axis=1, keepdims=true)  # here
+}
+""",
+    ),
+    Planted(
+        "lost-vector",
+        "tiled",
+        lost_vector,
+        """language 1
+
+dim T in 1..4096
+
+model f(x: f32[T]) -> f32[T] {
+  y = relu(x)
+  return exp(y) + x  # here
 }
 """,
     ),

@@ -6,9 +6,13 @@ from typing import Any
 
 import numpy as np
 from nacre.dialect.graph import Node, Region
-from nacre.passes import canonicalize, cse, fold_batch_norm, fold_constants, fuse, propagate, unroll_repeat, winograd
-from nacre.passes.channels_last_rules import Site
-from nacre.passes.rules import Match, Values
+from nacre.passes.fold import fold_batch_norm, fold_constants
+from nacre.passes.fusion import fuse
+from nacre.passes.layout import winograd
+from nacre.passes.layout.channels_last_rules import Site
+from nacre.passes.quantization import propagate
+from nacre.passes.simplify import arithmetic_rules, canonicalize, cse, unroll_repeat
+from nacre.passes.simplify.rules import Match, Values
 
 from .planted import Planted
 from .setting import Setter
@@ -75,6 +79,13 @@ def unsafe_zero(setter: Setter) -> None:
     setter.item(canonicalize.BY_NAME, "multiply", (times_zero, *canonicalize.BY_NAME["multiply"]))
 
 
+def lost_sign(setter: Setter) -> None:
+    """`x + 0` becomes x, as if there were no -0."""
+    floats, *others = arithmetic_rules.NEUTRAL["add"]
+    table: Any = arithmetic_rules.NEUTRAL
+    setter.item(table, "add", ((*floats, 0.0), *others))
+
+
 def forgotten_attribute(setter: Setter) -> None:
     """Nodes are merged that differ in their attributes."""
     node_key = cse.node_key
@@ -91,6 +102,17 @@ def wrong_constant(setter: Setter) -> None:
     rows = [list(row) for row in winograd.OUTPUT]
     rows[2][3] = 3
     setter.attribute(winograd, "OUTPUT", rows)
+
+
+def wrong_in_call(setter: Setter) -> None:
+    """What is computed by a transform that is not stored is as large as it should be, and negative."""
+    rewritten = winograd._Rewriter.rewritten
+
+    def wrong(self: Any, b: Any, node: Node) -> Any:
+        value = rewritten(self, b, node)
+        return value if self.is_stored(node) else b.negate(value)
+
+    setter.attribute(winograd._Rewriter, "rewritten", wrong)
 
 
 def wrong_channels(setter: Setter) -> None:
@@ -228,9 +250,21 @@ model f(x: f32[4, 4, 4, B]) -> f32[4, 4, 4, B] {
         _HEAD
         + """
 model f(x: f32[B, 90]) -> f32[B, 90] {
-  y = x * 2
+  y = exp(x)
   z = y * 0  # here
   return z + 1
+}
+""",
+    ),
+    Planted(
+        "lost-sign",
+        "canonicalize",
+        lost_sign,
+        _HEAD
+        + """
+model f(x: f32[B, 6]) -> f32[B, 6] {
+  y = x * 2
+  return y + 0  # here
 }
 """,
     ),
@@ -300,6 +334,25 @@ model f(x: f32[1, 32, 16, 16]) -> f32[1, 32, 16, 16] {
   return x |> relu |> convolution
 }
 """,
+    ),
+    Planted(
+        "wrong-in-call",
+        "winograd",
+        wrong_in_call,
+        """language 1
+
+block Convolution(x: f32[1, 32, 28, 28]) -> f32[1, 32, 28, 28] {
+  param kernel: f32[32, 32, 3, 3]
+  return conv2d(x, kernel, padding=1)  # here
+}
+
+model f(x: f32[1, 32, 28, 28]) -> f32[1, 32, 28, 28] {
+  weights "weights.npz"
+  use convolution = Convolution
+  return x |> relu |> convolution
+}
+""",
+        size="1.1x",
     ),
     Planted(
         "wrong-layer",

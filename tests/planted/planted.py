@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .setting import Setter
 
 VARIABLE = "NACRE_PLANTED_FAULT"
-"""Names the fault that children which generate code have; only the tests' `sitecustomize` knows it."""
+"""Names the fault of children that generate code, as `module:name`; only the tests' `sitecustomize` knows it."""
 
 
 @dataclass(frozen=True)
@@ -16,13 +16,19 @@ class Planted:
     """`plant` puts the fault into the compiler, which then gets the model wrong.
 
     To be blamed are `stage`: a pass, or the stage of code generation, or of putting the artifact together; and the line
-    of the model at which it goes wrong, which the text marks with a comment `# here`.
+    of the model at which it goes wrong, which the text marks with a comment `# here`. `size` bounds the weights.
     """
 
     name: str
     stage: str
     plant: Callable[[Setter], None]
     model: str
+    size: str | None = None
+
+    @property
+    def place(self) -> str:
+        """The module that plants it, and its name."""
+        return f"{self.plant.__module__}:{self.name}"
 
     @property
     def line(self) -> int:

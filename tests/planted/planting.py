@@ -14,9 +14,9 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from nacre.compiler.checking.inputs import made_up
-from nacre.compiler.codegen.nursery import end_waiting
-from nacre.compiler.frontend import load_module
+from nacre.compiler.codegen.workers.pool import end_waiting
+from nacre.compiler.readers.language import load_module
+from nacre.compiler.tools.validate.inputs import made_up
 from nacre.dialect.graph import Parameter
 
 from .planted import VARIABLE, Planted
@@ -29,7 +29,7 @@ _SITE = Path(__file__).parent / "site"
 def plant(fault: Planted, folder: Path) -> Iterator[None]:
     """The compiler has the fault until the block ends. `folder` takes what is cached meanwhile."""
     paths = [str(_SITE), str(_SITE.parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {VARIABLE: fault.name, "NACRE_CACHE": str(folder), "PYTHONPATH": os.pathsep.join(paths)}
+    environment = {VARIABLE: fault.place, "NACRE_CACHE": str(folder), "PYTHONPATH": os.pathsep.join(paths)}
     setter = Setter()
     end_waiting()
     try:

@@ -11,7 +11,8 @@ import nacre
 import numpy as np
 import pytest
 from nacre.compiler.api import read_model
-from nacre.compiler.pipeline import Build, Options
+from nacre.compiler.options import Options
+from nacre.compiler.pipeline import Build
 from nacre.dialect.graph import Node
 from nacre.dialect.interpreter import Interpreter
 from nacre.runtime.arguments import Array

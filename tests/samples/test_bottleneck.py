@@ -11,8 +11,8 @@ from pathlib import Path
 import nacre
 import numpy as np
 import pytest
-from nacre.compiler.checking.inputs import made_up
-from nacre.compiler.frontend.weights import elements
+from nacre.compiler.tools.validate.inputs import made_up
+from nacre.compiler.weights.parameters import elements
 from safetensors.numpy import save_file
 
 SAMPLES = Path(__file__).parents[2] / "samples"

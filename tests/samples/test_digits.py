@@ -13,7 +13,7 @@ import nacre
 import numpy as np
 import numpy.typing as npt
 import pytest
-from nacre.compiler.frontend.format import format_source
+from nacre.compiler.readers.language.format import format_source
 from safetensors import safe_open
 
 FOLDER = Path(__file__).parents[2] / "samples" / "digits"

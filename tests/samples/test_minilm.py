@@ -18,8 +18,8 @@ import nacre
 import numpy as np
 import numpy.typing as npt
 import pytest
-from nacre.compiler.checkpoint import open_checkpoint
-from nacre.compiler.frontend import load_module
+from nacre.compiler.readers.language import load_module
+from nacre.compiler.weights import open_checkpoint
 from nacre.dialect.interpreter import Interpreter
 from nacre.dialect.types import F64
 
@@ -65,9 +65,9 @@ def reference() -> tuple[list[str], Array]:
 
 def interpret(checkpoint: Path, ids: Array, mask: Array) -> Array:
     """The same source by the reference interpreter, in float64."""
-    elaborated = load_module(FOLDER / "minilm.nacre", weights=checkpoint)
+    source_model = load_module(FOLDER / "minilm.nacre", weights=checkpoint)
     tensors = open_checkpoint(checkpoint)
-    interpreter = Interpreter(elaborated.module, lambda p: tensors.read(p.key), precision=F64)
+    interpreter = Interpreter(source_model.module, lambda p: tensors.read(p.key), precision=F64)
     return interpreter.run("embed", [ids, mask])[0]
 
 

@@ -15,7 +15,7 @@ import nacre
 import numpy as np
 import numpy.typing as npt
 import pytest
-from nacre.compiler.frontend.format import format_source
+from nacre.compiler.readers.language.format import format_source
 from safetensors.numpy import save_file
 
 FOLDER = Path(__file__).parents[2] / "samples" / "vision"

@@ -1,6 +1,6 @@
 """How much memory the samples need for a call: hardly more than any plan could do with, and no more than is known here.
 
-The bound is `nacre.passes.liveness.lower_bound`: what must be there at one time.
+The bound is `nacre.passes.analysis.liveness.lower_bound`: what must be there at one time.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from nacre.compiler.frontend import load_module
 from nacre.compiler.pipeline import Build
+from nacre.compiler.readers.language import load_module
 from nacre.dialect.dims import evaluate
 
 SAMPLES = Path(__file__).parents[2] / "samples"

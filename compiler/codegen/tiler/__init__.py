@@ -1,1 +1,1 @@
-"""The tiler: reads structured ops by their index maps and bodies, and writes register-tiled vector code for them."""
+"""The tiler: reads structured ops by their index maps and bodies, and emits register-tiled vector code."""

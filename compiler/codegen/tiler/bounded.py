@@ -1,16 +1,16 @@
 """Computes only the part of a block of rows that a mask of positions keeps: loops along the rows have run-time ends.
 
-For 8 rows of a causal mask, of which the last sees the keys before 100:
+For 8 rows of a causal mask, where the last row sees the keys before 100:
 
     keys        0        64       100     128      2048
-    scores      |--------------------------|             columns up to a multiple of a turn of the loops along rows
+    scores      |--------------------------|             columns up to a multiple of the loop step along rows
     exp, sums   |--------------------------|
     times V     |-------------------|                    the weights behind are exactly 0
 
-Ends are rounded to whole turns, so that a row has the same bits whatever block it belongs to: blocks may overlap, and
-zeros that are added or left out change no sum. A block is computed again with whole rows where one of its maxima is not
-far above the masked scores, as in a row that is masked as a whole, and with whole rows at once where the values hold a
-number that is not finite.
+Ends are rounded to whole loop iterations, so that a row has the same bits in every block: blocks may overlap, and zeros
+that are added or left out change no sum. A block is computed again with whole rows where one of its maxima is not far
+above the masked scores, as in a fully masked row. It is computed with whole rows at once where the values hold a
+non-finite number.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from .structure import Buffer, Node, Op
 from .text import ENDLESS, Value, Writer, stored_type
 
 SHORTEST = 256
-"""Rows that cannot be longer than this are computed as a whole: in registers, that takes no longer."""
+"""The row length up to which rows are computed as a whole: in registers, that takes no longer."""
 FAR = 128.0
-"""exp is 0 of everything further below 0 than this."""
+"""exp is 0 for arguments further below 0 than this."""
 
 
 class BoundedRows:
-    """Writes blocks of rows of a stage within their bounds; `steps` are the widths of tiles along the rows."""
+    """The writer of a stage's blocks of rows within their bounds; `steps` are the widths of tiles along the rows."""
 
     def __init__(
         self, evaluator: Evaluator, rows: MaskedRows, batch: Sequence[int], row: int, steps: Sequence[int]
@@ -47,18 +47,18 @@ class BoundedRows:
         self.unit = lcm(self.turn, *steps)
         self.size = self.stage.sizes[rows.column]
         self.doubt = self.writer.constant("false", "i1")
-        """Is there a row in the block whose maximum is too low?"""
+        """The flag for a row in the block with a maximum that is too low."""
         self.seen, self.found = self.writer.on_stack(1, "index"), self.writer.on_stack(1, "i1")
-        """The number of the batch whose values were looked at last, and what was found."""
+        """The index of the last batch with checked values, and the result of the check."""
 
-    # Values that are not finite
+    # Non-finite values
 
     def prepare(self) -> None:
-        """Written before the first block: no batch has been looked at."""
+        """Writes the initial state before the first block: no batch is checked yet."""
         self.writer.store(self.seen, constant(0), Value("", "index", form=constant(-1)))
 
     def _any_infinite(self, place: Place) -> str:
-        """Whether the values of a batch hold a number that is not finite. Consecutive blocks of a batch share the
+        """Returns whether the values of a batch hold a non-finite number. Consecutive blocks of a batch share the
         search."""
         writer, number = self.writer, constant(0)
         for c in self.batch:
@@ -73,7 +73,7 @@ class BoundedRows:
         return writer.let(f"arith.trunci {self._fresh_load(self.found)} : i8 to i1")
 
     def _scan(self, op: Op, value: Node, place: Place) -> None:
-        """Adds up all values times 0, which is NaN if one is not finite."""
+        """Adds up all values times 0; the sum is NaN if a value is not finite."""
         writer, lanes = self.writer, self.writer.lanes
         inner = (c for c in self.stage.parallel(op) if c not in self.stage.outer and self.stage.sizes[c] != 1)
         lane = next(inner, None)
@@ -104,7 +104,7 @@ class BoundedRows:
             add_up(end)
 
     def _fresh_load(self, buffer: Buffer) -> str:
-        """What the memory holds now, whatever it held where it was read before."""
+        """Loads the current content of the memory, not a remembered value."""
         name, element = self.writer.fresh(), stored_type(buffer.element)
         memory = self.writer.memory(buffer)
         self.writer.add(f"{name} = memref.load {memory}[{self.writer.size(0)}] : memref<{ENDLESS}x{element}>")
@@ -113,7 +113,7 @@ class BoundedRows:
     # Ends
 
     def _end(self, bound: Affine, place: Place, row: Form, count: int, *, greatest: bool) -> str:
-        """The greatest or least value of a bound in a block of rows, at least 0 and at most the length of a row."""
+        """Returns the greatest or least value of a bound in a block of rows, clamped to the length of a row."""
         total = constant(bound.constant)
         for c, factor in bound.terms:
             form = place[c] if c != self.row else row.plus(count - 1) if (factor > 0) == greatest else row
@@ -143,7 +143,7 @@ class BoundedRows:
 
     @contextmanager
     def block(self, place: Place, row: Form, count: int) -> Iterator[None]:
-        """What is written inside computes a block of rows within its bounds, or as a whole if it has to."""
+        """Within the context, a block of rows is written within its bounds, or as a whole if necessary."""
         writer = self.writer
         infinite = self._any_infinite(place)
         span = self._span(place, row, count)
@@ -169,11 +169,12 @@ class BoundedRows:
         writer.add("}")
 
     def doubts(self, ops: Sequence[Op]) -> list[Value]:
-        """What a loop over the rows of these ops carries: whether there is a row so far whose maximum is too low."""
+        """Returns the loop-carried value of a loop over the rows of these ops: whether a row so far has a maximum that
+        is too low."""
         return [self.writer.constant("false", "i1")] if self.rows.greatest in ops else []
 
     def look_at(self, place: Place, doubts: Sequence[Value]) -> list[Value]:
-        """The same after the row at a place, which has been written."""
+        """Returns the carried value after the row at a position, which has been written."""
         if not doubts:
             return []
         greatest = self.evaluator.value(self.rows.greatest, place)
@@ -187,8 +188,8 @@ class BoundedRows:
 
 
 def bound_rows(evaluator: Evaluator, outer: Sequence[int], steps: Sequence[int]) -> BoundedRows | None:
-    """How blocks of rows are bounded, the rows being the last of the `outer` classes; None where they are not, or where
-    that is of no use."""
+    """Returns the bounds of blocks of rows, where the rows are the last of the `outer` classes; None without bounds, or
+    where they give no benefit."""
     stage = evaluator.stage
     rows = find_masked_rows(stage)
     if rows is None or bounds(stage.sizes[rows.column])[1] <= SHORTEST:
@@ -203,8 +204,8 @@ def bound_rows(evaluator: Evaluator, outer: Sequence[int], steps: Sequence[int])
 
 
 def heavy_first(writer: Writer, number: Form, count: Size) -> Form:
-    """Another order of blocks, whose work rises or falls with their number: the last, the first, the last but one, the
-    second. Two neighbours are as much work as any other two, so that ranges of blocks are."""
+    """Permutes blocks with work that rises or falls with their index: the last, the first, the last but one, the
+    second. Any two neighbours are about the same work, so ranges of blocks are balanced."""
     block, one = writer.index(number), writer.size(1)
 
     def let(operation: str, left: str, right: str) -> str:

@@ -1,10 +1,10 @@
-"""Sums of products of a byte's number with codes in blocks: how they are recognised, and codes brought into words.
+"""Sums of products of 8-bit activations with block-quantized weights: recognition, and unpacking into words.
 
     total + (sum of (x - zero) * (code - middle) over a block, in i32) * scale
 
-Codes of a weight are read as words that hold four of them for each column, or eight with four bits each, and become
-words of four bytes with a sign; `dots.py` multiplies those. Whatever the zero point of x is, it is taken out of a block
-once for all rows: as a multiple of the sum of codes.
+Quantized values of a weight are read as words, one for each column, of four values, or of eight with four bits each.
+They become words of four signed bytes, which `dots.py` multiplies. The zero point of x is factored out of a block once
+for all rows: as a multiple of the sum of quantized values.
 """
 
 from __future__ import annotations
@@ -18,25 +18,26 @@ from .structure import Access, Group, Node, Op, integer
 from .text import Value, Writer
 
 SUM = "codes"
-"""The kind of node that is a sum over a block. Its operands are words of x and of bytes in turn, `number` is the zero
+"""The kind of node that is a sum over a block. Its operands are words of x and of bytes in turn; `number` is the zero
 point of x."""
 BYTES = "bytes"
-"""The kind of node that is a word of four bytes with a sign: of the word that is its first operand `text` says which
-codes, of which the second operand is subtracted."""
+"""The kind of node that is a word of four signed bytes: the quantized values that `text` selects from the word in the
+first operand, less the second operand."""
 SIZE = SIZES["i8"]
 MOST = 15
-"""The largest code of four bits."""
+"""The largest quantized value of four bits."""
 NIBBLES = "252645135"
 """0x0f in every byte."""
 EVERY_BYTE = 0x01010101
 DOT = Node("dot", WORD, text="arith.extui arith.extsi")
 
 
-# Recognised
+# Recognition
 
 
 def group_codes(op: Op) -> Op:
-    """The op with a group of steps as one, where it adds up scaled sums of products of codes in blocks."""
+    """Returns the op with a group of steps merged into one, where it adds up scaled sums of products of block-quantized
+    values."""
     for sum, factor, inner in op.factored():
         found = _codes(sum)
         if found is not None:
@@ -46,7 +47,7 @@ def group_codes(op: Op) -> Op:
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """`(x - zero) * bytes`, of which x is read."""
+    """A product `(x - zero) * bytes`, where x is read from memory."""
 
     x: Node
     zero: int
@@ -54,7 +55,7 @@ class _Product:
 
     @property
     def weight(self) -> int:
-        """The number of what the bytes are read from."""
+        """The index of the read that the bytes come from."""
         return self.bytes.operands[0].number
 
 
@@ -97,7 +98,7 @@ def _grouped(access: Access, number: int, weights: set[int], inputs: set[int], l
 
 
 def _terms(node: Node) -> list[Node]:
-    """What a sum in i32 adds up."""
+    """Returns the terms of a sum in i32."""
     return [t for o in node.operands for t in _terms(o)] if node.kind == "arith.addi" else [node]
 
 
@@ -112,7 +113,7 @@ def _product(node: Node) -> _Product | None:
 
 
 def _steps(node: Node) -> tuple[Node, int] | None:
-    """`x - zero` of a byte without a sign."""
+    """Matches `x - zero` of an unsigned byte."""
     zero: int | None = 0
     if node.kind == "arith.subi":
         node, subtracted = node.operands
@@ -121,7 +122,7 @@ def _steps(node: Node) -> tuple[Node, int] | None:
 
 
 def _bytes(node: Node) -> Node | None:
-    """Codes that fit a byte with a sign: bytes that have one, or four bits less another number of as many."""
+    """Matches quantized values that fit a signed byte: signed bytes, or four bits less another 4-bit number."""
     if _is_widened(node, "arith.extsi"):
         return Node(BYTES, WORD, (replace(node.operands[0], type=WORD),), text="whole")
     if node.kind != "arith.subi":
@@ -141,7 +142,7 @@ def _bytes(node: Node) -> Node | None:
 
 
 def _is_low(node: Node) -> bool:
-    """The lowest four bits of a byte."""
+    """Returns whether the node is the lowest four bits of a byte."""
     return node.kind == "arith.andi" and integer(node.operands[1]) == MOST and _is_unsigned(node.operands[0])
 
 
@@ -153,11 +154,11 @@ def _is_widened(node: Node, by: str) -> bool:
     return node.kind == by and node.type == WORD and node.operands[0].kind == "read" and node.operands[0].type == "i8"
 
 
-# Written
+# Code
 
 
 def unpack(writer: Writer, half: str, word: Value, subtracted: Sequence[Value]) -> Value:
-    """A word of four bytes with a sign for each column."""
+    """Returns a word of four signed bytes for each column."""
     type = writer.vector_type(WORD)
     name = writer.broadcast(word).name
     if half == "high":
@@ -174,12 +175,12 @@ def unpack(writer: Writer, half: str, word: Value, subtracted: Sequence[Value]) 
 
 
 def add_codes(writer: Writer, total: Value, x: Value, bytes: Value) -> Value:
-    """The sum over a block after one more group."""
+    """Returns the sum over a block after one more group."""
     return add_products(writer, DOT, total, (x, bytes))
 
 
 def add_zero(writer: Writer, zero: int, total: Value, bytes: Value) -> Value:
-    """The sum of the zero point's products after one more group."""
+    """Returns the sum of the zero point's products after one more group."""
     return add_codes(writer, total, writer.constant(str(_signed(zero * EVERY_BYTE)), WORD), bytes)
 
 

@@ -1,8 +1,7 @@
-"""Register tiles of a weight that is stored as codes with a scale for each block: the numbers of a block are made once,
-in a cache, for all rows of a unit.
+"""Register tiles of a block-quantized weight: a block is dequantized once, into a cache, for all rows of a work item.
 
-Sums are carried from block to block in memory of the stack, since registers hold those within a block. The order in
-which a row is summed is that of `tiles.py`, whatever rows there are beside it.
+Partial sums are carried from block to block on the stack, since registers hold the sums within a block. A row is summed
+in the order of `tiles.py`, whatever rows are computed beside it.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from dataclasses import replace
 from math import prod
 
 from ....dialect.dims import Size, bounds
-from .ahead import Panels, fetch_ahead
 from .codes import add_zero
 from .evaluate import Evaluator, Kept, Place
 from .forms import Form, constant, variable
 from .order import Order
+from .prefetch import Panels, fetch_ahead
 from .roles import Roles
 from .row_loops import Rows, each_row, in_tiles
 from .schedule import Stage
@@ -26,13 +25,13 @@ from .text import Value
 from .tiles import Cell, Tiles, rows_from, tile_units
 
 BLOCK_ROWS = 64
-"""The rows that share the numbers of a block."""
+"""The number of rows that share a dequantized block."""
 MOST_BYTES = 32 * 1024
-"""What the numbers of a block may take, so that they stay beside rows in the nearest cache."""
+"""The most bytes of a dequantized block, so that it stays in the nearest cache beside rows."""
 
 
 def share_rows_of(stage: Stage, op: Op, roles: Roles) -> Roles | None:
-    """The roles with units of many rows, where numbers are made of codes for all of them; else None."""
+    """Returns the roles with work items of many rows, where blocks are dequantized for all of them; else None."""
     scaled = op.scaled
     if scaled is None or roles.windowed:
         return None
@@ -51,7 +50,7 @@ def _are_worth_it(stage: Stage, op: Op, roles: Roles, scaled: Scaled) -> bool:
 
 
 def _weights(stage: Stage, op: Op, roles: Roles, scaled: Scaled) -> list[Node] | None:
-    """Of each product the factor that all rows share; None where there is no such."""
+    """Returns each product's factor that all rows share; None where a product has no such factor."""
     if scaled.codes is not None:
         return [bytes for _, bytes in scaled.products]
     found = []
@@ -64,12 +63,12 @@ def _weights(stage: Stage, op: Op, roles: Roles, scaled: Scaled) -> list[Node] |
 
 
 def _classes(stage: Stage, op: Op, node: Node) -> set[int]:
-    """The classes of loops with which the value of a node changes."""
+    """Returns the classes of loops that the value of a node depends on."""
     return {stage.of(op, i) for n in node.walk() if n.kind == "read" for i in op.reads[n.number].loops()}
 
 
 class DecodedTiles(Tiles):
-    """Writes blocks of rows of one op."""
+    """The writer of blocks of rows of one op."""
 
     def __init__(self, evaluator: Evaluator, op: Op, roles: Roles) -> None:
         super().__init__(evaluator, op, roles)
@@ -131,7 +130,7 @@ class DecodedTiles(Tiles):
     # Numbers of a block
 
     def _decode(self, place: Place, column: Form, masks: Sequence[str | None]) -> list[Value]:
-        """Makes the numbers of a block; gives what sums of its products begin with, for each vector."""
+        """Dequantizes a block; returns the initial sums of its products, one for each vector."""
         writer, codes = self.writer, self.scaled.codes
         nothing = writer.broadcast(writer.constant("0" if codes is not None else "0.0", self.scaled.type))
         zero = 0 if codes is None else codes.number
@@ -160,7 +159,7 @@ class DecodedTiles(Tiles):
         return [Value(writer.let(f"arith.subi {nothing.name}, {s.name} : {type}"), "i32", True) for s in sums]
 
     def _moving(self) -> list[int]:
-        """The panels that numbers are made of step by step."""
+        """Returns the panels that are dequantized step by step."""
         read = {n.number for w in self.weights for n in w.walk() if n.kind == "read"}
         reads = ((number, self.op.reads[number]) for number in sorted(read))
         return [
@@ -173,7 +172,7 @@ class DecodedTiles(Tiles):
         return id(self.op), id(node)
 
     def _kept(self, column: Form) -> Mapping[tuple[int, int], Kept]:
-        """Where the numbers of each weight are, in the order in which they are read."""
+        """Returns the stack memory of each weight's dequantized values, in the order of the reads."""
         strides: dict[int, Size] = {self.roles.lane: 1}
         length = self.roles.width * len(self.weights)
         for numbers, size in reversed(self.inner):
@@ -187,7 +186,7 @@ class DecodedTiles(Tiles):
 
     @contextmanager
     def _decoded(self, column: Form) -> Iterator[None]:
-        """Inside, the numbers of the block are read and not made."""
+        """Within the context, the block's dequantized values are read rather than computed."""
         self.evaluator.made |= self._kept(column)
         yield
         for weight in self.weights:
@@ -196,7 +195,8 @@ class DecodedTiles(Tiles):
     def _step(
         self, places: Sequence[Place], masks: Sequence[str | None], totals: Sequence[Value], rows: int, within: bool
     ) -> list[Value]:
-        """One more iteration for every cell, one product after the other: the numbers of one fill enough registers."""
+        """Writes one more iteration for every cell, product by product: the values of one product fill enough
+        registers."""
         sums = list(totals)
         cells = list(zip(places, masks, strict=True))
         for weight, product in zip(self.weights, self.products, strict=True):
@@ -217,7 +217,7 @@ class DecodedTiles(Tiles):
         carried: Sequence[Value],
         write: Callable[[Place, Sequence[Value]], list[Value]],
     ) -> list[Value]:
-        """Loops of the sum, one in another, around what is written of a place and of carried values."""
+        """Writes nested loops of the sum around a body, which receives a position and carried values."""
         if not loops:
             return write(place, carried)
         (numbers, size), *inner = loops
@@ -235,7 +235,7 @@ def write_decoded(evaluator: Evaluator, op: Op, order: Order, begin: str, end: s
     def finish(place: Place) -> None:
         evaluator.write(stage.sinks, [place])
 
-    # Numbers of a panel are made seldom: it is fetched a little ahead, whoever reads it next.
+    # A panel is dequantized once for many rows, so it is prefetched a little ahead, independently of its next reader.
     tiles = DecodedTiles(evaluator, op, roles)
     with tile_units(evaluator, order, begin, end) as (place, row, column, _):
         rows = 1 if roles.row is None else rows_from(evaluator.writer, stage.sizes[roles.row], roles.block, row)

@@ -1,10 +1,10 @@
-"""Sums of products of numbers narrower than 32 bits, a group of steps at a time: how they are recognised, and added.
+"""Sums of products of elements narrower than 32 bits, a group of steps at a time: recognition and code.
 
-A weight that is stored in groups (`compiler/lower/packing.py`) is read as words of 32 bits, one for each column, and so
-are the numbers that it meets, which lie beside each other in memory, or are put together where every column meets
-numbers of its own. To the rest of the tiler a group is one step of the sum. Integers are summed exactly, whatever the
-CPU. Bfloats are summed in f32; the instruction for them takes denormal numbers for zero and flushes denormal sums, the
-way without it, which `strict` code goes, does not.
+A weight that is stored in groups (`compiler/lower/packing.py`) is read as words of 32 bits, one for each column. So is
+the other factor, which is contiguous in memory, or is gathered where every column has its own elements. The rest of the
+tiler sees a group as one step of the sum. Integers are summed exactly on every CPU. bf16 products are summed in f32.
+The bf16 instruction treats denormal inputs as zero and flushes denormal sums; the path without it, which `strict` code
+takes, does not.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from ....dialect.dims import Size, ceil_divide
 from ....dialect.emitter import Index
+from .isa import find
 from .structure import Access, Group, Node, Op, Panel, Position, linear, plain
 from .text import Value, Writer
 
@@ -22,24 +23,25 @@ SUMS: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
     "arith.addi": ("arith.muli", "i32", {"arith.extsi": "i8", "arith.extui": "i8"}),
     "arith.addf": ("arith.mulf", "f32", {"arith.extf": "bf16"}),
 }
-"""By what adds: what multiplies, the type of both, and what widens the factors, with the type that it widens."""
+"""For each addition: the multiplication, the type of both, and the widening of the factors with its source type."""
 SIZES: Mapping[str, int] = {"i8": 4, "bf16": 2}
-"""The elements of a word."""
+"""The number of elements in a word."""
 
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """A word of two bfloats that were widened: the one that comes first, and the other."""
+    """A word of two widened bf16 values: the first one, and the second one."""
 
     even: Value
     odd: Value
 
 
-# Recognised
+# Recognition
 
 
 def group_steps(op: Op) -> Op:
-    """The op with a group of steps as one, where it sums products with a weight that is stored in groups."""
+    """Returns the op with a group of steps merged into one, where it sums products with a weight that is stored in
+    groups."""
     factors = _narrow_factors(op)
     if factors is None or len(op.reads) != 2:
         return op
@@ -68,7 +70,7 @@ def group_steps(op: Op) -> Op:
 
 
 def _narrow_factors(op: Op) -> tuple[Node, Node] | None:
-    """The widened factors, where the body adds a product of two elements that are read."""
+    """Returns the widened factors, where the body adds a product of two elements that are read."""
     if op.body.kind not in SUMS or not op.reduced:
         return None
     multiply, total, widenings = SUMS[op.body.kind]
@@ -85,7 +87,7 @@ def _narrow_factors(op: Op) -> tuple[Node, Node] | None:
 
 
 def grouped_loop(access: Access, size: int) -> int | None:
-    """The loop whose steps stand in groups of this size beside each other."""
+    """Returns the loop with steps in contiguous groups of this size."""
     last = access.index[-1] if access.index else None
     if not isinstance(last, Panel) or not last.within or last.width != size:
         return None
@@ -93,14 +95,14 @@ def grouped_loop(access: Access, size: int) -> int | None:
 
 
 def runs_along(access: Access, loop: int) -> bool:
-    """Are steps of the loop, and of it alone, neighbours in memory?"""
+    """Returns whether the steps of the loop, and of no other loop, are contiguous in memory."""
     *others, last = access.index
     there = access.tensor.view is not None and access.tensor.view.strides[-1] == 1
     return there and plain(last) == loop and all(loop not in replace(access, index=(p,)).loops() for p in others)
 
 
 def _distance(access: Access, loop: int) -> Size | None:
-    """How far apart steps of the loop are in memory, if they are apart."""
+    """Returns the distance in memory between steps of the loop, if there is one."""
     if any(isinstance(p, Panel) for p in access.index):
         return None
     distance = access.step(loop)
@@ -108,32 +110,32 @@ def _distance(access: Access, loop: int) -> Size | None:
 
 
 def _times(position: Position, loop: int, size: int) -> Position:
-    """A position that steps of the loop move so many times as far."""
+    """Scales the strides of a loop in a position by `size`."""
     form = linear(position)
     moved = tuple((i, c * size if i == loop else c) for i, c in form.coefficients)
     return Index(moved, form.constant) if isinstance(position, Index) else position
 
 
 def by_group(index: Sequence[Position], loop: int, size: int) -> tuple[Position, ...]:
-    """An index in groups, as one over a loop of groups: each begins with its first element."""
+    """Rewrites an index over elements as one over a loop of groups: each group begins with its first element."""
     own = Index(((loop, 1),))
     forms: Mapping[Position, Index] = {Panel(own, size, False): own, Panel(own, size, True): Index((), 0)}
     return tuple(forms.get(p, p) for p in index)
 
 
-# Added
+# Code
 
 
 def has_instruction(node: Node, features: Collection[str], lanes: int) -> bool:
-    """Does one instruction add a group of products? Where none does, words are taken apart in halves."""
+    """Returns whether one instruction adds a group of products; otherwise words are split into halves."""
     if node.type == "f32":
-        return "avx512bf16" in features
-    bytes = "avx512vnni" in features or ("avxvnni" in features and lanes < 16)
-    return bytes and set(node.text.split()) == {"arith.extsi", "arith.extui"}
+        return find("dot-bfloats", lanes, features) is not None
+    mixed = set(node.text.split()) == {"arith.extsi", "arith.extui"}
+    return mixed and find("dot-bytes", lanes, features) is not None
 
 
 def add_products(writer: Writer, node: Node, total: Value, words: Sequence[Value | Halves]) -> Value:
-    """The sum after one more group: words are vectors, or one for all lanes."""
+    """Returns the sum after one more group: words are vectors, or scalars for all lanes."""
     if any(isinstance(word, Halves) for word in words):
         return Value(_widened_bfloats(writer, total.name, words), total.type, True)
     left, right = (writer.broadcast(word).name for word in words if isinstance(word, Value))
@@ -145,9 +147,9 @@ def add_products(writer: Writer, node: Node, total: Value, words: Sequence[Value
 def _integers(writer: Writer, total: str, left: str, right: str, widenings: Sequence[str]) -> str:
     if widenings[0] == "arith.extsi":
         left, right = right, left
-    operands = [total, *(parts(writer, word, "i8") for word in (left, right))]
-    types = (writer.vector_type("i32"), *[parts_type(writer, "i8")] * 2)
-    return _call(writer, f"avx512.vpdpbusd.{32 * writer.lanes}", operands, types)
+    instruction = writer.instruction("dot-bytes")
+    assert instruction is not None, writer.features
+    return writer.use(instruction, total, *(parts(writer, word, "i8") for word in (left, right)))
 
 
 def _half_integers(writer: Writer, total: str, left: str, right: str, widenings: Sequence[str]) -> str:
@@ -159,21 +161,14 @@ def _half_integers(writer: Writer, total: str, left: str, right: str, widenings:
     return total
 
 
-PAIRS: Mapping[int, str] = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
-"""What multiplies 16-bit integers with a sign and adds neighbouring products, by the lanes of the sums. No sum of two
-products of bytes is beyond 32 bits; what multiplies bytes and adds in 16 bits would saturate."""
-
-
 def _multiply_pairs(writer: Writer, factors: Sequence[str]) -> str:
-    """The sums of neighbouring products of 16-bit integers."""
-    if writer.lanes == 16 and "avx512bw" not in writer.features:
-        return _multiply_words(writer, factors)
-    types = [parts_type(writer, "i16")] * 2
-    return _call(writer, PAIRS[writer.lanes], factors, types, writer.vector_type("i32"))
+    """Returns the sums of neighbouring products of 16-bit integers."""
+    instruction = writer.instruction("multiply-pairs")
+    return _multiply_words(writer, factors) if instruction is None else writer.use(instruction, *factors)
 
 
 def _multiply_words(writer: Writer, factors: Sequence[str]) -> str:
-    """The same by products of words, for the first CPUs with AVX-512, which has no 16-bit integers there."""
+    """Does the same by products of words, for CPUs without the instruction, such as the first ones with AVX-512."""
     type, halves = writer.vector_type(WORD), parts_type(writer, "i16")
     sixteen = writer.splat("16", type)
     products: list[str] = []
@@ -186,7 +181,7 @@ def _multiply_words(writer: Writer, factors: Sequence[str]) -> str:
 
 
 def _half_bytes(writer: Writer, word: str, widening: str, half: str) -> str:
-    """Every second byte of words, as integers of 16 bits."""
+    """Returns every second byte of words, as 16-bit integers."""
     type = parts_type(writer, "i16")
     pairs = parts(writer, word, "i16")
     eight = writer.splat("8", type)
@@ -200,9 +195,9 @@ def _half_bytes(writer: Writer, word: str, widening: str, half: str) -> str:
 
 
 def _bfloats(writer: Writer, total: str, left: str, right: str, widenings: Sequence[str]) -> str:
-    operands = [total, *(parts(writer, word, "bf16") for word in (left, right))]
-    types = (writer.vector_type("f32"), *[parts_type(writer, "bf16")] * 2)
-    return _call(writer, f"avx512bf16.dpbf16ps.{32 * writer.lanes}", operands, types)
+    instruction = writer.instruction("dot-bfloats")
+    assert instruction is not None, writer.features
+    return writer.use(instruction, total, *(parts(writer, word, "bf16") for word in (left, right)))
 
 
 def _half_bfloats(writer: Writer, total: str, left: str, right: str, widenings: Sequence[str]) -> str:
@@ -228,7 +223,7 @@ def _widened_bfloats(writer: Writer, total: str, words: Sequence[Value | Halves]
 
 
 def _every_second(writer: Writer, word: str, half: str) -> str:
-    """Every second bfloat of words as f32, of which it is the upper half."""
+    """Returns every second bf16 of words as f32; a bf16 is the upper half of its f32."""
     type = writer.vector_type(WORD)
     if half == "even":
         bits = writer.let(f"arith.shli {word}, {writer.splat('16', type)} : {type}")
@@ -243,11 +238,3 @@ def parts_type(writer: Writer, element: str) -> str:
 
 def parts(writer: Writer, word: str, element: str) -> str:
     return writer.let(f"vector.bitcast {word} : {writer.vector_type(WORD)} to {parts_type(writer, element)}")
-
-
-def _call(
-    writer: Writer, intrinsic: str, operands: Sequence[str], types: Sequence[str], result: str | None = None
-) -> str:
-    """A call of an intrinsic of LLVM for x86; its result has the type of the first operand unless `result` says it."""
-    signature = f"({', '.join(types)}) -> {result or types[0]}"
-    return writer.let(f'llvm.call_intrinsic "llvm.x86.{intrinsic}"({", ".join(operands)}) : {signature}')

@@ -1,7 +1,7 @@
-"""The values of ops at a place: reads, bodies, stores, each written once where it is still in reach.
+"""Writes the values of ops at a position: reads, bodies and stores, each written once per scope.
 
-A place says where every class of loops of a stage is, as a linear form; the class that runs over lanes has a form with
-LANE. What an op of the stage computed is taken from registers or from rows on the stack; what others computed, from
+A position gives a linear form for every class of loops of a stage; the class that runs over lanes has a form with LANE.
+The results of the stage's own ops come from registers or from rows on the stack; the results of other ops come from
 memory.
 """
 
@@ -28,7 +28,7 @@ Place = Mapping[int, Form]
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A result that is kept on the stack: its buffer, and a form of its place there."""
+    """A result on the stack: its buffer, and a form of its position in the buffer."""
 
     buffer: Buffer
     strides: Mapping[int, Size]
@@ -43,8 +43,8 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The part of a loop that is gone through, by the names of index values: `begin` to `end` along lanes; sums need
-    only `first` to `last`, within that."""
+    """The visited part of a loop, by the names of index values: `begin` to `end` along lanes; sums need only `first` to
+    `last`, within that range."""
 
     begin: str
     end: str
@@ -53,41 +53,42 @@ class Span:
 
 
 class Evaluator:
-    """Writes the values of one stage's ops."""
+    """The writer of one stage's values."""
 
     def __init__(self, writer: Writer, stage: Stage, *, strict: bool = False) -> None:
         self.writer, self.stage = writer, stage
         self.exact_division = strict or not any(op.reduced for op in stage.ops)
-        """Where nothing is reduced, memory is what takes time."""
+        """Without a reduction, memory bandwidth is the bottleneck."""
         self.kept: dict[int, Kept] = {}
-        """What may be read from the stack by now, by the identity of the op."""
+        """The results that are on the stack so far, by the identity of the op."""
         self.spans: dict[int, Span] = {}
-        """The classes of loops that are gone through in part."""
+        """The classes of loops that are visited in part."""
         self.made: dict[tuple[int, int], Kept] = {}
-        """Numbers of weights that are on the stack by now, by op and node."""
+        """The numbers of weights that are on the stack so far, by op and node."""
         self.stacked: dict[tuple[str, int], Buffer] = {}
         self.reciprocals: dict[tuple[int, int], Value] = {}
-        """Of divisors by op and node, where multiplying by them will do."""
+        """The reciprocals of divisors, by op and node, where a multiplication may replace the division."""
         self.widened: dict[tuple[int, int], Callable[[Place], Halves]] = {}
-        """What an op reads in f32 that stands in bfloats in memory, by the identity of the op and the number."""
+        """The f32 copies of bf16 reads, by the identity of the op and the number of the read."""
         self.unit = {c: constant(0) for c, size in enumerate(stage.sizes) if size == 1}
 
     def stack(self, kind: str, op: Op, elements: int, element: str | None = None) -> Buffer:
-        """Memory on the stack for an op, the same one whenever it is asked for: for results, or for other elements."""
+        """Returns memory on the stack for an op, for its results or for other elements; repeated calls return the same
+        memory."""
         if (kind, id(op)) not in self.stacked:
             buffer = self.writer.on_stack(elements + self.writer.lanes, element or op.result.element)
             self.stacked[kind, id(op)] = buffer
         return self.stacked[kind, id(op)]
 
     def span(self, c: int) -> Span:
-        """From where to where a class is gone through."""
+        """Returns the range of indices that a class visits."""
         zero, size = self.writer.size(0), self.writer.size(self.stage.sizes[c])
         return self.spans.get(c) or Span(zero, size, zero, size)
 
     # Places
 
     def loops(self, op: Op, place: Place) -> dict[int, Form]:
-        """Where the loops of an op are, as far as the place says it."""
+        """Returns the index forms of an op's loops, as far as the position defines them."""
         classes = enumerate(self.stage.loops(op))
         return {loop: form for loop, c in classes if (form := place.get(c, self.unit.get(c))) is not None}
 
@@ -103,7 +104,7 @@ class Evaluator:
         return total
 
     def home(self, access: Access, op: Op, place: Place) -> tuple[Buffer, Form]:
-        """The memory that an op has an access to, and where in it."""
+        """Returns the memory of an op's access, and the position in that memory."""
         view = access.tensor.view
         if view is None:
             raise Unsupported("a tensor without memory is read")
@@ -132,24 +133,24 @@ class Evaluator:
         return self.writer.load(*self.home(access, op, place))
 
     def _read_group(self, group: Group, access: Access, op: Op, place: Place) -> Value:
-        """A group as a word. What is stored in panels is filled up with zeros, and so needs no mask."""
+        """Loads a group as a word. Panels are padded with zeros, so a group in a panel needs no mask."""
         is_last = self.loops(op, place)[group.loop] == constant(op.loops[group.loop]).plus(-1)
         count = group.rest if group.rest and is_last else group.size
         return self.writer.load_words(*self.home(access, op, place), group.size, count, group.stride)
 
     def define_read(self, op: Op, number: int, place: Place, value: Value) -> None:
-        """From here on this is what an op reads at a place."""
+        """Defines the value of an op's read at a position from here on."""
         self.writer.remember(self._read_key(op, number, place), value)
 
     def _read_key(self, op: Op, number: int, place: Place) -> tuple[object, ...]:
         return ("read", id(op), number, tuple(self.loops(op, place).items()), self.writer.mask)
 
     def is_known(self, op: Op, place: Place) -> bool:
-        """Has the value of an op at a place been written, where it can still be reached?"""
+        """Returns whether the value of an op at a position is written and still in scope."""
         return self.writer.recall(self._key(op, place)) is not None
 
     def value(self, op: Op, place: Place) -> Value:
-        """The result of an op at a place."""
+        """Returns the result of an op at a position."""
         key = self._key(op, place)
         known = self.writer.recall(key)
         if known is not None:
@@ -164,11 +165,11 @@ class Evaluator:
         return value
 
     def define(self, op: Op, place: Place, value: Value) -> None:
-        """From here on this is the result of an op at a place."""
+        """Defines the result of an op at a position from here on."""
         self.writer.remember(self._key(op, place), value)
 
     def body(self, op: Op, place: Place, start: Value | None = None, root: Node | None = None) -> Value:
-        """What the body of an op, or a part of it, gives at a place."""
+        """Evaluates the body of an op, or a part of it, at a position."""
         done: dict[int, Value] = {}
 
         def evaluate(node: Node) -> Value:
@@ -229,8 +230,8 @@ class Evaluator:
         return writer.apply(node.kind, node.text, operands, node.type)
 
     def _form(self, node: Node, operands: Sequence[Value]) -> Form | None:
-        """The linear form of an index value, if it is one that varies along the lanes: then what is read there is
-        known to be neighbours."""
+        """Returns the linear form of an index value that varies along the lanes, if there is one: reads through it are
+        then known to be contiguous."""
         if node.kind == "arith.index_cast":
             return operands[0].form
         if node.kind not in ("arith.addi", "arith.subi") or node.type not in ("index", "i64"):
@@ -254,7 +255,7 @@ class Evaluator:
         return Form(((name, 1),))
 
     def _constant_reciprocal(self, node: Node) -> Value | None:
-        """One over a constant divisor, where both are normal numbers."""
+        """Returns the reciprocal of a constant divisor, where both are normal numbers."""
         divisor = node.operands[1]
         if divisor.kind != "constant" or node.type != "f32" or divisor.text.startswith("0x"):
             return None
@@ -264,7 +265,7 @@ class Evaluator:
         return self.writer.constant(literal(1 / value, F32), "f32")
 
     def _extract(self, node: Node, indices: Sequence[Value]) -> Value:
-        """An element whose place is computed: contiguous memory if only the last index runs with the lanes."""
+        """Loads an element at a computed index: contiguous memory if only the last index varies with the lanes."""
         assert node.tensor is not None and node.tensor.view is not None
         view, writer = node.tensor.view, self.writer
         base, lanes = constant(view.offset), None
@@ -289,7 +290,7 @@ class Evaluator:
     # Sums
 
     def starting(self, op: Op, place: Place) -> Value:
-        """What the reduction of an op starts from at a place."""
+        """Returns the initial value of an op's reduction at a position."""
         assert op.start is not None, op.location
         if op.start.splat is not None:
             return self.writer.constant(op.start.splat, op.result.element)
@@ -297,7 +298,7 @@ class Evaluator:
             return self.writer.load(*self.home(Access(op.start, op.map), op, place))
 
     def accumulate(self, op: Op, place: Place, total: Value) -> Value:
-        """The accumulator after one more iteration; a product of floats is added with one rounding."""
+        """Returns the accumulator after one more iteration; a product of floats is added with one rounding."""
         factors = op.product
         if factors is not None and total.vector:
             left, right = (self.body(op, place, root=f) for f in factors)
@@ -305,7 +306,7 @@ class Evaluator:
         return self.body(op, place, total)
 
     def add_products(self, op: Op, scaled: Scaled, place: Place, total: Value) -> Value:
-        """The sum of what is scaled after one more iteration."""
+        """Returns the unscaled sum after one more iteration."""
         for factors in scaled.products:
             left, right = (self.body(op, place, root=f) for f in factors)
             if scaled.codes is None:
@@ -316,7 +317,7 @@ class Evaluator:
         return total
 
     def add_scaled(self, op: Op, scaled: Scaled, place: Place, part: Value, total: Value) -> Value:
-        """The accumulator after a sum whose factor stands still."""
+        """Returns the accumulator after a sum with a loop-invariant factor."""
         if scaled.codes is not None:
             with self.writer.at(op.body.location):
                 part = self.writer.apply("arith.sitofp", "", [part], "f32")
@@ -331,15 +332,15 @@ class Evaluator:
     # Results
 
     def write(self, ops: Sequence[Op], places: Sequence[Place]) -> None:
-        """Puts the results of ops into their homes. All are there before any is stored: it may be stored over what the
-        others are computed from."""
+        """Stores the results of ops into their homes. All results are computed before the first store, since a store
+        may overwrite the inputs of the others."""
         results = [(op, place, self.value(op, place)) for place in places for op in ops]
         for op, place, value in results:
             with self.writer.at(op.location):
                 self.writer.store(*self.home(op.written, op, place), value)
 
     def keep(self, op: Op, place: Place, kept: Kept) -> None:
-        """Puts the result of an op into its row on the stack."""
+        """Stores the result of an op in its row on the stack."""
         value = self.value(op, place)
         with self.writer.at(op.location):
             self.writer.store(kept.buffer, kept.at({**self.unit, **place}), value)

@@ -1,4 +1,4 @@
-"""How a reduction along rows is computed in lanes: what is carried, one step, and the end across the lanes."""
+"""Reductions along rows in lanes: the carried vectors, one step, and the final reduction across the lanes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _GREATEST: Mapping[str, str] = {f"i{bits}": str((1 << bits - 1) - 1) for bits in
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`vector` is the name by which `vector.reduction` knows an operation; `neutral` what changes nothing, by the
-    longest beginning of an element type's name; `free` attributes let the order of the lanes be chosen."""
+    """The reduction rule of an operation. `vector` is its name in `vector.reduction`; `neutral` its neutral element, by
+    the longest prefix of an element type's name; `free` the attributes that permit any order of the lanes."""
 
     vector: str
     neutral: Mapping[str, str]
@@ -43,7 +43,7 @@ RULES: Mapping[str, Rule] = {
 
 
 class Fold:
-    """Carries one vector per strand and combines strands as the body combines elements."""
+    """A fold that carries one vector per strand and combines strands as the body combines elements."""
 
     def __init__(self, writer: Writer, op: Op) -> None:
         combination = op.combination
@@ -58,18 +58,18 @@ class Fold:
         )
 
     def first(self) -> list[Value]:
-        """What a strand starts from."""
+        """Returns the initial values of a strand."""
         return [self.writer.broadcast(self.writer.constant(self.neutral, self.element))]
 
     def step(
         self, strand: Sequence[Value], accumulate: Callable[[Value], Value], add: Callable[[], Value]
     ) -> list[Value]:
-        """A strand after one more vector: `accumulate` is the op's body, `add` only what it adds."""
+        """Returns a strand after one more vector: `accumulate` is the op's body, `add` only its addend."""
         (total,) = strand
         return [self.masked(self.writer.broadcast(accumulate(total)), total)]
 
     def masked(self, after: Value, before: Value) -> Value:
-        """`after` in the lanes of the mask, `before` in the others."""
+        """Returns `after` in the lanes of the mask, `before` in the others."""
         if self.writer.mask is None:
             return after
         types = f"{self.writer.vector_type('i1')}, {self.writer.type(after)}"
@@ -77,7 +77,7 @@ class Fold:
         return Value(chosen, after.type, True)
 
     def finish(self, strands: Sequence[Sequence[Value]], start: Value) -> Value:
-        """The result of all strands and of what the reduction starts from."""
+        """Combines all strands with the initial value of the reduction."""
         totals = [strand[0] for strand in strands]
         total = self.pairwise(totals, lambda x, y: self.writer.apply(self.name, "", [x, y], self.element))
         types = f"{self.writer.type(total)} into {self.element}"
@@ -93,8 +93,8 @@ class Fold:
 
 
 class Extreme(Fold):
-    """A maximum or minimum of floats whose sign does not matter where it is zero: NaNs are noted aside, so that a step
-    is one comparison that need not care for them."""
+    """A maximum or minimum of floats with an arbitrary sign of zero. NaNs are recorded separately, so that a step is
+    one comparison that ignores them."""
 
     def first(self) -> list[Value]:
         return [*super().first(), self.writer.broadcast(self.writer.constant("false", "i1"))]
@@ -141,8 +141,8 @@ class Extreme(Fold):
 
 
 class Magnitude(Fold):
-    """The greatest absolute value of f32 numbers: by their bits, which without a sign are ordered as they are, and
-    those of a NaN above all others."""
+    """The greatest absolute value of f32 numbers, computed on their bits: without the sign, the bits have the order of
+    the numbers, and a NaN is above all others."""
 
     word = "i32"
 
@@ -169,7 +169,7 @@ class Magnitude(Fold):
 
 
 def choose_fold(writer: Writer, op: Op) -> Fold:
-    """How the reduction is computed. Operators say of an extreme that its zero may have either sign."""
+    """Returns the fold of a reduction. Operators declare that the zero of an extreme may have either sign."""
     kind, added = op.combination or ("", op.body)
     if (kind, added.kind, added.type) == ("arith.maximumf", "math.absf", "f32"):
         return Magnitude(writer, op)

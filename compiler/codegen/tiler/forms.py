@@ -1,7 +1,7 @@
-"""Linear forms: where an index or an address is, as sums of sizes times index values.
+"""Linear forms of indices and addresses: sums of sizes times index values.
 
-A variable is the name of an index value in the text that is being written, or LANE, which counts the elements of a
-vector. So the coefficient of LANE says how a vector is read: 0 is one element for all lanes, 1 is contiguous memory.
+A variable is the name of an index value in the generated text, or LANE, which counts the elements of a vector. The
+coefficient of LANE determines how a vector is read: 0 is one element for all lanes, 1 is contiguous memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ LANE = "lane"
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """`sum(coefficient * variable) + constant`; terms are sorted by variable, none has the coefficient 0."""
+    """A linear form `sum(coefficient * variable) + constant`; terms are sorted by variable, none has the coefficient
+    0."""
 
     terms: tuple[tuple[str, Size], ...] = ()
     constant: Size = 0
@@ -36,7 +37,7 @@ class Form:
         return _form({v: multiply(c, factor) for v, c in self.terms}, multiply(self.constant, factor))
 
     def divided(self, divisor: int) -> Form | None:
-        """The form divided by an integer, where all of it is a multiple."""
+        """Returns the form divided by an integer, where all of it is a multiple."""
         terms = {v: divide_exactly(c, divisor) for v, c in self.terms}
         rest = divide_exactly(self.constant, divisor)
         known = {v: c for v, c in terms.items() if c is not None}
@@ -53,8 +54,8 @@ class Form:
         return Form(tuple(t for t in self.terms if t[0] != LANE), self.constant)
 
     def split(self, width: int, lanes: int) -> tuple[Form, Form] | None:
-        """Quotient and remainder by `width` where they are forms too: what varies are whole widths, and a vector of
-        `lanes` elements stays within one."""
+        """Returns the quotient and remainder by `width` where they are forms too: the variable parts are multiples of
+        `width`, and a vector of `lanes` elements stays within one multiple."""
         if not isinstance(self.constant, int) or self.lane not in (0, 1):
             return None
         quotients: dict[str, Size] = {}
@@ -82,4 +83,4 @@ def constant(value: Size) -> Form:
 
 
 LANES = variable(LANE)
-"""The number of the lane itself."""
+"""The index of the lane itself."""

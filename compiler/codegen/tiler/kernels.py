@@ -1,6 +1,6 @@
-"""A kernel of structured ops on tensors becomes loops over vectors: the tiler as a whole.
+"""Driver of the tiler: rewrites kernels of structured ops on tensors as loops over vectors.
 
-Each kernel is taken or left as it is; of what is left, the report says why.
+Each kernel is either tiled or left unchanged; the report gives the reason for each unchanged one.
 """
 
 from __future__ import annotations
@@ -11,56 +11,68 @@ from functools import partial
 from typing import Any
 
 from ....dialect.dims import Size, product
+from ...base.mlir import ir
+from ...lower.parts import SEQUENCE
 from ...lower.text import FunctionText
 from ...lower.writer import UNITS, part_name
-from ...mlir import ir
+from ...targets.vector_unit import Machine
 from .decoded import share_rows_of, write_decoded
 from .evaluate import Evaluator
 from .forms import Form, constant, variable
 from .functions import append_functions
-from .machine import INEXACT, Machine
 from .maps import MapStage
+from .nest import divisors
 from .order import choose_order
 from .read import read_kernel
 from .roles import assign_roles
 from .row_blocks import RowStage
+from .scans import ScanStage
 from .schedule import Stage, is_tiled, merge_loops, plan_stages
 from .sharing import Sharing, share_elements, share_rows
 from .slices import Slices, plan_slices
-from .structure import Kernel, Op, Unsupported
+from .structure import Kernel, Op, Sequential, Unsupported
 from .text import Writer, stored_type
 from .tiles import write_tiles
 from .turned import share_turned, write_turned
 from .vector_math import declare_function, emit_function, function_name
 
 WIDTHS = {"f64": 64, "i64": 64, "index": 64}
-"""The element types, in bits, that halve the lanes of a stage that writes them; narrower ones take those of f32."""
+"""The element types, in bits, that halve the lanes of a stage that writes them; narrower types use the lanes of f32."""
 IN_PLACE = "nacre.in_place"
-"""The attribute of a function with the numbers of tensors that may be the same memory, in pairs."""
+"""The function attribute that lists pairs of tensor indices that may share memory."""
+
+
+INEXACT = frozenset({"avx512bf16"})
+"""Features with instructions that flush denormal numbers to zero."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of a kernel: the schemes of its loop nests, or the reason why it was left."""
+    """The schedules of a kernel's loop nests and the steps of its loops, or the reason why it was not tiled.
+
+    A kernel of the schedule SEQUENCE is unchanged.
+    """
 
     name: str
     reason: str = ""
     schemes: tuple[str, ...] = ()
+    steps: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class _Text:
-    """The functions that a kernel became, and the locations of their lines."""
+    """The functions generated from a kernel, and the locations of their lines."""
 
     lines: tuple[str, ...]
     locations: tuple[Any, ...]
     schemes: tuple[str, ...]
+    steps: tuple[int, ...]
     functions: frozenset[tuple[str, int | None]]
 
 
 def tile_kernels(module: Any, machine: Machine, *, strict: bool = False, debug: bool = False) -> list[Report]:
-    """Rewrites every kernel of the module that the tiler can, in place; `strict` keeps divisions as they are, `debug`
-    the locations of ops."""
+    """Tiles every supported kernel of the module in place; `strict` keeps divisions unchanged, `debug` keeps the
+    locations of ops."""
     functions = {ir.StringAttr(f.attributes["sym_name"]).value: f for f in module.body.operations}
     reports: list[Report] = []
     needed: set[tuple[str, int | None]] = set()
@@ -69,6 +81,9 @@ def tile_kernels(module: Any, machine: Machine, *, strict: bool = False, debug: 
             continue
         try:
             written = write_kernel(read_kernel(function), machine, strict=strict)
+        except Sequential:
+            reports.append(Report(name, "", (SEQUENCE,)))
+            continue
         except Unsupported as reason:
             reports.append(Report(name, str(reason)))
             continue
@@ -77,21 +92,22 @@ def tile_kernels(module: Any, machine: Machine, *, strict: bool = False, debug: 
         declared = [declare_function(*f) for f in sorted(written.functions, key=lambda f: function_name(*f))]
         append_functions(module, "\n".join([*written.lines, *declared]), written.locations if debug else ())
         needed |= written.functions
-        reports.append(Report(name, "", written.schemes))
+        reports.append(Report(name, "", written.schemes, written.steps))
     for wanted in sorted(needed, key=lambda f: function_name(*f)):
         append_functions(module, emit_function(*wanted, machine.features))
     return reports
 
 
 def write_kernel(kernel: Kernel, machine: Machine, *, strict: bool) -> _Text:
-    """For each stage of the kernel, or each run of stages that are computed slice by slice, a function, and one that
-    counts its units; the first has the kernel's name.
+    """Writes two functions for each stage of the kernel, or for each run of stages computed slice by slice: the loops,
+    and the count of work items. The first function has the kernel's name.
 
-    A function needs all that the one before computes: whoever calls them waits in between.
+    A function depends on all results of the previous one, so the caller synchronises between them.
     """
     lines: list[str] = []
     locations: list[Any] = []
     schemes: list[str] = []
+    steps: set[int] = set()
     functions: set[tuple[str, int | None]] = set()
     if strict:
         machine = replace(machine, features=machine.features - INEXACT)
@@ -104,12 +120,13 @@ def write_kernel(kernel: Kernel, machine: Machine, *, strict: bool) -> _Text:
             lines.append(line)
             locations.append(location)
         schemes.append(scheme.name)
+        steps |= writer.steps | {step for count in scheme.counts for step in divisors(count)}
         functions |= writer.functions
-    return _Text(tuple(lines), tuple(locations), tuple(schemes), frozenset(functions))
+    return _Text(tuple(lines), tuple(locations), tuple(schemes), tuple(sorted(steps - {1})), frozenset(functions))
 
 
 def _write_slices(writer: Writer, slices: Slices, machine: Machine, *, strict: bool) -> _Scheme:
-    """Writes the stages; the scheme of all of them is given back, which need not be written any more."""
+    """Writes the stages; returns the schedule of the whole run, which needs no further writing."""
 
     def prepare(stage: Stage) -> _Scheme:
         merge_loops(stage)
@@ -141,13 +158,13 @@ def _write_slices(writer: Writer, slices: Slices, machine: Machine, *, strict: b
 
 
 def _main(stage: Stage) -> Op:
-    """The op that most of a stage's code belongs to."""
+    """Returns the op that most of a stage's code belongs to."""
     return next((op for op in stage.ops if op.reduced), stage.ops[-1])
 
 
 def read_in_place(function: Any) -> tuple[tuple[int, int], ...]:
-    """What stands with a function that was written here: which tensors of the kernel it may write over which it reads,
-    by their numbers among the kernel's inputs, results and scratch."""
+    """Returns the attribute of a generated function: pairs of tensors that may share memory, the written one and the
+    read one, by their indices among the kernel's inputs, results and scratch."""
     if IN_PLACE not in function.attributes:
         return ()
     numbers = list(ir.DenseI64ArrayAttr(function.attributes[IN_PLACE]))
@@ -163,7 +180,7 @@ def _in_place(kernel: Kernel, sharing: Sharing) -> str:
 
 
 def _function(kernel: Kernel, name: str, writer: Writer, scheme: _Scheme) -> Iterator[tuple[str, Any]]:
-    """The lines of a stage's functions, with their locations."""
+    """Yields the lines of a stage's functions, with their locations."""
     names = [*(argument for argument, _, _ in kernel.signature[:-2]), "%begin", "%end"]
     shared = {buffer.name for pair in scheme.sharing for buffer in pair}
     arguments = [
@@ -184,8 +201,8 @@ def _function(kernel: Kernel, name: str, writer: Writer, scheme: _Scheme) -> Ite
 
 
 def _attributes(extra: str, shared: bool) -> str:
-    """Those of an argument. What may be the memory of another one is not `noalias`; towards all the rest it is enough
-    that these are."""
+    """Returns the attributes of an argument. An argument that may share memory with another one is not `noalias`;
+    `noalias` on the others is enough to separate them from it."""
     kept = [a for a in extra.strip("{}").split(", ") if a and not (shared and a == "llvm.noalias")]
     return f" {{{', '.join(kept)}}}" if kept else ""
 
@@ -202,8 +219,8 @@ def _lanes(stage: Stage, machine: Machine) -> int:
 
 @dataclass(frozen=True)
 class _Scheme:
-    """How a stage is written: `counts` are its units, by loops; `write(begin, end)` writes some of them. In `sharing`
-    stands which memory may be the same."""
+    """The schedule of a stage: `counts` are its work items, by loops; `write(begin, end)` writes a range of them.
+    `sharing` holds the pairs of buffers that may share memory."""
 
     name: str
     counts: Sequence[Size]
@@ -219,6 +236,9 @@ def _choose(evaluator: Evaluator, machine: Machine) -> _Scheme:
     if not reductions:
         maps = MapStage(evaluator)
         return _Scheme("map", maps.counts(), maps.write, share_elements(stage))
+    if reductions[0].carried is not None:
+        scan = ScanStage(evaluator)
+        return _Scheme("scan", scan.counts(), scan.write, share_elements(stage))
     if len(reductions) == 1 and is_tiled(reductions[0]):
         (op,) = reductions
         roles = assign_roles(stage, op, machine, evaluator.writer.lanes)
@@ -229,5 +249,5 @@ def _choose(evaluator: Evaluator, machine: Machine) -> _Scheme:
         return _Scheme("tile", order.counts, write, share_elements(stage))
     rows = RowStage(evaluator, machine)
     name = "rows" if rows.bounded is None else "bounded rows"
-    # Blocks of rows between contractions may be moved back over rows that were computed before.
+    # Blocks of rows between contractions may be moved back over rows that are already computed.
     return _Scheme(name, rows.counts(), rows.write, () if rows.tiles else share_rows(stage, rows.row.kept_in_result()))

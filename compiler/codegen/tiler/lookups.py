@@ -1,7 +1,6 @@
-"""Small whole numbers as floats: four bits are looked up in a table of sixteen numbers, which a register holds.
+"""Small integers as floats: four bits index a table of sixteen numbers, which a register holds.
 
-Where the CPU looks a vector of numbers up by one instruction, that takes the place of masking, subtracting and
-converting. What it gives is the same.
+Where the CPU has a vector table lookup, it replaces masking, subtracting and converting. The results are the same.
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ _WORD = "i32"
 
 
 def find_lookup(node: Node) -> tuple[Node, int] | None:
-    """What four bits are the lowest of, and what is subtracted from them, where a node gives the difference as f32."""
+    """Returns the source of the four bits (its lowest ones) and the subtrahend, where a node computes the difference as
+    f32."""
     if node.kind != "arith.sitofp" or node.type != "f32" or node.operands[0].kind != "arith.subi":
         return None
     bits, middle = node.operands[0].operands
@@ -30,16 +30,16 @@ def find_lookup(node: Node) -> tuple[Node, int] | None:
 
 
 def can_look_up(writer: Writer) -> bool:
-    return writer.lanes == ENTRIES and "avx512f" in writer.features
+    return writer.lanes == ENTRIES and writer.instruction("look-up") is not None
 
 
 def look_up(writer: Writer, bits: Value, subtracted: int) -> Value:
-    """The float for the lowest four bits of each lane."""
-    floats, words = writer.vector_type("f32"), writer.vector_type(_WORD)
+    """Returns the float for the lowest four bits of each lane."""
+    floats = writer.vector_type("f32")
     table = writer.splat(f"[{', '.join(f'{number - subtracted}.0' for number in range(ENTRIES))}]", floats)
-    operands = f"{table}, {writer.broadcast(bits).name}"
-    call = f'llvm.call_intrinsic "llvm.x86.avx512.permvar.sf.512"({operands}) : ({floats}, {words}) -> {floats}'
-    return Value(writer.let(call), "f32", True)
+    instruction = writer.instruction("look-up")
+    assert instruction is not None, writer.features
+    return Value(writer.use(instruction, table, writer.broadcast(bits).name), "f32", True)
 
 
 def _is_byte(node: Node) -> bool:

@@ -1,7 +1,7 @@
-"""Parallel maps: every element for itself, in vectors along the memory of the result.
+"""Parallel maps: independent elements, in vectors along the memory of the result.
 
-Where something is read across (its neighbours in memory lie along another class), blocks of as many rows as lanes are
-turned in registers.
+Where an operand is contiguous along another class, square blocks with as many rows as lanes are transposed in
+registers.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from .structure import Access, Op
 from .text import Value, Writer
 
 CHUNK = 64
-"""The vectors of one unit along the lanes."""
+"""The number of vectors per work item along the lanes."""
 AT_ONCE = 4
 
 
 class MapStage:
-    """Writes a stage without reductions."""
+    """The writer of a stage without reductions."""
 
     def __init__(self, evaluator: Evaluator) -> None:
         self.evaluator = evaluator
@@ -49,7 +49,7 @@ class MapStage:
         return self.order[-1] if self.order else None
 
     def _choose_across(self) -> int | None:
-        """The class along which something is contiguous that is not along the lanes."""
+        """Returns the class along which an operand is contiguous that is not contiguous along the lanes."""
         if self.lane is None:
             return None
         for op, access in self._accesses():
@@ -92,7 +92,7 @@ class MapStage:
         self.evaluator.write(self.stage.sinks, places)
 
     def _along(self, place: Place, first: str, last: str) -> None:
-        """The lanes from `first` to `last`."""
+        """Writes the lanes from `first` to `last`."""
         assert self.lane is not None
         writer, lanes, lane = self.writer, self.writer.lanes, self.lane
         start = first
@@ -111,7 +111,7 @@ class MapStage:
             self._store([{**place, lane: variable(start) + LANES}])
 
     def _turned(self, place: Place, row: str, row_end: str, first: str, last: str) -> None:
-        """A block of as many rows as lanes: whole squares are turned, the rest is gathered."""
+        """Writes a block of as many rows as lanes: whole squares are transposed, the rest is gathered."""
         assert self.lane is not None and self.across is not None
         writer, lanes, lane, across = self.writer, self.writer.lanes, self.lane, self.across
         height = writer.let(f"arith.subi {row_end}, {row} : index")
@@ -145,7 +145,7 @@ class MapStage:
 
 
 def transpose(writer: Writer, rows: list[Value]) -> list[Value]:
-    """As many vectors as they have lanes, turned: in each round pairs exchange halves of blocks."""
+    """Transposes as many vectors as they have lanes: in each round, pairs exchange halves of blocks."""
     lanes, values, step = len(rows), list(rows), 1
     while step < lanes:
         for i in range(lanes):

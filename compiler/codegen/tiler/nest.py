@@ -1,19 +1,19 @@
-"""The outermost loop of a stage: its units, any range of which may be computed apart from the others."""
+"""The outermost loop of a stage: its work items, with any range computable independently of the others."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from ....dialect.dims import Size, ceil_divide, product
+from ....dialect.dims import FloorDiv, Size, ceil_divide, product
 from .forms import Form, constant, variable
 from .text import Writer
 
 
 @contextmanager
 def units(writer: Writer, counts: Sequence[Size], begin: str, end: str) -> Iterator[list[Form]]:
-    """A loop over the units `begin` to `end` of the product of the counts; gives the number in each, the last of which
-    runs fastest."""
+    """Writes a loop over the work items `begin` to `end` of the product of the counts; yields the index in each count.
+    The last index runs fastest."""
     with writer.loop(begin, end, 1) as unit:
         yield list(_numbers(writer, counts, unit))
 
@@ -32,5 +32,13 @@ def _numbers(writer: Writer, counts: Sequence[Size], unit: str) -> Iterator[Form
 
 
 def blocks(size: Size, step: int) -> Size:
-    """How many blocks of `step` cover a size."""
+    """Returns the number of blocks of `step` that cover a size."""
     return ceil_divide(size, step)
+
+
+def divisors(size: Size) -> set[int]:
+    """Returns the block sizes that a count was divided by."""
+    if isinstance(size, int):
+        return set()
+    quotients = [atom for monomial, _ in size.terms for atom, _ in monomial if isinstance(atom, FloorDiv)]
+    return {q.denominator for q in quotients if isinstance(q.denominator, int)}

@@ -1,7 +1,12 @@
-"""In which order the tiles of an op are computed: its units, so that what several of them read is still in the cache.
+"""The order of an op's tiles: its work items are ordered so that shared operands are still in the cache.
 
-A unit is a panel of lanes for a block of rows, at one place of the outer classes. Which sums there are does not depend
-on their order, nor do the bits of any.
+A work item is a panel of lanes for a block of rows, at one position of the outer classes. The order changes neither the
+set of sums nor the bits of any sum.
+
+The work items of 2 panels (p) and 4 blocks of rows (b), without groups and in groups of 2 blocks:
+
+    p0b0 p0b1 p0b2 p0b3   p1b0 p1b1 p1b2 p1b3      each panel is read once, each block of rows twice, far apart
+    p0b0 p0b1 p1b0 p1b1   p0b2 p0b3 p1b2 p1b3      the rows of a group are read again while they are in the cache
 """
 
 from __future__ import annotations
@@ -11,25 +16,25 @@ from dataclasses import dataclass
 from math import prod
 
 from ....dialect.dims import Size, bounds, minimum, product
-from .ahead import SHARING, Panels, Turns
 from .evaluate import Place
 from .forms import Form, constant, variable
 from .nest import blocks
+from .prefetch import SHARING, Panels, Turns
 from .roles import Roles
 from .schedule import Stage, lane_loop
 from .structure import Access, Op
 from .text import Writer, element_bytes
 
 CACHED = 1 << 20
-"""Bytes that are taken to stay in a core's cache."""
+"""The bytes that are assumed to stay in a core's cache."""
 PART = 2
-"""Of what does not, so large a part of it is taken as a group: beside it, panels and results pass through."""
+"""The divisor of the cache size for a group of rows: panels and results pass through the rest of the cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """So many `blocks` of rows are computed for all panels of lanes before the next ones are; as many as `all` of them
-    are one group."""
+    """A group of rows: `blocks` blocks are computed for all panels of lanes before the next group; up to `all` blocks
+    form a single group."""
 
     blocks: int
     all: int
@@ -37,8 +42,8 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The classes of the units, the last of which runs fastest, and how many there are of each. With a `group`, these
-    are lanes and rows."""
+    """The classes of the work items, the last of which runs fastest, and their counts. With a `group`, these are lanes
+    and rows."""
 
     roles: Roles
     classes: tuple[int, ...]
@@ -46,7 +51,7 @@ class Order:
     group: Group | None = None
 
     def place(self, writer: Writer, numbers: Sequence[Form]) -> tuple[Place, Panels]:
-        """Where the unit of these numbers begins, and how panels are gone through around it."""
+        """Returns the start of the work item at these indices, and the order of panels around it."""
         roles = self.roles
         at = dict(zip(self.classes, numbers, strict=True))
         first = constant(0)
@@ -57,7 +62,8 @@ class Order:
         return {c: number.times(steps.get(c, 1)) for c, number in at.items()}, Panels(roles.step, self._turns(first))
 
     def _turns(self, first: Form) -> tuple[Turns, ...]:
-        """What takes the same panel of lanes again, unit by unit, from the `first` block of rows on."""
+        """Returns the loops that revisit the same panel of lanes, work item by work item, from the `first` block of
+        rows on."""
         roles, behind = self.roles, self.classes.index(self.roles.lane) + 1
         turns = []
         for c, count in zip(self.classes[behind:], self.counts[behind:], strict=True):
@@ -69,12 +75,13 @@ class Order:
         return tuple(turns)
 
     def _in_groups(self, writer: Writer, panel: Form, block: Form, group: Group) -> tuple[Form, Form, Form]:
-        """The first block of the group, the panel and the block that come in place of those that would without groups.
-        The last group has the blocks that are left."""
+        """Returns the first block of the group, and the panel and block that replace those of the ungrouped order. The
+        last group has the remaining blocks."""
 
         def let(operation: str, left: str, right: str) -> str:
             return writer.let(f"arith.{operation} {left}, {right} : index")
 
+        writer.steps.add(group.all * self.roles.block)
         *_, panels, rows = (writer.size(count) for count in self.counts)
         few = writer.let(f"arith.cmpi ule, {rows}, {writer.size(group.all)} : index")
         size = writer.let(f"arith.select {few}, {rows}, {writer.size(group.blocks)} : index")
@@ -88,8 +95,8 @@ class Order:
 
 
 def choose_order(stage: Stage, op: Op, roles: Roles) -> Order:
-    """Slice by slice, and so that what is read along the lanes is read again soon, or if all of it does not stay in the
-    cache anyway, only once. Where what is read along the rows does not stay either, they are taken in groups that
+    """Chooses the order of the work items, slice by slice. The operands along the lanes are read again soon, or, if
+    they do not fit in the cache, only once. Operands along the rows that do not fit either are read in groups that
     do."""
     loop = lane_loop(op)
     vectors = [a for a in op.reads if loop in a.loops()]
@@ -114,8 +121,8 @@ def _count(stage: Stage, roles: Roles, c: int) -> Size:
 
 
 def _group(stage: Stage, op: Op, roles: Roles) -> Group | None:
-    """Where not all blocks of rows may stay in the cache while several panels are gone through. Panels that do not stay
-    themselves would be read more often for that."""
+    """Returns a group where not all blocks of rows may stay in the cache during several panels. Grouping makes panels
+    that do not fit themselves be read more often."""
     assert roles.row is not None
     loop = lane_loop(op)
     extent = {c: bounds(size)[1] for c, size in enumerate(stage.sizes)}
@@ -134,5 +141,5 @@ def _group(stage: Stage, op: Op, roles: Roles) -> Group | None:
 
 
 def _bytes(accesses: Iterable[Access]) -> int:
-    """At most so much is read."""
+    """Returns an upper bound of the bytes that are read."""
     return sum(element_bytes(a.tensor.element) * bounds(product(a.tensor.shape))[1] for a in accesses)

@@ -1,4 +1,4 @@
-"""Index maps as MLIR prints them, into the tiler's terms."""
+"""Parses index maps, as MLIR prints them, into the tiler's model."""
 
 from __future__ import annotations
 

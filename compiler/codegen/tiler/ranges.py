@@ -32,7 +32,7 @@ _MIRRORED: Mapping[str, str] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """`sum(coefficient * position of the class) + constant`."""
+    """An affine form: `sum(coefficient * position of the class) + constant`."""
 
     terms: tuple[tuple[int, int], ...]
     constant: Size
@@ -50,7 +50,8 @@ class Affine:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a mask keeps lies at or behind all of `lower` and before all of `upper`; elsewhere stands `low`."""
+    """The range of a mask: kept elements are at or behind all of `lower` and before all of `upper`; the others are
+    `low`."""
 
     low: Node
     lower: tuple[Affine, ...]
@@ -72,7 +73,7 @@ class MaskedRows:
 
 
 def find_masked_rows(stage: Stage) -> MaskedRows | None:
-    """How the rows of a stage are masked; None where something needs all of a row."""
+    """Returns the masked rows of a stage; None where an op needs all of a row."""
     for op in stage.ops:
         for loop in op.outer:
             column = stage.of(op, loop)
@@ -86,13 +87,13 @@ def find_masked_rows(stage: Stage) -> MaskedRows | None:
 
 
 class _Masks:
-    """Reads conditions on positions."""
+    """The analysis of conditions on positions."""
 
     def __init__(self, stage: Stage, column: int) -> None:
         self.stage, self.column = stage, column
 
     def kept(self, op: Op, node: Node) -> Kept | None:
-        """Where an element of the op may be something else than one constant."""
+        """Returns the range of indices beyond which all elements of the op are one constant."""
         if node.kind != "arith.select":
             return None
         condition, then, otherwise = node.operands
@@ -108,7 +109,7 @@ class _Masks:
         return None
 
     def _bounds(self, op: Op, node: Node, wanted: bool) -> Iterator[tuple[bool, Affine]]:
-        """Bounds on the column, lower ones with True, wherever the condition is what is wanted."""
+        """Yields the bounds on the column (True for lower ones) that hold wherever the condition equals `wanted`."""
         if node.kind == ("arith.andi" if wanted else "arith.ori"):
             for operand in node.operands:
                 yield from self._bounds(op, operand, wanted)
@@ -123,7 +124,7 @@ class _Masks:
             yield from self._bounds(source, source.body, wanted)
 
     def _compared(self, difference: Affine, predicate: str) -> Iterator[tuple[bool, Affine]]:
-        """The bound that `difference predicate 0` sets."""
+        """Yields the bounds that `difference predicate 0` sets."""
         factor = dict(difference.terms).get(self.column, 0)
         if factor not in (1, -1):
             return
@@ -159,23 +160,23 @@ class _Masks:
         return None
 
     def _source(self, op: Op, node: Node) -> Op | None:
-        """The op of the stage whose element is read, if it reduces nothing."""
+        """Returns the stage's op that a node reads, if that op is not a reduction."""
         tensor = op.reads[node.number].tensor
         return tensor.op if tensor.op is not None and self.stage.holds(tensor) and not tensor.op.reduced else None
 
 
 class _Uses:
-    """Follows masked rows through the ops that read them."""
+    """The analysis of the ops that read masked rows."""
 
     def __init__(self, stage: Stage, column: int, masked: Op, kept: Kept) -> None:
         self.stage, self.column, self.masked, self.kept = stage, column, masked, kept
         self.greatest: list[Op] = []
         self.zero: list[Op] = []
-        """Ops that are 0 outside of what is kept."""
+        """Ops that are 0 outside of the kept range."""
         self.sums: list[tuple[Op, Node]] = []
 
     def find(self) -> MaskedRows | None:
-        """None where an op along the rows is of no known use."""
+        """Returns the masked rows; None where an op along the rows is not recognised."""
         stage = self.stage
         along = [op for op in stage.ops if self.column in stage.loops(op)]
         before = along[: along.index(self.masked)]
@@ -223,7 +224,8 @@ class _Uses:
         return False
 
     def _is_zero(self, op: Op, node: Node) -> bool:
-        """Is it 0 outside: a weight, a weight divided by the sum of weights, or the exponential that makes weights?"""
+        """Returns whether the value is 0 outside of the range: a weight, a weight divided by the sum of weights, or the
+        exponential that computes weights."""
         if self._is_read_of(op, node, self.zero):
             return True
         if node.kind == "arith.divf":
@@ -237,7 +239,8 @@ class _Uses:
         return self._is_read_of(op, score, [self.masked]) and self._is_read_of(op, most, self.greatest)
 
     def _is_total(self, op: Op | None) -> bool:
-        """Is it the sum of exponentials of which the greatest is 1, so that it is neither 0 nor infinite?"""
+        """Returns whether the op is the sum of exponentials with a maximum of 1, so that it is neither 0 nor
+        infinite."""
         if op is None or op not in self.stage.ops or op.combination is None or op.combination[0] != "arith.addf":
             return False
         added = op.combination[1]

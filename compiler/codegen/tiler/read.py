@@ -7,14 +7,29 @@ from typing import Any
 
 from ....dialect.dims import INFINITY, Size, Symbol, add, divide_exactly, floor_divide, maximum, minimum, multiply
 from ....dialect.emitter import Index
-from ...mlir import ir
+from ...base.mlir import ir
 from .codes import group_codes
+from .dense import read_dense
 from .dots import group_steps
 from .positions import read_map
 from .regions import Region
 from .reshape import collapse, expand
 from .rounding import find_nearest
-from .structure import Access, Buffer, Kernel, Node, Op, Panel, Position, Tensor, Unsupported, View, plain
+from .structure import (
+    Access,
+    Buffer,
+    Carried,
+    Kernel,
+    Node,
+    Op,
+    Panel,
+    Position,
+    Sequential,
+    Tensor,
+    Unsupported,
+    View,
+    plain,
+)
 
 _SIZES: Mapping[str, Callable[[Size, Size], Size]] = {
     "arith.addi": add,
@@ -25,12 +40,13 @@ _SIZES: Mapping[str, Callable[[Size, Size], Size]] = {
     "arith.floordivsi": floor_divide,
 }
 _UNKNOWN = (0, INFINITY, 1)
-"""What is known of a dim of which nothing is said: least, most, and a divisor."""
-_WRITING = frozenset({"tensor.insert", "tensor.dim", "scf.for", "scf.if"})
+"""The facts about an unconstrained dim: least value, greatest value, and divisor."""
+_LOOP = "scf.for"
+_WRITING = frozenset({"tensor.insert", "tensor.dim", _LOOP, "scf.if"})
 
 
 def read_kernel(function: Any) -> Kernel:
-    """The model of a `func.func`. Raises Unsupported."""
+    """Returns the model of a `func.func`. Raises Unsupported."""
     return _Reader(function).read()
 
 
@@ -77,11 +93,18 @@ class _Reader:
         }
         for operation in (o.operation for o in self.block.operations):
             reader = readers.get(operation.name)
+            if operation.name == _LOOP and self._is_sequential():
+                raise Sequential
             if reader is None:
                 raise Unsupported(f"`{operation.name}`")
             reader(operation)
         name = ir.StringAttr(self.function.attributes["sym_name"]).value
         return Kernel(name, signature, dims, self.ops, self.written, frozenset(self.results))
+
+    def _is_sequential(self) -> bool:
+        """Returns whether the function holds only loops, and maps that fill or copy memory for them."""
+        generics = (o for o in self.block.operations if o.operation.name == "linalg.generic")
+        return not any("reduction" in str(generic.attributes["iterator_types"]) for generic in generics)
 
     # Arguments
 
@@ -117,7 +140,8 @@ class _Reader:
         if type == "index":
             self.sizes[result] = ir.IntegerAttr(attribute).value
         elif type.startswith("tensor"):
-            raise Unsupported("a constant tensor")
+            self.tensors[result] = read_dense(f"%dense{len(self.tensors)}", ir.ShapedType(result.type), str(attribute))
+            return
         self.constants[result] = (str(attribute), type)
 
     def _size(self, operation: Any) -> None:
@@ -127,7 +151,7 @@ class _Reader:
         self.sizes[operation.results[0]] = _SIZES[operation.name](left, right)
 
     def _divide(self, operation: Any) -> None:
-        """A dim over what it is a multiple of: from here on the dim is that many times its unit."""
+        """Divides a dim by one of its divisors: from here on the dim is a multiple of the new symbol."""
         left, right = (self._size_of(o) for o in operation.operands)
         exact = divide_exactly(left, right)
         self.sizes[operation.results[0]] = floor_divide(left, right) if exact is None else exact
@@ -211,7 +235,7 @@ class _Reader:
         self.tensors[operation.results[0]] = Tensor(region.sizes, whole.element, home, whole.splat)
 
     def _insert(self, operation: Any) -> None:
-        """A copy into a part of the target's memory."""
+        """Copies a tensor into a part of the target's memory."""
         operands = list(operation.operands)
         source, target = (self.tensors[operands.pop(0)] for _ in range(2))
         at, region = operation.location, self._region(operation, operands)
@@ -229,8 +253,7 @@ class _Reader:
         self.tensors[operation.results[0]] = Tensor(target.shape, target.element, target.view)
 
     def _forget_fill(self, sizes: tuple[Size, ...], home: View) -> None:
-        """Drops a constant that was written where all of it is written over: nobody else reads the target of an
-        insertion."""
+        """Drops a constant fill that is overwritten completely: the insertion is the only reader of its target."""
         for op in self.ops:
             if op.body.kind == "constant" and not op.reads and op.loops == sizes and op.result.view == home:
                 self.ops.remove(op)
@@ -238,14 +261,14 @@ class _Reader:
                 return
 
     def _in_memory(self, tensor: Tensor, at: Any) -> None:
-        """Sees to it that a tensor stands in its home."""
+        """Ensures that a tensor is stored in its home."""
         if tensor.splat is None:
             self.written.append(tensor)
         else:
             self._fill_memory(tensor, at)
 
     def _fill_memory(self, tensor: Tensor, at: Any) -> None:
-        """Writes a constant; as it depends on nothing, before all else is done."""
+        """Writes a constant before all other ops, since it depends on none of them."""
         if tensor.view is None:
             raise Unsupported("a constant without memory")
         loops = tuple(Index(((i, 1),)) for i in range(len(tensor.shape)))
@@ -263,7 +286,7 @@ class _Reader:
         view: View,
         at: Any,
     ) -> Op:
-        """An op whose result is needed in memory."""
+        """Adds an op with a result that is needed in memory."""
         op = Op(sizes, parallel, reads, map, body, None, location=at)
         op.result = Tensor(sizes, body.type, view, op=op, axes=tuple(range(len(sizes))))
         self.ops.append(op)
@@ -273,13 +296,13 @@ class _Reader:
     # Structured ops
 
     def _generic(self, operation: Any) -> None:
-        if len(operation.results) != 1:
-            raise Unsupported("an op with several results")
-        inputs, _ = ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"])
+        inputs, outputs = ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"])
         maps = [read_map(ir.AffineMapAttr(m).value) for m in operation.attributes["indexing_maps"]]
         parallel = tuple("parallel" in str(kind) for kind in operation.attributes["iterator_types"])
         values = list(operation.operands)
         target = self.tensors[values[-1]]
+        if outputs != 1:
+            self._check_carries(operation, maps, parallel)
         accesses: list[Access] = []
         leaves: list[Node] = []
         arguments = list(operation.regions[0].blocks[0].arguments)
@@ -298,6 +321,8 @@ class _Reader:
         if any(isinstance(p, Panel) for p in written):
             raise Unsupported("a result in panels")
         reduces = not all(parallel)
+        if outputs != 1:
+            leaves.append(Node("start", self.tensors[values[-2]].element))
         if reduces:
             leaves.append(Node("start", target.element))
         elif target.splat is not None:
@@ -307,26 +332,47 @@ class _Reader:
         scalars = dict(zip(arguments, leaves, strict=True))
         for leaf in leaves:
             leaf.location = operation.location
-        body = self._body(operation.regions[0].blocks[0], scalars)
+        *carried, body = self._body(operation.regions[0].blocks[0], scalars)
         if not reduces and any(n.kind == "read" and n.number == len(accesses) for n in body.walk()):
             accesses.append(Access(target, written))
-        used = {n.number for n in body.walk() if n.kind == "read"}
+        nodes = {id(node): node for root in (*carried, body) for node in root.walk()}.values()
+        used = {n.number for n in nodes if n.kind == "read"}
         loops = self._loop_sizes(len(parallel), [*accesses, *self._unread(values, maps, inputs)], target, written)
         kept = {old: new for new, old in enumerate(sorted(used))}
-        for node in body.walk():
+        for node in nodes:
             if node.kind == "read":
                 node.number = kept[node.number]
         reads = tuple(accesses[i] for i in sorted(used))
         place = tuple(p for p in written if isinstance(p, Index))
         op = Op(loops, parallel, reads, place, body, target if reduces else None, location=operation.location)
-        op = group_codes(group_steps(op))
+        if carried:
+            (following,), first = carried, self.tensors[values[-2]]
+            op.start, op.carried = None, Carried(following, str(first.splat), first.element)
+        else:
+            op = group_codes(group_steps(op))
         axes = tuple(range(len(target.shape)))
         op.result = Tensor(target.shape, target.element, target.view, op=op, axes=axes)
         self.ops.append(op)
-        self.tensors[operation.results[0]] = op.result
+        self.tensors[operation.results[outputs - 1]] = op.result
+
+    def _check_carries(self, operation: Any, maps: Sequence[Sequence[Position]], parallel: Sequence[bool]) -> None:
+        """Raises Unsupported unless the first of two results is only carried along the one sequential loop, from a
+        constant on, and each step writes an element of the second."""
+        loops = [i for i, free in enumerate(parallel) if free]
+        carried, written = ([plain(position) for position in map] for map in maps[-2:])
+        kept = len(list(operation.results[0].uses)) > 0
+        first = self.tensors[list(operation.operands)[-2]].splat
+        if (
+            len(operation.results) != 2
+            or carried != loops
+            or sorted(map(str, written)) != [*map(str, range(len(parallel)))]
+        ):
+            raise Unsupported("an op with several results")
+        if len(loops) != len(parallel) - 1 or kept or first is None:
+            raise Unsupported("an op with several results")
 
     def _unread(self, values: list[Any], maps: list[Any], inputs: int) -> list[Access]:
-        """Operands that say how long loops are, constants among them."""
+        """Returns the operands that only define loop sizes, constants among them."""
         pairs = zip(values[:inputs], maps, strict=False)
         return [Access(self.tensors[value], map) for value, map in pairs if value in self.tensors]
 
@@ -343,7 +389,7 @@ class _Reader:
             raise Unsupported("a loop without a size")
         return tuple(sizes[i] for i in range(count))
 
-    def _body(self, block: Any, known: dict[Any, Node]) -> Node:
+    def _body(self, block: Any, known: dict[Any, Node]) -> tuple[Node, ...]:
         def value(operand: Any) -> Node:
             if operand in known:
                 return known[operand]
@@ -360,7 +406,7 @@ class _Reader:
         for operation in (o.operation for o in block.operations):
             name = operation.name
             if name == "linalg.yield":
-                return value(operation.operands[0])
+                return tuple(value(operand) for operand in operation.operands)
             if len(operation.regions) or name in _WRITING or len(operation.results) != 1:
                 raise Unsupported(f"`{name}` in a body")
             result = operation.results[0]
@@ -385,11 +431,11 @@ class _Reader:
 
 
 _BELOW = "predicate = 6 : i64"
-"""How MLIR prints that a comparison is `ult`."""
+"""MLIR's printed form of the comparison `ult`."""
 
 
 def _decided(node: Node) -> Node:
-    """The node, or what it is where constants decide it: a shift asks whether its count is below the width."""
+    """Folds a node that constants decide: a shift tests whether its count is below the width."""
     if node.kind == "arith.cmpi" and node.text == _BELOW and all(o.kind == "constant" for o in node.operands):
         count, width = (int(o.text.partition(" ")[0]) for o in node.operands)
         if count >= 0 and width >= 0:
@@ -400,7 +446,7 @@ def _decided(node: Node) -> Node:
 
 
 _DYNAMIC = -(1 << 62)
-"""MLIR's marker of a dynamic size is the least i64."""
+"""MLIR's marker of a dynamic size: the least i64."""
 
 
 def _named(attributes: Any) -> list[Any]:

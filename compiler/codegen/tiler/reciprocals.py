@@ -11,14 +11,14 @@ from .structure import Node, Op
 from .text import Value
 
 LEAST_DIVISOR, MOST_DIVISOR = "1.0e-37", "1.0e+37"
-"""Between these a divisor and its reciprocal are normal numbers of f32."""
+"""The range in which a divisor and its reciprocal are normal numbers of f32."""
 
 
 def with_reciprocals(
     evaluator: Evaluator, ops: Sequence[Op], place: Place, inner: Sequence[int], write: Callable[[], None]
 ) -> None:
-    """Writes what computes `ops` over the `inner` classes, with multiplications by the reciprocal of what is the same
-    all over the row, and once more with divisions for divisors whose reciprocal is no normal number."""
+    """Writes `ops` over the `inner` classes twice: with multiplications by the reciprocals of row-invariant divisors,
+    and with divisions for divisors with a reciprocal that is not a normal number."""
     writer = evaluator.writer
     divisors = [found for op in ops for found in _row_divisors(evaluator, op, inner)]
     if not divisors or evaluator.exact_division:
@@ -46,7 +46,7 @@ def with_reciprocals(
 
 
 def _row_divisors(evaluator: Evaluator, op: Op, inner: Sequence[int]) -> list[tuple[Op, Node]]:
-    """What the ops behind a result divide vectors of a row by that is no vector itself."""
+    """Returns the row-invariant divisors of vectors of a row, in the ops behind a result."""
     found: list[tuple[Op, Node]] = []
     pending, seen = [op], {id(op)}
     while pending:
@@ -67,7 +67,7 @@ def _row_divisors(evaluator: Evaluator, op: Op, inner: Sequence[int]) -> list[tu
 
 
 def _varies(stage: Stage, op: Op, node: Node, inner: Sequence[int]) -> bool:
-    """Does a value differ between the elements of a row?"""
+    """Returns whether a value differs between the elements of a row."""
     loops = {i for i in range(len(op.loops)) if stage.of(op, i) in inner}
     for part in node.walk():
         if part.kind == "extract" or (part.kind == "index" and part.number in loops):

@@ -1,4 +1,4 @@
-"""Parts of tensors: what a slice reads or an insertion writes, and what lies around it."""
+"""Regions of tensors: the part that a slice reads or an insertion writes, and the rest around it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Region:
     steps: tuple[Size, ...]
 
     def of(self, whole: Tensor) -> View:
-        """Where the part lies."""
+        """Returns the view of the part."""
         if whole.view is None:
             raise Unsupported("a part of what is not in memory")
         offset = whole.view.offset
@@ -28,8 +28,8 @@ class Region:
         return View(whole.view.buffer, offset, strides)
 
     def around(self, whole: Tensor) -> Iterator[Tensor]:
-        """What else there is of a constant tensor: of each axis what lies before and behind the part, of the axes
-        before it only the part; all of it where the part has gaps."""
+        """Yields the rest of a constant tensor: for each axis the elements before and behind the part, restricted to
+        the part along the axes before it; the whole tensor where the part has gaps."""
         if any(step != 1 for step in self.steps):
             yield whole
             return

@@ -1,9 +1,9 @@
-"""The remainder of two floats in vectors, exactly as `fmod`: its sign is that of the dividend.
+"""The remainder of two floats in vectors, with the exact result of `fmod`: its sign is that of the dividend.
 
-Where the quotient is small enough for its whole part to be exact, so is x - trunc(x / y) * y, computed with one
-rounding: it is a multiple of the last place of y, and not larger than y. Division rounds to the nearest, so that the
-whole part is at most one too large, and never too small; then the difference has the other sign, and y is added again.
-A vector with any other quotient, or an infinite divisor, takes the operation as it is: a call for each lane.
+Where the quotient is small enough for an exact integer part, x - trunc(x / y) * y, computed with one rounding, is
+exact: it is a multiple of y's last bit, and not larger than y. Division rounds to the nearest, so the integer part
+is at most one too large, and never too small. If it is too large, the difference has the wrong sign, and y is added
+again. A vector with any other quotient, or an infinite divisor, uses the original operation: a call for each lane.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from collections.abc import Mapping
 from .text import Value, Writer
 
 LARGEST: Mapping[str, str] = {"f32": "4194304.0", "f64": "2251799813685248.0"}
-"""Below these quotients, 2 to the 22 and to the 51, whole parts are exact, and one more is too."""
+"""The bounds of the quotient, 2 to the 22 and to the 51: below them, integer parts are exact, and so are their
+successors."""
 _INFINITE: Mapping[str, str] = {"f32": "0x7F800000", "f64": "0x7FF0000000000000"}
 
 
 def remainder(writer: Writer, x: Value, y: Value) -> Value:
-    """The remainder of two vectors of f32 or f64."""
+    """Returns the remainder of two vectors of f32 or f64."""
     element, type, masks = x.type, writer.type(x), writer.vector_type("i1")
     key = ("remainder", x.name, y.name)
     known = writer.recall(key)
@@ -42,7 +43,7 @@ def remainder(writer: Writer, x: Value, y: Value) -> Value:
     with writer.scope():
         whole = apply("arith.negf", apply("math.trunc", quotient))
         rest = Value(writer.let(f"vector.fma {whole.name}, {y.name}, {x.name} : {type}"), element, True)
-        # Too large a whole part leaves a difference against the sign of x.
+        # An integer part that is too large leaves a difference with the sign opposite to x.
         magnitude = apply("math.copysign", apply("math.absf", y), x)
         turned = apply("arith.mulf", apply("math.copysign", writer.broadcast(writer.constant("1.0", element)), x), rest)
         again = apply("arith.addf", rest, magnitude)

@@ -1,4 +1,4 @@
-"""Tensors under another shape: the same memory, and where only sizes of 1 come or go, the same op's result."""
+"""Reshapes of tensors: the same memory, and the same op's result where only axes of size 1 are added or removed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .structure import Tensor, Unsupported, View
 
 
 def expand(source: Tensor, shape: tuple[Size, ...], groups: Sequence[Sequence[int]]) -> Tensor:
-    """Each axis of the source becomes a group of axes."""
+    """Expands each axis of the source into a group of axes."""
     view = source.view
     if view is not None:
         strides: list[Size] = [0] * len(shape)
@@ -36,7 +36,7 @@ def expand(source: Tensor, shape: tuple[Size, ...], groups: Sequence[Sequence[in
 
 
 def collapse(source: Tensor, groups: Sequence[Sequence[int]]) -> Tensor:
-    """Each group of axes of the source becomes one axis."""
+    """Collapses each group of axes of the source into one axis."""
     shape: list[Size] = []
     strides: list[Size] = []
     places: dict[int, int | None] = {}

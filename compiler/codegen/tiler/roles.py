@@ -1,7 +1,7 @@
-"""What the loops of a tiled op are for: which one lanes run along, which one rows, and how large its tiles are.
+"""The roles of a tiled op's loops: the lane class, the row class, and the tile sizes.
 
-The lane class runs along memory that is contiguous in what is read; the row class is one that some vector operand does
-not use, so that its loads are shared by all rows.
+The lane class runs along contiguous memory of the operands. The row class is one that some vector operand does not use,
+so that all rows share its loads.
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ...targets.vector_unit import Machine
 from .codes import DOT
 from .dots import has_instruction
-from .machine import Machine
 from .schedule import Stage, lane_loop
 from .structure import Op, Panel
 from .windows import is_window, overlaps
 
 UNDER_WAY = 8
-"""Sums that must be under way at a time to hide how long each addition takes. Fewer rows do not split their sums: the
-bits of a row would depend on how many rows there are."""
+"""The number of sums in flight that hides the latency of an addition. Tiles with fewer rows do not split their sums:
+the bits of a row would depend on the number of rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Which class is which. `step` is the width of a panel of lanes, `width` that of a tile, `rows` its height,
-    and `block` the rows of a unit."""
+    """The class of each role. `step` is the width of a panel of lanes, `width` that of a tile, `rows` its height, and
+    `block` the rows of a work item."""
 
     lane: int
     row: int | None
@@ -37,7 +37,8 @@ class Roles:
 
 
 def assign_roles(stage: Stage, op: Op, machine: Machine, lanes: int, among: Sequence[int] | None = None) -> Roles:
-    """The roles of the classes that are parallel in a tiled op; rows are looked for `among` some, else in all."""
+    """Assigns roles to the parallel classes of a tiled op; the row class is chosen from `among`, or from all
+    classes."""
     loop = lane_loop(op)
     assert loop is not None, op.location
     lane = stage.of(op, loop)
@@ -50,7 +51,7 @@ def assign_roles(stage: Stage, op: Op, machine: Machine, lanes: int, among: Sequ
     ]
     free = [i for i in others if any(i not in a.loops() for a in vectors)]
     overlapping = [i for i in others if overlaps(op, i)]
-    # Where rows share no vector, they may still share what overlaps of the one that moves along with them.
+    # Rows that share no vector may still share the overlap of the vectors that move along with them.
     windowed = len(vectors) == len(op.reads) or (not free and is_window(op) and bool(overlapping))
     if windowed:
         free = free or overlapping
@@ -78,7 +79,7 @@ def assign_roles(stage: Stage, op: Op, machine: Machine, lanes: int, among: Sequ
 
 
 def _even(count: int, most: int) -> int:
-    """`count` things in as few groups of at most `most` as there can be: the size of the groups."""
+    """Splits `count` items into as few groups of at most `most` as possible; returns the size of the groups."""
     groups = max(1, -(-count // most))
     return max(1, -(-count // groups))
 

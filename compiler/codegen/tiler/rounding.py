@@ -1,24 +1,21 @@
-"""Floats as the nearest integers of few bits, as codes are made: how that is recognised, and written.
+"""Rounding of floats to narrow integers, as in quantization: recognition and code.
 
-One instruction rounds to the nearest integer, halves to even, and converts. Of NaN it makes an integer whose lower half
-is 0, so where only bits of that are kept, NaN needs no care.
+One instruction rounds to the nearest integer, halves to even, and converts. It turns NaN into an integer with a lower
+half of 0, so NaN needs no special case where only bits of the lower half are kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from .structure import Node
 from .text import Value, Writer
 
 _KEPT = ("i8", "i16")
-_CONVERSIONS: Mapping[int, str] = {4: "sse2.cvtps2dq", 8: "avx.cvt.ps2dq.256", 16: "avx512.mask.cvtps2dq.512"}
-"""By the lanes of a vector."""
 
 
 def find_nearest(node: Node) -> Node:
-    """The node, where it keeps the lower bits of a rounded number with a `nearest` in it."""
+    """Returns the node with a `nearest` in it, where it keeps the lower bits of a rounded number."""
     if node.kind != "arith.trunci" or node.type not in _KEPT:
         return node
     (whole,) = node.operands
@@ -28,7 +25,7 @@ def find_nearest(node: Node) -> Node:
 
 
 def _nearest(node: Node) -> Node:
-    """`fptosi(roundeven(x))`, where NaN was perhaps made 0 before."""
+    """Rewrites `fptosi(roundeven(x))` as a `nearest` node; NaN may have been replaced by 0 before."""
     if node.kind != "arith.fptosi" or node.type != "i32" or node.operands[0].kind != "math.roundeven":
         return node
     (number,) = node.operands[0].operands
@@ -38,7 +35,7 @@ def _nearest(node: Node) -> Node:
 
 
 def _or_nan(node: Node) -> Node:
-    """What is 0 in its place if it is NaN."""
+    """Returns the number that a node replaces by 0 if it is NaN, or the node itself."""
     if node.kind != "arith.select":
         return node
     known, number, other = node.operands
@@ -48,19 +45,21 @@ def _or_nan(node: Node) -> Node:
 
 
 _EQUAL = "predicate = 1 : i64"
-"""How MLIR prints that a comparison is `oeq`."""
+"""MLIR's printed form of the comparison `oeq`."""
 
 
 def round_to_nearest(writer: Writer, number: Value) -> Value:
-    """Floats below 2**31 in magnitude as integers."""
+    """Rounds floats below 2**31 in magnitude to integers."""
     floats, integers = writer.vector_type("f32"), writer.vector_type("i32")
-    operands, types = [writer.broadcast(number).name], [floats]
-    if writer.lanes == 16:
-        zeros, all = writer.splat("0", integers), writer.constant("-1", "i16").name
-        rounding = writer.constant("4", "i32").name  # as the CPU is set: to nearest
-        operands, types = [*operands, zeros, all, rounding], [floats, integers, "i16", "i32"]
-    call = f'llvm.call_intrinsic "llvm.x86.{_CONVERSIONS[writer.lanes]}"({", ".join(operands)})'
-    nearest = writer.let(f"{call} : ({', '.join(types)}) -> {integers}")
+    name = writer.broadcast(number).name
+    instruction = writer.instruction("nearest")
+    if instruction is not None:
+        nearest = writer.use(instruction, name)
+    else:
+        rounded = writer.let(f"math.roundeven {name} : {floats}")
+        # This turns NaN into 0; the result of `arith.fptosi` would be undefined.
+        call = f'llvm.call_intrinsic "llvm.fptosi.sat.v{writer.lanes}i32.v{writer.lanes}f32"({rounded})'
+        nearest = writer.let(f"{call} : ({floats}) -> {integers}")
     if number.vector:
         return Value(nearest, "i32", True)
     return Value(writer.let(f"vector.extract {nearest}[0] : i32 from {integers}"), "i32")

@@ -1,5 +1,5 @@
-"""Stages with reductions along rows: row by row, or where contractions stand before and behind them (attention), by
-blocks of rows that are passed from each to the next on the stack.
+"""Stages with reductions along rows. Without contractions they run row by row. Where contractions come before and after
+the reductions (attention), each op passes blocks of rows to the next on the stack.
 """
 
 from __future__ import annotations
@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from ....dialect.dims import Size, bounds
+from ...targets.vector_unit import Machine
 from .bounded import bound_rows, heavy_first
 from .decoded import DecodedTiles
 from .evaluate import Evaluator, Kept, Place
 from .forms import Form, variable
-from .machine import Machine
 from .nest import blocks, units
 from .roles import Roles, assign_roles
 from .rows import RowWriter
@@ -21,11 +21,11 @@ from .text import Value
 from .tiles import Tiles
 
 SPACING = 16
-"""Elements between rows whose lengths are powers of two."""
+"""The padding, in elements, between rows with lengths that are powers of two."""
 
 
 class RowStage:
-    """Writes a stage whose reductions run along rows."""
+    """The writer of a stage with reductions along rows."""
 
     def __init__(self, evaluator: Evaluator, machine: Machine) -> None:
         self.evaluator, self.machine = evaluator, machine
@@ -39,11 +39,11 @@ class RowStage:
         )
 
     def _roles(self, op: Op) -> Roles:
-        """The roles of a contraction in blocks of the stage's rows."""
+        """Returns the roles of a contraction in blocks of the stage's rows."""
         return assign_roles(self.stage, op, self.machine, self.writer.lanes, [self.outer[-1]])
 
     def _order(self) -> list[int]:
-        """The outer classes; where there are contractions, the rows of the first one come last."""
+        """Returns the outer classes; with contractions, the rows of the first contraction come last."""
         outer = self.stage.outer
         if not self.tiles:
             return outer
@@ -72,7 +72,8 @@ class RowStage:
             self._block_of(size, place[row].times(self.rows), lambda at, n: self._block(batch, at, n))
 
     def _block_of(self, size: Size, row: Form, write: Callable[[Form, int], None]) -> None:
-        """A whole block of rows, if need be moved back over rows of the block before; fewer rows one by one."""
+        """Writes a whole block of rows, moved back over rows of the previous block if necessary; fewer rows run one by
+        one."""
         writer, rows = self.writer, self.rows
         low, _ = bounds(size)
         if isinstance(size, int) and (size <= rows or size % rows == 0):
@@ -98,7 +99,7 @@ class RowStage:
     # Blocks of rows between contractions
 
     def _segments(self) -> list[list[Op]]:
-        """Runs of ops: a contraction with what is computed from it at its place, or what is computed row by row."""
+        """Splits the ops into runs: a contraction with the ops at its position, or ops that are computed row by row."""
         segments: list[list[Op]] = []
         for op in self.stage.ops:
             if is_tiled(op) or not segments:
@@ -163,8 +164,8 @@ class RowStage:
             (self.bounded.doubt,) = doubts
 
     def _overwritten(self, segment: Sequence[Op], later: Sequence[Op]) -> Op | None:
-        """What the only result of a segment of rows may be stored over: nothing behind the segment reads it, and the
-        rows are of the same form."""
+        """Returns a result that the only result of a row segment may overwrite: nothing behind the segment reads it,
+        and its rows have the same shape."""
         if is_tiled(segment[0]):
             return None
         result = next(op for op in reversed(segment) if self._is_read(op, later))
@@ -224,5 +225,5 @@ class RowStage:
 
 
 def _apart(elements: int) -> int:
-    """The length of rows that do not meet in the same few sets of a cache."""
+    """Returns a row length that does not map successive rows to the same few cache sets."""
     return elements + SPACING if elements % (4 * SPACING) == 0 else elements

@@ -1,4 +1,4 @@
-"""Loops over the rows of a unit that are more than one tile has: one by one, and tile by tile."""
+"""Loops over the rows of a work item that holds more rows than a tile: one by one, and tile by tile."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .forms import Form, constant, variable
 from .text import Writer
 
 Rows = int | str
-"""A number of rows, or the name of one that is known when the code runs."""
+"""A number of rows, or the name of a run-time value."""
 
 
 @contextmanager
@@ -24,7 +24,7 @@ def each_row(writer: Writer, rows: Rows) -> Iterator[Form]:
 
 
 def in_tiles(writer: Writer, rows: Rows, height: int, write: Callable[[Form, int], None]) -> None:
-    """Tiles of whole height, and one of what is left."""
+    """Writes tiles of whole height, and one tile of the remaining rows."""
     if isinstance(rows, int):
         whole = writer.size(rows - rows % height)
     else:

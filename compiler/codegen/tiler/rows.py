@@ -1,7 +1,8 @@
-"""One row: its reductions in order, each along vectors of what is read, and all that is computed around them.
+"""Row schedule: the reductions of one row in order, each along vectors of its operand, with the elementwise ops around
+them.
 
-A short row of known length stays in registers; a longer one is passed over once per reduction, and what is dear and
-needed in a later pass is kept on the stack.
+A short row of known length stays in registers. A longer row takes one pass per reduction, and expensive values that a
+later pass needs are stored on the stack.
 """
 
 from __future__ import annotations
@@ -18,28 +19,28 @@ from .structure import Op
 from .text import Value
 
 IN_REGISTERS = 32
-"""The vectors of the longest row that is held as values."""
+"""The number of vectors in the longest row that stays in registers."""
 AT_ONCE = 4
-"""The vectors that one turn of a loop takes."""
+"""The number of vectors per loop iteration."""
 DEAR = 8
-"""What a value costs at least that is kept rather than computed again."""
+"""The least cost of a value that is stored rather than recomputed."""
 COSTS: Mapping[str, int] = {"arith.divf": 8, "math.sqrt": 8, "arith.addf": 1, "arith.mulf": 1, "arith.subf": 1}
 
 
 class RowWriter:
-    """Writes ops for one place of the `outer` classes."""
+    """The writer of ops for one position of the `outer` classes."""
 
     def __init__(self, evaluator: Evaluator, outer: Collection[int]) -> None:
         self.evaluator, self.outer = evaluator, outer
         self.writer, self.stage = evaluator.writer, evaluator.stage
         self.pending: dict[int, Kept] = {}
         self.over: dict[int, Kept] = {}
-        """Where the memory of a result keeps a row before that."""
+        """The ops with rows that are stored in the memory of a result until the result is written."""
 
     def write(
         self, ops: Sequence[Op], sinks: Sequence[Op], place: Place, kept: Mapping[int, Kept] | None = None
     ) -> None:
-        """All reductions of a row in order, then what is to be stored of it."""
+        """Writes all reductions of a row in order, then the stores of the row."""
         kept = kept or {}
         before = dict(self.evaluator.kept)
         wanted = [op for op in ops if op in sinks or id(op) in kept]
@@ -57,7 +58,7 @@ class RowWriter:
         self.evaluator.kept = before
 
     def _dear(self, ops: Sequence[Op], written: Mapping[tuple[int, ...], Sequence[Op]]) -> dict[int, Op]:
-        """What is kept between passes: it costs much, and more than one pass needs it."""
+        """Returns the ops to keep between passes: expensive ones that more than one pass needs."""
         dear: dict[int, Op] = {}
         stored = {id(op) for group in written.values() for op in group}
         for op in ops:
@@ -70,13 +71,14 @@ class RowWriter:
         return dear
 
     def kept_in_result(self) -> Op | None:
-        """The op whose row lies, until the row of the stage's only result is there, in the memory of that."""
+        """Returns the op with a row that occupies the memory of the stage's only result until the result is written."""
         sinks = self.stage.sinks
         dear = self._dear(self.stage.ops, {tuple(self._inner(sink)): [sink] for sink in sinks})
         return self._below(dear.values(), sinks[0]) if len(sinks) == 1 else None
 
     def _below(self, dear: Iterable[Op], sink: Op) -> Op | None:
-        """What is kept until its place is taken, element by element, by a result."""
+        """Returns an op whose values may occupy a result's memory until the result overwrites them, element by
+        element."""
         for op in dear:
             (c,) = self._inner(op)
             loops = {self.stage.of(sink, i): i for i in sink.outer}
@@ -95,7 +97,7 @@ class RowWriter:
         return isinstance(size, int) and c not in self.evaluator.spans and size <= IN_REGISTERS * self.writer.lanes
 
     def _chunks(self, c: int, place: Place, write: Callable[[Place, int], None]) -> None:
-        """`write(place, number)` for every vector of a class, of which `number` counts them."""
+        """Calls `write(place, number)` for every vector of a class; `number` counts the vectors."""
         writer, lanes = self.writer, self.writer.lanes
         size = self.stage.sizes[c]
         if self._in_registers(c):
@@ -103,7 +105,7 @@ class RowWriter:
             for number in range(-(-size // lanes)):
                 left = size - number * lanes
                 with writer.masked(writer.first_lanes(constant(left)) if left < lanes else None):
-                    # A class of size 1 is everywhere the same single place.
+                    # A class of size 1 has one index everywhere.
                     write({**place, c: LANES.plus(number * lanes) if size > 1 else constant(0)}, number)
             return
         span = self.evaluator.span(c)
@@ -117,7 +119,7 @@ class RowWriter:
         self._rest(start, span.end, size, lambda: write({**place, c: variable(start) + LANES}, 0))
 
     def _rest(self, start: str, end: str, size: Size, write: Callable[[], None]) -> None:
-        """The lanes that are left over, if any, under a mask."""
+        """Writes the remaining lanes, if any, under a mask."""
         writer = self.writer
         if isinstance(size, int) and size % writer.lanes == 0:
             return
@@ -127,7 +129,7 @@ class RowWriter:
             write()
 
     def _keeping(self, spilled: Mapping[int, Op]) -> Callable[[Place], None]:
-        """Stores dear values where they are computed first; later passes read them from the stack."""
+        """Stores expensive values at their first computation; later passes read them from the stack."""
         fresh = [op for key, op in spilled.items() if key not in self.evaluator.kept]
 
         def keep(place: Place) -> None:
@@ -181,7 +183,7 @@ class RowWriter:
         )
 
     def _lane(self, op: Op) -> tuple[int, list[int]]:
-        """The reduced class that lanes run over, and the others."""
+        """Returns the reduced class that lanes run over, and the others."""
         loops = [i for i in op.reduced if self.stage.sizes[self.stage.of(op, i)] != 1]
         if not loops:
             loops = list(op.reduced[-1:])
@@ -198,7 +200,7 @@ class RowWriter:
         strands: Sequence[Sequence[Value]],
         keep: Callable[[Place], None],
     ) -> list[list[Value]]:
-        """Loops over the other reduced classes, and over the lanes inside them."""
+        """Writes loops over the other reduced classes, and over the lanes inside them."""
         writer, width = self.writer, len(strands[0])
 
         def apart(values: Sequence[Value]) -> list[list[Value]]:
@@ -245,7 +247,7 @@ class RowWriter:
         place: Place,
         spilled: Mapping[int, Op],
     ) -> None:
-        """Stores what ops give over the inner classes, the last of which runs over the lanes."""
+        """Stores the results of ops over the inner classes; the last of these runs over the lanes."""
         keep = self._keeping(spilled)
 
         def store(at: Place) -> None:
@@ -290,7 +292,7 @@ class RowWriter:
 
 
 def cost(op: Op) -> int:
-    """Roughly what an element costs, in operations of a vector unit."""
+    """Returns the rough cost of an element, in operations of a vector unit."""
     total = 0
     for node in op.body.walk():
         if node.operands:

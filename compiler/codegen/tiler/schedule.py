@@ -1,8 +1,14 @@
-"""Which ops of a kernel share one loop nest, and how its loops correspond: stages, and classes of loops.
+"""Fusion of a kernel's ops into loop nests: stages, and classes of corresponding loops.
 
-Loops of different ops belong to one class where one op reads what the other computes, at the same place. A stage is
-written as one nest: around all of its ops the loops of the classes that are parallel in each of them. What is read
-from an earlier stage lies in memory.
+Loops of different ops belong to one class where one op reads the other op's result at the same index. A stage is
+written as one nest: the loops around all of its ops are the classes that are parallel in each op. Results of an earlier
+stage are read from memory.
+
+The classes of a softmax; the loop over class a surrounds all three ops:
+
+    greatest[i] = max of x[i, j] over j          i: class a    j: class b
+    e[i, j]     = exp(x[i, j] - greatest[i])     i: class a    j: class c
+    total[i]    = sum of e[i, j] over j          i: class a    j: class c
 """
 
 from __future__ import annotations
@@ -15,27 +21,28 @@ from .structure import Access, Buffer, Kernel, Op, Tensor, extract_step, plain
 from .windows import is_window
 
 ROW_BYTES = 64 * 1024
-"""What a block of rows that stays on the stack may take."""
+"""The most bytes of a block of rows that stays on the stack."""
 ROWS = 8
-"""The rows of such a block."""
+"""The number of rows in such a block."""
 
 
 @dataclass
 class Stage:
-    """Ops in order, and the class of every loop. `sinks` are the ops whose results are needed in memory."""
+    """A stage: its ops in order, and the class of every loop. `sinks` are the ops with results that are needed in
+    memory."""
 
     ops: list[Op] = field(default_factory=list)
     classes: dict[tuple[int, int], int] = field(default_factory=dict)
     sizes: list[Size] = field(default_factory=list)
     sinks: list[Op] = field(default_factory=list)
     around: tuple[int, ...] = ()
-    """The classes that its units begin with, where it is computed slice by slice with others."""
+    """The leading classes of the stage's work items, where the stage is computed slice by slice with others."""
 
     def of(self, op: Op, loop: int) -> int:
         return self.classes[id(op), loop]
 
     def loops(self, op: Op) -> list[int]:
-        """The classes of an op's loops, in their order."""
+        """Returns the classes of an op's loops, in their order."""
         return [self.of(op, i) for i in range(len(op.loops))]
 
     def parallel(self, op: Op) -> list[int]:
@@ -45,12 +52,12 @@ class Stage:
         return [self.of(op, i) for i in op.reduced]
 
     def holds(self, tensor: Tensor) -> bool:
-        """Is it computed in this stage?"""
+        """Returns whether the tensor is computed in this stage."""
         return tensor.op is not None and any(tensor.op is op for op in self.ops)
 
     @property
     def outer(self) -> list[int]:
-        """The classes that are parallel in every op, in the order of the last one."""
+        """The classes that are parallel in every op, in the order of the last op."""
         shared = set.intersection(*(set(self.parallel(op)) for op in self.ops))
         return [c for c in self.parallel(self.ops[-1]) if c in shared]
 
@@ -59,7 +66,7 @@ class Stage:
 
 
 def plan_stages(kernel: Kernel) -> list[Stage]:
-    """The stages of a kernel, in order."""
+    """Returns the stages of a kernel, in order."""
     stages: list[Stage] = []
     for op in kernel.ops:
         joined = _join(stages[-1], op) if stages else None
@@ -75,8 +82,8 @@ def plan_stages(kernel: Kernel) -> list[Stage]:
 
 
 def merge_loops(stage: Stage) -> None:
-    """Makes one of neighbouring parallel classes that move through all memory as one: the inner one takes the size of
-    both, the outer one stands still."""
+    """Merges neighbouring parallel classes that move through all memory as one: the inner class takes the product of
+    both sizes, the outer class becomes size 1."""
     if any(n.kind in ("index", "extract") for op in stage.ops for n in op.body.walk()):
         return
     order = max((stage.loops(op) for op in stage.ops), key=len)
@@ -115,7 +122,7 @@ def _is_read_from_memory(op: Op, later: Sequence[Op]) -> bool:
 
 
 def _sources(op: Op) -> list[Tensor]:
-    """What an op reads, from memory or not."""
+    """Returns the operands of an op, from memory or not."""
     extracted = [n.tensor for n in op.body.walk() if n.tensor is not None]
     return [*(a.tensor for a in op.reads), *([op.start] if op.start is not None else []), *extracted]
 
@@ -129,13 +136,16 @@ def _start(op: Op) -> Stage:
 
 
 def _join(stage: Stage, op: Op) -> Stage | None:
-    """The stage with the op in it, if they can share loops and gain by it."""
+    """Returns the stage with the op added, if the two can share loops and fusion is profitable."""
+    if any(each.carried is not None for each in (*stage.ops, op)):
+        return None
     joined = _unify(stage, op)
     return joined if joined is not None and _worth(stage, op, joined) else None
 
 
 def _unify(stage: Stage, op: Op) -> Stage | None:
-    """Classes for the loops of an op by what it reads of the stage; None where that contradicts itself."""
+    """Assigns classes to an op's loops by its reads from the stage; returns None where the reads contradict each
+    other."""
     homes = {o.result.view.buffer for o in stage.ops if o.result.view is not None}
     if any(n.tensor is not None and _lies_in(n.tensor, homes) for n in op.body.walk()):
         return None
@@ -169,7 +179,7 @@ def _lies_in(tensor: Tensor, buffers: Collection[Buffer]) -> bool:
 
 
 def _pair(stage: Stage, access: Access, op: Op, found: dict[int, int]) -> bool:
-    """Gives the loops by which an op reads a result the classes of the loops that computed it."""
+    """Assigns the classes of a result's loops to the loops of an op that index the result."""
     producer, axes = access.tensor.op, access.tensor.axes
     assert producer is not None and axes is not None, access
     if producer.result.element != access.tensor.element or access.group is not None:
@@ -198,16 +208,16 @@ def _pair(stage: Stage, access: Access, op: Op, found: dict[int, int]) -> bool:
     return True
 
 
-# What is worth sharing loops
+# Profitability of fusion
 
 
 def is_tiled(op: Op) -> bool:
-    """Does a reduction run over whole vectors of its result, rather than along vectors of what it reads?"""
+    """Returns whether a reduction runs over whole vectors of its result, rather than along vectors of its operand."""
     return bool(op.reduced) and (lane_loop(op) is not None)
 
 
 def lane_loop(op: Op) -> int | None:
-    """The parallel loop of a reduction whose steps are neighbours in memory, in what it reads and writes."""
+    """Returns the parallel loop of a reduction with contiguous steps, in its operands and in its result."""
     found = [i for i in op.outer if op.loops[i] != 1 and op.written.step(i) is not None and _is_vector(op, i)]
     near = [i for i in found if op.written.step(i) == 1]
     if not found and (number := turned_read(op)) is not None:
@@ -216,8 +226,8 @@ def lane_loop(op: Op) -> int | None:
 
 
 def turned_read(op: Op) -> int | None:
-    """Which factor of a sum of products is contiguous along the sum, and would have to be so along the result for its
-    vectors to be read as they are. Several rows of the result share it, so that it is worth transposing."""
+    """Returns the factor of a sum of products that is contiguous along the sum, but not along the result's vectors.
+    Several rows of the result share the factor, so that a transposition is profitable."""
     factors = op.product
     if factors is None or len(op.reduced) != 1 or len(op.reads) != 2 or {f.kind for f in factors} != {"read"}:
         return None
@@ -228,7 +238,7 @@ def turned_read(op: Op) -> int | None:
 
 
 def _turned_loop(op: Op, access: Access, other: Access) -> int | None:
-    """The loop of the result's vectors, where the access is what `turned_read` looks for."""
+    """Returns the loop of the result's vectors, where the access is a candidate of `turned_read`."""
     (sum,) = op.reduced
     if access.tensor.op is not None or access.tensor.view is None or access.tensor.element != "f32":
         return None
@@ -269,7 +279,7 @@ def _worth(stage: Stage, op: Op, joined: Stage) -> bool:
             return False
     if not tiles:
         return True
-    # Rows of scores stay in memory of the stack between the contractions around them.
+    # Rows of scores stay on the stack between the surrounding contractions.
     return is_tiled(stage.ops[0]) and all(_row_bytes(joined, o, outer) <= ROW_BYTES for o in joined.ops)
 
 

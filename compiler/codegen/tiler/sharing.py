@@ -1,8 +1,11 @@
-"""Which of the memory that a stage reads its results may be written over.
+"""In-place analysis: finds the operands of a stage that its results may overwrite.
 
-That is so where no element is read once it may have been overwritten, whatever the order of the units and on however
-many threads they are computed. It is told by addresses alone: who reads the memory later is for others to know. A
-scheme that computes an element more than once, from whatever lies in memory then, shares nothing.
+A result may overwrite an operand where no element is read once it may have been overwritten, for any order of the work
+items and any number of threads. The analysis uses addresses alone; liveness of the memory after the stage is checked
+elsewhere. A schedule that computes an element more than once, from the current content of memory, shares nothing.
+
+For example, y[i] = exp(x[i]) may overwrite x, since x[i] is read before y[i] is stored and never again. In contrast,
+y[i, j] = x[j, i] may not: x[i, j] is read for y[j, i], possibly after y[i, j] has been stored.
 """
 
 from __future__ import annotations
@@ -15,20 +18,21 @@ from .schedule import Stage
 from .structure import Access, Buffer, Op
 
 Sharing = tuple[tuple[Buffer, Buffer], ...]
-"""Pairs of memory that is written, and memory that is read and may be the same."""
+"""Pairs of buffers: a written one, and a read one that may share its memory."""
 
 _Reads = Mapping[Buffer, list[tuple[Op, Access]]]
 
 
 def share_elements(stage: Stage) -> Sharing:
-    """Where each place of all classes is computed once, and its results are stored when all of them are there."""
+    """Finds the pairs where each position of all classes is computed once, and its results are stored when all of them
+    are ready."""
     return _find(stage, range(len(stage.sizes)))
 
 
 def share_rows(stage: Stage, kept: Op | None) -> Sharing:
-    """Where each place of the outer classes is computed once, and all reductions of its row are done before any of the
-    results, which are then stored as by `share_elements`. The row of `kept`, if there is one, is stored where the
-    result will be as soon as it is computed."""
+    """Finds the pairs where each position of the outer classes is computed once, and all reductions of its row finish
+    before any result is stored; results are then stored as by `share_elements`. The row of `kept`, if there is one,
+    is stored in the result's memory as soon as it is computed."""
     outer = set(stage.outer)
     inner = {tuple(c for c in stage.parallel(sink) if c not in outer) for sink in stage.sinks}
     later = () if kept is None else _read_behind(stage, kept)
@@ -36,7 +40,8 @@ def share_rows(stage: Stage, kept: Op | None) -> Sharing:
 
 
 def _read_behind(stage: Stage, kept: Op) -> set[Buffer]:
-    """What may be read once a row has been kept: by what follows from it, but for what it was computed from itself."""
+    """Returns the buffers that may be read after a row has been kept: the operands of the reductions and results
+    behind it, without those of the row itself."""
     behind = stage.ops[stage.ops.index(kept) + 1 :]
     pending = [op for op in behind if op.reduced or op in stage.sinks]
     found: set[Buffer] = set()
@@ -57,11 +62,11 @@ def _find(stage: Stage, outer: Collection[int], never: Collection[Buffer] = ()) 
     pairs: list[tuple[Buffer, Buffer]] = []
     for sink in stage.sinks:
         home = sink.written
-        written = home.tensor.view.buffer  # type: ignore[union-attr]  # what is a sink has a home
+        written = home.tensor.view.buffer  # type: ignore[union-attr]  # a sink has a home
         if homes[written] > 1 or written in reads or written in elsewhere:
             continue
         for buffer, accesses in reads.items():
-            if buffer in homes or buffer in elsewhere or buffer.element != written.element:
+            if buffer.constant or buffer in homes or buffer in elsewhere or buffer.element != written.element:
                 continue
             if all(_is_read_before(stage, sink, op, access, outer) for op, access in accesses):
                 pairs.append((written, buffer))
@@ -69,7 +74,7 @@ def _find(stage: Stage, outer: Collection[int], never: Collection[Buffer] = ()) 
 
 
 def _reads(stage: Stage) -> tuple[_Reads, set[Buffer]]:
-    """What is read from memory at places that follow from the loops, and what elsewhere."""
+    """Returns the reads from memory at positions that follow from the loops, and the buffers of all other reads."""
     reads: dict[Buffer, list[tuple[Op, Access]]] = {}
     elsewhere: set[Buffer] = set()
     for op in stage.ops:
@@ -85,14 +90,14 @@ def _reads(stage: Stage) -> tuple[_Reads, set[Buffer]]:
 
 
 def _is_read_before(stage: Stage, sink: Op, op: Op, access: Access, outer: Collection[int]) -> bool:
-    """Is an element read by an op only before the sink writes it, or by what computes it?"""
+    """Returns whether an op reads an element only before the sink writes it, or in order to compute it."""
     origin, written = access.origin, sink.written
     steps, goals = _steps(stage, op, access), _steps(stage, sink, written)
     if origin is None or origin != written.origin or steps is None or goals is None:
         return False
     if steps == goals:
         return True
-    # Of its own row a reduction reads whatever it likes.
+    # A reduction may read its own row in any order.
     within = [{c: step for c, step in s.items() if c not in outer} for s in (steps, goals)]
     across = [{c: step for c, step in s.items() if c in outer} for s in (steps, goals)]
     read, wanted = (Counter((stage.sizes[c], step) for c, step in s.items()) for s in within)
@@ -100,7 +105,8 @@ def _is_read_before(stage: Stage, sink: Op, op: Op, access: Access, outer: Colle
 
 
 def _steps(stage: Stage, op: Op, access: Access) -> dict[int, Size] | None:
-    """By how many elements one step of each class moves, where it moves at all; None where that differs."""
+    """Returns the number of elements that one step of each class moves, for classes that move at all; None where it
+    differs."""
     steps: dict[int, Size] = {}
     for loop in range(len(op.loops)):
         c, step = stage.of(op, loop), access.step(loop)

@@ -1,11 +1,16 @@
-"""Stages that are computed slice by slice: one after the other for a step of their outermost loops, before the next.
+"""Slice-by-slice schedule: all stages of a run are computed for one step of their outermost loops before the next step.
 
-Where each stage reads of what the others wrote only what belongs to the same step, as the layers of convolutions that
-compute each channel from itself do, no stage need wait for all of another one, and what lies between them is as small
-as a slice: it stays on the stack, and so in the cache. It is told by addresses alone. What is constant in such memory,
-the zeros around an image, is written once and not for every slice.
+Where each stage reads only the same step's part of the earlier stages' results, as in chains of depthwise convolutions,
+no stage waits for all of another one. A buffer between two stages then shrinks to one slice: it stays on the stack, and
+so in the cache. The analysis uses addresses alone. Constants in such a buffer, such as the zeros around an image, are
+written once and not for every slice.
 
-Only stages of maps and of register tiles take part, and only slices of a size that is known.
+Only stages of maps and of register tiles take part, and only slices of known size.
+
+For two depthwise convolutions, t = f(x) and y = g(t):
+
+    as a whole:        f for all channels, then g for all channels       t has all channels
+    slice by slice:    for each channel: f, then g                       t has one channel, on the stack
 """
 
 from __future__ import annotations
@@ -20,26 +25,26 @@ from .structure import Access, Buffer, Kernel, Op, Tensor, plain
 from .text import element_bytes
 
 STACK = 112 * 1024
-"""Bytes that slices may take on the stack."""
+"""The most bytes that slices take on the stack."""
 SLICES = 16
-"""As many as there have to be at least, for threads to share them out."""
+"""The least number of slices, so that threads can share them out."""
 READ_AGAIN = 1 << 18
-"""Bytes that may be read anew for every slice, which should stay in the cache beside it."""
+"""The most bytes that every slice reads again; they should stay in the cache beside the slice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """A slice of what lies between stages: its memory as a tensor of its own, `elements` long."""
+    """A slice of a buffer between stages: a tensor of its own with `elements` elements."""
 
     buffer: Buffer
     elements: int
     tensors: tuple[tuple[Tensor, frozenset[int]], ...]
-    """The tensors that lie there, with the axes along which there is one slice after the other."""
+    """The tensors in the buffer, with the axes that slices are steps of."""
     slot: int
-    """Slices of the same slot share memory."""
+    """The slot of the slice; slices of the same slot share memory."""
 
     def move(self, memory: Buffer) -> None:
-        """Lets the tensors lie in other memory, which holds one slice."""
+        """Moves the tensors to other memory, which holds one slice."""
         for tensor, axes in self.tensors:
             view = tensor.view
             assert view is not None, self.buffer
@@ -49,9 +54,10 @@ class Local:
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """Stages, in order, of which `constant` are written once before all others; a stage alone is computed as a whole.
+    """A run of stages, in order; the `constant` ones are written once before all others. A single stage is computed as
+    a whole.
 
-    The classes of the loops around the slices stand in each stage's `around`.
+    Each stage's `around` holds the classes of the loops around the slices.
     """
 
     constant: tuple[Stage, ...]
@@ -65,7 +71,7 @@ class Slices:
 
 
 def plan_slices(kernel: Kernel, stages: Sequence[Stage]) -> list[Slices]:
-    """The stages of a kernel in runs, as long as they can be, that are computed slice by slice."""
+    """Splits the stages of a kernel into maximal runs that are computed slice by slice."""
     planned: list[Slices] = []
     begin = 0
     while begin < len(stages):
@@ -98,7 +104,7 @@ def _slice(kernel: Kernel, stages: Sequence[Stage], begin: int, end: int) -> Sli
 
 
 def _candidates(stage: Stage) -> list[int]:
-    """The classes of the outer loops that slices may be steps of: those before what vectors run along."""
+    """Returns the classes of the outer loops that slices may be steps of: the classes before the vectors' class."""
     lanes = {stage.of(op, loop) for op in stage.ops if op.reduced for loop in [lane_loop(op)] if loop is not None}
     lanes |= {stage.of(op, i) for op in stage.sinks for i in op.outer if op.written.step(i) == 1}
     found = [c for c in stage.outer if stage.sizes[c] != 1]
@@ -107,11 +113,13 @@ def _candidates(stage: Stage) -> list[int]:
 
 def _takes_part(stage: Stage) -> bool:
     reductions = [op for op in stage.ops if op.reduced]
+    if any(op.carried is not None for op in stage.ops):
+        return False
     return not reductions or (len(reductions) == 1 and is_tiled(reductions[0]))
 
 
 def accesses(stage: Stage) -> Iterable[tuple[Op, Access]]:
-    """What a stage reads from memory, and then what it writes there."""
+    """Yields a stage's reads from memory, then its writes."""
     for op in stage.ops:
         yield from ((op, access) for access in op.reads if not stage.holds(access.tensor))
         if op.start is not None and op.start.splat is None:
@@ -124,7 +132,7 @@ def accesses(stage: Stage) -> Iterable[tuple[Op, Access]]:
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """A stage's access to memory: where in a slice it begins, how its loops move there, and how far they reach."""
+    """A stage's access to memory: its start in a slice, the strides of its loops, and its extent."""
 
     stage: int
     op: Op
@@ -152,7 +160,7 @@ class _Planner:
     uses: dict[Buffer, list[_Use]] = field(default_factory=dict)
 
     def plan(self) -> Slices | None:
-        """None where slices depend on each other, or nothing is gained by them."""
+        """Plans the slices; returns None where slices depend on each other, or give no benefit."""
         if not self.look() or not all(self.is_sliced(buffer) for buffer in self.written()):
             return None
         inside = [b for b in self.written() if b not in self.elsewhere and b not in self.kernel.results]
@@ -170,7 +178,7 @@ class _Planner:
         return [b for b, uses in self.uses.items() if any(u.writes for u in uses)]
 
     def look(self) -> bool:
-        """Finds what is read and written; False where something is at a place that cannot be told."""
+        """Finds the reads and writes; returns False where the index of one is not analysable."""
         written = {sink.result.view.buffer for s in self.run for sink in s.sinks if sink.result.view is not None}
         for number, (stage, around) in enumerate(zip(self.run, self.around, strict=True)):
             for op, access in accesses(stage):
@@ -186,7 +194,8 @@ class _Planner:
         return True
 
     def is_sliced(self, buffer: Buffer) -> bool:
-        """Does each step of the loops around have a part of the memory for itself, the same one in all stages?"""
+        """Returns whether each step of the outer loops has a separate part of the memory, the same one in all
+        stages."""
         uses = self.uses[buffer]
         steps = uses[0].around
         if len(uses) == 1:
@@ -200,7 +209,7 @@ class _Planner:
         return all(outer == inner * size for (outer, inner), size in zip(pairwise(numbers), sizes[1:], strict=True))
 
     def read_again(self) -> int:
-        """The bytes of what every slice reads whole."""
+        """Returns the size in bytes of the memory that every slice reads as a whole."""
         again: dict[Buffer, int] = {}
         for stage, around in zip(self.run, self.around, strict=True):
             for op, access in accesses(stage):
@@ -210,7 +219,8 @@ class _Planner:
         return sum(again.values())
 
     def local(self, buffer: Buffer) -> Local | None:
-        """None where the tensors in the memory are not told apart by their axes, or it is read before it is written."""
+        """Returns the slice of a buffer; None where the axes do not separate its tensors, or it is read before it is
+        written."""
         uses = self.uses[buffer]
         tensors: dict[int, tuple[Tensor, frozenset[int]]] = {}
         for use in uses:
@@ -232,12 +242,12 @@ class _Planner:
         return Local(buffer, elements, tuple(tensors.values()), slot=0)
 
     def life(self, buffer: Buffer) -> tuple[int, int]:
-        """The first stage that computes what is there, and the last that reads it."""
+        """Returns the indices of the first stage that writes the buffer and of the last stage that reads it."""
         computed = [u.stage for u in self.uses[buffer] if u.writes and not _is_constant(u.op)]
         return min(computed, default=-1), max(u.stage for u in self.uses[buffer])
 
     def share(self, locals: Sequence[Local]) -> list[Local]:
-        """Slices that are written at the same places, constants included, lie at the same place, one after another."""
+        """Assigns slots: slices with the same write pattern, constants included, share memory one after another."""
         slots: list[list[Local]] = []
         for each in sorted(locals, key=lambda e: self.life(e.buffer)):
             fitting = (
@@ -257,7 +267,7 @@ class _Planner:
         return end < first or last < begin
 
     def pattern(self, buffer: Buffer) -> object:
-        """Where the memory is written, and with which constants."""
+        """Returns the positions of the writes to the buffer, and the constants among them."""
         writes = [u for u in self.uses[buffer] if u.writes]
         return buffer.element, sorted((repr(u.footprint), u.op.body.text if _is_constant(u.op) else "") for u in writes)
 
@@ -272,7 +282,7 @@ def _is_constant(op: Op) -> bool:
 
 
 def _use(number: int, stage: Stage, around: Sequence[int], op: Op, access: Access) -> _Use | None:
-    """None where the place does not follow from the loops, or goes backwards."""
+    """Returns the use of an access; None where its position does not follow from the loops, or goes backwards."""
     origin = access.origin if access.index else None
     steps: list[tuple[int, int]] = []
     outer: dict[int, Size | None] = dict.fromkeys(around)

@@ -1,8 +1,8 @@
 """Vectors of elements that are two apart, or in reverse: contiguous loads and a shuffle, where a gather is slow.
 
-No load leaves the elements between the first and the last one that are wanted. Four lanes two apart, for example, are
-elements 0, 2, 4 and 6 of memory: one load takes elements 0 to 3, another one elements 3 to 6. Under a mask each load
-reads only what its lanes want.
+No load leaves the range from the first to the last wanted element. Four lanes two apart, for example, are elements 0,
+2, 4 and 6 of memory: one load takes elements 0 to 3, another one elements 3 to 6. Under a mask, each load reads only
+the elements of its lanes.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 STEPS = (2, -1)
-"""The distances of neighbouring lanes that are read in this way."""
+"""The supported distances of neighbouring lanes."""
 
 Let = Callable[[str], str]
-"""Names an expression."""
+"""A function that names an expression."""
 
 
 def load_strided(
     let: Let, load: Callable[[int, str | None], str], step: int, lanes: int, element: str, mask: str | None, none: str
 ) -> str:
-    """The vector of `lanes` elements that are `step` apart. `load(offset, mask)` loads as many neighbours, from the
-    place of the first lane and an offset on; `none` is a mask without lanes."""
+    """Returns the vector of `lanes` elements that are `step` apart. `load(offset, mask)` loads a whole vector of
+    neighbours at an offset from the first lane; `none` is a mask without lanes."""
     vector, masks = f"vector<{lanes}x{element}>", f"vector<{lanes}xi1>"
 
     def shuffle(left: str, right: str, picks: Sequence[int], type: str) -> str:

@@ -1,6 +1,6 @@
-"""What the tiler sees of a kernel: structured ops with their loops, index maps and bodies, and the memory of tensors.
+"""The tiler's model of a kernel: structured ops with their loops, index maps and bodies, and the memory of tensors.
 
-Nothing here knows operators of the graph or how code is written. What it has no words for is `Unsupported`.
+The model is independent of graph operators and of the generated code. A kernel outside of the model is `Unsupported`.
 """
 
 from __future__ import annotations
@@ -15,20 +15,27 @@ from ....dialect.emitter import Index
 
 
 class Unsupported(Exception):  # noqa: N818 (a reason, not an error)
-    """Why a kernel is left to the upstream passes."""
+    """The reason for leaving a kernel to the upstream passes."""
+
+
+class Sequential(Unsupported):
+    """A kernel of sequential loops and copies, which is written unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Memory that the caller passes, or that lies on the stack."""
+    """Memory that the caller passes or that is on the stack; or a constant, with the text of its elements."""
 
     name: str
     element: str
+    constant: str = ""
+    size: int = 0
+    """The elements of a constant."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A tensor in memory: element `i` lies at `offset + sum(i[axis] * strides[axis])`."""
+    """A tensor in memory: element `i` is at `offset + sum(i[axis] * strides[axis])`."""
 
     buffer: Buffer
     offset: Size
@@ -49,11 +56,11 @@ Position = Index | Panel
 
 @dataclass(eq=False, slots=True)
 class Tensor:
-    """A tensor value. It is a constant everywhere (`splat`), or what `op` computes, or what lies in memory.
+    """A tensor value: a constant everywhere (`splat`), the result of `op`, or a tensor in memory.
 
-    `view` is its home in memory; only tensors that are needed there are written to it. `axes` gives for each axis of
-    the op's result the axis of this tensor, or None for one of size 1 that a reshape took away; it is None as a whole
-    where the tensor can be read from its home only.
+    `view` is its home in memory; only tensors that are needed in memory are written to it. `axes` maps each axis of the
+    op's result to an axis of this tensor, or to None for an axis of size 1 that a reshape removed. `axes` itself is
+    None where the tensor can be read from its home only.
     """
 
     shape: tuple[Size, ...]
@@ -66,8 +73,8 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """`size` elements of memory that are read as one word of 32 bits, by one step of `loop`: neighbours, unless they
-    are `stride` apart. Of the last group only `rest` are there, unless that is 0."""
+    """`size` elements of memory that one step of `loop` reads as one word of 32 bits: neighbours, or elements that are
+    `stride` apart. The last group has only `rest` elements, unless `rest` is 0."""
 
     size: int
     loop: int
@@ -77,7 +84,8 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What an op reads, and where as a function of its loops: an element, or the group that begins with it."""
+    """An op's read or write and its index as a function of the op's loops: an element, or the group that begins with
+    it."""
 
     tensor: Tensor
     index: tuple[Position, ...]
@@ -85,16 +93,16 @@ class Access:
 
     @property
     def width(self) -> int:
-        """The neighbours that are read at a time."""
+        """The number of neighbouring elements that are read together."""
         return 1 if self.group is None or self.group.stride != 1 else self.group.size
 
     def loops(self) -> frozenset[int]:
-        """The loops that it depends on."""
+        """Returns the loops that the access depends on."""
         return frozenset(loop for p in self.index for loop, _ in linear(p).coefficients)
 
     @property
     def origin(self) -> Size | None:
-        """The element of memory where all loops begin; None where that is not a sum over the axes."""
+        """The element of memory at index 0 of all loops; None where it is not a sum over the axes."""
         view = self.tensor.view
         if view is None or any(isinstance(position, Panel) for position in self.index):
             return None
@@ -104,7 +112,7 @@ class Access:
         return total
 
     def step(self, loop: int) -> Size | None:
-        """By how many elements of memory one step of the loop moves; None if that differs from step to step."""
+        """Returns the number of memory elements that one step of the loop moves; None if it differs between steps."""
         view = self.tensor.view
         if view is None:
             return 0 if loop not in self.loops() else None
@@ -138,12 +146,12 @@ class Node:
     """A value in a body. `kind` is read, start, constant, index, size, extract, dot, codes, bytes or nearest, or the
     name of an operation.
 
-    dot: the sum of the first operand and of the products of two groups, whose elements `text` says how to widen;
-    codes: the sum of the products of groups in turn, of which the first have the zero point `number`;
-    bytes: a group of codes with a sign, those that `text` names of the first operand, less the second;
-    nearest: the operand rounded to an integer, halves to even, of NaN one with a lower half of 0;
+    dot: the sum of the first operand and of the products of two groups; `text` says how to widen their elements;
+    codes: the sum of the products of groups in turn; the first groups have the zero point `number`;
+    bytes: a group of signed quantized values, those that `text` names of the first operand, less the second;
+    nearest: the operand rounded to an integer, halves to even; a NaN becomes one with a lower half of 0;
     read, start: `number` of the access or result; index: `number` of the loop; constant: `text` is the attribute;
-    size: `size`; extract: the element of `tensor` at the operands. Of an operation, `text` holds its attributes.
+    size: `size`; extract: the element of `tensor` at the operands. For an operation, `text` holds its attributes.
     """
 
     kind: str
@@ -154,10 +162,10 @@ class Node:
     size: Size = 0
     tensor: Tensor | None = None
     location: Any = None
-    """Where MLIR says that it comes from, to be handed on."""
+    """The MLIR location of the value, to be passed on."""
 
     def walk(self) -> Iterator[Node]:
-        """All nodes below and itself, each once."""
+        """Yields all nodes below this one and itself, each once."""
         seen: set[int] = set()
         pending = [self]
         while pending:
@@ -169,8 +177,8 @@ class Node:
 
 
 def extract_step(node: Node, loop: int) -> Size | None:
-    """By how many elements of memory one step of a loop moves what an `extract` reads: a row whose number is computed
-    is contiguous all the same. None if that differs from step to step."""
+    """Returns the number of memory elements that one step of a loop moves an `extract`'s read: a row with a computed
+    index is still contiguous. None if it differs between steps."""
     assert node.tensor is not None and node.tensor.view is not None, node
     total: Size = 0
     for place, stride in zip(node.operands, node.tensor.view.strides, strict=True):
@@ -184,7 +192,7 @@ def extract_step(node: Node, loop: int) -> Size | None:
 
 
 def integer(node: Node) -> int | None:
-    """The value of a constant in i32."""
+    """Returns the value of a constant in i32."""
     if node.kind != "constant" or node.type != "i32":
         return None
     return int(node.text.partition(" ")[0])
@@ -192,10 +200,10 @@ def integer(node: Node) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """A sum of products that all have one factor, which stands still in the `inner` loops of the sum, the last ones.
+    """A sum of products with one common factor, invariant in the `inner` loops of the sum, the last ones.
 
-    Products are of floats; or of words of codes, where `codes` is their sum in i32, which is converted when all are
-    added.
+    Products are of floats, or of words of quantized values. For the latter, `codes` is their sum in i32, which is
+    converted after all products are added.
     """
 
     products: tuple[tuple[Node, Node], ...]
@@ -205,13 +213,24 @@ class Scaled:
 
     @property
     def type(self) -> str:
-        """The type in which products are summed."""
+        """The type of the sums of products."""
         return "f32" if self.codes is None else "i32"
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A value that an op passes along its only sequential loop. The node `start` of the body stands for `first` at the
+    first step, and for `next` of the previous step afterwards. `first` is the attribute of a constant."""
+
+    next: Node
+    first: str
+    element: str
 
 
 @dataclass(eq=False)
 class Op:
-    """`result[map] = body(reads, result[map])` over the loops, those that are not parallel in any order."""
+    """`result[map] = body(reads, result[map])` over the loops; loops that are not parallel run in any order. In an op
+    with a `carried` value, every step writes a separate element, `result[map] = body(reads, carried)`."""
 
     loops: tuple[Size, ...]
     parallel: tuple[bool, ...]
@@ -219,9 +238,10 @@ class Op:
     map: tuple[Index, ...]
     body: Node
     start: Tensor | None
-    """What a reduction starts from."""
+    """The initial value of a reduction."""
     result: Tensor = field(init=False)
     location: Any = None
+    carried: Carried | None = None
 
     @cached_property
     def outer(self) -> tuple[int, ...]:
@@ -248,8 +268,8 @@ class Op:
 
     @cached_property
     def scaled(self) -> Scaled | None:
-        """The products and their common factor, where the body adds such: `x * c * s + total`, and several at a time,
-        `(x * c + y * d) * s + total`. Of codes their sum is an integer."""
+        """The products and their common factor, where the body adds one product, `x * c * s + total`, or several,
+        `(x * c + y * d) * s + total`. The sum of quantized values is an integer."""
         for sum, factor, inner in self.factored():
             if products := _products(sum):
                 return Scaled(products, factor, inner)
@@ -259,8 +279,8 @@ class Op:
         return None
 
     def factored(self) -> Iterator[tuple[Node, Node, frozenset[int]]]:
-        """How what the body adds is a sum and a factor, which stands still in some loops of the reduction, the last
-        ones."""
+        """Yields the ways to split the body's addend into a sum and a factor that is invariant in some loops of the
+        reduction, the last ones."""
         kind, added = self.combination or ("", self.body)
         if kind != "arith.addf" or added.kind != "arith.mulf":
             return
@@ -273,7 +293,7 @@ class Op:
 
     @cached_property
     def combination(self) -> tuple[str, Node] | None:
-        """The operation that adds to the accumulator and what it adds, where the body is just that."""
+        """The operation that adds to the accumulator and its addend, where the body consists of just that operation."""
         body = self.body
         if len(body.operands) != 2:
             return None
@@ -284,7 +304,7 @@ class Op:
 
 
 def _products(node: Node) -> tuple[tuple[Node, Node], ...]:
-    """The products that a node adds up; none where it adds anything else."""
+    """Returns the products that a node adds up; none where it adds anything else."""
     if node.kind == "arith.mulf":
         return ((node.operands[0], node.operands[1]),)
     if node.kind != "arith.addf":
@@ -295,13 +315,13 @@ def _products(node: Node) -> tuple[tuple[Node, Node], ...]:
 
 @dataclass(slots=True)
 class Kernel:
-    """A function as read. `signature` are the names, MLIR types and attributes of its arguments."""
+    """A function as read. `signature` holds the names, MLIR types and attributes of its arguments."""
 
     name: str
     signature: tuple[tuple[str, str, str], ...]
     dims: Mapping[Symbol, str]
     ops: list[Op]
     written: list[Tensor]
-    """The tensors that must be in their homes when it ends."""
+    """The tensors that must be in their homes at the end."""
     results: frozenset[Buffer]
-    """The memory of results, which others read."""
+    """The memory of results, which are read outside of the kernel."""

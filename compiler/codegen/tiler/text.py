@@ -1,7 +1,7 @@
-"""Writes a function in vector, scf and arith: values that are named once, loops, and memory through linear forms.
+"""Writes a function in the vector, scf and arith dialects: named values, loops, and memory accesses by linear forms.
 
-Every expression is remembered until the loop or branch in which it stands ends, so what is asked for twice is written
-once. A vector has as many lanes as the stage wants; under a mask only the first few of them are read and written.
+Each expression is remembered until the enclosing loop or branch ends, so a repeated expression is written once. A
+vector has the stage's number of lanes; under a mask, only the first lanes are read and written.
 """
 
 from __future__ import annotations
@@ -9,19 +9,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
 from ....dialect.dims import Size, Symbol, multiply
 from ...lower.text import FunctionText
 from .forms import Form, constant
+from .isa import Instruction, find
+from .isa.instruction import ZERO
 from .strided import STEPS, load_strided
 from .structure import Buffer
 from .vector_math import FUNCTIONS, function_name
 
 ENDLESS = 1 << 60
-"""The size of memory of which only the beginning is known."""
+"""The size of memory with a known beginning and an unknown end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,34 +41,34 @@ INSTRUCTIONS: Mapping[str, str] = {
     "math.copysign": "llvm.intr.copysign",
     **{f"math.{name}": f"llvm.intr.{name}" for name in ("sqrt", "roundeven", "floor", "ceil", "trunc")},
 }
-"""What is one instruction for vectors, which the upstream lowering would take apart into calls of libm."""
+"""Operations that are one instruction on vectors; the upstream lowering would expand them into calls of libm."""
 STORED: Mapping[str, str] = {"i1": "i8", "f16": "i16", "bf16": "i16"}
-"""The types of elements in memory, where they are others: a truth value takes a byte, and floats of 16 bits are moved
-as integers, since LLVM would do it by way of f32 where instructions for them are missing."""
+"""The element types in memory, where they differ from those of values. A truth value takes a byte. 16-bit floats are
+moved as integers, since LLVM would convert them through f32 where the CPU has no instructions for them."""
 
 
 def stored_type(element: str) -> str:
-    """The element type in memory."""
+    """Returns the element type in memory."""
     return STORED.get(element, element)
 
 
 def element_bytes(element: str) -> int:
-    """How many bytes of memory an element takes."""
+    """Returns the number of bytes that an element takes in memory."""
     bits = re.search(r"\d+", stored_type(element))
     return int(bits[0]) // 8 if bits else 8
 
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """What a loop or branch has written: the names of expressions, and values by what they stand for."""
+    """The text of a loop or branch: the names of its expressions, and its remembered values by key."""
 
     names: dict[str, str] = field(default_factory=dict)
     values: dict[Hashable, Value] = field(default_factory=dict)
 
 
 class Writer:
-    """The text of one function. `locations` has one for every line: that of the op which is being written, or where
-    there is none, the function's. `features` are those of the CPU that may be put to use, as LLVM names them."""
+    """The text of one function. `locations` has one entry per line: the location of the op being written, or the
+    function's location outside of ops. `features` are the usable CPU features, by their LLVM names."""
 
     def __init__(
         self, dims: Mapping[Symbol, str], location: Any = None, features: frozenset[str] = frozenset()
@@ -76,12 +78,14 @@ class Writer:
         self.locations: list[Any] = []
         self.location = location
         self.stack: list[str] = []
-        """Memory on the stack, which is made at the beginning."""
+        """Allocations on the stack, written at the beginning of the function."""
         self.depth = 1
         self.lanes = 1
         self.features = features
         self.mask: str | None = None
         self.functions: set[tuple[str, int | None]] = set()
+        self.steps: set[int] = set()
+        """The steps of the loops that were written."""
         self._scopes = [_Scope()]
         self._bound: dict[str, str] = {}
         self._count = 0
@@ -94,7 +98,7 @@ class Writer:
 
     @contextmanager
     def at(self, location: Any) -> Iterator[None]:
-        """What is written inside comes from this location, if there is one."""
+        """Attributes the lines written inside to this location, if there is one."""
         before, self.location = self.location, location or self.location
         yield
         self.location = before
@@ -104,7 +108,7 @@ class Writer:
         return f"%v{self._count}"
 
     def let(self, expression: str) -> str:
-        """The name of an expression without effects; each is written once where it is still in reach."""
+        """Returns the name of an expression without effects; an expression is written once per scope."""
         for scope in reversed(self._scopes):
             if expression in scope.names:
                 return scope.names[expression]
@@ -113,7 +117,7 @@ class Writer:
         return name
 
     def recall(self, key: Hashable) -> Value | None:
-        """The value that was remembered, where it is still in reach."""
+        """Returns the remembered value, if it is still in scope."""
         return next((s.values[key] for s in reversed(self._scopes) if key in s.values), None)
 
     def remember(self, key: Hashable, value: Value) -> None:
@@ -133,7 +137,7 @@ class Writer:
         return self.function.size(size)
 
     def index(self, form: Form) -> str:
-        """The value of a form that holds no lane."""
+        """Returns the value of a form without a lane."""
         if not form.terms:
             return self.size(form.constant)
         if form.constant != 0:
@@ -148,7 +152,8 @@ class Writer:
         return total
 
     def rounded(self, start: str, end: str, step: int) -> str:
-        """The last point up to `end` that whole steps from `start` reach."""
+        """Returns the last index up to `end` that whole steps from `start` reach."""
+        self.steps.add(step)
         left = self.let(f"arith.subi {end}, {start} : index")
         whole = self.let(f"arith.divui {left}, {self.size(step)} : index")
         way = self.let(f"arith.muli {whole}, {self.size(step)} : index")
@@ -159,6 +164,7 @@ class Writer:
     @contextmanager
     def loop(self, start: str, end: str, step: int) -> Iterator[str]:
         name = self.fresh()
+        self.steps.add(step)
         self.add(f"scf.for {name} = {start} to {end} step {self.size(step)} {{")
         with self.scope():
             yield name
@@ -166,11 +172,12 @@ class Writer:
 
     @contextmanager
     def carrying(self, start: str, end: str, step: int, carried: Sequence[Value]) -> Iterator[CarryingLoop]:
-        """A loop over carried values; whoever writes its body sets `after`, and `results` are there when it is done."""
+        """Writes a loop over carried values. The body's author sets `after`; `results` are valid behind the loop."""
         if not carried:
             with self.loop(start, end, step) as name:
                 yield CarryingLoop(name, ())
             return
+        self.steps.add(step)
         names = [self.fresh() for _ in carried]
         results, index = self.fresh(), self.fresh()
         initial = ", ".join(f"{n} = {v.name}" for n, v in zip(names, carried, strict=True))
@@ -204,7 +211,7 @@ class Writer:
         self.add("}")
 
     def switch(self, number: str, cases: Iterable[int], write: Callable[[int], None]) -> None:
-        """What is written for each of the numbers that there can be."""
+        """Writes one case for each possible number."""
         self.add(f"scf.index_switch {number}")
         for case in cases:
             self.add(f"case {case} {{")
@@ -230,16 +237,30 @@ class Writer:
         return self.vector_type(value.type) if value.vector else value.type
 
     def constant(self, text: str, type: str) -> Value:
-        """A scalar constant; `text` is its attribute as MLIR prints it."""
+        """Returns a scalar constant; `text` is its attribute as MLIR prints it."""
         literal = text if ":" in text or text in ("true", "false") else f"{text} : {type}"
         return Value(self.function.define("arith.constant", literal), type)
 
     def splat(self, text: str, type: str) -> str:
-        """A vector of one constant."""
+        """Returns a vector of one constant."""
         return self.function.define("arith.constant", f"dense<{text}> : {type}")
 
+    def instruction(self, operation: str) -> Instruction | None:
+        """Returns the CPU's instruction for an operation on vectors of `lanes` lanes, or None."""
+        return find(operation, self.lanes, self.features)
+
+    def use(self, instruction: Instruction, *operands: str) -> str:
+        """Returns the result of an instruction."""
+        trailing = [
+            self.splat("0", instruction.vector_type(instruction.result))
+            if text == ZERO
+            else self.constant(*text.split(" : ")).name
+            for text in instruction.trailing
+        ]
+        return self.let(instruction.call(operands, trailing))
+
     def broadcast(self, value: Value) -> Value:
-        """The value as a vector."""
+        """Returns the value as a vector."""
         if value.form is not None:
             return self._lanes_of(value)
         if value.vector:
@@ -248,7 +269,7 @@ class Writer:
         return Value(self.let(f"vector.broadcast {value.name} : {value.type} to {type}"), value.type, True)
 
     def scalar(self, value: Value) -> Value:
-        """A value that is no vector, by its name."""
+        """Returns a scalar value by its name."""
         if value.form is None or value.name:
             return value
         assert value.form.lane == 0, value
@@ -272,7 +293,7 @@ class Writer:
         return Value(self.let(f"arith.addi {base.name}, {lanes} : {vector}"), value.type, True)
 
     def apply(self, name: str, attributes: str, operands: Sequence[Value], type: str) -> Value:
-        """An operation on elements, lane by lane if any operand is a vector."""
+        """Applies an elementwise operation, lane by lane if any operand is a vector."""
         vector = any(v.vector or (v.form is not None and v.form.lane != 0) for v in operands)
         values = [self.broadcast(v) if vector else self.scalar(v) for v in operands]
         result = self.vector_type(type) if vector else type
@@ -293,11 +314,11 @@ class Writer:
         return Value(self.let(text), type, vector)
 
     def _round_to_bfloat(self, value: Value) -> Value:
-        """A vector of f32 as bf16, by the instruction that takes denormal numbers for zero.
+        """Rounds a vector of f32 to bf16 with the instruction that flushes denormal inputs to zero.
 
         A number without exponent bits (a denormal, or zero) gets the exponent of 2 before the instruction and loses it
-        behind it. How a number is rounded follows from its fraction, so the result is exact: the bits 0x00012345 become
-        0x40012345, then 0x4001, then 0x0001. Five instructions; rounding by integers takes eight.
+        afterwards. The fraction alone determines the rounding, so the result is exact: the bits 0x00012345 become
+        0x40012345, then 0x4001, then 0x0001. The sequence takes five instructions; rounding by integers takes eight.
         """
         floats, words = self.type(value), self.vector_type("i32")
         halves, short, bits = self.vector_type("bf16"), self.vector_type("i16"), self.vector_type("i1")
@@ -314,7 +335,7 @@ class Writer:
         return Value(self.let(f"arith.bitcast {result} : {short} to {halves}"), "bf16", True)
 
     def multiply_add(self, left: str, right: str, total: str, type: str) -> str:
-        """left * right + total of floats, rounded once where the CPU does so in one instruction."""
+        """Returns left * right + total of floats, rounded once where the CPU has a fused instruction."""
         if "fma" in self.features:
             return self.let(f"vector.fma {left}, {right}, {total} : {type}")
         return self.let(f"arith.addf {self.let(f'arith.mulf {left}, {right} : {type}')}, {total} : {type}")
@@ -322,7 +343,9 @@ class Writer:
     # Memory
 
     def memory(self, buffer: Buffer) -> str:
-        """The memory of an argument, as one long row."""
+        """Returns the memory of an argument or of a constant as a one-dimensional memref."""
+        if buffer.constant:
+            return self._constant_memory(buffer)
         if buffer.name not in self._bound:
             element = stored_type(buffer.element)
             flat = f"memref<{ENDLESS}x{element}>"
@@ -330,8 +353,24 @@ class Writer:
             self._bound[buffer.name] = self.function.define("memref.reinterpret_cast", buffer.name, place)
         return self._bound[buffer.name]
 
+    def _constant_memory(self, buffer: Buffer) -> str:
+        """Returns memory on the stack; the function stores the constant into it at its beginning."""
+        if buffer.name not in self._bound:
+            memory = self.on_stack(buffer.size, buffer.element).name
+            element, type = stored_type(buffer.element), f"vector<{buffer.size}x{buffer.element}>"
+            stored, name = f"vector<{buffer.size}x{element}>", f"{memory}_values"
+            self.stack.append(f"{name} = arith.constant {buffer.constant} : {type}")
+            if element != buffer.element:
+                operation = "arith.extui" if buffer.element == "i1" else "arith.bitcast"
+                self.stack.append(f"{name}_stored = {operation} {name} : {type} to {stored}")
+                name += "_stored"
+            place = f"{memory}[{self.size(0)}] : memref<{ENDLESS}x{element}>, {stored}"
+            self.stack.append(f"vector.store {name}, {place}")
+            self._bound[buffer.name] = memory
+        return self._bound[buffer.name]
+
     def on_stack(self, elements: int, element: str) -> Buffer:
-        """Memory of the function's own."""
+        """Allocates memory on the function's stack."""
         name = f"%stack{len(self.stack)}"
         type = f"memref<{elements}x{stored_type(element)}>"
         self.stack.append(f"{name}_row = memref.alloca() {{alignment = 64 : i64}} : {type}")
@@ -342,7 +381,7 @@ class Writer:
         return Buffer(name, element)
 
     def load(self, buffer: Buffer, form: Form) -> Value:
-        """The element at a form, or the vector of elements that its lanes are at."""
+        """Loads the element at a form, or the vector of elements along its lanes."""
         element = stored_type(buffer.element)
         type = f"memref<{ENDLESS}x{element}>"
         memory, base = self.memory(buffer), form.base
@@ -374,7 +413,7 @@ class Writer:
         return self.let(f"vector.maskedload {place}, {mask}, {self._zero(element).name} : {types}")
 
     def gather(self, buffer: Buffer, base: Form, indices: Value) -> Value:
-        """The elements at `base + indices`, lane by lane."""
+        """Returns the elements at `base + indices`, lane by lane."""
         element = stored_type(buffer.element)
         vector, masks = self.vector_type(element), self.vector_type("i1")
         mask = self.mask or self._all_lanes()
@@ -384,8 +423,9 @@ class Writer:
         return self._as_read(Value(self.let(f"vector.gather {place} : {types}"), element, True), buffer)
 
     def load_words(self, buffer: Buffer, form: Form, size: int, count: int, stride: Size = 1) -> Value:
-        """The `size` elements from a form on as a word of 32 bits, or a vector of such. Of a single word, and of words
-        whose elements are `stride` apart, only the first `count` are read, and the others 0."""
+        """Loads the `size` elements from a form on as a word of 32 bits, or as a vector of such words. For a single
+        word, and for words with elements `stride` apart, only the first `count` elements are read, and the others
+        are 0."""
         if count < size or stride != 1:
             parts = [self._load_bits(buffer, form.plus(multiply(i, stride)), i * (32 // size)) for i in range(count)]
             return reduce(lambda x, y: self.apply("arith.ori", "", [x, y], "i32"), parts)
@@ -400,13 +440,13 @@ class Writer:
         return Value(self.let(f"vector.extract {name}[0] : i32 from vector<1xi32>"), "i32")
 
     def _load_bits(self, buffer: Buffer, form: Form, shift: int) -> Value:
-        """The bits of an element in a word, so far up."""
-        value = self.load(Buffer(buffer.name, stored_type(buffer.element)), form)
+        """Loads an element's bits into a word, shifted left by `shift`."""
+        value = self.load(replace(buffer, element=stored_type(buffer.element)), form)
         word = self.apply("arith.extui", "", [value], "i32")
         return self.apply("arith.shli", "", [word, self.constant(str(shift), "i32")], "i32")
 
     def prefetch(self, buffer: Buffer, form: Form) -> None:
-        """Lets the memory at a form come into the cache; an address that is not there does no harm."""
+        """Prefetches the memory at a form into the cache; an invalid address does no harm."""
         type = f"memref<{ENDLESS}x{stored_type(buffer.element)}>"
         self.add(f"memref.prefetch {self.memory(buffer)}[{self.index(form.base)}], read, locality<3>, data : {type}")
 
@@ -444,7 +484,7 @@ class Writer:
             self.add(f"vector.scatter {place} [{indices.name}], {mask}, {vector.name} : {types}")
 
     def first_lanes(self, count: Form) -> str:
-        """A mask of the first `count` lanes."""
+        """Returns a mask of the first `count` lanes."""
         if not count.terms and isinstance(count.constant, int):
             return self.function.define("vector.constant_mask", f"[{count.constant}] : {self.vector_type('i1')}")
         return self.let(f"vector.create_mask {self.index(count)} : {self.vector_type('i1')}")

@@ -1,8 +1,15 @@
 """Register tiles: a reduction as loops around a block of accumulators that stay in vector registers.
 
-The lane class runs along memory that is contiguous in what is read; the row class is one that some vector operand does
-not use, so that its loads are shared by all rows. What else is parallel goes outside. Sizes may be known at run time
-only: rows that are left over run through a tile of just as many, lanes through a mask.
+The lane class runs along contiguous memory of the operands. The row class is one that some vector operand does not use,
+so that all rows share its loads. The other parallel classes become outer loops. Sizes may be known at run time only:
+remainder rows run through a tile of exactly that many rows, remainder lanes through a mask.
+
+The tile of result[i, j] = sum of x[i, k] * w[k, j], for `rows` rows and `width` lanes:
+
+    for k:                                                the accumulators total[r, v] stay in registers
+        load the vectors w[k, column + v * lanes ...]     shared by all rows
+        for each row r: total[r, v] += broadcast(x[row + r, k]) * (vector v of w)
+    store total[r, v] to result[row + r, column + v * lanes ...]
 """
 
 from __future__ import annotations
@@ -11,11 +18,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ....dialect.dims import Size, add, bounds, multiply
-from .ahead import Panels, fetch_ahead
 from .evaluate import Evaluator, Place
 from .forms import LANES, Form, constant, variable
 from .nest import units
 from .order import Order
+from .prefetch import Panels, fetch_ahead
 from .roles import Roles
 from .structure import Access, Op, Panel
 from .text import Value, Writer
@@ -23,11 +30,11 @@ from .widening import choose_stretch, find_rows, widen_rows
 from .windows import order_steps
 
 Cell = tuple[str | None, Place, Form]
-"""A vector of results: its mask, its place, and where its sum is kept."""
+"""A vector of results: its mask, its position, and the location of its sum."""
 
 
 class Tiles:
-    """Writes the tiles of one op."""
+    """The writer of one op's tiles."""
 
     def __init__(self, evaluator: Evaluator, op: Op, roles: Roles, panels: Panels | None = None) -> None:
         self.evaluator, self.op, self.roles, self.panels = evaluator, op, roles, panels
@@ -37,10 +44,10 @@ class Tiles:
     # Reduction loops
 
     def _merged(self) -> list[tuple[tuple[int, ...], Size]]:
-        """The loops that are summed over; neighbours that move through memory as one do so."""
+        """Returns the loops of the sum; neighbouring loops that move through memory as one are merged."""
         op = self.op
         groups: list[tuple[tuple[int, ...], Size]] = [((i,), op.loops[i]) for i in op.reduced]
-        # What asks for the number of a loop needs it as it is.
+        # An op that reads a loop's index needs the loop unmerged.
         if self.roles.windowed or any(n.kind in ("index", "extract") for n in op.body.walk()):
             return groups
         position = len(groups) - 2
@@ -62,12 +69,12 @@ class Tiles:
     # Tiles
 
     def cover(self, place: Place, row: Form, column: Form, rows: int, finish: Callable[[Place], None]) -> None:
-        """All lanes from `column` on that belong to one panel, for `rows` rows from `row` on."""
+        """Writes all lanes from `column` on that belong to one panel, for `rows` rows from `row` on."""
         self.across(column, lambda start, masks: self._tile(place, row, start, rows, masks, finish))
 
     def across(self, column: Form, write: Callable[[Form, Sequence[str | None]], None]) -> None:
-        """Writes all lanes from `column` on that belong to one panel, a tile at a time, by its first lane and a mask
-        for each of its vectors."""
+        """Writes all lanes from `column` on that belong to one panel, a tile at a time; `write` receives the tile's
+        first lane and a mask for each of its vectors."""
         roles, writer = self.roles, self.writer
         size, step, lanes = self.stage.sizes[roles.lane], roles.step, writer.lanes
         if isinstance(size, int):
@@ -90,7 +97,7 @@ class Tiles:
         writer.either(is_whole, lambda: self._panel(column, step, write), masked)
 
     def _panel(self, column: Form, width: int, write: Callable[[Form, Sequence[str | None]], None]) -> None:
-        """`width` lanes, in tiles side by side."""
+        """Writes `width` lanes, in tiles side by side."""
         lanes = self.writer.lanes
         for start in range(0, width, self.roles.width):
             left = min(self.roles.width, width - start)
@@ -124,7 +131,8 @@ class Tiles:
     def cells(
         self, place: Place, row: Form, column: Form, masks: Sequence[str | None], first: Form, count: int
     ) -> Iterator[Cell]:
-        """The cells of `count` rows from `row + first` on, whose sums are kept from row `first` of a block on."""
+        """Yields the cells of `count` rows from `row + first` on; their sums are stored from row `first` of a block
+        on."""
         for r in range(count):
             for v, mask in enumerate(masks):
                 lane = v * self.writer.lanes
@@ -144,7 +152,8 @@ class Tiles:
         rows: int,
         within: bool = False,
     ) -> list[Value]:
-        """`within` the loops in which the common factor of all products stands still, it is left out."""
+        """Sums the products; `within` the loops that leave the common factor of all products invariant, the factor is
+        omitted."""
         if self.roles.windowed and len(loops) == len(self.loops) and self.op.scaled is None:
             return self._sum_window(places, masks, totals, rows)
         if not within and self._stands_still(loops):
@@ -168,7 +177,7 @@ class Tiles:
             with writer.carrying(span.first, span.last, 1, totals) as loop:
                 loop.after = self._sum(inner, at(variable(loop.index)), masks, loop.values, rows, within)
             return loop.results
-        # A last group that is not whole is a step of its own.
+        # An incomplete last group is a separate step.
         whole = size if self._is_whole(numbers[-1]) else add(size, -1)
         begin = 0
         if not inner and isinstance(whole, int):
@@ -182,7 +191,7 @@ class Tiles:
     def _sum_window(
         self, places: Sequence[Place], masks: Sequence[str | None], totals: Sequence[Value], rows: int
     ) -> list[Value]:
-        """The sums over a whole window."""
+        """Returns the sums over a whole window."""
         after, width = list(totals), len(places) // rows
         for step, row in order_steps(self.op, self._row_loop(), rows):
             for cell in range(row * width, (row + 1) * width):
@@ -204,7 +213,8 @@ class Tiles:
         totals: list[Value],
         rows: int,
     ) -> tuple[int, list[Value]]:
-        """How many groups of the innermost loop are summed with rows that are widened first, and the sums."""
+        """Returns the number of groups of the innermost loop that are summed with rows widened in advance, and the
+        sums."""
         writer, row = self.writer, self.roles.row
         number = find_rows(self.op, innermost, self._row_loop(), writer.features, writer.lanes)
         if number is None or row is None:
@@ -224,7 +234,7 @@ class Tiles:
         return begin, outer.results
 
     def _is_whole(self, loop: int) -> bool:
-        """Do the groups that steps of a loop read all have the same size?"""
+        """Returns whether all groups that the steps of a loop read have the same size."""
         return all(a.group is None or a.group.loop != loop or a.group.rest == 0 for a in self.op.reads)
 
     def _stands_still(self, loops: Sequence[tuple[tuple[int, ...], Size]]) -> bool:
@@ -232,7 +242,7 @@ class Tiles:
         return scaled is not None and bool(loops) and all(n in scaled.inner for numbers, _ in loops for n in numbers)
 
     def _standing(self) -> set[int]:
-        """What is read for the common factor alone."""
+        """Returns the reads that only the common factor uses."""
         scaled = self.op.scaled
         assert scaled is not None, self.op.location
         moving = {n.number for f in scaled.products for p in f for n in p.walk() if n.kind == "read"}
@@ -246,7 +256,7 @@ class Tiles:
         totals: Sequence[Value],
         rows: int,
     ) -> list[Value]:
-        """The sums after loops in which the common factor stands still: it is multiplied by once."""
+        """Returns the sums after the loops that leave the common factor invariant; the factor multiplies them once."""
         scaled, writer = self.op.scaled, self.writer
         assert scaled is not None, self.op.location
         nothing = writer.broadcast(writer.constant("0.000000e+00", totals[0].type))
@@ -260,8 +270,8 @@ class Tiles:
     def _step(
         self, places: Sequence[Place], masks: Sequence[str | None], totals: Sequence[Value], rows: int, within: bool
     ) -> list[Value]:
-        """One more iteration for every cell. What all rows share is loaded first: the loads are then under way while
-        rows are broadcast."""
+        """Writes one more iteration for every cell. Loads shared by all rows come first, so that they are in flight
+        while rows are broadcast."""
         loop = self._row_loop()
         shared = list(zip(places, masks, strict=True))[: len(places) // rows]
         standing = self._standing() if within else ()
@@ -287,7 +297,7 @@ class Tiles:
         return self.evaluator.accumulate(self.op, place, total)
 
 
-# A stage of one tiled op and what is computed from it in its place
+# A stage of one tiled op and the ops computed from its result at the same position
 
 
 def write_tiles(evaluator: Evaluator, op: Op, order: Order, begin: str, end: str) -> None:
@@ -297,7 +307,7 @@ def write_tiles(evaluator: Evaluator, op: Op, order: Order, begin: str, end: str
         evaluator.write(stage.sinks, [place])
 
     with tile_units(evaluator, order, begin, end) as (place, row, column, panels):
-        # The few weights of windows are in the cache anyway.
+        # The few weights of a window are in the cache anyway.
         tiles = Tiles(evaluator, op, roles, None if roles.windowed else panels)
         if roles.row is None:
             tiles.cover(place, row, column, 1, finish)
@@ -308,8 +318,8 @@ def write_tiles(evaluator: Evaluator, op: Op, order: Order, begin: str, end: str
 
 @contextmanager
 def tile_units(evaluator: Evaluator, order: Order, begin: str, end: str) -> Iterator[tuple[Place, Form, Form, Panels]]:
-    """A loop over units; gives the place outside of tiles, the first row and lane of each, and how panels are gone
-    through around it."""
+    """Writes a loop over work items; yields the position outside of tiles, the first row and lane of each, and the
+    order of panels around it."""
     roles = order.roles
     with units(evaluator.writer, order.counts, begin, end) as numbers:
         at, panels = order.place(evaluator.writer, numbers)
@@ -318,7 +328,7 @@ def tile_units(evaluator: Evaluator, order: Order, begin: str, end: str) -> Iter
 
 
 def cover_rows(evaluator: Evaluator, size: Size, rows: int, row: Form, write: Callable[[int], None]) -> None:
-    """Writes the block of rows that begins at `row`, whole or as many as are left."""
+    """Writes the block of rows that begins at `row`, with all rows or with the remaining ones."""
     left = rows_from(evaluator.writer, size, rows, row)
     if isinstance(left, int):
         write(left)
@@ -329,7 +339,7 @@ def cover_rows(evaluator: Evaluator, size: Size, rows: int, row: Form, write: Ca
 
 
 def rows_from(writer: Writer, size: Size, rows: int, row: Form) -> int | str:
-    """How many rows the block has that begins at `row`; their number is a value where blocks differ."""
+    """Returns the number of rows in the block that begins at `row`; the number is a value where blocks differ."""
     if isinstance(size, int) and (size <= rows or size % rows == 0):
         return min(size, rows)
     left = writer.let(f"arith.subi {writer.size(size)}, {writer.index(row)} : index")

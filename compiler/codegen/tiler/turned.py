@@ -1,13 +1,13 @@
-"""Register tiles of a product whose columns are rows of memory, as in `x @ w.T`: a panel of columns is transposed onto
-the stack, a stretch of the sum at a time, for many rows of the result.
+"""Register tiles of a product with columns that are rows of memory, as in `x @ w.T`: a panel of columns is transposed
+onto the stack, a stretch of the sum at a time, for many rows of the result.
 
     w in memory: N rows of K elements      panel on the stack: DEPTH rows of `width` elements
     |----------------------------|         |------|  w[n .. n + width, k]
     |    ######## (k .. k+DEPTH) |   ->    |------|  w[n .. n + width, k + 1]
     |----------------------------|         |------|  ...
 
-Sums are carried from stretch to stretch in memory of the stack. Each is summed in the order of the reduction loop,
-whatever rows there are beside it.
+Partial sums are carried from stretch to stretch on the stack. Each sum follows the order of the reduction loop,
+whatever rows are computed beside it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from .text import Value
 from .tiles import Cell, Tiles, rows_from, tile_units
 
 BLOCK_ROWS = 256
-"""The rows that share a panel: transposing it then takes a few percent of the time."""
+"""The number of rows that share a panel: the transposition then takes a few percent of the time."""
 DEPTH = 256
-"""The steps of the sum in a panel, which with its sums stays in a cache."""
+"""The steps of the sum in a panel, which stays in a cache together with its sums."""
 
 
 def share_turned(stage: Stage, op: Op, roles: Roles) -> Roles | None:
-    """The roles with units of many rows, where a panel is transposed for all of them; else None."""
+    """Returns the roles with work items of many rows, where a panel is transposed for all of them; else None."""
     if turned_read(op) is None:
         return None
     most = 1 if roles.row is None else bounds(stage.sizes[roles.row])[1]
@@ -43,7 +43,7 @@ def share_turned(stage: Stage, op: Op, roles: Roles) -> Roles | None:
 
 
 class TurnedTiles(Tiles):
-    """Writes blocks of rows of one op."""
+    """The writer of blocks of rows of one op."""
 
     def __init__(self, evaluator: Evaluator, op: Op, roles: Roles) -> None:
         super().__init__(evaluator, op, roles)
@@ -60,7 +60,7 @@ class TurnedTiles(Tiles):
             self.sums = evaluator.stack("sums", op, roles.block * roles.width)
 
     def cover_block(self, place: Place, row: Form, column: Form, rows: Rows, finish: Callable[[Place], None]) -> None:
-        """All lanes from `column` on that belong to one panel, for `rows` rows from `row` on."""
+        """Writes all lanes from `column` on that belong to one panel, for `rows` rows from `row` on."""
         self.across(column, lambda start, masks: self._block(place, row, start, rows, masks, finish))
 
     def _block(
@@ -125,7 +125,8 @@ class TurnedTiles(Tiles):
 
     @contextmanager
     def _turned(self, place: Place, column: Form, masks: Sequence[str | None], start: str, stop: str) -> Iterator[None]:
-        """Transposes the panel of a stretch of the sum; inside, sums are of this stretch and read the panel."""
+        """Transposes the panel of a stretch of the sum; within the context, sums cover this stretch and read the
+        panel."""
         origin = column.times(-1) + self._form(start).times(-self.roles.width)
         kept = Kept(self.panel, {self.roles.lane: 1, self.sum: self.roles.width}, origin)
         for v, mask in enumerate(masks):
@@ -139,7 +140,7 @@ class TurnedTiles(Tiles):
         return constant(0) if self.at_once else variable(start)
 
     def _turn(self, place: Place, column: Form, mask: str | None, start: str, stop: str, kept: Kept) -> None:
-        """One vector of columns: squares are transposed in registers, other elements are gathered."""
+        """Transposes one vector of columns: squares in registers, other elements by gathers."""
         writer, lanes, lane = self.writer, self.writer.lanes, self.roles.lane
         first = start
         if mask is None:
@@ -158,7 +159,8 @@ class TurnedTiles(Tiles):
     def _step(
         self, places: Sequence[Place], masks: Sequence[str | None], totals: Sequence[Value], rows: int, within: bool
     ) -> list[Value]:
-        """One more iteration for every cell; the vectors of the panel, which all rows share, are loaded first."""
+        """Writes one more iteration for every cell; the vectors of the panel, which all rows share, are loaded
+        first."""
         for at in places[: len(places) // rows]:
             self.evaluator.body(self.op, at, root=self.node)
         return [

@@ -1,8 +1,8 @@
-"""Rows of bfloats that are made f32 for several vectors of a weight at a time, where no instruction multiplies them.
+"""Widening of bf16 rows to f32 for several vectors of a weight, on CPUs without a bf16 multiplication.
 
-A word of two bfloats that is taken apart wherever it is read costs a row a third of what it is multiplied with. So a
-stretch of the sum is widened for all rows of a tile before it is gone through; a short one, which stays in the nearest
-cache until it is read. What is computed is the same, in the same order.
+Splitting a word of two bf16 values at every read costs about a third as much as the row's multiplications. So a stretch
+of the sum is widened for all rows of a tile in advance; a short one, which stays in the nearest cache until it is read.
+The results and their order are unchanged.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from .forms import LANES, variable
 from .structure import Op, Panel
 
 MOST_GROUPS = 128
-"""Groups of steps in a stretch."""
+"""The number of groups of steps in a stretch."""
 SPACING = 16
-"""Elements between rows, which else meet in the same few sets of the cache."""
+"""The padding, in elements, between rows, which would otherwise map to the same few cache sets."""
 
 
 def find_rows(op: Op, loop: int, row: int | None, features: Collection[str], lanes: int) -> int | None:
-    """The number of what an op reads of rows, a group of bfloats with every step of a loop, if it is to be widened."""
+    """Returns the index of an op's read of rows, a group of bf16 values with every step of a loop, if it is to be
+    widened."""
     if row is None or op.body.kind != "dot" or op.body.type != "f32" or has_instruction(op.body, features, lanes):
         return None
     for number, access in enumerate(op.reads):
@@ -32,14 +33,15 @@ def find_rows(op: Op, loop: int, row: int | None, features: Collection[str], lan
 
 
 def choose_stretch(groups: int, size: int, lanes: int) -> int:
-    """Groups of a stretch, whole vectors of elements: as many as leave the fewest behind; 0 if there are too few."""
+    """Returns the number of groups in a stretch, in whole vectors of elements: the one that leaves the fewest groups
+    behind, or 0 if there are too few."""
     choices = range(lanes // size, min(groups, MOST_GROUPS) + 1, lanes // size)
     return max(choices, key=lambda stretch: (groups // stretch * stretch, stretch), default=0)
 
 
 def widen_rows(evaluator: Evaluator, op: Op, number: int, row: int, places: Sequence[Place], groups: int) -> None:
-    """Puts so many groups of each row, the places of which are given, into memory of the stack, and lets the op read
-    them there. `row` is the class of the rows."""
+    """Widens `groups` groups of each row, at the given positions, into memory on the stack, and redirects the op's
+    reads to it. `row` is the class of the rows."""
     writer, access = evaluator.writer, op.reads[number]
     assert access.group is not None, op.location
     size, moving = access.group.size, evaluator.stage.of(op, access.group.loop)

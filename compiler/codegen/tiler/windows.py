@@ -1,6 +1,7 @@
-"""Windows that slide over what they read: which reductions are such, and in which order a tile of them is summed.
+"""Sliding windows (convolutions, pooling): recognition, and the summation order of a tile.
 
-Rows of such a tile share no vector of one step, but one reads at its next step what its neighbour reads at this one.
+The rows of such a tile share no vector within one step, but a row reads at its next step the vector that its neighbour
+reads at this step.
 """
 
 from __future__ import annotations
@@ -12,22 +13,22 @@ from math import prod
 from .structure import Op, Panel
 
 WINDOW = 32
-"""Reductions of at most this many steps are written out where nothing but overlapping reads is shared."""
+"""The most steps of a reduction that is unrolled where rows share only overlapping reads."""
 
 
 def is_window(op: Op) -> bool:
-    """Has the sum few steps, and is their number known?"""
+    """Returns whether the sum has few steps, and their number is known."""
     sizes = [op.loops[i] for i in op.reduced]
     return all(isinstance(s, int) for s in sizes) and prod(int(str(s)) for s in sizes) <= WINDOW
 
 
 def overlaps(op: Op, loop: int) -> bool:
-    """Do neighbours along a loop read the same elements at other steps of the reduction?"""
+    """Returns whether neighbours along a loop read the same elements at other steps of the reduction."""
     return any(not op.parallel[n] for sum in _positions(op, loop) for n in sum)
 
 
 def _positions(op: Op, loop: int) -> Iterator[Mapping[int, int]]:
-    """The positions of what is read that depend on a loop, by their coefficients."""
+    """Yields the positions of reads that depend on a loop, by their coefficients."""
     for access in op.reads:
         for position in access.index:
             if not isinstance(position, Panel) and loop in dict(position.coefficients):
@@ -35,15 +36,15 @@ def _positions(op: Op, loop: int) -> Iterator[Mapping[int, int]]:
 
 
 Step = Mapping[int, int]
-"""A step of a sum: the number of each loop that is summed over."""
+"""A step of a sum: the index of each loop that is summed over."""
 
 
 def order_steps(op: Op, row: int | None, rows: int) -> list[tuple[Step, int]]:
-    """The steps of the sums of some rows: which step, of which row.
+    """Returns the steps of the sums of some rows, each with its row.
 
-    What several rows read is read by all of them in turn, so that it need not stay in a register; the steps that
-    overlap least are outermost, so that what the rows share apart from it is little at a time. The order of the steps
-    of one row does not depend on how many there are.
+    All rows that share a read use it in turn, so that it need not stay in a register. The steps with the least overlap
+    are outermost, so that few of the other shared vectors are live at a time. The order of one row's steps does not
+    depend on the number of rows.
     """
     sizes = [range(int(str(op.loops[i]))) for i in op.reduced]
     steps = [dict(zip(op.reduced, numbers, strict=True)) for numbers in combinations(*sizes)]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 
-from planted.faults import FAULTS
 from planted.planted import VARIABLE
 from planted.setting import Setter
 
 if VARIABLE in os.environ:
-    FAULTS[os.environ[VARIABLE]].plant(Setter())
+    _where, _, _name = os.environ[VARIABLE].partition(":")
+    (_fault,) = (fault for fault in importlib.import_module(_where).FAULTS if fault.name == _name)
+    _fault.plant(Setter())

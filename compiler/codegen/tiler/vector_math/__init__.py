@@ -1,4 +1,4 @@
-"""Elementary functions of f32 as straight-line arithmetic, so that what calls them becomes vector code.
+"""Elementary functions of f32 as straight-line arithmetic, so that their callers can be vectorised.
 
 Each is a `func.func private` on single numbers or on vectors that is always inlined. No table, no conversion that is
 undefined for NaN: special values come out as the reference has them. Coefficients are least-maximum fits of the stated
@@ -43,10 +43,10 @@ ULP: Mapping[str, float] = {
     },
     **{"sinh": 3.0, "cosh": 3.0, "tanh": 2.0, "asinh": 2.0, "acosh": 2.3, "atanh": 2.3, "erf": 2.0, "erfc": 3.0},
 }
-"""The largest error of each function against the exact result, in units in the last place, for every f32 argument."""
+"""The largest error of each function against the exact result, in units in the last place, over all f32 arguments."""
 
 FUNCTIONS = tuple(_FORMULAS)
-"""The functions that there are, named as the operations of MLIR's math dialect."""
+"""The available functions, named as the operations of MLIR's math dialect."""
 
 
 def function_name(name: str, lanes: int | None = None) -> str:
@@ -58,17 +58,18 @@ def _count_operands(name: str) -> int:
 
 
 def declare_function(name: str, lanes: int | None = None) -> str:
-    """A declaration of the same, for a text that is read by itself."""
+    """Returns a declaration of the function, for a text that is parsed separately."""
     type = Writer(lanes, frozenset()).type_of("f32")
     operands = ", ".join([type] * _count_operands(name))
     return f"func.func private @{function_name(name, lanes)}({operands}) -> {type}\n"
 
 
 def emit_function(name: str, lanes: int | None = None, features: frozenset[str] = FUSED) -> str:
-    """The text of `@nacre_<name>_f32(f32) -> f32`, or of `@nacre_<name>_<lanes>xf32` on vectors of that many lanes.
+    """Returns the text of `@nacre_<name>_f32(f32) -> f32`, or of `@nacre_<name>_<lanes>xf32` on vectors of that many
+    lanes.
 
-    features: what the target has, as LLVM names it; `avx512f` makes exponentials of 16 lanes cheaper. Without `fma`
-        products are summed in f64 and rounded to f32, which is exact in all but the rarest cases.
+    features: the target's features, by their LLVM names; `avx512f` makes exponentials of 16 lanes cheaper. Without
+        `fma`, products are summed in f64 and rounded to f32, which is exact in all but the rarest cases.
     """
     writer = Writer(lanes, features)
     names = ("%x", "%y")[: _count_operands(name)]

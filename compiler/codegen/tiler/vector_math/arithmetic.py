@@ -1,6 +1,6 @@
-"""What formulas are made of beyond operators: fused steps, polynomials, signs, and the one kind of control flow.
+"""Building blocks of formulas beyond operators: fused steps, polynomials, signs, and one kind of control flow.
 
-That is `rarely`: work that is left out where no lane needs it.
+The control flow is `rarely`: it skips work that no lane needs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ SIGN, MAGNITUDE = -0x80000000, 0x7FFFFFFF
 
 
 def _intrinsic(name: str, x: Lanes, *operands: Operand) -> Lanes:
-    # The intrinsics themselves: operations of the math dialect would be taken for functions of libm.
+    # These are the intrinsics themselves: the lowering would treat operations of the math dialect as libm functions.
     type = x.writer.type_of(x.element)
     names = ", ".join((x.name, *(x.lift(operand).name for operand in operands)))
     types = ", ".join([type] * (1 + len(operands)))
@@ -21,7 +21,8 @@ def _intrinsic(name: str, x: Lanes, *operands: Operand) -> Lanes:
 
 
 def fma(x: Lanes, y: Operand, z: Operand) -> Lanes:
-    """x * y + z of f32, rounded once; without an instruction for it through f64, which holds the product as it is."""
+    """Returns x * y + z of f32, rounded once. Without a fused instruction, it uses f64, which holds the product
+    exactly."""
     if x.writer.fuses:
         return _intrinsic("fma", x, y, z)
     return (x.to_f64() * x.lift(y).to_f64() + x.lift(z).to_f64()).narrow()
@@ -36,21 +37,22 @@ def truncate(x: Lanes) -> Lanes:
 
 
 def nearest_integer(x: Lanes) -> Lanes:
-    """The i32 nearest to an f32, the even one of two; it must be one, or nobody may look at it."""
+    """Returns the i32 nearest to an f32, halves to even. The result must fit an i32, or be unused."""
     lanes = "" if x.writer.lanes is None else f"v{x.writer.lanes}"
     types = f"({x.writer.type_of('f32')}) -> {x.writer.type_of('i32')}"
     return x.writer.let(f'llvm.call_intrinsic "llvm.lrint.{lanes}i32.{lanes}f32"({x.name}) : {types}', "i32")
 
 
 def funnel_shift(high: Lanes, low: Lanes, count: Lanes) -> Lanes:
-    """The upper half of high:low shifted up."""
+    """Returns the upper half of high:low shifted left."""
     return _intrinsic("fshl", high, low, count)
 
 
 def polynomial(x: Lanes, coefficients: Sequence[float], square: Lanes | None = None) -> Lanes:
-    """The constant comes first.
+    """Evaluates a polynomial; the constant coefficient comes first.
 
-    Where the square is at hand, all but the constant is summed in pairs: as many steps, but half as long a chain.
+    If the square is given, all terms but the constant are summed in pairs: the same number of steps, but a chain of
+    half the length.
     """
     first, *rest = coefficients
     if square is None or len(rest) < 3:
@@ -70,7 +72,8 @@ def polynomial(x: Lanes, coefficients: Sequence[float], square: Lanes | None = N
 
 
 def rarely(condition: Lanes, usual: Sequence[Lanes], rare: Callable[[], Sequence[Lanes]]) -> list[Lanes]:
-    """What `rare` gives in the lanes where the condition holds, else what is usual; left out where it holds in none."""
+    """Returns the result of `rare` in the lanes where the condition holds, else the usual one; skips `rare` if no lane
+    needs it."""
     writer = condition.writer
     if writer.lanes is None:
         some = condition.name
@@ -89,12 +92,12 @@ def rarely(condition: Lanes, usual: Sequence[Lanes], rare: Callable[[], Sequence
 
 
 def minimum(x: Lanes, bound: float) -> Lanes:
-    """NaN stays NaN."""
+    """Returns the smaller number; NaN stays NaN."""
     return (x > bound).choose(bound, x)
 
 
 def maximum(x: Lanes, bound: float) -> Lanes:
-    """NaN stays NaN."""
+    """Returns the larger number; NaN stays NaN."""
     return (x < bound).choose(bound, x)
 
 
@@ -103,5 +106,5 @@ def magnitude(x: Lanes) -> Lanes:
 
 
 def with_sign_of(x: Lanes, sign: Lanes) -> Lanes:
-    """`x`, which is not negative, with the sign of `sign`."""
+    """Returns `x`, which is not negative, with the sign of `sign`."""
     return (x.bits() | (sign.bits() & SIGN)).as_float()

@@ -11,7 +11,7 @@ from .writer import Lanes
 _PI = (3.1415927410125732, -8.742277657347586e-08, -3.4302490200117637e-15)
 """Parts of pi; their sum has 70 bits."""
 _NEAR = 2.0**15
-"""Below it multiples of pi can be taken from an argument part by part."""
+"""The bound below which multiples of pi can be subtracted from an argument part by part."""
 _SIN = (-0.16666659712791443, 0.00833306834101677, -0.00019809666264336556, 2.6057839477289235e-06)
 """(sin(r) - r) / r**3 in powers of r**2, for |r| <= pi / 2."""
 _TAN = (
@@ -28,10 +28,10 @@ _TURN_BITS = (0x0028BE60, 0xDB939105, 0x4A7F09D5, 0xF47D4D37, 0x7036D8A5, 0x664F
 
 
 def _turns(a: Lanes) -> Lanes:
-    """a / (2 pi) without its whole part, as an i64 that stands for its 2**64th, for a >= 2**15.
+    """Returns a / (2 pi) without its integer part, as an i64 in units of 2**-64, for a >= 2**15.
 
-    a = m * 2**e with a whole m, so only those bits of 1 / (2 pi) count that are not multiplied to whole turns: 96 bits
-    from place e on. (Payne and Hanek, Radian reduction for trigonometric functions, 1983.)
+    a = m * 2**e with an integer m, so only the bits of 1 / (2 pi) matter that do not multiply to whole turns: 96 bits
+    from bit e on. (Payne and Hanek, Radian reduction for trigonometric functions, 1983.)
     """
     bits = a.bits()
     mantissa = ((bits & 0x7FFFFF) | 0x800000).widen()
@@ -48,8 +48,9 @@ def _turns(a: Lanes) -> Lanes:
 
 
 def _reduce(a: Lanes, halves: int, offset: float) -> tuple[Lanes, Lanes]:
-    """r and a word with the lowest bit of n, where a = (n - offset) * p + r and |r| <= p / 2; p is pi / halves."""
-    # ROUND has no room for an offset beside it.
+    """Returns r and a word with the lowest bit of n, where a = (n - offset) * p + r and |r| <= p / 2; p is pi /
+    halves."""
+    # ROUND has no bits left for an offset.
     shifted = fma(a, halves / math.pi, offset) + ROUND if offset else fma(a, halves / math.pi, ROUND)
     n = shifted - ROUND - offset if offset else shifted - ROUND
     r = a
@@ -60,7 +61,7 @@ def _reduce(a: Lanes, halves: int, offset: float) -> tuple[Lanes, Lanes]:
         turns = _turns(a)
         if offset:
             turns = turns + int(offset * 2**63 / halves)
-        # As a whole number with a sign, what is left after taking half turns (or quarters) lies around zero.
+        # As a signed integer, the remainder after subtracting half turns (or quarters) is centred on zero.
         rest = turns << halves
         far = (rest.to_float("f64") * (math.pi / halves * 2.0**-64)).narrow()
         count = (turns + 2**63 // (2 * halves)).shift_down(64 - halves).narrow()
@@ -72,7 +73,7 @@ def _reduce(a: Lanes, halves: int, offset: float) -> tuple[Lanes, Lanes]:
 
 
 def _turn_sign(result: Lanes, count: Lanes) -> Lanes:
-    """The result with its sign changed where the count is odd."""
+    """Returns the result with its sign changed where the count is odd."""
     return (result.bits() ^ (count << 31)).as_float()
 
 

@@ -55,7 +55,7 @@ def erf(x: Lanes) -> Lanes:
 
 
 def erfc(x: Lanes) -> Lanes:
-    # exp(-a**2) needs a**2 to more places than f32 has: exp(-h - l) = exp(-h) * (1 - l) with h + l = a**2.
+    # exp(-a**2) needs a**2 to more bits than f32 has: exp(-h - l) = exp(-h) * (1 - l) with h + l = a**2.
     a = minimum(magnitude(x), 10.3)
     h = a * a
     low = fma(a, a, -h)
@@ -64,13 +64,13 @@ def erfc(x: Lanes) -> Lanes:
     r = fma(n, -LN2_HIGH, -h) + fma(n, -LN2_LOW, -low)
     square = r * r
     decay = fma(polynomial(r, EXP_TAIL, square), square, r)
-    # (a - 2) / (a + 2), and what is missing since a + 2 is rounded.
+    # (a - 2) / (a + 2), and the correction for the rounding of a + 2.
     top, bottom = a - 2.0, a + 2.0
     bottom_low = a - (bottom - 2.0)
     inverse = 1.0 / bottom
     t = top * inverse
     t = fma(fma(t, -bottom_low, fma(t, -bottom, top)), inverse, t)
-    # The polynomial over 1 + 2 a, in the same way, with what is missing in its sum.
+    # The polynomial over 1 + 2 a, in the same way, with the correction for its sum.
     slope = polynomial(t, _ERFC[1:], t * t)
     top = fma(t, slope, _ERFC[0])
     top_low = fma(t, slope, _ERFC[0] - top)

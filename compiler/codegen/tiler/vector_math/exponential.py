@@ -27,41 +27,42 @@ EXP2_SLOPE = (
 """(2**r - 1) / r for |r| <= 1/2."""
 
 TWO_FACTORS, ONE_FACTOR = ROUND + 254, ROUND + 127
-"""ROUND, and what makes an exponent of the low bits: for `scale`, and for powers of two that are normal numbers."""
+"""ROUND, and the bias that makes an exponent of the low bits: for `scale`, and for powers of two that are normal
+numbers."""
 _BELOW = 254 - 127 + 1
-"""What the low bits of TWO_FACTORS + n are above the exponent of 2**(n - 1)."""
+"""The difference between the low bits of TWO_FACTORS + n and the exponent of 2**(n - 1)."""
 
 
 def scale(p: Lanes, n: Lanes, shifted: Lanes) -> Lanes:
-    """p * 2**n where p is about 1, shifted = n + TWO_FACTORS, and n < 256, rounded once.
+    """Returns p * 2**n where p is about 1, shifted = n + TWO_FACTORS, and n < 256, rounded once.
 
-    It needs n > -254 where there is no instruction for it, which puts zeros wherever n is low, whatever p is.
+    Without a scaling instruction it requires n > -254. The instruction returns zero wherever n is low, whatever p is.
     """
     low = n < -125
     if p.writer.lanes is None:
-        # What calls this becomes vectors at best without a branch.
+        # Callers of this scalar version vectorise only without a branch.
         return _scale_low(p, n, shifted, low)
-    # Lanes whose result is zero are no reason for the longer way: masks of attention put them everywhere.
+    # Lanes with a zero result do not require the slow path: attention masks put them everywhere.
     denormal = low & (n > -151)
     (result,) = rarely(denormal, [_scale_or_zero(p, n, shifted, low)], lambda: [_scale_low(p, n, shifted, low)])
     return result
 
 
 def _scale_low(p: Lanes, n: Lanes, shifted: Lanes, low: Lanes) -> Lanes:
-    """The same where -254 < n.
+    """Does the same as `scale` where -254 < n.
 
-    On some CPUs arithmetic takes a hundred times as long where a result is denormal. Such a number is so many times
-    2**-149 as its pattern says: that multiple is what is computed, and rounded to an integer.
+    On some CPUs, arithmetic with a denormal result takes a hundred times as long. The bit pattern of a denormal number
+    is its multiple of 2**-149, so that multiple is computed and rounded to an integer.
     """
     scaled = _scale_within(p, low.choose(n + 149.0, n), low.choose(shifted + 149.0, shifted))
     return low.choose(nearest_integer(scaled), scaled.bits()).as_float()
 
 
 def _scale_within(p: Lanes, n: Lanes, shifted: Lanes) -> Lanes:
-    """The same where the result is no denormal number."""
+    """Does the same as `scale` where the result is not denormal."""
     if p.writer.scales:
         return _scale_by_instruction(p, n)
-    # Two factors, so that neither leaves the normal numbers where the product overflows.
+    # Two factors, so that both are normal numbers even where the product overflows.
     bits = shifted.bits()
     half = (bits << 22) & 0x7F800000
     rest = (bits << 23) - half
@@ -69,16 +70,16 @@ def _scale_within(p: Lanes, n: Lanes, shifted: Lanes) -> Lanes:
 
 
 def _scale_or_zero(p: Lanes, n: Lanes, shifted: Lanes, low: Lanes) -> Lanes:
-    """The same, and zero in the lanes that are low."""
+    """Does the same as `scale`, and returns zero in the lanes that are low."""
     if p.writer.scales:
         return _scale_by_instruction(p, n, low)
-    # 2**128 is no number, and half of 2**-125 is one.
+    # 2**128 is not representable, and half of 2**-125 is.
     half = (shifted.bits() << 23) - (_BELOW << 23)
     return (p + p) * low.choose(0, half).as_float()
 
 
 def _scale_by_instruction(p: Lanes, n: Lanes, zero: Lanes | None = None) -> Lanes:
-    """Zero in some lanes, if they are given, whatever is there otherwise."""
+    """Scales by the instruction; returns zero in the lanes of `zero`, if given, whatever their operands are."""
     writer = p.writer
     if zero is None:
         lanes, other = writer.let("llvm.mlir.constant(-1 : i16) : i16", "i16"), p
@@ -96,12 +97,12 @@ def _scale_by_instruction(p: Lanes, n: Lanes, zero: Lanes | None = None) -> Lane
 
 
 def power_of_two(shifted: Lanes) -> Lanes:
-    """2**n where shifted = n + ONE_FACTOR and -127 < n < 128."""
+    """Returns 2**n where shifted = n + ONE_FACTOR and -127 < n < 128."""
     return (shifted.bits() << 23).as_float()
 
 
 def at_least(x: Lanes, bound: float) -> Lanes:
-    """The bound that `scale` needs; the result is zero below it."""
+    """Applies the lower bound that `scale` needs; the result is zero below it."""
     return x if x.writer.scales else maximum(x, bound)
 
 
@@ -133,5 +134,5 @@ def expm1(x: Lanes) -> Lanes:
     small = fma(polynomial(r, _EXPM1_TAIL, square), square, r)
     half = power_of_two(shifted)
     result = fma(half, small, half - 0.5) * 2.0
-    # Denormals have no half, and zeros keep their sign.
+    # Halves of denormals are not exact, and zeros keep their sign.
     return (magnitude(x) < 2.0**-25).choose(x, result)

@@ -37,8 +37,8 @@ def tanh(x: Lanes) -> Lanes:
 
 
 def _sinh_and_cosh(x: Lanes) -> tuple[Lanes, Lanes]:
-    """Quarters of sinh and cosh of |x|."""
-    # With s = 2**n, cosh(n ln 2 + r) = cosh(r) (s + 1/s) / 2 + sinh(r) (s - 1/s) / 2, and the other way about for sinh.
+    """Returns quarters of sinh and cosh of |x|."""
+    # With s = 2**n, cosh(n ln 2 + r) = cosh(r) (s + 1/s) / 2 + sinh(r) (s - 1/s) / 2, and vice versa for sinh.
     a = minimum(magnitude(x), 90.0)
     bias = ONE_FACTOR - 3
     shifted = fma(a, LOG2_E, bias)
@@ -48,7 +48,7 @@ def _sinh_and_cosh(x: Lanes) -> tuple[Lanes, Lanes]:
     sinh_r = fma(polynomial(square, _SINH_TAIL) * square, r, r)
     cosh_r = fma(polynomial(square, _COSH_TAIL), square, 1.0)
     up = power_of_two(shifted)
-    # Where 2**-n is no normal number it does not count.
+    # Where 2**-n is not a normal number, it is negligible.
     down = maximum(((127 * 2 - 6) << 23) - up.bits(), 0).as_float()
     difference, total = up - down, up + down
     return fma(difference, cosh_r, total * sinh_r), fma(difference, sinh_r, total * cosh_r)
@@ -56,7 +56,7 @@ def _sinh_and_cosh(x: Lanes) -> tuple[Lanes, Lanes]:
 
 def sinh(x: Lanes) -> Lanes:
     quarter, _ = _sinh_and_cosh(x)
-    # Denormals have no quarter.
+    # Quarters of denormals are not exact.
     return (magnitude(x) < 2.0**-13).choose(x, with_sign_of(quarter * 4.0, x))
 
 
@@ -66,7 +66,7 @@ def cosh(x: Lanes) -> Lanes:
 
 
 def _log1p_or_log2x(far: Lanes, near: Lanes, a: Lanes) -> Lanes:
-    """log(1 + near), or log(2 a) where a is so large that 1 + a is a."""
+    """Returns log(1 + near), or log(2 a) where a is so large that 1 + a is a."""
     result = log1p_of_finite(far.choose(a, near))
     result = result + far.choose(LN2, 0.0)
     return (a < INFINITY).choose(result, a)

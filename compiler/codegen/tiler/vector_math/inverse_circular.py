@@ -23,7 +23,7 @@ _ATAN = (
 
 
 def _reduced_asin(a: Lanes) -> tuple[Lanes, Lanes, Lanes]:
-    """Whether a > 1/2, and y and c with asin(y) = y + c, where y is a, or sqrt((1 - a) / 2) if a > 1/2."""
+    """Returns whether a > 1/2, and y and c with asin(y) = y + c, where y is a, or sqrt((1 - a) / 2) if a > 1/2."""
     far = a > 0.5
     square = far.choose(fma(a, -0.5, 0.5), a * a)
     y = far.choose(square_root(square), a)
@@ -67,7 +67,7 @@ def atan2(y: Lanes, x: Lanes) -> Lanes:
     a, b = magnitude(y), magnitude(x)
     steep = a > b
     over, under = steep.choose(b, a), steep.choose(a, b)
-    # Neither 0 / 0 nor infinity / infinity.
+    # The quotient is neither 0 / 0 nor infinity / infinity.
     diagonal = under.equals(0.0).choose(0.0, over.lift(1.0))
     angle = _atan_up_to_1(over.equals(under).choose(diagonal, over / under))
     backward = x.bits() < 0

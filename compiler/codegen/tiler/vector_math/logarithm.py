@@ -7,7 +7,7 @@ from .exponential import LN2_HIGH, LN2_LOW, LOG2_E
 from .writer import INFINITY, NAN, Lanes
 
 ROOT_HALF = 0x3F3504F3
-"""The pattern of sqrt(1/2): mantissas lie between it and sqrt(2)."""
+"""The bit pattern of sqrt(1/2): mantissas lie between it and sqrt(2)."""
 _FRACTION, _EXPONENT = 0x7FFFFF, -0x800000
 _TAIL = (
     0.3333333134651184,
@@ -25,7 +25,7 @@ _LOG10_2_HIGH, _LOG10_2_LOW = 0.301025390625, 4.605038981195214e-06
 
 
 def split(x: Lanes) -> tuple[Lanes, Lanes]:
-    """e and m with x = 2**e * m and sqrt(1/2) <= m < sqrt(2), for positive finite numbers."""
+    """Returns e and m with x = 2**e * m and sqrt(1/2) <= m < sqrt(2), for positive finite numbers."""
     tiny = x < 2.0**-126
     offset = tiny.choose(x * 2.0**23, x).bits() - ROOT_HALF
     e = (offset >> 23).to_float()
@@ -34,14 +34,15 @@ def split(x: Lanes) -> tuple[Lanes, Lanes]:
 
 
 def _sum(e: Lanes, m: Lanes) -> Lanes:
-    """e * ln 2 + log(1 + m)"""
+    """Returns e * ln 2 + log(1 + m)."""
     square = m * m
     small = fma(e, LN2_LOW, polynomial(m, _TAIL, square) * (square * m))
     return fma(e, LN2_HIGH, m + fma(square, -0.5, small))
 
 
 def _at_the_ends(x: Lanes, result: Lanes) -> Lanes:
-    """The result for positive finite numbers, else what a logarithm has for infinity, zero and negative numbers."""
+    """Returns the result for positive finite numbers, else the logarithm's value for infinity, zero and negative
+    numbers."""
     result = (x < INFINITY).choose(result, x)
     result = x.equals(0.0).choose(-INFINITY, result)
     return (x < 0.0).choose(NAN, result)
@@ -69,10 +70,10 @@ def log10(x: Lanes) -> Lanes:
 
 
 def log1p_of_finite(x: Lanes) -> Lanes:
-    """log(1 + x) for -1 < x < infinity."""
+    """Returns log(1 + x) for -1 < x < infinity."""
     # The exponent is that of 1 + x, but the mantissa is taken from x: 1 + m = 2**-e * (1 + x).
     offset = (x + 1.0).bits() - ROOT_HALF
-    # 2**(2 - e) and then a quarter of it: 2**-128 is no normal number.
+    # 2**(2 - e) and then a quarter of it: 2**-128 is not a normal number.
     shrink = (0x40800000 - (offset & _EXPONENT)).as_float() * 0.25
     return _sum((offset >> 23).to_float(), fma(x, shrink, shrink - 1.0))
 

@@ -13,11 +13,13 @@ _LOG2 = (0.9617946147918701, 0.5790450572967529)
 """(log2((1 + s) / (1 - s)) - 2 s / ln 2) / s**3 in powers of s**2, for |s| <= 0.062."""
 _LOW_CENTRE = (51 / 64, -0.32757568359375, 1.0255652114210534e-06)
 _HIGH_CENTRE = (5 / 4, 0.3218994140625, 2.8680824470939115e-05)
-"""Numbers that mantissas lie around, as 1 does, with two parts of their logarithms to base 2, the first of few bits."""
+"""Numbers that mantissas lie around, as 1 does, with two parts of their logarithms to base 2, the first with few
+bits."""
 
 
 def _log2(a: Lanes) -> tuple[Lanes, Lanes]:
-    """Two parts of the logarithm to base 2 of a positive finite number; their sum is exact to about 2**-34 of it.
+    """Returns two parts of the logarithm to base 2 of a positive finite number; their sum has a relative error of about
+    2**-34.
 
     The second part may be a thousandth of the first.
     """
@@ -48,7 +50,7 @@ def powf(x: Lanes, y: Lanes) -> Lanes:
     high, low = _log2(a)
     product = y * high
     bounded = maximum(minimum(product, 129.0), -151.0)
-    # Beyond the bounds, where the rest of the product may be anything, it does not count.
+    # Beyond the bounds, the rest of the product may be anything and is ignored.
     rest = bounded.equals(product).choose(fma(y, low, fma(y, high, -product)), 0.0)
     shifted = bounded + TWO_FACTORS
     n = shifted - TWO_FACTORS
@@ -61,20 +63,20 @@ def powf(x: Lanes, y: Lanes) -> Lanes:
 
 
 def _unusual_power(x: Lanes, y: Lanes, a: Lanes, result: Lanes) -> Lanes:
-    """x ** y where one of them is not finite or x is not positive; `result` is that of |x|, if both are finite."""
+    """Returns x ** y where one of them is not finite or x is not positive; `result` is |x| ** y, if both are finite."""
     zero, infinite = a.equals(0.0), a.equals(INFINITY)
     upward = (y > 0.0) ^ zero
     result = (zero | infinite).choose(upward.choose(INFINITY, x.lift(0.0)), result)
-    # 1 to an infinite power is 1; whatever else meets an infinity has come out as 0 or infinity.
+    # 1 to an infinite power is 1; every other power with an infinity is already 0 or infinity.
     result = a.equals(1.0).choose(1.0, result)
-    # A remainder of 1 tells odd numbers, one of 0 even ones; of infinity, which counts as even, there is none.
+    # A remainder of 1 identifies odd numbers, one of 0 even ones. An infinity, which counts as even, has no remainder.
     remainder = magnitude(fma(truncate(y * 0.5), -2.0, y))
     odd = remainder.equals(1.0)
     result = (result.bits() ^ odd.choose(x.bits() & SIGN, 0)).as_float()
     fraction = (remainder > 0.0) & ~odd
     result = (fraction & (x < 0.0) & ~infinite).choose(NAN, result)
     result = (x.is_nan() | y.is_nan()).choose(NAN, result)
-    # Anything to the power 0 is 1, and so is 1 to any power, even where the other is no number.
+    # Anything to the power 0 is 1, and so is 1 to any power, even where the other operand is NaN.
     return (y.equals(0.0) | x.equals(1.0)).choose(1.0, result)
 
 

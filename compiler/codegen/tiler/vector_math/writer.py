@@ -1,6 +1,6 @@
-"""Straight-line arithmetic as MLIR text, on single numbers or on vectors of them, from formulas in Python.
+"""Writes straight-line arithmetic as MLIR text, on scalars or on vectors, from formulas in Python.
 
-A formula is written once, with operators on `Lanes`; the writer decides the types. Numbers of Python become constants.
+A formula is written once, with operators on `Lanes`; the writer decides the types. Python numbers become constants.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ FUSED = frozenset({"fma"})
 
 
 def f32_bits(value: float) -> int:
-    """The pattern of a number that is rounded to f32."""
+    """Returns the bit pattern of a number rounded to f32."""
     bits: int = struct.unpack("<I", struct.pack("<f", value))[0]
     return bits
 
@@ -29,9 +29,9 @@ def _literal(value: float, element: str) -> str:
 
 
 class Writer:
-    """The lines of one function; `lanes` is None for single numbers.
+    """The lines of one function; `lanes` is None for scalars.
 
-    features: what the target has, as LLVM names it; the arithmetic may use instructions that others do not have.
+    features: the target's features, by their LLVM names; the arithmetic may use their instructions.
     """
 
     def __init__(self, lanes: int | None = None, features: frozenset[str] = FUSED) -> None:
@@ -68,7 +68,7 @@ class Writer:
         return literal if element == "i1" else f"{literal} : {element}"
 
     def body(self) -> str:
-        """All lines; constants stand ahead of them, so that branches see them too."""
+        """Returns all lines; constants come first, so that branches see them too."""
         constants = [
             f"{name} = arith.constant {self._spelled(literal, element)}"
             for (literal, element), name in self._constants.items()
@@ -81,7 +81,7 @@ Operand = Union["Lanes", float]
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """A number, or a vector of numbers, of type `element`. Operands have the same type, or are numbers of Python."""
+    """A scalar or a vector of type `element`. Operands have the same type, or are Python numbers."""
 
     writer: Writer
     name: str
@@ -152,11 +152,11 @@ class Lanes:
         return self._apply("shli", other)
 
     def __rshift__(self, other: Operand) -> Lanes:
-        """Keeps the sign."""
+        """Shifts right arithmetically, keeping the sign."""
         return self._apply("shrsi", other)
 
     def shift_down(self, other: Operand) -> Lanes:
-        """Fills with zeros."""
+        """Shifts right logically, filling with zeros."""
         return self._apply("shrui", other)
 
     # Comparisons are false for NaN.
@@ -171,46 +171,46 @@ class Lanes:
         return self._compare("oeq", "eq", other)
 
     def not_below(self, other: Operand) -> Lanes:
-        """True for NaN."""
+        """Returns whether the number is not below the other; true for NaN."""
         return self._compare("uge", "sge", other)
 
     def is_nan(self) -> Lanes:
         return self._compare("uno", "", self)
 
     def choose(self, yes: Lanes | float, no: Lanes | float) -> Lanes:
-        """This truth value decides."""
+        """Selects `yes` where this condition is true, else `no`."""
         if not isinstance(yes, Lanes):
             yes = no.lift(yes) if isinstance(no, Lanes) else self.writer.constant(yes, "f32")
         no = yes.lift(no)
         condition, type = self.writer.type_of("i1"), self.writer.type_of(yes.element)
-        # Vectors are chosen by lane; the type of the condition is written only where it is a vector.
+        # Vectors are selected by lane; the type of the condition is written only where it is a vector.
         types = type if self.writer.lanes is None else f"{condition}, {type}"
         return self.writer.let(f"arith.select {self.name}, {yes.name}, {no.name} : {types}", yes.element)
 
     def bits(self) -> Lanes:
-        """The pattern of an f32."""
+        """Returns the bit pattern of an f32."""
         return self._convert("bitcast", "i32")
 
     def as_float(self) -> Lanes:
-        """The f32 of this pattern."""
+        """Returns the f32 with this bit pattern."""
         return self._convert("bitcast", "f32")
 
     def to_float(self, element: str = "f32") -> Lanes:
-        """The float nearest to this integer."""
+        """Returns the float nearest to this integer."""
         return self._convert("sitofp", element)
 
     def to_integer(self) -> Lanes:
-        """The i32 toward zero; it must be one."""
+        """Returns the i32 toward zero; the result must fit an i32."""
         return self._convert("fptosi", "i32")
 
     def narrow(self) -> Lanes:
-        """The f32 nearest to an f64, the lower half of an i64."""
+        """Returns the f32 nearest to an f64, or the lower half of an i64."""
         return self._convert("truncf", "f32") if self.is_float else self._convert("trunci", "i32")
 
     def to_f64(self) -> Lanes:
-        """The same number, of an f32."""
+        """Returns an f32 as an f64."""
         return self._convert("extf", "f64")
 
     def widen(self) -> Lanes:
-        """The i64 of an i32 without a sign."""
+        """Returns the i64 of an unsigned i32."""
         return self._convert("extui", "i64")

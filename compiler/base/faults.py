@@ -1,0 +1,60 @@
+"""Internal compiler errors, and the reproducer folder of each, which suffices to reproduce it elsewhere.
+
+The folder contains the input text of the stage that failed, the error output, versions, and a script `rerun.sh` that
+reproduces the error there; for a failed model build, also the model's text and the options.
+"""
+
+from __future__ import annotations
+
+import platform
+import shlex
+import tempfile
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+RERUN = "rerun.sh"
+
+
+class CompilerFault(Exception):  # noqa: N818 (an internal error, not one of the user)
+    """An internal compiler error. `reproducer` is a folder that reproduces it; `kernel` is the function of machine code
+    in which it occurs, if there is one, and `nodes` are the nodes that this function computes."""
+
+    exit_code = 70
+
+    def __init__(self, what: str, stage: str, kernel: str, reproducer: Path, nodes: Sequence[str] = ()) -> None:
+        self.what, self.stage, self.kernel, self.reproducer, self.nodes = what, stage, kernel, reproducer, tuple(nodes)
+        super().__init__(f"{self.headline}: {what}\nreproducer: {reproducer}")
+
+    @property
+    def headline(self) -> str:
+        where = f" in `{self.kernel}`" if self.kernel else ""
+        return f"the compiler failed at stage {self.stage}{where}"
+
+
+def versions() -> list[str]:
+    """Returns the versions on which an error may depend, one per line."""
+    lines = [f"python {platform.python_version()}", platform.platform()]
+    for package in ("nacre", "torch-mlir", "mlir", "llvmlite", "numpy"):
+        try:
+            lines.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            continue
+    return lines
+
+
+def new_reproducer() -> Path:
+    """Creates and returns an empty folder. Raises OSError."""
+    return Path(tempfile.mkdtemp(prefix="nacre-fault-"))
+
+
+def write_reproducer(folder: Path, files: Mapping[str, str], command: Sequence[str]) -> None:
+    """Writes the files into the folder, and a script that runs the command there. Raises OSError."""
+    texts = {
+        **files,
+        "versions.txt": "".join(f"{line}\n" for line in versions()),
+        RERUN: f'#!/bin/sh\ncd "$(dirname "$0")" && exec {shlex.join(command)}\n',
+    }
+    for name, text in texts.items():
+        # Text from the operating system may contain bytes that are not valid UTF-8.
+        (folder / name).write_text(text, encoding="utf-8", errors="surrogateescape")

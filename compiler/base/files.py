@@ -1,0 +1,56 @@
+"""Writes files atomically: to a temporary file beside the path, which is then renamed. Readers never see a partial
+file, and an existing file is lost only when its replacement is complete."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from ...dialect.diagnostics import Diagnostic, DiagnosticError
+
+
+def _cannot_write(path: Path, reason: str) -> DiagnosticError:
+    return DiagnosticError([Diagnostic("cannot-write", f"cannot write `{path}`: {reason}")])
+
+
+def check_writable(path: Path) -> None:
+    """Raises DiagnosticError if a file cannot be written at `path`; called before the work starts."""
+    if not path.parent.is_dir():
+        raise _cannot_write(path, f"there is no folder `{path.parent}`")
+    # Renaming would replace a device by a file.
+    if path.exists() and not path.is_file():
+        raise _cannot_write(path, "it exists and is not a regular file")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise _cannot_write(path, f"no permission to write to the folder `{path.parent}`")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Yields a file that replaces `path` if the block succeeds; otherwise `path` is unchanged.
+
+    A symbolic link stays one, and a file keeps its permissions. Raises DiagnosticError if writing fails.
+    """
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".{target.name[:64]}.{secrets.token_hex(4)}")
+    try:
+        with temporary.open("xb") as file:
+            yield file
+        if target.exists():
+            temporary.chmod(stat.S_IMODE(target.stat().st_mode))
+        temporary.replace(target)
+    except OSError as error:
+        raise _cannot_write(path, (error.strerror or str(error)).lower()) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes a text file atomically. Raises DiagnosticError."""
+    check_writable(path)
+    with replacing(path) as file:
+        file.write(text.encode())

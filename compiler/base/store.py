@@ -1,0 +1,79 @@
+"""A cache of build results on disk, each under a key of all its inputs.
+
+Every file is written atomically, so any number of processes may read and write at once. A damaged file, or a folder
+that cannot be written, behaves as an empty cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import time
+from pathlib import Path
+
+MAXIMUM_BYTES = 1 << 29
+MAXIMUM_AGE = 30 * 24 * 3600.0
+"""Pruning removes files beyond the size limit, and files that were not used for this many seconds."""
+PRUNED_EVERY = 24 * 3600.0
+_STAMP = "pruned"
+
+
+class Store:
+    """Bytes by key in a folder; if the folder is None, nothing is stored."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+
+    def get(self, key: str) -> bytes | None:
+        if self._folder is None:
+            return None
+        path = self._folder / key
+        try:
+            digest, _, data = path.read_bytes().partition(b"\n")
+            if hashlib.sha256(data).hexdigest().encode() != digest:
+                return None
+            # The file was used: restart its age.
+            os.utime(path)
+            return data
+        except OSError:
+            return None
+
+    def put(self, key: str, data: bytes) -> None:
+        if self._folder is None:
+            return
+        temporary = self._folder / f".{secrets.token_hex(8)}"
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            temporary.write_bytes(hashlib.sha256(data).hexdigest().encode() + b"\n" + data)
+            temporary.replace(self._folder / key)
+        except OSError:
+            self._folder = None
+
+    def prune(self) -> None:
+        """Removes old and excess files, at most once a day."""
+        if self._folder is None:
+            return
+        try:
+            stamp, now = self._folder / _STAMP, time.time()
+            if not self._folder.exists() or (stamp.exists() and now - stamp.stat().st_mtime < PRUNED_EVERY):
+                return
+            stamp.touch()
+            remove_old(self._folder, now)
+        except OSError:
+            pass  # another process prunes, or files cannot be removed
+
+
+def remove_old(folder: Path, now: float) -> None:
+    """Removes the files that exceed the maximum age, then the least recently used ones until the size limit is met."""
+    found: list[tuple[float, int, Path]] = []
+    for path in folder.iterdir():
+        if path.name != _STAMP:
+            status = path.stat()
+            found.append((status.st_mtime, status.st_size, path))
+    total = sum(size for _, size, _ in found)
+    for used, size, path in sorted(found):
+        if now - used <= MAXIMUM_AGE and total <= MAXIMUM_BYTES:
+            break
+        path.unlink(missing_ok=True)
+        total -= size

@@ -1,1 +1,0 @@
-"""Who is to blame for a fault of the compiler, and how small a model shows it: `nacre bisect` and `nacre reduce`."""

@@ -1,0 +1,28 @@
+"""Instructions that MLIR's vector dialect has no operation for: one file for each instruction set.
+
+The rest of the tiler asks for an operation by name, and writes portable code where no instruction is found:
+
+    find("dot-bytes", lanes=16, features={"avx512vnni", ...})  ->  vpdpbusd
+    find("dot-bytes", lanes=4, features={"fma", "neon"})       ->  None
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from .instruction import Instruction
+from .neon import NEON
+from .x86 import X86
+
+INSTRUCTIONS: tuple[Instruction, ...] = (*X86, *NEON)
+
+
+def find(operation: str, lanes: int, features: Collection[str]) -> Instruction | None:
+    """Returns the instruction that performs an operation on vectors of `lanes` 32-bit lanes, if the CPU has one."""
+    return next(
+        (i for i in INSTRUCTIONS if i.operation == operation and i.lanes == lanes and i.needs <= frozenset(features)),
+        None,
+    )
+
+
+__all__ = ["INSTRUCTIONS", "Instruction", "find"]

@@ -1,0 +1,64 @@
+"""SSE, AVX2, AVX-512, VNNI and BF16."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .instruction import ZERO, Instruction, dot_bytes, multiply_pairs, nearest
+
+_AVX512 = frozenset({"sse2", "avx512f"})
+_ALL_LANES = "-1 : i16"
+_CURRENT_ROUNDING = "4 : i32"
+
+
+def _look_up(table: npt.NDArray[np.float32], index: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
+    """Returns the entries of a table of 16 numbers at the lowest four bits of each index."""
+    entries: npt.NDArray[np.float32] = table[index & 15]
+    return entries
+
+
+def _dot_bfloats(total: npt.NDArray[np.float32], a: Any, b: Any) -> npt.NDArray[np.float32]:
+    """Returns the sums of two neighbouring products of bf16 values, added to `total`; denormal numbers count as
+    zero."""
+    products = np.asarray(a, np.float32) * np.asarray(b, np.float32)
+    sums: npt.NDArray[np.float32] = products[0::2] + products[1::2]
+    return total + sums
+
+
+def _nearest(lanes: int, name: str, *trailing: str, needs: frozenset[str]) -> Instruction:
+    return Instruction("nearest", lanes, needs, f"llvm.x86.{name}", ("f32",), "i32", nearest, trailing)
+
+
+def _pairs(lanes: int, name: str, *needs: str) -> Instruction:
+    features = frozenset({"sse2", *needs})
+    return Instruction("multiply-pairs", lanes, features, f"llvm.x86.{name}", ("i16", "i16"), "i32", multiply_pairs)
+
+
+def _dot_bytes(lanes: int, feature: str) -> Instruction:
+    name = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
+    return Instruction("dot-bytes", lanes, frozenset({"sse2", feature}), name, ("i32", "i8", "i8"), "i32", dot_bytes)
+
+
+def _dot_of_bfloats(lanes: int) -> Instruction:
+    name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}"
+    features = frozenset({"sse2", "avx512bf16"})
+    return Instruction("dot-bfloats", lanes, features, name, ("f32", "bf16", "bf16"), "f32", _dot_bfloats)
+
+
+X86: tuple[Instruction, ...] = (
+    # NaN becomes -2**31, which has a lower half of 0. The operand of rounding selects the current mode.
+    _nearest(4, "sse2.cvtps2dq", needs=frozenset({"sse2"})),
+    _nearest(8, "avx.cvt.ps2dq.256", needs=frozenset({"sse2"})),
+    _nearest(16, "avx512.mask.cvtps2dq.512", ZERO, _ALL_LANES, _CURRENT_ROUNDING, needs=frozenset({"sse2"})),
+    # No sum of two products of bytes exceeds 32 bits; `pmaddubsw`, which adds in 16 bits, would saturate.
+    _pairs(4, "sse2.pmadd.wd"),
+    _pairs(8, "avx2.pmadd.wd"),
+    _pairs(16, "avx512.pmaddw.d.512", "avx512bw"),
+    *(_dot_bytes(lanes, "avx512vnni") for lanes in (4, 8, 16)),
+    *(_dot_bytes(lanes, "avxvnni") for lanes in (4, 8)),
+    *(_dot_of_bfloats(lanes) for lanes in (4, 8, 16)),
+    Instruction("look-up", 16, _AVX512, "llvm.x86.avx512.permvar.sf.512", ("f32", "i32"), "f32", _look_up),
+)

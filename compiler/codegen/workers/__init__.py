@@ -1,0 +1,1 @@
+"""Child processes that generate code, and the cache of the objects that they return."""

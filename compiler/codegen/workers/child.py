@@ -1,0 +1,167 @@
+"""Child processes that generate code: one job at a time each, with an outcome for every job.
+
+MLIR and LLVM abort on unexpected input, and may hang; a child that does so is an outcome like any other. The
+user-facing meaning of a failure is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import signal
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from .forking import ForkServer, read_status
+from .job import ENTRIES, KERNEL, Job, Result, text_name
+from .messages import STAGE, Answer, Request
+
+TIMEOUT = 600.0
+"""Seconds after which code generation is assumed to hang."""
+NO_ANSWER = "no answer within"
+"""The prefix of the message about a child that hangs."""
+KERNEL_WORKER = "nacre.compiler.codegen.workers.kernel_worker"
+ENTRY_WORKER = "nacre.compiler.codegen.workers.entry_worker"
+
+_COMMENT = re.compile(r" ; .*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The input of a job: files by name. `kernel` is the symbol of the job's kernel, if it is one, and `nodes` are the
+    nodes that the kernel computes. `identity` is its text without the parts that do not affect the object."""
+
+    files: Mapping[str, str]
+    job: Job
+    identity: str
+    worker: str
+    kernel: str = ""
+    nodes: tuple[str, ...] = ()
+
+
+def kernel_source(text: str, identity: str, job: Job, nodes: tuple[str, ...] = ()) -> Source:
+    return Source({text_name(KERNEL, job.start): text}, job, identity, KERNEL_WORKER, job.keep[0], nodes)
+
+
+def entry_source(text: str, job: Job, dumped: Mapping[str, str]) -> Source:
+    """Returns the source of entries; `dumped` are texts of kernels, for dumps of the whole."""
+    return Source({text_name(ENTRIES, job.start): text, **dumped}, job, _COMMENT.sub("", text), ENTRY_WORKER)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The outcome of a job: the object and the dumps, by file name, or the error."""
+
+    code: bytes
+    result: Result
+    output: str
+    dumps: Mapping[str, str] = field(default_factory=dict)
+
+
+class Child:
+    """A child process, forked by a server. It waits for jobs until it is closed."""
+
+    def __init__(self, server: ForkServer) -> None:
+        # Its output goes into a file: a pipe would have to be drained all the time.
+        self._server, self._said = server, tempfile.TemporaryFile()  # noqa: SIM115  (closed with the child)
+        (theirs, jobs), (answers, ours) = os.pipe(), os.pipe()
+        self._jobs, self.answers = os.fdopen(jobs, "wb"), os.fdopen(answers, "rb")
+        try:
+            self._line = server.fork(theirs, ours, self._said.fileno())
+        except OSError:
+            self._close_files()
+            raise
+        finally:
+            os.close(theirs)
+            os.close(ours)
+        self._read = 0
+
+    def send(self, source: Source) -> None:
+        self._read = os.fstat(self._said.fileno()).st_size
+        try:
+            self._jobs.write(Request(source.job, source.files).pack())
+            self._jobs.flush()
+        except BrokenPipeError:
+            pass  # it is dead, which shows where its answer is read
+
+    def outcome(self) -> Outcome:
+        """Returns the outcome of the job, once the child has finished it or died."""
+        answer = Answer.unpack(self.answers.read)
+        if answer is not None:
+            return Outcome(answer.code, answer.result, self._output(), answer.dumps)
+        status = read_status(self._line)
+        if status is None:
+            return self.fault(f"the child could not start: {_last_words(self._server.output())}")
+        how = f"died of {signal.Signals(-status).name}" if status < 0 else "ended"
+        return self.fault(f"the child {how}: {_last_words(self._output())}")
+
+    def fault(self, why: str) -> Outcome:
+        """Returns the outcome of a job without an answer: the child has reported its last stage."""
+        output = self._output()
+        stages = [line.removeprefix(STAGE) for line in output.splitlines() if line.startswith(STAGE)]
+        return Outcome(b"", Result(stage=stages[-1] if stages else "start", error=why), output)
+
+    def _output(self) -> str:
+        """Returns the child's output since it received the job."""
+        return os.pread(self._said.fileno(), 1 << 24, self._read).decode(errors="replace")
+
+    def close(self) -> None:
+        # Its server ends it at any stage of a job.
+        self._line.close()
+        self._close_files()
+
+    def _close_files(self) -> None:
+        with suppress(BrokenPipeError):
+            self._jobs.close()
+        self.answers.close()
+        self._said.close()
+
+
+def _last_words(output: str) -> str:
+    lines = [line for line in output.splitlines() if line.strip() and not line.startswith(STAGE)]
+    told = [line for line in lines if "error" in line.lower() or "fatal" in line.lower()]
+    return (told or lines or ["it printed nothing"])[0].strip()
+
+
+class Children:
+    """A group of children that do jobs of one kind, one job per child at a time. Closing it ends children that are
+    still at work."""
+
+    def __init__(self, children: Sequence[Child]) -> None:
+        self._children = list(children)
+
+    def close(self) -> None:
+        for child in self._children:
+            child.close()
+        self._children.clear()
+
+    def run(self, sources: Sequence[Source], timeout: float, take: Callable[[int, Outcome], None]) -> None:
+        """Calls `take` with the index of every source and its outcome, as soon as the outcome arrives.
+
+        `take` must raise where the outcome is a failure: the child may be dead.
+        """
+        assert self._children or not sources
+        deadline = time.monotonic() + timeout
+        waiting, idle = deque(enumerate(sources)), deque(self._children)
+        with selectors.DefaultSelector() as selector:
+            while waiting or selector.get_map():
+                while waiting and idle:
+                    child, (number, source) = idle.popleft(), waiting.popleft()
+                    selector.register(child.answers, selectors.EVENT_READ, (child, number))
+                    child.send(source)
+                events = selector.select(max(0.0, deadline - time.monotonic()))
+                if not events:
+                    # The child with the longest-running job.
+                    child, number = next(iter(selector.get_map().values())).data
+                    take(number, child.fault(f"{NO_ANSWER} {timeout:g} seconds"))
+                    return
+                for key, _ in events:
+                    child, number = key.data
+                    selector.unregister(key.fileobj)
+                    idle.append(child)
+                    take(number, child.outcome())

@@ -1,0 +1,27 @@
+"""Reports a failed job as a CompilerFault with a reproducer: a folder with the kernel, the options, the versions, and
+the command that reproduces the failure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from ...base.faults import CompilerFault, new_reproducer, write_reproducer
+from .child import Outcome, Source
+from .forking import worker_command
+from .job import job_path
+
+
+def make_fault(source: Source, outcome: Outcome, timeout: float) -> CompilerFault:
+    result = outcome.result
+    files = {
+        **source.files,
+        # A second run reports the stage that it reaches.
+        job_path(Path()).name: replace(source.job, dump=True).to_json(),
+        "output.txt": f"{result.error}\n\n{outcome.output}",
+    }
+    # A job that hung will hang again.
+    folder = new_reproducer()
+    write_reproducer(folder, files, ["timeout", f"{timeout:g}", *worker_command(source.worker), "."])
+    return CompilerFault(result.error, result.stage, source.kernel, folder, source.nodes)

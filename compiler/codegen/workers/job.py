@@ -1,0 +1,98 @@
+"""The messages between the compiler's process and a code generation child, and their serialisation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...lower.parts import SEQUENCE, KernelPart
+from ...targets.target import MadeFor
+from .routes import FIRST, LLVM_STAGES
+
+KERNEL = "kernel"
+ENTRIES = "entries"
+OBJECT = "code.o"
+DUMPS = "dump"
+RESULT = "result.json"
+"""Names of files: the text of a kernel and that of entries, each with its language as suffix; the object made of
+either, the folder of dumps, and the report on the object."""
+
+
+def job_path(folder: Path) -> Path:
+    return folder / "job.json"
+
+
+def text_name(kind: str, stage: str) -> str:
+    """Returns the file name of a kernel's or the entries' text at a stage."""
+    return f"{kind}.{LLVM_STAGES.get(stage, 'mlir')}"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The report on a kernel: its parts, and the schedules of its loop nests in order, or the reason why the tiler left
+    it unchanged. There are as many parts as loop nests, and one part for an unchanged kernel. `steps` are the steps
+    of its loops: at their multiples, a loop runs one more iteration, or leaves no remainder."""
+
+    parts: tuple[KernelPart, ...] = ()
+    schemes: tuple[str, ...] = ()
+    reason: str = ""
+    made_for: MadeFor = field(default_factory=MadeFor)
+    steps: tuple[int, ...] = ()
+
+    @staticmethod
+    def from_fields(fields: Mapping[str, Any]) -> Report:
+        made_for = MadeFor(**{**fields["made_for"], "features": tuple(fields["made_for"]["features"])})
+        parts = tuple(map(KernelPart.from_fields, fields["parts"]))
+        return Report(parts, tuple(fields["schemes"]), fields["reason"], made_for, tuple(fields["steps"]))
+
+    @property
+    def tiled(self) -> bool:
+        return bool(self.schemes) and SEQUENCE not in self.schemes
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One object to be made of the accompanying text. `keep` names the functions that the object exports: to everybody
+    if `visible`, else to the objects that it is linked with. `strict` code rounds as the text says, except for the
+    order of sums. With `debug` it has line tables. The text is that of the stage `start`; `known` is the report at
+    that stage."""
+
+    level: int
+    cpu: str
+    triple: str
+    features: str
+    keep: tuple[str, ...]
+    route: str = ""
+    visible: bool = False
+    dump: bool = False
+    strict: bool = False
+    debug: bool = False
+    start: str = FIRST
+    known: Report = field(default_factory=Report)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1, sort_keys=True) + "\n"
+
+    @staticmethod
+    def from_json(text: str) -> Job:
+        return Job.from_fields(json.loads(text))
+
+    @staticmethod
+    def from_fields(fields: Mapping[str, Any]) -> Job:
+        return Job(**{**fields, "keep": tuple(fields["keep"]), "known": Report.from_fields(fields["known"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The seconds per stage; for a failed job, the stage and its error message."""
+
+    times: Mapping[str, float] = field(default_factory=dict)
+    stage: str = ""
+    error: str = ""
+    report: Report = field(default_factory=Report)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1, sort_keys=True) + "\n"

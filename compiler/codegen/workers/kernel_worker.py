@@ -1,0 +1,214 @@
+"""The child process that compiles kernels: `python -m nacre.compiler.codegen.workers.kernel_worker FOLDER`.
+
+One kernel is one job and one object: a kernel is independent of the other kernels and of the process.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ...base import mlir
+from ...lower.parts import KernelPart
+from ...lower.writer import part_name
+from ...targets.target import Target, machine_of
+from ..llvm.lines import attach_lines, settle_places
+from ..llvm.literals import rewrite_literals
+from ..llvm.locations import keep_source_locations
+from ..llvm.machine import vector_features
+from ..tiler.fast_math import expand_math, relax_sums
+from ..tiler.kernels import read_in_place, tile_kernels
+from .emit import make_object
+from .job import KERNEL
+from .routes import FIRST, LLVM_IR, LLVM_STAGES, ROUTES
+from .serve import Task, serve
+
+CONTEXT: Any = mlir.ir.Context()
+"""The MLIR context of all kernels, since creating one takes as long as compiling a small kernel. It retains types and
+attributes, which do not affect any text."""
+CONTEXT.enable_multithreading(False)
+
+
+class KernelError(Exception):
+    """A kernel that a stage could not process."""
+
+
+def compile_kernel(task: Task) -> bytes:
+    text, stage = task.read(KERNEL), task.job.start
+    if stage not in LLVM_STAGES:
+        with CONTEXT:
+            text = _lower(task, text)
+        with task.timed("literals"):
+            text = rewrite_literals(text)
+        stage = LLVM_IR
+    # Tiles are vectors already, of their final length.
+    return make_object(task, text, stage, _kept(task), vectorize=not task.report.tiled)
+
+
+def _lower(task: Task, text: str) -> str:
+    start = task.job.start
+    with task.timed(start):
+        mlir.ir.Context.current.allow_unregistered_dialects = True
+        module = mlir.ir.Module.parse(text)
+        if task.job.debug:
+            settle_places(module)
+        if start != FIRST:
+            _report_parts(module, task)
+    task.dump(f"{start}.mlir", lambda: text)
+    stages = ROUTES[task.job.route].stages
+    for stage in stages[[FIRST, *(stage.name for stage in stages)].index(start) :]:
+        with task.timed(stage.name):
+            for action in stage.actions:
+                if action.startswith(":"):
+                    ACTIONS[action](module, task)
+                else:
+                    mlir.passmanager.PassManager.parse(f"builtin.module({action})").run(module.operation)
+        task.dump(f"{stage.name}.mlir", lambda: _print(module))
+    with task.timed("translate"):
+        if task.job.debug:
+            attach_lines(module)
+        return mlir.translate(module)
+
+
+def _print(module: Any) -> str:
+    """Returns the text of a module, with source locations, and without aliases at its top."""
+    return keep_source_locations(module.operation.get_asm(use_local_scope=True, enable_debug_info=True)) + "\n"
+
+
+def _kept(task: Task) -> frozenset[str]:
+    """Returns the functions that the object exports: the functions named by the job, in every part of the kernel."""
+    names = task.job.keep
+    kernel = names[0]
+    parts = range(len(task.report.parts))
+    return frozenset(part_name(kernel, n) + name.removeprefix(kernel) for n in parts for name in names)
+
+
+def _operations(module: Any, *names: str) -> list[Any]:
+    found: list[Any] = []
+
+    def visit(operation: Any) -> Any:
+        if operation.name in names:
+            found.append(operation)
+        return mlir.ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return found
+
+
+def _kernel_of(operation: Any) -> str:
+    while operation is not None and operation.name not in ("func.func", "llvm.func"):
+        operation = operation.parent
+    return "?" if operation is None else _symbol(operation)
+
+
+def _symbol(function: Any) -> str:
+    return str(mlir.ir.StringAttr(function.attributes["sym_name"]).value)
+
+
+def _copies_to_linalg(module: Any, task: Task) -> None:
+    for copy in _operations(module, "memref.copy"):
+        source, target = copy.operands
+        element = mlir.ir.MemRefType(target.type).element_type
+        attributes = {"operandSegmentSizes": mlir.ir.DenseI32ArrayAttr.get([1, 1])}
+        with mlir.ir.InsertionPoint(copy), copy.location:
+            made = mlir.ir.Operation.create("linalg.copy", operands=[source, target], attributes=attributes, regions=1)
+            body = made.regions[0].blocks.append(element, element)
+            with mlir.ir.InsertionPoint(body):
+                mlir.ir.Operation.create("linalg.yield", operands=[body.arguments[0]])
+        copy.erase()
+
+
+def _round_integers_twice(module: Any, task: Task) -> None:
+    """Converts integers to bf16 through f32, as kernels state it.
+
+    Canonicalisation folds the two steps into one, which LLVM cannot compile without AVX-512 BF16: it would call
+    `__truncsfbf2`, which libm does not define.
+    """
+    for conversion in _operations(module, "arith.sitofp", "arith.uitofp"):
+        (result,) = conversion.results
+        if "bf16" not in str(result.type):
+            continue
+        wide = mlir.ir.Type.parse(str(result.type).replace("bf16", "f32"))
+        with mlir.ir.InsertionPoint(conversion), conversion.location:
+            widened = mlir.ir.Operation.create(conversion.name, [wide], list(conversion.operands))
+            rounded = mlir.ir.Operation.create("arith.truncf", [result.type], list(widened.results))
+        result.replace_all_uses_with(rounded.results[0])
+        conversion.erase()
+
+
+def _round_by_instruction(module: Any, task: Task) -> None:
+    """Makes LLVM round to even: upstream passes would call `roundeven` of libm, which glibc has only since 2.25."""
+    for rounding in _operations(module, "math.roundeven"):
+        (result,) = rounding.results
+        with mlir.ir.InsertionPoint(rounding), rounding.location:
+            made = mlir.ir.Operation.create("llvm.intr.roundeven", [result.type], list(rounding.operands))
+        result.replace_all_uses_with(made.results[0])
+        rounding.erase()
+
+
+def _assert_no_allocation(module: Any, task: Task) -> None:
+    if task.report.tiled:
+        return
+    for operation in _operations(module, "memref.alloc", "memref.alloca"):
+        raise KernelError(f"{_kernel_of(operation)}: bufferization made `{operation}` at {operation.location}")
+
+
+def _assert_llvm(module: Any, task: Task) -> None:
+    """Raises if operations of other dialects are left: translation would abort the process."""
+
+    def visit(operation: Any) -> Any:
+        if not operation.name.startswith("llvm.") and operation.name != "builtin.module":
+            raise KernelError(f"{_kernel_of(operation)}: `{operation.name}` has no lowering at {operation.location}")
+        return mlir.ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+
+
+def _tile(module: Any, task: Task) -> None:
+    job = task.job
+    target = Target(job.cpu, job.triple, job.features)
+    if target.family is None:
+        task.report = replace(task.report, reason=f"there is no vector code for {machine_of(target.triple)}")
+        return
+    machine = target.family.choose_unit(vector_features(target))
+    (report,) = tile_kernels(module, machine, strict=job.strict, debug=job.debug)
+    task.report = replace(task.report, schemes=report.schemes, reason=report.reason, steps=report.steps)
+    if task.report.tiled:
+        # This applies only to tiled kernels: inlining also simplifies, and then bufferization would need memory.
+        mlir.passmanager.PassManager.parse("builtin.module(inline,symbol-dce)").run(module.operation)
+
+
+def _relax(module: Any, task: Task) -> None:
+    relax_sums(module)
+    expand_math(module)
+
+
+def _report_parts(module: Any, task: Task) -> None:
+    """Reports the tensors that each part still uses, since tiles and loops need less scratch than whole tensors, and
+    the tiler's notes on memory that may be shared."""
+    functions = {_symbol(function): function for function in _operations(module, "func.func", "llvm.func")}
+    parts: list[KernelPart] = []
+    for number in range(max(1, len(task.report.schemes))):
+        function = functions[part_name(task.job.keep[0], number)]
+        arguments = list(function.regions[0].blocks[0].arguments)
+        tensors = [a for a in arguments if str(a.type).startswith(("memref", "!llvm.ptr"))]
+        parts.append(KernelPart(tuple(bool(list(a.uses)) for a in tensors), read_in_place(function)))
+    task.report = replace(task.report, parts=tuple(parts))
+
+
+ACTIONS: Mapping[str, Callable[[Any, Task], None]] = {
+    ":tile": _tile,
+    ":relax": _relax,
+    ":copies-to-linalg": _copies_to_linalg,
+    ":round-by-instruction": _round_by_instruction,
+    ":round-integers-twice": _round_integers_twice,
+    ":assert-no-allocation": _assert_no_allocation,
+    ":report-parts": _report_parts,
+    ":assert-llvm": _assert_llvm,
+}
+
+
+if __name__ == "__main__":
+    sys.exit(serve(compile_kernel, sys.argv[1:]))

@@ -1,0 +1,67 @@
+"""The object cache: the same text for the same target by the same code generator is the same object, in every model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, replace
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from ...base.store import Store
+from ...targets.target import identify_host
+from .job import Job, Report
+
+_ROOT = Path(__file__).parents[3]
+_SOURCES = (
+    *(f"compiler/{files}" for files in ("codegen/**/*.py", "host/*.py", "lower/*.py", "targets/*.py", "base/mlir.py")),
+    "dialect/*.py",
+)
+
+
+def generator_sources() -> list[Path]:
+    """Returns our source files that run during code generation."""
+    return sorted({path for pattern in _SOURCES for path in _ROOT.glob(pattern)})
+
+
+@lru_cache(maxsize=1)
+def _generator() -> str:
+    """Returns a key of the code generator: its sources, and the versions of its dependencies."""
+    digest = hashlib.sha256()
+    for path in generator_sources():
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    for package in ("torch-mlir", "mlir", "llvmlite"):
+        try:
+            digest.update(f"{package} {version(package)}\n".encode())
+        except PackageNotFoundError:
+            continue
+    return digest.hexdigest()
+
+
+class ObjectCache:
+    """The cached objects and their reports, in a folder; without a folder, nothing is stored."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._store = Store(folder)
+
+    def key(self, identity: str, job: Job) -> str:
+        """Returns the key of an object: everything that determines its bytes, and nothing else."""
+        digest = hashlib.sha256()
+        host = identify_host() if job.cpu == "native" else ""
+        for part in (_generator(), host, replace(job, dump=False).to_json(), identity):
+            digest.update(hashlib.sha256(part.encode()).digest())
+        return digest.hexdigest()
+
+    def get(self, key: str) -> tuple[bytes, Report] | None:
+        data = self._store.get(key)
+        if data is None:
+            return None
+        head, _, code = data.partition(b"\n")
+        return code, Report.from_fields(json.loads(head))
+
+    def put(self, key: str, code: bytes, report: Report) -> None:
+        self._store.put(key, json.dumps(asdict(report), sort_keys=True).encode() + b"\n" + code)
+
+    def prune(self) -> None:
+        self._store.prune()

@@ -1,0 +1,82 @@
+"""Routes from linalg on tensors to the LLVM dialect: named lists of stages, each a pass pipeline of MLIR.
+
+A route is data; the worker runs it. Under every route, a kernel keeps the signature that its callers know. A further
+route is one more entry of the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A step with a dump named `name`. `actions` are pass pipelines of the builtin module, or the names of the worker's
+    own actions, which begin with `:`."""
+
+    name: str
+    actions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    name: str
+    stages: tuple[Stage, ...]
+
+
+_BUFFERIZED = Stage(
+    "bufferized",
+    (
+        "one-shot-bufferize{allow-unknown-ops=0},canonicalize,cse",
+        # By default, MLIR would copy strided memory through a library of its own.
+        ":copies-to-linalg",
+        ":assert-no-allocation",
+    ),
+)
+_TILED = Stage("tiled", (":tile",))
+_RELAXED = Stage("relaxed", (":relax", "inline,symbol-dce"))
+_LOOPS = Stage("loops", ("func.func(convert-linalg-to-loops),canonicalize,cse", ":report-parts"))
+_LLVM = Stage(
+    "llvm-dialect",
+    (
+        ":round-by-instruction",
+        ":round-integers-twice",
+        # The conversion to libm comes first: converted to LLVM, expm1(x) would be exp(x) - 1. It scalarises vectors.
+        "convert-math-to-libm,"
+        "convert-vector-to-scf{full-unroll=true},expand-strided-metadata,lower-affine,convert-scf-to-cf,"
+        "convert-vector-to-llvm,convert-ub-to-llvm,arith-expand{include-bf16=true},"
+        "convert-math-to-llvm,convert-arith-to-llvm,convert-index-to-llvm,"
+        "finalize-memref-to-llvm,convert-func-to-llvm{use-bare-ptr-memref-call-conv=1},convert-cf-to-llvm,"
+        "canonicalize,cse,reconcile-unrealized-casts",
+        ":assert-llvm",
+    ),
+)
+
+ROUTES: Mapping[str, Route] = {
+    # Upstream passes alone, one loop nest per structured op in the stated order.
+    "loops": Route("loops", (_BUFFERIZED, _LOOPS, _LLVM)),
+    # Kernels as loops over vectors; kernels that the tiler leaves unchanged take the route above, with elementary
+    # functions that vectorise.
+    "tiled": Route("tiled", (_TILED, _BUFFERIZED, _RELAXED, _LOOPS, _LLVM)),
+}
+
+LEVELS: Mapping[int, str] = {0: "loops", 1: "loops", 2: "tiled", 3: "tiled"}
+"""The route of each optimisation level of the compiler."""
+
+
+FIRST = "linalg"
+"""The stage that code generation starts from, unless the text of a later one is given."""
+
+LLVM_IR, OPTIMIZED, ASSEMBLY = "llvm-ir", "optimized", "assembly"
+"""The final stages of every route; entries begin with the first of them."""
+LLVM_STAGES: Mapping[str, str] = {LLVM_IR: "ll", OPTIMIZED: "ll", ASSEMBLY: "s"}
+MODULES: Mapping[str, str] = {"module-ir": "ll", "module-assembly": "s"}
+"""Kernels and entries as one module, for other programs: no build continues from these texts."""
+
+
+def code_stages(level: int) -> Mapping[str, str]:
+    """Returns the stages of code generation in order, and the language of each text: kernels as `mlir`, then kernels
+    and entries in LLVM IR (`ll`) and assembly (`s`)."""
+    route = (stage.name for stage in ROUTES[LEVELS[level]].stages)
+    return dict.fromkeys((FIRST, *route), "mlir") | dict(LLVM_STAGES)

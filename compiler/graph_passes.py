@@ -1,0 +1,32 @@
+"""The graph passes of each optimisation level."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_BLOCKS = "split-blocks,fold-parameters{blocks-only=true}"
+
+
+def _optimizing(convolutions: str, parameters: str) -> str:
+    # Parameters are folded last, when the graph contains all facts about them.
+    blocks = "split-blocks{contract=true},fold-parameters{blocks-only=true}"
+    first = f"check-indices,canonicalize,unroll-repeat,fold-constants,{blocks},decompose{{having=attention}}"
+    return f"{first},{convolutions},canonicalize,fold-constants,dce,{parameters},canonicalize,cse,dce,fuse"
+
+
+_FAST = _optimizing("propagate,narrow-weights,fold-batch-norm,sub-pixel,channels-last,winograd", "fold-parameters")
+_STRICT = _optimizing(
+    "propagate{requantize=false},narrow-weights,sub-pixel,channels-last", "fold-parameters{stepwise=true}"
+)
+
+GRAPH_PASSES: Mapping[int, str] = {
+    # The reference: the passes that lowering requires, and no others.
+    0: f"check-indices,unroll-repeat,fold-constants,{_BLOCKS},dce",
+    1: f"check-indices,canonicalize,unroll-repeat,fold-constants,{_BLOCKS},fold-parameters{{moves-only=true}},cse,dce",
+    2: _FAST,
+    3: _FAST,
+}
+"""The passes of each optimisation level."""
+
+STRICT_PASSES: Mapping[int, str] = {**GRAPH_PASSES, 2: _STRICT, 3: _STRICT}
+"""The same without passes that change rounding beyond reassociation."""

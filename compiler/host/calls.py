@@ -1,0 +1,101 @@
+"""A description of each kernel call: its operators, cost and results, for build reports and for observers of an
+artifact.
+
+Operations are counted as in the budgets. Bytes are those that a kernel reads and writes, each tensor once, regardless
+of caches. Nothing is measured here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ...dialect.dims import multiply
+from ...dialect.graph import Function, Node
+from ...dialect.ops import OPERATORS
+from ...dialect.types import DType
+from ..artifact.spec import CallSpec, OperationSpec, PointSpec, ValueSpec
+from ..lower.cost import count_bytes, count_operations
+from ..lower.kinds import inner_nodes, kind_of
+from ..lower.lowered import LoweredFunction
+from ..lower.places import Failure, Output, Place, Workspace
+from .plan import LoweredEntry
+
+
+@dataclass
+class Calls:
+    """The calls of a function; the methods identify a call by `outputs`, the names of the values that it writes."""
+
+    function: Function
+    makers: dict[str, Node] = field(init=False)
+    """The node of the function that computes a value, by the name of the value."""
+
+    def __post_init__(self) -> None:
+        self.makers = {v.name: node for node in self.function.body for v in node.outputs}
+
+    def node(self, outputs: Sequence[str]) -> Node | None:
+        """Returns the node that a call computes; None for a copy of a result that is an argument, or that exists
+        already."""
+        return next((self.makers[name] for name in outputs if name in self.makers), None)
+
+    def describe(self, kernel: str, outputs: Sequence[str]) -> CallSpec:
+        """Describes the call of a kernel, without the storage of its results."""
+        node = self.node(outputs)
+        if node is None:
+            (copied,) = [v for i, v in enumerate(self.function.results) if f"{v.name}.{i}" in outputs]
+            copy = ValueSpec(outputs[0], copied.type)
+            return CallSpec(kernel, "copy", (), multiply(2, copied.type.bytes), (copy,))
+        inner = [n for n in inner_nodes(node) if n.op != "constant"]
+        operations = tuple(OperationSpec(n.op, n.scope, n.span, count_operations([n]), _factors(n)) for n in inner)
+        # In the order of the kernel's arguments.
+        values = tuple(
+            ValueSpec(v.name, v.type, operation=_position(maker_inside(node, number), inner))
+            for number, v in enumerate(node.outputs)
+            if v.name in outputs
+        )
+        return CallSpec(kernel, kind_of(inner), operations, count_bytes(node, self.makers, outputs), values)
+
+
+def describe_calls(
+    function: Function, lowered: LoweredFunction, entry: LoweredEntry, points: Mapping[str, PointSpec]
+) -> tuple[CallSpec, ...]:
+    """Describes the calls of an entry in their order, with the storage of their results; `points` maps the results that
+    are named values of the model."""
+    calls = Calls(function)
+    described: list[CallSpec] = []
+    for call, planned in zip(lowered.calls, entry.calls, strict=True):
+        spec = calls.describe(call.symbol, call.outputs)
+        places = planned.places[len(call.inputs) :][: len(call.outputs)]
+        values = zip(spec.values, places, strict=True)
+        # Only the caller reads the record of an index check.
+        kept = [(value, place) for value, place in values if not isinstance(place, Failure)]
+        placed = (replace(_placed(value, place), point=points.get(value.name)) for value, place in kept)
+        described.append(replace(spec, values=tuple(placed)))
+    return tuple(described)
+
+
+def _placed(value: ValueSpec, place: Place) -> ValueSpec:
+    if isinstance(place, Output):
+        return replace(value, output=place.number)
+    assert isinstance(place, Workspace), (value, place)
+    return replace(value, offset=place.offset)
+
+
+def _factors(node: Node) -> DType | None:
+    """Returns the dtype of a contraction's factors; a signed one where another is as wide."""
+    dtypes = [v.type.dtype for v in node.inputs]
+    if not OPERATORS[node.op].has("contraction") or not dtypes:
+        return None
+    return max(dtypes, key=lambda dtype: (dtype.bits, dtype.is_signed))
+
+
+def maker_inside(node: Node, result: int) -> Node:
+    """Returns the node that computes a result of a node, inside of it where it is a group."""
+    if node.op != "fusion":
+        return node
+    region = node.regions[0]
+    return next((n for n in region.body if region.results[result] in n.outputs), node)
+
+
+def _position(node: Node, nodes: Sequence[Node]) -> int | None:
+    return nodes.index(node) if node in nodes else None

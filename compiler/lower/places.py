@@ -1,0 +1,44 @@
+"""The storage of a call's tensors: arguments, results, weights, and the workspace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...dialect.dims import Size
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """An argument of the function."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A result of the function."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    offset: Size
+
+
+@dataclass(frozen=True, slots=True)
+class Unused:
+    """Scratch that the kernel does not use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The record of the out-of-range index, which the caller reads."""
+
+
+Place = Input | Output | Weight | Workspace | Unused | Failure

@@ -1,0 +1,1 @@
+"""Records that every reader gives and every later stage takes."""

@@ -1,0 +1,206 @@
+"""The options of a build. The command line, cache keys and jobs of code generation are derived from this record.
+
+A new option is a field here, a keyword of `nacre.compile`, and the code that reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any, Literal
+
+from ..passes.pipeline import parse_pipeline
+from .artifact.assemble import Placement
+from .codegen.objects import CodeOptions
+from .codegen.workers.routes import FIRST, code_stages
+from .dumps.dumps import plain_name
+from .graph_passes import GRAPH_PASSES, STRICT_PASSES
+from .sizes import SizeBound, parse_bound
+from .targets.target import LEVELS, PORTABLE, Target, format_targets, parse_targets
+
+Scope = Literal["build", "compile"]
+"""The commands that take an option: every command that builds a model, or `nacre compile` alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """An option on the command line.
+
+    names: as a user types it; a field that is a bool is set to the opposite of its default.
+    help: the text of `--help`.
+    scope: the commands that take it.
+    read: converts the text of a user to the value; raises DiagnosticError. None if the type of the field determines it.
+    write: the value as a user types it.
+    bounds: the minimum and maximum value; None for no bound. A float minimum is exclusive.
+    choices: the accepted texts, if there are few.
+    says: the default in `--help`, if it differs from the value itself.
+    variable: an environment variable that gives the value if the option is absent.
+    in_artifact: whether the value can change the artifact. The cache of artifacts ignores the others.
+    """
+
+    names: tuple[str, ...]
+    help: str
+    scope: Scope = "build"
+    metavar: str | None = None
+    read: Callable[[str], Any] | None = None
+    write: Callable[[Any], str] = str
+    bounds: tuple[float | None, float | None] | None = None
+    choices: tuple[str, ...] = ()
+    says: str | None = None
+    variable: str | None = None
+    in_artifact: bool = True
+
+
+def _flag(*names: str, **further: Any) -> Mapping[str, Flag]:
+    return {"flag": Flag(names, **further)}
+
+
+def check_passes_text(text: str) -> str:
+    """Returns the text of a pass list, if it parses. Raises DiagnosticError."""
+    parse_pipeline(text)
+    return text
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a build. `start` is the stage of code generation whose texts are its input."""
+
+    level: int = field(default=2, metadata=_flag("-O", bounds=(0, 3), help="Optimisation level."))
+    targets: tuple[Target, ...] = field(
+        default=(Target(),),
+        metadata=_flag(
+            "--target",
+            read=parse_targets,
+            write=format_targets,
+            says="native",
+            help=f"Target: native; one of {', '.join(LEVELS)}, or several, separated by commas; {PORTABLE} (all of "
+            "these from x86-64-v3 on); an LLVM CPU name such as znver4; any of these followed by +feature or "
+            "-feature; or a triple such as aarch64-linux-gnu.",
+        ),
+    )
+    passes: str | None = field(
+        default=None,
+        metadata=_flag(
+            "--passes",
+            metavar="LIST",
+            read=check_passes_text,
+            help="Graph passes, such as `unroll-repeat,cse`; overrides those of -O. `nacre opt --help` lists all.",
+        ),
+    )
+    strict: bool = field(
+        default=False,
+        metadata=_flag(
+            "--strict",
+            help="Disable transformations that change rounding beyond reassociation, such as folding of scales into "
+            "weights and Winograd convolutions.",
+        ),
+    )
+    debug: bool = field(
+        default=False,
+        metadata=_flag("-g", help="Add line tables for debuggers and readable kernel names."),
+    )
+    rewrite_limit: int | None = field(
+        default=None,
+        metadata=_flag(
+            "--rewrite-limit",
+            bounds=(0, None),
+            help="Stop graph passes after this many rewrites, to find an incorrect one; `nacre bisect` automates this.",
+        ),
+    )
+    size: SizeBound | None = field(
+        default=None,
+        metadata=_flag(
+            "--size",
+            metavar="1.2x|500MiB",
+            read=parse_bound,
+            help="Bound for the bytes of the weights, absolute or relative to the parameters. To meet it, transformed "
+            "weights that save the least time per byte are computed in each call or not used.",
+        ),
+    )
+    cache: bool = field(
+        default=True,
+        metadata=_flag("--no-cache", in_artifact=False, help="Do not use the cache; also enabled by $NACRE_NO_CACHE."),
+    )
+    weights: Placement = field(
+        default="embedded",
+        metadata=_flag(
+            "--weights",
+            scope="compile",
+            choices=("embedded", "external"),
+            help="Store weights in the library or in OUTPUT.safetensors beside it.",
+        ),
+    )
+    cc: str | None = field(
+        default=None,
+        metadata=_flag("--cc", scope="compile", variable="CC", help="C compiler used for linking."),
+    )
+    timeout: float = field(
+        default=600.0,
+        metadata=_flag(
+            "--timeout",
+            scope="compile",
+            bounds=(0, None),
+            write="{:g}".format,
+            in_artifact=False,
+            help="Time limit for code generation, in seconds.",
+        ),
+    )
+    start: str = FIRST
+
+    @cached_property
+    def pipeline(self) -> str:
+        """The graph passes, as text."""
+        levels = STRICT_PASSES if self.strict else GRAPH_PASSES
+        return levels[self.level] if self.passes is None else self.passes
+
+    @property
+    def packs(self) -> bool:
+        """Whether weights are stored in the order in which contractions read them."""
+        return self.level >= 2
+
+    def code(self) -> CodeOptions:
+        """The options of code generation: the fields that `CodeOptions` shares with this record."""
+        return CodeOptions(**{f.name: getattr(self, f.name) for f in fields(CodeOptions) if hasattr(self, f.name)})
+
+    @property
+    def identity(self) -> str:
+        """A text that differs between options that may give different artifacts."""
+        return repr([(f.name, getattr(self, f.name)) for f in fields(self) if not _is_ignored(f.metadata)])
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The command-line arguments that give these options; without the cache and the C compiler, which do not change
+        the artifact."""
+        return tuple(text for f in fields(self) if f.name not in ("cache", "cc") for text in _written(f, self))
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Every stage whose text can be dumped, in order; a pass may occur more than once."""
+        code: Sequence[str] = list(code_stages(self.level))
+        return ("graph", *(step.name for step in parse_pipeline(self.pipeline)), *code[code.index(self.start) :])
+
+    def language(self, stage: str) -> str:
+        """Returns the language of a stage's text, which is also the suffix of its file."""
+        return code_stages(self.level).get(plain_name(stage), "graph")
+
+
+def option_flags() -> Mapping[str, tuple[Flag, Any]]:
+    """Returns the flag and the default of each field that the command line can set, by field name."""
+    return {f.name: (f.metadata["flag"], f.default) for f in fields(Options) if "flag" in f.metadata}
+
+
+def _is_ignored(metadata: Mapping[str, Any]) -> bool:
+    return "flag" in metadata and not metadata["flag"].in_artifact
+
+
+def _written(each: Any, options: Options) -> tuple[str, ...]:
+    """Returns a field as command-line arguments: levels, targets and time limits always, others if they are set."""
+    flag, value = each.metadata.get("flag"), getattr(options, each.name)
+    if flag is None or (value == each.default and each.name not in ("level", "targets", "timeout")):
+        return ()
+    name = flag.names[0]
+    if isinstance(value, bool):
+        return (name,)
+    text = flag.write(value)
+    return (f"{name}{text}",) if name == "-O" else (f"{name}={text}",) if flag.choices else (name, text)

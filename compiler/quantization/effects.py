@@ -1,0 +1,131 @@
+"""Finds layers that a policy names without effect: they stay in f32 or become no faster. Warnings name them.
+
+A dtype may be unable to hold a weight, and a kernel multiplies in the wider dtype of its two operands. Both follow from
+the graph and the policy; this module measures nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ...dialect.diagnostics import Diagnostic
+from ...dialect.graph import Function, Module, Node
+from ...dialect.types import BF16
+from ...passes.analysis.factors import Factor, Origins, factors_of, summed_axes, table_of
+from ...passes.quantization.quantize_weights import can_hold
+from ...passes.selection import CLASSES
+from ..model.policy import F32, Policy, Scheme
+from ..targets.target import Target
+from ..targets.x86 import X86
+
+SHOWN = 4
+"""The maximum number of layers that a warning names."""
+_BF16_PRODUCTS = "avx512bf16"
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """A use of a weight: the operator that multiplies it or reads its rows, and its schemes in the policy."""
+
+    path: str
+    op: str
+    weight: Scheme
+    activation: Scheme
+    held: bool
+
+    @property
+    def is_convolution(self) -> bool:
+        return self.op in CLASSES["convolution"]
+
+
+def find_effects(module: Module, policies: Mapping[str, Policy]) -> tuple[Diagnostic, ...]:
+    """Returns warnings about layers on which a policy has no effect. The module must be one that accepts policies."""
+    found: list[Diagnostic] = []
+    for function in module.functions:
+        policy = policies.get(function.name)
+        if policy is not None and policy.rules:
+            found += _warnings(function.name, list(_layers(module, function, policy)))
+    return tuple(found)
+
+
+def _layers(module: Module, function: Function, policy: Policy) -> Iterator[_Layer]:
+    definitions: dict[str, Node] = {}
+    origins = Origins(definitions, module.parameter_index)
+    for node in function.body:
+        for factor in _weights(node, origins):
+            paths = (factor.parameter or "", node.scope)
+            weight, activation = (policy.scheme(of, node.op, paths) for of in ("weights", "activations"))
+            held = weight == F32 or can_hold(weight.dtype, factor)
+            yield _Layer(paths[0], node.op, weight, activation, held)
+        definitions.update((value.name, node) for value in node.outputs)
+
+
+def _weights(node: Node, origins: Origins) -> Iterable[Factor]:
+    if not node.outputs or origins.is_known(node):
+        return ()
+    table = table_of(node, origins)
+    return (table,) if table is not None else [f for f in factors_of(node, origins) if f.is_weight]
+
+
+def _warnings(model: str, layers: Sequence[_Layer]) -> Iterator[Diagnostic]:
+    wanted = [layer for layer in layers if layer.weight != F32]
+    for scheme in dict.fromkeys(layer.weight for layer in wanted):
+        these = [layer for layer in wanted if layer.weight == scheme]
+        kept = [layer for layer in these if not layer.held]
+        if kept:
+            message = f"`{scheme}` does not hold {_count(kept, len(_paths(these)), 'weight')} of `{model}`, kept in f32"
+            help = "a block format needs whole blocks along one summed axis; `i8` supports every weight"
+            yield _warning("precision-not-held", message, kept, help)
+    narrow = [layer for layer in wanted if layer.held and layer.is_convolution and layer.activation == F32]
+    if narrow:
+        count, dtypes = _count(narrow, 0, "convolution"), _dtypes(narrow)
+        message = f"{count} of `{model}` multiply weights in {dtypes} by activations in f32, no faster than in f32"
+        help = "`activations convolution to i8 dynamic` beside weights in i8 multiplies bytes"
+        yield _warning("precision-not-faster", message, narrow, help)
+
+
+def find_slow_products(module: Module, targets: Sequence[Target]) -> tuple[Diagnostic, ...]:
+    """Returns a warning for bf16 products that are compiled for a CPU without bf16 instructions."""
+    products = [
+        node
+        for function in module.functions
+        for node in function.body
+        if summed_axes(node) is not None and all(v.type.dtype is BF16 for v in node.inputs[:2])
+    ]
+    if not products:
+        return ()
+    slow = [target for target in targets if not _multiplies_bfloats(target)]
+    if not slow:
+        return ()
+    message = f"{_plural(len(products), 'product')} in bf16 take half the memory of f32 and are no faster"
+    help = f"`{slow[0].name}` has no instruction for bf16 products ({_BF16_PRODUCTS})"
+    return (Diagnostic("precision-not-faster", message, help=help, severity="warning"),)
+
+
+def _multiplies_bfloats(target: Target) -> bool:
+    """Whether the CPU has instructions for bf16 products; CPUs other than x86 are assumed to have them."""
+    return target.family is not X86 or target.has(_BF16_PRODUCTS)
+
+
+def _warning(code: str, message: str, layers: Sequence[_Layer], help: str) -> Diagnostic:
+    paths = _paths(layers)
+    more = f" and {len(paths) - SHOWN} more" if len(paths) > SHOWN else ""
+    return Diagnostic(code, f"{message} ({', '.join(paths[:SHOWN])}{more})", help=help, severity="warning")
+
+
+def _paths(layers: Sequence[_Layer]) -> list[str]:
+    return list(dict.fromkeys(layer.path for layer in layers))
+
+
+def _dtypes(layers: Sequence[_Layer]) -> str:
+    return " and ".join(dict.fromkeys(layer.weight.dtype for layer in layers))
+
+
+def _count(layers: Sequence[_Layer], of: int, noun: str) -> str:
+    number = len(_paths(layers))
+    return f"{number} of {_plural(of, noun)}" if of else _plural(number, noun)
+
+
+def _plural(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"

@@ -1,0 +1,1 @@
+"""Readers: each turns one kind of source into a `SourceModel`."""

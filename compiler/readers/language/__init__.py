@@ -1,0 +1,5 @@
+"""The reader of model text: text to tokens, tokens to a syntax tree, the tree to a checked graph."""
+
+from .elaborate import check_source, check_weights, load_module
+
+__all__ = ["check_source", "check_weights", "load_module"]

@@ -1,0 +1,168 @@
+"""Elaborates the text of a model to a checked graph, or to diagnostics.
+
+All errors of a file are reported in one run. Every input gives a result or diagnostics in bounded time. Checkpoints are
+not read here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ....dialect.diagnostics import Diagnostic, DiagnosticError, Span
+from ....dialect.graph import Function, Module
+from ...model.checks import ModelBudget, ModelTest
+from ...model.policy import Policy
+from ...model.source import SourceModel, WeightSource
+from ...weights import Checkpoint
+from ...weights.parameters import check_parameters
+from . import syntax
+from .context import Context, LimitError, Program, Reporter
+from .examples import read_budget, read_test
+from .expressions import evaluate
+from .imports import Loader, own_models
+from .models import elaborate_model, unite_parameters
+from .names import check_names
+from .parse import normalise, parse, read_text
+from .placeholders import check_unused_blocks
+from .policies import read_policies
+from .values import ERROR, FileScope
+
+
+def load_module(
+    source: str | Path, *, text: bool = False, weights: str | WeightSource | None = None, name: str | None = None
+) -> SourceModel:
+    """Reads a model: from a path, or, with `text`, from the source itself. Raises DiagnosticError.
+
+    `weights` is a checkpoint, a file or a folder, and replaces the one that the source names. A configuration that does
+    not lie beside the source may lie there. `name` is the name of the module and, for a text, of the file in its
+    diagnostics.
+    """
+    override = Path(weights) if isinstance(weights, str) else weights
+    if text:
+        content, file, folder, path = str(source), f"{name or 'model'}.nacre", Path.cwd(), None
+    else:
+        path = Path(source)
+        content, file, folder = read_text(path), str(source), path.parent
+    folders = (override if override.is_dir() else override.parent,) if isinstance(override, Path) else ()
+    run = _Run(normalise(content), file, folder, path, folders)
+    run.elaborate()
+    diagnostics = run.diagnostics()
+    if any(d.severity == "error" for d in diagnostics):
+        raise DiagnosticError(diagnostics, run.reporter.sources)
+    assert run.scope is not None
+    if not run.functions:
+        message = "the file defines no model"
+        span = Span(file, 1, 1, 1, 1)
+        raise DiagnosticError([Diagnostic("no-model", message, span)], run.reporter.sources)
+    stem = name or (Path(file).stem if not text else "model")
+    module = Module(
+        re.sub(r"\W", "_", stem) or "model",
+        tuple(symbol for symbol, _ in run.program.dims.values()),
+        tuple(run.program.parameters.values()),
+        tuple(run.functions),
+    )
+    return SourceModel(
+        module,
+        file,
+        {m.name.name: _weights(m, folder, override) for m in own_models(run.scope)},
+        tuple(run.tests),
+        tuple(run.budgets),
+        tuple(run.policies),
+        dict(run.reporter.sources),
+        tuple(diagnostics),
+    )
+
+
+def check_source(text: str, file: str, root: Path | None = None) -> list[Diagnostic]:
+    """Returns all errors of a source, in the order of its text. Files that it names are read below `root`."""
+    run = _Run(normalise(text), file, root, None, ())
+    run.elaborate()
+    return run.diagnostics()
+
+
+def check_weights(source_model: SourceModel, checkpoint: Checkpoint) -> list[Diagnostic]:
+    """Returns all errors that prevent loading the parameters from the checkpoint; its data is not read."""
+    return check_parameters(source_model.module.parameters, checkpoint)
+
+
+def _weights(model: syntax.Model, folder: Path, override: WeightSource | None) -> WeightSource | None:
+    said = next((s.path.value for s in model.body if isinstance(s, syntax.Weights)), None)
+    if override is None:
+        return None if said is None else folder / said
+    if said is not None and isinstance(override, Path) and override.is_dir() and (override / said).is_file():
+        return override / said
+    return override
+
+
+@dataclass(slots=True)
+class _Run:
+    """One elaboration, possibly incomplete."""
+
+    text: str
+    file: str
+    folder: Path | None
+    path: Path | None
+    folders: tuple[Path, ...]
+    reporter: Reporter = field(init=False)
+    program: Program = field(init=False)
+    scope: FileScope | None = None
+    functions: list[Function] = field(default_factory=list)
+    tests: list[ModelTest] = field(default_factory=list)
+    budgets: list[ModelBudget] = field(default_factory=list)
+    policies: list[Policy] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.reporter = Reporter({self.file: self.text})
+        self.program = Program(folders=self.folders)
+
+    def diagnostics(self) -> list[Diagnostic]:
+        """Sorts diagnostics by the order of the text, the file itself before its imports; warnings only if there is no
+        error."""
+        found = self.reporter.diagnostics
+        errors = [d for d in found if d.severity == "error"]
+
+        def place(diagnostic: Diagnostic) -> tuple[bool, str, int, int]:
+            span = diagnostic.span
+            if span is None:
+                return True, "", 0, 0
+            return span.file != self.file, span.file, span.line, span.column
+
+        return sorted(errors or found, key=place)
+
+    def elaborate(self) -> None:
+        try:
+            tree = parse(self.text, self.file)
+        except DiagnosticError as error:
+            self.reporter.diagnostics += error.diagnostics
+            return
+        context = Context(self.reporter, self.program, evaluate)
+        try:
+            self._elaborate(context, tree)
+        except LimitError:
+            pass
+        except RecursionError:
+            self.reporter.admitted = None
+            span = tree.items[0].span if tree.items else None
+            self.reporter.diagnostics.append(Diagnostic("too-deep", "the program is nested too deeply", span))
+
+    def _elaborate(self, context: Context, tree: syntax.File) -> None:
+        path = None if self.path is None else self.path.resolve()
+        self.scope = Loader(context).load(tree, self.file, self.folder, path)
+        for model in own_models(self.scope):
+            function = elaborate_model(context, self.scope, model)
+            if function is not None:
+                self.functions.append(function)
+        self.functions = unite_parameters(self.program, self.functions)
+        functions = {function.name: function for function in self.functions}
+        for item in tree.items:
+            if isinstance(item, syntax.Test):
+                test = read_test(context, self.scope, functions, item)
+                self.tests += [] if test is ERROR else [test]
+            elif isinstance(item, syntax.Budget):
+                self.budgets += read_budget(context, self.scope, functions, item)
+        models = [model.name.name for model in own_models(self.scope)]
+        self.policies = read_policies(context, self.scope, functions, self.program.parameters, models)
+        check_names(context, self.scope)
+        check_unused_blocks(context, self.scope)

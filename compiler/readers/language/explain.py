@@ -1,0 +1,366 @@
+"""Messages for unexpected tokens: the expected tokens in words, and a help for common mistakes.
+
+Words of other languages, forgotten names, operators at the end of a line: each is one entry of a table below. Nothing
+here changes the parse, and nothing here is needed to accept a correct file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import pairwise
+
+from lark import Token
+from lark.lexer import PatternStr
+
+from ....dialect.diagnostics import Diagnostic, Span
+from .tokens import (
+    CONTINUES,
+    HYPER_CLOSE,
+    HYPER_OPEN,
+    ITEM_STARTS,
+    NAMES,
+    NEWLINE,
+    SOFT_WORDS,
+    STARTS,
+    WORDS,
+    grammar,
+    span_of,
+)
+
+RESERVED = {
+    "STATE": "`state` (memory that a session keeps between calls)",
+    "TRAIN": "`train` (training steps)",
+    "GRAD": "`grad` (a gradient written by hand)",
+}
+INDEX_NOTATION = "index notation (`y[b, o] = sum(i) x[b, i] * w[o, i]`)"
+
+_EXPRESSION = NAMES | {"INT", "FLOAT", "STRING", "LPAR", "LSQB", "MINUS", "NOT", "TRUE", "FALSE", "NONE"}
+_AFTER_EXPRESSION = CONTINUES | {"DOT", "LPAR", "LSQB", "IF", HYPER_OPEN}
+_END_OF_STATEMENT = {NEWLINE, "SEMICOLON", "RBRACE", "$END"}
+
+_PLACES = {
+    "file": "`block`, `model`, `dim`, `config`, `import`, `test`, `budget`, `quantize` or a constant `name = ...`",
+    "body": "`param`, `use`, `weights`, `repeat`, `return` or `name = ...`",
+    "test": "`given` or `expect`",
+    "budget": "a limit such as `memory(B=1) <= 8 MiB`",
+    "policy": "`weights`, `activations`, `keep`, `calibrate` or `require`",
+}
+_POLICY_STARTS = ("ACTIVATIONS", "KEEP", "CALIBRATE", "REQUIRE")
+_WRONG_STARTS = {
+    **dict.fromkeys(("IF", "ELSE"), "a choice is an expression: `name = a if condition else b`"),
+    **dict.fromkeys(("INT", "FLOAT", "STRING", "TRUE", "FALSE", "NONE"), "a value needs a name: `name = ...`"),
+}
+# Words that begin a statement in other languages, and the equivalents of this language.
+_FOREIGN = {
+    **dict.fromkeys(
+        ("def", "fn", "func", "function", "class", "module", "layer"),
+        "a block is `block Name(x: f32[...]) -> f32[...] { ... }`",
+    ),
+    **dict.fromkeys(("for", "while", "loop", "foreach"), "a loop is `repeat i in 0..n { ... }`"),
+    **dict.fromkeys(("let", "var", "const", "val", "auto"), "a value is assigned without a keyword: `name = ...`"),
+    **dict.fromkeys(("dims", "axis", "symbol"), "a symbolic size is `dim B in 1..64`"),
+    **dict.fromkeys(("parameter", "parameters", "params"), "a parameter is `param name: f32[...]`"),
+    **dict.fromkeys(("include", "using", "require"), 'another file is imported by `import "file.nacre"`'),
+    **dict.fromkeys(("yield", "output", "result", "ret"), "a block ends with `return value`"),
+    **dict.fromkeys(("assert", "check"), 'a check of a model is `test model "title" { given ...; expect ... }`'),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The context of an unexpected token: the tokens of the file, the start of the statement, and the failing
+    position."""
+
+    tokens: list[Token]
+    start: int
+    at: int
+    accepted: frozenset[str]  # terminals that would have been valid
+    place: str  # a key of _PLACES
+    file: str
+
+    @property
+    def found(self) -> Token:
+        return self.tokens[self.at]
+
+    @property
+    def head(self) -> Token:
+        return self.tokens[self.start]
+
+    @property
+    def before(self) -> Token | None:
+        return self.tokens[self.at - 1] if self.at > self.start else None
+
+    @property
+    def statement(self) -> list[Token]:
+        """The accepted tokens of the statement."""
+        return self.tokens[self.start : self.at]
+
+    @property
+    def wants_expression(self) -> bool:
+        return {"NAME", "INT", "LPAR"} <= self.accepted
+
+    @property
+    def ends_here(self) -> bool:
+        """Whether the statement could have ended instead."""
+        return NEWLINE in self.accepted and self.at > self.start
+
+
+def explain(fault: Fault) -> Diagnostic:
+    if fault.before is not None and fault.found.type == NEWLINE:
+        # Under the column after the last word, not under a comment that follows it.
+        end = span_of(fault.before, fault.file)
+        span = Span(fault.file, end.end_line, end.end_column, end.end_line, end.end_column + 1)
+    else:
+        span = span_of(fault.found, fault.file)
+    if _is_index_notation(fault):
+        return reserved(INDEX_NOTATION, span_of(fault.head, fault.file).to(span))
+    found = _describe(fault.found)
+    if fault.at == fault.start:
+        message = f"{'an item' if fault.place == 'file' else 'a statement'} cannot begin with {found}"
+        return Diagnostic("syntax", message, span, help=_help(fault) or f"expected {_PLACES[fault.place]}")
+    return Diagnostic("syntax", f"expected {_expected(fault)}, found {found}", span, help=_help(fault))
+
+
+def reserved(what: str, span: Span) -> Diagnostic:
+    return Diagnostic("reserved", f"{what} is reserved for a later version of the language", span)
+
+
+def _describe(token: Token) -> str:
+    if token.type == NEWLINE:
+        return "the end of the line"
+    text = str(token) if len(token) <= 40 else f"{token[:37]}..."
+    return f"the string {text}" if token.type == "STRING" else f"`{text}`"
+
+
+def _spelling(terminal: str) -> str:
+    if terminal in (HYPER_OPEN, HYPER_CLOSE):
+        return "`<`" if terminal == HYPER_OPEN else "`>`"
+    pattern = grammar().get_terminal(terminal).pattern
+    assert isinstance(pattern, PatternStr), terminal
+    return f"`{pattern.value}`"
+
+
+def _expected(fault: Fault) -> str:
+    rest = set(fault.accepted)
+    parts = []
+    if fault.wants_expression:
+        parts.append("an expression")
+        rest -= _EXPRESSION | {"DOTS", "COLON"}
+    elif "NAME" in rest:
+        parts.append("a name")
+        rest -= NAMES
+    if "PLUS" in rest or "PIPE" in rest:
+        rest -= _AFTER_EXPRESSION
+    if {"INT", "FLOAT"} & rest:
+        parts.append("a number")
+    if "STRING" in rest:
+        parts.append("a string")
+    rest -= {"INT", "FLOAT", "STRING"}
+    if fault.at == fault.start + 1:
+        # The first word of a statement may be an assignment target; the message says so only if the word is not a
+        # keyword.
+        rest -= {"COMMA", "ASSIGN"} if fault.head.type in STARTS and len(rest) + len(parts) > 2 else {"COMMA"}
+    elif "RPAR" in rest or HYPER_CLOSE in rest:
+        rest -= {"ASSIGN"}
+    ending = rest & _END_OF_STATEMENT
+    if NEWLINE in ending:
+        rest -= _END_OF_STATEMENT
+    # Commas first, then words, then brackets.
+    parts += sorted(map(_spelling, rest), key=lambda text: (text != "`,`", not text[1].isalpha(), text))
+    if NEWLINE in ending:
+        parts.append("the end of the line")
+    return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " or " + parts[-1]
+
+
+def _is_index_notation(fault: Fault) -> bool:
+    """Recognises `s = sum(i) x[i]`: a call of plain names, directly followed by an indexed name."""
+    types = [token.type for token in fault.statement]
+    following = fault.tokens[fault.at + 1 : fault.at + 2]
+    return (
+        fault.found.type in NAMES
+        and [token.type for token in following] == ["LSQB"]
+        and len(types) >= 6
+        and types[1] == "ASSIGN"
+        and types[3] == "LPAR"
+        and types[-1] == "RPAR"
+        and all(kind in NAMES or kind == "COMMA" for kind in (types[0], types[2], *types[4:-1]))
+    )
+
+
+# --- known mistakes ---------------------------------------------------------------------------------------------------
+
+
+def _misplaced(fault: Fault) -> str:
+    kind, text = fault.head.type, str(fault.head)
+    if fault.at > fault.start + 1:
+        return ""
+    is_first = fault.at == fault.start
+    if fault.place == "body" and kind in ITEM_STARTS and not is_first and fault.found.type in STARTS[kind]:
+        return f"`{text}` is only allowed at the top level of a file"
+    if fault.place in ("test", "budget", "policy") and is_first:
+        return f"expected {_PLACES[fault.place]}"
+    if fault.place == "file" and kind in ("PARAM", "USE", "REPEAT", "RETURN", "WEIGHTS"):
+        return f"`{text}` is only allowed in the body of a block or model"
+    if kind in ("GIVEN", "EXPECT") and fault.place != "test" and not is_first and fault.found.type in STARTS[kind]:
+        return f"`{text}` is only allowed in a `test`"
+    if kind in _POLICY_STARTS and fault.place != "policy" and not is_first and fault.found.type in STARTS[kind]:
+        return f"`{text}` is only allowed in a `quantize`"
+    return _WRONG_STARTS.get(kind, "") if is_first else ""
+
+
+def _foreign_word(fault: Fault) -> str:
+    if fault.head.type != "NAME" or fault.at != fault.start + 1 or fault.found.type not in WORDS | {"STRING"}:
+        return ""
+    word = str(fault.head)
+    if word in _FOREIGN:
+        return _FOREIGN[word]
+    known = [t.pattern.value for t in grammar().terminals if t.name in WORDS and isinstance(t.pattern, PatternStr)]
+    near = get_close_matches(word.lower(), known, 1, 0.7)
+    return f"did you mean `{near[0]}`?" if near else ""
+
+
+def _misspelt_word(fault: Fault) -> str:
+    if fault.found.type not in NAMES or fault.at == fault.start:
+        return ""
+    words = [
+        _spelling(terminal) for terminal in fault.accepted if terminal in WORDS and terminal not in NAMES - SOFT_WORDS
+    ]
+    near = get_close_matches(f"`{fault.found}`", words, 1, 0.75)
+    return f"did you mean {near[0]}?" if near else ""
+
+
+def _file_without_quotes(fault: Fault) -> str:
+    if "STRING" in fault.accepted and not fault.wants_expression and fault.found.type in WORDS:
+        return "text and file names are enclosed in double quotes"
+    return ""
+
+
+def _fixed_dim(fault: Fault) -> str:
+    if fault.head.type == "DIM" and fault.found.type == "ASSIGN" and fault.at == fault.start + 2:
+        return f"a known size is a constant, `{fault.before} = ...`; a dim has a range, `in 1..64`"
+    return ""
+
+
+def _call_in_use(fault: Fault) -> str:
+    if fault.head.type == "USE" and fault.found.type == "LPAR":
+        return "hyper-parameters are enclosed in `<...>`; the instance is called later: `y = name(x)`"
+    return ""
+
+
+def _loop(fault: Fault) -> str:
+    return "a loop is `repeat i in 0..n { ... }`" if fault.head.type == "REPEAT" else ""
+
+
+def _value_of_param(fault: Fault) -> str:
+    if fault.head.type == "PARAM" and fault.found.type == "ASSIGN":
+        return "parameters are loaded from the checkpoint"
+    return ""
+
+
+def _dangling_operator(fault: Fault) -> str:
+    if fault.found.type != NEWLINE or fault.before is None:
+        return ""
+    if fault.before.type in CONTINUES:
+        return f"a statement continues on the next line if that line begins with the operator: `{fault.before} ...`"
+    if fault.before.type == "COMMA":
+        return "a list continues on the next line only inside brackets"
+    return ""
+
+
+def _brace_on_next_line(fault: Fault) -> str:
+    if fault.found.type == NEWLINE and "LBRACE" in fault.accepted:
+        return "the `{` must be on the same line as the header"
+    return ""
+
+
+def _chained_comparison(fault: Fault) -> str:
+    comparisons = {"LESS", "MORE", "AT_MOST", "AT_LEAST", "EQUAL", "DIFFERENT"}
+    if fault.found.type in comparisons and any(token.type in comparisons for token in fault.statement):
+        return "comparisons do not chain: `a < b and b < c`"
+    return ""
+
+
+def _block_after_pipe(fault: Fault) -> str:
+    if fault.found.type == "LESS" and [token.type for token in fault.statement[-2:]] == ["PIPE", "NAME"]:
+        name = fault.before
+        return f"a block is called through an instance: `use f = {name}<...>`, and then `x |> f`"
+    return ""
+
+
+def _foreign_comment(fault: Fault) -> str:
+    """Recognises `// ...` on a line of its own, which continues the line before."""
+    for before, token in pairwise(fault.statement):
+        if token.type == "FLOOR" and token.line == fault.found.line and before.line != token.line:
+            return "a comment begins with `#`"
+    return "a comment begins with `#`" if fault.found.type == "FLOOR" and fault.at == fault.start else ""
+
+
+def _operator_after_pipe(fault: Fault) -> str:
+    if fault.found.type in CONTINUES and any(token.type == "PIPE" for token in fault.statement):
+        return "`|>` has the lowest precedence: use parentheses, `(x |> f) + y`"
+    return ""
+
+
+def _augmented_assignment(fault: Fault) -> str:
+    following = fault.tokens[fault.at + 1 : fault.at + 2]
+    if fault.at != fault.start + 1 or fault.found.type not in CONTINUES or not following:
+        return ""
+    return f"write `{fault.head} = {fault.head} {fault.found} ...`" if following[0].type == "ASSIGN" else ""
+
+
+def _equality(fault: Fault) -> str:
+    if fault.found.type == "ASSIGN" and fault.at > fault.start + 1 and (fault.ends_here or "ELSE" in fault.accepted):
+        return "equality is written `==`; assignments do not chain"
+    return ""
+
+
+def _annotation(fault: Fault) -> str:
+    if fault.found.type == "COLON" and fault.at == fault.start + 1 and fault.head.type in NAMES:
+        return "only `param` and the inputs and results of blocks state a type"
+    return ""
+
+
+def _expression_statement(fault: Fault) -> str:
+    if (
+        fault.head.type in NAMES
+        and fault.place == "body"
+        and fault.at == fault.start + 1
+        and fault.found.type in CONTINUES | {"LPAR", "DOT", NEWLINE}
+    ):
+        return "an unused expression has no effect: `name = ...` or `return ...`"
+    return ""
+
+
+def _two_statements(fault: Fault) -> str:
+    if fault.ends_here and fault.found.type in WORDS:
+        return "statements on one line are separated by `;`"
+    return ""
+
+
+_KNOWN_MISTAKES: tuple[Callable[[Fault], str], ...] = (
+    _foreign_comment,
+    _misplaced,
+    _foreign_word,
+    _misspelt_word,
+    _file_without_quotes,
+    _fixed_dim,
+    _call_in_use,
+    _value_of_param,
+    _augmented_assignment,
+    _dangling_operator,
+    _brace_on_next_line,
+    _chained_comparison,
+    _block_after_pipe,
+    _operator_after_pipe,
+    _loop,
+    _equality,
+    _annotation,
+    _expression_statement,
+    _two_statements,
+)
+
+
+def _help(fault: Fault) -> str:
+    return next((text for mistake in _KNOWN_MISTAKES if (text := mistake(fault))), "")

@@ -1,0 +1,177 @@
+"""Turns blocks into instances and parameters into tensors: everything with a path in the checkpoint.
+
+An instance is a block, values for its hyper-parameters, and its path. Nothing is elaborated here; the body of an
+instance is elaborated when it is called. Parameters are merged by name, and must agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ....dialect.diagnostics import Note, Span
+from ....dialect.dims import Poly, Size, bounds, symbols
+from . import syntax
+from .context import ARRAY_COUNT, Context, suggest
+from .statics import demand_integer
+from .values import (
+    ERROR,
+    AnyValue,
+    Binding,
+    BlockValue,
+    Frame,
+    Hyper,
+    Instance,
+    InstanceArray,
+    Kind,
+    ModuleValue,
+    Poison,
+    contains_error,
+    contains_tensor,
+    describe,
+)
+
+
+def resolve_block(context: Context, frame: Frame, path: Sequence[syntax.Name]) -> BlockValue | Poison:
+    """Returns the block that a name, or `module.name`, refers to."""
+    report = context.reporter.error
+    value: AnyValue = ERROR
+    file = frame.file
+    for number, name in enumerate(path):
+        binding = frame.lookup(name.name) if number == 0 else file.names.get(name.name)
+        if binding is None:
+            blocks = [n for n, b in file.names.items() if isinstance(b.value, (BlockValue, ModuleValue))]
+            help_text = suggest(name.name, blocks)
+            return report("unknown-name", f"there is no block `{name.name}`", name.span, help=help_text)
+        value = binding.value
+        if value is ERROR:
+            return ERROR
+        if binding.kind is Kind.MODEL:
+            return report("not-a-block", f"`{name.name}` is a model: only blocks have instances", name.span)
+        last = number == len(path) - 1
+        if isinstance(value, ModuleValue) and not last:
+            file = value.file
+        elif not isinstance(value, BlockValue) or not last:
+            return report("not-a-block", f"`{name.name}` is {describe(value)}, not a block", name.span)
+    assert isinstance(value, BlockValue), value
+    return value
+
+
+def bind_hypers(
+    context: Context, frame: Frame, block: BlockValue, given: Sequence[syntax.Argument] | None, span: Span
+) -> dict[str, Hyper] | Poison:
+    """Returns the hyper-parameters of a block by name, from the arguments in `<...>` and from defaults."""
+    report = context.reporter.error
+    declared = [h.name.name for h in block.block.hypers]
+    hypers: dict[str, Hyper] = {}
+    failed = False
+    for number, argument in enumerate(given or ()):
+        value = context.evaluate(argument.value, frame)
+        place = argument.value.span
+        if argument.name is not None:
+            name = argument.name.name
+        elif number < len(declared):
+            name = declared[number]
+        else:
+            count = f"{len(declared)} hyper-parameter{'s' if len(declared) != 1 else ''}"
+            message = f"`{block.name}` has {count}, not {len(given or ())}"
+            report("wrong-hypers", message, place, notes=[_definition(block)])
+            return ERROR
+        if name not in declared:
+            assert argument.name is not None
+            message = f"`{block.name}` has no hyper-parameter `{name}`"
+            notes = [_definition(block)]
+            report("wrong-hypers", message, argument.name.span, notes=notes, help=suggest(name, declared))
+            failed = True
+        elif name in hypers:
+            report("wrong-hypers", f"`{name}` of `{block.name}` is given twice", place)
+            failed = True
+        elif contains_tensor(value) or isinstance(value, (Instance, InstanceArray)):
+            message = f"the hyper-parameter `{name}` must be known at compile time, not {describe(value)}"
+            report("not-constant", message, place)
+            failed = True
+        elif isinstance(value, Poly) and context.writer.depends_on_loop(value):
+            message = f"the hyper-parameter `{name}` cannot depend on a loop variable"
+            report("not-constant", message, place)
+            failed = True
+        else:
+            failed |= contains_error(value)
+            hypers[name] = Hyper(value, place, context.reporter.text(place))
+    missing = [h for h in block.block.hypers if h.name.name not in hypers and h.default is None]
+    if missing and not failed:
+        names = ", ".join(f"`{h.name.name}`" for h in missing)
+        form = f"{block.name}<{', '.join(declared)}>"
+        is_model = isinstance(block.block, syntax.Model)
+        help_text = (
+            f"hyper-parameters are given between `<` and `>`: `use name = {form}`"
+            if given is None and not is_model
+            else ""
+        )
+        message = f"`{block.name}` is missing hyper-parameters: {names}"
+        report("wrong-hypers", message, span, notes=[_definition(block)], help=help_text)
+    if failed or missing:
+        return ERROR
+    for hyper in block.block.hypers:
+        if hyper.name.name not in hypers:
+            assert hyper.default is not None
+            value = context.evaluate(hyper.default, Frame(block.file, hyper_bindings(block, hypers)))
+            text = context.reporter.text(hyper.default.span)
+            hypers[hyper.name.name] = Hyper(value, hyper.default.span, text, by_default=True)
+    return hypers
+
+
+def _definition(block: BlockValue) -> Note:
+    return Note(f"the definition of `{block.name}`", block.block.name.span)
+
+
+def hyper_bindings(block: BlockValue, hypers: Mapping[str, Hyper]) -> dict[str, Binding]:
+    spans = {h.name.name: h.name.span for h in block.block.hypers}
+    return {name: Binding(hyper.value, Kind.HYPER, spans[name]) for name, hyper in hypers.items()}
+
+
+def make_instances(context: Context, frame: Frame, use: syntax.Use) -> list[tuple[syntax.Name, AnyValue]]:
+    """Returns the instances of one `use`, by name."""
+    block = resolve_block(context, frame, use.block.path)
+    hypers = ERROR if block is ERROR else bind_hypers(context, frame, block, use.block.hypers, use.block.span)
+    made: list[tuple[syntax.Name, AnyValue]] = []
+    for item in use.instances:
+        value: AnyValue = ERROR
+        count: int | Poison | None = None
+        if item.count is not None:
+            count = _array_count(context, frame, item.count)
+        if block is not ERROR and hypers is not ERROR and count is not ERROR:
+            path = None if frame.path is None else frame.path.child(item.name.name)
+            instance = Instance(block, hypers, path, use.block.span)
+            value = instance if count is None else InstanceArray(instance, count)
+        made.append((item.name, value))
+    return made
+
+
+def _array_count(context: Context, frame: Frame, node: syntax.Expression) -> int | Poison:
+    count = demand_integer(context, context.evaluate(node, frame), node.span, "the number of instances")
+    if count is not ERROR and not 0 <= count <= ARRAY_COUNT:
+        return context.reporter.error("bad-range", f"the number of instances cannot be {count}", node.span)
+    return count
+
+
+def element(context: Context, array: InstanceArray, index: AnyValue, span: Span) -> Instance | Poison:
+    """One instance of an array, by a number or the variable of a loop."""
+    report = context.reporter.error
+    if index is ERROR:
+        return ERROR
+    size: Size
+    if isinstance(index, int) and not isinstance(index, bool):
+        size = index + array.count if index < 0 else index
+    elif isinstance(index, Poly) and all(s.name in context.writer.loop_names() for s in symbols(index)):
+        size = index
+    else:
+        message = f"an instance is selected by a number or a loop variable, not by {describe(index)}"
+        return report("bad-index", message, span)
+    low, high = bounds(size)
+    if low < 0 or high >= array.count:
+        problem = f"there is no {index}" if low == high else f"the index ranges over {low}..{high + 1}"
+        message = f"there are {array.count} instances of `{array.element.block.name}`, {problem}"
+        label = f"expected 0..{array.count}" if array.count else ""
+        return report("index-out-of-range", message, span, label)
+    path = array.element.path
+    return replace(array.element, path=None if path is None else path.element(array.count, size))

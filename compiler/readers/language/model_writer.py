@@ -1,0 +1,290 @@
+"""Writes a graph as model text, which reads back to a graph that computes the same bits.
+
+Each node becomes one statement, in order. Blocks are not restored; a comment names the origin of the nodes. Loops stay
+loops, fused groups are expanded, and a parameter that is computed from others becomes that computation, in float64.
+Graphs that the language cannot express (operators that only passes create, constants of more than 65536 elements, names
+of parameters with unknown numbers) are a diagnostic, `not-expressible`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ....dialect.graph import Constant, Function, Module, Node, Parameter, Value, walk
+from ....dialect.operator import REQUIRED, Operator
+from ....dialect.ops import OPERATORS
+from ....dialect.printer import format_attribute
+from ....dialect.types import BOOL, I64, TensorType
+from .expressions import OPERATORS as INFIX
+from .format import format_source
+from .imports import DIM_LIMIT
+from .model_expansion import expand_function
+from .model_parameters import ParameterTable
+from .model_text import KEYWORDS, RESERVED, Names, Words, flattened, not_expressible, write_constant, write_element
+from .operators import BUILTINS
+from .unknown import FUNCTIONS
+
+_SIGN = {name: sign for sign, name in INFIX.items()} | {"matmul": "@"}
+_INDEX_ARITHMETIC = {"add": "+", "subtract": "-", "multiply": "*", "floor_divide": "//"}
+_LEAST_RANK = {"matmul": 2}
+_ALWAYS_NEEDED = RESERVED - FUNCTIONS | {"cast", "full", "tensor", "min", "max"}
+
+
+def write_model(module: Module, weights: Mapping[str, str] | None = None) -> str:
+    """Returns the text of a module, one `model` for each function, in the form of `nacre fmt`.
+
+    weights: the checkpoint that a model names in its text, by the name of the function.
+
+    Raises DiagnosticError if the language cannot express a part of the graph.
+    """
+    expanded = [expand_function(function, module) for function in module.functions]
+    # Dims, models and arguments keep their names if these hide no needed name.
+    needed = {node.op for function, _ in expanded for node in walk(function.body)} & FUNCTIONS | _ALWAYS_NEEDED
+    file_names = Names()
+    symbols = [s for s in module.dims if any(s in function.symbols() for function, _ in expanded)]
+    dims = {s.name: file_names.give(flattened(s.name), needed) for s in symbols}
+    models = [file_names.give(flattened(function.name, "model"), needed) for function, _ in expanded]
+    words = Words(lambda name: dims[name])
+    parts = ["language 1"]
+    for s in symbols:
+        multiple = f" multiple {s.multiple}" if s.multiple != 1 else ""
+        parts.append(f"dim {dims[s.name]} in {s.low}..{min(s.high, DIM_LIMIT)}{multiple}")
+    writers = [_FunctionWriter(*each, words, file_names, needed) for each in expanded]
+    for name, writer in zip(models, writers, strict=True):
+        parts += ["", *writer.write(name, (weights or {}).get(writer.function.name))]
+    return format_source("\n".join(parts) + "\n")
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """The text of a use of a value. A known scalar has a `literal`, which takes the dtype of the other operand; the
+    literal of a size may have any dtype."""
+
+    expression: str
+    literal: str = ""
+    size: str = ""
+
+
+class _FunctionWriter:
+    """Writes one function. All functions of a module name their parameters and blocks before the first one is
+    written."""
+
+    def __init__(
+        self,
+        function: Function,
+        parameters: Mapping[str, Parameter],
+        words: Words,
+        file_names: Names,
+        needed: Collection[str],
+    ) -> None:
+        self.function, self.words, self.file_names = function, words, file_names
+        self.uses = _uses(function)
+        self.texts: dict[str, _Text] = {}
+        self.makers: dict[str, Node] = {}
+        self.indices: dict[str, str] = {}  # the loop variables, by the name of their value in the graph
+        self.lines: list[str] = []
+        self.scope = ""
+        # `check-indices` gives a check the span of the operator that it guards.
+        self.checks = {_origin(node, node.attribute("operator")) for node in walk(function.body) if _checks(node)}
+        self.used_here: set[str] = set()  # names that the nodes of the body itself use, not nodes of inner loops
+        self.names = file_names.inside()
+        for argument in function.arguments:
+            self.texts[argument.name] = _Text(self.names.give(flattened(argument.name), needed))
+        self.table = ParameterTable(parameters.values(), file_names, self.names, words)
+
+    def write(self, name: str, weights: str | None) -> list[str]:
+        """Writes the blocks that the model needs, and the model."""
+        self.names.taken |= self.file_names.taken
+        if weights is not None:
+            self.lines.append(f"weights {self.words.attribute(weights)}")
+        self.lines += self.table.declarations(self.table.model)
+        self.nodes(self.function.body)
+        self.lines.append(f"return {self.expressions(self.function.results)}")
+        head = ", ".join(f"{self.texts[a.name].expression}: {self.words.type(a.type)}" for a in self.function.arguments)
+        lines = "\n".join(self.lines)
+        return [*self.table.blocks(), f"model {name}({head}) -> {self.results()} {{\n{lines}\n}}"]
+
+    def expressions(self, values: Iterable[Value]) -> str:
+        return ", ".join(self.texts[v.name].expression for v in values)
+
+    def results(self) -> str:
+        types = [self.words.type(v.type) for v in self.function.results]
+        if not self.function.result_names or self.function.result_names == ("result",):
+            return ", ".join(types)
+        names = Names()
+        return ", ".join(
+            f"{names.give(flattened(name, 'result'), KEYWORDS)}: {type}"
+            for name, type in zip(self.function.result_names, types, strict=True)
+        )
+
+    # --- nodes ---
+
+    def nodes(self, nodes: Sequence[Node]) -> None:
+        around, self.used_here = self.used_here, {v.name for node in nodes for v in node.inputs}
+        for node in nodes:
+            self.makers |= {v.name: node for v in node.outputs}
+            if (_is_index(node) and not self.uses[node.output.name]) or _checks(node):
+                continue
+            write = _STRUCTURE.get(node.op, _FunctionWriter.operator)
+            write(self, node)
+        self.used_here = around
+
+    def assign(self, node: Node, expression: str) -> None:
+        names = [self.names.give(flattened(v.name)) for v in node.outputs]
+        self.texts |= {v.name: _Text(name) for v, name in zip(node.outputs, names, strict=True)}
+        if node.scope and node.scope != self.scope:
+            self.lines.append(f"# {' '.join(node.scope.split())}")
+        self.scope = node.scope
+        self.lines.append(f"{', '.join(names)} = {expression}")
+
+    def known(self, node: Node, text: _Text) -> None:
+        """Writes a known value inline if it has one use, otherwise as an assignment."""
+        if self.uses[node.output.name] == 1 and text.literal:
+            self.texts[node.output.name] = text
+        else:
+            self.assign(node, text.expression)
+
+    def constant(self, node: Node) -> None:
+        value = node.attribute("value")
+        assert isinstance(value, Constant)
+        literal = write_element(value) if value.array is not None and value.array.ndim == 0 else ""
+        self.known(node, _Text(write_constant(value), literal))
+
+    def size_value(self, node: Node) -> None:
+        literal = self.words.attribute(node.attribute("size"))
+        self.known(node, _Text(f"cast({literal}, {I64})", literal, literal))
+
+    def parameter(self, node: Node) -> None:
+        name = str(node.attribute("name"))
+        indices = [self.index(value, node).removeprefix("(").removesuffix(")") for value in node.inputs]
+        access = self.table.access(name, indices)
+        self.texts[node.output.name] = _Text(access)
+
+    def index(self, value: Value, node: Node) -> str:
+        """Returns the number of an instance as an expression of loop variables."""
+        if value.name in self.indices:
+            return self.indices[value.name]
+        maker = self.makers.get(value.name)
+        if maker is not None and maker.op == "constant":
+            constant = maker.attribute("value")
+            assert isinstance(constant, Constant)
+            return write_element(constant)
+        if maker is None or maker.op not in _INDEX_ARITHMETIC:
+            message = f"the parameter `{node.attribute('name')}` is selected by a computed index"
+            raise not_expressible(message, node.span)
+        left, right = (self.index(v, node) for v in maker.inputs)
+        return f"({left} {_INDEX_ARITHMETIC[maker.op]} {right})"
+
+    def repeat(self, node: Node) -> None:
+        (region,) = node.regions
+        variable, *carried = region.arguments
+        names = [self.names.give(flattened(value.name)) for value in carried]
+        if not names:
+            return
+        targets = ", ".join(names)
+        self.lines.append(f"{targets} = {self.expressions(node.inputs)}")
+        index = self.names.give(flattened(variable.name, "i"))
+        self.texts[variable.name] = _Text(f"cast({index}, {I64})", index, index)
+        self.indices[variable.name] = index
+        self.texts |= {v.name: _Text(name) for v, name in zip(carried, names, strict=True)}
+        self.texts |= {v.name: _Text(name) for v, name in zip(node.outputs, names, strict=True)}
+        self.lines.append(f"repeat {index} in 0..{node.attribute('count')} {{")
+        self.nodes(region.body)
+        self.lines.append(f"{targets} = {self.expressions(region.results)}")
+        self.lines.append("}")
+
+    def operator(self, node: Node) -> None:
+        if node.op not in BUILTINS:
+            raise not_expressible(f"the language cannot express `{node.op}`", node.span)
+        if _origin(node, node.op) in self.checks:
+            node = replace(node, attributes=tuple((n, v) for n, v in node.attributes if n != "mode"))
+        operands = self.operands(node, BUILTINS[node.op])
+        attributes = self.attributes(node, BUILTINS[node.op])
+        ranks = [v.type.rank for v in node.inputs]
+        if node.op in _SIGN and not attributes and min(ranks) >= _LEAST_RANK.get(node.op, 0):
+            self.assign(node, f" {_SIGN[node.op]} ".join(operands))
+        elif (suffix := _transposition(node)) and self.uses[node.output.name] == 1 and self.is_used_here(node):
+            self.texts[node.output.name] = _Text(operands[0] + suffix)
+        elif node.op == "cast":
+            self.assign(node, f"cast({self.texts[node.inputs[0].name].size or operands[0]}, {node.output.type.dtype})")
+        else:
+            self.assign(node, f"{node.op}({', '.join([*operands, *attributes])})")
+
+    def is_used_here(self, node: Node) -> bool:
+        return node.output.name in self.used_here
+
+    def operands(self, node: Node, record: Operator) -> list[str]:
+        """Writes the operands. A known scalar becomes a plain number if another operand determines its dtype."""
+        specs = [record.operands[min(n, len(record.operands) - 1)] for n in range(len(node.inputs))]
+        texts = [self.texts[v.name] for v in node.inputs]
+        told = {spec.group for spec, text in zip(specs, texts, strict=True) if not text.literal}
+        written: list[str] = []
+        for spec, text in zip(specs, texts, strict=True):
+            is_plain = text.literal and spec.group in told and not (spec.optional or spec.variadic)
+            # A known left side of `and` and `or` decides the result alone.
+            is_plain = is_plain and spec.dtypes != (BOOL,)
+            # A sum, or a sign on the left, would change the binding.
+            is_bare = node.op not in _SIGN or re.fullmatch(r"-?[\w.]+" if written else r"[\w.]+", text.literal)
+            literal = text.literal if is_bare else f"({text.literal})"
+            written.append(literal if is_plain else text.expression)
+        return written
+
+    def attributes(self, node: Node, record: Operator) -> list[str]:
+        """Returns the attributes that differ from their defaults, by name."""
+        specs = {spec.name: spec for spec in record.attributes}
+        return [
+            f"{name}={self.words.attribute(value)}"
+            for name, value in node.attributes
+            if specs[name].default is REQUIRED or format_attribute(value) != format_attribute(specs[name].default)
+        ]
+
+
+def _checks(node: Node) -> bool:
+    """Returns whether the node is a check of indices, which is written as the mode of the guarded operator."""
+    return not node.regions and node.op in OPERATORS and OPERATORS[node.op].has("checking")
+
+
+def _origin(node: Node, operator: object) -> tuple[object, ...]:
+    return operator, node.scope, node.span
+
+
+_STRUCTURE: Mapping[str, Callable[[_FunctionWriter, Node], None]] = {
+    "constant": _FunctionWriter.constant,
+    "size_value": _FunctionWriter.size_value,
+    "parameter": _FunctionWriter.parameter,
+    "repeat": _FunctionWriter.repeat,
+}
+
+
+def _transposition(node: Node) -> str:
+    """Returns the attribute `.T` or `.mT` for a swap of the last two axes."""
+    if node.op == "matrix_transpose":
+        return ".mT"
+    return ".T" if node.op == "transpose" and node.attribute("axes") == (1, 0) else ""
+
+
+def _is_index(node: Node) -> bool:
+    """Returns whether the node can be part of an expression of loop variables."""
+    known = node.op in _INDEX_ARITHMETIC or node.op == "constant"
+    return known and node.output.type == TensorType(I64)
+
+
+def _uses(function: Function) -> Counter[str]:
+    """Returns the number of written uses of each value; parameter indices and their computations are not written."""
+    uses: Counter[str] = Counter()
+
+    def count(nodes: Sequence[Node], results: Sequence[Value]) -> None:
+        uses.update(v.name for v in results)
+        for node in reversed(nodes):
+            if _is_index(node) and not uses[node.output.name]:
+                continue
+            for region in node.regions:
+                count(region.body, region.results)
+            if node.op != "parameter":
+                uses.update(v.name for v in node.inputs)
+
+    count(function.body, function.results)
+    return uses

@@ -1,0 +1,218 @@
+"""Checks the names in every block of a file, used or not: unknown, duplicate and unused ones.
+
+Elaboration reports errors in the code that it reaches. This step covers the rest: blocks that no model uses, and
+branches that no condition takes. Nothing is evaluated here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
+
+from ....dialect.diagnostics import Note
+from ....dialect.types import DTYPES
+from . import syntax
+from .context import Context
+from .statics import CONSTANTS
+from .unknown import FUNCTIONS, unknown_name
+from .values import ERROR, Binding, FileScope, Frame, Kind
+
+
+def expression_names(node: object) -> Iterator[tuple[syntax.Name, bool]]:
+    """Yields every name that an expression looks up, and whether it is called."""
+    pending: list[object] = [node]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, syntax.Name):
+            yield part, False
+        elif isinstance(part, syntax.Call):
+            if isinstance(part.function, syntax.Name):
+                yield part.function, True
+            else:
+                pending.append(part.function)
+            pending += [a.value for a in (*part.arguments, *(part.hypers or ()))]
+        elif isinstance(part, syntax.BlockDtype):
+            pending.append(part.dtype.block)
+        elif isinstance(part, syntax.Attribute):
+            pending.append(part.value)
+        elif isinstance(part, syntax.Index):
+            pending += [part.value, *part.items]
+        elif isinstance(part, syntax.Pipe):
+            pending += [part.value, part.call]
+        elif isinstance(part, syntax.Binary):
+            pending += [part.left, part.right]
+        elif isinstance(part, syntax.Unary):
+            pending.append(part.operand)
+        elif isinstance(part, syntax.Conditional):
+            pending += [part.condition, part.then, part.otherwise]
+        elif isinstance(part, syntax.Slice):
+            pending += [p for p in (part.start, part.stop, part.step) if p is not None]
+        elif isinstance(part, (syntax.List, syntax.Tuple)):
+            pending += part.items
+
+
+def attribute_names(node: object) -> Iterator[str]:
+    """Yields every `name` of a `value.name` in a syntax tree."""
+    pending: list[object] = [node]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, syntax.Attribute):
+            yield part.name.name
+        if isinstance(part, tuple):
+            pending += part
+        elif isinstance(part, syntax.Node):
+            pending += [getattr(part, field_.name) for field_ in fields(part)]
+
+
+@dataclass(slots=True)
+class _Block:
+    """One block during the check. `used` holds the names that the block looks up; `shared` the names that the file
+    reads from an instance."""
+
+    context: Context
+    scope: FileScope
+    block: syntax.Block
+    shared: frozenset[str]
+    frame: Frame = field(init=False)
+    used: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.frame = Frame(self.scope, block=self.block)
+
+    def read(self) -> set[str]:
+        """Reports errors; returns every name that the block looks up, its own included."""
+        block = self.block
+        for hyper in block.hypers:
+            self.define(hyper.name, Kind.HYPER)
+            if hyper.default is not None:
+                self.expression(hyper.default)
+        for parameter in block.parameters:
+            self.type(parameter.type)
+            self.define(parameter.name, Kind.ARGUMENT)
+        for result in block.results:
+            self.type(result.type)
+        self.double_results()
+        self.body(block.body)
+        self.report_unused()
+        return self.used
+
+    def define(self, name: syntax.Name, kind: Kind) -> None:
+        first = self.frame.names.get(name.name)
+        if first is not None and (kind is not Kind.LOCAL or first.kind in (Kind.HYPER, Kind.INSTANCE)):
+            if kind is not Kind.LOCAL:
+                note = Note(f"the first one is {first.kind}", first.span)
+                message = f"`{name.name}` is defined twice"
+                self.context.reporter.error("duplicate-name", message, name.span, notes=[note])
+            return
+        self.frame.names[name.name] = Binding(ERROR, kind, name.span)
+
+    def double_results(self) -> None:
+        seen: dict[str, syntax.Name] = {}
+        for result in self.block.results:
+            if result.name is None:
+                continue
+            first = seen.setdefault(result.name.name, result.name)
+            if first is not result.name:
+                note = Note("the first one is a result", first.span)
+                message = f"`{result.name.name}` is defined twice"
+                self.context.reporter.error("duplicate-name", message, result.name.span, notes=[note])
+
+    def expression(self, node: object) -> None:
+        for name, called in expression_names(node):
+            self.used.add(name.name)
+            if self.frame.lookup(name.name) is not None or name.name in FUNCTIONS:
+                continue
+            if name.name not in DTYPES and (called or name.name not in CONSTANTS):
+                unknown_name(self.context, self.frame, name, "function" if called else "")
+
+    def type(self, node: syntax.Type) -> None:
+        self.used.add(node.dtype.name)
+        for dim in node.dims:
+            self.expression(dim)
+
+    def body(self, body: Sequence[syntax.Statement]) -> None:
+        for statement in body:
+            if isinstance(statement, syntax.Param):
+                self.type(statement.type)
+                if statement.key is not None:
+                    braces = re.findall(r"\{([^{}]*)\}", statement.key.value)
+                    self.used.update(name.strip() for inside in braces for name in inside.split("+"))
+                self.define(statement.name, Kind.PARAMETER)
+            elif isinstance(statement, syntax.Use):
+                self.used.add(statement.block.path[0].name)
+                for argument in statement.block.hypers or ():
+                    self.expression(argument.value)
+                for instance in statement.instances:
+                    self.expression(instance.count)
+                    self.define(instance.name, Kind.INSTANCE)
+            elif isinstance(statement, syntax.Assign):
+                self.expression(statement.value)
+                for target in statement.targets:
+                    self.define(target, Kind.LOCAL)
+            elif isinstance(statement, syntax.Return):
+                for value in statement.values:
+                    self.expression(value)
+            elif isinstance(statement, syntax.Repeat):
+                self.loop(statement)
+
+    def loop(self, statement: syntax.Repeat) -> None:
+        self.expression(statement.start)
+        self.expression(statement.stop)
+        before = dict(self.frame.names)
+        self.frame.names[statement.variable.name] = Binding(ERROR, Kind.LOOP, statement.variable.span)
+        self.body(statement.body)
+        for name, binding in self.frame.names.items():
+            if name not in before:
+                self.frame.gone[name] = binding.span
+                if binding.kind is Kind.LOCAL and name not in self.used:
+                    self.unused(name, binding)
+        self.frame.names = before
+
+    def report_unused(self) -> None:
+        for name, binding in self.frame.names.items():
+            is_shared = binding.kind in (Kind.PARAMETER, Kind.INSTANCE) and name in self.shared
+            if name not in self.used and binding.kind is not Kind.ARGUMENT and not is_shared:
+                self.unused(name, binding)
+
+    def unused(self, name: str, binding: Binding) -> None:
+        if name.startswith("_"):
+            return
+        message = f"nothing uses the {binding.kind.value} `{name}`"
+        self.context.reporter.warning("unused-name", message, binding.span)
+
+
+def check_names(context: Context, scope: FileScope) -> None:
+    """Checks every block of the file; if the file has a model, also its unused blocks and dims."""
+    used: set[str] = set()
+    blocks = [item for item in scope.tree.items if isinstance(item, syntax.Block)]
+    shared = frozenset(attribute_names(scope.tree.items))
+    for block in blocks:
+        used |= _Block(context, scope, block, shared).read()
+    if not any(isinstance(block, syntax.Model) for block in blocks):
+        return
+    for item in scope.tree.items:
+        used |= set(_names_of_item(item))
+    for name, binding in scope.names.items():
+        if name not in used and binding.kind in (Kind.BLOCK, Kind.DIM) and _is_own(scope, name, binding):
+            message = f"nothing uses the {binding.kind.value} `{name}`"
+            context.reporter.warning("unused-name", message, binding.span)
+
+
+def _is_own(scope: FileScope, name: str, binding: Binding) -> bool:
+    return any(
+        isinstance(item, (syntax.Block, syntax.Dim)) and item.name.span == binding.span for item in scope.tree.items
+    )
+
+
+def _names_of_item(item: syntax.Item) -> Iterable[str]:
+    parts: list[object] = []
+    if isinstance(item, syntax.Dim):
+        parts += [item.low, item.high, item.multiple]
+    elif isinstance(item, syntax.Assign):
+        parts += [item.value]
+    elif isinstance(item, syntax.Budget):
+        parts += [a.value for limit in item.limits for a in limit.arguments]
+    elif isinstance(item, syntax.Test):
+        parts += [g.value for g in item.givens] + [e.value for e in item.expects]
+    return [name.name for part in parts for name, _ in expression_names(part)]

@@ -1,0 +1,154 @@
+"""Parameters: a `param` becomes a tensor with a path, which is its default key in the checkpoint.
+
+They are merged by name, and must agree. No checkpoint is read here.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ....dialect.diagnostics import Note
+from ....dialect.dims import Poly, Size, symbols
+from ....dialect.graph import Parameter, Value, fill_braces
+from . import syntax
+from .context import Context, suggest
+from .instances import hyper_bindings, make_instances
+from .shapes import is_static, resolve_type
+from .values import ERROR, AnyValue, Frame, Instance, InstancePath, Poison
+
+
+def define_parameter(
+    context: Context, frame: Frame, node: syntax.Param, path: InstancePath | None = None
+) -> Value | Poison:
+    """Returns the tensor of a `param`, and adds it to the parameters of the module."""
+    report = context.reporter.error
+    base = path or frame.path
+    type = resolve_type(context, frame, node.type)
+    if type is ERROR:
+        return ERROR
+    if base is None:
+        name = frame.block.name.name if frame.block is not None else "the block"
+        message = f"`{name}` has parameters and must be instantiated"
+        notes = [Note("one of the parameters", node.span)]
+        help_text = f"`use name = {name}...`, and then `name(...)`"
+        return report("needs-instance", message, frame.call or node.span, notes=notes, help=help_text)
+    if not is_static(type):
+        message = f"the parameter `{node.name.name}` has the size {next(s for s in type.shape if isinstance(s, Poly))}"
+        return report(
+            "symbolic-parameter", message, node.type.span, "sizes of parameters must be known at compile time"
+        )
+    transpose = _permutation(context, node, type.rank)
+    source = None if node.key is None else _source(context, frame, node.key, base)
+    if transpose is ERROR or source is ERROR:
+        return ERROR
+    place = base.child(node.name.name)
+    name, counts, indices = place.pattern, place.counts, place.indices
+    fixed = [i for i in indices if isinstance(i, int)]
+    if len(fixed) == len(indices):
+        name, counts, indices = fill_braces(name, fixed), (), ()
+        source = None if source is None else fill_braces(source, fixed)
+        context.program.paths[name] = place
+    parameter = Parameter(name, type, counts, source, transpose, node.span)
+    first = context.program.parameters.setdefault(name, parameter)
+    if (first.type, first.source, first.transpose) != (type, source, transpose):
+        notes = [Note(f"elsewhere it is {first.type} from `{first.key}`", first.span)]
+        return report("parameter-conflict", f"`{name}` means two different tensors", node.span, notes=notes)
+    value = context.writer.parameter(name, type, indices, base.scope, node.span)
+    context.writer.declare(value, frame, node.type)
+    return value
+
+
+def _permutation(context: Context, node: syntax.Param, rank: int) -> tuple[int, ...] | Poison | None:
+    """Returns the permutation of the checkpoint's axes to the parameter's axes."""
+    if node.transpose is None:
+        return None
+    if node.transpose == ():
+        if rank < 2:
+            message = f"`transpose` swaps the last two axes, and `{node.name.name}` has rank {rank}"
+            return context.reporter.error("bad-transpose", message, node.span)
+        return (*range(rank - 2), rank - 1, rank - 2)
+    axes = tuple(axis.value for axis in node.transpose)
+    if sorted(axes) != list(range(rank)):
+        span = node.transpose[0].span.to(node.transpose[-1].span)
+        message = f"{', '.join(map(str, axes))} is not a permutation of the {rank} axes of `{node.name.name}`"
+        return context.reporter.error("bad-transpose", message, span)
+    return axes
+
+
+def _source(context: Context, frame: Frame, key: syntax.String, base: InstancePath) -> str | Poison:
+    """Returns the key in the checkpoint with `{}` for each index of an array.
+
+    `{}` is the next index. `{i}` is the index with the loop variable `i`, else the value of a hyper-parameter `i`, else
+    the next index: a block may name the loop variables of its callers, although it does not see them. Integers and
+    integer hyper-parameters may be added to it: `{i+1}`, `{i+first}`.
+    """
+    report = context.reporter.error
+    used: list[int] = []
+    loops = [_loop_name(index) for index in base.indices]
+    pieces = re.split(r"(\{[^{}]*\})", key.value)
+    for number, piece in enumerate(pieces):
+        if number % 2 == 0:
+            if "{" in piece or "}" in piece:
+                return report("bad-key", "a brace in the key is unmatched", key.span)
+            continue
+        name, *added = (term.strip() for term in piece[1:-1].split("+"))
+        offsets = [int(term) if term.isdecimal() else _hyper(frame, term) for term in added]
+        if ERROR in offsets:
+            return ERROR
+        if not all(isinstance(offset, int) and not isinstance(offset, bool) and offset >= 0 for offset in offsets):
+            message = f"only known integers can be added to `{name}` in the key of a tensor"
+            return report("bad-key", message, key.span)
+        offset = sum(offset for offset in offsets if isinstance(offset, int))
+        value = _hyper(frame, name)
+        if name in loops:
+            used.append(loops.index(name))
+        elif value is ERROR:
+            return ERROR
+        elif isinstance(value, int) and not isinstance(value, bool):
+            pieces[number] = str(value + offset)
+            continue
+        elif isinstance(value, str) and not added:
+            pieces[number] = value.replace("{", "").replace("}", "")
+            continue
+        else:
+            used.append(len(used))
+        pieces[number] = f"{{+{offset}}}" if offset else "{}"
+    if used != list(range(len(base.indices))):
+        count = len(base.indices)
+        arrays = f"{count} array{'s' if count != 1 else ''}"
+        place = f"the instance `{base.pattern}`" if base.pattern else "the model"
+        label = f"{place} is inside {arrays}: one pair of braces for each, in this order"
+        message = "the key does not depend on the index of the enclosing array"
+        if len(used) > count:
+            message = "the key has more braces than there are enclosing arrays"
+        return report("bad-key", message, key.span, label)
+    return "".join(pieces)
+
+
+def _hyper(frame: Frame, name: str) -> AnyValue:
+    binding = frame.names.get(name)
+    return None if binding is None else binding.value
+
+
+def _loop_name(index: Size) -> str | None:
+    found = sorted(s.name for s in symbols(index))
+    return found[0].rstrip("'") if len(found) == 1 else None
+
+
+def member(context: Context, instance: Instance, name: syntax.Name) -> AnyValue:
+    """Returns `instance.name`: a shared parameter of the instance, or an instance inside it."""
+    block = instance.block
+    bindings = hyper_bindings(block, instance.hypers)
+    frame = Frame(block.file, bindings, block.block, instance.path, instance.hypers)
+    known: list[str] = []
+    for statement in block.block.body:
+        if isinstance(statement, syntax.Param):
+            known.append(statement.name.name)
+            if statement.name.name == name.name:
+                return define_parameter(context, frame, statement)
+        elif isinstance(statement, syntax.Use):
+            known += [i.name.name for i in statement.instances]
+            if name.name in known[-len(statement.instances) :]:
+                return dict((n.name, v) for n, v in make_instances(context, frame, statement))[name.name]
+    message = f"`{block.name}` has no parameter or instance `{name.name}`"
+    return context.reporter.error("unknown-attribute", message, name.span, help=suggest(name.name, known))

@@ -1,0 +1,237 @@
+"""Text to syntax tree, with every syntax error of the file in one run.
+
+lark's LALR tables do the parsing; tokens are fed to them one by one. At each statement the state of the parser is kept.
+At an unexpected token, the error is reported, the statement is dropped, and parsing continues after it from this state.
+An invalid header is replaced by an empty one, so that its body is still read. Every input gives a tree or a
+DiagnosticError.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from lark import Token, Tree
+from lark.exceptions import UnexpectedToken
+from lark.parsers.lalr_interactive_parser import InteractiveParser
+
+from ....dialect.diagnostics import Collector, Diagnostic, DiagnosticError, Span
+from .arrange import tokenize
+from .build import build
+from .explain import INDEX_NOTATION, RESERVED, Fault, explain, reserved
+from .syntax import File
+from .tokens import FAULT, NAMES, NEWLINE, STARTS, grammar, span_of
+
+MAX_BYTES = 16 << 20
+_ENDS = (NEWLINE, "SEMICOLON", "RBRACE")
+# Replacements for an invalid header, by the content of its body.
+_EMPTY_HEADERS = {
+    ("file", "TEST"): "TEST NAME STRING",
+    ("file", "BUDGET"): "BUDGET NAME",
+    ("file", "QUANTIZE"): "QUANTIZE NAME",
+    ("file", ""): "BLOCK NAME LPAR RPAR ARROW NAME",
+    ("body", ""): "REPEAT NAME IN INT RANGE INT",
+}
+_PLACES = {"TEST": "test", "BUDGET": "budget", "QUANTIZE": "policy"}
+"""The kind of braces after a word; those after any other word hold statements."""
+_EMPTY_TEXTS = {"STRING": '""', "INT": "0", "NAME": "_"}
+
+
+def parse(text: str, file: str) -> File:
+    """Returns the tree of a source file; `file` is its name in diagnostics. Raises DiagnosticError."""
+    text = normalise(text)
+    collector = Collector()
+    result: File | None = None
+    try:
+        tokens = [token for token in tokenize(text, file, collector) if token.type != "COMMENT"]
+        tree = _Parser(tokens, file, collector).run()
+        result = build(tree, file, collector)
+    except DiagnosticError:
+        pass  # too deep to continue; the reason is in the collector
+    _raise_if_any(collector, {file: text})
+    assert result is not None, file
+    return result
+
+
+def parse_bytes(data: bytes, file: str) -> File:
+    """Parses the bytes of a file like `parse`; they must be UTF-8."""
+    return parse(decode(data, file), file)
+
+
+_LIBRARY = b"\x7fELF"
+"""The first bytes of shared libraries."""
+
+
+def normalise(text: str) -> str:
+    """Removes a byte order mark and converts newlines: spans count in this text."""
+    return text.removeprefix("\ufeff").replace("\r\n", "\n")
+
+
+def decode(data: bytes, file: str) -> str:
+    """Returns the text of a source file. Raises DiagnosticError for bytes that are not UTF-8, for more than
+    `MAX_BYTES`, and for a shared library."""
+    if data.startswith(_LIBRARY):
+        help_text = "name the model file; `nacre inspect` describes an artifact"
+        message = f"`{file}` is a shared library, not a model file"
+        raise DiagnosticError([Diagnostic("compiled-already", message, help=help_text)])
+    if len(data) > MAX_BYTES:
+        message = f"`{file}` has {len(data):,} bytes, a source file has at most {MAX_BYTES:,}"
+        raise DiagnosticError([Diagnostic("too-large", message, help="store large tensors in a checkpoint")])
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = normalise(data[: error.start].decode("utf-8"))
+        line, column = before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
+        byte = data[error.start]
+        help_text = "source files are UTF-8"
+        if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+            help_text = "this looks like UTF-16; save the file as UTF-8"
+        elif b"\0" in data[:4096]:
+            help_text = "this looks like a binary file"
+        span = Span(file, line, column, line, column + 1)
+        message = f"byte 0x{byte:02x} at offset {error.start} is not UTF-8"
+        sources = {file: normalise(data.decode("utf-8", "replace"))}
+        raise DiagnosticError([Diagnostic("not-utf8", message, span, help=help_text)], sources) from None
+
+
+def read_text(path: Path) -> str:
+    """Returns the text of a file. Raises DiagnosticError if it cannot be read."""
+    try:
+        data = path.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = (
+            (error.strerror or "the system refuses access").lower() if isinstance(error, OSError) else "no such name"
+        )
+        raise DiagnosticError([Diagnostic("missing-file", f"`{path}` cannot be read: {reason}")]) from None
+    return decode(data, str(path))
+
+
+def _raise_if_any(collector: Collector, sources: dict[str, str]) -> None:
+    """Raises all diagnostics, in the order of the text."""
+    collector.diagnostics.sort(key=lambda d: (d.span.line, d.span.column) if d.span else (0, 0))
+    collector.raise_if_any(sources)
+
+
+@dataclass(slots=True)
+class _Level:
+    """The content of one pair of braces, or of the file: its kind, and the current statement."""
+
+    place: str
+    state: InteractiveParser
+    start: int
+
+
+class _Parser:
+    def __init__(self, tokens: list[Token], file: str, collector: Collector) -> None:
+        self.tokens = tokens
+        self.file = file
+        self.collector = collector
+        self.state = grammar().parse_interactive("")
+        self.levels = [_Level("file", self.state, 0)]
+        self.at_start = True
+        self.partners = _partners(tokens)
+
+    def run(self) -> Tree[Token]:
+        index = 0
+        while index < len(self.tokens):
+            index = self._step(index)
+        last = self.tokens[-1] if self.tokens else Token(NEWLINE, "\n")
+        tree = self.state.feed_token(Token.new_borrow_pos("$END", "", last))
+        assert isinstance(tree, Tree), tree
+        return tree
+
+    def _step(self, index: int) -> int:
+        """Consumes the token at `index`; returns the index of the next one."""
+        token, level = self.tokens[index], self.levels[-1]
+        if self.at_start:
+            level.state, level.start = _fork(self.state), index
+            later = self._reserved(index)
+            if later is not None:
+                self.collector.report(later)
+                return self._end_of_statement(index)
+        if token.type == FAULT:  # has been reported
+            return self._recover(index)
+        try:
+            self.state.feed_token(token)
+        except UnexpectedToken:
+            if self.collector.is_full:
+                self.collector.omit(span_of(token, self.file))  # an explanation takes longer than the parse
+            elif not self._has_known_fault(index):
+                accepted = _accepted(self.state)
+                fault = Fault(self.tokens, level.start, index, accepted, level.place, self.file)
+                self.collector.report(explain(fault))
+            return self._recover(index)
+        if token.type == "LBRACE":
+            place = _PLACES.get(self.tokens[level.start].type, "body")
+            self.levels.append(_Level(place, self.state, index + 1))
+        elif token.type == "RBRACE":
+            self.levels.pop()
+        self.at_start = token.type in (NEWLINE, "SEMICOLON", "LBRACE")
+        return index + 1
+
+    def _has_known_fault(self, index: int) -> bool:
+        """Returns whether the rest of the statement contains a reported error that explains this one."""
+        while index < len(self.tokens) and self.tokens[index].type not in (*_ENDS, "LBRACE"):
+            if self.tokens[index].type == FAULT:
+                return True
+            index += 1
+        return False
+
+    def _recover(self, index: int) -> int:
+        """Drops the statement that failed at `index`; returns the index to continue at."""
+        level = self.levels[-1]
+        self.state = _fork(level.state)
+        while index < len(self.tokens) and self.tokens[index].type not in (*_ENDS, "LBRACE"):
+            index += 1
+        if [token.type for token in self.tokens[index : index + 2]] == [NEWLINE, "LBRACE"]:
+            index += 1
+        self.at_start = True
+        if index < len(self.tokens) and self.tokens[index].type == "LBRACE":
+            head = self.tokens[level.start].type
+            header = _EMPTY_HEADERS.get((level.place, head)) or _EMPTY_HEADERS.get((level.place, ""))
+            if header is None:
+                return self._end_of_statement(index)
+            for kind in header.split():
+                text = _EMPTY_TEXTS.get(kind, "")
+                self.state.feed_token(Token.new_borrow_pos(kind, text, self.tokens[index]))
+            self.at_start = False
+        return index
+
+    def _end_of_statement(self, index: int) -> int:
+        while index < len(self.tokens) and self.tokens[index].type not in _ENDS:
+            index = self.partners.get(index, index) + 1
+        return index
+
+    def _reserved(self, index: int) -> Diagnostic | None:
+        """Returns the diagnostic for a statement of a later version of the language, if one begins here."""
+        token = self.tokens[index]
+        following = self.tokens[index + 1] if index + 1 < len(self.tokens) else token
+        if token.type in RESERVED and following.type in STARTS[token.type]:
+            return reserved(RESERVED[token.type], span_of(token, self.file))
+        if token.type in NAMES and following.type == "LSQB":
+            close = self.partners.get(index + 1)
+            if close is not None and close + 1 < len(self.tokens) and self.tokens[close + 1].type == "ASSIGN":
+                span = span_of(token, self.file).to(span_of(self.tokens[close], self.file))
+                return reserved(f"assigning to an index, as in {INDEX_NOTATION},", span)
+        return None
+
+
+def _fork(state: InteractiveParser) -> InteractiveParser:
+    copy: InteractiveParser = state.copy(deepcopy_values=False)  # type: ignore[no-untyped-call]  # lark's, unannotated
+    return copy
+
+
+def _accepted(state: InteractiveParser) -> frozenset[str]:
+    return frozenset(state.accepts())  # type: ignore[no-untyped-call]  # lark's, unannotated
+
+
+def _partners(tokens: list[Token]) -> dict[int, int]:
+    """Returns the closing bracket of each `[` and `{`."""
+    partners: dict[int, int] = {}
+    waiting: dict[str, list[int]] = {"RSQB": [], "RBRACE": []}
+    for index, token in enumerate(tokens):
+        if token.type in ("LSQB", "LBRACE"):
+            waiting["RSQB" if token.type == "LSQB" else "RBRACE"].append(index)
+        elif waiting.get(token.type):
+            partners[waiting[token.type].pop()] = index
+    return partners

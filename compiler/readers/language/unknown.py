@@ -1,0 +1,113 @@
+"""Diagnostics for undefined names: the nearest defined name, or the reason why a name is not visible."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+
+from ....dialect.diagnostics import Note
+from ....dialect.types import DTYPES
+from . import static_functions, statics, syntax
+from .context import Context, suggest
+from .operators import BUILTINS
+from .sugar import FORMS
+from .values import Frame, Poison
+
+FUNCTIONS = frozenset({*BUILTINS, *FORMS, *static_functions.FUNCTIONS})
+"""Every name that can be called without being defined."""
+
+FOREIGN = {
+    "concatenate": "concat",
+    "cat": "concat",
+    "permute": "transpose",
+    "pow": "power",
+    "mul": "multiply",
+    "sub": "subtract",
+    "div": "divide",
+    "neg": "negate",
+    "var": "variance",
+    "std": "standard_deviation",
+    "arange": "iota",
+    "range": "iota",
+    "clamp": "clip",
+    "topk": "top_k",
+    "amax": "max",
+    "amin": "min",
+    "take": "gather",
+    "astype": "cast",
+    "swish": "silu",
+    "dot": "matmul",
+    "bmm": "matmul",
+    "view": "reshape",
+    "masked_fill": "where",
+    "interpolate": "resize",
+    "upsample": "resize",
+    "chunk": "split",
+    "expand": "broadcast_to",
+    "broadcast": "broadcast_to",
+    "swapaxes": "transpose",
+    "moveaxis": "transpose",
+    "repeat_kv": "repeat_interleave",
+    "full_like": "full",
+    "zeros_like": "zeros",
+    "ones_like": "ones",
+    "mm": "matmul",
+    "linear": "matmul",
+    "dense": "matmul",
+    "scaled_dot_product_attention": "attention",
+    "adaptive_avg_pool2d": "global_avg_pool",
+    "True": "true",
+    "False": "false",
+    "none": "None",
+    "null": "None",
+    "erf_inv": "erf",
+    "sgn": "sign",
+    "float32": "f32",
+    "layernorm": "layer_norm",
+    "rmsnorm": "rms_norm",
+}
+"""The names of operators in other libraries."""
+
+_KEYWORDS = frozenset({"true", "false", "None"})
+
+
+def unknown_name(context: Context, frame: Frame, name: syntax.Name, what: str = "") -> Poison:
+    """Reports an undefined name, with the nearest defined one."""
+    notes: list[Note] = []
+    if name.name in frame.gone:
+        notes = [Note("it is only assigned inside a `repeat` and not visible after it", frame.gone[name.name])]
+    elif frame.block is not None:
+        later = [s for s in _definitions(frame.block.body) if s.name == name.name]
+        notes = [Note("it is defined later", later[0].span)] if later else []
+    foreign = FOREIGN.get(name.name, "")
+    if foreign in FUNCTIONS or foreign in DTYPES or foreign in _KEYWORDS:
+        help_text = f"did you mean `{foreign}`?"
+    elif notes:
+        help_text = ""
+    else:
+        own = {**frame.file.names, **frame.names}
+        help_text = suggest(name.name, own)
+        # Names that the file defines come first; the many built-in names have to be closer.
+        far = [*FUNCTIONS, *DTYPES, *statics.CONSTANTS]
+        close = difflib.get_close_matches(name.name, far, 1, 0.75) if not help_text else []
+        help_text = help_text or (f"did you mean `{close[0]}`?" if close else "")
+        if not help_text and not what and (name.name == "_" or re.fullmatch(r"[A-Z][A-Z0-9]*", name.name)):
+            shown = "N" if name.name == "_" else name.name
+            help_text = f"a symbolic size is declared as `dim {shown} in 1..64`"
+    message = f"there is no {what or 'name'} `{name.name}`"
+    return context.reporter.error("unknown-name", message, name.span, notes=notes, help=help_text)
+
+
+def _definitions(body: Sequence[syntax.Statement]) -> list[syntax.Name]:
+    found: list[syntax.Name] = []
+    for statement in body:
+        if isinstance(statement, syntax.Param):
+            found.append(statement.name)
+        elif isinstance(statement, syntax.Use):
+            found += [i.name for i in statement.instances]
+        elif isinstance(statement, syntax.Assign):
+            found += statement.targets
+        elif isinstance(statement, syntax.Repeat):
+            found += _definitions(statement.body)
+    return found

@@ -1,0 +1,29 @@
+"""The readers of model files, by the suffix of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ..model.source import SourceModel, WeightSource
+from .language import load_module
+from .stages import read_stage
+
+Reader = Callable[[Path, WeightSource | None], SourceModel]
+
+
+def _read_graph(path: Path, weights: WeightSource | None) -> SourceModel:
+    return read_stage(path, "graph", weights).source_model
+
+
+def _read_text(path: Path, weights: WeightSource | None) -> SourceModel:
+    return load_module(path, weights=weights)
+
+
+READERS: Mapping[str, Reader] = {".nacre": _read_text, ".graph": _read_graph}
+"""Readers by suffix. A file of another suffix is read as model text."""
+
+
+def read_file(path: Path, weights: WeightSource | None = None) -> SourceModel:
+    """Reads the model of a file; `weights` replace the checkpoint that the file names. Raises DiagnosticError."""
+    return READERS.get(path.suffix, _read_text)(path, weights)

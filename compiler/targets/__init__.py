@@ -1,0 +1,1 @@
+"""Targets: the CPUs that code is generated for, and their vector units."""

@@ -1,0 +1,12 @@
+"""All target families, by the machine that their triples begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .arm import ARM
+from .family import Family
+from .riscv import RISCV
+from .x86 import X86
+
+FAMILIES: Mapping[str, Family] = {family.machine: family for family in (X86, ARM, RISCV)}

@@ -1,0 +1,42 @@
+"""A family of targets: the CPUs of one instruction set architecture, and the properties that it determines.
+
+A new family is one more record beside `x86.py`, and a line in `families.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from .vector_unit import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """machine: the architecture as triples and `platform.machine()` name it.
+    cpu, features: the CPU that a triple without more stands for, in LLVM's names.
+    units: vector units, the widest first, each with the features that it needs.
+    used: the features that decide which instructions the tiler writes.
+    base: those of `used` that every CPU of the family has.
+    slow: by LLVM's name of a CPU, features that it has but that are no faster than code without them.
+    driver_flags: flags of the C compiler for the runtime, left out where a compiler does not know them.
+    """
+
+    machine: str
+    cpu: str
+    features: str
+    units: Sequence[tuple[frozenset[str], Machine]]
+    used: frozenset[str]
+    base: frozenset[str] = frozenset()
+    slow: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    driver_flags: tuple[str, ...] = ()
+
+    @property
+    def triple(self) -> str:
+        return f"{self.machine}-linux-gnu"
+
+    def choose_unit(self, features: Collection[str]) -> Machine:
+        """Returns the widest vector unit of a CPU with these features, in LLVM's names."""
+        present = self.base | frozenset(features)
+        unit = next(unit for needed, unit in self.units if needed <= present)
+        return replace(unit, features=self.used & present)

@@ -1,0 +1,249 @@
+"""Targets of machine code: a CPU level, any CPU that LLVM knows, or another machine.
+
+A level is a name for a set of CPU features, https://gitlab.com/x86-psABIs/x86-64-ABI. An artifact may hold code for
+several levels; the runtime selects the best one that the CPU supports.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from ...dialect.diagnostics import Diagnostic, DiagnosticError
+from .cpus import ask_features, ask_names, near_names
+from .families import FAMILIES
+from .family import Family
+from .x86 import X86
+
+_V2 = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
+_V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
+_V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
+_BEYOND_V4: Mapping[str, tuple[str, ...]] = {
+    "x86-64-v4-vnni": ("avx512vnni",),
+    "x86-64-v4-vnni-bf16": ("avx512bf16", "avx512vnni"),
+}
+"""The features that our own levels add to x86-64-v4."""
+
+LEVELS: Mapping[str, tuple[str, ...]] = {
+    "x86-64": (),
+    "x86-64-v2": _V2,
+    "x86-64-v3": _V3,
+    "x86-64-v4": _V4,
+    **{name: (*_V4, *added) for name, added in _BEYOND_V4.items()},
+}
+"""The features that the code of each level needs, by LLVM's names."""
+PORTABLE = "portable"
+_PORTABLE_LEVELS = ("x86-64-v4-vnni-bf16", "x86-64-v4-vnni", "x86-64-v4", "x86-64-v3")
+_OTHERS = """adx aes avx512bitalg avx512fp16 avx512ifma avx512vbmi avx512vbmi2 avx512vp2intersect avx512vpopcntdq
+avxifma avxneconvert avxvnni avxvnniint8 fma4 gfni pclmul sha sse4a tbm vaes vpclmulqdq xop"""
+CHECKED_FEATURES = frozenset((*_V4, *_BEYOND_V4["x86-64-v4-vnni-bf16"], *_OTHERS.split()))
+"""The features that the runtime can detect; the code generator does not use other features on its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A target. `cpu` is a name that LLVM knows, or `native` for the CPU of the compiling machine; `features`, as in
+    `+avx512f,-fma`, are added to those of the CPU or removed from them.
+
+    Without a triple, the target is the compiling machine.
+    """
+
+    cpu: str = "native"
+    triple: str = ""
+    features: str = ""
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        return tuple(f.removeprefix("+") for f in self.features.split(",") if f.startswith("+"))
+
+    @property
+    def name(self) -> str:
+        """The target as a user types it."""
+        if self.triple not in ("", X86.triple):
+            return self.triple
+        for name, added in _BEYOND_V4.items():
+            if self.cpu == "x86-64-v4" and sorted(self.features.split(",")) == [f"+{feature}" for feature in added]:
+                return name
+        return self.cpu + self.features.replace(",", "")
+
+    @property
+    def family(self) -> Family | None:
+        """The family of its CPU; None for an architecture that no family describes."""
+        return FAMILIES.get(machine_of(self.triple))
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of symbols for this target, where a library holds code for several."""
+        return "_" + re.sub(r"\W", "_", self.name)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The features that the code of a level needs."""
+        return tuple(sorted(LEVELS.get(self.name, ())))
+
+    def has(self, feature: str) -> bool:
+        """Returns whether the code for an x86 CPU may use one of `CHECKED_FEATURES`."""
+        for sign in reversed(self.features.split(",")):
+            if sign[1:] == feature:
+                return sign.startswith("+")
+        if self.cpu == "native":
+            return feature in host_features()
+        return feature in (LEVELS[self.cpu] if self.cpu in LEVELS else ask_features(self.cpu, ""))
+
+    @property
+    def runs_here(self) -> bool:
+        """Returns whether this machine can run the target's code, as far as the system reports."""
+        if machine_of(self.triple) != machine_of(""):
+            return False
+        if self.cpu == "native":
+            return host_features().issuperset(CHECKED_FEATURES.intersection(self.added))
+        if self.name in LEVELS:
+            return host_features().issuperset(self.needs)
+        needed = ask_features(self.cpu, self.features)
+        return bool(needed) and host_features().issuperset(needed)
+
+
+@dataclass(frozen=True, slots=True)
+class MadeFor:
+    """The machine that code was generated for, independent of the target's name, and the features that the code may
+    use."""
+
+    cpu: str = ""
+    triple: str = ""
+    features: tuple[str, ...] = ()
+
+
+def machine_of(triple: str) -> str:
+    return triple.split("-", 1)[0] if triple else platform.machine().replace("AMD64", "x86_64")
+
+
+def parse_targets(text: str) -> tuple[Target, ...]:
+    """Returns the targets of one artifact, the most demanding first. Raises DiagnosticError.
+
+    The text is `native`; levels, separated by commas; `portable` for the levels from x86-64-v3 on; the triple of
+    another machine, such as `aarch64-linux-gnu`; or any of LLVM's CPU names, such as `znver4`. `native`, one level or a
+    CPU may be followed by `+feature` and `-feature`.
+    """
+    names = [name.strip() for part in text.split(",") for name in (_PORTABLE_LEVELS if part == PORTABLE else (part,))]
+    if len(set(names)) == 1:
+        return (_parse(names[0]),)
+    for name in names:
+        if name not in LEVELS:
+            message = f"`{name}` is not a CPU variant, and only CPU variants can share an artifact"
+            raise _unknown(message, name)
+    return tuple(sorted({_parse(name) for name in names}, key=lambda target: (-len(target.needs), target.name)))
+
+
+def format_targets(targets: Iterable[Target]) -> str:
+    """Formats targets in the syntax of `parse_targets`."""
+    return ",".join(target.name for target in targets)
+
+
+def _parse(name: str) -> Target:
+    if name in LEVELS:
+        extra = _BEYOND_V4.get(name, ())
+        cpu = "x86-64-v4" if extra else name
+        return Target(cpu, "" if machine_of("") == X86.machine else X86.triple, ",".join(f"+{f}" for f in extra))
+    if re.fullmatch(r"[a-z0-9_]+(-[a-z0-9_]+){1,3}", name) and machine_of(name) in FAMILIES:
+        family = FAMILIES[machine_of(name)]
+        return Target(family.cpu, name, family.features)
+    cpu = _split_cpu(name)
+    if not cpu or not all(c.isalnum() or c in "-_." for c in cpu):
+        raise _unknown(f"`{name}` is not a known CPU", name)
+    features = _split_features(name.removeprefix(cpu), name)
+    if cpu not in LEVELS:
+        return Target(cpu, features=",".join(features))
+    level = _parse(cpu)
+    return replace(level, features=",".join(filter(None, (level.features, *features))))
+
+
+def _split_cpu(name: str) -> str:
+    """Returns the CPU of a name that is followed by features. Names of CPUs have hyphens too: the longest known one
+    counts."""
+    head = name.partition("+")[0]
+    beginnings = [head, *(head[: dash.start()] for dash in reversed(list(re.finditer("-", head))))]
+    own = next((cpu for cpu in beginnings if cpu in LEVELS or cpu == "native"), head)
+    if own != head or "-" not in head or head in LEVELS:
+        return own
+    known = ask_names()[0]
+    return next((cpu for cpu in beginnings if cpu in known), head)
+
+
+def _split_features(text: str, name: str) -> list[str]:
+    """Returns the features of a text such as `+avx512f-fma`, each with its sign. Some feature names have hyphens."""
+    pieces = re.findall(r"[+-][^+-]*", text)
+    known = ask_names()[1] if any(piece.startswith("-") for piece in pieces) else ()
+    features: list[str] = []
+    while pieces:
+        count = next((n for n in range(len(pieces), 0, -1) if "".join(pieces[:n])[1:] in known), 1)
+        if pieces[0].startswith("-") and "".join(pieces[:count])[1:] not in known:
+            raise _unknown(f"`{name}` is not a CPU, or `{pieces[0][1:]}` is not a CPU feature", name, ask_names()[0])
+        features.append("".join(pieces[:count]))
+        del pieces[:count]
+    return features
+
+
+def _unknown(message: str, name: str = "", names: Iterable[str] = ()) -> DiagnosticError:
+    near = [n for n in near_names(name, (*LEVELS, "native", PORTABLE, *names)) if n != name]
+    known = f"known CPU variants: {', '.join(('native', *LEVELS, PORTABLE))}; any LLVM CPU name is accepted too"
+    help_text = f"did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else known
+    return DiagnosticError([Diagnostic("unknown-target", message, help=help_text)])
+
+
+@lru_cache(maxsize=1)
+def identify_host() -> str:
+    """Returns an identification of this machine for `native`, as far as the system reports: a different text means
+    different code."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = [f"model name {platform.processor()}"]
+    return "\n".join(dict.fromkeys(line for line in lines if line.startswith(("model name", "flags", "Features"))))
+
+
+# fmt: off
+LINUX_NAMES: Mapping[str, str] = {
+    "avx512bf16": "avx512_bf16", "avx512bitalg": "avx512_bitalg", "avx512fp16": "avx512_fp16",
+    "avx512vbmi2": "avx512_vbmi2", "avx512vnni": "avx512_vnni", "avx512vp2intersect": "avx512_vp2intersect",
+    "avx512vpopcntdq": "avx512_vpopcntdq", "avxvnni": "avx_vnni", "avxifma": "avx_ifma",
+    "avxneconvert": "avx_ne_convert", "avxvnniint8": "avx_vnni_int8", "bmi": "bmi1", "lzcnt": "abm",
+    "pclmul": "pclmulqdq", "sahf": "lahf_lm", "sha": "sha_ni", "sse3": "pni", "sse4.1": "sse4_1", "sse4.2": "sse4_2",
+}
+# fmt: on
+"""Linux's names of features, where they differ from LLVM's."""
+
+
+@lru_cache(maxsize=1)
+def host_features() -> frozenset[str]:
+    """Returns the `CHECKED_FEATURES` of this machine, as far as the system reports."""
+    lines = (line for line in identify_host().splitlines() if line.startswith("flags"))
+    flags = {flag for line in lines for flag in line.split()}
+    return frozenset(f for f in CHECKED_FEATURES if LINUX_NAMES.get(f, f) in flags)
+
+
+_REFUSALS = re.compile(
+    r"'(?P<name>[^']+)' is not a recognized (?P<kind>processor|feature) for this target"
+    r"|(?P<bits>64-bit code requested on a subtarget that doesn't support it)"
+)
+
+
+def check_target_is_known(output: str) -> None:
+    """Raises DiagnosticError where LLVM's output reports an unknown target. LLVM continues with another target, or ends
+    the process, so known names are found out by trying."""
+    refusal = _REFUSALS.search(output)
+    if refusal is None:
+        return
+    message = "the target is not a 64-bit CPU"
+    if not refusal["name"]:
+        raise _unknown(message)
+    cpus, features = ask_names()
+    if refusal["kind"] == "processor":
+        raise _unknown(f"unknown CPU `{refusal['name']}`", refusal["name"], cpus)
+    name = refusal["name"].lstrip("+-")
+    near = near_names(name, features)
+    help_text = f"did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else ""
+    raise DiagnosticError([Diagnostic("unknown-target", f"unknown CPU feature `{name}`", help=help_text)])

@@ -1,0 +1,28 @@
+"""The vector unit of a CPU: the register file that tiles are sized for, and the instructions that code may use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FEWEST_LANES = 4
+"""Wider elements take several registers for a vector rather than fewer lanes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A vector unit with vectors of `bytes` bytes. The accumulators of a tile are at most `rows` by `vectors`; together
+    with the operands loaded beside them, they fill the registers. `window` is the limit where rows share only
+    overlapping reads: memory is the bottleneck there, and neighbours in memory should be read together. `halves` is
+    the limit where words of several numbers are split, which needs registers too. `features` are those that decide
+    the instructions."""
+
+    bytes: int
+    rows: int
+    vectors: int
+    window: tuple[int, int]
+    halves: tuple[int, int]
+    features: frozenset[str] = frozenset()
+
+    def lanes(self, width: int) -> int:
+        """Returns the number of elements of `width` bits in a vector."""
+        return max(self.bytes * 8 // width, FEWEST_LANES)

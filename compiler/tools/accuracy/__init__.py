@@ -1,0 +1,1 @@
+"""`nacre accuracy`: the error of a model against a reference, over all samples of a file."""

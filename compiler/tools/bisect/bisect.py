@@ -1,0 +1,97 @@
+"""`nacre bisect`: finds the cause of wrong results of a case, and the smallest model that shows the error.
+
+The reference is the interpreter on the graph of the source. Passes are examined before code: an error in the passes
+makes all later stages wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..validate.usage import RUNTIME
+from .case import Case
+from .code import blame_code
+from .culprit import Culprit
+from .failures import ALONE, PASSES, Compute, Examiner, Failure
+from .reduce import Find, reduce_case
+from .rewrites import blame_rewrite
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The cause of a failure, the failure, and the smallest case with the same failure."""
+
+    culprit: Culprit
+    failure: Failure
+    small: Case
+
+
+def find_failing(cases: Sequence[Case], examiner: Examiner, tell: Tell) -> tuple[Case, Failure] | None:
+    """Returns the first case that fails; if none does, the first in which a kernel accesses memory outside of its
+    tensors, or in which another way to call the runtime gives wrong results."""
+    for case in cases:
+        tell("comparing the graph after the passes with the source")
+        failure = examiner.passes(case)
+        if failure is None:
+            tell("comparing the artifact with the source")
+            failure = examiner.code(case)
+        if failure is not None:
+            return case, failure
+    for case in cases:
+        tell("running every kernel on watched memory")
+        failure = examiner.alone(case)
+        if failure is not None:
+            return case, failure
+    for case in cases[:1]:
+        tell("calling the artifact in every way")
+        failure = examiner.runtime(case)
+        if failure is not None:
+            return case, failure
+    return None
+
+
+def bisect(case: Case, failure: Failure, examiner: Examiner, *, seconds: float, tell: Tell) -> Found:
+    """Finds the cause of the failure, and reduces the case for at most `seconds` seconds."""
+    in_passes = failure.place == PASSES or (failure.place != RUNTIME and examiner.passes(case) is not None)
+    culprit = (blame_rewrite if in_passes else blame_code)(case, examiner, failure, tell)
+    alike = _alike_in_passes(examiner, failure, culprit) if in_passes else alike_in_code(examiner, failure)
+    small = reduce_case(case, alike, seconds=seconds, near=culprit.values, tell=tell)
+    return Found(culprit, failure, small)
+
+
+def alike_in_passes(examiner: Examiner, failure: Failure) -> Find:
+    """Returns a search for the first case whose passes fail in the same way."""
+
+    def find(cases: Sequence[Case]) -> Case | None:
+        return next((case for case in cases if failure.is_like(examiner.passes(case))), None)
+
+    return find
+
+
+def alike_in_code(examiner: Examiner, failure: Failure) -> Find:
+    """Returns a search for the first case whose code fails in the same way."""
+    computes = {ALONE: examiner.run_alone, RUNTIME: examiner.call_in_ways}
+    compute: Compute = computes.get(failure.place, examiner.compile_and_call)
+
+    def find(cases: Sequence[Case]) -> Case | None:
+        failures = examiner.each(cases, compute, failure.place)
+        return next((c for c, found in zip(cases, failures, strict=False) if failure.is_like(found)), None)
+
+    return find
+
+
+def _alike_in_passes(examiner: Examiner, failure: Failure, culprit: Culprit) -> Find:
+    """Returns the same search, limited to the same rule of the same pass: a small graph may fail for another reason."""
+    alike = alike_in_passes(examiner, failure)
+
+    def find(cases: Sequence[Case]) -> Case | None:
+        return next((c for c in cases if alike([c]) is not None and is_same(blame_rewrite(c, examiner, failure))), None)
+
+    def is_same(other: Culprit) -> bool:
+        rules = [None if c.rewrite is None else c.rewrite.rule for c in (culprit, other)]
+        return culprit.stage == other.stage and rules[0] == rules[1]
+
+    return find

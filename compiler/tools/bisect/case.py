@@ -1,0 +1,125 @@
+"""One call of one function, with all its data: the input of triage and reduction.
+
+Its parameters are stored as the graph has them, under their names, independent of their origin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from ....dialect.dims import evaluate
+from ....dialect.graph import Function, Module, Node, Parameter, walk
+from ....dialect.interpreter import Interpreter, Load, bind_dims
+from ....dialect.types import Array
+from ....passes.simplify.unroll_repeat import UnrollRepeat
+from ...model.source import SourceModel
+from ...weights.parameters import elements
+from ..validate.inputs import ORDINARY, Trial
+from ..validate.judge import Judge
+from . import smaller
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call of the only function of `module`; `arguments` are arrays by argument name, `parameters` those of single
+    parameters by name. `kind` is the kind of the numbers, see `validate/inputs.py`."""
+
+    module: Module
+    arguments: Mapping[str, Array]
+    parameters: Mapping[str, Array]
+    kind: str = ORDINARY
+
+    @property
+    def function(self) -> Function:
+        return smaller.only_function(self.module)
+
+    @cached_property
+    def dims(self) -> dict[str, int]:
+        return bind_dims(self.function, self.trial_arrays)
+
+    @property
+    def trial_arrays(self) -> tuple[Array, ...]:
+        return tuple(self.arguments[a.name] for a in self.function.arguments)
+
+    @property
+    def trial(self) -> Trial:
+        names = tuple(a.name for a in self.function.arguments)
+        return Trial(self.function.name, self.dims, self.kind, names, self.trial_arrays)
+
+    def load(self, parameter: Parameter) -> Array:
+        return self.parameters[parameter.name]
+
+    @cached_property
+    def _judges(self) -> dict[bool, Judge]:
+        return {}
+
+    def judge(self, *, in_blocks: bool) -> Judge:
+        """Returns the judge of the function's results, based on the reference interpreter. `in_blocks`: see Judge."""
+        if in_blocks not in self._judges:
+            self._judges[in_blocks] = Judge(self.module, self.trial, self.load, in_blocks=in_blocks)
+        return self._judges[in_blocks]
+
+    @property
+    def source_model(self) -> SourceModel:
+        """The module as the front-end would return it."""
+        return SourceModel(self.module, f"{self.module.name}.nacre", {self.function.name: Path()})
+
+    @property
+    def nodes(self) -> int:
+        return sum(1 for _ in walk(self.function.body))
+
+    @cached_property
+    def values(self) -> Mapping[str, Array]:
+        """Every array that the reference interpreter computes; for values in loops, that of the last iteration."""
+        found = dict(self.arguments)
+
+        def observe(node: Node, results: object) -> None:
+            assert isinstance(results, (tuple, list))
+            found.update((v.name, array) for v, array in zip(node.outputs, results, strict=True))
+
+        Interpreter(self.module, self.load, observe=observe).run(self.function, self.trial_arrays)
+        return found
+
+    def cut(self, module: Module) -> Case:
+        """Returns the case of a part of the function; its arguments are values of this case."""
+        arguments = {a.name: self.values[a.name] for a in smaller.only_function(module).arguments}
+        return replace(self, module=module, arguments=arguments, parameters=self._kept(module))
+
+    def cropped(self, module: Module, dims: Mapping[str, int]) -> Case | None:
+        """Returns the case of a function with other sizes, at the given dims; None if an array is too small for it."""
+        try:
+            arguments = {
+                a.name: smaller.cropped(self.arguments[a.name], [evaluate(s, dims) for s in a.type.shape])
+                for a in smaller.only_function(module).arguments
+            }
+            parameters = {
+                e.name: smaller.cropped(self.parameters[e.name], e.type.shape)
+                for p in module.parameters
+                for e in elements(p)
+            }
+        except ValueError:
+            return None
+        return replace(self, module=module, arguments=arguments, parameters=parameters)
+
+    def unrolled(self) -> Case:
+        module = UnrollRepeat().run(self.module)
+        return replace(self, module=module, parameters=self._kept(module))
+
+    def _kept(self, module: Module) -> dict[str, Array]:
+        return {e.name: self.parameters[e.name] for p in module.parameters for e in elements(p)}
+
+
+def make_case(module: Module, name: str, arguments: Mapping[str, Array], load: Load, kind: str = ORDINARY) -> Case:
+    """Returns the case of the function `name` of a module, with the parameters that it reads. Raises DiagnosticError if
+    one cannot be read."""
+    function = module.function(name)
+    read = {n.attribute("name") for n in walk(function.body) if n.op == "parameter"}
+    used = [p for p in module.parameters if p.name in read]
+    data = {e.name: np.asarray(load(e)) for p in used for e in elements(p)}
+    plain = tuple(replace(p, source=None, transpose=None) for p in used)
+    return Case(Module(module.name, function.symbols(), plain, (function,)), arguments, data, kind)

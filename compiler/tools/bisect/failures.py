@@ -1,0 +1,295 @@
+"""Finds the failure of a case: runs the passes and the interpreter, compiles and calls the artifact; the first error is
+the failure.
+
+Reduction preserves the kind and the place of a failure, not its message. The passes need only the interpreter and are
+therefore checked first.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from ....dialect.diagnostics import DiagnosticError
+from ....dialect.graph import Module, Node
+from ....dialect.interpreter import Interpreter, load_parameter
+from ....dialect.types import Array
+from ....passes.manager import PassError
+from ....passes.pipeline import format_pipeline
+from ....runtime.loader import load
+from ...base.faults import CompilerFault
+from ...codegen.objects import Program
+from ...codegen.workers.child import ENTRY_WORKER, KERNEL_WORKER, NO_ANSWER
+from ...codegen.workers.pool import start_ahead
+from ...lower.lowered import PackingError
+from ...model.parameters import open_parameters
+from ...model.source import SourceModel
+from ...options import Options
+from ...pipeline import Build
+from ..validate.alone import Alone, Part, cut_kernels, way_of
+from ..validate.boundaries import draw_boundary_dims, draw_crossing_dims, steps_of
+from ..validate.inputs import UNUSUAL, Trial, draw_trial
+from ..validate.isolated import Died, Tell, run_each_isolated
+from ..validate.judge import Difference, Judge
+from ..validate.trials import is_in_blocks
+from ..validate.usage import RUNTIME, check_use
+from . import smaller
+from .case import Case
+
+CRASH, NUMBERS, TIMEOUT, MEMORY = "crash", "numbers", "timeout", "memory"
+KINDS = (CRASH, NUMBERS, TIMEOUT, MEMORY)
+PASSES, CODE, ALONE = "passes", "code", "a kernel alone"
+"""The places of wrong numbers. An error of a kernel alone may not be visible in the complete artifact. Errors in ways
+to call an artifact have the place `RUNTIME`."""
+PACKING = "stage pack"
+"""The place of a failure to store weights in the layout of their kernels."""
+_MOST_SIZES = 24
+"""Maximum number of sizes of each dim at the boundaries of all kernels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failure of the kind `kind`, one of KINDS, at `place`. Failures of the same kind and place are alike.
+    `difference` describes wrong numbers, `kernel` is the symbol of a kernel that cannot be compiled, `weight` the name
+    of a weight that cannot be packed. The kind `memory` is an access outside of a kernel's tensors, even if the results
+    are correct."""
+
+    kind: str
+    place: str
+    message: str
+    difference: Difference | None = field(default=None, compare=False)
+    kernel: str = field(default="", compare=False)
+    weight: str = field(default="", compare=False)
+
+    def is_like(self, other: Failure | None) -> bool:
+        return other is not None and (self.kind, self.place) == (other.kind, other.place)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The computed results. `in_blocks`: convolutions were computed in blocks, which rounds more."""
+
+    results: tuple[Array, ...]
+    in_blocks: bool = False
+
+
+Compute = Callable[[Case, Tell], Answer | Failure | None]
+"""Runs a case in a child: returns its results, or its failure; None if it is known to be correct."""
+
+
+@dataclass(frozen=True)
+class Examiner:
+    """Finds failures of cases that are built with `options`. Each attempt has a time limit of `seconds`."""
+
+    options: Options
+    seconds: float = 600.0
+
+    def limited(self, limit: int) -> Examiner:
+        """Returns the same examiner with at most `limit` rewrites of the passes."""
+        return replace(self, options=replace(self.options, rewrite_limit=limit))
+
+    def bounded(self, source_model: SourceModel) -> Examiner:
+        """Returns the same examiner with passes that respect the size bound of the whole model, for examining its
+        parts. If a pass fails, so that the bound cannot be computed, the passes are unchanged."""
+
+        def bound(tell: Tell) -> str:
+            tell("the passes")
+            with suppress(PassError, DiagnosticError):
+                return format_pipeline(Build(source_model, self.options).bounded_passes())
+            return self.options.pipeline
+
+        (found,) = run_each_isolated([bound], self.seconds)
+        passes = self.options.pipeline if isinstance(found, Died) else found
+        return self if passes == self.options.pipeline else self._with_passes(passes)
+
+    def failing_sizes(self, source_model: SourceModel, name: str) -> list[dict[str, int]]:
+        """Returns the first sizes at the boundaries of loops and of memory at which a complete artifact gives wrong
+        results. All sizes are tried with one artifact."""
+        function = source_model.module.function(name)
+        reader, tried = open_parameters(source_model), list[dict[str, int]]()
+
+        def first_wrong(tell: Tell) -> list[dict[str, int]]:
+            tell("the compiler")
+            build, entry = Build(source_model, self.options), None
+            with tempfile.TemporaryDirectory() as folder, suppress(CompilerFault, DiagnosticError):
+                build.run(Path(folder) / "model.so")
+                entry = load(Path(folder) / "model.so").entries[name]
+            if build.program is None or build.optimized is None or entry is None:
+                return []  # the build fails, and each case reports how
+            steps = {step for each in steps_of(build.program).values() for step in each}
+            tried.extend(draw_boundary_dims(function, steps, most=_MOST_SIZES))
+            tried.extend(draw_crossing_dims(function, build.optimized.function(name)))
+            for dims in tried:
+                tell(f"sizes {json.dumps(dims)}")
+                trial = draw_trial(function, dims)
+                judge = Judge(source_model.module, trial, reader, in_blocks=is_in_blocks(build.optimized))
+                results = entry(*trial.arguments)
+                if judge.difference(results if isinstance(results, tuple) else (np.asarray(results),)) is not None:
+                    return [dims]
+            return []
+
+        (found,) = run_each_isolated([first_wrong], self.seconds)
+        if isinstance(found, Died):
+            return [json.loads(found.doing.removeprefix("sizes "))] if found.doing.startswith("sizes ") else []
+        return found
+
+    def _with_passes(self, passes: str) -> Examiner:
+        return replace(self, options=replace(self.options, passes=passes, size=None))
+
+    def passes(self, case: Case) -> Failure | None:
+        """Returns the failure of the passes, or None."""
+        return self.first([case], self.interpret, PASSES)
+
+    def code(self, case: Case) -> Failure | None:
+        return self.first([case], self.compile_and_call, CODE)
+
+    def alone(self, case: Case) -> Failure | None:
+        """Returns the failure of a kernel run alone, on guarded memory."""
+        return self.first([case], self.run_alone, ALONE)
+
+    def runtime(self, case: Case) -> Failure | None:
+        """Returns the failure of another way to call the artifact, whose first call is correct."""
+        return self.first([case], self.call_in_ways, RUNTIME)
+
+    def each(self, cases: Sequence[Case], compute: Compute, place: str) -> Iterator[Failure | None]:
+        """Yields the failure of each case, or None; cases are tried lazily, one after another."""
+        for case, answer in zip(cases, self.run(cases, compute), strict=True):
+            if not isinstance(answer, Answer):
+                yield answer
+                continue
+            if answer.in_blocks and case.kind in UNUSUAL:
+                yield None  # a block spreads NaN over all of its elements
+                continue
+            found = case.judge(in_blocks=answer.in_blocks).difference(answer.results)
+            yield None if found is None else Failure(NUMBERS, place, str(found), found)
+
+    def first(self, cases: Sequence[Case], compute: Compute, place: str) -> Failure | None:
+        return next((failure for failure in self.each(cases, compute, place) if failure is not None), None)
+
+    def run(self, cases: Sequence[Case], compute: Compute) -> Iterator[Answer | Failure | None]:
+        """Yields the results or the failure of each case. Temporary files of a failed case are removed."""
+        if compute != self.interpret:
+            # Started before the fork, so that all children share the servers.
+            start_ahead(KERNEL_WORKER)
+            start_ahead(ENTRY_WORKER)
+        with TemporaryDirectory(prefix="nacre-blame-") as folder:
+            tasks = [partial(self._guarded, case, compute, folder) for case in cases]
+            for answer in run_each_isolated(tasks, self.seconds):
+                if isinstance(answer, Died):
+                    yield _failure_of(answer)
+                else:
+                    yield answer
+
+    def _guarded(self, case: Case, compute: Compute, folder: str, tell: Tell) -> Answer | Failure | None:
+        tempfile.tempdir = folder
+        try:
+            return compute(case, tell)
+        except CompilerFault as fault:
+            if isinstance(cause := fault.__cause__ or fault.__context__, PackingError):
+                return Failure(CRASH, PACKING, _first_line(str(cause)), weight=cause.weight)
+            kind = TIMEOUT if fault.what.startswith(NO_ANSWER) else CRASH
+            return Failure(kind, f"stage {fault.stage}", _first_line(fault.what), kernel=fault.kernel)
+        except Exception as error:
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            said = f"{type(error).__name__}: {_first_line(str(error))}"
+            return Failure(CRASH, f"{type(error).__name__} in {frame.name}", said)
+
+    # --- tasks of a child process ---
+
+    def interpret(self, case: Case, tell: Tell) -> Answer:
+        """Runs the interpreter on the graph after the passes."""
+        tell("the passes")
+        module = Build(case.source_model, self.options).optimize()
+        tell("the interpreter on what the passes left")
+        trial = case.trial
+        results = Interpreter(module, case.load).run(trial.function, trial.arguments, trial.dims)
+        return Answer(results, is_in_blocks(module))
+
+    def compile_and_call(self, case: Case, tell: Tell) -> Answer:
+        """Builds the artifact and calls it."""
+        # The file is removed before the call, which may end this process.
+        with self._compiled(case, tell) as (path, module):
+            artifact = load(path)
+        tell("the artifact")
+        results = artifact.entries[case.function.name](*case.trial_arrays)
+        arrays = results if isinstance(results, tuple) else (results,)
+        return Answer(tuple(map(np.asarray, arrays)), is_in_blocks(module))
+
+    def call_in_ways(self, case: Case, tell: Tell) -> Failure | None:
+        """Builds the artifact and calls it in every way."""
+        with self._compiled(case, tell) as (path, _):
+            message = check_use(path, case.function, case.trial, lambda what: tell(f"{RUNTIME}: {what}"))
+        start_ahead(KERNEL_WORKER)
+        return None if message is None else Failure(NUMBERS, RUNTIME, message)
+
+    @contextmanager
+    def _compiled(self, case: Case, tell: Tell) -> Iterator[tuple[Path, Module]]:
+        """Yields the artifact of a case, and the graph after the passes."""
+        tell("the compiler")
+        build = Build(case.source_model, self.options)
+        module = build.optimize()
+        program = build.generate(build.lower(module))
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "case.so"
+            assemble(build, program, case, path)
+            yield path, module
+
+    def run_alone(self, case: Case, tell: Tell) -> Failure | None:
+        """Runs every kernel alone on its inputs from the interpreter, between inaccessible pages."""
+        tell("the compiler")
+        build = Build(case.source_model, self.options)
+        module = build.optimize()
+        program = build.generate(build.lower(module))
+        parts = cut_kernels(module, program.lowered)
+        way = way_of(self.options.code(), pack=self.options.packs)
+        trials = part_trials(case, module)
+        found = Alone(parts, program, way, case.load, trials).check(lambda what: tell(f"{ALONE}: {what}"))
+        if found is None:
+            return None
+        what = found.wrong.difference
+        return Failure(MEMORY if found.in_memory else NUMBERS, ALONE, str(what), what)
+
+
+def assemble(build: Build, program: Program, case: Case, path: Path) -> None:
+    """Writes the artifact of the case's function, given its compiled kernels."""
+    objects = build.generate_entries(program)
+    build.assemble(build.specify(program, lambda p: load_parameter(p, case.load)), objects, path)
+
+
+def part_trials(case: Case, module: Module) -> Callable[[Part], list[Trial]]:
+    """Returns a function that maps parts of the function after the passes to their inputs in the case's call."""
+    values: dict[str, Array] = dict(case.arguments)
+
+    def observe(node: Node, results: Sequence[Array]) -> None:
+        values.update((v.name, array) for v, array in zip(node.outputs, results, strict=True))
+
+    Interpreter(module, case.load, observe=observe).run(smaller.only_function(module), case.trial_arrays)
+
+    def trials(part: Part) -> list[Trial]:
+        names = tuple(v.name for v in part.function.arguments)
+        return [Trial(part.function.name, case.dims, case.kind, names, tuple(values[name] for name in names))]
+
+    return trials
+
+
+def _failure_of(died: Died) -> Failure:
+    if died.kind == "hang":
+        return Failure(TIMEOUT, died.doing, died.message)
+    if died.doing.startswith(ALONE):
+        return Failure(MEMORY, ALONE, died.message)
+    if died.doing.startswith(RUNTIME):
+        return Failure(CRASH, RUNTIME, died.message)
+    return Failure(CRASH, died.doing, died.message)
+
+
+def _first_line(text: str) -> str:
+    return (text.splitlines() or [""])[0]

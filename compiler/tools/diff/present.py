@@ -1,0 +1,148 @@
+"""Formats a comparison as text and as JSON data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ....dialect.types import dtype_of
+from .builds import Build
+from .capture import Point
+from .compare import BINS, Comparison, PointDifference
+
+_BEYOND = f">{BINS[-1]}"
+_HEADS = ("0", *(f"<={most}" for most in BINS[1:]), _BEYOND)
+
+
+def format_comparison(comparison: Comparison, names: tuple[str, str], builds: Sequence[Build]) -> str:
+    """Formats a comparison. `names` are the names of the two sides. Equal points are counted, not shown."""
+    differing = [p for p in comparison.points if p.differs]
+    beyond = sum(p.diverges for p in differing)
+    lines = [
+        f"A  {names[0]}",
+        f"B  {names[1]}",
+        f"{len(comparison.points)} values in both: {len(comparison.points) - len(differing)} the same, "
+        f"{len(differing) - beyond} within rounding errors, {beyond} beyond",
+    ]
+    lines += [
+        f"{len(only)} only in {side}, {', '.join(only[:3])}{', ...' if len(only) > 3 else ''}"
+        for side, only in (("A", comparison.only_a), ("B", comparison.only_b))
+        if only
+    ]
+    if comparison.apart:
+        more = ", ..." if len(comparison.apart) > 3 else ""
+        lines.append(f"{len(comparison.apart)} parameters not compared: {', '.join(comparison.apart[:3])}{more}")
+    if comparison.note:
+        lines.append(comparison.note)
+    if differing:
+        lines += ["", *_table(list(_rows(differing)))]
+    for what, found in (("difference", comparison.first), ("divergence", comparison.divergence)):
+        if found is not None:
+            lines += ["", f"first {what}: {_place(found)}", f"  {_detail(found)}", f"  {_kernels(found)}"]
+    if len(builds) == 2:
+        lines += ["", *_table(list(_facts(*builds)))]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Aligns columns, the first to the left."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]
+
+
+def _rows(differing: Sequence[PointDifference]) -> Iterator[tuple[str, ...]]:
+    yield ("point", "type", "largest", "mean", "allowed", "", "ulp:", *_HEADS)
+    for point in differing:
+        mark = "!" if point.diverges else ""
+        if point.errors is None:
+            yield (point.a.name, point.mismatch, "", "", "", mark, "", *("" for _ in _HEADS))
+            continue
+        errors = (point.errors.largest, point.errors.mean, point.allowed)
+        counts = [str(count) if count else "." for count in point.histogram] or ["" for _ in _HEADS]
+        yield (point.a.name, _type(point.a), *(f"{e:.2g}" for e in errors), mark, "", *counts)
+
+
+def _type(point: Point) -> str:
+    return f"{dtype_of(point.array)}{list(point.array.shape)}"
+
+
+def _place(point: PointDifference) -> str:
+    at = point.a.at or point.b.at
+    return f"{point.a.name}{f' at {at}' if at else ''}"
+
+
+def _detail(point: PointDifference) -> str:
+    if point.errors is None:
+        return f"A and B are {point.mismatch}"
+    place = point.errors.place
+    a, b = (side.array[place].item() for side in (point.a, point.b))
+    return (
+        f"A has {a!r} and B {b!r} at {list(place)}: {point.errors.largest:.3g} apart, {point.allowed:.3g} are allowed; "
+        f"{point.errors.different} of {point.errors.size} elements differ"
+    )
+
+
+def _kernels(point: PointDifference) -> str:
+    kernels = (("A", point.a.kernel), ("B", point.b.kernel))
+    return ", ".join(f"{side}: {kernel}" for side, kernel in kernels if kernel) or "in no kernel"
+
+
+def _facts(a: Build, b: Build) -> Iterator[tuple[str, str, str, str]]:
+    yield ("build", "A", "B", "")
+    for name in dict.fromkeys((*a.facts, *b.facts)):
+        x, y = a.facts.get(name), b.facts.get(name)
+        yield (name, _fact(x), _fact(y), "" if x == y else "*")
+
+
+def _fact(value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return "-" if value is None else str(value)[:40]
+
+
+# --- data ---
+
+
+def comparison_data(comparison: Comparison, names: tuple[str, str], builds: Sequence[Build]) -> dict[str, Any]:
+    """Returns the comparison as JSON data; a number that JSON lacks becomes text."""
+    divergence, first = comparison.divergence, comparison.first
+    return {
+        "a": names[0],
+        "b": names[1],
+        "diverges": divergence is not None,
+        "first_difference": None if first is None else first.a.name,
+        "first_divergence": None if divergence is None else divergence.a.name,
+        "points": [_point_data(p) for p in comparison.points],
+        "only_a": list(comparison.only_a),
+        "only_b": list(comparison.only_b),
+        "parameters_not_compared": list(comparison.apart),
+        "note": comparison.note,
+        "builds": [dict(build.facts) for build in builds],
+    }
+
+
+def _point_data(point: PointDifference) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "point": point.a.name,
+        "at": point.a.at or point.b.at or None,
+        "kernels": [point.a.kernel or None, point.b.kernel or None],
+        "types": [_type(point.a), _type(point.b)],
+        "diverges": point.diverges,
+    }
+    if point.errors is not None:
+        errors: Mapping[str, float] = {
+            "largest": point.errors.largest,
+            "mean": point.errors.mean,
+            "allowed": point.allowed,
+            "ulps": point.errors.ulps,
+        }
+        data |= {name: value if math.isfinite(value) else str(value) for name, value in errors.items()}
+        data |= {"different": point.errors.different, "elements": point.errors.size, "place": list(point.errors.place)}
+        data["histogram"] = dict(zip(_HEADS, point.histogram, strict=False))
+    return data

@@ -1,0 +1,1 @@
+"""`nacre.graph`: reads, queries, measures, changes, runs and saves graphs."""

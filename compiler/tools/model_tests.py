@@ -1,0 +1,160 @@
+"""Runs the tests and budgets of a model file: each test by the reference interpreter and by the compiled artifact."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from ...dialect.diagnostics import Diagnostic, DiagnosticError
+from ...dialect.dims import DimError, evaluate
+from ...dialect.graph import Function
+from ...dialect.interpreter import Interpreter
+from ...dialect.types import Array
+from ...runtime.loader import Model, NacreError, load
+from ..budgets import Costs, holds, over_budget, show
+from ..model.checks import ModelBudget, ModelTest
+from ..model.parameters import ParameterReader, open_parameters
+from ..model.source import SourceModel
+from ..pipeline import Build
+from .validate.compare import measure_errors
+
+TIMED_CALLS = 20
+TIMED_SECONDS = 5.0
+"""A `time` budget is compared with the median of `TIMED_CALLS` calls, or of those within this many seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One check: its subject, the executor, whether it succeeded, and the observed value."""
+
+    model: str
+    title: str
+    means: str
+    passed: bool
+    detail: str
+
+
+def test_model(build: Build, stated: SourceModel | None = None) -> list[Outcome]:
+    """Compiles into a temporary folder and runs every test and budget of the file, or those of `stated`, the model from
+    which the stage of this build was dumped.
+
+    Raises DiagnosticError and CompilerFault if the model cannot be built.
+    """
+    stated = stated or build.source_model
+    _check_same(stated, build.source_model)
+    reader = build.read_parameters()
+    module = build.optimize()
+    program = build.generate(build.lower(module))
+    objects = build.generate_entries(program)
+    with TemporaryDirectory(prefix="nacre-test-") as folder:
+        path = Path(folder) / f"{build.source_model.module.name}.so"
+        build.assemble(build.specify(program, reader), objects, path)
+        model = load(path)
+        return [
+            *run_tests(stated, open_parameters(stated), model),
+            *run_budgets(stated, build.costs(module, program), model, path),
+        ]
+
+
+def _check_same(stated: SourceModel, built: SourceModel) -> None:
+    """Raises DiagnosticError if the tested models are not those of the build."""
+    there = {function.name: _signature(function) for function in built.module.functions}
+    tested = [*(test.model for test in stated.tests), *(budget.model for budget in stated.budgets)]
+    for name in dict.fromkeys(tested):
+        if there.get(name) != _signature(stated.module.function(name)):
+            message = f"`{built.file}` has not the `{name}` that `{stated.file}` tests"
+            raise DiagnosticError([Diagnostic("other-model", message)])
+
+
+def _signature(function: Function) -> list[tuple[str, str]]:
+    names = (*(argument.name for argument in function.arguments), *function.result_names)
+    values = (*function.arguments, *function.results)
+    return [(name, str(value.type)) for name, value in zip(names, values, strict=True)]
+
+
+test_model.__test__ = False  # type: ignore[attr-defined]  # pytest takes functions of this name for tests
+
+
+def run_tests(source_model: SourceModel, reader: ParameterReader, model: Model) -> Iterator[Outcome]:
+    """Yields the outcomes of every test, first in the reference interpreter, then in the compiled artifact."""
+    interpreter = Interpreter(source_model.module, reader)
+
+    def call(name: str, inputs: Sequence[Array]) -> Sequence[Array]:
+        results = model.entries[name](*inputs)
+        return results if isinstance(results, tuple) else (results,)
+
+    means: Mapping[str, Callable[[str, Sequence[Array]], Sequence[Array]]] = {
+        "interpreter": interpreter.run,
+        "artifact": call,
+    }
+    for test in source_model.tests:
+        for name, run in means.items():
+            try:
+                yield from _judge(source_model.module.function(test.model), test, name, run)
+            except (DimError, NacreError) as error:
+                yield Outcome(test.model, test.title, name, False, str(error))
+            except DiagnosticError as error:
+                yield Outcome(test.model, test.title, name, False, error.diagnostics[0].message)
+
+
+def _judge(
+    function: Function, test: ModelTest, means: str, run: Callable[[str, Sequence[Array]], Sequence[Array]]
+) -> Iterator[Outcome]:
+    results = run(function.name, [test.inputs[a.name].load() for a in function.arguments])
+    by_name = dict(zip(function.result_names, results, strict=True))
+    for expectation in test.expectations:
+        name = expectation.data.name
+        expected, actual = expectation.data.load(), by_name[name]
+        if expected.shape != actual.shape:
+            detail = f"`{name}` has the shape {list(actual.shape)}, expected {list(expected.shape)}"
+            yield Outcome(test.model, test.title, means, False, detail)
+            continue
+        error = measure_errors(actual, expected).largest
+        detail = f"`{name}` differs by {error:.3g}, {expectation.tolerance:.3g} is allowed"
+        yield Outcome(test.model, test.title, means, error <= expectation.tolerance, detail)
+
+
+def run_budgets(source_model: SourceModel, costs: Costs, model: Model, path: Path) -> Iterator[Outcome]:
+    """Yields the outcomes of every budget: first those that follow from the graph, then the measured ones."""
+    for budget in source_model.budgets:
+        title = f"budget {budget.metric}"
+        try:
+            value = _measure(budget, costs, source_model.module.function(budget.model), model, path)
+        except (DimError, NacreError) as error:
+            yield Outcome(budget.model, title, "budget", False, str(error))
+            continue
+        detail = f"{show(value, budget)}, the budget is {budget.comparison} {show(budget.limit, budget)}"
+        if not holds(budget, value):
+            detail += f": {over_budget(budget, value).label}"
+        yield Outcome(budget.model, title, "budget", holds(budget, value), detail)
+
+
+def _measure(budget: ModelBudget, costs: Costs, function: Function, model: Model, path: Path) -> float:
+    if budget.metric == "size":
+        return path.stat().st_size
+    if budget.metric == "memory":
+        return model.entries[budget.model].workspace_bytes(**budget.dims)
+    if budget.metric == "time":
+        return _median_time(function, budget.dims, model)
+    formula = costs.formula(budget.metric, budget.model)
+    assert formula is not None, budget
+    return evaluate(formula, budget.dims)
+
+
+def _median_time(function: Function, dims: Mapping[str, int], model: Model) -> float:
+    """Returns the median seconds of one call on zeros."""
+    inputs = [np.zeros(a.type.concrete(dims), a.type.dtype.numpy) for a in function.arguments]
+    entry = model.entries[function.name]
+    entry(*inputs)
+    times: list[float] = []
+    while len(times) < TIMED_CALLS and sum(times) < TIMED_SECONDS:
+        start = time.perf_counter()
+        entry(*inputs)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)

@@ -1,0 +1,1 @@
+"""Measurements of compiled models: latencies, profiles, traces, and the peaks of the machine."""

@@ -1,0 +1,1 @@
+"""The search of `nacre quantize` for the precision of each layer."""

@@ -1,0 +1,116 @@
+"""The layers of a model that can be quantized, and the candidate precisions: the search space of `nacre quantize`.
+
+A layer consists of all multiplications by one weight. A choice is its precision; policy rules select it by the path of
+the weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ....dialect.dims import Size
+from ....dialect.graph import Function, Module, Node, Parameter
+from ....passes.analysis.factors import Origins, factors_of
+from ....passes.selection import Selector
+from ...lower.cost import count_operations
+from ...model.policy import F32, Calibration, Policy, Rule, Scheme
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A candidate precision of a layer: the scheme of its weight, and that of the values that multiply the weight."""
+
+    weights: Scheme = F32
+    activations: Scheme = F32
+
+    def rules(self, pattern: str) -> tuple[Rule, ...]:
+        """Returns the policy rules for weights under a path pattern; none for f32."""
+        selector = Selector(pattern)
+        both = (Rule("weights", selector, self.weights), Rule("activations", selector, self.activations))
+        return tuple(rule for rule in both if rule.scheme != F32)
+
+
+CHOICES: Mapping[str, Choice] = {
+    "f32": Choice(),
+    "bf16": Choice(Scheme("bf16"), Scheme("bf16")),
+    "f16": Choice(Scheme("f16"), Scheme("f16")),
+    "int8": Choice(Scheme("i8"), Scheme("i8", "dynamic")),
+    "int8-static": Choice(Scheme("i8"), Scheme("i8", "static")),
+    "w8": Choice(Scheme("i8")),
+    "f8": Choice(Scheme("f8e4m3")),
+    "q8": Choice(Scheme("q8[block 32]")),
+    "int4": Choice(Scheme("q4[block 32, zero]")),
+    "int4a8": Choice(Scheme("q4[block 32, zero]"), Scheme("i8", "dynamic")),
+    "int4-fitted": Choice(Scheme("q4[block 32]", "fitted")),
+}
+"""The candidates by the names that `--choices` takes; names of short forms mean the same for a layer."""
+
+Assignment = Mapping[str, str]
+"""The name of the choice of each layer, by its path; a missing layer stays in f32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """All multiplications by the weight `path`, which has `elements` elements. It is used `uses` times at `places`,
+    each a scope of block instances and the line and column in the model's text, with `operations` operations in total.
+    """
+
+    path: str
+    elements: int
+    uses: int
+    operations: Size
+    places: frozenset[tuple[str, str]]
+
+
+def find_layers(module: Module, function: Function) -> tuple[Layer, ...]:
+    """Returns the layers of a function without loops, in the order of their first use."""
+    definitions: dict[str, Node] = {}
+    origins = Origins(definitions, module.parameter_index)
+    found: dict[str, list[Node]] = {}
+    for node in function.body:
+        factors = factors_of(node, origins)
+        weights = [factor.parameter for factor in factors if factor.parameter]
+        if len(weights) == 1 and len(factors) > 1:
+            found.setdefault(weights[0], []).append(node)
+        definitions.update((value.name, node) for value in node.outputs)
+    return tuple(_layer(module.parameter_index[path], nodes) for path, nodes in found.items())
+
+
+def _layer(weight: Parameter, nodes: Sequence[Node]) -> Layer:
+    elements = weight.type.elements
+    assert isinstance(elements, int), weight
+    places = frozenset((n.scope, "" if n.span is None else f"{n.span.line}:{n.span.column}") for n in nodes)
+    return Layer(weight.name, elements, len(nodes), count_operations(nodes), places)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The layers that one pattern matches; it matches no layer with another choice."""
+
+    pattern: str
+    choice: str
+    paths: tuple[str, ...]
+
+
+def group_layers(paths: Sequence[str], chosen: Assignment) -> Iterator[Group]:
+    """Yields groups that contain every layer once: layers whose paths differ only in numbers share a group if their
+    pattern matches no layer of another choice. Groups are in the order of the first layer of each."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for path in paths:
+        numbered = ".".join("*" if part.isdecimal() else part for part in path.split("."))
+        groups.setdefault((numbered, chosen.get(path, "f32")), []).append(path)
+    for (pattern, choice), members in groups.items():
+        matched = [path for path in paths if Selector(pattern).matches("", (path,))]
+        if len(members) > 1 and all(chosen.get(path, "f32") == choice for path in matched):
+            yield Group(pattern, choice, tuple(members))
+        else:
+            for path in members:
+                yield Group(path, choice, (path,))
+
+
+def policy_of(model: str, paths: Sequence[str], chosen: Assignment, calibration: Calibration) -> Policy:
+    """Returns the policy for an assignment, with the calibration if a choice needs samples."""
+    groups = group_layers(paths, chosen)
+    policy = Policy(tuple(rule for g in groups for rule in CHOICES[g.choice].rules(g.pattern)), model=model)
+    return replace(policy, calibration=calibration) if policy.needs_samples else policy

@@ -1,0 +1,1 @@
+"""Generators of pages in `compiler/docs` from the code."""

@@ -1,0 +1,148 @@
+"""Runs a complete artifact as a user does: in a child process, and if it is wrong, kernel by kernel.
+
+Every kernel is known to be correct alone, so the error is in their combination: the positions of tensors in memory, the
+order and the operands of calls, or the weights in the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ....dialect.graph import Function, Module, Node, Value
+from ....dialect.interpreter import Load
+from ....dialect.types import Array
+from ....runtime.library import OutOfRangeError
+from ....runtime.loader import load as load_artifact
+from ....runtime.observe import Event, observe
+from ...lower.lowered import LoweredFunction
+from ...lower.nodes import Computed
+from .cut import cut_function
+from .inputs import Trial
+from .isolated import Died, Task, Tell, run_isolated
+from .judge import Difference, Judge
+from .trials import Wrong
+from .usage import RUNTIME, is_right_in_one_thread
+
+
+@dataclass(frozen=True, slots=True)
+class Overwritten:
+    """A tensor that call number `by` of a kernel overwrites before call `reader`, the same or a later one, reads it."""
+
+    name: str
+    by: int
+    reader: int
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """The tensors that every kernel of a call wrote, by name, and those that were overwritten."""
+
+    values: Mapping[str, Array]
+    lost: tuple[Overwritten, ...]
+
+    def find_lost(self, number: int | None) -> Overwritten | None:
+        """Returns the tensor whose loss makes the results of call `number` the first wrong ones. A tensor may be
+        overwritten by its own reader if that reads each element before."""
+        stale = (each for each in self.lost if each.by < each.reader)
+        return next(stale, None) or next((each for each in self.lost if each.by == number), None)
+
+
+def find_wrong(artifact: Path, judges: Iterator[Judge]) -> Wrong | None:
+    """Returns the first trial with wrong results, or at which the process crashes."""
+    made = list(judges)
+
+    def task(trial: Trial) -> Task[tuple[Array, ...] | None]:
+        def call(tell: Tell) -> tuple[Array, ...] | None:
+            tell(str(trial))
+            try:
+                results = load_artifact(artifact).entries[trial.function](*trial.arguments)
+            except OutOfRangeError:
+                return None
+            return tuple(results) if isinstance(results, tuple) else (results,)
+
+        return call
+
+    for judge, results in zip(made, run_isolated([task(judge.trial) for judge in made]), strict=True):
+        found = Difference(0, results.message) if isinstance(results, Died) else judge.difference(results)
+        if found is not None:
+            return Wrong(judge.trial, found)
+    return None
+
+
+def watch_call(artifact: Path, lowered: LoweredFunction, trial: Trial) -> Watched | Died:
+    """Runs a call and records the tensors between kernels."""
+    last_read = {s.name: i for i, call in enumerate(lowered.calls) for s in call.inputs if isinstance(s, Computed)}
+
+    def task(tell: Tell) -> Watched:
+        places: dict[str, Array] = {}
+        values: dict[str, Array] = {}
+        lost: list[Overwritten] = []
+
+        def see(event: Event) -> None:
+            number = event.call.number
+            for name, before in values.items():
+                reader = last_read.get(name, -1)
+                if reader >= number and places[name].tobytes() != before.tobytes():
+                    lost.append(Overwritten(name, number, reader))
+            for value in event.call.values:
+                places[value.name] = event.array(value)
+                values[value.name] = places[value.name].copy()
+
+        model = load_artifact(artifact)
+        with observe(model, see), suppress(OutOfRangeError):
+            model.entries[trial.function](*trial.arguments)
+        return Watched(values, tuple(lost))
+
+    return run_isolated([task])[0]
+
+
+def first_wrong_value(module: Module, function: Function, watched: Watched, trial: Trial, load: Load) -> Value | None:
+    """Returns the first tensor, in the order of the nodes, that differs from the graph's value."""
+    written = [v for node in function.body for v in node.outputs if v.name in watched.values]
+    part = cut_function(module, function, written)
+    judge = Judge(part, trial.select(part.functions[0]), load)
+    found = judge.difference([watched.values[v.name] for v in written])
+    return None if found is None else written[found.result]
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """The cause of an error in the combination of kernels, which is `plan-memory`, `runtime` or else `entry`.
+
+    `node` computes the first tensor that is wrong or lost; a lost tensor is overwritten by `overwriter` before `reader`
+    reads it. Copies have no node. `died` describes the end of a watched call that crashed.
+    """
+
+    stage: str
+    node: Node | None = None
+    lost: str = ""
+    overwriter: Node | None = None
+    reader: Node | None = None
+    died: str = ""
+
+
+def blame_assembly(artifact: Path, module: Module, lowered: LoweredFunction, trial: Trial, load: Load) -> Assembly:
+    """Finds the cause in an artifact whose kernels are correct alone, for a call that gives wrong results."""
+    function = module.function(trial.function)
+    watched = watch_call(artifact, lowered, trial)
+    if isinstance(watched, Died):
+        return Assembly("entry", died=watched.message)
+    value = first_wrong_value(module, function, watched, trial, load)
+    numbers = (i for i, call in enumerate(lowered.calls) if value is not None and value.name in call.outputs)
+    lost = watched.find_lost(next(numbers, None))
+    if lost is None:
+        judge = Judge(module, trial, load)
+        if is_right_in_one_thread(artifact, trial, lambda results: judge.difference(results) is None):
+            return Assembly(RUNTIME)
+        return Assembly("entry", None if value is None else maker_of(function, value.name))
+    by, reader = (maker_of(function, lowered.calls[number].outputs[0]) for number in (lost.by, lost.reader))
+    return Assembly("plan-memory", maker_of(function, lost.name), lost.name, by, reader)
+
+
+def maker_of(function: Function, name: str) -> Node | None:
+    """Returns the node that computes a value, given the name of the value or of a copy."""
+    makers = {v.name: node for node in function.body for v in node.outputs}
+    return makers.get(name) or makers.get(name.rpartition(".")[0])

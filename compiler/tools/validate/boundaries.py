@@ -1,0 +1,158 @@
+"""Sizes on both sides of the boundaries at which code or memory changes.
+
+A loop whose step is 64 has its first full iteration at 64, and leaves one element to the next loop at 65:
+
+    steps 8, 64; x: f32[B, T]      T = 7, 8, 9, 63, 64, 65, and B likewise
+
+The steps are those that the tiler reports of a kernel (`codegen/job.py`). If the order of two tensors' sizes differs
+between small and large dims, a memory plan is tried on both sides, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import combinations
+
+from ....dialect.dims import Size, Symbol, evaluate, product, symbols
+from ....dialect.graph import Function, Value, walk
+from ...codegen.objects import Program
+from ...lower.cost import count_operations
+from .inputs import nearest_size
+
+_MOST_OPERATIONS = 1 << 22
+_MOST_BYTES = 1 << 22
+"""Maximum bytes of a call: some milliseconds of work."""
+_MOST_SIZES = 12
+"""Maximum number of sizes of each dim of a kernel."""
+_MOST_CROSSINGS = 8
+_LARGEST = 1 << 16
+_SMALL = 3
+
+
+def steps_of(program: Program) -> dict[str, tuple[int, ...]]:
+    """Returns the steps of each kernel's loops, for all targets."""
+    found: dict[str, set[int]] = {}
+    for kernels in program.kernels.values():
+        for symbol, code in kernels.items():
+            found.setdefault(symbol, set()).update(code.report.steps)
+    return {symbol: tuple(sorted(steps)) for symbol, steps in found.items()}
+
+
+def draw_boundary_dims(function: Function, steps: Collection[int], most: int = _MOST_SIZES) -> list[dict[str, int]]:
+    """Returns sizes just below, at and just above the steps, for each extent that depends on dims, with at most `most`
+    sizes of each dim. All dims vary together if the call stays short, otherwise one at a time."""
+    small = _small(function)
+    extents = _extents(function)
+    sizes = {s: _sizes_at(s, extents, sorted(steps), small)[:most] for s in function.symbols()}
+    drawn: list[dict[str, int]] = []
+    for number in range(max(map(len, sizes.values()), default=0)):
+        # Shifted, so that not all dims are at the same step.
+        chosen = {s.name: v[(number + 4 * i) % len(v)] for i, (s, v) in enumerate(sizes.items()) if v}
+        together = {**small, **chosen}
+        apart = [{**small, name: value} for name, value in chosen.items()]
+        drawn += [together] if is_short(function, together) else [dims for dims in apart if is_short(function, dims)]
+    return _unique(drawn)
+
+
+def draw_crossing_dims(function: Function, planned: Function) -> list[dict[str, int]]:
+    """Returns sizes of the dims on both sides of each point where the order of tensor sizes in `planned` changes.
+    `function` has the same dims; its calls must stay short."""
+    small = _small(function)
+    sizes = [s for s in dict.fromkeys(v.type.bytes for v in _values(planned)) if not isinstance(s, int)]
+    drawn: list[dict[str, int]] = []
+    for left, right in combinations(sizes, 2):
+        for symbol in symbols(left) | symbols(right):
+            at = _crossing(symbol, left, right, small)
+            if at is not None:
+                drawn += [{**small, symbol.name: each} for each in _beyond(symbol, at)]
+    return [dims for dims in _unique(drawn) if is_short(function, dims, 4)][:_MOST_CROSSINGS]
+
+
+def _beyond(symbol: Symbol, at: int) -> tuple[int, ...]:
+    """Returns values with the other order: directly at the boundary, and well beyond."""
+    return nearest_size(symbol, at + 1), nearest_size(symbol, 2 * at)
+
+
+def draw_largest_dims(function: Function) -> dict[str, int] | None:
+    """Returns the largest sizes of a short call, by doubling the dims in turn; None if no call is short."""
+    dims = {s.name: nearest_size(s, 1) for s in function.symbols()}
+    if not is_short(function, dims):
+        return None
+    grows = True
+    while grows:
+        grows = False
+        for symbol in function.symbols():
+            larger = {**dims, symbol.name: nearest_size(symbol, 2 * dims[symbol.name] + 1)}
+            if larger != dims and is_short(function, larger):
+                dims, grows = larger, True
+    return dims
+
+
+def is_short(function: Function, dims: Mapping[str, int], times: int = 1) -> bool:
+    """Returns whether a call with these sizes takes some milliseconds at most, or `times` times as much."""
+    if evaluate(count_operations(function.body), dims) > times * _MOST_OPERATIONS:
+        return False
+    return sum(evaluate(v.type.bytes, dims) for v in _values(function)) <= times * _MOST_BYTES
+
+
+def _values(function: Function) -> list[Value]:
+    return [*function.arguments, *(v for node in walk(function.body) for v in node.outputs)]
+
+
+def _small(function: Function) -> dict[str, int]:
+    return {s.name: nearest_size(s, _SMALL) for s in function.symbols()}
+
+
+def _unique(drawn: Iterable[dict[str, int]]) -> list[dict[str, int]]:
+    return list({tuple(sorted(dims.items())): dims for dims in drawn}.values())
+
+
+def _extents(function: Function) -> list[Size]:
+    """Returns the extents that loops may have: axes, with bare dims before expressions, and the elements of tensors."""
+    shapes = [v.type.shape for v in _values(function)]
+    axes = sorted({s for shape in shapes for s in shape if not isinstance(s, int)}, key=lambda s: len(str(s)))
+    return list(dict.fromkeys([*axes, *(product(shape) for shape in shapes)]))
+
+
+def _sizes_at(
+    symbol: Symbol, extents: Sequence[Size], steps: Sequence[int], small: Mapping[str, int]
+) -> tuple[int, ...]:
+    """Returns values of the symbol at which one of the extents is near one of the steps."""
+    found: dict[int, None] = {}
+    for extent in extents:
+        if symbol in symbols(extent):
+            for step in steps:
+                at = _least(symbol, _reaches(extent, symbol, small, step))
+                if at is not None:
+                    near = (at - symbol.multiple, at, at + symbol.multiple)
+                    found |= {n: None for n in near if symbol.low <= n <= symbol.high}
+    return tuple(found)
+
+
+def _reaches(extent: Size, symbol: Symbol, small: Mapping[str, int], step: int) -> Callable[[int], bool]:
+    return lambda value: evaluate(extent, {**small, symbol.name: value}) >= step
+
+
+def _crossing(symbol: Symbol, left: Size, right: Size, small: Mapping[str, int]) -> int | None:
+    """Returns the least value from which on the order of the two sizes differs from that at the smallest value."""
+
+    def order(value: int) -> bool:
+        dims = {**small, symbol.name: value}
+        return evaluate(left, dims) > evaluate(right, dims)
+
+    first = order(nearest_size(symbol, 1))
+    return _least(symbol, lambda value: order(value) != first)
+
+
+def _least(symbol: Symbol, holds: Callable[[int], bool]) -> int | None:
+    """Returns the least value of the symbol for which a monotonic predicate holds."""
+    low, high = nearest_size(symbol, symbol.low) // symbol.multiple, int(min(symbol.high, _LARGEST)) // symbol.multiple
+    if high < low or not holds(high * symbol.multiple):
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        if holds(middle * symbol.multiple):
+            high = middle
+        else:
+            low = middle + 1
+    return high * symbol.multiple

@@ -1,0 +1,173 @@
+"""`--check-passes`: runs every stage of a build on random inputs and reports the first stage that changes the results.
+
+The reference is the graph of the source, run by the reference interpreter in float64; the tolerance of results follows
+from the rounding of its nodes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from ....dialect.diagnostics import DiagnosticError, Note, Span
+from ....dialect.graph import Function, Module, Node
+from ....dialect.interpreter import Load
+from ....dialect.printer import print_module
+from ....passes.manager import Stage
+from ....passes.pipeline import format_pass
+from ...codegen.objects import Program
+from ...model.parameters import open_parameters
+from ...model.source import SourceModel
+from ...observer import Observer
+from ...options import Options
+from .alone import way_of
+from .artifacts import blame_assembly, find_wrong
+from .boundaries import draw_crossing_dims
+from .faults import Blame, WrongNumbers, make_wrong_numbers
+from .halving import find_rewrite
+from .inputs import made_up
+from .judge import Difference
+from .kernels import WrongKernel, find_wrong_kernel
+from .trials import Trials, Wrong, is_in_blocks
+from .usage import RUNTIME, find_wrong_use
+
+VARIABLE = "NACRE_CHECK_PASSES"
+"""The environment variable that enables the check of every build."""
+
+
+def choose_observer(source_model: SourceModel, options: Options, *, check: bool) -> Observer:
+    """Returns the checker, if checks are enabled, else an observer that accepts everything."""
+    return Checker(source_model, options) if check or os.environ.get(VARIABLE) else Observer()
+
+
+def _loader(source_model: SourceModel) -> Load:
+    """Returns the source of parameter data; generated data if the checkpoint cannot be opened."""
+    try:
+        return open_parameters(source_model)
+    except DiagnosticError:
+        return made_up
+
+
+class Checker(Observer):
+    """Raises WrongNumbers at the first stage that changes the results."""
+
+    trusts_cache = False
+
+    def __init__(self, source_model: SourceModel, options: Options) -> None:
+        self.source_model, self.options = source_model, options
+        self.load = _loader(source_model)
+        self.stages: list[Stage] = []
+        self.program: Program | None = None
+        self._trials: Trials | None = None
+
+    @property
+    def trials(self) -> Trials:
+        assert self._trials is not None, "no graph has been seen"
+        return self._trials
+
+    def accept_graph(self, stage: Stage) -> None:
+        if stage.number == 0:
+            self._trials, self.stages = Trials(stage.module, self.load), []
+        elif stage.changed:
+            wrong = self.trials.find_wrong(stage.module)
+            if wrong is not None:
+                function = stage.module.function(wrong.trial.function)
+                raise self._fault(function, wrong, self._blame_pass(stage, self.stages[-1].module, wrong))
+        self.stages.append(stage)
+
+    def accept_kernels(self, module: Module, program: Program) -> None:
+        self.program = program
+        way = way_of(self.options.code(), pack=self.options.packs)
+        wrong = find_wrong_kernel(module, program, way, self.load)
+        if wrong is not None:
+            function, found = wrong.found.part.function, wrong.found.wrong
+            raise self._fault(function, found, _blame_kernel(wrong, module, program))
+
+    def accept_artifact(self, path: Path) -> None:
+        if not any(target.runs_here for target in self.options.targets):
+            return
+        module = self.stages[-1].module
+        for planned in module.functions:
+            self.trials.add(planned.name, draw_crossing_dims(self.trials.module.function(planned.name), planned))
+        wrong = find_wrong(path, self.trials.judges(in_blocks=is_in_blocks(module)))
+        if wrong is not None:
+            function = module.function(wrong.trial.function)
+            raise self._fault(function, wrong, self._blame_assembly(path, module, wrong))
+        for trial in self.trials.first_trials():
+            function = module.function(trial.function)
+            used = find_wrong_use(path, function, trial)
+            if used is not None:
+                wrong = Wrong(used.trial, Difference(0, f"is wrong: {used.message}"))
+                raise self._fault(function, wrong, _blame_runtime(module, function))
+
+    def _fault(self, function: Function, wrong: Wrong, blame: Blame) -> WrongNumbers:
+        return make_wrong_numbers(self.source_model, self.options.flags, function, wrong, blame)
+
+    def _blame_assembly(self, path: Path, module: Module, wrong: Wrong) -> Blame:
+        assert self.program is not None, "no kernels have been seen"
+        function = module.function(wrong.trial.function)
+        (lowered,) = (f for f in self.program.lowered.functions if f.name == function.name)
+        found = blame_assembly(path, module, lowered, wrong.trial, self.load)
+        message = f"every kernel of `{function.name}` is correct alone, but the complete artifact is wrong"
+        if found.stage == RUNTIME:
+            return _blame_runtime(module, function)
+        span = None if found.node is None else found.node.span
+        if found.died:
+            return Blame(found.stage, message, module, notes=(Note(f"watched, it ends with {found.died}"),))
+        if not found.lost:
+            label = "this is the first wrong value" if span is not None else ""
+            return Blame(found.stage, message, module, label, span)
+        return Blame(
+            found.stage,
+            message,
+            module,
+            f"its result, `{found.lost}`, is overwritten before it is read",
+            span,
+            notes=(_where("it is overwritten by", found.overwriter), _where("it is read by", found.reader)),
+        )
+
+    def _blame_pass(self, stage: Stage, before: Module, wrong: Wrong) -> Blame:
+        step = stage.step  # as it was run: a size bound changes options of passes
+        assert step is not None, "the graph of the source is the measure"
+        rewrite = find_rewrite(step, before, self.trials.is_wrong(wrong.trial))
+        return Blame(
+            stage.name,
+            f"pass `{stage.name}` changes the result of `{wrong.trial.function}`",
+            before,
+            f"rewrite {rewrite.number} of it, `{rewrite.rule}`, changes this",
+            rewrite.span,
+            notes=(Note(f"the node was `{rewrite.node}`"),),
+            files={"after.graph": stage.text},
+            passes=format_pass(step),
+        )
+
+
+def _blame_kernel(wrong: WrongKernel, module: Module, program: Program) -> Blame:
+    part, stage, target = wrong.found.part, wrong.stage, wrong.found.target.name
+    texts = {kernel.symbol: kernel.text() for kernel in program.lowered.kernels}
+    spans = list(dict.fromkeys(node.span for node in part.nodes if node.span is not None))
+    main = part.function.body[-1].span if part.function.body else None
+    return Blame(
+        stage,
+        f"kernel `{part.symbol}` of `{part.caller}` is wrong for {target}, which stage `{stage}` does: {wrong.how}",
+        module,
+        "the kernel computes this",
+        main,
+        part.symbol,
+        tuple(Note(f"it computes {_named(part.nodes, span)}", span) for span in spans),
+        {"kernel.graph": print_module(part.module), "kernel.mlir": texts[part.symbol]},
+    )
+
+
+def _blame_runtime(module: Module, function: Function) -> Blame:
+    message = f"the runtime does not call `{function.name}` as it promises; the code that it calls is right"
+    return Blame(RUNTIME, message, module, "this is what is called", function.span)
+
+
+def _where(what: str, node: Node | None) -> Note:
+    return Note(f"{what} `{node.op}`", node.span) if node is not None else Note(f"{what} a copy")
+
+
+def _named(nodes: Sequence[Node], span: Span) -> str:
+    return ", ".join(f"`{node.op}`" for node in nodes if node.span == span)

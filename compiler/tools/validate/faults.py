@@ -1,0 +1,85 @@
+"""Wrong results as an internal compiler error: a diagnostic that names the stage, and a reproducer folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ....dialect.diagnostics import Diagnostic, Note, Span, render
+from ....dialect.graph import Function, Module
+from ...base.faults import CompilerFault, new_reproducer, write_reproducer
+from ...base.spans import in_full
+from ...model.source import SourceModel
+from ...stage_faults import build_command, write_graph
+from .trials import Wrong
+
+
+class WrongNumbers(CompilerFault):
+    """A stage of the compiler changed the results. `diagnostic` names the stage and the source line, `sources` are the
+    texts of its spans."""
+
+    def __init__(
+        self, diagnostic: Diagnostic, sources: Mapping[str, str], stage: str, kernel: str, reproducer: Path
+    ) -> None:
+        super().__init__(diagnostic.message, stage, kernel, reproducer)
+        self.diagnostic, self.sources = diagnostic, sources
+
+    def __str__(self) -> str:
+        return f"{render(self.diagnostic, self.sources)}\nreproducer: {self.reproducer}"
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """The cause of an error: a stage, the kernel if it is one, a description, and the affected source lines.
+
+    `module` is the input graph of the stage: building from it with `passes` reproduces the error. `files` are
+    additional texts, by the names of the files in the reproducer.
+    """
+
+    stage: str
+    message: str
+    module: Module
+    label: str = ""
+    span: Span | None = None
+    kernel: str = ""
+    notes: tuple[Note, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+    passes: str = ""
+
+
+def make_wrong_numbers(
+    source_model: SourceModel, flags: Sequence[str], function: Function, wrong: Wrong, blame: Blame
+) -> WrongNumbers:
+    """Returns the error, and writes its inputs and texts to a folder. `function` has the wrong results; `flags` are the
+    options of the build."""
+    folder = new_reproducer()
+    inputs = wrong.trial.save(folder)
+    notes = (*blame.notes, Note(_describe(function, wrong)), Note(f"{wrong.trial}, in `{inputs}`"))
+
+    def full(span: Span | None) -> Span | None:
+        return None if span is None else in_full(span, source_model.file, source_model.sources)
+
+    diagnostic = Diagnostic(
+        "wrong-numbers",
+        blame.message,
+        full(blame.span),
+        blame.label,
+        tuple(Note(n.message, full(n.span)) for n in notes),
+    )
+    texts = {**blame.files, "fault.txt": render(diagnostic, source_model.sources) + "\n"}
+    write_reproducer(folder, texts, [*build_command(source_model, flags, blame.passes), "--check-passes"])
+    write_graph(folder, blame.module)
+    return WrongNumbers(diagnostic, source_model.sources, blame.stage, blame.kernel, folder)
+
+
+def _describe(function: Function, wrong: Wrong) -> str:
+    found = wrong.difference
+    names = function.result_names or tuple(v.name for v in function.results)
+    name = names[found.result]
+    if found.message:
+        return f"`{name}` of `{function.name}` {found.message}"
+    return (
+        f"`{name}` of `{function.name}` is {found.actual:.9g} at {list(found.place)}, expected {found.expected:.9g}"
+        f" within {found.allowed:.3g}; {found.different} of {found.size} elements differ"
+    )

@@ -1,0 +1,221 @@
+"""The admissible results of a function: exact values, and the rounding errors of correct programs.
+
+The exact results are those of the reference interpreter in float64. NaN and infinities are compared by position: some
+run of the reference, with noise or without, in float64 or in the dtypes of the graph, must have them there. The sign of
+a zero is compared in the same way; `docs/vector_math.md` lists the cases in which it is unspecified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ....dialect.graph import Function, Module
+from ....dialect.interpreter import IndexRangeError, Interpreter, Load
+from ....dialect.types import F64, Array, DType
+from ....passes.simplify.decompose import Decompose
+from .compare import Numbers, absolute_errors
+from .inputs import Trial
+from .tolerance import NoisyInterpreter, float_limits
+
+SAMPLES = 3
+MORE_SAMPLES = 40
+"""Samples taken before a difference is reported: comparisons may amplify a rounding error that the noise has missed."""
+FACTOR = 2.0
+"""The multiple of the samples' spread that is allowed; correct programs reach about half of it."""
+_NUMBER = 8
+_NO_ZERO = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A difference of a result from its admissible values: the worst element, and the number of wrong elements.
+
+    `message` is empty, or describes another error, such as the type of the array; then there is no element.
+    """
+
+    result: int
+    message: str = ""
+    place: tuple[int, ...] = ()
+    actual: float = 0.0
+    expected: float = 0.0
+    allowed: float = 0.0
+    different: int = 0
+    size: int = 0
+
+    @property
+    def error(self) -> float:
+        """The absolute error; infinite if a value is not a finite number."""
+        error = abs(self.actual - self.expected)
+        return float("inf") if error != error else error
+
+    def __str__(self) -> str:
+        if self.message:
+            return f"result {self.result} {self.message}"
+        return (
+            f"result {self.result}: {self.actual:.9g} at {list(self.place)}, expected {self.expected:.9g} within"
+            f" {self.allowed:.3g} ({self.different} of {self.size} differ)"
+        )
+
+
+Classes = npt.NDArray[np.uint8]
+
+
+def _classes(array: Array) -> Classes:
+    """Returns 1 for NaN, 2 and 4 for infinities, 8 for finite numbers: bits, so that sets of them are sums."""
+    wide = array.astype(np.float64)
+    bits = np.where(wide > 0, 2, 4)
+    return np.where(np.isnan(wide), 1, np.where(np.isinf(wide), bits, _NUMBER)).astype(np.uint8)
+
+
+def _zeros(array: Array) -> Classes:
+    """Returns 1 and 2 for positive and negative zeros, 4 for nonzero elements."""
+    wide = array.astype(np.float64)
+    return np.where(wide == 0, np.where(np.signbit(wide), 2, 1), _NO_ZERO).astype(np.uint8)
+
+
+def _widened(array: Numbers) -> Numbers:
+    """Takes the maximum over at least 16 elements along the last axes: the spread of one element is unreliable."""
+    if array.size == 0 or array.ndim == 0:
+        return array
+    split = array.ndim
+    while split > 0 and np.prod(array.shape[split:]) < 16:
+        split -= 1
+    axes = tuple(range(split, array.ndim))
+    return np.broadcast_to(array.max(axis=axes, keepdims=True), array.shape)
+
+
+@dataclass
+class Expectation:
+    """One result: its exact value, the spread of the samples around it, and the observed classes and signs of zeros."""
+
+    dtype: DType
+    exact: Array
+    spread: Numbers
+    classes: Classes
+    zeros: Classes
+
+    def add(self, sample: Array) -> None:
+        """Adds a run of the reference, which widens the admissible range."""
+        apart = absolute_errors(sample, self.exact)
+        if self.dtype.is_float:
+            self.classes |= _classes(sample)
+            self.zeros |= _zeros(sample)
+            apart = np.where(np.isfinite(apart), apart, 0)
+        self.spread = np.maximum(self.spread, apart)
+
+    @property
+    def allowed(self) -> Numbers:
+        """Returns the allowed error of each element."""
+        if not self.dtype.is_float:
+            return self.spread
+        least, _ = float_limits(self.dtype)
+        size = np.abs(self.exact.astype(np.float64))
+        own = 0.6 * self.dtype.epsilon * np.where(np.isfinite(size), size, 0)
+        return FACTOR * _widened(self.spread) + own + 4 * least
+
+    def difference(self, number: int, actual: Array) -> Difference | None:
+        """Returns the difference of an array from the admissible values of result `number`."""
+        if actual.shape != self.exact.shape or actual.dtype != self.dtype.numpy:
+            expected = f"{self.dtype}{list(self.exact.shape)}"
+            return Difference(number, f"is {actual.dtype}{list(actual.shape)}, expected {expected}")
+        apart, allowed = absolute_errors(actual, self.exact), self.allowed
+        wrong = apart > allowed
+        if self.dtype.is_float:
+            classes = _classes(actual)
+            # If the graph overflows in its dtypes, float64 is no reference: only the classes are compared.
+            finite = np.isfinite(self.exact.astype(np.float64))
+            wrong = wrong & finite & (classes == _NUMBER) & (self.classes == _NUMBER)
+            wrong |= (classes & self.classes) == 0
+            # A zero must have a sign that some run has, unless rounding alone may make it zero.
+            wrong |= (actual == 0) & (((_zeros(actual) | _NO_ZERO) & self.zeros) == 0)
+        if not wrong.any():
+            return None
+        beyond = np.where(wrong, apart, -1.0)
+        place = tuple(int(i) for i in np.unravel_index(int(beyond.argmax()), beyond.shape))
+        return Difference(
+            number,
+            "",
+            place,
+            float(actual[place]),
+            float(self.exact[place]),
+            float(allowed[place]),
+            int(np.count_nonzero(wrong)),
+            wrong.size,
+        )
+
+
+class Judge:
+    """The admissible results of one call of a function; more samples are drawn before a difference is reported.
+
+    `load` returns the data of parameters. `in_blocks`: convolutions may be computed in blocks.
+    """
+
+    def __init__(self, module: Module, trial: Trial, load: Load, *, in_blocks: bool = False, seed: int = 0) -> None:
+        self.trial, self.load, self.in_blocks = trial, load, in_blocks
+        self.rng = np.random.default_rng(seed)
+        self.decomposed = Decompose().run(module)
+        self.expected: list[Expectation] = []
+        self._sampled_more = True
+        exact = run_trial(Interpreter(module, load, precision=F64), trial)
+        plain = run_trial(Interpreter(module, load), trial)
+        self.refused = exact is None or plain is None
+        if exact is None or plain is None:
+            return
+        function: Function = module.function(trial.function)
+        for value, wide, narrow in zip(function.results, exact, plain, strict=True):
+            nothing = np.zeros(wide.shape, np.uint8)
+            zeros = _zeros(wide) if value.type.dtype.is_float else nothing
+            expectation = Expectation(value.type.dtype, wide, np.zeros(wide.shape), nothing, zeros)
+            expectation.add(narrow)
+            self.expected.append(expectation)
+        self._sample(SAMPLES, 1.0)
+        self._sampled_more = False
+
+    def _sample(self, count: int, amplitude: float) -> None:
+        for number in range(count):
+            # Every second sample uses the dtypes of the graph, so that sums overflow as they do there.
+            precision = F64 if number % 2 == 0 else None
+            interpreter = NoisyInterpreter(
+                self.decomposed,
+                self.load,
+                self.rng,
+                precision=precision,
+                amplitude=amplitude,
+                in_blocks=self.in_blocks,
+            )
+            # Noise may move a computed index out of range.
+            for expectation, array in zip(self.expected, run_trial(interpreter, self.trial) or (), strict=False):
+                expectation.add(array)
+
+    def difference(self, results: Sequence[Array] | None) -> Difference | None:
+        """Returns the difference of the first wrong result. None for `results` denotes a call that was rejected for an
+        index out of range."""
+        if self.refused or results is None:
+            expected, actual = ("an error" if refused else "none" for refused in (self.refused, results is None))
+            message = f"gives {actual} for an index out of range, expected {expected}"
+            return None if expected == actual else Difference(0, message)
+        found = self._difference(results)
+        if found is not None and not self._sampled_more:
+            self._sampled_more = True
+            self._sample(MORE_SAMPLES, 2.0)
+            found = self._difference(results)
+        return found
+
+    def _difference(self, results: Sequence[Array]) -> Difference | None:
+        for number, (expectation, actual) in enumerate(zip(self.expected, results, strict=True)):
+            found = expectation.difference(number, actual)
+            if found is not None:
+                return found
+        return None
+
+
+def run_trial(interpreter: Interpreter, trial: Trial) -> tuple[Array, ...] | None:
+    """Returns the results of the interpreter's function for a trial; None if an index is out of range."""
+    try:
+        return interpreter.run(trial.function, trial.arguments, trial.dims)
+    except IndexRangeError:
+        return None

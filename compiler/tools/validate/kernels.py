@@ -1,0 +1,71 @@
+"""Checks each kernel of a build alone, for every target that this machine runs, against the nodes that it computes:
+with sizes 0, 1, odd and at the boundaries of its loops, ordinary and special numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ....dialect.dims import evaluate
+from ....dialect.graph import Function, Module
+from ....dialect.interpreter import Load
+from ...codegen.objects import Program
+from ...lower.cost import count_operations
+from .alone import Alone, Part, Way, WrongPart, cut_kernels, find_stage
+from .boundaries import draw_boundary_dims, steps_of
+from .inputs import (
+    EDGES,
+    ORDINARY,
+    OUTSIDE,
+    SPECIAL,
+    Trial,
+    draw_dims,
+    draw_large_dims,
+    draw_trial,
+    has_checked_indices,
+)
+
+MOST_OPERATIONS = 1 << 28
+"""Maximum operations of a call of a kernel, unless it is the only call."""
+MOST_OF_LARGE = 1 << 24
+"""Maximum operations of a call with large sizes, which has more elements to judge."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrongKernel:
+    """A kernel that is wrong, the stage that causes it, and the evidence."""
+
+    found: WrongPart
+    stage: str
+    how: str
+
+
+def draw_trials(function: Function, steps: Sequence[int] = ()) -> Iterator[Trial]:
+    """Yields trials with ordinary numbers at all sizes, then with a NaN, an infinity, rows and columns of edges, and an
+    index out of range; then at sizes that reach main loops, and on both sides of the boundaries of loops with these
+    steps."""
+    sizes = draw_dims(function.symbols())
+    chosen = [(dims, ORDINARY, 0) for dims in sizes]
+    chosen += [(sizes[0], SPECIAL, 0), (sizes[-1], SPECIAL, 1), (sizes[0], EDGES, 0), (sizes[0], EDGES, 1)]
+    chosen += [(sizes[0], OUTSIDE, 0)] if has_checked_indices(function) else []
+    operations = count_operations(function.body)
+    for number, (dims, kind, seed) in enumerate(chosen):
+        if number == 0 or evaluate(operations, dims) <= MOST_OPERATIONS:
+            yield draw_trial(function, dims, kind, seed=seed)
+    for dims in draw_large_dims(function.symbols()):
+        if evaluate(operations, dims) <= MOST_OF_LARGE:
+            yield draw_trial(function, dims)
+    for dims in draw_boundary_dims(function, steps):
+        yield draw_trial(function, dims)
+
+
+def find_wrong_kernel(module: Module, program: Program, way: Way, load: Load) -> WrongKernel | None:
+    """Returns the first wrong kernel, in the order of calls."""
+    parts = cut_kernels(module, program.lowered) if way.targets else []
+    steps = steps_of(program)
+
+    def trials(part: Part) -> Iterator[Trial]:
+        return draw_trials(part.function, steps[part.symbol])
+
+    found = Alone(parts, program, way, load, trials).find_wrong()
+    return None if found is None else WrongKernel(found, *find_stage(found, way, load))

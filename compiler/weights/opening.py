@@ -1,0 +1,68 @@
+"""Opens a checkpoint of any format: a file with a known suffix, or a folder in the layout of Hugging Face."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from .checkpoint import Checkpoint, fault
+from .numpy_file import read_npy, read_npz
+from .safetensors_file import read_safetensors, read_sharded
+
+_READERS: Mapping[str, Callable[[Path], Checkpoint]] = {
+    ".safetensors.index.json": read_sharded,
+    ".safetensors": read_safetensors,
+    ".npz": read_npz,
+    ".npy": read_npy,
+}
+_PREFERRED = ("model.safetensors.index.json", "model.safetensors")
+"""The files that are tried first in a folder, before any other file with a known suffix."""
+
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+
+
+def _find_in_folder(folder: Path) -> Path:
+    names = sorted(entry.name for entry in folder.iterdir() if entry.is_file())
+    for name in _PREFERRED:
+        if name in names:
+            return folder / name
+    for suffix in _READERS:
+        found = [name for name in names if name.endswith(suffix)]
+        if len(found) == 1:
+            return folder / found[0]
+        if found:
+            shown = ", ".join(f"`{name}`" for name in found[:4]) + (", ..." if len(found) > 4 else "")
+            raise fault("checkpoint-unknown", f"`{folder}` has several checkpoints: {shown}", "name one of the files")
+    if any(name.endswith(_PICKLES) for name in names):
+        raise fault("checkpoint-unknown", f"`{folder}` has pickled weights only, which are not read", _PICKLE_HELP)
+    raise fault("checkpoint-unknown", f"`{folder}` has no checkpoint", f"known suffixes are {', '.join(_READERS)}")
+
+
+_PICKLE_HELP = "convert them to safetensors; reading a pickle would execute code of the file"
+
+
+def open_tensors(path: str | os.PathLike[str]) -> Checkpoint:
+    """Reads the headers of a tensor file that is not a checkpoint, such as inputs. Raises DiagnosticError."""
+    if not Path(path).exists():
+        raise fault("missing-file", f"there is no file `{path}`")
+    return open_checkpoint(path)
+
+
+def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
+    """Reads the headers of a checkpoint. Raises DiagnosticError if it is missing, of unknown format, or damaged."""
+    path = Path(path)
+    try:
+        if not path.exists():
+            raise fault("checkpoint-missing", f"the checkpoint `{path}` does not exist")
+        file = _find_in_folder(path) if path.is_dir() else path
+        for suffix, read in _READERS.items():
+            if file.name.endswith(suffix):
+                return read(file)
+    except OSError as error:
+        raise fault("checkpoint-missing", f"cannot read `{path}`: {error.strerror or error}") from error
+    except ValueError as error:  # a path with a null character
+        raise fault("checkpoint-missing", f"cannot read `{path}`: {error}") from error
+    if file.name.endswith(_PICKLES):
+        raise fault("checkpoint-unknown", f"`{path}` has pickled weights, which are not read", _PICKLE_HELP)
+    raise fault("checkpoint-unknown", f"`{path}` has no known suffix", f"known suffixes are {', '.join(_READERS)}")

@@ -1,0 +1,1 @@
+"""Helpers that families of operators share; no operator is defined here."""

@@ -1,0 +1,167 @@
+"""Accumulation in references and loop bodies: sums of f16 or bf16 elements are kept in f32 and rounded once.
+
+The references accumulate like the lowerings, so that they differ from compiled code by the order of a sum at most.
+
+A contraction may keep its sums `into` a dtype, which is also the dtype of the result: products of bytes are exact in
+i32, and those of short floats are not rounded before they are summed in f32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...emitter import Scalar, ScalarEmitter
+from ...graph import Value
+from ...operator import (
+    Attributes,
+    AttributeSpec,
+    Builder,
+    Case,
+    Gradient,
+    InferenceError,
+    Use,
+)
+from ...types import (
+    BF16,
+    F8E4M3,
+    F8E5M2,
+    F16,
+    F32,
+    I8,
+    I32,
+    NUMBERS,
+    STORAGE,
+    U8,
+    Array,
+    DType,
+    TensorType,
+    dtype_of,
+)
+from .common import is_half
+
+Numbers = npt.NDArray[Any]
+"""An array in a reference computation."""
+
+INTO = AttributeSpec("into", "dtype?", None)
+"""The dtype of a contraction's sums and of its result, if it differs from the dtype of the operands."""
+
+FACTORS: Mapping[DType, tuple[DType, ...]] = {I32: (I8, U8), F32: (F16, BF16, F32, I8, *STORAGE)}
+"""The dtypes of factors by the dtype that their products are summed `into`. Any mixture is allowed, but a float sum
+needs at least one float."""
+FACTOR_DTYPES = (*NUMBERS, *STORAGE)
+"""The dtypes that contractions accept. There are no sums in a dtype of STORAGE, so such operands require `into`."""
+
+
+def infer_sum(operator: str, types: Sequence[TensorType], into: DType | None) -> DType:
+    """Returns the dtype of a contraction's result. Raises InferenceError if operands of these dtypes have none."""
+    first = types[0].dtype
+    if into is None:
+        for number, type in enumerate(types):
+            if type.dtype == first and not first.is_storage:
+                continue
+            wide = next((wide for wide, short in FACTORS.items() if {first, type.dtype} <= {*short}), None)
+            help = f"`{operator}(..., into={wide})` multiplies them directly" if wide else ""
+            if type.dtype == first:
+                message = f"`{operator}` cannot accumulate in {first}"
+                raise InferenceError("dtype-mismatch", message, label=f"this is {type}", operand=number, help=help)
+            raise InferenceError(
+                "dtype-mismatch",
+                f"`{operator}` mixes {first} and {type.dtype}",
+                label=f"this is {type}, the other is {types[0]}",
+                operand=number,
+                help=help,
+            )
+        return first
+    accepted = FACTORS.get(into)
+    if accepted is None:
+        choices = " or ".join(map(str, FACTORS))
+        raise InferenceError("bad-attribute", f"`into` of `{operator}` is {into}, expected {choices}")
+    for number, type in enumerate(types):
+        if type.dtype not in accepted:
+            raise InferenceError(
+                "dtype-mismatch",
+                f"`{operator}` does not sum products of {type.dtype} into {into}",
+                label=f"this is {type}; accepted: {', '.join(map(str, accepted))}",
+                operand=number,
+            )
+    if into.is_float and not any(type.dtype.is_float for type in types):
+        raise InferenceError(
+            "dtype-mismatch",
+            f"`{operator}` sums products of {first} and {types[-1].dtype} into i32, not {into}",
+            label=f"this is {first}",
+            operand=0,
+        )
+    return into
+
+
+def widen(x: Numbers, into: DType | None = None) -> Numbers:
+    """Returns the array in the dtype of its sums."""
+    if into is not None:
+        return x.astype(into.numpy)
+    return x.astype(np.float32) if is_half(dtype_of(x)) else x
+
+
+def finish(total: Array, x: Array, into: DType | None) -> Numbers:
+    """Returns the sums in the dtype of the result, for a first operand `x`."""
+    return np.asarray(total).astype(x.dtype if into is None else into.numpy)
+
+
+def gradient_into(differentiate: Gradient) -> Gradient:
+    """Returns the gradient rule for sums kept `into` a dtype, from the rule for operands that already have that
+    dtype."""
+
+    def differentiated(b: Builder, use: Use) -> Sequence[Value | None]:
+        into: DType | None = use.attributes["into"]
+        if into is None:
+            return differentiate(b, use)
+        wide = tuple(b.cast(x, dtype=into) for x in use.inputs)
+        gradients = differentiate(b, replace(use, inputs=wide, attributes={**use.attributes, "into": None}))
+        return [
+            b.cast(g, dtype=x.type.dtype) if g is not None and x.type.dtype.is_differentiable else None
+            for g, x in zip(gradients, use.inputs, strict=True)
+        ]
+
+    return differentiated
+
+
+def multiply_add(s: ScalarEmitter, x: Scalar, y: Scalar, total: Scalar) -> Sequence[Scalar]:
+    """Emits the body of a contraction: `total + x * y`, in the dtype of `total`."""
+    product = s.binary("mul", s.cast(x, total.dtype), s.cast(y, total.dtype))
+    return [s.binary("add", total, product)]
+
+
+def add_up(s: ScalarEmitter, x: Scalar, total: Scalar) -> Sequence[Scalar]:
+    """Emits the body of a sum, in the dtype of `total`."""
+    return [s.binary("add", total, s.cast(x, total.dtype))]
+
+
+_MIXTURES = (
+    (U8, I8, I32),
+    (I8, U8, I32),
+    (I8, I8, I32),
+    (U8, U8, I32),
+    (F16, F16, F32),
+    (BF16, BF16, F32),
+    (F32, BF16, F32),
+    (F32, I8, F32),
+    (F8E4M3, F8E4M3, F32),
+    (F8E5M2, F8E4M3, F32),
+    (F32, F8E5M2, F32),
+)
+
+
+def mixtures(
+    shapes: tuple[tuple[int, ...], ...], attributes: Attributes | None = None, *, terms: int
+) -> tuple[Case, ...]:
+    """Returns cases of a contraction whose sums are kept `into` another dtype; the third operand is a bias in it."""
+    cases = []
+    for x, y, into in _MIXTURES:
+        mixed = {1: y} | {number: into for number in range(2, len(shapes))}
+        given = {**(attributes or {}), "into": into}
+        cases.append(Case(shapes, given, dtypes=(x,), mixed=mixed, terms=terms))
+    return tuple(cases)

@@ -1,0 +1,106 @@
+"""Indices that are known at run time only: negative indices, and the modes for indices out of range.
+
+A negative index counts from the end. With mode `error`, the default, an index beyond either end fails the call: the
+pass `check-indices` inserts the check, and the interpreter checks by itself. `clamp` takes the nearest element. `drop`
+reads 0 and writes nothing. No mode reads or writes outside of a tensor. A read of an empty axis gives 0.
+
+    axis of 5, index 7:     error fails the call     clamp reads element 4     drop reads 0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...dims import Size, at_least
+from ...emitter import Scalar, ScalarEmitter, Tensor
+from ...operator import AttributeSpec, Operand
+from ...types import BOOL, I32, I64
+from .accumulate import Numbers
+
+INDICES = (I32, I64)
+"""The dtypes of indices."""
+OTHER_MODES = ("clamp", "drop")
+"""The modes besides `error`."""
+MODE = AttributeSpec("mode", "str", "error", choices=("error", *OTHER_MODES))
+"""The attribute of an operator that reads or writes single elements by index."""
+WINDOW_MODE = AttributeSpec("mode", "str", "error", choices=("error", "clamp"))
+"""The same for windows, which are moved as a whole."""
+
+
+def index_operand(name: str = "indices") -> Operand:
+    return Operand(name, INDICES, group="I")
+
+
+def from_start(s: ScalarEmitter, index: Scalar, size: Scalar) -> Scalar:
+    """Returns the index as i64, counted from the start if it is in range."""
+    index = s.cast(index, I64)
+    return s.select(s.compare("lt", index, s.constant(0, I64)), s.binary("add", index, size), index)
+
+
+def clamped(s: ScalarEmitter, index: Scalar, size: Size, *, window: Size = 1) -> Scalar:
+    """Returns the first position, as i64, of a window that starts at `index` of an axis: from the end if negative, and
+    moved inside the axis."""
+    index = from_start(s, index, s.size(size))
+    return s.binary("max", s.binary("min", index, s.size(size - window)), s.constant(0, I64))
+
+
+def are_inside(s: ScalarEmitter, indices: Sequence[Scalar], sizes: Sequence[Size]) -> Scalar:
+    """Returns whether every index is inside its axis."""
+    inside = s.constant(True, BOOL)
+    for index, size in zip(indices, sizes, strict=True):
+        place = from_start(s, index, s.size(size))
+        above, below = s.compare("ge", place, s.constant(0, I64)), s.compare("lt", place, s.size(size))
+        inside = s.binary("and", inside, s.binary("and", above, below))
+    return inside
+
+
+def clamped_array(index: Any, size: int, *, window: int = 1) -> Numbers:
+    """Computes `clamped` for the references."""
+    return np.asarray(np.maximum(np.minimum(_from_start(index, size), size - window), 0))
+
+
+def are_inside_array(index: Any, size: int) -> Numbers:
+    """Computes `are_inside` for the references and one axis."""
+    wide = _from_start(index, size)
+    return np.asarray((wide >= 0) & (wide < size))
+
+
+def _from_start(index: Any, size: int) -> Numbers:
+    wide = np.asarray(index).astype(np.int64)
+    return np.where(wide < 0, wide + size, wide)
+
+
+def find_outside(indices: Numbers, sizes: Sequence[int], window: int) -> int | None:
+    """Returns the number, in row-major order, of the first index out of range. Indices address axes of `sizes` in
+    turn."""
+    flat = indices.astype(np.int64).reshape(-1)
+    size = np.resize(np.asarray(sizes, np.int64), flat.shape)
+    place = np.where(flat < 0, flat + size, flat)
+    outside = np.flatnonzero((place < 0) | (place > size - window))
+    return int(outside[0]) if outside.size else None
+
+
+def load_if_any(s: ScalarEmitter, x: Tensor, indices: Sequence[Scalar], axes: Sequence[int]) -> Scalar:
+    """Returns the element, or 0 if one of the axes is empty. The other axes are known to hold the element."""
+    doubtful = [axis for axis in axes if not at_least(x.type.shape[axis], 1)]
+    if not doubtful:
+        return s.load(x, indices)
+    count = s.constant(1, I64)
+    for axis in doubtful:
+        count = s.binary("min", count, s.size(x.type.shape[axis]))
+    # A loop of zero or one iterations: unlike a select, it does not load the element that it does not take.
+    return s.iterate(count, [s.constant(0, x.type.dtype)], lambda inner, turn, kept: [inner.load(x, indices)])[0]
+
+
+def load_by_mode(
+    s: ScalarEmitter, x: Tensor, places: Sequence[Scalar], given: Sequence[Scalar], axes: Sequence[int], mode: str
+) -> Scalar:
+    """Returns the element at `places`, the `given` indices of `axes` moved inside; or 0 if the mode drops it."""
+    value = load_if_any(s, x, places, axes)
+    if mode != "drop":
+        return value
+    inside = are_inside(s, given, [x.type.shape[axis] for axis in axes])
+    return s.select(inside, value, s.constant(0, x.type.dtype))

@@ -1,0 +1,1 @@
+"""Analyses that passes and the compiler share; no graph is changed here."""

@@ -1,0 +1,115 @@
+"""Compares symbolic sizes for all values of the dims. Samples refute an order, proofs confirm it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ...dialect.dims import (
+    INFINITY,
+    FloorDiv,
+    Monomial,
+    Poly,
+    Size,
+    Symbol,
+    add,
+    bounds,
+    evaluate,
+    multiply,
+    substitute,
+    symbols,
+    symbols_of,
+)
+
+
+def never_less(left: Size, right: Size) -> bool:
+    """Returns whether `left >= right` for every value of the dims; False if unknown."""
+    return _never_negative(add(left, multiply(-1, right)))
+
+
+@lru_cache(maxsize=1 << 16)
+def _never_negative(size: Size) -> bool:
+    """Returns whether the size is provably never negative.
+
+    Each dim is rewritten as its least value plus a dim that starts at 0. A polynomial without negative coefficients is
+    then never negative. This proves `B*T - T >= 0` for `B >= 1`, which interval bounds cannot show.
+    """
+    difference = _without_quotients(size)
+    if bounds(difference)[0] >= 0:
+        return True
+    shifted = substitute(difference, {s.name: _from_least(s) for s in symbols(difference)})
+    return all(
+        coefficient >= 0 and all(bounds(Poly(((((atom, 1),), 1),)))[0] >= 0 for atom, _ in monomial)
+        for monomial, coefficient in _terms(shifted)
+    )
+
+
+def _terms(size: Size) -> tuple[tuple[Monomial, int], ...]:
+    return size.terms if isinstance(size, Poly) else (((), size),)
+
+
+def _without_quotients(size: Size) -> Size:
+    """Returns a size that is never more than `size`: `n - (d - 1) <= d * (n // d) <= n`."""
+    total = size
+    for monomial, coefficient in _terms(size):
+        if len(monomial) == 1 and monomial[0][1] == 1 and isinstance(monomial[0][0], FloorDiv):
+            total = add(total, _bound_of_quotient(monomial[0][0], coefficient))
+    return total
+
+
+@lru_cache(maxsize=1 << 14)
+def _bound_of_quotient(quotient: FloorDiv, coefficient: int) -> Size:
+    """Returns a lower bound of the term, minus the term; 0 if there is none."""
+    divisor = quotient.denominator
+    if not isinstance(divisor, int) or coefficient % divisor:
+        return 0
+    times = coefficient // divisor
+    bound = add(quotient.numerator, 1 - divisor) if times > 0 else quotient.numerator
+    return add(multiply(times, bound), Poly(((((quotient, 1),), -coefficient),)))
+
+
+def _from_least(symbol: Symbol) -> Size:
+    """Returns the dim as its least value plus a dim that starts at 0."""
+    least = -(-symbol.low // symbol.multiple) * symbol.multiple
+    high = INFINITY if symbol.high == INFINITY else symbol.high - least
+    return add(Symbol(symbol.name, 0, high, symbol.multiple).size, least)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Point:
+    """A size and its values for a few assignments of the dims. Each size has one point."""
+
+    size: Size
+    values: tuple[float, ...]
+
+
+def _samples(sizes: Sequence[Size]) -> list[dict[str, int]]:
+    """Returns some values of the dims. An overlap for one of them needs no proof, and samples decide most
+    comparisons."""
+    dims = symbols_of(sizes)
+    least = {s.name: -(-s.low // s.multiple) * s.multiple for s in dims}
+    larger = {s.name: min(s.high // s.multiple, least[s.name] // s.multiple + 61) * s.multiple for s in dims}
+    one_larger = [least | {name: larger[name]} for name in list(larger)[:6]]
+    return [least, larger, *(one_larger if len(dims) > 1 else [])] if dims else [{}]
+
+
+class Points:
+    """The points of one plan, and their known order. Every pair is decided once."""
+
+    def __init__(self, sizes: Sequence[Size]) -> None:
+        self.samples = _samples(sizes)
+        self._known: dict[Size, Point] = {}
+        self._ordered: dict[tuple[Point, Point], bool] = {}
+
+    def of(self, size: Size) -> Point:
+        if size not in self._known:
+            self._known[size] = Point(size, tuple(float(evaluate(size, sample)) for sample in self.samples))
+        return self._known[size]
+
+    def never_less(self, left: Point, right: Point) -> bool:
+        pair = left, right
+        if pair not in self._ordered:
+            may_hold = all(x >= y for x, y in zip(left.values, right.values, strict=True))
+            self._ordered[pair] = may_hold and never_less(left.size, right.size)
+        return self._ordered[pair]

@@ -1,0 +1,177 @@
+"""The memory plan: symbolic offsets of all intermediate tensors of a function in one workspace, and its exact size.
+
+Tensors with disjoint lifetimes share memory where the sizes allow it for all values of the dims. Sizes that cannot be
+compared get disjoint memory. A tensor takes the memory of one that dies at the step that writes it, if the step allows
+it. The plan does not change the computation or its order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...dialect.dims import Size, add, bounds, divisible
+from .compare_sizes import Point, Points
+from .liveness import ALIGNMENT, Life, Step, aligned, find_lives, join_in_place
+
+_CHUNK = 256
+"""The number of offsets that are tried at once."""
+_TRIES = 12
+"""The number of attempts to improve an order that wastes memory."""
+
+_Bytes = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Offsets in bytes by the names of tensors, and the size of the workspace."""
+
+    offsets: Mapping[str, Size]
+    total: Size
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """Memory from `offset` to `end`, both multiples of the alignment."""
+
+    life: Life
+    offset: Point
+    end: Point
+
+
+def plan_memory(steps: Sequence[Step], sizes: Mapping[str, Size]) -> Plan:
+    """Assigns offsets to the tensors named in `sizes` (bytes); other tensors of the steps live elsewhere.
+
+    Assumes that steps run in order, and that the first step that names a tensor writes it. The plan uses the placement
+    order with the smallest workspace relative to the lower bound, over samples of the dims. If it exceeds the bound,
+    the tensor with the highest end is moved to the front of the order, and the placement is repeated.
+    """
+    lives = join_in_place(steps, find_lives(steps, sizes))
+    points = Points([life.size for life in lives])
+    live = _live_bytes(lives, len(steps), points)
+    bound, largest = live.max(axis=0), live[:, int(live.max(axis=0).argmax())].tolist()
+    best = _Placement(len(steps), points)
+    least = float("inf")
+    for order in _ORDERS:
+        ordered = sorted(lives, key=lambda life: (*order(life, largest), life.first, life.names))
+        for _ in range(_TRIES):
+            placement = _place(ordered, len(steps), points)
+            if placement.excess(bound) < least:
+                best, least = placement, placement.excess(bound)
+            if least <= 1 or not lives:
+                break
+            top = placement.highest().life
+            ordered = [top, *(life for life in ordered if life is not top)]
+        if least <= 1:
+            break
+    return Plan({name: p.offset.size for p in best.all for name in p.life.names}, best.total.size)
+
+
+def _live_bytes(lives: Sequence[Life], steps: int, points: Points) -> _Bytes:
+    """Returns the live bytes at each step, for each sample."""
+    live = np.zeros((steps + 1, len(points.samples)))
+    for life in lives:
+        live[life.first : life.last + 1] += points.of(aligned(life.size)).values
+    return live
+
+
+def _place(lives: Sequence[Life], steps: int, points: Points) -> _Placement:
+    """Places all tensors in order, each at the lowest possible offset."""
+    placement = _Placement(steps, points)
+    for life in lives:
+        total = placement.total
+        offset = _find_place(placement.beside(life), life, total, points)
+        end = points.of(add(offset.size, aligned(life.size)))
+        placement.add(_Placed(life, offset, end))
+        if not points.never_less(total, points.of(add(offset.size, life.size))):
+            placement.total = end
+    return placement
+
+
+class _Placement:
+    """The tensors placed so far, by the steps in which they live."""
+
+    def __init__(self, steps: int, points: Points) -> None:
+        self.total = points.of(0)
+        self.all: list[_Placed] = []
+        self._at: list[list[int]] = [[] for _ in range(steps)]
+
+    def add(self, placed: _Placed) -> None:
+        for step in range(placed.life.first, placed.life.last + 1):
+            self._at[step].append(len(self.all))
+        self.all.append(placed)
+
+    def beside(self, life: Life) -> list[_Placed]:
+        """Returns the placed tensors with an overlapping lifetime, in order of placement."""
+        found = {number for step in range(life.first, life.last + 1) for number in self._at[step]}
+        return [self.all[number] for number in sorted(found)]
+
+    def highest(self) -> _Placed:
+        """Returns the placed tensor with the highest end, summed over the samples."""
+        return max(self.all, key=lambda placed: sum(placed.end.values))
+
+    def excess(self, bound: _Bytes) -> float:
+        """Returns the worst ratio of the workspace to its lower bound among the samples."""
+        return float(np.max(np.array(self.total.values) / np.maximum(bound, 1)))
+
+
+# Orders of placement. A later tensor fills the gaps that earlier ones leave.
+
+
+def _by_size(life: Life, live: Sequence[float]) -> tuple[float, ...]:
+    """Orders tensors by size, largest first. Sizes that must be rounded up come last, since little is known of the
+    offsets behind them."""
+    low, high = bounds(life.size)
+    return not divisible(life.size, ALIGNMENT), -high, -low
+
+
+def _by_crowd(life: Life, live: Sequence[float]) -> tuple[float, ...]:
+    """Orders tensors by the live bytes during their lifetime."""
+    return -max(live[life.first : life.last + 1]), *_by_size(life, live)
+
+
+def _by_area(life: Life, live: Sequence[float]) -> tuple[float, ...]:
+    """Orders tensors by size times lifetime."""
+    rounded, high, low = _by_size(life, live)
+    length = life.last - life.first + 1
+    return rounded, high * length, low * length
+
+
+_ORDERS: tuple[Callable[[Life, Sequence[float]], tuple[float, ...]], ...] = (_by_size, _by_crowd, _by_area)
+
+
+def _candidates(others: Sequence[_Placed], size: Point, points: Points) -> Iterator[tuple[Point, list[bool]]]:
+    """Yields the offsets at which a tensor of that size overlaps no other for any of the samples, and for each of them
+    which of the others lie above it."""
+    starts = list(dict.fromkeys((points.of(0), *(p.end for p in others))))
+    offsets = np.array([p.offset.values for p in others]).reshape(-1, len(size.values))
+    ends = np.array([p.end.values for p in others]).reshape(-1, len(size.values))
+    for first in range(0, len(starts), _CHUNK):
+        chunk = starts[first : first + _CHUNK]
+        start = np.array([point.values for point in chunk])[:, None, :]
+        above = (offsets >= start + np.array(size.values)).all(axis=2)
+        fits = (above | (start >= ends).all(axis=2)).all(axis=1)
+        for row in np.flatnonzero(fits).tolist():
+            yield chunk[row], above[row].tolist()
+
+
+def _find_place(others: Sequence[_Placed], life: Life, total: Point, points: Points) -> Point:
+    """Returns the least offset at which the tensor provably overlaps no other, and provably ends below the total or
+    raises the total to its own end; otherwise the total."""
+    never_less = points.never_less
+    best: Point | None = None
+    for offset, above in _candidates(others, points.of(life.size), points):
+        if best is not None and never_less(offset, best):
+            continue
+        # Offsets are multiples of the alignment, so an end below an offset stays below it when rounded up.
+        end = points.of(add(offset.size, life.size))
+        if not all(
+            never_less(p.offset, end) if is_above else never_less(offset, p.end)
+            for p, is_above in zip(others, above, strict=True)
+        ):
+            continue
+        if never_less(total, end) or never_less(end, total):
+            best = offset
+    return total if best is None else best

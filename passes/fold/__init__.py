@@ -1,0 +1,1 @@
+"""Passes that compute subgraphs of constants and parameters at compile time."""

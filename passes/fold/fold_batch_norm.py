@@ -1,0 +1,203 @@
+"""`fold-batch-norm`: folds per-channel scales and shifts after a contraction into its weight and one shift."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...dialect.dims import Shape
+from ...dialect.graph import Function, Module, Node, Value
+from ...dialect.operator import Builder
+from ...dialect.ops import OPERATORS
+from ..analysis.known_values import KnownValues
+from ..manager import Context, Pass
+from ..rewrite import NodeBuilder, Replacement, Rewriter, count_uses
+
+
+@dataclass(frozen=True)
+class FoldBatchNorm(Pass):
+    """Folds scales and shifts by parameters and constants into the weights and the bias of the preceding contraction.
+
+    - `batch_norm(x)` with known statistics becomes `x * scale + shift`, for any x
+    - `contraction(x, w, bias) * scale` becomes `contraction(x, w * scale, bias * scale)`, and likewise for `/`
+    - `(x + shift) * scale` becomes `x * scale + shift * scale`, and `(x + a) + b` becomes `x + (a + b)`, where x is a
+      contraction; shifts are added to its bias, if it has one
+
+    Floats only. The pass changes rounding: a scaled weight is rounded once more, and sums start from other values. It
+    leaves expressions of parameters, which `fold-parameters` computes at compile time. Without that pass they would be
+    computed in each call.
+    """
+
+    name: ClassVar[str] = "fold-batch-norm"
+
+    def rewrite(self, module: Module, context: Context) -> Module:
+        return module.map_functions(lambda function: _Folder(function, module, context).run())
+
+
+@dataclass(frozen=True, slots=True)
+class _Channels:
+    """The axes of a contraction's channels: `result_axis` of the result corresponds to `weight_axis` of the weight (the
+    second operand). Each channel of the result is linear in its slice of the weight. Axes count from the front, or from
+    the end if negative."""
+
+    result_axis: int
+    weight_axis: int
+
+
+def _convolution(node: Node) -> _Channels | None:
+    if node.attribute("layout") == "channels_first":
+        return _Channels(1, 0)
+    return _Channels(-1, -1)
+
+
+def _transposed_convolution(node: Node) -> _Channels | None:
+    # With groups, two axes of the weight number the channels of the result.
+    return _Channels(1, 1) if node.attribute("groups") == 1 else None
+
+
+_CHANNELS: Mapping[str, Callable[[Node], _Channels | None]] = {
+    **{f"conv{rank}d": _convolution for rank in (1, 2, 3)},
+    **{f"conv_transpose{rank}d": _transposed_convolution for rank in (1, 2, 3)},
+    "matmul": lambda node: _Channels(-1, -1),
+}
+"""Contractions whose channels can be scaled."""
+assert all(OPERATORS[name].has("contraction") for name in _CHANNELS)
+
+
+def _channels_of(contraction: Node) -> _Channels:
+    channels = _CHANNELS[contraction.op](contraction)
+    assert channels is not None, contraction
+    return channels
+
+
+class _Folder(Rewriter):
+    def __init__(self, function: Function, module: Module, context: Context) -> None:
+        super().__init__(function)
+        self.context = context
+        self.known = KnownValues(self.definitions, module.parameter_index)
+        self.uses = count_uses(function.body, function.results)
+        self.rules: Mapping[str, Callable[[Node, NodeBuilder], Value | None]] = {
+            "batch_norm": self.open_norm,
+            "multiply": self.scale,
+            "divide": self.scale,
+            "add": self.shift,
+            "subtract": self.shift,
+        }
+
+    def visit(self, node: Node) -> Replacement | None:
+        rule = self.rules.get(node.op)
+        if rule is None or not node.output.type.dtype.is_float:
+            return None
+        builder = NodeBuilder(self.names, node)
+        value = rule(node, builder)
+        if value is None or value.type != node.output.type or not self.context.allow(node.op, node):
+            return None
+        return Replacement(tuple(builder.nodes), (value,))
+
+    def open_norm(self, node: Node, b: NodeBuilder) -> Value | None:
+        if not all(self.known.find(v) for v in node.inputs[1:]):
+            return None
+        decompose = OPERATORS[node.op].decompose
+        assert decompose is not None
+        return decompose(b, node.inputs, dict(node.attributes))[0]
+
+    def scale(self, node: Node, b: NodeBuilder) -> Value | None:
+        for x, scale in self.operands(node):
+            inner = self.only_use(x, "add", "subtract")
+            for y, shift in self.operands(inner) if inner is not None else ():
+                if inner is not None and self.contraction(y) is not None:
+                    # (y + shift) * scale == y * scale + shift * scale
+                    scaled = b.apply(node.op, [y, scale])[0]
+                    return _apply(b, inner.op, scaled, _merged(b, node.op, shift, scale))
+            return self.scale_weight(node.op, x, scale, b)
+        return None
+
+    def scale_weight(self, op: str, x: Value, scale: Value, b: NodeBuilder) -> Value | None:
+        """Returns `contraction(...) op scale` as a contraction with a scaled weight."""
+        contraction = self.contraction(x)
+        if contraction is None:
+            return None
+        channels = _channels_of(contraction)
+        vector = _per_channel(b, scale, x.type.shape, channels.result_axis)
+        if vector is None:
+            return None
+        data, weight, *bias = contraction.inputs
+        operands = [data, b.apply(op, [weight, _along(b, vector, weight.type.rank, channels.weight_axis)])[0]]
+        operands += [b.apply(op, [v, vector])[0] for v in bias]
+        return b.apply(contraction.op, operands, dict(contraction.attributes))[0]
+
+    def shift(self, node: Node, b: NodeBuilder) -> Value | None:
+        for x, second in self.operands(node):
+            inner = self.only_use(x, "add", "subtract")
+            for y, first in self.operands(inner) if inner is not None else ():
+                if inner is not None and self.contraction(y) is not None:
+                    # y + a - b == y + (a - b), y - a - b == y - (a + b)
+                    merge = node.op if inner.op == "add" else _OPPOSITE[node.op]
+                    return _apply(b, inner.op, y, _merged(b, merge, first, second))
+            return self.shift_bias(node.op, x, second, b)
+        return None
+
+    def shift_bias(self, op: str, x: Value, shift: Value, b: NodeBuilder) -> Value | None:
+        """Returns `contraction(x, w, bias) op shift` as a contraction with a shifted bias."""
+        contraction = self.contraction(x)
+        if contraction is None or len(contraction.inputs) < 3:
+            return None
+        data, weight, bias = contraction.inputs
+        vector = _per_channel(b, shift, x.type.shape, _channels_of(contraction).result_axis)
+        if vector is None:
+            return None
+        return b.apply(contraction.op, [data, weight, b.apply(op, [bias, vector])[0]], dict(contraction.attributes))[0]
+
+    def operands(self, node: Node) -> list[tuple[Value, Value]]:
+        """Returns the pairs of a computed and a known operand: at most one."""
+        x, y = node.inputs
+        pairs = [(x, y), (y, x)] if OPERATORS[node.op].has("commutative") else [(x, y)]
+        return [(a, b) for a, b in pairs if self.known.find(b) and not self.known.find(a)]
+
+    def only_use(self, value: Value, *ops: str) -> Node | None:
+        node = self.definitions.get(value.name)
+        # The counts omit values that this pass has created: each is created for exactly one use.
+        return node if node is not None and node.op in ops and self.uses[value.name] <= 1 else None
+
+    def contraction(self, value: Value) -> Node | None:
+        """Returns the contraction that computes the value, if its weight is known and the value has this one use."""
+        node = self.only_use(value, *_CHANNELS)
+        if node is None or _CHANNELS[node.op](node) is None or not all(map(self.known.find, node.inputs[1:])):
+            return None
+        if node.attribute("into") is not None:
+            # The scale has the dtype of the sums: the weight cannot hold the product.
+            return None
+        return node
+
+
+_OPPOSITE = {"add": "subtract", "subtract": "add"}
+
+
+def _apply(b: Builder, op: str, x: Value, y: Value | None) -> Value | None:
+    return None if y is None else b.apply(op, [x, y])[0]
+
+
+def _merged(b: Builder, op: str, x: Value, y: Value) -> Value | None:
+    """Combines two values, if the result is no larger than the larger of them."""
+    value = b.apply(op, [x, y])[0]
+    return value if value.type.elements in (x.type.elements, y.type.elements) else None
+
+
+def _per_channel(b: Builder, value: Value, shape: Shape, axis: int) -> Value | None:
+    """Returns the vector along one axis, or the scalar, that is broadcast to `shape`; None if it varies along other
+    axes."""
+    if value.type.elements == 1:
+        return b.reshape(value, shape=()) if value.type.rank else value
+    axis %= len(shape)
+    offset = len(shape) - value.type.rank
+    if any(size != 1 and offset + i != axis for i, size in enumerate(value.type.shape)):
+        return None
+    return b.reshape(value, shape=(shape[axis],)) if value.type.rank > 1 else value
+
+
+def _along(b: Builder, vector: Value, rank: int, axis: int) -> Value:
+    """Returns the vector with axes of size 1 after it, so that it is broadcast along the axis of a tensor."""
+    if vector.type.rank == 0 or axis % rank == rank - 1:
+        return vector
+    return b.reshape(vector, shape=(*vector.type.shape, *(1,) * (rank - 1 - axis % rank)))

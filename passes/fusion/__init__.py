@@ -1,0 +1,1 @@
+"""The pass `fuse`: groups of nodes that become one kernel each."""

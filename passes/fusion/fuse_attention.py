@@ -1,0 +1,202 @@
+"""Grows an attention group: two contractions with a rowwise operator between them.
+
+    scores = contraction(q, k) -> elementwise -> rowwise along the last axis -> elementwise -> contraction(scores, v)
+
+The nodes between the contractions have one use each and the shape of the scores. The second contraction sums over the
+last axis of the scores, its first operand. The group also takes movements of q, k and v that have no other reader, as
+long as the last axis stays the last one, and permutations of the result. A single operator for whole attention takes
+such movements too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ...dialect.dims import bounds, product
+from ...dialect.graph import Node
+from ...dialect.types import F32, DType
+from .fuse_flow import Edge, Flow, has
+from .fuse_maps import axes_apart, permutation, summed_axes
+from .fuse_rules import (
+    MOST_MEMBERS,
+    OTHER_AXIS,
+    OTHER_SHAPE,
+    OTHER_TYPE,
+    TOO_LARGE,
+    USED_TWICE,
+    fits_type,
+    float_type,
+    follows,
+    is_weight,
+    keeps_last_axis,
+    moves_linearly,
+    permutes,
+    row_axes,
+)
+
+FEW_ROWS = 8
+"""The number of rows in a block of rows."""
+
+
+def starts_attention(flow: Flow, number: int) -> bool:
+    return has(flow.nodes[number], "rowwise", "attention")
+
+
+def grow_attention(flow: Flow, number: int) -> set[int]:
+    """Returns the group around a rowwise operator, or around a whole attention; empty if there is none."""
+    node = flow.nodes[number]
+    dtype = float_type(node)
+    if dtype is None or not fits_type(flow, node, dtype):
+        return set()
+    if has(node, "attention"):
+        return _take_movements(flow, {number}, number, dtype)
+    if row_axes(node) != (node.output.type.rank - 1,):
+        return set()
+    return _Attention(flow, number, dtype).grow()
+
+
+class _Attention:
+    def __init__(self, flow: Flow, rows: int, dtype: DType) -> None:
+        self.flow, self.rows, self.dtype = flow, rows, dtype
+        self.members = {rows}
+        self.refused: list[tuple[Edge, str]] = []
+
+    def grow(self) -> set[int]:
+        first, last = self.find_scores(), self.find_values()
+        found = [c for c in (first, last) if c is not None]
+        # Operands that are known at compile time make the contractions layers of a network. Their rows are too long to
+        # stay in the cache between them.
+        if not found or any(is_weight(self.flow, v) for c in found for v in self.flow.nodes[c].inputs):
+            return set()
+        for edge, reason in self.refused:
+            self.flow.refuse(*edge, reason)
+        return set() if last is None or first is None else _take_movements(self.flow, self.members, last, self.dtype)
+
+    def find_scores(self) -> int | None:
+        """Adds the nodes from the rowwise node's operand up to the contraction, and returns the contraction."""
+        flow = self.flow
+        shape = flow.nodes[self.rows].output.type.shape
+        found: int | None = None
+        # Visit the highest number first: all readers of a node are then visited before it.
+        pending = {s for v in flow.nodes[self.rows].inputs[:1] if (s := flow.source(v)) is not None}
+        while pending:
+            number = max(pending)
+            pending.discard(number)
+            node = flow.nodes[number]
+            contracts = found is None and has(node, "contraction") and not has(node, "attention")
+            if not flow.is_free(number) or not (contracts or has(node, "elementwise")):
+                continue
+            if any(v.type.shape != shape for v in node.outputs):
+                continue
+            if len(self.members) >= MOST_MEMBERS:
+                self.refused += [((number, r), TOO_LARGE) for r in flow.readers[number] if r in self.members]
+                continue
+            twice = not flow.stays_inside(number, self.members)
+            if twice or not fits_type(flow, node, self.dtype):
+                reason = USED_TWICE if twice else OTHER_TYPE
+                self.refused += [((number, r), reason) for r in flow.readers[number] if r in self.members]
+                continue
+            self.members.add(number)
+            if contracts:
+                found = number
+            else:
+                pending.update(flow.sources(number))
+        return found
+
+    def find_values(self) -> int | None:
+        """Adds the nodes from the rowwise node down to the contraction, and returns the contraction."""
+        flow, current = self.flow, self.rows
+        while True:
+            if flow.leaves[current] or len(flow.readers[current]) != 1:
+                self.refused += [((current, r), USED_TWICE) for r in flow.readers[current]]
+                return None
+            number = flow.readers[current][0]
+            reader = flow.nodes[number]
+            if not flow.is_free(number) or not has(reader, "contraction", "elementwise"):
+                return None
+            obstacle = self.obstacle(current, number)
+            if obstacle is not None:
+                self.refused.append(((current, number), obstacle))
+                return None
+            self.members.add(number)
+            if has(reader, "contraction"):
+                return number
+            current = number
+
+    def obstacle(self, source: int, number: int) -> str | None:
+        node, reader = self.flow.nodes[source], self.flow.nodes[number]
+        if len(self.members) >= MOST_MEMBERS:
+            return TOO_LARGE
+        if not fits_type(self.flow, reader, self.dtype):
+            return OTHER_TYPE
+        if has(reader, "contraction"):
+            is_left = reader.inputs[0] == node.output and node.output not in reader.inputs[1:]
+            if not is_left or has(reader, "attention"):
+                return "is not the left operand of a contraction"
+            return None if summed_axes(reader, 0) == (node.output.type.rank - 1,) else OTHER_AXIS
+        same = reader.output.type.shape == node.output.type.shape and follows(reader, node.outputs)
+        return None if same else OTHER_SHAPE
+
+
+def _take_movements(flow: Flow, members: set[int], last: int, dtype: DType) -> set[int]:
+    """Adds movements of operands that only members read, and permutations of the last member's result."""
+    add_movements_before(flow, members, dtype, in_blocks=True)
+    current = last
+    while not flow.leaves[current] and len(flow.readers[current]) == 1:
+        number = flow.readers[current][0]
+        node = flow.nodes[number]
+        if not flow.is_free(number) or not (permutes(node) or has(node, "view")):
+            break
+        members.add(number)
+        current = number
+    return members
+
+
+def add_movements_before(flow: Flow, members: set[int], dtype: DType, *, in_blocks: bool = False) -> None:
+    """Adds linear movements of operands of contractions, if the group contains all their readers. With `in_blocks`, the
+    group computes its rows in blocks, otherwise all at once.
+
+    Movements of values that are known at compile time stay outside, because they can be folded.
+    """
+    pending = _sources(flow, {m for m in members if has(flow.nodes[m], "contraction")}) - members
+    while pending:
+        number = max(pending)
+        pending.discard(number)
+        node = flow.nodes[number]
+        if not flow.is_free(number) or not moves_linearly(node) or not fits_type(flow, node, dtype):
+            continue
+        if permutes(node) and not keeps_last_axis(node) and not _is_read_in_place(flow, number, in_blocks):
+            # A tile needs its columns adjacent in memory: transposing them is a kernel of its own.
+            continue
+        if all(is_weight(flow, v) for v in node.inputs) or not flow.stays_inside(number, members):
+            continue
+        members.add(number)
+        pending.update(flow.sources(number))
+
+
+def _is_read_in_place(flow: Flow, number: int, in_blocks: bool) -> bool:
+    """Returns whether a permutation is read only by contractions that sum over the axis that was last before it.
+    Their tiles transpose such columns one panel at a time. Each block of rows would repeat that, so there must be
+    one block."""
+    node = flow.nodes[number]
+    order = permutation(node)
+    if order is None or node.output.type.dtype is not F32:
+        return False
+    for reader in (flow.nodes[r] for r in flow.readers[number]):
+        if not has(reader, "contraction") or has(reader, "attention") or reader.inputs[1:] != (node.output,):
+            return False
+        if summed_axes(reader, 1) != (order[-1],) or (in_blocks and not _has_few_rows(reader)):
+            return False
+    return True
+
+
+def _has_few_rows(contraction: Node) -> bool:
+    """Returns whether each matrix of the second operand has at most FEW_ROWS rows of the first."""
+    shape = contraction.inputs[0].type.shape
+    matrices = {*axes_apart(contraction, 0)} & {*axes_apart(contraction, 1)}
+    rows = [size for axis, size in enumerate(shape) if axis not in {*summed_axes(contraction, 0), *matrices}]
+    return bounds(product(rows))[1] <= FEW_ROWS
+
+
+def _sources(flow: Flow, numbers: Collection[int]) -> set[int]:
+    return {s for number in numbers for s in flow.sources(number)}

@@ -1,0 +1,1 @@
+"""Passes that change layouts and algorithms of convolutions."""

@@ -1,0 +1,1 @@
+"""Passes that change the dtypes in which values are stored and multiplied."""

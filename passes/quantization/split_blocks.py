@@ -1,0 +1,145 @@
+"""`split-blocks`: expands block-quantized values into quantized values and scales, which code generation supports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ...dialect.graph import Function, Module, Node, Value
+from ...dialect.ops import OPERATORS
+from ...dialect.ops.support.block_planes import Planes, dequantize_planes, quantize_planes, read_planes
+from ...dialect.types import F32, I8, STORAGE, U8, TensorType
+from ..analysis.factors import gathered_axis
+from ..analysis.known_values import KnownValues, definitions_in
+from ..manager import Context, Pass
+from ..rewrite import NodeBuilder, Replacement, Rewriter, constant_array
+
+
+@dataclass(frozen=True)
+class SplitBlocks(Pass):
+    """Expands block-quantized values: `dequantize_blocks` becomes arithmetic on quantized values and scales,
+    `quantize_blocks` of activations computes them, and those of parameters are left to `fold-parameters`.
+
+    For a gather from a block-quantized table, only the gathered rows are dequantized. With `contract`, a product of
+    floats and a transposed dequantized matrix becomes one `block_matmul`, which dequantizes while it multiplies and
+    reassociates sums. The same applies to a matrix of i8 or 8-bit floats with one scale per row. If the floats are
+    dequantized u8 with one scale per row, the integers are multiplied by one `block_dot`:
+
+        sum dq(a, sa, za) * dq(w) == sum over blocks of (sum over a block of (a - za) * codes) * scale, * sa
+
+    Assumes that loops are unrolled. Leaves unused dequantized values to `dce`.
+    """
+
+    name: ClassVar[str] = "split-blocks"
+    contract: bool = False
+
+    def rewrite(self, module: Module, context: Context) -> Module:
+        return module.map_functions(lambda function: _Splitter(function, module, context, self.contract).run())
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """Numbers as `(codes - zero) * scale`."""
+
+    codes: Value
+    scale: Value
+    zero: int
+
+
+class _Splitter(Rewriter):
+    def __init__(self, function: Function, module: Module, context: Context, contract: bool) -> None:
+        super().__init__(function)
+        self.context, self.contract = context, contract
+        self.known = KnownValues(definitions_in(function.body), module.parameter_index)
+        self.blocks: dict[str, Value] = {}
+        """The block-quantized source of each dequantized value, by name."""
+
+    def visit(self, node: Node) -> Replacement | None:
+        builder = NodeBuilder(self.names, node)
+        result: Value | None = None
+        if node.op == "dequantize_blocks" and node.output.name not in self.blocks:
+            self.blocks[node.output.name] = node.inputs[0]
+            result = dequantize_planes(builder, self.planes(builder, node.inputs[0]), node.output.type.dtype)
+        elif OPERATORS[node.op].has("gathering"):
+            result = self.gather(builder, node)
+        elif self.contract and node.op == "matmul":
+            result = self.multiply(builder, node)
+        if result is None or not self.context.allow(node.op, node):
+            return None
+        return Replacement(tuple(builder.nodes), (result,))
+
+    def planes(self, b: NodeBuilder, q: Value) -> Planes:
+        made = self.definitions.get(q.name)
+        if made is not None and made.op == "join_blocks":
+            return Planes(q.type, *made.inputs)
+        if made is None or made.op != "quantize_blocks" or self.known.find(q) is not None:
+            return read_planes(b, q)
+        return quantize_planes(b, made.inputs[0], q.type.dtype)
+
+    def gather(self, b: NodeBuilder, node: Node) -> Value | None:
+        """Gathers whole rows of each plane of a table."""
+        table, *indices = node.inputs
+        q = self.blocks.get(table.name)
+        if q is None or len(indices) != 1:
+            return None
+        axis = gathered_axis(node)
+        if axis == table.type.rank - 1:
+            return None
+        planes = self.planes(b, q)
+        where = {"axis": axis, "mode": node.attribute("mode")}
+        codes, scales = (b.gather(plane, *indices, **where) for plane in (planes.codes, planes.scales))
+        zeros = None if planes.zeros is None else b.gather(planes.zeros, *indices, **where)
+        type = TensorType(q.type.dtype, node.output.type.shape)
+        return dequantize_planes(b, Planes(type, codes, scales, zeros), node.output.type.dtype)
+
+    def multiply(self, b: NodeBuilder, node: Node) -> Value | None:
+        """Rewrites `x @ dequantized.T`."""
+        x, y = node.inputs
+        moved = self.definitions.get(y.name)
+        if moved is None or moved.op not in ("transpose", "matrix_transpose") or node.output.type.dtype != F32:
+            return None
+        (weight,) = moved.inputs
+        q = self.blocks.get(weight.name)
+        if q is None or weight.type.rank != 2:
+            return self.multiply_rows(b, x, weight)
+        if self.known.find(q) is None:
+            return None
+        planes = self.planes(b, q)
+        operands = (planes.codes, planes.scales, *(() if planes.zeros is None else (planes.zeros,)))
+        bits = q.type.dtype.bits
+        steps = self.steps(x)
+        # Differences of two 8-bit values have 9 bits, and no instruction multiplies these.
+        if steps is None or (bits == 8 and planes.zeros is not None):
+            return b.block_matmul(x, *operands, bits=bits)
+        return b.multiply(b.block_dot(steps.codes, *operands, bits=bits, zero=steps.zero), steps.scale)
+
+    def steps(self, x: Value) -> _Steps | None:
+        """Returns the integers of dequantized floats with one scale per row and one zero point for all rows."""
+        node = self.definitions.get(x.name)
+        if node is None or node.op != "dequantize" or node.inputs[0].type.dtype != U8:
+            return None
+        codes, scale, *zero = node.inputs
+        if scale.type.dtype != F32 or (scale.type.rank > 0 and scale.type.shape[-1] != 1):
+            return None
+        array = constant_array(self.definitions.get(zero[0].name)) if zero else np.zeros(1, np.uint8)
+        if array is None or array.size != 1:
+            return None
+        return _Steps(codes, scale, int(array.reshape(-1)[0]))
+
+    def multiply_rows(self, b: NodeBuilder, x: Value, weight: Value) -> Value | None:
+        """Multiplies by a weight with one scale per row; whole rows are the blocks. If x is dequantized too, quantized
+        values are multiplied by quantized values, unless they are floats."""
+        made, other = self.definitions.get(weight.name), self.definitions.get(x.name)
+        if made is None or made.op != "dequantize":
+            return None
+        codes, scales, *zeros = made.inputs
+        if codes.type.dtype == I8 and other is not None and other.op == "dequantize":
+            return None
+        if weight.type.rank != 2 or codes.type.dtype not in (I8, *STORAGE) or zeros or self.known.find(codes) is None:
+            return None
+        rows, inner = weight.type.shape
+        if scales.type.shape != (rows, 1):
+            return None
+        return b.block_matmul(x, b.reshape(codes, shape=(rows, 1, inner)), scales, bits=8)

@@ -1,0 +1,1 @@
+"""Passes that bring graphs into a simpler form with the same results."""

@@ -1,0 +1,71 @@
+"""`check-indices`: inserts separate nodes that check indices which may be out of range."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...dialect.graph import Function, Module, Node, walk
+from ...dialect.operator import Addressing, Builder
+from ...dialect.ops import OPERATORS
+from ..manager import Context, Pass
+from ..rewrite import NodeBuilder, Replacement, Rewriter
+
+
+@dataclass(frozen=True)
+class CheckIndices(Pass):
+    """Replaces the mode `error` of index operators by `clamp` and inserts a `check_indices` before each.
+
+        %y = gather(%x, %i) {mode = "error"}
+        ->
+        %c = check_indices(%i) {operator = "gather", sizes = (5,), window = 1}
+        %y = gather(%x, %i) {mode = "clamp"}
+
+    A read with the mode `drop` becomes a read with `clamp` and a `where` that inserts zeros, so that after this pass
+    every `movement` only copies elements. Writes keep that mode.
+
+    Other passes assume that this one has run, since they may remove a checked node without its check. It therefore
+    rewrites all nodes, regardless of the rewrite limit.
+    """
+
+    name: ClassVar[str] = "check-indices"
+
+    def rewrite(self, module: Module, context: Context) -> Module:
+        return module.map_functions(lambda function: _Checker(function, context).run())
+
+
+def has_unchecked_indices(nodes: Sequence[Node]) -> bool:
+    """Returns whether the mode of any node is `error`."""
+    return any(_mode(node) == "error" for node in walk(nodes))
+
+
+def _mode(node: Node) -> object:
+    return dict(node.attributes).get("mode") if OPERATORS[node.op].addresses is not None else None
+
+
+class _Checker(Rewriter):
+    def __init__(self, function: Function, context: Context) -> None:
+        super().__init__(function)
+        self.context = context
+
+    def visit(self, node: Node) -> Replacement | None:
+        mode, addresses = _mode(node), OPERATORS[node.op].addresses
+        inside = OPERATORS[node.op].inside
+        if addresses is None or not (mode == "error" or (mode == "drop" and inside is not None)):
+            return None
+        self.context.count(str(mode), node)
+        b = NodeBuilder(self.names, node)
+        attributes = dict(node.attributes)
+        if mode == "error":
+            for use in addresses([v.type for v in node.inputs], attributes):
+                _write_check(b, node, use)
+        values = b.apply(node.op, node.inputs, attributes | {"mode": "clamp"})
+        if mode == "drop" and inside is not None:
+            (value,) = values
+            values = (b.where(inside(b, node.inputs, attributes), value, b.like(0, value)),)
+        return Replacement(tuple(b.nodes), values)
+
+
+def _write_check(b: Builder, node: Node, use: Addressing) -> None:
+    b.check_indices(node.inputs[use.operand], sizes=use.sizes, window=use.window, operator=node.op)

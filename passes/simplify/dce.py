@@ -1,0 +1,142 @@
+"""`dce`: removes dead code, i.e. nodes that no result depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, TypeVar
+
+from ...dialect.graph import Function, Module, Node, Region, Value, captured, walk
+from ...dialect.ops import may_fail
+from ..manager import Context, Pass
+from ..rewrite import count_uses
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Dce(Pass):
+    """Removes unused nodes that cannot fail a call, unused values carried by loops, unused results and operands of
+    fusions, and unused parameters of the module.
+
+    Arguments and results of functions and dims are kept, because they are the interface to callers.
+    """
+
+    name: ClassVar[str] = "dce"
+
+    def rewrite(self, module: Module, context: Context) -> Module:
+        module = module.map_functions(lambda function: _clean_function(function, context))
+        read = {
+            node.attribute("name"): node
+            for function in module.functions
+            for node in walk(function.body)
+            if node.op == "parameter"
+        }
+        unused = [p.name for p in module.parameters if p.name not in read]
+        gone = {name for name in unused if context.allow("parameter", _unread(name))}
+        return replace(module, parameters=tuple(p for p in module.parameters if p.name not in gone))
+
+
+def _unread(name: str) -> Node:
+    return Node("parameter", (), (), (("name", name),))
+
+
+def _names(values: Iterable[Value]) -> set[str]:
+    return {v.name for v in values}
+
+
+def _clean_function(function: Function, context: Context) -> Function:
+    live = _names(function.results)
+    return replace(function, body=_clean(function.body, live, context))
+
+
+def _clean(nodes: Sequence[Node], live: set[str], context: Context) -> tuple[Node, ...]:
+    """Returns the nodes that `live` depends on, and extends `live` by the values that they use."""
+    kept: list[Node] = []
+    for node in reversed(nodes):
+        dead = live.isdisjoint(v.name for v in node.outputs) and not may_fail(node)
+        if dead and context.allow("node", node):
+            continue
+        # A dead node that must stay (the rewrite limit is reached) keeps its operands alive.
+        if node.regions:
+            node = _clean_regions(node, live, context)
+        kept.append(node)
+        live |= _names(node.inputs)
+        for region in node.regions:
+            live |= _names(captured(region))
+    return tuple(reversed(kept))
+
+
+def _clean_regions(node: Node, live: set[str], context: Context) -> Node:
+    if node.op == "repeat":
+        node = _drop_carried(node, live, context)
+    if node.op == "fusion":
+        node = _drop_results(node, live, context)
+    regions = tuple(
+        Region(r.arguments, _clean(r.body, _names(r.results) | live, context), r.results) for r in node.regions
+    )
+    node = replace(node, regions=regions)
+    return _drop_operands(node, context) if node.op == "fusion" else node
+
+
+def _dependencies(nodes: Sequence[Node], live: set[str]) -> set[str]:
+    """Returns every name that the computation of `live` reads."""
+    needed = set(live)
+    for node in reversed(nodes):
+        if not needed.isdisjoint(v.name for v in node.outputs) or may_fail(node):
+            needed |= _names(node.inputs)
+            for region in node.regions:
+                needed |= _names(captured(region))
+    return needed
+
+
+def _pick(items: Sequence[T], keep: Sequence[bool]) -> tuple[T, ...]:
+    return tuple(item for item, kept in zip(items, keep, strict=True) if kept)
+
+
+def _drop_carried(node: Node, live: set[str], context: Context) -> Node:
+    """Drops unneeded carried values. A carried value is needed if the loop's result is used, or if the body computes
+    another needed one from it."""
+    region = node.regions[0]
+    keep = [v.name in live for v in node.outputs]
+    while True:
+        results = _names(_pick(region.results, keep))
+        needed = _dependencies(region.body, results)
+        wider = [kept or argument.name in needed for kept, argument in zip(keep, region.arguments[1:], strict=True)]
+        if wider == keep:
+            break
+        keep = wider
+    if all(keep) or not context.allow("carried", node):
+        return node
+    arguments = (region.arguments[0], *_pick(region.arguments[1:], keep))
+    return replace(
+        node,
+        inputs=_pick(node.inputs, keep),
+        outputs=_pick(node.outputs, keep),
+        regions=(Region(arguments, region.body, _pick(region.results, keep)),),
+    )
+
+
+def _drop_results(node: Node, live: set[str], context: Context) -> Node:
+    keep = [v.name in live for v in node.outputs]
+    if all(keep) or not any(keep) or not context.allow("result", node):
+        return node
+    region = node.regions[0]
+    return replace(
+        node,
+        outputs=_pick(node.outputs, keep),
+        regions=(replace(region, results=_pick(region.results, keep)),),
+    )
+
+
+def _drop_operands(node: Node, context: Context) -> Node:
+    region = node.regions[0]
+    uses = count_uses(region.body, region.results)
+    keep = [uses[v.name] > 0 for v in region.arguments]
+    if all(keep) or not context.allow("operand", node):
+        return node
+    return replace(
+        node,
+        inputs=_pick(node.inputs, keep),
+        regions=(replace(region, arguments=_pick(region.arguments, keep)),),
+    )

@@ -1,0 +1,47 @@
+"""`decompose`: replaces operators by the simpler operators that define them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...dialect.graph import Function, Module, Node
+from ...dialect.operator import Operator
+from ...dialect.ops import OPERATORS
+from ..manager import Context, Pass
+from ..rewrite import NodeBuilder, Replacement, Rewriter
+
+
+@dataclass(frozen=True)
+class Decompose(Pass):
+    """Replaces every node by the decomposition of its operator, until no operator has one.
+
+    Operators in `keep` are kept. If `having` lists properties, operators without any of them are kept too. New nodes
+    have the scope and the span of the replaced node.
+    """
+
+    name: ClassVar[str] = "decompose"
+    keep: tuple[str, ...] = ()
+    having: tuple[str, ...] = ()
+
+    def rewrite(self, module: Module, context: Context) -> Module:
+        return module.map_functions(lambda function: _Decomposer(function, context, self).run())
+
+    def takes(self, operator: Operator) -> bool:
+        wanted = not self.having or any(operator.has(p) for p in self.having)
+        return wanted and operator.name not in self.keep and operator.decompose is not None
+
+
+class _Decomposer(Rewriter):
+    def __init__(self, function: Function, context: Context, options: Decompose) -> None:
+        super().__init__(function)
+        self.context, self.options = context, options
+
+    def visit(self, node: Node) -> Replacement | None:
+        operator = OPERATORS[node.op]
+        if not self.options.takes(operator) or not self.context.allow(node.op, node):
+            return None
+        assert operator.decompose is not None, node.op
+        builder = NodeBuilder(self.names, node)
+        results = operator.decompose(builder, node.inputs, dict(node.attributes))
+        return Replacement(tuple(builder.nodes), tuple(results))

@@ -1,0 +1,78 @@
+"""Faults of the runtime: of the Python loader, and of the C sources that go into every artifact."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nacre.compiler.artifact import link
+from nacre.runtime import loader
+
+from .planted import Planted
+from .setting import Setter
+
+
+def other_strides(setter: Setter) -> None:
+    """What is known of a call is taken for calls with other strides."""
+    prepare = loader.Entry._prepare
+
+    class Plans(dict[Any, Any]):
+        def __missing__(self, key: tuple[Any, ...]) -> Any:
+            for known, plan in self.items():
+                if known[:3] == key[:3]:
+                    return plan
+            raise KeyError(key)
+
+    def wrong(self: Any, inputs: Any) -> Any:
+        prepared = prepare(self, inputs)
+        self._plans = Plans(self._plans)
+        return prepared
+
+    setter.attribute(loader.Entry, "_prepare", wrong)
+
+
+def out_over_input(setter: Setter) -> None:
+    """A result may lie over an argument."""
+    take = loader.take_out
+    setter.attribute(loader, "take_out", lambda out, plans, taken: take(out, plans, []))
+
+
+def _replace(setter: Setter, file: str, right: str, wrong: str) -> None:
+    """Another line in a source of the runtime."""
+    compiled = link._runtime_objects
+
+    def runtime_objects(linker: Any, sources: Any, kept: Any) -> Any:
+        texts = dict(sources)
+        assert right in texts[file], right
+        return compiled(linker, tuple({**texts, file: texts[file].replace(right, wrong)}.items()), kept)
+
+    setter.attribute(link, "_runtime_objects", runtime_objects)
+
+
+def unseen_strides(setter: Setter) -> None:
+    """`run` takes every tensor for a dense one."""
+    _replace(setter, "check.c", "if (got->strides && nacre_tensor_bytes(got) != 0) {", "if (0) {")
+
+
+def lost_chunk(setter: Setter) -> None:
+    """Of units that threads share, the last chunk is not computed if it is shorter than the others."""
+    _replace(setter, "pool.c", "(units - begin + job->chunk - 1) / job->chunk", "(units - begin) / job->chunk")
+
+
+_MODEL = """language 1
+
+dim B in 1..65536
+
+model f(x: f32[B, 8]) -> f32[B, 8] {  # here
+  return softmax(x)
+}
+"""
+
+FAULTS = tuple(
+    Planted(name, "runtime", fault, _MODEL)
+    for name, fault in (
+        ("other-strides", other_strides),
+        ("out-over-input", out_over_input),
+        ("unseen-strides", unseen_strides),
+        ("lost-chunk", lost_chunk),
+    )
+)

@@ -1,0 +1,59 @@
+"""A policy that changes nothing for a layer, or makes it no faster, is told with the names of the layers."""
+
+from __future__ import annotations
+
+import pytest
+from nacre.compiler.api import read_model
+from nacre.compiler.quantization.choose import in_precision
+from nacre.compiler.quantization.effects import find_slow_products
+from nacre.compiler.targets.target import parse_targets
+
+MODEL = """language 1
+model net(x: f32[1, 3, 8, 8], s: f32[2, 32]) -> y: f32[1, 4, 8, 8], z: f32[2, 8] {
+  param first: f32[8, 3, 3, 3]
+  param second: f32[4, 8, 1, 1]
+  param odd: f32[20, 32]
+  param last: f32[8, 20]
+  return conv2d(relu(conv2d(x, first, padding=1)), second), s @ odd.T @ last.T
+}
+"""
+BYTES = 'quantize net {\n weights "*" to i8\n activations "*" to i8 dynamic\n}'
+
+
+@pytest.mark.parametrize(
+    ("precision", "expected"),
+    [
+        ("f32", []),
+        ("bf16", []),
+        (BYTES, []),
+        ("int8", ["2 convolutions of `net` multiply weights in i8 by activations in f32, no faster than in f32"]),
+        ("f8", ["2 convolutions of `net` multiply weights in f8e4m3 by activations in f32, no faster than in f32"]),
+        ("int4", ["`q4[block 32, zero]` does not hold 3 of 4 weights of `net`, kept in f32 (first, second, last)"]),
+    ],
+    ids=["f32", "bf16", "bytes", "int8", "f8", "int4"],
+)
+def test_what_a_policy_does_not_bring_about_is_told(precision: str, expected: list[str]) -> None:
+    warnings = in_precision(read_model(MODEL), precision).warnings
+    assert all(warning.severity == "warning" for warning in warnings)
+    messages = [w.message.replace(" (first, second)", "") for w in warnings]
+    assert messages == expected
+
+
+@pytest.mark.parametrize(
+    ("target", "count"),
+    [
+        ("x86-64-v3", 1),
+        ("x86-64-v4-vnni-bf16", 0),
+        ("portable", 1),
+        ("x86-64-v4+avx512bf16", 0),
+        ("x86-64-v4-vnni-bf16-avx512bf16", 1),
+        ("native-avx512bf16", 1),
+        ("skylake-avx512", 1),
+        ("znver4", 0),
+        ("aarch64-linux-gnu", 0),
+    ],
+)
+def test_products_of_bfloats_without_an_instruction_are_told(target: str, count: int) -> None:
+    rounded, plain = (in_precision(read_model(MODEL), p).module for p in ("bf16", "f32"))
+    assert len(find_slow_products(rounded, parse_targets(target))) == count
+    assert find_slow_products(plain, parse_targets(target)) == ()

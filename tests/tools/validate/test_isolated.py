@@ -1,0 +1,76 @@
+"""What is tried is tried in a child: whatever becomes of it, the next thing is tried too."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from nacre.compiler.tools.validate.isolated import Died, Tell, run_each_isolated, run_isolated
+
+
+def crash(tell: Tell) -> int:
+    tell("into nowhere")
+    ctypes.string_at(0)
+    return 1
+
+
+def hang(tell: Tell) -> int:
+    tell("asleep")
+    time.sleep(60)
+    return 1
+
+
+def test_each_task_gives_what_it_gives_or_how_it_was_lost() -> None:
+    answers = run_isolated([lambda tell: 1, crash, lambda tell: 2, hang, lambda tell: 3], 1.0)
+    assert answers == [
+        1,
+        Died("crash", "SIGSEGV while running into nowhere", "into nowhere"),
+        2,
+        Died("hang", "no answer while running asleep", "asleep"),
+        3,
+    ]
+
+
+def test_what_raises_is_a_fault_of_ours(capfd: pytest.CaptureFixture[str]) -> None:
+    def wrong(tell: Tell) -> int:
+        raise ValueError("not ours")
+
+    with pytest.raises(AssertionError, match="the child ended with 3"):
+        run_isolated([wrong], 5.0)
+    assert "not ours" in capfd.readouterr().err
+
+
+def test_large_answers_come_whole() -> None:
+    (answer,) = run_isolated([lambda tell: bytes(3 << 20)], 10.0)
+    assert answer == bytes(3 << 20)
+
+
+def is_running(pid: int) -> bool:
+    """Ended, though perhaps nobody has asked for its exit code yet, is not running."""
+    status = Path(f"/proc/{pid}/status")
+    return status.exists() and "\nState:\tZ" not in status.read_text()
+
+
+def test_what_a_lost_task_started_ends_with_it(tmp_path: Path) -> None:
+    def start(tell: Tell) -> int:
+        process = subprocess.Popen(["sleep", "60"])
+        (tmp_path / "pid").write_text(str(process.pid))
+        return hang(tell)
+
+    (answer,) = run_isolated([start], 1.0)
+    assert isinstance(answer, Died) and answer.kind == "hang"
+    pid = int((tmp_path / "pid").read_text())
+    end = time.monotonic() + 30
+    while is_running(pid):
+        assert time.monotonic() < end, f"{pid} is still there"
+        time.sleep(0.05)
+
+
+def test_tasks_behind_the_wanted_one_are_not_waited_for() -> None:
+    start = time.monotonic()
+    assert next(run_each_isolated([lambda tell: os.getpid(), hang], 30.0)) != os.getpid()
+    assert time.monotonic() - start < 10
