@@ -76,7 +76,7 @@ class Options:
             says="native",
             help=f"Target: native; one of {', '.join(LEVELS)}, or several, separated by commas; {PORTABLE} (all of "
             "these from x86-64-v3 on); an LLVM CPU name such as znver4; any of these followed by +feature or "
-            "-feature; or a triple such as aarch64-linux-gnu.",
+            "-feature; or a triple such as aarch64-linux-gnu or wasm32-wasi, which may be followed by :CPU.",
         ),
     )
     passes: str | None = field(

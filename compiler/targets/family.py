@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from .system import LINUX, System
 from .vector_unit import Machine
 
 
@@ -20,6 +21,7 @@ class Family:
     base: those of `used` that every CPU of the family has.
     slow: by LLVM's name of a CPU, features that it has but that are no faster than code without them.
     driver_flags: flags of the C compiler for the runtime, left out where a compiler does not know them.
+    system: what its artifacts run on.
     """
 
     machine: str
@@ -30,10 +32,11 @@ class Family:
     base: frozenset[str] = frozenset()
     slow: Mapping[str, frozenset[str]] = field(default_factory=dict)
     driver_flags: tuple[str, ...] = ()
+    system: System = LINUX
 
     @property
     def triple(self) -> str:
-        return f"{self.machine}-linux-gnu"
+        return f"{self.machine}-{self.system.name}"
 
     def choose_unit(self, features: Collection[str]) -> Machine:
         """Returns the widest vector unit of a CPU with these features, in LLVM's names."""

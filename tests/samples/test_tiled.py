@@ -1,4 +1,4 @@
-"""No kernel of any sample is plain loops: for every vector unit of x86, AArch64 and RISC-V, in every precision."""
+"""No kernel of any sample is plain loops, for every vector unit, in every precision."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from samples.test_workspace import MINILM
 SAMPLES = Path(__file__).parents[2] / "samples"
 TARGETS = (
     *("x86-64-v2", "x86-64-v3", "x86-64-v4", "native", "znver4", "sapphirerapids", "portable"),
-    *("aarch64-linux-gnu", "riscv64-linux-gnu"),
+    *("aarch64-linux-gnu", "riscv64-linux-gnu", "wasm32-wasi"),
 )
 MODELS = ("digits/digits", "minilm/minilm", "vision/mobilenetv2", "vision/resnet18", "vision/resnet50")
 ALL = tuple(SHORT_FORMS) if os.environ.get("NACRE_ALL_PRECISIONS") else ()
