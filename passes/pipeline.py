@@ -126,7 +126,8 @@ def parse_pipeline(text: str, file: str = "<passes>") -> tuple[Pass, ...]:
     return _PipelineReader(text, file).passes()
 
 
-def _format_option(value: object) -> str:
+def format_option(value: object) -> str:
+    """Returns the text of an option's value."""
     if isinstance(value, tuple):
         return "|".join(value)
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
@@ -135,7 +136,7 @@ def _format_option(value: object) -> str:
 def format_pass(step: Pass) -> str:
     """Returns the text of a pass, with its non-default options."""
     options = [
-        f"{_option_name(f)}={_format_option(getattr(step, f.name))}"
+        f"{_option_name(f)}={format_option(getattr(step, f.name))}"
         for f in fields(step)  # type: ignore[arg-type]  # every pass is a dataclass
         if getattr(step, f.name) != f.default
     ]

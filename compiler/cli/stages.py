@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 
 from ...passes.manager import Pass
-from ...passes.pipeline import run_pipeline_text
+from ...passes.pipeline import format_option, run_pipeline_text
 from ...passes.registry import PASSES
 from ..base.files import check_writable, write_whole
 from ..dumps import Dumps
@@ -82,7 +82,7 @@ def _stage_texts(model: Path, chosen: Chosen, wanted: Sequence[str]) -> list[str
 
 def _describe(name: str, kind: type[Pass]) -> str:
     options = [
-        f"{f.name.replace('_', '-')}={'...' if f.default is MISSING else str(f.default).lower()}"
+        f"{f.name.replace('_', '-')}={'...' if f.default is MISSING else format_option(f.default)}"
         for f in fields(kind)  # type: ignore[arg-type]  # every pass is a dataclass
     ]
     head = name + (f"{{{','.join(options)}}}" if options else "")

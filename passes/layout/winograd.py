@@ -29,7 +29,7 @@ class Winograd(Pass):
     blocks are added to these. Leaves the transform of the weight to `fold-parameters`.
 
     The transform of a weight in a short dtype is computed in each call, so that the artifact holds the short weight. It
-    takes about as long as the products of 16 blocks, so at least `shared_blocks` blocks must share it.
+    takes about as long as the products of 16 blocks, so at least `shared-blocks` blocks must share it.
 
     With `most-bytes`, transforms of f32 weights are stored while they add no more than that to the weights. Weights
     shared by the most blocks come first, because they save most for their bytes. Other transforms are computed in each

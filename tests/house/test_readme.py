@@ -18,7 +18,7 @@ from safetensors.numpy import save_file
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 DOCS = ROOT / "compiler" / "docs"
-PAGES = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
+PAGES = (ROOT / "README.md", ROOT / "runtime" / "ABI.md", *sorted(DOCS.rglob("*.md")))
 
 
 def blocks(language: str) -> list[str]:

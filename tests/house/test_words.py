@@ -83,7 +83,8 @@ def help_texts() -> Iterator[tuple[str, str]]:
 
 
 def pages() -> Iterator[tuple[str, str]]:
-    for path in (ROOT / "README.md", *sorted((ROOT / "compiler" / "docs").glob("*.md"))):
+    own = (ROOT / "README.md", ROOT / "runtime" / "ABI.md")
+    for path in (*own, *sorted((ROOT / "compiler" / "docs").rglob("*.md"))):
         yield path.name, re.sub(r"```.*?```|`[^`\n]*`", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
