@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ...dialect import emitter as protocol
 from ...dialect.dims import Size
 from ...dialect.emitter import clamp
-from ...dialect.types import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, DType, Kind
+from ...dialect.types import BOOL, F32, F64, I8, I16, I32, I64, DType, Kind
 from . import arithmetic, float8
 from .statements import Element, Statements
 from .text import FunctionText, element_type
@@ -125,9 +125,9 @@ def _cast_to_float(s: ScalarWriter, x: Element, dtype: DType) -> Element:
 def _cast_float(s: ScalarWriter, x: Element, dtype: DType) -> Element:
     if x.dtype.is_storage:
         return s.cast(float8.decode(s, x), dtype)
-    if x.dtype == F64 and (dtype == F16 or dtype.is_storage):
+    if x.dtype == F64 and is_narrow(dtype) and not dtype.through_f32:
         x = s.define(f"arith.truncf {_round_to_odd(s, x).name} : f64 to f32", F32)
-    elif x.dtype == F64 and dtype == BF16:
+    elif x.dtype == F64 and dtype.through_f32:
         x = s.convert("arith.truncf", x, F32)
     elif is_narrow(x.dtype) and is_narrow(dtype):
         x = s.convert("arith.extf", x, F32)

@@ -11,10 +11,7 @@ from dataclasses import dataclass, replace
 from ...dialect.dims import Poly
 from ...dialect.graph import Attribute, Formula, Node, Parameter, Value
 from ...dialect.ops import OPERATORS
-from ...dialect.types import BF16, F16, I8, STORAGE, U8
 
-SHORT = frozenset({I8, U8, F16, BF16, *STORAGE})
-"""The dtypes that a tensor is rounded to in order to take fewer bytes."""
 GROWTH = 1.25
 """The largest ratio of a stored value's bytes to the bytes of its leaves. Repeated data is therefore not stored."""
 PASSING = 8
@@ -121,7 +118,7 @@ def _rounds(node: Node) -> bool:
     """Returns whether the node stores a tensor in a dtype that takes fewer bytes."""
     return (
         node.op in ("cast", "quantize")
-        and node.output.type.dtype in SHORT
+        and node.output.type.dtype.is_short
         and node.output.type.dtype.bits < node.inputs[0].type.dtype.bits
     )
 

@@ -8,15 +8,13 @@ from typing import ClassVar
 
 from ...dialect.graph import Function, Module, Node, Value
 from ...dialect.operator import Builder
-from ...dialect.types import BF16, F16, F32, I8, STORAGE
+from ...dialect.types import F32
 from ..analysis.factors import summed_axes
 from ..analysis.known_values import KnownValues
 from ..manager import Context, Pass
 from ..rewrite import NodeBuilder, Replacement, Rewriter
 from .code_movements import with_rank
 from .integer_contractions import along_channels, arrangement_of
-
-_SHORT = (BF16, F16, I8, *STORAGE)
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ class _Narrower(Rewriter):
         if node is None or node.op not in ("cast", "dequantize"):
             return None
         stored, *factors = node.inputs
-        if stored.type.dtype not in _SHORT or self.known.find(stored) is None:
+        if F32 not in stored.type.dtype.sums_in or self.known.find(stored) is None:
             return None
         if not factors:
             return _Short(stored, None)

@@ -14,6 +14,7 @@ from functools import reduce
 from typing import Any
 
 from ....dialect.dims import Size, Symbol, multiply
+from ....dialect.types import FLOATS
 from ...lower.text import FunctionText
 from .forms import Form, constant
 from .isa import Instruction, find
@@ -42,7 +43,7 @@ INSTRUCTIONS: Mapping[str, str] = {
     **{f"math.{name}": f"llvm.intr.{name}" for name in ("sqrt", "roundeven", "floor", "ceil", "trunc")},
 }
 """Operations that are one instruction on vectors; the upstream lowering would expand them into calls of libm."""
-STORED: Mapping[str, str] = {"i1": "i8", "f16": "i16", "bf16": "i16"}
+STORED: Mapping[str, str] = {"i1": "i8", **{dtype.mlir: f"i{dtype.bits}" for dtype in FLOATS if dtype.is_half}}
 """The element types in memory, where they differ from those of values. A truth value takes a byte. 16-bit floats are
 moved as integers, since LLVM would convert them through f32 where the CPU has no instructions for them."""
 
