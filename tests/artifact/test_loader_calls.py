@@ -4,7 +4,6 @@ import gc
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import ml_dtypes
