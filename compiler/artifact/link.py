@@ -108,7 +108,10 @@ def _failure(action: str, command: Sequence[str], result: subprocess.CompletedPr
     return DiagnosticError([Diagnostic("link-failed", message, notes=(Note(f"ran {shlex.join(command)}"), *shown))])
 
 
-@lru_cache(maxsize=8)
+_made: dict[str, tuple[tuple[str, bytes], ...]] = {}
+"""The compiled runtimes of this process, by their keys."""
+
+
 def _runtime_objects(
     linker: Linker, sources: tuple[tuple[str, str], ...], kept: Path | None
 ) -> tuple[tuple[str, bytes], ...]:
@@ -116,22 +119,41 @@ def _runtime_objects(
     artifact needs them."""
     family = FAMILIES.get(linker.machine)
     dialect = [] if family is None else list(family.driver_flags)
-    store, key = Store(kept), _key(linker, dialect, sources)
-    names = [*(f"runtime_{stem}.o" for stem in linker.system.runtime), *linker.stubs]
-    found = [data for name in names if (data := store.get(f"{key}-{name}")) is not None]
-    if len(found) < len(names):
-        with tempfile.TemporaryDirectory(prefix="nacre-") as folder:
-            for file, text in sources:
-                (Path(folder) / file).write_text(text)
-            _compile(linker, Path(folder), dialect)
-            _make_stubs(linker, Path(folder))
-            found = [(Path(folder) / name).read_bytes() for name in names]
-        for name, data in zip(names, found, strict=True):
+    key = _key(linker, tuple(dialect), sources)
+    if key not in _made:
+        _made[key] = _kept_objects(linker, Store(kept), key) or _compiled_objects(linker, dialect, sources)
+    if kept is not None and not all((kept / f"{key}-{name}").exists() for name, _ in _made[key]):
+        # Another process may use this folder, even if this one already has the objects.
+        store = Store(kept)
+        for name, data in _made[key]:
             store.put(f"{key}-{name}", data)
-    return tuple(zip(names, found, strict=True))
+    return _made[key]
 
 
-def _key(linker: Linker, dialect: Sequence[str], sources: Sequence[tuple[str, str]]) -> str:
+def _object_names(linker: Linker) -> list[str]:
+    return [*(f"runtime_{stem}.o" for stem in linker.system.runtime), *linker.stubs]
+
+
+def _kept_objects(linker: Linker, store: Store, key: str) -> tuple[tuple[str, bytes], ...]:
+    """Returns the objects of a store; none if it lacks one of them."""
+    found = [(name, data) for name in _object_names(linker) if (data := store.get(f"{key}-{name}")) is not None]
+    return tuple(found) if len(found) == len(_object_names(linker)) else ()
+
+
+def _compiled_objects(
+    linker: Linker, dialect: Sequence[str], sources: tuple[tuple[str, str], ...]
+) -> tuple[tuple[str, bytes], ...]:
+    with tempfile.TemporaryDirectory(prefix="nacre-") as name:
+        folder = Path(name)
+        for file, text in sources:
+            (folder / file).write_text(text)
+        _compile(linker, folder, dialect)
+        _make_stubs(linker, folder)
+        return tuple((file, (folder / file).read_bytes()) for file in _object_names(linker))
+
+
+@lru_cache(maxsize=8)
+def _key(linker: Linker, dialect: tuple[str, ...], sources: tuple[tuple[str, str], ...]) -> str:
     """Returns the cache key of the compiled runtime: the sources, the flags, and the path and date of the compiler."""
     compiler = Path(shutil.which(linker.command[0]) or linker.command[0]).resolve()
     package = importlib.util.find_spec("ziglang") if linker.is_zig else None

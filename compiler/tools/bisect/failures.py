@@ -137,6 +137,7 @@ class Examiner:
                     return [dims]
             return []
 
+        _start_servers()
         (found,) = run_each_isolated([first_wrong], self.seconds)
         if isinstance(found, Died):
             return [json.loads(found.doing.removeprefix("sizes "))] if found.doing.startswith("sizes ") else []
@@ -178,9 +179,7 @@ class Examiner:
     def run(self, cases: Sequence[Case], compute: Compute) -> Iterator[Answer | Failure | None]:
         """Yields the results or the failure of each case. Temporary files of a failed case are removed."""
         if compute != self.interpret:
-            # Started before the fork, so that all children share the servers.
-            start_ahead(KERNEL_WORKER)
-            start_ahead(ENTRY_WORKER)
+            _start_servers()
         with TemporaryDirectory(prefix="nacre-blame-") as folder:
             tasks = [partial(self._guarded, case, compute, folder) for case in cases]
             for answer in run_each_isolated(tasks, self.seconds):
@@ -257,6 +256,12 @@ class Examiner:
             return None
         what = found.wrong.difference
         return Failure(MEMORY if found.in_memory else NUMBERS, ALONE, str(what), what)
+
+
+def _start_servers() -> None:
+    """Starts the servers of code generation before a fork, so that all children share them."""
+    start_ahead(KERNEL_WORKER)
+    start_ahead(ENTRY_WORKER)
 
 
 def assemble(build: Build, program: Program, case: Case, path: Path) -> None:
