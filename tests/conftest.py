@@ -25,6 +25,7 @@ QUICK = (
     "lower/test_module.py",
     "lower/test_packing.py",
     "models/test_float8.py::test_numbers_are_converted",
+    "mutation/",
     "operators/test_inference_errors.py",
     "operators/test_operators.py",
     "passes/test_manager.py",
