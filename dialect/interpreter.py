@@ -28,7 +28,7 @@ Observe = Callable[[Node, Sequence[Array]], None]
 
 _MOST_DERIVED = 256
 _derived: dict[int, tuple[Function, tuple[Requirement, ...]]] = {}
-"""The requirements of functions that were run lately, by identity: comparing functions takes as long as deriving them."""
+"""The requirements of functions that were run lately, by identity: a comparison takes as long as deriving them."""
 
 
 class IndexRangeError(DiagnosticError):
