@@ -7,6 +7,7 @@ teams here process the last work items first.
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -46,6 +47,12 @@ def _ranges(units: int, chunk: int) -> list[tuple[int, int]]:
     return [(max(0, end - chunk), end) for end in range(units, 0, -chunk)]
 
 
+@cache
+def _pool(threads: int, process: int) -> ThreadPoolExecutor:
+    """Returns the threads of a process; those of its parent do not survive the fork."""
+    return ThreadPoolExecutor(threads)
+
+
 def make_team(chunk: int, threads: int) -> Team:
     """Returns a team that computes work items in chunks, from the last to the first, on `threads` threads."""
 
@@ -56,8 +63,7 @@ def make_team(chunk: int, threads: int) -> Team:
             for begin, end in ranges:
                 call(context, begin, end)
             return
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(lambda part: call(context, *part), ranges))
+        list(_pool(threads, os.getpid()).map(lambda part: call(context, *part), ranges))
 
     return Team(_PARALLEL(parallel))
 
