@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from ...dialect.diagnostics import Diagnostic
 from ...dialect.graph import Function, Module, Node
+from ...dialect.ops import OPERATORS
 from ...dialect.types import BF16
 from ...passes.analysis.factors import Factor, Origins, factors_of, summed_axes, table_of
 from ...passes.quantization.quantize_weights import can_hold
-from ...passes.selection import CLASSES
 from ..model.policy import F32, Policy, Scheme
 from ..targets.target import Target
 
@@ -34,7 +34,7 @@ class _Layer:
 
     @property
     def is_convolution(self) -> bool:
-        return self.op in CLASSES["convolution"]
+        return OPERATORS[self.op].has("convolution")
 
 
 def find_effects(module: Module, policies: Mapping[str, Policy]) -> tuple[Diagnostic, ...]:
