@@ -182,8 +182,11 @@ class Operator:
 
     - `elementwise`: a result element depends only on the operands' elements at its own index, after broadcasting
     - `contraction`: sums of products; `reduction`; `movement`: elements are copied, not computed
-    - `commutative`; `idempotent`: `f(f(x)) == f(x)`; `involution`: `f(f(x)) == x`
+    - `commutative`; `idempotent`: `f(f(x)) == f(x)`; `involution`: `f(f(x)) == x`; `selecting`: `f(x, x) == x`
     - `view`: the same memory with another shape
+    - `stored`: the result is data of the artifact
+    - `conversion`: the first operand's numbers in another dtype
+    - `convolution`: a contraction over windows with a weight; `transposed`: its transpose in the input
 
     Properties for fusion:
 
@@ -321,6 +324,11 @@ PROPERTIES = frozenset(
         "involution",
         "view",
         "structure",
+        "stored",
+        "conversion",
+        "convolution",
+        "transposed",
+        "selecting",
         "pointwise",
         "rowwise",
         "strided",

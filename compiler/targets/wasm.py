@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from .family import Family
 from .system import WASI
-from .vector_unit import Machine
+from .vector_unit import VectorUnit
 
-SIMD128 = Machine(bytes=16, rows=4, vectors=2, window=(3, 2), halves=(3, 2))
+SIMD128 = VectorUnit(bytes=16, rows=4, vectors=2, window=(3, 2), halves=(3, 2))
 """Engines map vectors to the 16 registers of x86-64 or the 32 of AArch64; the tiles fit the smaller file."""
 
 WASM = Family(

@@ -68,7 +68,7 @@ class KnownValues:
 
     def is_leaf(self, value: Value) -> bool:
         node = self.definitions.get(value.name)
-        return node is not None and node.op in ("constant", "parameter")
+        return node is not None and OPERATORS[node.op].has("stored")
 
     def _of(self, node: Node, value: Value) -> Known | None:
         if node.op == "constant" or (node.op == "parameter" and not node.inputs):
@@ -117,7 +117,7 @@ def _is_foldable(node: Node) -> bool:
 def _rounds(node: Node) -> bool:
     """Returns whether the node stores a tensor in a dtype that takes fewer bytes."""
     return (
-        node.op in ("cast", "quantize")
+        OPERATORS[node.op].has("conversion")
         and node.output.type.dtype.is_short
         and node.output.type.dtype.bits < node.inputs[0].type.dtype.bits
     )

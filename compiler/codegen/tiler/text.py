@@ -17,7 +17,7 @@ from ....dialect.dims import Size, Symbol, multiply
 from ....dialect.types import FLOATS
 from ...lower.text import FunctionText
 from .forms import Form, constant
-from .isa import Instruction, find
+from .isa import Instruction, find, supports
 from .isa.instruction import ZERO
 from .strided import STEPS, load_strided
 from .structure import Buffer
@@ -307,7 +307,7 @@ class Writer:
             called = f"func.call @{symbol}({', '.join(v.name for v in values)}) : ({types}) -> {result}"
             return Value(self.let(called), type, vector)
         types = ", ".join(self.type(v) for v in values)
-        if (name, type) == ("arith.truncf", "bf16") and vector and "avx512bf16" in self.features:
+        if (name, type) == ("arith.truncf", "bf16") and vector and supports("round-to-bfloat", self.features):
             return self._round_to_bfloat(values[0])
         suffix = f" {{{attributes}}}" if attributes else ""
         written = INSTRUCTIONS.get(name, name) if vector else name
@@ -337,7 +337,7 @@ class Writer:
 
     def multiply_add(self, left: str, right: str, total: str, type: str) -> str:
         """Returns left * right + total of floats, rounded once where the CPU has a fused instruction."""
-        if "fma" in self.features:
+        if supports("multiply-add", self.features):
             return self.let(f"vector.fma {left}, {right}, {total} : {type}")
         return self.let(f"arith.addf {self.let(f'arith.mulf {left}, {right} : {type}')}, {total} : {type}")
 

@@ -35,6 +35,7 @@ from ...model.parameters import open_parameters
 from ...model.source import SourceModel
 from ...options import Options
 from ...pipeline import Build
+from ...size_bounds import bounded_passes
 from ..validate.alone import Alone, Part, cut_kernels, way_of
 from ..validate.boundaries import draw_boundary_dims, draw_crossing_dims, steps_of
 from ..validate.inputs import UNUSUAL, Trial, draw_trial
@@ -104,7 +105,7 @@ class Examiner:
         def bound(tell: Tell) -> str:
             tell("the passes")
             with suppress(PassError, DiagnosticError):
-                return format_pipeline(Build(source_model, self.options).bounded_passes())
+                return format_pipeline(bounded_passes(source_model, self.options))
             return self.options.pipeline
 
         (found,) = run_each_isolated([bound], self.seconds)
