@@ -24,7 +24,9 @@ from .options import PATH
 @click.option("--checkpoint", type=PATH, help="Checkpoint file or folder; overrides those named in the files.")
 @click.option("--json", "as_json", is_flag=True, help="Print the diagnostics as a JSON list.")
 def check_command(files: Sequence[Path], checkpoint: Path | None, as_json: bool) -> int:
-    """Report all errors of model files: syntax, names, shapes, dtypes, checkpoints.
+    """Report all errors of model files and their checkpoints.
+
+    Syntax, names, shapes and dtypes are checked, and then the tensors of the checkpoint.
 
     \b
       nacre check model.nacre blocks/*.nacre
