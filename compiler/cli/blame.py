@@ -308,8 +308,8 @@ def reduce_command(
       nacre reduce model.nacre --fails 'nacre test {}' -o small.nacre
       nacre reduce model.nacre --fails timeout --timeout 20 -o small.nacre
 
-    Each candidate is compiled and called in a child process. The small model fails in the same way. Its inputs and
-    weights are written to files beside it.
+    Each candidate is compiled and called in a child process. The inputs and weights of the small model are written to
+    files beside it.
     """
     check_places(output, model)
     source_model = chosen.read(model)

@@ -26,15 +26,13 @@ from .options import PATH
 def check_command(files: Sequence[Path], checkpoint: Path | None, as_json: bool) -> int:
     """Report all errors of model files and their checkpoints.
 
-    Syntax, names, shapes and dtypes are checked, and then the tensors of the checkpoint.
-
     \b
       nacre check model.nacre blocks/*.nacre
       nacre check bert.nacre --checkpoint bert/
 
-    All errors of a file are reported in one run. A file without errors is compared with the names, shapes and dtypes of
-    its checkpoint, if the checkpoint exists. With --checkpoint, configurations are also searched in that folder. Exits
-    with 1 if there is an error.
+    All errors of a file are reported in one run: syntax, names, shapes and dtypes. A file without errors is compared
+    with the names, shapes and dtypes of its checkpoint, if the checkpoint exists. With --checkpoint, configurations are
+    also searched in that folder. Exits with 1 if there is an error.
     """
     found: list[Diagnostic] = []
     for path in files:
