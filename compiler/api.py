@@ -135,6 +135,6 @@ def check(source: Source, *, weights: Weights | None = None) -> list[Diagnostic]
     """Returns all errors and warnings of a model, given by path or text, in the order of its text.
 
     weights: a checkpoint file or folder; overrides the one named in the source. If the source has no errors, its
-    parameters are compared with the header of the checkpoint; no data is read.
+        parameters are compared with the header of the checkpoint; no data is read.
     """
     return find_faults(source, weights)[0]

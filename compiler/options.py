@@ -71,7 +71,16 @@ def check_passes_text(text: str) -> str:
 class Options:
     """The options of a build. `start` is the stage of code generation whose texts are its input."""
 
-    level: int = field(default=2, metadata=_flag("-O", bounds=(0, 3), always=True, help="Optimisation level."))
+    level: int = field(
+        default=2,
+        metadata=_flag(
+            "-O",
+            bounds=(0, 3),
+            always=True,
+            help="Optimisation level: 0 is the reference, 1 simplifies the graph, 2 fuses and vectorizes kernels, 3 "
+            "also runs LLVM at its level 3.",
+        ),
+    )
     targets: tuple[Target, ...] = field(
         default=(Target(),),
         metadata=_flag(
@@ -145,7 +154,11 @@ class Options:
     cc: str | None = field(
         default=None,
         metadata=_flag(
-            "--cc", scope="compile", variable="CC", in_reproducers=False, help="C compiler used for linking."
+            "--cc",
+            scope="compile",
+            variable="CC",
+            in_reproducers=False,
+            help="C compiler used for linking.  [default: cc, or the one of ziglang]",
         ),
     )
     timeout: float = field(

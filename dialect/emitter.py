@@ -4,6 +4,13 @@ An operator sees tensors with symbolic shapes, index maps and element-wise bodie
 parallel maps and reductions, since the tiler supports exactly these; `scan` is for sequential computations.
 
 Elements of f16 and bf16 are computed in f32 and rounded after each operation, as in numpy. Integer arithmetic wraps.
+
+The product of x [B, K] and w [K, N], with index maps from the three loops to elements:
+
+    loops      Loop(B), Loop(K, parallel=False), Loop(N)
+    inputs     (x, loops(0, 1)), (w, loops(1, 2))
+    results    Result(f32[B, N], loops(0, 2), initial=0.0)
+    body       (s, a, b, total) -> s.binary("add", total, s.binary("mul", a, b))
 """
 
 from __future__ import annotations

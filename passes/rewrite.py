@@ -1,6 +1,10 @@
 """Rebuilds functions: fresh names, clones, and a walk that replaces nodes.
 
 A pass decides on the rewrites; this module keeps the graph valid.
+
+The last node of a replacement takes the name of the replaced value, and the others numbered names:
+
+    %1 = softmax(%x)    becomes    %1_1 = max(%x), %1_2 = subtract(%x, %1_1), ..., %1 = divide(%1_3, %1_4)
 """
 
 from __future__ import annotations

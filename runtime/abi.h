@@ -41,7 +41,7 @@ enum {
     NACRE_F8E5M2 = 15
 };
 
-/* A tensor of the caller. Strides count elements; NULL says dense and row-major. */
+/* A tensor of the caller. Strides count elements; NULL means dense and row-major. */
 typedef struct nacre_tensor {
     void *data;
     const int64_t *shape;
@@ -52,15 +52,15 @@ typedef struct nacre_tensor {
 
 typedef struct nacre_session nacre_session;
 
-/* `bytes` is sizeof(nacre_options) of the caller, so that the struct can grow. Zero in a field asks for the default. */
+/* `bytes` is sizeof(nacre_options) of the caller, so that the struct can grow. Zero in a field selects the default. */
 typedef struct nacre_options {
     uint32_t bytes;
-    uint32_t threads;    /* how many threads one call may use; default what NACRE_THREADS says, else all CPUs */
+    uint32_t threads;    /* maximum of a call; by default $NACRE_THREADS, else all CPUs */
     const char *weights; /* path of the weights file of an artifact with external weights */
     uint32_t huge_pages; /* 1: compute from a copy of the weights on huge pages */
 } nacre_options;
 
-/* One call whose dims are known: data pointers alone, in the order of arguments and results. */
+/* One call with known dims: data pointers only, in the order of arguments and results. */
 typedef struct nacre_call {
     nacre_session *session;
     int64_t entry;
@@ -71,23 +71,24 @@ typedef struct nacre_call {
     int64_t workspace_bytes;
 } nacre_call;
 
-/* What one thread did of a kernel: when its first units began and its last ended, and how long it computed. */
+/* The part of a kernel that one thread computed: the begin of its first work item, the end of its last one, and the
+time that it computed. */
 typedef struct nacre_share {
-    uint64_t thread; /* tells threads that live at the same time apart */
+    uint64_t thread; /* unique among the threads that exist at the same time */
     int64_t begin, end, busy;
 } nacre_share;
 
-/* A kernel of an observed call, told right after it: what it wrote can be read. Or, with `call` -1, the end of all of
-its kernels. Times are nanoseconds of CLOCK_MONOTONIC. The pointers are those of the call, and end with it. */
+/* The end of a kernel of an observed call: its results can be read. Or, with `call` -1, the end of the whole call.
+Times are nanoseconds of CLOCK_MONOTONIC. The pointers are those of the call and are valid until it ends. */
 typedef struct nacre_event {
     uint64_t run; /* numbers the observed calls of this library */
-    int32_t entry, call; /* which call of the entry it is in the description of calls */
+    int32_t entry, call; /* index in the description of calls */
     int64_t begin, end;
     const void *const *inputs;
     void *const *outputs;
     char *workspace;
     const int64_t *dims;
-    const nacre_share *shares; /* one for each thread that computed units of it */
+    const nacre_share *shares; /* one for each thread that computed a part of it */
     int64_t share_count;       /* 0 where `call` is -1 */
 } nacre_event;
 
@@ -96,7 +97,7 @@ typedef struct nacre_observer {
     void *data;
 } nacre_observer;
 
-/* What `record` keeps of an event: one record for each share, or one with `thread` 0 where there is none. */
+/* A record of an event, as `record` stores it: one for each share, or one with `thread` 0 if there is none. */
 typedef struct nacre_record {
     uint64_t run;
     int32_t entry, call;
@@ -104,7 +105,7 @@ typedef struct nacre_record {
     nacre_share share;
 } nacre_record;
 
-/* Memory for records: `count` may become larger than `capacity`, by those for which there was no place. */
+/* Memory for records. If `count` exceeds `capacity`, the further records were not stored. */
 typedef struct nacre_recording {
     nacre_record *records;
     int64_t capacity;

@@ -324,10 +324,11 @@ def load(
 ) -> Model:
     """Loads an artifact.
 
-    `weights` is the path of external weights that are not beside the artifact. `threads` is the most threads of a call;
-    0 means the variable NACRE_THREADS, or else the number of CPUs. The results are the same bits for any number.
-    `huge_pages` reads the weights from a copy on large pages of memory, faster if they exceed the caches. Arrays of
-    bf16, f8e4m3 and f8e5m2 are those of the package `ml_dtypes`, or with `raw_floats` their bits as uint16 and uint8.
+    weights: path of external weights that are not beside the artifact.
+    threads: maximum number of threads of a call; 0 for `$NACRE_THREADS`, else one thread per CPU. The results are
+        bitwise identical for any number.
+    huge_pages: reads the weights from a copy on large pages of memory, which is faster if they exceed the caches.
+    raw_floats: arrays of bf16, f8e4m3 and f8e5m2 are their bits as uint16 and uint8, not arrays of `ml_dtypes`.
     """
     if threads < 0:
         raise ArgumentError(f"threads must be at least 0, not {threads}")

@@ -81,7 +81,7 @@ def accuracy_command(
     chosen: Chosen,
     as_json: bool,
 ) -> int:
-    """Measure the error of a model against a reference over all samples of a file, layer by layer.
+    """Measure the error of a model on samples, layer by layer.
 
     \b
       nacre accuracy model.so --reference model.nacre@f32 --data calibration.npz

@@ -37,7 +37,7 @@ from .options import progress
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON; default if the output is piped.")
 @click.pass_context
 def bench_command(context: click.Context, call: ChosenCall, seconds: float, warm_up: float, as_json: bool) -> None:
-    """Measure the latency of consecutive calls, and the memory of a model.
+    """Measure the latency of calls and the memory of a model.
 
     \b
       nacre bench model.so

@@ -176,9 +176,10 @@ def bisect_command(
     effort: float,
     as_json: bool,
 ) -> int:
-    """Find the cause of wrong numbers: a single rewrite of a graph pass, or a kernel and the stage of its code.
+    """Find the rewrite or the kernel that computes wrong numbers.
 
-    The smallest model that shows the error is written to a file.
+    The cause is a single rewrite of a graph pass, or a kernel and the stage of its code. The smallest model that shows
+    the error is written to a file.
 
     \b
       nacre bisect model.nacre --input x=x.npy
@@ -297,7 +298,9 @@ def reduce_command(
     effort: float,
     as_json: bool,
 ) -> None:
-    """Reduce a failing model: fewer results, nodes and parameters, smaller sizes, simpler numbers.
+    """Reduce a failing model to a small one.
+
+    The result fails in the same way, with fewer nodes and parameters, smaller sizes and simpler numbers.
 
     \b
       nacre reduce model.nacre --fails crash -o small.nacre
@@ -305,8 +308,8 @@ def reduce_command(
       nacre reduce model.nacre --fails 'nacre test {}' -o small.nacre
       nacre reduce model.nacre --fails timeout --timeout 20 -o small.nacre
 
-    Each candidate is compiled and called in a child process. The small model fails in the same way. Its inputs and
-    weights are written to files beside it.
+    Each candidate is compiled and called in a child process. The inputs and weights of the small model are written to
+    files beside it.
     """
     check_places(output, model)
     source_model = chosen.read(model)

@@ -55,7 +55,9 @@ def diff_command(
     chosen: Chosen,
     as_json: bool,
 ) -> int:
-    """Compare two builds tensor by tensor, and report the first divergence.
+    """Compare two builds tensor by tensor.
+
+    The report names the first divergence, in the order of the computation.
 
     \b
       nacre diff model.nacre --input x=x.npy          the model against itself at -O0

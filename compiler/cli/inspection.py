@@ -23,8 +23,10 @@ from .options import PATH
 @click.argument("artifact", metavar="MODEL.so", type=PATH)
 @click.option("--json", "as_json", is_flag=True, help="Print the description as JSON; default if the output is piped.")
 def inspect_command(artifact: Path, as_json: bool) -> None:
-    """Show an artifact's entries, shapes, dims, workspace formulas, parameters, target and versions, and the libraries
-    and symbol versions it requires.
+    """Describe an artifact: entries, memory, target, libraries.
+
+    The description contains the entries with their types and dims, the formula of the workspace, the stored weights,
+    the CPU variants, and the libraries and symbol versions that the artifact requires.
 
     \b
       nacre inspect model.so

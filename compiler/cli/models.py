@@ -31,7 +31,7 @@ ENTRY = click.option("--entry", metavar="NAME", help="Entry to call, if there ar
 WEIGHTS = click.option("--weights", type=PATH, help="File of external weights, if not beside MODEL.so.")
 
 AT = click.option(
-    "--at", "dims", metavar="B=1,T=128", callback=read_dims, help="Dims of random inputs.  [default: 128]"
+    "--at", "dims", metavar="B=1,T=128", callback=read_dims, help="Dims of random inputs.  [default: 128 each]"
 )
 THREADS = click.option(
     "--threads", type=click.IntRange(min=0), default=0, help="Threads per call.  [default: $NACRE_THREADS, else all]"

@@ -75,7 +75,7 @@ def profile_command(
     trace: Path | None,
     as_json: bool,
 ) -> None:
-    """Attribute the time of a call to kernels and to lines of the model.
+    """Attribute the time of a call to kernels and source lines.
 
     \b
       nacre profile model.so --input x=x.npy

@@ -82,17 +82,17 @@ def quantize_command(
     chosen: Chosen,
     as_json: bool,
 ) -> None:
-    """Search for the fastest precision of each layer within an error budget, and write it as a policy.
+    """Search for the fastest precision of each layer.
 
     \b
       nacre quantize model.nacre --data calibration.npz --budget 'top1 drop <= 0.5%'
       nacre quantize model.nacre --data samples/ --budget 'cosine >= 0.999' --choices bf16,int8,int4
       nacre compile model.nacre --precision model.policy.nacre -o model.so
 
-    Each layer is measured alone in each candidate precision, which gives its error and its time. Then complete
-    assignments are measured on all samples until the fastest one that meets the budget against f32 is found.
-    Measurements are saved in OUTPUT.findings.json. An interrupted search, or one for another budget, continues from
-    there.
+    The result is a policy that meets an error budget. Each layer is measured alone in each candidate precision, which
+    gives its error and its time. Then complete assignments are measured on all samples until the fastest one that
+    meets the budget against f32 is found. Measurements are saved in OUTPUT.findings.json. An interrupted search, or
+    one for another budget, continues from there.
     """
     output = output or model.with_suffix(".policy.nacre")
     if output.resolve() == model.resolve():

@@ -24,15 +24,15 @@ from .options import PATH
 @click.option("--checkpoint", type=PATH, help="Checkpoint file or folder; overrides those named in the files.")
 @click.option("--json", "as_json", is_flag=True, help="Print the diagnostics as a JSON list.")
 def check_command(files: Sequence[Path], checkpoint: Path | None, as_json: bool) -> int:
-    """Report all errors of model files: syntax, names, shapes, dtypes, checkpoints.
+    """Report all errors of model files and their checkpoints.
 
     \b
       nacre check model.nacre blocks/*.nacre
       nacre check bert.nacre --checkpoint bert/
 
-    All errors of a file are reported in one run. A file without errors is compared with the names, shapes and dtypes of
-    its checkpoint, if the checkpoint exists. With --checkpoint, configurations are also searched in that folder. Exits
-    with 1 if there is an error.
+    All errors of a file are reported in one run: syntax, names, shapes and dtypes. A file without errors is compared
+    with the names, shapes and dtypes of its checkpoint, if the checkpoint exists. With --checkpoint, configurations are
+    also searched in that folder. Exits with 1 if there is an error.
     """
     found: list[Diagnostic] = []
     for path in files:

@@ -37,7 +37,7 @@ from .options import MODEL, PATH, Chosen, build_options, check_stages, from_opti
 def dump_command(
     model: Path, chosen: Chosen, stage: str, between: tuple[str, str] | None, patterns: tuple[str, ...]
 ) -> None:
-    """Print the output of a pass or stage, or the difference of two stages.
+    """Print the output of a stage, or the difference of two stages.
 
     \b
       nacre dump model.nacre --stage list

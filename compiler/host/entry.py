@@ -11,6 +11,17 @@ therefore split into parts, functions of the same arguments that it calls in ord
     define hidden i64 @entry(...) {                  define internal i64 @entry_part0(...) noinline {
       %r0 = call i64 @entry_part0(...)                 call void @matmul_0_launch(...)
       br i1 %good0, label %next0, label %failed0       ...
+
+The entry of a model with one kernel, for one dim B: the input, the weight at offset 0, the bias at offset 2048, the
+result, and no scratch memory:
+
+    define hidden i64 @nacre_entry_head(ptr %inputs, ptr %outputs, ptr %workspace, ptr %weights, ptr %dims, ...) {
+      %v0 = load i64, ptr %dims                                    B
+      %v1 = load ptr, ptr %inputs
+      %v2 = getelementptr i8, ptr %weights, i64 2048
+      %v3 = load ptr, ptr %outputs
+      call void @fusion_launch(ptr %team, i64 %v0, ptr %v1, ptr %weights, ptr %v2, ptr %v3, ptr null)
+      ret i64 0
 """
 
 from __future__ import annotations

@@ -1,6 +1,14 @@
 """Plans the entries of a lowered module: assigns memory to every tensor, now that the needs of its kernels are known.
 
 The plan changes neither the computations nor their order.
+
+A call is one step of the memory plan for each part of its kernel. Memory that only some parts use is free in the
+others:
+
+    call 0    matmul(x, w) -> t                 step 0: t
+    call 1    a kernel with two parts:
+              p0 reads t, writes scratch s      step 1: t, s
+              p1 reads s, writes y              step 2: s, y      y may take the memory of t
 """
 
 from __future__ import annotations

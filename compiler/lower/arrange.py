@@ -2,6 +2,13 @@
 loops of their readers, and selects the results that are computed in the caller's memory.
 
 Assumes operations in an order in which each follows its operands, and keeps that order.
+
+For y = sum of (x * s) along rows, recorded as `t = map(x, s: mul)`, `f = full(0)`, `y = reduce(t into f)`:
+
+    live             t, f, y: y depends on all of them
+    protect          f has no other reader, so y may overwrite it without a copy
+    place results    f is computed in the memory of the caller, and so is y
+    inline           t has one reader, which reads each element once: its multiplication moves into the loops of y
 """
 
 from __future__ import annotations

@@ -1,6 +1,12 @@
 """Lifetimes of tensors in memory, the tensors that may share memory, and a lower bound of the memory that they need.
 
 This module assigns no offsets.
+
+    step             0   1   2   3
+    0: writes a      a---a                    one life of (a, b), if step 1 allows that b takes the memory of a
+    1: a -> b            b---b
+    2: b -> c                c---c
+    3: c -> d                    d
 """
 
 from __future__ import annotations

@@ -3,6 +3,14 @@
 Tensors with disjoint lifetimes share memory where the sizes allow it for all values of the dims. Sizes that cannot be
 compared get disjoint memory. A tensor takes the memory of one that dies at the step that writes it, if the step allows
 it. The plan does not change the computation or its order.
+
+For tensors a of 256*B bytes, b of 128*B and c of 256*B, each computed from the one before:
+
+    offset     0               256*B   384*B
+    step 0     aaaaaaaaaaaaaaaa
+    step 1     aaaaaaaaaaaaaaaabbbbbbbb
+    step 2     ccccccccccccccccbbbbbbbb        a is dead, and c has its size
+    step 3     cccccccccccccccc
 """
 
 from __future__ import annotations

@@ -1,4 +1,12 @@
-"""`fuse`: groups nodes that one kernel can compute, by the properties of their operators and by their types."""
+"""`fuse`: groups nodes that one kernel can compute, by the properties of their operators and by their types.
+
+Kinds take nodes in the order of `KINDS`. For the end of a transformer layer:
+
+    h = matmul(x, w)           contraction    takes h, b and r: bias and residual are its epilogue
+    b = h + bias
+    r = b + residual
+    n = layer_norm(r)          rows           n cannot join: it needs whole rows of r
+"""
 
 from __future__ import annotations
 
@@ -54,9 +62,9 @@ class Fuse(Pass):
     Scalar constants and generators (a range, a triangle) are copied into the groups that read them. Views at the border
     of a group stay outside, where they cost nothing.
 
-    A value with other users becomes an additional result of a group of rows; groups of other kinds have one result.
-    Single nodes are not grouped. Nodes with only copied uses are left to `dce`. The context receives a remark with the
-    reason for each value that is still passed between two nodes.
+    A value with other users becomes an additional result of a group of rows or elements; groups of other kinds have one
+    result. Single nodes are not grouped. Nodes with only copied uses are left to `dce`. The context receives a remark
+    with the reason for each value that is still passed between two nodes.
     """
 
     name: ClassVar[str] = "fuse"

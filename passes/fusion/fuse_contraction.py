@@ -5,6 +5,11 @@ has the result's shape, possibly with permuted axes, and its other operands broa
 computed in the group if it is cheap and has no other reader, as with dequantized values. The epilogue may end with a
 node that puts the result into a frame of constants. A reduction stays outside, since a tile of a contraction does not
 hold whole rows.
+
+    y = matmul(x, w)          the contraction
+    h = gelu(y + bias)        the epilogue, on the sums in registers
+    r = h + residual          the epilogue; `residual` is read from memory
+    n = layer_norm(r)         not in the group: it needs whole rows of r
 """
 
 from __future__ import annotations

@@ -5,6 +5,11 @@ computed twice; a node that is broadcast inside the group joins if it is cheap. 
 linear movement only movements join, except that any node may join above a permutation. Views stay outside. A node whose
 elements the group computes once each may also have uses elsewhere: it becomes an additional result, up to
 `MOST_RESULTS`.
+
+    a = exp(x)            joins: only b reads it
+    b = a + y             joins
+    c = transpose(b)      a permutation: the group may continue above it
+    z = c * w             the node that the group grows from
 """
 
 from __future__ import annotations

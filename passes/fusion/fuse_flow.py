@@ -1,6 +1,12 @@
 """A list of nodes as a graph: definitions and readers of values, existing groups, and reachability.
 
 Nodes are known by their index in the list. This module does not decide which nodes form a group.
+
+A group must not depend on itself:
+
+    a = matmul(x, w)
+    s = sum(a)           reads a
+    y = a + s            cannot join a: s would have to run after the group and before it (`leads_back`)
 """
 
 from __future__ import annotations

@@ -1,4 +1,11 @@
-"""`channels-last`: changes the layout of convolutions and the operators between them to channels last."""
+"""`channels-last`: changes the layout of convolutions and the operators between them to channels last.
+
+    x [N, C, H, W] -> conv2d -> relu -> conv2d -> y [N, D, H, W]
+
+becomes one region in the new layout, with transposes at its borders only:
+
+    x -> transpose -> [N, H, W, C] conv2d -> relu -> conv2d [N, H, W, D] -> transpose -> y
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,9 @@
 
 A rule receives a node whose operands may exist in channels-last layout, [N, *spatial, C], in channels-first layout, or
 in both. It writes the node in the new layout and returns the results, or None if the node should stay as it is.
+
+Rules renumber axes: with [N, C, H, W] as 0 1 2 3, the new layout has them in the order 0 2 3 1. So `concat` along axis
+1 becomes `concat` along axis 3, and `mean` over the axes (2, 3) becomes `mean` over (1, 2).
 """
 
 from __future__ import annotations

@@ -1,4 +1,13 @@
-"""`split-blocks`: expands block-quantized values into quantized values and scales, which code generation supports."""
+"""`split-blocks`: expands block-quantized values into quantized values and scales, which code generation supports.
+
+A weight of 5 rows and 64 columns in blocks of 32, and the tensors that it becomes:
+
+    q8[block 32][5, 64]        block_codes   i8[5, 2, 32]     the values of each block
+                               block_scales  f16[5, 2]        the scale of each block
+    q4[block 32, zero][5, 64]  block_codes   u8[5, 2, 16]     two values in a byte: element i and element i + 16
+                               block_scales  f16[5, 2]
+                               block_zeros   u8[5, 2]         the zero point of each block
+"""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ follow IEEE 754 and NumPy.
 
 `python tests/codegen/measure_vector_math.py` writes this page. Errors are measured against float64, in units in the
 last place of the nearest f32 (for denormals, in multiples of 2**-149); the smallest possible maximum is 0.5. The
-column `of` gives the sample: all 2**32 arguments, one in so many of them, or random pairs. {composed} is an operator
+column `of` names the sample: `all` 2**32 arguments, `1 in n` of them, or random pairs. {composed} is an operator
 composed of these functions, measured as models compute it at `-O2`.
 
 Cycles are measured on {cpu} for 16 results, with data in the first-level cache: with AVX-512, with AVX2 (two vectors

@@ -77,3 +77,13 @@ def test_ci_runs_the_first_two_commands() -> None:
     script = ROOT / ".ci" / "run"
     assert script.stat().st_mode & 0o111
     subprocess.run(["bash", "-n", str(script)], check=True)
+
+
+def test_workflow_runs_the_supported_versions_of_python() -> None:
+    workflow = (ROOT / ".github" / "workflows" / "tests.yml").read_text(encoding="utf-8")
+    tested = re.findall(r'"(3\.\d+)"', workflow)
+    (first, last) = re.findall(r"Python (3\.\d+) to (3\.\d+)", README)[0]
+    required = re.findall(r'requires-python = ">=([\d.]+)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert tested[0] == first == required[0]
+    assert tested[-1] == last
+    assert "run: .ci/run" in workflow

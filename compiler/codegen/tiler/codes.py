@@ -5,6 +5,12 @@
 Quantized values of a weight are read as words, one for each column, of four values, or of eight with four bits each.
 They become words of four signed bytes, which `dots.py` multiplies. The zero point of x is factored out of a block once
 for all rows: as a multiple of the sum of quantized values.
+
+A word of weights of four bits holds two groups of four steps; `low` and `high` select one of them:
+
+    stored word       h3 l3  h2 l2  h1 l1  h0 l0      eight values of four bits
+    low               0f & word           ->  l3 l2 l1 l0      a byte each, less `middle`
+    high              0f & (word >> 4)    ->  h3 h2 h1 h0
 """
 
 from __future__ import annotations

@@ -2,6 +2,15 @@
 
 Partial sums are carried from block to block on the stack, since registers hold the sums within a block. A row is summed
 in the order of `tiles.py`, whatever rows are computed beside it.
+
+The loops of a tile of columns:
+
+    sums[row] = start                                             on the stack, for each row of the work item
+    for each block of the sum:
+        numbers = the block's values in these columns             dequantized once, on the stack
+        for each tile of rows:
+            part[row] = sum of x[row, k] * numbers[k] over the block   in registers
+            sums[row] += part[row] * scale of the block
 """
 
 from __future__ import annotations

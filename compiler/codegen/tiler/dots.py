@@ -5,6 +5,15 @@ the other factor, which is contiguous in memory, or is gathered where every colu
 tiler sees a group as one step of the sum. Integers are summed exactly on every CPU. bf16 products are summed in f32.
 The bf16 instruction treats denormal inputs as zero and flushes denormal sums; the path without it, which `strict` code
 takes, does not.
+
+Four steps of total[j] = sum of x[k] * w[k, j] in bytes become one step on words of 32 bits:
+
+    word of w for column j        w[k, j]  w[k+1, j]  w[k+2, j]  w[k+3, j]     adjacent in the packed weight
+    word of x for all columns     x[k]     x[k+1]     x[k+2]     x[k+3]        adjacent in memory
+    one step                      total[j] += the sum of the four products
+
+With VNNI this is one instruction for a vector of columns. Other CPUs widen the bytes to 16 bits and multiply the even
+and the odd ones. bf16 has two elements in a word.
 """
 
 from __future__ import annotations

@@ -3,6 +3,13 @@
 A position gives a linear form for every class of loops of a stage; the class that runs over lanes has a form with LANE.
 The results of the stage's own ops come from registers or from rows on the stack; the results of other ops come from
 memory.
+
+For a stage with the classes a, of 8 rows, and b, the lanes, y[i, j] = exp(x[i, j]) - s[i] is evaluated at the place
+
+    {a: row, b: 8*block + LANE}
+
+as one vector load of x, one `exp`, one load of s[row] that is broadcast, and one subtraction. A second op of the stage
+that reads y at the same place uses the value that was written before.
 """
 
 from __future__ import annotations

@@ -1,4 +1,13 @@
-"""Reductions along rows in lanes: the carried vectors, one step, and the final reduction across the lanes."""
+"""Reductions along rows in lanes: the carried vectors, one step, and the final reduction across the lanes.
+
+The sum of a row with 8 lanes in 4 strands, so that an addition need not wait for the previous one:
+
+    strand 0:  x[0..7]   + x[32..39] + x[64..71] + ...
+    strand 1:  x[8..15]  + x[40..47] + x[72..79] + ...
+    strand 2:  x[16..23] + x[48..55] + ...
+    strand 3:  x[24..31] + x[56..63] + ...
+    finish:    (strand 0 + strand 1) + (strand 2 + strand 3), then the sum over the 8 lanes
+"""
 
 from __future__ import annotations
 

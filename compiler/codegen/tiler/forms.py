@@ -2,6 +2,17 @@
 
 A variable is the name of an index value in the generated text, or LANE, which counts the elements of a vector. The
 coefficient of LANE determines how a vector is read: 0 is one element for all lanes, 1 is contiguous memory.
+
+Element [row, 8 * block + lane] of a matrix with 64 columns is at one position of memory for each lane:
+
+    64*row + 8*block + lane        LANE has the coefficient 1: 8 lanes are one load
+    64*lane + column               LANE has the coefficient 64: the lanes run down a column
+    64*row + 8*block               LANE is missing: one element for all lanes
+
+In memory of panels, 16 columns wide, `split` divides a column into the panel and the column in it:
+
+    16*p + lane + 8    ->    p, lane + 8        8 lanes from column 8 on stay in the panel
+    16*p + lane + 12   ->    None               8 lanes from column 12 on reach into the next one
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Small integers as floats: four bits index a table of sixteen numbers, which a register holds.
 
 Where the CPU has a vector table lookup, it replaces masking, subtracting and converting. The results are the same.
+
+For values of four bits that stand for -8 to 7 (`(word & 15) - 8` as f32), the register holds -8.0, -7.0, ..., 7.0.
 """
 
 from __future__ import annotations

@@ -2,6 +2,15 @@
 
 Where an operand is contiguous along another class, square blocks with as many rows as lanes are transposed in
 registers.
+
+For y[i, j] = x[j, i] with 4 lanes, lanes run along j, the memory of y; `across` is i, the memory of x:
+
+    x[j + 0, i .. i+3]   a b c d            a e i m   y[i + 0, j .. j+3]
+    x[j + 1, i .. i+3]   e f g h     ->     b f j n   y[i + 1, j .. j+3]
+    x[j + 2, i .. i+3]   i j k l            c g k o   y[i + 2, j .. j+3]
+    x[j + 3, i .. i+3]   m n o p            d h l p   y[i + 3, j .. j+3]
+
+A work item is CHUNK vectors along the lanes, for one position of the other classes, or for one block of `across`.
 """
 
 from __future__ import annotations

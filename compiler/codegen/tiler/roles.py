@@ -2,6 +2,18 @@
 
 The lane class runs along contiguous memory of the operands. The row class is one that some vector operand does not use,
 so that all rows share its loads.
+
+For y[i, j] = sum of x[i, k] * w[k, j], where w is packed in panels of 32 columns, with 8 lanes:
+
+    lane   j         w and y are contiguous along j
+    row    i         w does not use i: the rows of a tile share each vector of w
+    outer  none      a batch axis would be here
+    rows   4         the height of a tile, and of a work item (`block`)
+    width  16        the columns of a tile: 2 vectors
+    step   32        the columns of a panel: 2 tiles
+
+A tile holds rows * width / lanes = 8 sums in registers. `Machine` limits the rows and vectors of a tile, so that the
+sums, a vector of w and an element of x fit in the registers of the CPU.
 """
 
 from __future__ import annotations

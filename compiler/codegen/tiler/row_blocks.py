@@ -1,5 +1,14 @@
 """Stages with reductions along rows. Without contractions they run row by row. Where contractions come before and after
 the reductions (attention), each op passes blocks of rows to the next on the stack.
+
+For attention, a work item is a block of 8 rows (`ROWS`) of the queries. Three segments compute it:
+
+    scores[i, j] = sum of q[i, k] * key[j, k]     register tiles; 8 rows of scores go to the stack
+    weights[i]   = softmax of scores[i]           row by row, over the scores on the stack
+    y[i, c]      = sum of weights[i, j] * v[j, c]   register tiles, which read the stack and write the result
+
+The scores of all rows are never in memory. The last block of a tensor with a number of rows that is not a multiple of
+8 is moved back, over rows that the block before it computes too, with the same bits.
 """
 
 from __future__ import annotations

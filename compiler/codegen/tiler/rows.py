@@ -3,6 +3,14 @@ them.
 
 A short row of known length stays in registers. A longer row takes one pass per reduction, and expensive values that a
 later pass needs are stored on the stack.
+
+The softmax of a long row takes three passes over it:
+
+    greatest = max of x[j]                            pass 1
+    e[j] = exp(x[j] - greatest), total = sum of e[j]  pass 2: e is expensive and needed again, so it is stored
+    y[j] = e[j] / total                               pass 3
+
+Here e is stored in the memory of y, which overwrites each element after it was read (`kept_in_result`).
 """
 
 from __future__ import annotations

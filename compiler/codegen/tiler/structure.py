@@ -1,6 +1,17 @@
 """The tiler's model of a kernel: structured ops with their loops, index maps and bodies, and the memory of tensors.
 
 The model is independent of graph operators and of the generated code. A kernel outside of the model is `Unsupported`.
+
+The product of x [B, 16] and a weight w that is packed in panels of 32 columns, as in `linalg.generic`:
+
+    loops     (B, 16, 32), parallel (yes, no, yes)     i, k, j: the sum runs over k
+    reads     x at (i, k), view with strides (16, 1)
+              w at (j floordiv 32, k, j mod 32), view with strides (512, 32, 1): the first and the last are a `Panel`
+    map       (i, j)                                   the element of the result
+    body      addf(start, mulf(read 0, read 1))        a tree of `Node`
+
+The tiler derives everything else from steps in memory: along j, the reads of w move by 1 element and those of x by 0.
+So lanes run along j, and one element of x serves all of them.
 """
 
 from __future__ import annotations

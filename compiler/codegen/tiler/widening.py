@@ -3,6 +3,12 @@
 Splitting a word of two bf16 values at every read costs about a third as much as the row's multiplications. So a stretch
 of the sum is widened for all rows of a tile in advance; a short one, which stays in the nearest cache until it is read.
 The results and their order are unchanged.
+
+For the sums of 4 rows with a weight in bf16, where a word holds two steps:
+
+    without         for each word of each row: split into two f32, multiply with the vectors of the weight
+    with            for each stretch of at most 128 words: widen 4 rows into f32 on the stack,
+                    then for each word: load two f32, multiply
 """
 
 from __future__ import annotations

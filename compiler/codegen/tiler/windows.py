@@ -2,6 +2,15 @@
 
 The rows of such a tile share no vector within one step, but a row reads at its next step the vector that its neighbour
 reads at this step.
+
+For y[r] = sum of x[r + t] * w[t] over 3 steps t, `order_steps` sorts the products of 3 rows by the element of x that
+they read, so that the rows use each element in turn:
+
+    x[0]: row 0, t = 0
+    x[1]: row 0, t = 1    row 1, t = 0
+    x[2]: row 0, t = 2    row 1, t = 1    row 2, t = 0
+    x[3]:                 row 1, t = 2    row 2, t = 1
+    x[4]:                                 row 2, t = 2
 """
 
 from __future__ import annotations

@@ -110,5 +110,9 @@ def format_page(page: str) -> str:
     return head + _BEGIN + format_generated() + _END + rest.split(_END)[1]
 
 
-if __name__ == "__main__":
+def main() -> None:
     PAGE.write_text(format_page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
