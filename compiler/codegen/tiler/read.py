@@ -247,10 +247,13 @@ class _Reader:
                 self._fill_memory(band, at)
         sizes = region.sizes
         loops = tuple(Index(((i, 1),)) for i in range(len(sizes)))
+        reads: tuple[Access, ...] = (Access(source, loops),)
         body = Node("read", source.element, location=at)
+        if source.splat is not None:
+            reads, body = (), Node("constant", source.element, text=source.splat, location=at)
         home = region.of(target)
         self._forget_fill(sizes, home)
-        self._add(sizes, (True,) * len(sizes), (Access(source, loops),), loops, body, home, at)
+        self._add(sizes, (True,) * len(sizes), reads, loops, body, home, at)
         self.tensors[operation.results[0]] = Tensor(target.shape, target.element, target.view)
 
     def _forget_fill(self, sizes: tuple[Size, ...], home: View) -> None:
