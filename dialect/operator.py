@@ -57,13 +57,14 @@ class AttributeSpec:
 
     int, float, bool, str, dtype, constant, int?, float? and dtype? (or None), ints, ints?, axis (an int, may be
     negative), axes (an int, a tuple of them, or None for all), size, sizes (a shape, symbolic), any. `choices` lists
-    the admitted strings if the set is small.
+    the admitted strings if the set is small, `internal` those that only passes may write.
     """
 
     name: str
     kind: str
     default: Any = REQUIRED
     choices: tuple[str, ...] = ()
+    internal: tuple[str, ...] = ()
 
 
 def _is_int(value: Any) -> bool:
@@ -266,7 +267,7 @@ class Operator:
             expected, is_kind = _KINDS.get(spec.kind, ("", None))
             if is_kind is not None and not is_kind(value):
                 raise InferenceError("bad-attribute", f"`{name}` of `{self.name}` is {value!r}, expected {expected}")
-            if spec.choices and value not in spec.choices:
+            if spec.choices and value not in (*spec.choices, *spec.internal):
                 raise InferenceError(
                     "bad-attribute",
                     f"`{name}` of `{self.name}` is {value!r}, expected one of {', '.join(map(repr, spec.choices))}",

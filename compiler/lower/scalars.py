@@ -29,14 +29,16 @@ def as_element(x: protocol.Scalar) -> Element:
 
 
 LoadElement = Callable[["ScalarWriter", protocol.Tensor, Sequence[protocol.Scalar]], Element]
+Alarm = Callable[[], str]
 
 
 class ScalarWriter(Statements):
-    """A writer that appends scalar statements to a function's text. `load_element` reads tensors for it."""
+    """A writer that appends scalar statements to a function's text. `load_element` reads tensors for it, and `alarm`
+    returns the memory of the alarm."""
 
-    def __init__(self, text: FunctionText, load_element: LoadElement, depth: int = 1) -> None:
+    def __init__(self, text: FunctionText, load_element: LoadElement, alarm: Alarm, depth: int = 1) -> None:
         super().__init__(text, depth)
-        self._load_element = load_element
+        self._load_element, self._alarm = load_element, alarm
 
     def size(self, size: Size) -> Element:
         return Element(self.text.size_i64(size), I64)
@@ -83,6 +85,35 @@ class ScalarWriter(Statements):
 
     def load(self, tensor: protocol.Tensor, indices: Sequence[protocol.Scalar]) -> Element:
         return self._load_element(self, tensor, indices)
+
+    def load_if(
+        self, condition: protocol.Scalar, tensor: protocol.Tensor, indices: Sequence[protocol.Scalar]
+    ) -> Element:
+        dtype, otherwise = tensor.type.dtype, self.constant(0, tensor.type.dtype)
+        return self._branch(condition, lambda: self.load(tensor, indices), otherwise, dtype)
+
+    def watch(self, place: protocol.Scalar, outside: protocol.Scalar) -> Element:
+        place = as_element(place)
+        raised, one = self._alarm(), self.constant(1, I64)
+
+        def report() -> Element:
+            self.line(f"memref.store {one.name}, {raised}[] : memref<i64>")
+            return place
+
+        return self._branch(outside, report, place, place.dtype)
+
+    def _branch(
+        self, condition: protocol.Scalar, then: Callable[[], Element], otherwise: Element, dtype: DType
+    ) -> Element:
+        name, type = self.text.fresh(), element_type(dtype)
+        self.line(f"{name} = scf.if {as_element(condition).name} -> ({type}) {{")
+        with self.deeper():
+            self.line(f"scf.yield {then().name} : {type}")
+        self.line("} else {")
+        with self.deeper():
+            self.line(f"scf.yield {otherwise.name} : {type}")
+        self.line("}")
+        return Element(name, dtype)
 
     def position(self, index: protocol.Scalar) -> str:
         """Converts an i64 to the `index` that addresses a tensor."""

@@ -67,6 +67,14 @@ class _Scope:
     values: dict[Hashable, Value] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """The vectors of conditions, by alarm, that are yet to be tested, and the depth of the lines that define them."""
+
+    depth: int
+    lanes: dict[str, list[str]] = field(default_factory=dict)
+
+
 class Writer:
     """The text of one function. `locations` has one entry per line: the location of the op being written, or the
     function's location outside of ops. `features` are the usable CPU features, by their LLVM names."""
@@ -84,6 +92,7 @@ class Writer:
         self.lanes = 1
         self.features = features
         self.mask: str | None = None
+        self.outside: Outside | None = None
         self.functions: set[tuple[str, int | None]] = set()
         self.steps: set[int] = set()
         """The steps of the loops that were written."""

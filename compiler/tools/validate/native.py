@@ -22,6 +22,7 @@ from ....dialect.ops.index_checks import RECORD
 from ....dialect.types import Array
 from ...codegen.jit import fill_weights, link_objects
 from ...codegen.objects import Program
+from ...host.entry import FAILURE_WORDS
 from .compare import same_bits
 from .judge import Difference, Judge
 from .memory import Memory
@@ -127,7 +128,7 @@ class Library:
             return (ctypes.c_void_p * max(1, len(names)))(*(memory.places[n].address for n in names))
 
         dims = (ctypes.c_int64 * max(1, len(entry.dims)))(*(binding[s.name] for s in entry.dims))
-        failure = (ctypes.c_int64 * RECORD)()
+        failure = (ctypes.c_int64 * FAILURE_WORDS)()
         failed = self._library[entry.symbol + suffix](
             table(list(inputs)),
             table(list(shapes)),
@@ -142,7 +143,7 @@ class Library:
             memory.places[name].data.copy().view(type.dtype.numpy).reshape(shape)
             for name, (type, shape) in shapes.items()
         )
-        return Outcome(results, damage, entry.checks[failed - 1] if failed else None, tuple(failure))
+        return Outcome(results, damage, entry.checks[failed - 1] if failed else None, tuple(failure[:RECORD]))
 
 
 @dataclass(frozen=True, slots=True)
