@@ -65,6 +65,7 @@ def join_in_place(steps: Sequence[Step], lives: Sequence[Life]) -> tuple[Life, .
     for name, life in by_name.items():
         if name in over:
             continue
+        # a chain of takeovers, a <- b <- c, is one life
         names = [name]
         while names[-1] in later:
             names.append(later[names[-1]])
@@ -99,6 +100,7 @@ def _take_places(steps: Sequence[Step], lives: Sequence[Life]) -> dict[str, str]
         for written, read in step.in_place:
             if written in by_name and read in by_name:
                 new, old = by_name[written], by_name[read]
+                # The old tensor dies at the step at which the new one is written, and both have one size.
                 if new.first == number == old.last and new.size == old.size:
                     places.setdefault(written, []).append(read)
         over |= {written: read for read, written in _match(places).items()}
@@ -114,6 +116,7 @@ def _match(places: Mapping[str, Sequence[str]]) -> dict[str, str]:
             if place in tried:
                 continue
             tried.add(place)
+            # The holder of a place moves to another one if it can: an augmenting path.
             if place not in taken or find(taken[place], tried):
                 taken[place] = who
                 return True

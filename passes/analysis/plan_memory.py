@@ -59,6 +59,7 @@ def plan_memory(steps: Sequence[Step], sizes: Mapping[str, Size]) -> Plan:
     lives = join_in_place(steps, find_lives(steps, sizes))
     points = Points([life.size for life in lives])
     live = _live_bytes(lives, len(steps), points)
+    # The bound of each sample, and the live bytes of the sample with the largest bound.
     bound, largest = live.max(axis=0), live[:, int(live.max(axis=0).argmax())].tolist()
     best = _Placement(len(steps), points)
     least = float("inf")
@@ -68,6 +69,7 @@ def plan_memory(steps: Sequence[Step], sizes: Mapping[str, Size]) -> Plan:
             placement = _place(ordered, len(steps), points)
             if placement.excess(bound) < least:
                 best, least = placement, placement.excess(bound)
+            # A workspace equal to the lower bound cannot be improved.
             if least <= 1 or not lives:
                 break
             top = placement.highest().life
@@ -93,6 +95,7 @@ def _place(lives: Sequence[Life], steps: int, points: Points) -> _Placement:
         offset = _find_place(placement.beside(life), life, total, points)
         end = points.of(add(offset.size, aligned(life.size)))
         placement.add(_Placed(life, offset, end))
+        # `_find_place` returned an offset whose end is provably below the total, or provably raises it.
         if not points.never_less(total, points.of(add(offset.size, life.size))):
             placement.total = end
     return placement
@@ -153,9 +156,11 @@ _ORDERS: tuple[Callable[[Life, Sequence[float]], tuple[float, ...]], ...] = (_by
 def _candidates(others: Sequence[_Placed], size: Point, points: Points) -> Iterator[tuple[Point, list[bool]]]:
     """Yields the offsets at which a tensor of that size overlaps no other for any of the samples, and for each of them
     which of the others lie above it."""
+    # The lowest free offset is 0 or the end of another tensor.
     starts = list(dict.fromkeys((points.of(0), *(p.end for p in others))))
     offsets = np.array([p.offset.values for p in others]).reshape(-1, len(size.values))
     ends = np.array([p.end.values for p in others]).reshape(-1, len(size.values))
+    # Arrays of [candidate, other tensor, sample]: each other tensor is above or below the candidate for all samples.
     for first in range(0, len(starts), _CHUNK):
         chunk = starts[first : first + _CHUNK]
         start = np.array([point.values for point in chunk])[:, None, :]

@@ -57,6 +57,7 @@ class Flow:
                 readers[maker].append(number)
         self.readers = [tuple(numbers) for numbers in readers]
         self.reach = list(range(len(self.nodes)))
+        # A value with more uses in the function than in this region is used outside of the region.
         local = count_uses(self.nodes, ())
         self.leaves = [any(self.uses[v.name] > local[v.name] for v in node.outputs) for node in self.nodes]
 
@@ -82,6 +83,7 @@ class Flow:
         for number in group.members:
             assert self.is_free(number), (group, number)
             self.groups[number] = group
+        # A path may enter the group at its last member and leave from its first one: see `_horizon`.
         first, last = min(group.members), max(group.members)
         self.reach[first : last + 1] = [max(last, reached) for reached in self.reach[first : last + 1]]
 
@@ -95,6 +97,7 @@ class Flow:
         Such a path would make a cycle through the new group.
         """
         last = self._horizon(max(members))
+        # Paths start at the readers outside of the group; a group on the path is entered and left as a whole.
         pending = [r for m in sorted(members) for r in self.readers[m] if r not in members]
         seen: set[int] = set()
         while pending:

@@ -64,6 +64,7 @@ class BoundedRows:
         for c in self.batch:
             number = number.times(self.stage.sizes[c]) + place[c]
         current = writer.index(number)
+        # Blocks of one batch follow each other, so remembering the last batch is enough.
         last = self._fresh_load(self.seen)
         with writer.when(writer.let(f"arith.cmpi ne, {last}, {current} : index")):
             writer.store(self.seen, constant(0), Value(current, "index"))
@@ -116,6 +117,7 @@ class BoundedRows:
         """Returns the greatest or least value of a bound in a block of rows, clamped to the length of a row."""
         total = constant(bound.constant)
         for c, factor in bound.terms:
+            # A bound is linear in the row, so its extremes in a block are at the first or the last row.
             form = place[c] if c != self.row else row.plus(count - 1) if (factor > 0) == greatest else row
             total = total + form.times(factor)
         writer = self.writer
@@ -134,6 +136,7 @@ class BoundedRows:
             first = let("maxsi", first, self._end(bound, place, row, count, greatest=False))
         for bound in self.rows.kept.upper:
             last = let("minsi", last, self._end(bound, place, row, count, greatest=True))
+        # The end is rounded up to whole iterations of the loops along rows, the begin down to a step of every loop.
         turns = let("muli", let("divui", let("addi", last, self.turn - 1), self.turn), self.turn)
         end = let("minsi", turns, writer.size(self.size))
         begin = let("minsi", let("muli", let("divui", first, self.unit), self.unit), end)
@@ -147,6 +150,8 @@ class BoundedRows:
         writer = self.writer
         infinite = self._any_infinite(place)
         span = self._span(place, row, count)
+        # The loop runs once: within the bounds, or as a whole where values are not finite. It runs again, as a whole,
+        # if a row within bounds is in doubt.
         whole, again = writer.fresh(), writer.fresh()
         writer.add(f"{writer.fresh()} = scf.while ({whole} = {infinite}) : (i1) -> i1 {{")
         with writer.scope():

@@ -123,6 +123,7 @@ class Evaluator:
 
     def _key(self, op: Op, place: Place) -> tuple[object, ...]:
         forms = self.loops(op, place)
+        # The mask matters only to values that differ between lanes.
         at = tuple(forms[i] for i in op.outer)
         return ("value", id(op), at, self.writer.mask if any(f.lane != 0 for f in at) else None)
 
@@ -195,6 +196,7 @@ class Evaluator:
             widened = self.widened.get((id(op), word.number))
             return evaluate(word) if widened is None else widened(place)
 
+        # A dequantized weight of the current block is on the stack: see `decoded`.
         made = self.made.get((id(op), id(node)))
         if made is not None:
             return writer.load(made.buffer, made.at({**self.unit, **place}))
@@ -291,6 +293,7 @@ class Evaluator:
         assert node.tensor is not None and node.tensor.view is not None
         view, writer = node.tensor.view, self.writer
         base, lanes = constant(view.offset), None
+        # Each index is a linear form, one number for all lanes, or a vector of computed numbers.
         for value, stride in zip(indices, view.strides, strict=True):
             if value.form is not None:
                 base = base + value.form.times(stride)
@@ -304,6 +307,7 @@ class Evaluator:
                 lanes = scaled if lanes is None else writer.apply("arith.addi", "", [lanes, scaled], "index")
         if lanes is None:
             return writer.load(view.buffer, base)
+        # A gather adds the computed positions to those of the linear part.
         if base.lane != 0:
             steps = writer.broadcast(Value("", "index", form=Form((("lane", base.lane),))))
             lanes = writer.apply("arith.addi", "", [lanes, steps], "index")

@@ -1,6 +1,16 @@
 """Driver of the tiler: rewrites kernels of structured ops on tensors as loops over vectors.
 
 Each kernel is either tiled or left unchanged; the report gives the reason for each unchanged one.
+
+The ops of a stage decide its schedule:
+
+    no reduction                               map             maps.py
+    a sequential loop that carries a value     scan            scans.py
+    one contraction                            tile            tiles.py; decoded.py for a block-quantized weight,
+                                                               turned.py for columns that are rows of memory
+    other reductions, also with contractions   rows            rows.py, row_blocks.py
+    the same under a mask of positions         bounded rows    bounded.py
+    stages that are computed slice by slice    slices          slices.py, with the schedule of each stage inside
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The outermost loop of a stage: its work items, with any range computable independently of the others."""
+"""The outermost loop of a stage: its work items, with any range computable independently of the others.
+
+With the counts (2, 3, 4), work item u of 24 has the numbers (u / 12, u / 4 % 3, u % 4).
+"""
 
 from __future__ import annotations
 

@@ -83,10 +83,12 @@ class Order:
         *_, panels, rows = (writer.size(count) for count in self.counts)
         few = writer.let(f"arith.cmpi ule, {rows}, {writer.size(group.all)} : index")
         size = writer.let(f"arith.select {few}, {rows}, {writer.size(group.blocks)} : index")
+        # The number of the work item, panel by panel, and its place in groups of `size` blocks for all panels.
         number = let("addi", let("muli", writer.index(panel), rows), writer.index(block))
         whole = let("muli", panels, size)
         first = let("muli", let("divui", number, whole), size)
         within = let("remui", number, whole)
+        # Blocks of this group, which has fewer at the end; they run fastest.
         count = let("minui", let("subi", rows, first), size)
         turn = variable(let("remui", within, count))
         return variable(first), variable(let("divui", within, count)), variable(first) + turn
@@ -105,6 +107,8 @@ def choose_order(stage: Stage, op: Op, roles: Roles) -> Order:
     panels = bounds(_count(stage, roles, roles.lane))[1]
     times = bounds(product(stage.sizes[c] for c in across))[1]
     order = [*roles.outer, roles.lane, *rows]
+    # With the classes across outermost, vectors that exceed the cache are read `times` times. With the lanes outside of
+    # them, the other operands are read once for each panel.
     if along > roles.caches.own and along * times > others * panels:
         order = [*(c for c in roles.outer if c in used), roles.lane, *across, *rows]
     order = [*stage.around, *(c for c in order if c not in stage.around)]

@@ -73,6 +73,7 @@ class RowWriter:
             inner = self._inner(op)
             if op.reduced or len(inner) != 1 or self._in_registers(inner[0]) or cost(op) < DEAR:
                 continue
+            # The uses of the value: reads of other ops, and its own store.
             readers = sum(a.tensor.op is op for other in ops for a in other.reads) + (id(op) in stored)
             if readers > 1 and bounds(self.stage.sizes[inner[0]])[1] * 8 <= ROW_BYTES * 4:
                 dear[id(op)] = op
@@ -116,6 +117,7 @@ class RowWriter:
                     # A class of size 1 has one index everywhere.
                     write({**place, c: LANES.plus(number * lanes) if size > 1 else constant(0)}, number)
             return
+        # Several vectors in each iteration, then single vectors, then the rest under a mask.
         span = self.evaluator.span(c)
         start = span.begin
         for step in (AT_ONCE * lanes, lanes):
@@ -169,13 +171,14 @@ class RowWriter:
         keep = self._keeping(spilled)
         strands = [fold.first() for _ in range(AT_ONCE)]
         if not middle and self._in_registers(lane):
-
+            # Vectors go to the strands in turn.
             def step(at: Place, number: int) -> None:
                 strands[number % AT_ONCE] = self._step(fold, at, strands[number % AT_ONCE])
                 keep(at)
 
             self._chunks(lane, place, step)
             count = -(-int(str(self.stage.sizes[lane])) // self.writer.lanes)
+            # A strand without vectors would add its neutral element.
             strands = strands[: max(1, min(count, AT_ONCE))]
         else:
             strands = self._over(middle, lane, fold, place, strands, keep)
@@ -228,6 +231,7 @@ class RowWriter:
         span = self.evaluator.span(lane)
         start, done = span.begin, [list(s) for s in strands]
         for step in (AT_ONCE * lanes, lanes):
+            # The second loop, over single vectors, carries the first strand only.
             end, count = writer.rounded(start, span.end, step), step // lanes
             with writer.carrying(start, end, step, together(done[:count])) as loop:
                 loop.after = []

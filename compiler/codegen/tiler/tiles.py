@@ -50,6 +50,7 @@ class Tiles:
         # An op that reads a loop's index needs the loop unmerged.
         if self.roles.windowed or any(n.kind in ("index", "extract") for n in op.body.walk()):
             return groups
+        # From the innermost pair outwards, so that a merged loop may be merged again with the loop around it.
         position = len(groups) - 2
         while position >= 0:
             (first, outer), (second, inner) = groups[position], groups[position + 1]
@@ -63,6 +64,7 @@ class Tiles:
             self.stage.of(self.op, n) in self.evaluator.spans for n in (first, second)
         ):
             return False
+        # One step of the outer loop moves as far as all steps of the inner one: i * inner + j counts through memory.
         here, there = access.step(first), access.step(second)
         return here is not None and there is not None and here == multiply(there, inner)
 
@@ -82,6 +84,7 @@ class Tiles:
             if rest == 0 or whole == 0:
                 self._panel(column, min(size, step), write)
                 return
+            # The last panel has a known width too, so both cases are written without masks that depend on the call.
             is_whole = writer.let(f"arith.cmpi ult, {writer.index(column)}, {writer.size(whole * step)} : index")
             writer.either(is_whole, lambda: self._panel(column, step, write), lambda: self._panel(column, rest, write))
             return
@@ -90,6 +93,7 @@ class Tiles:
         is_whole = writer.let(f"arith.cmpi ule, {past}, {end} : index")
 
         def masked() -> None:
+            # The width is known in the call only: one vector at a time, the last one under a mask.
             with writer.loop(writer.index(column), end, lanes) as start:
                 left = writer.let(f"arith.subi {end}, {start} : index")
                 write(variable(start), [writer.first_lanes(variable(left))])
@@ -116,6 +120,7 @@ class Tiles:
         masks: Sequence[str | None],
         finish: Callable[[Place], None],
     ) -> None:
+        # Row by row: `_step` and `_sum_window` rely on this order to find the cells of a row.
         cells = [(r, v) for r in range(rows) for v in range(len(masks))]
         places = [self._cell(place, row.plus(r), column.plus(v * self.writer.lanes)) for r, v in cells]
         starts: list[Value] = []
@@ -160,6 +165,7 @@ class Tiles:
             return self._sum_scaled(loops, places, masks, totals, rows)
         if not loops:
             return self._step(places, masks, totals, rows, within)
+        # A merged loop counts in its last class; the other classes stand at 0.
         (numbers, size), *inner = loops
         classes = [self.stage.of(self.op, n) for n in numbers]
         fixed = dict.fromkeys(classes[:-1], constant(0))
@@ -173,6 +179,7 @@ class Tiles:
             return totals
         writer = self.writer
         if classes[-1] in self.evaluator.spans:
+            # A mask leaves only these steps with weights other than 0: see `bounded`.
             span = self.evaluator.span(classes[-1])
             with writer.carrying(span.first, span.last, 1, totals) as loop:
                 loop.after = self._sum(inner, at(variable(loop.index)), masks, loop.values, rows, within)
@@ -259,6 +266,7 @@ class Tiles:
         """Returns the sums after the loops that leave the common factor invariant; the factor multiplies them once."""
         scaled, writer = self.op.scaled, self.writer
         assert scaled is not None, self.op.location
+        # sum of (x * w * factor) == (sum of x * w) * factor, within the loops that do not move the factor.
         nothing = writer.broadcast(writer.constant("0.000000e+00", totals[0].type))
         parts = self._sum(loops, places, masks, [nothing] * len(totals), rows, True)
         after = []
@@ -273,6 +281,7 @@ class Tiles:
         """Writes one more iteration for every cell. Loads shared by all rows come first, so that they are in flight
         while rows are broadcast."""
         loop = self._row_loop()
+        # The cells of the first row: other rows read the same vectors.
         shared = list(zip(places, masks, strict=True))[: len(places) // rows]
         standing = self._standing() if within else ()
         for number, access in enumerate(self.op.reads):
@@ -334,6 +343,7 @@ def cover_rows(evaluator: Evaluator, size: Size, rows: int, row: Form, write: Ca
         write(left)
         return
     _, high = bounds(size)
+    # A tile is written for each number of rows that a block may have: two if the size is known.
     cases = [rows, size % rows] if isinstance(size, int) else range(min(rows, high), 0, -1)
     evaluator.writer.switch(left, cases, write)
 
