@@ -174,9 +174,11 @@ class _Builder:
 
     def expect(self, part: Part) -> syntax.Expect:
         children = list(_trees(part))
+        signed = children[-1].data == "signed"
+        children = children[: len(children) - signed]
         within = self.expression(children.pop().children[0]) if children[-1].data == "within" else None
         name = self.name(children[0]) if len(children) > 1 else None
-        return syntax.Expect(self.data(children[-1]), name, within, span=self.span(part))
+        return syntax.Expect(self.data(children[-1]), name, within, signed, span=self.span(part))
 
     def data(self, part: Part) -> syntax.Expression | syntax.FileData:
         tree = _as_tree(part)

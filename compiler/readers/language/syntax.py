@@ -373,11 +373,13 @@ class Given(Node):
 
 @dataclass(frozen=True, slots=True)
 class Expect(Node):
-    """`expect name = file "y.npy" within 1e-5`; without a name it means the first result, without `within` equality."""
+    """`expect name = file "y.npy" within 1e-5 signed`; without a name it means the first result, without `within`
+    equality. With `signed`, a zero must have the sign of the expected zero."""
 
     value: Expression | FileData
     name: Name | None = None
     within: Expression | None = None
+    signed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
