@@ -50,3 +50,5 @@ _ALL: tuple[type[Pass], ...] = (
 )
 
 PASSES: Mapping[str, type[Pass]] = {each.name: each for each in _ALL}
+RENAMED: Mapping[str, str] = {}
+"""Former names of passes. An error for such a name gives the present one."""
