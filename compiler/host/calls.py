@@ -63,7 +63,9 @@ def describe_calls(
     are named values of the model."""
     calls = Calls(function)
     described: list[CallSpec] = []
-    for call, planned in zip(lowered.calls, entry.calls, strict=True):
+    made = lowered.calls
+    for planned in entry.calls:
+        call = made[planned.position]
         spec = calls.describe(call.symbol, call.outputs)
         places = planned.places[len(call.inputs) :][: len(call.outputs)]
         values = zip(spec.values, places, strict=True)

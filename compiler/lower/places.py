@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from ...dialect.dims import Size
+
+Base = TypeVar("Base")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,4 +44,14 @@ class Failure:
     """The record of the out-of-range index, which the caller reads."""
 
 
-Place = Input | Output | Weight | Workspace | Unused | Failure
+@dataclass(frozen=True, slots=True)
+class Sliced(Generic[Base]):
+    """Consecutive elements of a tensor at `base`, which begin `stride` bytes further with each iteration of a loop."""
+
+    base: Base
+    loop: str
+    stride: Size
+
+
+Whole = Input | Output | Weight | Workspace | Unused | Failure
+Place = Whole | Sliced["Place"]
