@@ -20,7 +20,7 @@ the verifier and the interpreter read it. Lowering and passes ask `CONTROL_FLOW`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,6 +49,16 @@ class ControlFlow:
     repeats: bool
     expectations: Callable[[Node], Iterable[Expectation]]
     run: Callable[[Node, Sequence[Array], RunRegion, SizeOf], list[Array]]
+
+
+def walk_control(nodes: Iterable[Node]) -> Iterator[Node]:
+    """Yields every node that is not inside a fusion or a `repeat`: control flow, and the nodes of its regions after
+    it."""
+    for node in nodes:
+        yield node
+        if node.op in CONTROL_FLOW:
+            for region in node.regions:
+                yield from walk_control(region.body)
 
 
 def types_of(values: Iterable[Value]) -> Types:

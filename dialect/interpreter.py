@@ -142,13 +142,13 @@ class Interpreter:
             return self._run_region(node.regions[0], inputs, values, dims)
         if node.op in CONTROL_FLOW:
             run = CONTROL_FLOW[node.op].run
-            results = run(
+            found = run(
                 node,
                 inputs,
                 lambda region, arrays: self._run_region(region, arrays, values, dims),
                 lambda size: int(str(self._concrete(size, dims))),
             )
-            return [self._result(r, v.type.dtype) for r, v in zip(results, node.outputs, strict=True)]
+            return [self._result(r, v.type.dtype) for r, v in zip(found, node.outputs, strict=True)]
         attributes = self._attributes(node, dims)
         if attributes.get("mode") == "error":
             _check_indices(node, inputs, dims)

@@ -326,7 +326,7 @@ def _split(items: Sequence[Item[Call, Place]]) -> Iterator[Sequence[Item[Call, P
     part: list[Item[Call, Place]] = []
     calls = 0
     for item in items:
-        size = sum(1 for _ in calls_in([item]))
+        size = len(list(calls_in([item])))
         if part and calls + size > CALLS_PER_PART:
             yield part
             part, calls = [], 0

@@ -29,7 +29,7 @@ class LoweredEntry:
     """An entry. `symbol` is the C function of the function `name`; `dims` is the order of its dim arguments. `items`
     are its calls, with the loops and branches around them. `steps` are the parts of its calls in order, and `sizes` the
     bytes of the tensors in the workspace. `span` is the source location of the function. `checks` holds the purposes of
-    the calls that check indices, in their order."""
+    the calls that check indices, in their order. `omitted` are the positions of lowered calls that it leaves out."""
 
     name: str
     symbol: str
@@ -40,6 +40,7 @@ class LoweredEntry:
     sizes: Mapping[str, Size]
     span: Span | None = None
     checks: tuple[str, ...] = ()
+    omitted: frozenset[int] = frozenset()
 
     @property
     def calls(self) -> tuple[Call, ...]:
@@ -108,7 +109,10 @@ def _plan_entry(function: LoweredFunction, parts: Parts) -> LoweredEntry:
             tensor = tensor.name
         if isinstance(tensor, str):
             name = timeline.resolve(tensor)
-            return place(timeline.slices[name]) if name in timeline.slices else places.get(name, Unused())
+            if name not in timeline.slices:
+                return places.get(name, Unused())
+            slice = timeline.slices[name]
+            return Sliced(place(slice.base), slice.loop, slice.stride)
         return Sliced(place(tensor.base), tensor.loop, tensor.stride) if isinstance(tensor, Sliced) else tensor
 
     positions, numbers = count(), count()
@@ -132,4 +136,5 @@ def _plan_entry(function: LoweredFunction, parts: Parts) -> LoweredEntry:
         sizes,
         function.span,
         tuple(call.check for call in function.calls if call.check),
+        frozenset(timeline.omitted),
     )

@@ -160,7 +160,7 @@ class FunctionLowering:
         writer = self._kernel([source])
         kernel = writer.emitter.finish([writer.outer[source.name]])
         comment = f"{target.name} = {source.name}"
-        self._add_call(kernel, writer.inputs, [target], "copy", comment, [comment], is_move=is_move)
+        self._add_call(kernel, writer.inputs, [target], "copy", comment, [comment], copied=source, is_move=is_move)
 
     def in_memory(self, value: Value) -> Tensor:
         source = self.sources[value.name]
@@ -205,6 +205,7 @@ class FunctionLowering:
         origins: Sequence[str],
         span: Span | None = None,
         check: str = "",
+        copied: Value | None = None,
         is_move: bool = False,
     ) -> None:
         # Names in C have no dots.
@@ -215,7 +216,7 @@ class FunctionLowering:
             for slot, (source, type) in enumerate(zip(inputs, kernel.inputs, strict=True))
         )
         names = tuple(v.name for v in outputs)
-        self.items.append(LoweredCall(symbol, kernel, places, names, comment, span, check, is_move))
+        self.items.append(LoweredCall(symbol, kernel, places, names, comment, span, check, copied, is_move))
         for value in outputs:
             if value.name not in self.slices:
                 self.declare(value)
@@ -240,7 +241,7 @@ class FunctionLowering:
             writer = self._kernel([value])
             kernel = writer.emitter.finish([writer.outer[value.name]])
             comment = f"{value.name}, again"
-            self._add_call(kernel, writer.inputs, [copy], "copy", comment, [comment])
+            self._add_call(kernel, writer.inputs, [copy], "copy", comment, [comment], copied=value)
             placed[copy.name] = Output(number)
         return placed
 

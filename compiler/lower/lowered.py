@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ...dialect.diagnostics import Span
 from ...dialect.dims import Size, Symbol
-from ...dialect.graph import Constant, Parameter
+from ...dialect.graph import Constant, Parameter, Value
 from ...dialect.types import Array, TensorType
 from ..artifact.spec import align
 from .nodes import Computed
@@ -83,7 +83,8 @@ Tensor = Input | Weight | Computed | Sliced["Tensor"]
 class LoweredCall:
     """A call of a kernel: the sources of its inputs, the names of the tensors that it writes, and a description of the
     computation with its source location `span`. A call with a `check` writes the record of `check_indices` for the
-    check's purpose. A call that `is_move` copies its input, and may be omitted: see `schedule`."""
+    check's purpose. A call that only copies tells the value that it copies; one that `is_move` may be omitted: see
+    `schedule`."""
 
     symbol: str
     kernel: Kernel
@@ -92,6 +93,7 @@ class LoweredCall:
     comment: str
     span: Span | None = None
     check: str = ""
+    copied: Value | None = None
     is_move: bool = False
 
 

@@ -14,11 +14,12 @@ Such a copy is a `move`: the memory plan omits it where its source and its targe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from itertools import count
+from typing import Any, Generic, TypeAlias, TypeVar, Union
 
-from ...dialect.dims import Size
+from ...dialect.dims import Size, multiply
 
 Call = TypeVar("Call")
 Tensor = TypeVar("Tensor")
@@ -55,10 +56,10 @@ class Branch(Generic[Call, Tensor]):
     otherwise: tuple[Item[Call, Tensor], ...]
 
 
-Item = Call | Loop[Call, Tensor] | While[Call, Tensor] | Branch[Call, Tensor]
+Item: TypeAlias = Union[Call, Loop[Call, Tensor], While[Call, Tensor], Branch[Call, Tensor]]  # noqa: UP007 (generic)
 
 
-def calls_in(items: Iterable[Item[Call, Tensor]]) -> Iterator[Call]:
+def calls_in(items: Iterable[Item[Call, Any]]) -> Iterator[Call]:
     """Yields every call, in the order of the text."""
     for item in items:
         if isinstance(item, Loop):
@@ -92,3 +93,22 @@ def map_items(
         else:
             mapped += change(item)
     return tuple(mapped)
+
+
+def times_of(items: Iterable[Item[Call, Any]], omitted: Collection[int] = ()) -> Iterator[tuple[Call, Size]]:
+    """Yields every call but those at the positions `omitted`, with the number of times that it runs: once for each
+    iteration of a `scan`, and as if a `while` had one iteration and both sides of a branch ran."""
+    positions = count()
+
+    def visit(items: Iterable[Item[Call, Any]], times: Size) -> Iterator[tuple[Call, Size]]:
+        for item in items:
+            if isinstance(item, Loop):
+                yield from visit(item.body, multiply(times, item.count))
+            elif isinstance(item, While):
+                yield from visit((*item.condition, *item.body), times)
+            elif isinstance(item, Branch):
+                yield from visit((*item.then, *item.otherwise), times)
+            elif next(positions) not in omitted:
+                yield item, times
+
+    yield from visit(items, 1)

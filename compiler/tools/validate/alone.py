@@ -185,7 +185,7 @@ def _link(parts: Sequence[Part], program: Program, way: Way, load: Load) -> Libr
         (call,) = function.calls
         assert call.kernel.shape_of_text == compiled[part.symbol].kernel.shape_of_text, part.symbol
         # The symbol may differ in the program, where names are readable.
-        functions.append(replace(function, calls=(replace(call, symbol=part.symbol),)))
+        functions.append(replace(function, items=(replace(call, symbol=part.symbol),)))
     kernels = tuple(compiled[symbol] for symbol in dict.fromkeys(part.symbol for part in parts))
     cut = plan_program(replace(lowered, functions=tuple(functions), kernels=kernels), program.kernels)
     return Library(cut, CodeGenerator(way.options).compile_entries(cut), load)
