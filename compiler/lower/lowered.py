@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
 
 from ...dialect.diagnostics import Span
 from ...dialect.dims import Size, Symbol
@@ -18,7 +19,7 @@ from ..artifact.spec import align
 from .nodes import Computed
 from .packing import Packing
 from .places import Input, Output, Sliced, Weight
-from .schedule import Item, calls_in
+from .schedule import Item, calls_in, map_items
 from .writer import NAME, Kernel
 
 _DEFINITION = re.compile(rf"^func\.func {NAME}", re.MULTILINE)
@@ -116,6 +117,12 @@ class LoweredFunction:
     def calls(self) -> tuple[LoweredCall, ...]:
         """The calls in the order of the text, those in loops and branches included."""
         return tuple(calls_in(self.items))
+
+    def without(self, positions: Collection[int]) -> LoweredFunction:
+        """Returns the function without the calls at these positions."""
+        numbers = count()
+        items = map_items(self.items, lambda call: () if next(numbers) in positions else (call,), lambda tensor: tensor)
+        return replace(self, items=items)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,8 @@ class _Hunt:
         with TemporaryDirectory(prefix="nacre-blame-") as folder:
             path = Path(folder) / "case.so"
             assemble(self.build, program, self.case, path)
-            (lowered,) = self.lowered.functions
+            (lowered,), (entry,) = self.lowered.functions, program.entries
+            lowered = lowered.without(entry.omitted)
             return self.blame_whole(blame_assembly(path, self.optimized, lowered, self.case.trial, self.case.load))
 
     def blame_compiler(self, failure: Failure) -> Culprit:
