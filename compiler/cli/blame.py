@@ -33,6 +33,7 @@ from ..tools.validate.inputs import (
     draw_large_dims,
     draw_trial,
 )
+from ..tools.validate.trials import check_is_bounded
 from ..weights import open_tensors
 from .faults import INPUT_FAULT
 from .options import MODEL, PATH, Chosen, build_options, check_dims, read_dims, told_progress
@@ -91,6 +92,7 @@ def _trials(module: Module, function: Function, inputs: Sequence[str], dims: Map
     check_dims(module.dims, dims)
     if inputs:
         return [_given_trial(function, inputs)]
+    check_is_bounded(module)
     if dims:
         return [draw_trial(function, {**draw_dims(function.symbols())[0], **dims})]
     sizes = draw_dims(function.symbols())
