@@ -90,9 +90,9 @@ def _given_trial(function: Function, inputs: Sequence[str]) -> Trial:
 def _trials(module: Module, function: Function, inputs: Sequence[str], dims: Mapping[str, int]) -> Sequence[Trial]:
     """Returns the calls to examine: the one with the given inputs, or several with random inputs."""
     check_dims(module.dims, dims)
+    check_is_bounded(module)
     if inputs:
         return [_given_trial(function, inputs)]
-    check_is_bounded(module)
     if dims:
         return [draw_trial(function, {**draw_dims(function.symbols())[0], **dims})]
     sizes = draw_dims(function.symbols())
