@@ -120,6 +120,21 @@ MODELS: dict[str, tuple[str, Draw]] = {
         }""",
         lambda r: [(normal(r, t, 4), normal(r, 8, 4)) for t in (0, 1, 7)],
     ),
+    "a tensor from before the loops is read in all iterations": (
+        """
+        dim N in 0..9
+        dim T in 0..5
+        model m(x: f32[T, N], w: f32[N, N]) -> f32[T, N], f32[N] {
+          s = softmax(w @ w)
+          y = scan t in 0..T with h = sum(w, axis=0) {
+            a = softmax((h + s @ x[t])[None, :] @ w)
+            scan u in 0..2 with k = a { k = softmax(k @ s) @ w }
+            h = softmax(k)[0] + cos(h)
+          } collect h * 2
+          return y, h
+        }""",
+        lambda r: [(normal(r, t, n), normal(r, n, n)) for n in (1, 5, 9) for t in (0, 1, 5)],
+    ),
     "carried values are constants, arguments, or stay": (
         """
         model m(x: f32[2], y: f32[2], c: bool) -> f32[2], f32[2], f32[2], bool {
