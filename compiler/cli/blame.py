@@ -33,6 +33,7 @@ from ..tools.validate.inputs import (
     draw_large_dims,
     draw_trial,
 )
+from ..tools.validate.trials import check_is_bounded
 from ..weights import open_tensors
 from .faults import INPUT_FAULT
 from .options import MODEL, PATH, Chosen, build_options, check_dims, read_dims, told_progress
@@ -89,6 +90,7 @@ def _given_trial(function: Function, inputs: Sequence[str]) -> Trial:
 def _trials(module: Module, function: Function, inputs: Sequence[str], dims: Mapping[str, int]) -> Sequence[Trial]:
     """Returns the calls to examine: the one with the given inputs, or several with random inputs."""
     check_dims(module.dims, dims)
+    check_is_bounded(module)
     if inputs:
         return [_given_trial(function, inputs)]
     if dims:

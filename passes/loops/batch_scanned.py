@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ...dialect.control_flow import CONTROL_FLOW, trip_count
-from ...dialect.dims import Size, at_least
+from ...dialect.dims import Shape, Size, at_least, multiply, product
 from ...dialect.graph import Attribute, Function, Module, Node, Region, Value
 from ...dialect.ops import OPERATORS
 from ..manager import Context, Pass
@@ -57,7 +57,8 @@ class _Batcher:
 
 class _Scan:
     """One loop. `whole` maps a value of the body to a tensor outside that holds its values in all iterations, stacked
-    along the first axis."""
+    along the first axis; `rows` maps results of contractions, and of elementwise nodes after them, to the same as a
+    matrix. A product of T*B rows is faster than T products of B rows."""
 
     def __init__(self, node: Node, names: Names, context: Context) -> None:
         self.node, self.names, self.context = node, names, context
@@ -66,6 +67,7 @@ class _Scan:
         self.inside = {v.name for v in self.region.arguments} | {v.name for n in self.region.body for v in n.outputs}
         self.before: list[Node] = []
         self.whole: dict[str, Value] = {}
+        self.rows: dict[str, Value] = {}
 
     def run(self) -> tuple[list[Node], Node]:
         moved = self.moved()
@@ -127,16 +129,34 @@ class _Scan:
 
     def batch(self, node: Node) -> None:
         b = NodeBuilder(self.names, node)
+        rows: list[Value] = []
+        if node.op == "matmul":
+            rows = [self.rows_of(node.inputs[0]), node.inputs[1]]
+        elif self.acts_on_rows(node):
+            rows = [self.rows.get(v.name, v) for v in node.inputs]
+        if rows:
+            self.rows[node.output.name] = b.apply(node.op, rows, dict(node.attributes))[0]
+            self.before += b.nodes
+            return
         inputs = [self.whole_of(v) for v in node.inputs]
         attributes = _BATCHED[node.op](dict(node.attributes), self.count) if node.op in _BATCHED else None
         (value,) = b.apply(node.op, inputs, dict(node.attributes) if attributes is None else attributes)
         self.before += b.nodes
         self.whole[node.output.name] = value
 
+    def acts_on_rows(self, node: Node) -> bool:
+        """Returns whether an elementwise node combines rows of the same number with scalars and vectors."""
+        others = [v for v in node.inputs if v.name not in self.rows]
+        leading = {v.type.shape[:-1] for v in node.inputs if v.name in self.rows}
+        if not _is_elementwise(node) or len(leading) != 1:
+            return False
+        return all(v.name not in self.inside and v.type.rank < 2 for v in others)
+
     def is_ready(self, node: Node) -> bool:
-        return all(
-            v.name not in self.inside or self.maker_axis(v) is not None or v.name in self.whole for v in node.inputs
-        )
+        return all(v.name not in self.inside or self.maker_axis(v) is not None or self.is_moved(v) for v in node.inputs)
+
+    def is_moved(self, value: Value) -> bool:
+        return value.name in self.whole or value.name in self.rows
 
     def maker_axis(self, value: Value) -> int | None:
         maker = next((n for n in self.region.body if value in n.outputs), None)
@@ -145,12 +165,28 @@ class _Scan:
     def whole_of(self, value: Value) -> Value:
         if value.name not in self.inside:
             return value
+        if value.name in self.rows and value.name not in self.whole:
+            self.whole[value.name] = self.reshaped(self.rows[value.name], (self.count, *value.type.shape))
         if value.name not in self.whole:
             maker = next(n for n in self.region.body if value in n.outputs)
             axis = self.scanned_axis(maker)
             assert axis is not None, maker
             self.turn(maker, axis)
         return self.whole[value.name]
+
+    def rows_of(self, value: Value) -> Value:
+        if value.name not in self.rows:
+            shape = value.type.shape
+            flat = (multiply(self.count, product(shape[:-1])), shape[-1])
+            self.rows[value.name] = self.reshaped(self.whole_of(value), flat)
+        return self.rows[value.name]
+
+    def reshaped(self, value: Value, shape: Shape) -> Value:
+        maker = next(n for n in (*self.before, self.node) if value in n.outputs or n is self.node)
+        b = NodeBuilder(self.names, maker)
+        reshaped = b.reshape(value, shape=shape)
+        self.before += b.nodes
+        return reshaped
 
     def is_turned(self, node: Node, axis: int) -> bool:
         """Returns whether the slice is along another axis than the first."""
@@ -172,7 +208,7 @@ class _Scan:
 
     def slice(self, node: Node) -> Node:
         attributes: tuple[tuple[str, Attribute], ...] = (("axis", 0), ("mode", "clamp"))
-        inputs = (self.whole[node.output.name], self.index)
+        inputs = (self.whole_of(node.output), self.index)
         return replace(node, op="gather", inputs=inputs, attributes=attributes)
 
 

@@ -220,7 +220,7 @@ def _condition(context: Context, value: AnyValue, span: Span, word: str) -> Valu
     if contains_error(value):
         return ERROR
     if not isinstance(value, Value):
-        message = f"the condition of a `{word}` must be a tensor bool, not {describe(value)}"
+        message = f"the condition of `{word}` must be a tensor bool, not {describe(value)}"
         return report("not-a-condition", message, span)
     if value.type == BOOL_SCALAR:
         return value
@@ -232,7 +232,7 @@ def _condition(context: Context, value: AnyValue, span: Span, word: str) -> Valu
         )
         if word == "if" and value.type.dtype == BOOL:
             help_text += f"; `where({text}, a, b)` chooses by element"
-    message = f"the condition of a `{word}` must be one truth value, not {value.type}"
+    message = f"the condition of `{word}` must be one truth value, not {value.type}"
     return report("not-a-condition", message, span, help=help_text)
 
 
@@ -285,7 +285,7 @@ def _next_values(
     for each, argument in zip(carried, arguments, strict=True):
         binding = frame.names[each.name]
         value: AnyValue = binding.value
-        if isinstance(value, (int, float, Poly)) and argument.type.rank == 0:
+        if isinstance(value, tuple) or (isinstance(value, (int, float, Poly)) and argument.type.rank == 0):
             value = literal(context, frame, value, argument.type.dtype, binding.span)
         if isinstance(value, Value) and value.type == argument.type:
             results.append(value)

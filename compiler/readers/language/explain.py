@@ -36,7 +36,7 @@ RESERVED = {
 }
 INDEX_NOTATION = "index notation (`y[b, o] = sum(i) x[b, i] * w[o, i]`)"
 
-_EXPRESSION = NAMES | {"INT", "FLOAT", "STRING", "LPAR", "LSQB", "MINUS", "NOT", "TRUE", "FALSE", "NONE"}
+_EXPRESSION = NAMES | {"IF", "INT", "FLOAT", "STRING", "LPAR", "LSQB", "MINUS", "NOT", "TRUE", "FALSE", "NONE"}
 _AFTER_EXPRESSION = CONTINUES | {"DOT", "LPAR", "LSQB", "IF", HYPER_OPEN}
 _END_OF_STATEMENT = {NEWLINE, "SEMICOLON", "RBRACE", "$END"}
 

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ....dialect.control_flow import CONTROL_FLOW
 from ....dialect.graph import Constant, Function, Module, Node, Parameter, Value, walk
 from ....dialect.operator import REQUIRED, Operator
 from ....dialect.ops import OPERATORS
@@ -198,7 +199,8 @@ class _FunctionWriter:
 
     def operator(self, node: Node) -> None:
         if node.op not in BUILTINS:
-            raise not_expressible(f"the language cannot express `{node.op}`", node.span)
+            what = "model text is not written for" if node.op in CONTROL_FLOW else "the language cannot express"
+            raise not_expressible(f"{what} `{node.op}`", node.span)
         if _origin(node, node.op) in self.checks:
             node = replace(node, attributes=tuple((n, v) for n, v in node.attributes if n != "mode"))
         operands = self.operands(node, BUILTINS[node.op])

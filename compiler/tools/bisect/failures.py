@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,8 +20,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from ....dialect.diagnostics import DiagnosticError
-from ....dialect.graph import Module, Node
-from ....dialect.interpreter import Interpreter, load_parameter
+from ....dialect.graph import Module, Node, Region
+from ....dialect.interpreter import Interpreter, Load, Observe, load_parameter
 from ....dialect.types import Array
 from ....passes.manager import PassError
 from ....passes.pipeline import format_pipeline
@@ -271,6 +271,20 @@ def assemble(build: Build, program: Program, case: Case, path: Path) -> None:
     build.assemble(build.specify(program, lambda p: load_parameter(p, case.load)), objects, path)
 
 
+class _Watching(Interpreter):
+    """An interpreter that also records the arguments of regions, of the last iteration of each loop."""
+
+    def __init__(self, module: Module, load: Load, observe: Observe, values: dict[str, Array]) -> None:
+        super().__init__(module, load, observe=observe)
+        self._seen = values
+
+    def _run_region(
+        self, region: Region, inputs: Sequence[Array], values: Mapping[str, Array], dims: Mapping[str, int]
+    ) -> list[Array]:
+        self._seen.update((v.name, np.asarray(a)) for v, a in zip(region.arguments, inputs, strict=True))
+        return super()._run_region(region, inputs, values, dims)
+
+
 def part_trials(case: Case, module: Module) -> Callable[[Part], list[Trial]]:
     """Returns a function that maps parts of the function after the passes to their inputs in the case's call."""
     values: dict[str, Array] = dict(case.arguments)
@@ -278,10 +292,12 @@ def part_trials(case: Case, module: Module) -> Callable[[Part], list[Trial]]:
     def observe(node: Node, results: Sequence[Array]) -> None:
         values.update((v.name, array) for v, array in zip(node.outputs, results, strict=True))
 
-    Interpreter(module, case.load, observe=observe).run(smaller.only_function(module), case.trial_arrays)
+    _Watching(module, case.load, observe, values).run(smaller.only_function(module), case.trial_arrays)
 
     def trials(part: Part) -> list[Trial]:
         names = tuple(v.name for v in part.function.arguments)
+        if any(name not in values for name in names):
+            return []  # a part of a loop or branch that did not run
         return [Trial(part.function.name, case.dims, case.kind, names, tuple(values[name] for name in names))]
 
     return trials

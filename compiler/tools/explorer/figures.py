@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ....dialect.control_flow import CONTROL_FLOW, trip_count
 from ....dialect.dims import Size, evaluate
 from ....dialect.graph import Function, Module, Node
 from ....dialect.ops import OPERATORS
@@ -198,6 +199,13 @@ def _costs(
             results = frozenset(v.name for v in region.results)
             yield from _costs(region.body, dims, machine, times * count, beside + live, results)
             continue
+        if node.op in CONTROL_FLOW:
+            # A `while` counts as one iteration, and both sides of an `if` count.
+            count = max(0, evaluate(trip_count(node), dims)) if node.op == "scan" else 1
+            for region in node.regions:
+                results = frozenset(v.name for v in region.results)
+                yield from _costs(region.body, dims, machine, times * count, beside + live, results)
+            continue
         flops = times * evaluate(count_operations([node]), dims)
         moved = 0 if is_free(node) else times * evaluate(count_bytes(node, makers), dims)
         compute, memory = flops / machine.flops_per_second, moved / machine.bytes_per_second
@@ -243,6 +251,9 @@ def _longest_path(body: Sequence[Node], costs: Mapping[str, NodeCost]) -> tuple[
         if node.op == "repeat":
             # Iterations are sequential, and the seconds of a node are the total of all iterations.
             seconds, path = _longest_path(node.regions[0].body, costs)
+        elif node.op in CONTROL_FLOW:
+            paths = [_longest_path(region.body, costs) for region in node.regions]
+            seconds, path = sum(p[0] for p in paths), tuple(name for p in paths for name in p[1])
         else:
             seconds, path = costs[key(node)].seconds, (key(node),)
         here = before[0] + seconds, (*before[1], *path)

@@ -43,11 +43,13 @@ def count_products(operations: Iterable[Operation], dims: Mapping[str, int]) -> 
 
 @dataclass(frozen=True, slots=True)
 class CallTime:
-    """One call of a kernel: its wall-clock time in seconds, and the computing time of each thread."""
+    """One call of a kernel: its wall-clock time in seconds, and the computing time of each thread. In a loop or branch
+    it runs `times` times, and the seconds are those of all of them."""
 
     call: Call
     seconds: float
     busy: tuple[float, ...]
+    times: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +133,14 @@ class Profile:
         return KernelTime(
             kernel=first.kernel,
             kind=first.kind,
-            calls=len(group),
+            calls=round(sum(c.times for c in group)),
             seconds=seconds,
-            flops=sum(evaluate(o.flops, self.dims) for c in group for o in c.call.operations),
-            bytes=sum(evaluate(c.call.bytes, self.dims) for c in group),
+            flops=round(sum(c.times * evaluate(o.flops, self.dims) for c in group for o in c.call.operations)),
+            bytes=round(sum(c.times * evaluate(c.call.bytes, self.dims) for c in group)),
             threads=sum(len(c.busy) for c in group) / len(group),
             balance=min(1.0, busy / (self.threads * seconds)) if seconds else 1.0,
             operations=first.operations,
-            products=count_products((o for c in group for o in c.call.operations), self.dims),
+            products=_sum_products(group, self.dims),
         )
 
     def lines(self) -> tuple[LineTime, ...]:
@@ -149,10 +151,18 @@ class Profile:
         for call in self.calls:
             for line, share, count, names in _split(call.call, self.dims):
                 seconds[line] = seconds.get(line, 0.0) + share * call.seconds
-                flops[line] = flops.get(line, 0.0) + count
+                flops[line] = flops.get(line, 0.0) + call.times * count
                 operators.setdefault(line, {}).update(dict.fromkeys(names))
         found = (LineTime(line, seconds[line], flops[line], tuple(operators[line])) for line in seconds)
         return tuple(sorted(found, key=lambda each: -each.seconds))
+
+
+def _sum_products(group: Sequence[CallTime], dims: Mapping[str, int]) -> dict[str, int]:
+    totals: dict[str, float] = {}
+    for call in group:
+        for factors, count in count_products(call.call.operations, dims).items():
+            totals[factors] = totals.get(factors, 0.0) + call.times * count
+    return {factors: round(count) for factors, count in totals.items()}
 
 
 def _split(call: Call, dims: Mapping[str, int]) -> Iterator[tuple[str, float, float, list[str]]]:
@@ -192,8 +202,9 @@ def profile_entry(model: Model, entry: Entry, inputs: Sequence[Array], threads: 
 
 
 def _time_call(call: Call, records: np.ndarray[tuple[int], np.dtype[Any]], runs: int) -> CallTime:
-    _, first = np.unique(records["run"], return_index=True)
+    # One record for each thread that computed a part.
+    _, first = np.unique(records[["run", "begin"]], return_index=True)
     seconds = float((records["end"] - records["begin"])[first].sum()) / 1e9 / runs
     threads = np.unique(records["thread"])
     busy = (float(records["busy"][records["thread"] == thread].sum()) / 1e9 / runs for thread in threads)
-    return CallTime(call, seconds, tuple(busy))
+    return CallTime(call, seconds, tuple(busy), len(first) / runs)

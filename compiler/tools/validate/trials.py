@@ -64,7 +64,8 @@ def check_is_bounded(module: Module) -> None:
     """Raises DiagnosticError for a `while`. It may never end for random arguments, and its number of iterations depends
     on rounding, so that no error bound holds."""
     loops = [node for function in module.functions for node in walk(function.body) if node.op == "while"]
-    message = "`--check-passes`, `nacre bisect` and `nacre reduce` cannot check a `while` with random arguments"
+    tools = "`--check-passes`, `nacre bisect` and `nacre reduce`"
+    message = f"{tools} cannot check a `while`, which may never end for random arguments"
     help_text = "`nacre test` compares the results of arguments in the model file"
     if loops:
         raise DiagnosticError([Diagnostic("unsupported", message, loop.span, help=help_text) for loop in loops])

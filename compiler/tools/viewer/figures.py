@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ....dialect.control_flow import CONTROL_FLOW, trip_count
 from ....dialect.dims import Size, add, evaluate, format_size, multiply
 from ....dialect.graph import Function, Node
 from ...lower.cost import count_bytes, count_operations
@@ -51,11 +52,15 @@ class CostCounter:
             flops = self._operations(node) if not node.regions else 0
             inside: Size = 0
             for region in node.regions:
-                flops, inside = self._count(region.body, costs, fused=node.op == "fusion")
+                counted = self._count(region.body, costs, fused=node.op == "fusion")
+                flops, inside = add(flops, counted[0]), add(inside, counted[1])
             if node.op == "repeat":
                 count = node.attribute("count")
                 assert isinstance(count, int), node
                 flops, moved = multiply(count, flops), multiply(count, inside)
+            elif node.op in CONTROL_FLOW:
+                times = trip_count(node) if node.op == "scan" else 1
+                flops, moved = multiply(times, flops), multiply(times, inside)
             else:
                 moved = self._moved(node, makers)
             all_flops, all_moved = add(all_flops, flops), add(all_moved, moved)
