@@ -285,8 +285,13 @@ class Evaluator:
         zero = writer.constant("0.0" if node.type.startswith(("f", "b")) else "0", node.type)
         vector = any(v.vector or (v.form is not None and v.form.lane != 0) for v in indices)
         zero = writer.broadcast(zero) if vector else zero
-        name = load_under(writer, guard, writer.type(zero), zero, lambda: self._load_at(node, indices))
-        return Value(name, node.type, vector)
+
+        def load() -> Value:
+            # In memory of which an axis is empty, steps along the lanes may stay in place.
+            value = self._load_at(node, indices)
+            return writer.broadcast(value) if vector else value
+
+        return Value(load_under(writer, guard, writer.type(zero), zero, load), node.type, vector)
 
     def _load_at(self, node: Node, indices: Sequence[Value]) -> Value:
         """Loads an element at a computed index: contiguous memory if only the last index varies with the lanes."""

@@ -286,7 +286,9 @@ def _is_constant(op: Op) -> bool:
 
 def _use(number: int, stage: Stage, around: Sequence[int], op: Op, access: Access) -> _Use | None:
     """Returns the use of an access; None where its position does not follow from the loops, or goes backwards."""
-    origin = access.origin if access.index else None
+    if not access.index:
+        return None  # an element at a computed index, or a scalar
+    origin = access.origin
     steps: list[tuple[int, int]] = []
     outer: dict[int, Size | None] = dict.fromkeys(around)
     for loop, size in enumerate(op.loops):
