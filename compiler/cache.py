@@ -6,9 +6,7 @@ This module decides nothing about compilation and removes no file; the folder ma
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 
 from ..dialect.diagnostics import Diagnostic, DiagnosticError
@@ -19,23 +17,7 @@ from .base.spans import relative_to
 from .model.parameters import open_parameters
 from .pipeline import Build
 from .targets.target import identify_host
-from .version import __version__
-
-_ROOMS = [Path(__file__).parent.parent / room for room in ("compiler", "dialect", "passes", "runtime")]
-
-
-def _identify(files: Iterable[Path]) -> Iterator[str]:
-    """Yields a text per file that identifies its state without reading it: path, size and modification time."""
-    for path in files:
-        status = path.stat()
-        yield f"{path.resolve()} {status.st_size} {status.st_mtime_ns}"
-
-
-@lru_cache(maxsize=1)
-def _compiler() -> tuple[str, ...]:
-    """Identifies the compiler by its version and its files, which change during development."""
-    files = sorted(p for room in _ROOMS for suffix in ("py", "lark", "c", "h") for p in room.rglob(f"*.{suffix}"))
-    return (__version__, *_identify(files))
+from .version import identify_compiler, identify_files
 
 
 def cached_path(build: Build) -> Path:
@@ -51,11 +33,11 @@ def cached_path(build: Build) -> Path:
     host = identify_host() if any(target.cpu == "native" for target in options.targets) else ""
     # The artifact records the source lines of its kernels: a comment that moves them gives another artifact.
     graph = print_module(relative_to(source_model.module, source_model.file))
-    add(*_compiler(), host, options.identity, source_model.precision, graph)
+    add(*identify_compiler(), host, options.identity, source_model.precision, graph)
     # A changed budget must be checked again.
     add(*(repr(replace(budget, span=None)) for budget in source_model.budgets))  # type: ignore[arg-type]  # no span, on purpose
     reader = open_parameters(source_model)
-    add(*_identify(reader.files()), *reader.digests())
+    add(*identify_files(reader.files()), *reader.digests())
     add(*(text for symbol, part in sorted(build.kernels.items()) for text in (symbol, repr(part))))
     return cache_folder() / f"{source_model.module.name}-{digest.hexdigest()[:32]}.so"
 

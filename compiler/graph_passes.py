@@ -11,7 +11,7 @@ def _optimizing(convolutions: str, parameters: str) -> str:
     # Parameters are folded last, when the graph contains all facts about them.
     blocks = "split-blocks{contract=true},fold-parameters{blocks-only=true}"
     first = f"check-indices,canonicalize,unroll-repeat,fold-constants,{blocks},decompose{{having=attention}}"
-    return f"{first},{convolutions},canonicalize,fold-constants,dce,{parameters},canonicalize,cse,dce,fuse"
+    return f"{first},{convolutions},canonicalize,fold-constants,dce,{parameters},canonicalize,cse,dce,fuse,defer-checks"
 
 
 _FAST = _optimizing("propagate,narrow-weights,fold-batch-norm,sub-pixel,channels-last,winograd", "fold-parameters")

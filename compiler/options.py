@@ -5,7 +5,7 @@ A new option is a field here, a keyword of `nacre.compile`, and the code that re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal
@@ -13,10 +13,11 @@ from typing import Any, Literal
 from ..passes.pipeline import parse_pipeline
 from .artifact.assemble import Placement
 from .codegen.objects import CodeOptions
-from .codegen.workers.routes import FIRST, code_stages
+from .codegen.workers.routes import FIRST
 from .dumps.dumps import plain_name
 from .graph_passes import GRAPH_PASSES, STRICT_PASSES
 from .sizes import SizeBound, parse_bound
+from .stages import GRAPH, texts_of
 from .targets.target import LEVELS, PORTABLE, Target, format_targets, parse_targets
 
 Scope = Literal["build", "compile"]
@@ -37,6 +38,8 @@ class Flag:
     says: the default in `--help`, if it differs from the value itself.
     variable: an environment variable that gives the value if the option is absent.
     in_artifact: whether the value can change the artifact. The cache of artifacts ignores the others.
+    in_reproducers: whether a command that repeats the build gives the value.
+    always: whether such a command gives the default too, so that it means the same after the default has changed.
     """
 
     names: tuple[str, ...]
@@ -50,6 +53,8 @@ class Flag:
     says: str | None = None
     variable: str | None = None
     in_artifact: bool = True
+    in_reproducers: bool = True
+    always: bool = False
 
 
 def _flag(*names: str, **further: Any) -> Mapping[str, Flag]:
@@ -71,6 +76,7 @@ class Options:
         metadata=_flag(
             "-O",
             bounds=(0, 3),
+            always=True,
             help="Optimisation level: 0 is the reference, 1 simplifies the graph, 2 fuses and vectorizes kernels, 3 "
             "also runs LLVM at its level 3.",
         ),
@@ -82,9 +88,10 @@ class Options:
             read=parse_targets,
             write=format_targets,
             says="native",
+            always=True,
             help=f"Target: native; one of {', '.join(LEVELS)}, or several, separated by commas; {PORTABLE} (all of "
             "these from x86-64-v3 on); an LLVM CPU name such as znver4; any of these followed by +feature or "
-            "-feature; or a triple such as aarch64-linux-gnu.",
+            "-feature; or a triple such as aarch64-linux-gnu or wasm32-wasi, which may be followed by :CPU.",
         ),
     )
     passes: str | None = field(
@@ -128,7 +135,12 @@ class Options:
     )
     cache: bool = field(
         default=True,
-        metadata=_flag("--no-cache", in_artifact=False, help="Do not use the cache; also enabled by $NACRE_NO_CACHE."),
+        metadata=_flag(
+            "--no-cache",
+            in_artifact=False,
+            in_reproducers=False,
+            help="Do not use the cache; also enabled by $NACRE_NO_CACHE.",
+        ),
     )
     weights: Placement = field(
         default="embedded",
@@ -145,6 +157,7 @@ class Options:
             "--cc",
             scope="compile",
             variable="CC",
+            in_reproducers=False,
             help="C compiler used for linking.  [default: cc, or the one of ziglang]",
         ),
     )
@@ -156,6 +169,7 @@ class Options:
             bounds=(0, None),
             write="{:g}".format,
             in_artifact=False,
+            always=True,
             help="Time limit for code generation, in seconds.",
         ),
     )
@@ -183,19 +197,17 @@ class Options:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """The command-line arguments that give these options; without the cache and the C compiler, which do not change
-        the artifact."""
-        return tuple(text for f in fields(self) if f.name not in ("cache", "cc") for text in _written(f, self))
+        """The command-line arguments that repeat a build with these options."""
+        return tuple(text for f in fields(self) for text in _written(f, self))
 
     @property
     def stages(self) -> tuple[str, ...]:
         """Every stage whose text can be dumped, in order; a pass may occur more than once."""
-        code: Sequence[str] = list(code_stages(self.level))
-        return ("graph", *(step.name for step in parse_pipeline(self.pipeline)), *code[code.index(self.start) :])
+        return tuple(name for name, _ in texts_of(self.level, self.pipeline, self.start))
 
     def language(self, stage: str) -> str:
         """Returns the language of a stage's text, which is also the suffix of its file."""
-        return code_stages(self.level).get(plain_name(stage), "graph")
+        return dict(texts_of(self.level, self.pipeline)).get(plain_name(stage), GRAPH)
 
 
 def option_flags() -> Mapping[str, tuple[Flag, Any]]:
@@ -208,9 +220,10 @@ def _is_ignored(metadata: Mapping[str, Any]) -> bool:
 
 
 def _written(each: Any, options: Options) -> tuple[str, ...]:
-    """Returns a field as command-line arguments: levels, targets and time limits always, others if they are set."""
-    flag, value = each.metadata.get("flag"), getattr(options, each.name)
-    if flag is None or (value == each.default and each.name not in ("level", "targets", "timeout")):
+    """Returns a field as command-line arguments, if a repetition of the build needs it."""
+    flag: Flag | None = each.metadata.get("flag")
+    value = getattr(options, each.name)
+    if flag is None or not flag.in_reproducers or (value == each.default and not flag.always):
         return ()
     name = flag.names[0]
     if isinstance(value, bool):

@@ -136,6 +136,12 @@ def _terms(size: Size) -> dict[Monomial, int]:
 def add(left: Size, right: Size) -> Size:
     if isinstance(left, int) and isinstance(right, int):
         return left + right
+    return _add(left, right)
+
+
+# The same few sizes are added and multiplied again and again, for every value of every graph.
+@lru_cache(maxsize=1 << 14)
+def _add(left: Size, right: Size) -> Size:
     terms = _terms(left)
     for monomial, coefficient in _terms(right).items():
         terms[monomial] = terms.get(monomial, 0) + coefficient
@@ -152,6 +158,11 @@ def _times(left: Monomial, right: Monomial) -> Monomial:
 def multiply(left: Size, right: Size) -> Size:
     if isinstance(left, int) and isinstance(right, int):
         return left * right
+    return _multiply(left, right)
+
+
+@lru_cache(maxsize=1 << 14)
+def _multiply(left: Size, right: Size) -> Size:
     terms: dict[Monomial, int] = {}
     for m1, c1 in _terms(left).items():
         for m2, c2 in _terms(right).items():

@@ -127,6 +127,14 @@ class ScalarEmitter(Protocol):
         """Loads one element; the indices must be inside the tensor."""
         ...
 
+    def load_if(self, condition: Scalar, tensor: Tensor, indices: Sequence[Scalar]) -> Scalar:
+        """Loads one element where the condition holds, and returns 0 elsewhere without access to memory."""
+        ...
+
+    def watch(self, place: Scalar, outside: Scalar) -> Scalar:
+        """Returns `place`. Where `outside` holds, the kernel raises the alarm of its call."""
+        ...
+
     def iterate(
         self,
         count: Scalar,

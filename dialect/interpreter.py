@@ -26,6 +26,11 @@ Observe = Callable[[Node, Sequence[Array]], None]
 """A callback that receives the results of every executed node."""
 
 
+_MOST_DERIVED = 256
+_derived: dict[int, tuple[Function, tuple[Requirement, ...]]] = {}
+"""The requirements of functions that were run lately, by identity: a comparison takes as long as deriving them."""
+
+
 class IndexRangeError(DiagnosticError):
     """An exception for an index, or the start of a window, outside of its axis."""
 
@@ -77,7 +82,6 @@ class Interpreter:
     ) -> None:
         self.module, self.load, self.precision, self.observe = module, load, precision, observe
         self._parameters: dict[str, Array] = {}
-        self._checked: dict[str, tuple[Function, tuple[Requirement, ...]]] = {}
 
     def run(
         self, function: Function | str, arguments: Sequence[Array], dims: Mapping[str, int] | None = None
@@ -101,10 +105,12 @@ class Interpreter:
         return tuple(values[v.name] for v in function.results)
 
     def _requirements(self, function: Function) -> tuple[Requirement, ...]:
-        """Returns the requirements of the function, derived in its first run."""
-        known = self._checked.get(function.name)
+        """Returns the requirements of the function, derived before its first run."""
+        known = _derived.get(id(function))
         if known is None or known[0] is not function:
-            known = self._checked[function.name] = function, requirements(function)
+            if len(_derived) >= _MOST_DERIVED:
+                _derived.clear()
+            known = _derived[id(function)] = function, requirements(function)
         return known[1]
 
     def _cast(self, array: Array) -> Array:

@@ -57,13 +57,14 @@ class AttributeSpec:
 
     int, float, bool, str, dtype, constant, int?, float? and dtype? (or None), ints, ints?, axis (an int, may be
     negative), axes (an int, a tuple of them, or None for all), size, sizes (a shape, symbolic), any. `choices` lists
-    the admitted strings if the set is small.
+    the admitted strings if the set is small, `internal` those that only passes may write.
     """
 
     name: str
     kind: str
     default: Any = REQUIRED
     choices: tuple[str, ...] = ()
+    internal: tuple[str, ...] = ()
 
 
 def _is_int(value: Any) -> bool:
@@ -182,8 +183,11 @@ class Operator:
 
     - `elementwise`: a result element depends only on the operands' elements at its own index, after broadcasting
     - `contraction`: sums of products; `reduction`; `movement`: elements are copied, not computed
-    - `commutative`; `idempotent`: `f(f(x)) == f(x)`; `involution`: `f(f(x)) == x`
+    - `commutative`; `idempotent`: `f(f(x)) == f(x)`; `involution`: `f(f(x)) == x`; `selecting`: `f(x, x) == x`
     - `view`: the same memory with another shape
+    - `stored`: the result is data of the artifact
+    - `conversion`: the first operand's numbers in another dtype
+    - `convolution`: a contraction over windows with a weight; `transposed`: its transpose in the input
 
     Properties for fusion:
 
@@ -263,7 +267,7 @@ class Operator:
             expected, is_kind = _KINDS.get(spec.kind, ("", None))
             if is_kind is not None and not is_kind(value):
                 raise InferenceError("bad-attribute", f"`{name}` of `{self.name}` is {value!r}, expected {expected}")
-            if spec.choices and value not in spec.choices:
+            if spec.choices and value not in (*spec.choices, *spec.internal):
                 raise InferenceError(
                     "bad-attribute",
                     f"`{name}` of `{self.name}` is {value!r}, expected one of {', '.join(map(repr, spec.choices))}",
@@ -321,6 +325,11 @@ PROPERTIES = frozenset(
         "involution",
         "view",
         "structure",
+        "stored",
+        "conversion",
+        "convolution",
+        "transposed",
+        "selecting",
         "pointwise",
         "rowwise",
         "strided",

@@ -23,6 +23,7 @@ from .simplify.check_indices import CheckIndices
 from .simplify.cse import Cse
 from .simplify.dce import Dce
 from .simplify.decompose import Decompose
+from .simplify.defer_checks import DeferChecks
 from .simplify.unroll_repeat import UnrollRepeat
 
 _ALL: tuple[type[Pass], ...] = (
@@ -32,6 +33,7 @@ _ALL: tuple[type[Pass], ...] = (
     Cse,  # common subexpressions are computed once
     Dce,  # nodes that no result depends on are removed
     Decompose,  # operators that are defined by others become them
+    DeferChecks,  # kernels that read by index watch their indices, and checks run only after an alarm
     FoldBatchNorm,  # scales and shifts of channels go into the weights of contractions
     FoldConstants,  # constant-only subgraphs are evaluated
     FoldParameters,  # parameter-only subgraphs are computed when weights are written

@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..dialect.ops import OPERATORS
+
 CLASSES: Mapping[str, frozenset[str]] = {
     "matmul": frozenset({"matmul", "einsum"}),
-    "convolution": frozenset({f"conv{kind}{rank}d" for kind in ("", "_transpose") for rank in (1, 2, 3)}),
+    "convolution": frozenset(operator.name for operator in OPERATORS.values() if operator.has("convolution")),
     "table": frozenset({"embedding", "gather"}),
 }
 """The operator classes that a selector may name, besides the operators themselves."""

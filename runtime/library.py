@@ -74,6 +74,8 @@ def read_note(path: str | os.PathLike[str]) -> Note:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             head = file.read(64)
+            if head[:4] == b"\0asm":
+                raise ArtifactError(f"{shown} is for WebAssembly, this machine is {platform.machine()}")
             if len(head) < 64 or head[:4] != b"\x7fELF":
                 raise ArtifactError(f"{shown} is not an artifact: it is not a shared library")
             if head[4] != 2 or head[5] != (1 if sys.byteorder == "little" else 2):

@@ -55,6 +55,7 @@ typedef struct nacre_failure {
     int64_t number; /* of the index among the indices, in row-major order */
     int64_t index, size; /* what it is, and the size of the axis that it addresses */
     int64_t window; /* how many elements from there on are addressed */
+    int64_t alarm; /* of the entry's own: whether a kernel has met an index out of range */
 } nacre_failure;
 
 /* Without a team (NULL) an entry computes everything in the thread that calls it. It returns 0, or the number of the

@@ -25,6 +25,7 @@ QUICK = (
     "lower/test_module.py",
     "lower/test_packing.py",
     "models/test_float8.py::test_numbers_are_converted",
+    "mutation/",
     "operators/test_inference_errors.py",
     "operators/test_operators.py",
     "passes/test_manager.py",
@@ -60,6 +61,10 @@ QUICK = (
 minute on two cores."""
 
 
+_ONCE = "once"
+"""Stands for a folder of the run, in which checks are recorded that were passed."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update", action="store_true", help="rewrite the expectations of the file tests; read the diff afterwards"
@@ -70,7 +75,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """One folder for all processes of the run: neither takes a test what the user compiled, nor leaves it anything."""
     root = tmp_path_factory.getbasetemp()
-    os.environ["NACRE_CACHE"] = str((root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "cache")
+    shared = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
+    os.environ["NACRE_CACHE"] = str(shared / "cache")
+    if os.environ.get(VARIABLE) == _ONCE:
+        os.environ[VARIABLE] = str(shared / "passed")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -87,8 +95,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     # Set before processes of the run start. Whatever tests build is checked stage by stage, so that a pass or a kernel
-    # that is wrong is named; and threads of the interpreter's products would only be in each other's way.
-    os.environ.setdefault(VARIABLE, "1")
+    # that is wrong is named; the same graph, kernel or artifact is checked once in a run. Threads of the interpreter's
+    # products would only be in each other's way.
+    os.environ.setdefault(VARIABLE, _ONCE)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     _keep_bytecode(config)
 

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Literal
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
+from .blob import BLOB_WRITERS
 from .describe import describe_artifact, describe_calls, to_json
 from .link import Linker, find_linker, link
 from .spec import ArtifactSpec, c_identifier, check_artifact
-from .tables import emit_blob, emit_tables
+from .tables import emit_tables
 from .weights import WrittenWeights, write_blob, write_safetensors
 
 Placement = Literal["embedded", "external"]
@@ -56,7 +57,9 @@ def _write(
     (folder / "calls.json").write_text(calls)
     (folder / "description.json").write_text(to_json({**description, "hash": digest.hex()}))
     (folder / "tables.c").write_text(emit_tables(spec, written))
-    (folder / "blob.s").write_text(emit_blob(digest, "weights.bin" if spec.weight_bytes and not external else None))
+    emit_blob = BLOB_WRITERS[linker.system.format]
+    weights_file = "weights.bin" if spec.weight_bytes and not external else None
+    (folder / "blob.s").write_text(emit_blob(folder, digest, weights_file))
     names = [f"code_{i}.o" for i in range(len(objects))]
     for name, data in zip(names, objects, strict=True):
         (folder / name).write_bytes(data)
@@ -90,12 +93,16 @@ def build_artifact(
             f"{spec.weight_bytes} bytes of weights do not fit into a shared library; the limit is {_EMBEDDED_LIMIT}"
         )
         raise DiagnosticError([Diagnostic("weights-too-large", message, help="use external weights")])
+    linker = find_linker(cc, triple)
+    if weights == "external" and not linker.system.external_weights:
+        message = f"an artifact for `{triple}` has no file system to read external weights from"
+        raise DiagnosticError([Diagnostic("external-weights", message, help="use embedded weights")])
     output = Path(output)
     folder: Path | None = None
     try:
         folder = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
         made = folder / "artifact"
-        external = _write(spec, objects, folder, weights, find_linker(cc, triple), kept)
+        external = _write(spec, objects, folder, weights, linker, kept)
         accept(made)
         if external:
             os.replace(weights_path(made), weights_path(output))

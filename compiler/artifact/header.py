@@ -9,28 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ...dialect.dims import INFINITY, Symbol, format_size
+from ...dialect.types import BOOL, DType
 from .describe import ABI_VERSION
 from .link import RUNTIME_FOLDER
 from .spec import ArgumentSpec, ArtifactSpec, EntrySpec, c_identifier
-
-_C_TYPES = {
-    "bool": "uint8_t",
-    "i8": "int8_t",
-    "u8": "uint8_t",
-    "i16": "int16_t",
-    "u16": "uint16_t",
-    "i32": "int32_t",
-    "u32": "uint32_t",
-    "i64": "int64_t",
-    "u64": "uint64_t",
-    "f16": "uint16_t",
-    "bf16": "uint16_t",
-    "f32": "float",
-    "f64": "double",
-    "f8e4m3": "uint8_t",
-    "f8e5m2": "uint8_t",
-}
-_BITS = {**{f: f"the bits of {f}" for f in ("f16", "bf16", "f8e4m3", "f8e5m2")}, "bool": "0 or 1"}
 
 _WORDS = """
 alignas alignof and asm auto bool break case catch char class compl const constexpr continue default delete do double
@@ -57,6 +39,13 @@ def unique_names(names: Iterable[str], taken: Iterable[str]) -> list[str]:
     return result
 
 
+def _bits_of(dtype: DType) -> str:
+    """Describes an element whose C type has another meaning."""
+    if dtype is BOOL:
+        return "0 or 1"
+    return f"the bits of {dtype}" if dtype.is_float and dtype.c_name.startswith("uint") else ""
+
+
 def _comment(text: str) -> str:
     return text.replace("*/", "* /")
 
@@ -68,7 +57,7 @@ def _describe_dim(symbol: Symbol) -> str:
 
 def _document(entry: EntrySpec) -> list[str]:
     def line(argument: ArgumentSpec) -> str:
-        bits = _BITS.get(argument.type.dtype.name)
+        bits = _bits_of(argument.type.dtype)
         return f"  {argument.name}: {argument.type}" + (f" ({bits})" if bits else "")
 
     lines = [entry.name + (f": {entry.doc}" if entry.doc else "")]
@@ -94,8 +83,8 @@ def _emit_entry(entry: EntrySpec, index: int, prefix: str, function: str, helper
     dims, rest = names[: len(entry.dims)], names[len(entry.dims) :]
     inputs, outputs = rest[: len(entry.arguments)], rest[len(entry.arguments) :]
     dim_parameters = [f"int64_t {name}" for name in dims]
-    pointers = [f"const {_C_TYPES[a.type.dtype.name]} *{name}" for a, name in zip(entry.arguments, inputs, strict=True)]
-    pointers += [f"{_C_TYPES[r.type.dtype.name]} *{name}" for r, name in zip(entry.results, outputs, strict=True)]
+    pointers = [f"const {a.type.dtype.c_name} *{name}" for a, name in zip(entry.arguments, inputs, strict=True)]
+    pointers += [f"{r.type.dtype.c_name} *{name}" for r, name in zip(entry.results, outputs, strict=True)]
     parameters = ["nacre_session *session", *dim_parameters, *pointers, "void *workspace", "int64_t workspace_bytes"]
     return [
         *_document(entry),

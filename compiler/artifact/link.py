@@ -24,39 +24,12 @@ from ... import runtime
 from ...dialect.diagnostics import Diagnostic, DiagnosticError, Note
 from ..base.store import Store
 from ..targets.families import FAMILIES
+from ..targets.system import LINUX, System
 from .glibc import BASE_VERSIONS, stub_sources
 
 RUNTIME_FOLDER = Path(runtime.__file__).parent
-_STEMS = (
-    "affinity",
-    "api",
-    "check",
-    "cpu",
-    "error",
-    "helpers",
-    "observe",
-    "park",
-    "pool",
-    "session",
-    "share",
-    "weights",
-    "workers",
-)
-RUNTIME_SOURCES = tuple(f"{stem}.c" for stem in _STEMS)
 RUNTIME_HEADERS = tuple(
     f"{stem}.h" for stem in ("abi", "affinity", "cpu", "floating", "internal", "job", "park", "pool", "tables", "ticks")
-)
-
-_COMPILE_FLAGS = ("-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-pthread")
-_LINK_FLAGS = (
-    "-shared",
-    "-Wl,--build-id=none",
-    "-Wl,--as-needed",
-    "-Wl,-z,noexecstack",
-    "-Wl,-z,relro",
-    "-Wl,-z,now",
-    "-Wl,-z,defs",
-    "-Wl,--version-script=exports.map",
 )
 
 
@@ -66,6 +39,12 @@ class Linker:
 
     command: tuple[str, ...]
     machine: str = platform.machine()
+
+    @property
+    def system(self) -> System:
+        """The system of its artifacts."""
+        family = FAMILIES.get(self.machine)
+        return LINUX if family is None else family.system
 
     @property
     def is_zig(self) -> bool:
@@ -129,7 +108,10 @@ def _failure(action: str, command: Sequence[str], result: subprocess.CompletedPr
     return DiagnosticError([Diagnostic("link-failed", message, notes=(Note(f"ran {shlex.join(command)}"), *shown))])
 
 
-@lru_cache(maxsize=8)
+_made: dict[str, tuple[tuple[str, bytes], ...]] = {}
+"""The compiled runtimes of this process, by their keys."""
+
+
 def _runtime_objects(
     linker: Linker, sources: tuple[tuple[str, str], ...], kept: Path | None
 ) -> tuple[tuple[str, bytes], ...]:
@@ -137,25 +119,41 @@ def _runtime_objects(
     artifact needs them."""
     family = FAMILIES.get(linker.machine)
     dialect = [] if family is None else list(family.driver_flags)
-    store, key = Store(kept), _key(linker, dialect, sources)
-    names = [*(f"runtime_{Path(source).stem}.o" for source in RUNTIME_SOURCES), *linker.stubs]
-    found = [data for name in names if (data := store.get(f"{key}-{name}")) is not None]
-    if len(found) < len(names):
-        with tempfile.TemporaryDirectory(prefix="nacre-") as folder:
-            for file, text in sources:
-                (Path(folder) / file).write_text(text)
-            _compile(linker, Path(folder), dialect)
-            for source in RUNTIME_SOURCES:
-                stem = Path(source).stem
-                (Path(folder) / f"{stem}.o").rename(Path(folder) / f"runtime_{stem}.o")
-            _make_stubs(linker, Path(folder))
-            found = [(Path(folder) / name).read_bytes() for name in names]
-        for name, data in zip(names, found, strict=True):
+    key = _key(linker, tuple(dialect), sources)
+    if key not in _made:
+        _made[key] = _kept_objects(linker, Store(kept), key) or _compiled_objects(linker, dialect, sources)
+    if kept is not None and not all((kept / f"{key}-{name}").exists() for name, _ in _made[key]):
+        # Another process may use this folder, even if this one already has the objects.
+        store = Store(kept)
+        for name, data in _made[key]:
             store.put(f"{key}-{name}", data)
-    return tuple(zip(names, found, strict=True))
+    return _made[key]
 
 
-def _key(linker: Linker, dialect: Sequence[str], sources: Sequence[tuple[str, str]]) -> str:
+def _object_names(linker: Linker) -> list[str]:
+    return [*(f"runtime_{stem}.o" for stem in linker.system.runtime), *linker.stubs]
+
+
+def _kept_objects(linker: Linker, store: Store, key: str) -> tuple[tuple[str, bytes], ...]:
+    """Returns the objects of a store; none if it lacks one of them."""
+    found = [(name, data) for name in _object_names(linker) if (data := store.get(f"{key}-{name}")) is not None]
+    return tuple(found) if len(found) == len(_object_names(linker)) else ()
+
+
+def _compiled_objects(
+    linker: Linker, dialect: Sequence[str], sources: tuple[tuple[str, str], ...]
+) -> tuple[tuple[str, bytes], ...]:
+    with tempfile.TemporaryDirectory(prefix="nacre-") as name:
+        folder = Path(name)
+        for file, text in sources:
+            (folder / file).write_text(text)
+        _compile(linker, folder, dialect)
+        _make_stubs(linker, folder)
+        return tuple((file, (folder / file).read_bytes()) for file in _object_names(linker))
+
+
+@lru_cache(maxsize=8)
+def _key(linker: Linker, dialect: tuple[str, ...], sources: tuple[tuple[str, str], ...]) -> str:
     """Returns the cache key of the compiled runtime: the sources, the flags, and the path and date of the compiler."""
     compiler = Path(shutil.which(linker.command[0]) or linker.command[0]).resolve()
     package = importlib.util.find_spec("ziglang") if linker.is_zig else None
@@ -163,17 +161,20 @@ def _key(linker: Linker, dialect: Sequence[str], sources: Sequence[tuple[str, st
     dates = [f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files if file.exists()]
     stubs = [text for pair in stub_sources(linker.machine).values() for text in pair] if linker.stubs else []
     texts = [*stubs, *(part for source in sources for part in source)]
-    parts = [*linker.command, *dates, *_COMPILE_FLAGS, *dialect, *texts]
+    parts = [*linker.command, *dates, *linker.system.compile_flags, *dialect, *texts]
     return hashlib.sha256(b"".join(hashlib.sha256(part.encode()).digest() for part in parts)).hexdigest()
 
 
 def _compile(linker: Linker, folder: Path, dialect: Sequence[str]) -> None:
-    arguments = [*_COMPILE_FLAGS, "-c", *RUNTIME_SOURCES]
-    result = linker.run([*dialect, *arguments], folder)
-    if result.returncode > 0 and dialect:
-        result = linker.run(arguments, folder)
-    if result.returncode:
-        raise _failure("compile the runtime of", [*linker.command, *arguments], result)
+    """Compiles the runtime, one source at a time, since zig writes the first object of several alone."""
+    flags = linker.system.compile_flags
+    for stem in linker.system.runtime:
+        arguments = [*flags, "-c", f"{stem}.c", "-o", f"runtime_{stem}.o"]
+        result = linker.run([*dialect, *arguments], folder)
+        if result.returncode > 0 and dialect:
+            result = linker.run(arguments, folder)
+        if result.returncode:
+            raise _failure("compile the runtime of", [*linker.command, *arguments], result)
 
 
 def _make_stubs(linker: Linker, folder: Path) -> None:
@@ -195,7 +196,7 @@ def merge_objects(linker: Linker, objects: Sequence[bytes]) -> bytes:
         names = [f"code_{i}.o" for i in range(len(objects))]
         for file, data in zip(names, objects, strict=True):
             (folder / file).write_bytes(data)
-        arguments = ["-r", "-nostdlib", "-Wl,--build-id=none", "-o", "merged.o", *names]
+        arguments = [*linker.system.merge_flags, "-o", "merged.o", *names]
         result = linker.run(arguments, folder)
         if result.returncode:
             raise _failure("merge the objects of", [*linker.command, *arguments], result)
@@ -207,17 +208,28 @@ def link(
 ) -> None:
     """Links `tables.c`, `blob.s` and the named objects, all in `folder`, with the runtime. The runtime's objects are
     cached in the folder `kept`, if it is not None."""
-    sources = tuple((file, (RUNTIME_FOLDER / file).read_text()) for file in (*RUNTIME_SOURCES, *RUNTIME_HEADERS))
+    system = linker.system
+    files = (*(f"{stem}.c" for stem in system.runtime), *RUNTIME_HEADERS)
+    sources = tuple((file, (RUNTIME_FOLDER / file).read_text()) for file in files)
     compiled = _runtime_objects(linker, sources, kept)
     for file, data in compiled:
         (folder / file).write_bytes(data)
     for file in RUNTIME_HEADERS:
         shutil.copyfile(RUNTIME_FOLDER / file, folder / file)
     (folder / "exports.map").write_text(f"{{ global: {' '.join(f'{e};' for e in exports)} local: *; }};\n")
-    libraries = ["-Wl,--exclude-libs,ALL"] if not linker.is_zig else []
+    libraries = ["-Wl,--exclude-libs,ALL"] if not linker.is_zig and system.format == "elf" else []
     # The stubs precede the system's libraries and thus replace them.
     inputs = ["tables.c", "blob.s", *objects, *(file for file, _ in compiled)]
-    arguments = [*_COMPILE_FLAGS, *_LINK_FLAGS, *libraries, "-o", output, *inputs, "-lm"]
+    arguments = [
+        *system.compile_flags,
+        *system.link_flags,
+        *system.export(exports),
+        *libraries,
+        "-o",
+        output,
+        *inputs,
+        "-lm",
+    ]
     result = linker.run(arguments, folder)
     if result.returncode:
         raise _failure("link", [*linker.command, *arguments], result)

@@ -1,11 +1,10 @@
-"""The generated source of an artifact: tables in C for the fixed runtime, and assembly that includes its data."""
+"""The generated tables of an artifact, in C, for the fixed runtime."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from ...dialect.dims import INFINITY, Size, Symbol, format_size
-from .describe import ABI_VERSION
 from .formulas import Functions, c_expression
 from .spec import ArgumentSpec, ArtifactSpec, Binding, EntrySpec, LevelSpec, bind_dims, c_identifier
 from .weights import WrittenWeights, fnv1a
@@ -147,36 +146,3 @@ def emit_tables(spec: ArtifactSpec, weights: WrittenWeights) -> str:
             "",
         ]
     )
-
-
-def emit_blob(digest: bytes, weights_file: str | None) -> str:
-    """Returns assembly, the same for every ELF machine, with the description, the note and the weights."""
-    lines = [
-        '.section .rodata.nacre,"a",%progbits',
-        ".globl nacre_description",
-        ".hidden nacre_description",
-        "nacre_description:",
-        '.incbin "description.json"',
-        ".byte 0",
-        ".globl nacre_calls",
-        ".hidden nacre_calls",
-        "nacre_calls:",
-        '.incbin "calls.json"',
-        ".byte 0",
-        '.section .note.nacre,"a",%note',
-        ".balign 4",
-        f".4byte 6, {4 + len(digest)}, 1",
-        '.ascii "Nacre\\0\\0\\0"',
-        f".4byte {ABI_VERSION}",
-        ".byte " + ", ".join(map(str, digest)),
-    ]
-    if weights_file:
-        lines += [
-            '.section .nacre.weights,"a",%progbits',
-            ".balign 4096",
-            ".globl nacre_weights",
-            ".hidden nacre_weights",
-            "nacre_weights:",
-            f'.incbin "{weights_file}"',
-        ]
-    return "\n".join([*lines, '.section .note.GNU-stack,"",%progbits', ""])

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..build_warnings import untiled_in_build, warn_of_untiled
-from ..outputs import FORMS, LIBRARY, STAGES, place_forms, write_forms
+from ..outputs import EMIT_KINDS, LIBRARY, kept_texts, place_outputs, write_outputs
 from ..pipeline import Build
 from ..report import format_report, report_data
 from ..sizes import folded_data, format_folded
@@ -28,12 +28,12 @@ def _print_times(build: Build) -> None:
 
 def _check_places(model: Path, places: dict[str, Path]) -> None:
     """Checks that no output overwrites the model or another output."""
-    for form, path in places.items():
+    for kind, path in places.items():
         if path.resolve() == model.resolve():
             raise click.BadParameter(f"`{path}` is the model itself", param_hint="--output")
         if list(places.values()).count(path) > 1:
             raise click.BadParameter(
-                f"{form} and another form would both be written to `{path}`", param_hint="--output"
+                f"{kind} and another kind would both be written to `{path}`", param_hint="--output"
             )
 
 
@@ -42,7 +42,7 @@ def _check_places(model: Path, places: dict[str, Path]) -> None:
 @click.option("-o", "--output", type=PATH, help="Output path.  [default: MODEL.so]")
 @compile_options
 @from_option
-@click.option("--emit", "forms", multiple=True, type=click.Choice(FORMS), help="Output form; repeatable.")
+@click.option("--emit", "kinds", multiple=True, type=click.Choice(list(EMIT_KINDS)), help="Kind of output; repeatable.")
 @dump_options
 @click.option("--time", "show_times", is_flag=True, help="Print the time of each stage.")
 @click.option(
@@ -57,7 +57,7 @@ def compile_command(
     model: Path,
     output: Path | None,
     chosen: Chosen,
-    forms: tuple[str, ...],
+    kinds: tuple[str, ...],
     dumped: ChosenDumps,
     show_times: bool,
     verbose: bool,
@@ -75,22 +75,21 @@ def compile_command(
       nacre compile stages/22-linalg.mlir --from linalg --checkpoint bert/ -o model.so
       nacre compile model.nacre -v --at B=1,T=128
 
-    --emit writes other forms: the graph after all passes, MLIR (linalg), LLVM IR, assembly, the object file, a C
-    header, or a single-file Python loader. A single form is written to OUTPUT. Several forms are written beside it,
+    --emit writes other kinds of output: the graph after all passes, MLIR (linalg), LLVM IR, assembly, the object file,
+    a C header, or a single-file Python loader. A single output is written to OUTPUT. Several are written beside it,
     each with its own suffix. If one fails, none is written.
     """
-    wanted = set(forms) or {LIBRARY}
+    wanted = set(kinds) or {LIBRARY}
     library = output or model.with_suffix(".so")
-    places = place_forms(wanted, library)
+    places = place_outputs(wanted, library)
     if output is not None and len(wanted) == 1:
         places = dict.fromkeys(wanted, output)
     _check_places(model, places)
-    keep = [stage for form, stage in STAGES.items() if form in places]
     with progress(f"compiling {model}"):
-        dumps = dumped.dumps(chosen.options().stages, keep)
+        dumps = dumped.dumps(chosen.options().stages, kept_texts(places))
         build = chosen.build(model, dumps)
         check_dims(build.source_model.module.dims, dims)
-        write_forms(build, places, library.name)
+        write_outputs(build, places, library.name)
     tell_unmatched(dumps.selection)
     untiled = warn_of_untiled(untiled_in_build(build))
     if untiled:

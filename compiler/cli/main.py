@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import TextIOWrapper
 
 import click
 
 from ..version import __version__
-from .accuracy import accuracy_command
-from .bench import bench_command
-from .blame import bisect_command, reduce_command
-from .build import compile_command
-from .diff import diff_command
 from .faults import contained
-from .graph import graph_command
-from .inspection import inspect_command
-from .profile import profile_command
-from .quantize import quantize_command
-from .source import check_command, fmt_command
-from .stages import dump_command, opt_command
-from .use import run_command, test_command
 
 _EPILOG = """\b
 A first look:
@@ -36,7 +25,55 @@ A first look:
 """
 
 
-@click.group(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+_COMMANDS: Mapping[str, tuple[str, str]] = {
+    "accuracy": ("accuracy", "Measure the error of a model on samples, layer by layer"),
+    "bench": ("bench", "Measure the latency of calls and the memory of a model"),
+    "bisect": ("blame", "Find the rewrite or the kernel that computes wrong numbers"),
+    "check": ("source", "Report all errors of model files and their checkpoints"),
+    "compile": ("build", "Compile a model file into a shared library"),
+    "diff": ("diff", "Compare two builds tensor by tensor"),
+    "dump": ("stages", "Print the output of a stage, or the difference of two stages"),
+    "fmt": ("source", "Rewrite model files in the canonical format; comments are kept"),
+    "graph": ("graph", "Draw a model: its blocks, nodes, shapes, parameters and kernels"),
+    "inspect": ("inspection", "Describe an artifact: entries, memory, target, libraries"),
+    "opt": ("stages", "Run graph passes on the text of a graph"),
+    "profile": ("profile", "Attribute the time of a call to kernels and source lines"),
+    "quantize": ("quantize", "Search for the fastest precision of each layer"),
+    "reduce": ("blame", "Reduce a failing model to a small one"),
+    "run": ("use", "Call a model"),
+    "test": ("use", "Run the tests and budgets of a model file"),
+}
+"""The module of each command, which is imported when the command is needed, and a summary for the list of commands."""
+
+
+class Commands(click.Group):
+    """A group whose commands are imported on demand: together, they need most of the compiler."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in _COMMANDS and cmd_name not in self.commands:
+            module = importlib.import_module(f".{_COMMANDS[cmd_name][0]}", __package__)
+            self.add_command(getattr(module, f"{cmd_name}_command"))
+        return self.commands.get(cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = formatter.width - 6 - max(map(len, _COMMANDS))
+        rows = [(name, _shortened(summary, width)) for name, (_, summary) in _COMMANDS.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+def _shortened(summary: str, width: int) -> str:
+    return click.Command(None, help=f"{summary}.").get_short_help_str(width)
+
+
+@click.group(
+    cls=Commands,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(__version__, prog_name="nacre")
 def cli() -> None:
     """Nacre compiles a model from a text file into one self-contained shared library.
@@ -45,25 +82,11 @@ def cli() -> None:
     """
 
 
-for _command in (
-    compile_command,
-    run_command,
-    test_command,
-    check_command,
-    fmt_command,
-    dump_command,
-    opt_command,
-    inspect_command,
-    diff_command,
-    accuracy_command,
-    quantize_command,
-    graph_command,
-    bench_command,
-    profile_command,
-    bisect_command,
-    reduce_command,
-):
-    cli.add_command(_command)
+def all_commands() -> dict[str, click.Command]:
+    """Returns every command, imported."""
+    context = click.Context(cli)
+    found = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
+    return {name: command for name, command in found.items() if command is not None}
 
 
 def run(arguments: Sequence[str]) -> int:

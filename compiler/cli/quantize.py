@@ -15,9 +15,9 @@ import click
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ..api import read_model
 from ..base.files import check_writable, write_whole
+from ..describe import source_hash
 from ..model.policy import Calibration, Method
 from ..model.source import SourceModel
-from ..pipeline import source_hash
 from ..tools.accuracy.bounds import EXAMPLES, Bound
 from ..tools.accuracy.present import number
 from ..tools.quantize.findings import Findings, open_findings

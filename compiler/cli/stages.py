@@ -19,6 +19,7 @@ from ..dumps.constants import read_constants
 from ..dumps.select import Selection
 from ..graph_passes import GRAPH_PASSES
 from ..readers.language.parse import decode
+from ..stages import result_with_text
 from .differences import show_difference
 from .dumping import FILTER_HELP, tell_unmatched
 from .options import MODEL, PATH, Chosen, build_options, check_stages, from_option, progress, read_passes
@@ -74,9 +75,8 @@ def _stage_texts(model: Path, chosen: Chosen, wanted: Sequence[str]) -> list[str
     dumps = Dumps(keep=wanted)
     with progress(f"compiling {model}"):
         build = chosen.build(model, dumps)
-        module = build.optimize()
-        if not all(name in dumps.texts for name in wanted):
-            build.generate_entries(build.generate(build.lower(module)))
+        options = build.options
+        build.make(*(result_with_text(name, options.level, options.pipeline) for name in wanted))
     return [dumps.texts[name] for name in wanted]
 
 

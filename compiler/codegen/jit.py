@@ -23,6 +23,7 @@ from ...passes.fold.fold_constants import FoldConstants
 from ...passes.simplify.check_indices import CheckIndices
 from ...passes.simplify.unroll_repeat import UnrollRepeat
 from ..artifact.link import find_linker
+from ..host.entry import FAILURE_WORDS
 from ..host.plan import LoweredEntry
 from ..lower.module import Lowered, lower_module
 from ..targets.target import Target
@@ -125,7 +126,7 @@ def _callable(function: Callable[..., int], entry: LoweredEntry, graph: Function
         outputs = [_fresh(t, t.concrete(dims)) for t in types]
         workspace = _aligned(evaluate(entry.workspace, dims))
         values = np.array([dims[s.name] for s in entry.dims], np.int64)
-        failure = (ctypes.c_int64 * RECORD)()
+        failure = (ctypes.c_int64 * FAILURE_WORDS)()
         failed = function(
             _pointers(inputs),
             _pointers(outputs),
@@ -136,7 +137,7 @@ def _callable(function: Callable[..., int], entry: LoweredEntry, graph: Function
             failure,
         )
         if failed:
-            raise IndexError(entry.checks[failed - 1], tuple(failure))
+            raise IndexError(entry.checks[failed - 1], tuple(failure[:RECORD]))
         return tuple(outputs)
 
     return run

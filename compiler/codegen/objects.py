@@ -230,7 +230,7 @@ class CodeGenerator:
 
         def take(number: int, outcome: Outcome) -> None:
             outcomes[number] = outcome
-            check_target_is_known(outcome.output)
+            check_target_is_known(outcome.output, sources[number].job.triple)
             if outcome.result.error and self.given and outcome.result.stage == self.options.start:
                 raise _unreadable(sources[number], outcome)
             if outcome.result.error:

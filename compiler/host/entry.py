@@ -5,6 +5,12 @@ of several work items is distributed over the threads of the call, if it has any
 record for the caller, see `check_indices`; if the record holds an index, the entry returns. Each entry has a second
 copy for observed calls, which also calls the observer before and after every kernel.
 
+A kernel that reads by index may watch the indices itself: it sets the alarm, a word behind the record. The entry clears
+the alarm first, and calls a deferred check only if the alarm is set:
+
+    store i64 0, ptr %alarm      call void @gather_launch(..., ptr %alarm)
+                                 br i1 %quiet, label %done, label %due      due: call void @check_launch(...)
+
 Code generation takes more than linear time in the length of a function. An entry of more than `CALLS_PER_PART` calls is
 therefore split into parts, functions of the same arguments that it calls in order:
 
@@ -26,7 +32,8 @@ result, and no scratch memory:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 
@@ -34,7 +41,7 @@ from ...dialect.diagnostics import Span
 from ...dialect.dims import FloorDiv, Monomial, Size, Symbol, bounds
 from ...dialect.ops.index_checks import RECORD
 from ..lower.lines import Scope, Scopes, no_lines
-from ..lower.places import Failure, Input, Output, Place, Unused, Weight
+from ..lower.places import Alarm, Failure, Input, Output, Place, Unused, Weight
 from ..lower.writer import UNITS
 
 ARGUMENTS = ", ".join(
@@ -47,6 +54,8 @@ ARGUMENTS = ", ".join(
 WATCHED = f"{ARGUMENTS}, ptr %watch"
 """The additional argument of an observed entry: see `nacre_watch` in the runtime's tables.h."""
 _RECORD = 8 * RECORD
+FAILURE_WORDS = RECORD + 1
+"""The 64-bit words of the struct `nacre_failure` in the runtime's tables.h: the record of a check, and the alarm."""
 LAUNCH, TASK, PACE = "_launch", "_task", "_pace"
 """The suffixes of a kernel's symbols among the entries: the function that computes all work items on the threads of a
 team, the function that each thread calls, and the variable in which the runtime records the time of a work item."""
@@ -60,7 +69,7 @@ CALLS_PER_PART = 256
 class Call:
     """A kernel call with the values of its dims and the storage of its tensors; `comment` describes the computation,
     and `span` is its source location. Parts of one kernel have one `number`: that of the call of the whole. `record`
-    is the storage for the result of an index check."""
+    is the storage for the result of an index check, which is skipped without an alarm if it is `deferred`."""
 
     kernel: str
     dims: tuple[Symbol, ...]
@@ -69,6 +78,7 @@ class Call:
     number: int = 0
     span: Span | None = None
     record: Place | None = None
+    deferred: bool = False
 
 
 class _EntryText:
@@ -76,6 +86,7 @@ class _EntryText:
         self.scope = scope
         self.lines: list[str] = []
         self._memo: dict[str, str] = {}
+        self._branches = 0
         self._dims = {symbol: number for number, symbol in enumerate(dims)}
 
     def define(self, expression: str) -> str:
@@ -92,6 +103,8 @@ class _EntryText:
             return self._table("%outputs", place.number)
         if isinstance(place, Unused | Failure):
             return "null" if isinstance(place, Unused) else "%failure"
+        if isinstance(place, Alarm):
+            return self.define(f"getelementptr i64, ptr %failure, i64 {RECORD}")
         base = "%weights" if isinstance(place, Weight) else "%workspace"
         if place.offset == 0:
             return base
@@ -106,6 +119,32 @@ class _EntryText:
         arguments = ["ptr %team", *sizes, *(f"ptr {self.place(p)}" for p in call.places)]
         line = self.scope.at(call.span)
         self.lines.append(f"  call void @{call.kernel}{LAUNCH}({', '.join(arguments)}){line} ; {call.comment}")
+
+    @contextmanager
+    def if_due(self, call: Call) -> Iterator[None]:
+        """Encloses the code of a call, which only runs after an alarm if the call is deferred."""
+        if not call.deferred:
+            yield
+            return
+        # Values that are defined in a branch would be undefined behind it.
+        for symbol in call.dims:
+            self.dim(symbol)
+        for place in call.places:
+            self.place(place)
+        self._branches += 1
+        number, alarm = self._branches, self.place(Alarm())
+        self.lines += [
+            f"  %alarm{number} = load i64, ptr {alarm}, align 8",
+            f"  %quiet{number} = icmp eq i64 %alarm{number}, 0",
+            f"  br i1 %quiet{number}, label %done{number}, label %due{number}",
+            f"due{number}:",
+        ]
+        yield
+        self.lines += [f"  br label %done{number}", f"done{number}:"]
+
+    def clear_alarm(self, calls: Sequence[Call]) -> None:
+        if any(isinstance(place, Alarm) for call in calls for place in call.places):
+            self.lines.append(f"  store i64 0, ptr {self.place(Alarm())}, align 8")
 
     def check(self, call: Call, number: int) -> None:
         """Returns after a call with a failed check: its record holds an index, and the return value is `number`, from
@@ -171,9 +210,10 @@ def write_entry(symbol: str, dims: Sequence[Symbol], calls: Sequence[Call], scop
 
     def write(text: _EntryText, part: Sequence[Call]) -> None:
         for call in part:
-            text.launch(call)
-            if call.record is not None:
-                text.check(call, next(checks))
+            with text.if_due(call):
+                text.launch(call)
+                if call.record is not None:
+                    text.check(call, next(checks))
 
     return _write_parts(symbol, ARGUMENTS, dims, calls, scopes, write)
 
@@ -191,14 +231,15 @@ def write_observed_entry(symbol: str, dims: Sequence[Symbol], calls: Sequence[Ca
     def write(text: _EntryText, part: Sequence[Call]) -> None:
         for call in part:
             begin = text.define("load ptr, ptr %watch, align 8")
-            text.lines.append(f"  call void {begin}(ptr %watch){text.scope.at(call.span)}")
-            text.launch(call)
-            if calls[last[call.number]] is call:
-                slot = text.define("getelementptr ptr, ptr %watch, i64 1")
-                end = text.define(f"load ptr, ptr {slot}, align 8")
-                text.lines.append(f"  call void {end}(ptr %watch, i64 {call.number}){text.scope.at(call.span)}")
-            if call.record is not None:
-                text.check(call, next(checks))
+            end = text.define(f"load ptr, ptr {text.define('getelementptr ptr, ptr %watch, i64 1')}, align 8")
+            line = text.scope.at(call.span)
+            with text.if_due(call):
+                text.lines.append(f"  call void {begin}(ptr %watch){line}")
+                text.launch(call)
+                if calls[last[call.number]] is call:
+                    text.lines.append(f"  call void {end}(ptr %watch, i64 {call.number}){line}")
+                if call.record is not None:
+                    text.check(call, next(checks))
 
     return _write_parts(observed(symbol), WATCHED, dims, calls, scopes, write)
 
@@ -219,6 +260,7 @@ def _write_parts(
         return "\n".join([head, *text.lines, f"  ret i64 0{text.scope.at(None)}", "}", ""])
 
     entry = _EntryText(dims, scopes(symbol))
+    entry.clear_alarm(calls)
     if len(calls) <= CALLS_PER_PART:
         write(entry, calls)
         return define("hidden", symbol, "", entry)

@@ -24,7 +24,7 @@ from ..lower.lines import Metadata, no_lines
 from ..lower.lowered import Lowered, LoweredCall, LoweredFunction
 from ..lower.nodes import Computed
 from ..lower.parts import KernelPart, Parts
-from ..lower.places import Failure, Input, Place, Unused, Weight, Workspace
+from ..lower.places import Alarm, Failure, Input, Place, Unused, Weight, Workspace
 from ..lower.writer import part_name
 from .entry import Call, declare, observed, write_entry, write_observed_entry
 
@@ -97,15 +97,23 @@ def _plan_entry(function: LoweredFunction, parts: Parts) -> LoweredEntry:
         sizes |= {f"{t}": type.bytes for t, type in zip(tensors[first:], call.kernel.scratch, strict=True)}
         steps += _steps(call, tensors, parts.get(call.symbol, (KernelPart((True,) * len(tensors)),)))
     records = {call.outputs[0] for call in function.calls if call.check} - set(function.outputs)
-    sizes = {name: size for name, size in sizes.items() if name not in records}
+    alarms = {
+        tensors[len(tensors) - len(call.kernel.scratch) + call.kernel.alarm]: number
+        for number, (call, tensors) in enumerate(zip(function.calls, operands, strict=True))
+        if call.kernel.alarm is not None
+    }
+    sizes = {name: size for name, size in sizes.items() if name not in records and name not in alarms}
     plan = plan_memory(steps, sizes)
     places: dict[str, Place] = {name: Workspace(offset) for name, offset in plan.offsets.items()}
-    places |= {**function.outputs, **dict.fromkeys(records, Failure())}
+    places |= {**function.outputs, **dict.fromkeys(records, Failure()), **dict.fromkeys(map(str, alarms), Alarm())}
+    first_alarm = min(alarms.values(), default=len(function.calls))
     calls: list[Call] = []
     for number, (call, tensors) in enumerate(zip(function.calls, operands, strict=True)):
         lying = tuple(places.get(t, Unused()) if isinstance(t, str) else t for t in tensors)
         record = places[call.outputs[0]] if call.check else None
-        calls.append(Call(call.symbol, call.kernel.dims, lying, call.comment, number, call.span, record))
+        # A record that is a result of the function is always written.
+        deferred = call.deferred and isinstance(record, Failure) and first_alarm < number
+        calls.append(Call(call.symbol, call.kernel.dims, lying, call.comment, number, call.span, record, deferred))
     return LoweredEntry(
         function.name,
         function.symbol,

@@ -9,7 +9,7 @@ from ...dialect import emitter as protocol
 from ...dialect.emitter import IndexMap
 from ...dialect.types import I64
 from .records import Local
-from .scalars import ScalarWriter, as_element
+from .scalars import Alarm, ScalarWriter, as_element
 from .shapes import tensor_type
 from .statements import Element
 from .text import FunctionText, element_type
@@ -20,9 +20,9 @@ class BodyWriter(ScalarWriter):
     the identity, unless the body is inlined."""
 
     def __init__(
-        self, text: FunctionText, load_element: Callable[..., Element], loops: IndexMap, depth: int = 2
+        self, text: FunctionText, load_element: Callable[..., Element], alarm: Alarm, loops: IndexMap, depth: int = 2
     ) -> None:
-        super().__init__(text, load_element, depth)
+        super().__init__(text, load_element, alarm, depth)
         self.loops = loops
         self._indices: dict[int, Element] = {}
 

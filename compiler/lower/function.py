@@ -143,7 +143,9 @@ class FunctionLowering:
         # For a node with inner nodes, the origins are the inner nodes.
         origins = [_describe(inner) for inner in walk([node]) if not inner.regions]
         stem = name_operators(node) if self.shared.debug else node.op
-        self._add_call(kernel, writer.inputs, outputs, stem, _describe(node), origins, node.span, _check_of(node))
+        check = _check_of(node)
+        deferred = bool(check) and dict(node.attributes).get("deferred") is True
+        self._add_call(kernel, writer.inputs, outputs, stem, _describe(node), origins, node.span, check, deferred)
 
     def _kernel(self, inputs: Sequence[Value]) -> KernelLowering:
         return KernelLowering(inputs, self.sources, self._constant, pack=self.shared.pack, tied=self.shared.tied)
@@ -158,6 +160,7 @@ class FunctionLowering:
         origins: Sequence[str],
         span: Span | None = None,
         check: str = "",
+        deferred: bool = False,
     ) -> None:
         # Names in C have no dots.
         stem = f"{c_identifier(self.function.name)}.{stem}" if self.shared.debug else stem
@@ -166,7 +169,8 @@ class FunctionLowering:
             self.shared.weight(source.data, kernel.packings.get(slot), type) if isinstance(source, Unplaced) else source
             for slot, (source, type) in enumerate(zip(inputs, kernel.inputs, strict=True))
         )
-        self.calls.append(LoweredCall(symbol, kernel, places, tuple(v.name for v in outputs), comment, span, check))
+        names = tuple(v.name for v in outputs)
+        self.calls.append(LoweredCall(symbol, kernel, places, names, comment, span, check, deferred))
         for value in outputs:
             self.sources[value.name] = Computed(value.name)
             self.types[value.name] = value.type

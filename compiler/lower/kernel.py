@@ -129,7 +129,7 @@ class KernelEmitter:
             body=body,
         )
         rehearsal = _Rehearsal()
-        s = BodyWriter(rehearsal.text, rehearsal.load, identity(len(loops)))
+        s = BodyWriter(rehearsal.text, rehearsal.load, rehearsal.alarm, identity(len(loops)))
         elements = [
             Element(f"%in{i}", ref.type.dtype) for i, (ref, _) in enumerate(zip(operands, inputs, strict=False))
         ]
@@ -148,7 +148,7 @@ class KernelEmitter:
     ) -> tuple[Ref, ...]:
         operands = [as_ref(x) for x in carried]
         rehearsal = _Rehearsal()
-        s = SequenceWriter(rehearsal.text, rehearsal.load)
+        s = SequenceWriter(rehearsal.text, rehearsal.load, rehearsal.alarm)
         body(s, [Element("%i", I64) for _ in sizes], [Local(ref.type, "%t") for ref in operands])
         types = tuple(ref.type for ref in operands)
         op = Scan(types=types, operands=operands, sizes=tuple(sizes), body=body, loads=rehearsal.loads)
@@ -205,6 +205,9 @@ class _Rehearsal:
     @property
     def loads(self) -> tuple[Ref, ...]:
         return tuple(self._loads.values())
+
+    def alarm(self) -> str:
+        return "%alarm"
 
     def load(self, s: ScalarWriter, tensor: protocol.Tensor, indices: Sequence[protocol.Scalar]) -> Element:
         assert len(indices) == tensor.type.rank, (tensor, indices)

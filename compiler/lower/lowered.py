@@ -78,7 +78,7 @@ class LoweredKernel:
 class LoweredCall:
     """A call of a kernel: the sources of its inputs, the names of the tensors that it writes, and a description of the
     computation with its source location `span`. A call with a `check` writes the record of `check_indices` for the
-    check's purpose."""
+    check's purpose; a `deferred` one is skipped unless an earlier call has raised the alarm."""
 
     symbol: str
     kernel: Kernel
@@ -87,6 +87,7 @@ class LoweredCall:
     comment: str
     span: Span | None = None
     check: str = ""
+    deferred: bool = False
 
 
 @dataclass(frozen=True, slots=True)

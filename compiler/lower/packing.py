@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...dialect.emitter import ZERO, IndexMap
-from ...dialect.types import BF16, F16, F32, I8, I32, STORAGE, U8, Array, DType, TensorType
+from ...dialect.types import ANY, F32, I32, Array, DType, TensorType
 from .records import Structured
 from .shapes import panel_indices, plain_loop
 
@@ -37,12 +37,14 @@ MOST_WINDOW = 2
 """The same, where every column has a separate kernel."""
 LEAST_COLUMNS = 8
 """The least number of columns that makes panels profitable."""
-FACTORS: Mapping[DType, tuple[DType, ...]] = {F32: (F32, F16, BF16, I8, U8, *STORAGE), I32: (I8, U8)}
+FACTORS: Mapping[DType, tuple[DType, ...]] = {
+    F32: (F32, *(dtype for dtype in ANY if dtype.is_short)),
+    I32: tuple(dtype for dtype in ANY if I32 in dtype.sums_in),
+}
 """The dtypes of packed weights, quantized values and their scales among them, by the dtype in which products are
 summed."""
 GROUPS: Mapping[tuple[DType, DType], int] = {
-    **dict.fromkeys(((total, codes) for total in (I32, F32) for codes in (I8, U8)), 4),
-    (F32, BF16): 2,
+    (total, dtype): dtype.group for total, factors in FACTORS.items() for dtype in factors
 }
 """The number of adjacent steps of a sum, by its dtype and that of its factors; one elsewhere. Sums of quantized values
 over blocks are added up in f32."""

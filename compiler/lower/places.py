@@ -41,4 +41,9 @@ class Failure:
     """The record of the out-of-range index, which the caller reads."""
 
 
-Place = Input | Output | Weight | Workspace | Unused | Failure
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """The word behind this record, which kernels set where an index is out of range."""
+
+
+Place = Input | Output | Weight | Workspace | Unused | Failure | Alarm

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ...dialect import emitter as protocol
 from ...dialect.dims import Size
 from ...dialect.emitter import clamp
-from ...dialect.types import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, DType, Kind
+from ...dialect.types import BOOL, F32, F64, I8, I16, I32, I64, DType, Kind
 from . import arithmetic, float8
 from .statements import Element, Statements
 from .text import FunctionText, element_type
@@ -29,14 +29,16 @@ def as_element(x: protocol.Scalar) -> Element:
 
 
 LoadElement = Callable[["ScalarWriter", protocol.Tensor, Sequence[protocol.Scalar]], Element]
+Alarm = Callable[[], str]
 
 
 class ScalarWriter(Statements):
-    """A writer that appends scalar statements to a function's text. `load_element` reads tensors for it."""
+    """A writer that appends scalar statements to a function's text. `load_element` reads tensors for it, and `alarm`
+    returns the memory of the alarm."""
 
-    def __init__(self, text: FunctionText, load_element: LoadElement, depth: int = 1) -> None:
+    def __init__(self, text: FunctionText, load_element: LoadElement, alarm: Alarm, depth: int = 1) -> None:
         super().__init__(text, depth)
-        self._load_element = load_element
+        self._load_element, self._alarm = load_element, alarm
 
     def size(self, size: Size) -> Element:
         return Element(self.text.size_i64(size), I64)
@@ -84,6 +86,35 @@ class ScalarWriter(Statements):
     def load(self, tensor: protocol.Tensor, indices: Sequence[protocol.Scalar]) -> Element:
         return self._load_element(self, tensor, indices)
 
+    def load_if(
+        self, condition: protocol.Scalar, tensor: protocol.Tensor, indices: Sequence[protocol.Scalar]
+    ) -> Element:
+        dtype, otherwise = tensor.type.dtype, self.constant(0, tensor.type.dtype)
+        return self._branch(condition, lambda: self.load(tensor, indices), otherwise, dtype)
+
+    def watch(self, place: protocol.Scalar, outside: protocol.Scalar) -> Element:
+        place = as_element(place)
+        raised, one = self._alarm(), self.constant(1, I64)
+
+        def report() -> Element:
+            self.line(f"memref.store {one.name}, {raised}[] : memref<i64>")
+            return place
+
+        return self._branch(outside, report, place, place.dtype)
+
+    def _branch(
+        self, condition: protocol.Scalar, then: Callable[[], Element], otherwise: Element, dtype: DType
+    ) -> Element:
+        name, type = self.text.fresh(), element_type(dtype)
+        self.line(f"{name} = scf.if {as_element(condition).name} -> ({type}) {{")
+        with self.deeper():
+            self.line(f"scf.yield {then().name} : {type}")
+        self.line("} else {")
+        with self.deeper():
+            self.line(f"scf.yield {otherwise.name} : {type}")
+        self.line("}")
+        return Element(name, dtype)
+
     def position(self, index: protocol.Scalar) -> str:
         """Converts an i64 to the `index` that addresses a tensor."""
         return self.define(f"arith.index_cast {as_element(index).name} : i64 to index", I64).name
@@ -125,9 +156,9 @@ def _cast_to_float(s: ScalarWriter, x: Element, dtype: DType) -> Element:
 def _cast_float(s: ScalarWriter, x: Element, dtype: DType) -> Element:
     if x.dtype.is_storage:
         return s.cast(float8.decode(s, x), dtype)
-    if x.dtype == F64 and (dtype == F16 or dtype.is_storage):
+    if x.dtype == F64 and is_narrow(dtype) and not dtype.through_f32:
         x = s.define(f"arith.truncf {_round_to_odd(s, x).name} : f64 to f32", F32)
-    elif x.dtype == F64 and dtype == BF16:
+    elif x.dtype == F64 and dtype.through_f32:
         x = s.convert("arith.truncf", x, F32)
     elif is_narrow(x.dtype) and is_narrow(dtype):
         x = s.convert("arith.extf", x, F32)

@@ -12,14 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ...dialect.dims import FloorDiv, Monomial, Size, Symbol
-from ...dialect.types import BOOL, STORAGE, U8, DType, Kind
-
-ELEMENT_TYPES: Mapping[str, str] = {
-    **{"bool": "i1", "u8": "i8", "u16": "i16", "u32": "i32", "u64": "i64"},
-    **{dtype.name: f"i{dtype.bits}" for dtype in STORAGE},
-}
-"""MLIR's name of a dtype, where it differs: integers are signless with signed or unsigned operations, and storage-only
-types are plain bits."""
+from ...dialect.types import BOOL, U8, DType, Kind
 
 
 def printable(text: str) -> str:
@@ -28,7 +21,7 @@ def printable(text: str) -> str:
 
 
 def element_type(dtype: DType) -> str:
-    return ELEMENT_TYPES.get(dtype.name, dtype.name)
+    return dtype.mlir
 
 
 def literal(value: float | int | bool, dtype: DType) -> str:

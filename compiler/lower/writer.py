@@ -69,7 +69,8 @@ _LOCATION = re.compile(r' loc\("(?:[^"\\]|\\.)*":\d+:\d+\)$', re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel's text, with `NAME` for its name, and the caller's arguments: dims, inputs, results, then scratch."""
+    """A kernel's text, with `NAME` for its name, and the caller's arguments: dims, inputs, results, then scratch.
+    `alarm` is the number of the scratch word that the kernel sets where an index is out of range."""
 
     text: str
     dims: tuple[Symbol, ...]
@@ -77,6 +78,7 @@ class Kernel:
     results: tuple[TensorType, ...]
     scratch: tuple[TensorType, ...]
     packings: Packings = field(default_factory=dict, hash=False)
+    alarm: int | None = None
 
     @property
     def shape_of_text(self) -> str:
@@ -121,6 +123,7 @@ class KernelWriter:
         self.bindings: list[str] = []
         self.names: dict[Key, str] = {}
         self.scratch: list[TensorType] = []
+        self.alarm: int | None = None
         self.packings: dict[int, Packing] = {}
         self._writers: Mapping[type[Op], Callable[..., None]] = {
             Argument: self._write_nothing,
@@ -162,7 +165,7 @@ class KernelWriter:
         lines += [*self.text.lines, f"{INDENT}return", "}", *units]
         text = "\n".join(lines) + "\n"
         dims, scratch = tuple(self.dims.names), tuple(self.scratch)
-        return Kernel(text, dims, self.input_types, self.result_types, scratch, self.packings)
+        return Kernel(text, dims, self.input_types, self.result_types, scratch, self.packings, self.alarm)
 
     def _pack(self) -> None:
         """Chooses the storage order of weights that only one contraction reads."""
@@ -242,6 +245,13 @@ class KernelWriter:
     def _new_scratch(self, type: TensorType) -> str:
         self.scratch.append(type)
         return self._bind(f"s{len(self.scratch) - 1}", type, "restrict writable")
+
+    def _raise(self) -> str:
+        """Returns the memory of the alarm: a scratch word of the kernel, which the entry reads."""
+        if self.alarm is None:
+            self.alarm = len(self.scratch)
+            self.scratch.append(TensorType(I64, ()))
+        return f"%s{self.alarm}"
 
     def load_element(self, s: ScalarWriter, tensor: protocol.Tensor, indices: Sequence[protocol.Scalar]) -> Element:
         assert len(indices) == tensor.type.rank, (tensor, indices)
@@ -331,7 +341,7 @@ class KernelWriter:
 
     def _write_scan(self, op: Scan) -> None:
         carried = [Local(ref.type, self.name(ref)) for ref in op.operands]
-        writer = SequenceWriter(self.text, self.load_element)
+        writer = SequenceWriter(self.text, self.load_element, self._raise)
         results = self._write_loops(op, writer, carried, [])
         for number, local in enumerate(results):
             self.names[key(op.result(number))] = local.name
@@ -389,7 +399,7 @@ class KernelWriter:
         self.line(f"{label} = linalg.generic {traits}{inputs}{outputs} {{")
         block = ", ".join(f"{x.name}: {element_type(x.dtype)}" for x in (*elements, *starting))
         self.line(f"^bb0({block}):")
-        s = BodyWriter(self.text, self.load_element, identity(rank))
+        s = BodyWriter(self.text, self.load_element, self._raise, identity(rank))
         after = self._evaluate(op, s, identity(rank), known, starting)
         for value, type in zip(after, op.types, strict=True):
             assert value.dtype == type.dtype, (op, value, type)

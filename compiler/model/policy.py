@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Literal
 
 from ...dialect.diagnostics import Span
-from ...dialect.types import BLOCKED, STORAGE
+from ...dialect.types import BLOCKED
+from ...passes.quantization.quantize_activations import CASTS
+from ...passes.quantization.quantize_weights import CODECS
 from ...passes.selection import EVERYTHING, Selector
 from .figures import FIGURES
 
@@ -47,10 +49,10 @@ F32 = Scheme("f32")
 SCHEMES: Mapping[Subject, tuple[Scheme, ...]] = {
     "weights": (
         F32,
-        *map(Scheme, ("bf16", "f16", "i8", *(dtype.name for dtype in (*STORAGE, *BLOCKED)))),
+        *map(Scheme, CODECS),
         *(Scheme(dtype.name, "fitted") for dtype in BLOCKED),
     ),
-    "activations": (F32, Scheme("bf16"), Scheme("f16"), Scheme("i8", "dynamic"), Scheme("i8", "static")),
+    "activations": (F32, *map(Scheme, CASTS), Scheme("i8", "dynamic"), Scheme("i8", "static")),
 }
 
 

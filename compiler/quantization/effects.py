@@ -11,17 +11,15 @@ from dataclasses import dataclass
 
 from ...dialect.diagnostics import Diagnostic
 from ...dialect.graph import Function, Module, Node
+from ...dialect.ops import OPERATORS
 from ...dialect.types import BF16
 from ...passes.analysis.factors import Factor, Origins, factors_of, summed_axes, table_of
 from ...passes.quantization.quantize_weights import can_hold
-from ...passes.selection import CLASSES
 from ..model.policy import F32, Policy, Scheme
 from ..targets.target import Target
-from ..targets.x86 import X86
 
 SHOWN = 4
 """The maximum number of layers that a warning names."""
-_BF16_PRODUCTS = "avx512bf16"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,7 @@ class _Layer:
 
     @property
     def is_convolution(self) -> bool:
-        return self.op in CLASSES["convolution"]
+        return OPERATORS[self.op].has("convolution")
 
 
 def find_effects(module: Module, policies: Mapping[str, Policy]) -> tuple[Diagnostic, ...]:
@@ -99,13 +97,17 @@ def find_slow_products(module: Module, targets: Sequence[Target]) -> tuple[Diagn
     if not slow:
         return ()
     message = f"{_plural(len(products), 'product')} in bf16 take half the memory of f32 and are no faster"
-    help = f"`{slow[0].name}` has no instruction for bf16 products ({_BF16_PRODUCTS})"
+    help = f"`{slow[0].name}` has no instruction for bf16 products ({_feature(slow[0])})"
     return (Diagnostic("precision-not-faster", message, help=help, severity="warning"),)
 
 
+def _feature(target: Target) -> str:
+    return "" if target.family is None else target.family.bfloat_products
+
+
 def _multiplies_bfloats(target: Target) -> bool:
-    """Whether the CPU has instructions for bf16 products; CPUs other than x86 are assumed to have them."""
-    return target.family is not X86 or target.has(_BF16_PRODUCTS)
+    """Whether the CPU has instructions for bf16 products; CPUs of unknown families are assumed to have them."""
+    return not _feature(target) or target.has(_feature(target))
 
 
 def _warning(code: str, message: str, layers: Sequence[_Layer], help: str) -> Diagnostic:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from .family import Family
-from .vector_unit import Machine
+from .vector_unit import VectorUnit
 
-NEON = Machine(bytes=16, rows=8, vectors=3, window=(7, 2), halves=(7, 3))
+NEON = VectorUnit(bytes=16, rows=8, vectors=3, window=(7, 2), halves=(7, 3))
 """24 accumulators, 3 vectors of the second operand, and registers for the broadcast elements of the first."""
 
 ARM = Family(

@@ -23,10 +23,10 @@ def ask_features(cpu: str, features: str) -> frozenset[str]:
     return frozenset(done.stdout.split()) if done.returncode == 0 else frozenset()
 
 
-@lru_cache(maxsize=1)
-def ask_names() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the names of CPUs and of features."""
-    cpus, _, features = _ask().stderr.partition(_FEATURES)
+@lru_cache(maxsize=8)
+def ask_names(triple: str = "") -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the names of CPUs and of features for a triple, or for this machine."""
+    cpus, _, features = _ask(triple).stderr.partition(_FEATURES)
     return tuple(_names(cpus)), tuple(_names(features))
 
 

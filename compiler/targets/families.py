@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from .arm import ARM
 from .family import Family
 from .riscv import RISCV
+from .wasm import WASM
 from .x86 import X86
 
-FAMILIES: Mapping[str, Family] = {family.machine: family for family in (X86, ARM, RISCV)}
+FAMILIES: Mapping[str, Family] = {family.machine: family for family in (X86, ARM, RISCV, WASM)}

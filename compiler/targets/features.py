@@ -5,7 +5,7 @@ module with one callee for each feature reveals them: the remaining callees are 
 that LLVM implies by another one is found as well.
 
 Only a child process imports this module. `python -m nacre.compiler.targets.features` answers the compiler's process:
-with a CPU and features as arguments, it prints the available features; without arguments, the names that LLVM knows.
+with a CPU and features as arguments, it prints the available features; with a triple, the names that LLVM knows for it.
 """
 
 from __future__ import annotations
@@ -64,13 +64,14 @@ def native_features(target: Target) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    if arguments:
+    if len(arguments) == 2:
         print("\n".join(sorted(find_features(*arguments))))
         return
+    (triple,) = arguments
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     # LLVM writes the lists to standard error.
-    llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(cpu="help")
+    llvm.Target.from_triple(triple or llvm.get_process_triple()).create_target_machine(cpu="help")
 
 
 if __name__ == "__main__":

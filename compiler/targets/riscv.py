@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from .family import Family
-from .vector_unit import Machine
+from .vector_unit import VectorUnit
 
-RVV = Machine(bytes=16, rows=7, vectors=3, window=(7, 2), halves=(6, 3))
+RVV = VectorUnit(bytes=16, rows=7, vectors=3, window=(7, 2), halves=(6, 3))
 
 RISCV = Family(
     machine="riscv64",

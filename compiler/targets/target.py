@@ -64,11 +64,19 @@ class Target:
     def name(self) -> str:
         """The target as a user types it."""
         if self.triple not in ("", X86.triple):
-            return self.triple
+            return self.triple + self._beyond_family
         for name, added in _BEYOND_V4.items():
             if self.cpu == "x86-64-v4" and sorted(self.features.split(",")) == [f"+{feature}" for feature in added]:
                 return name
         return self.cpu + self.features.replace(",", "")
+
+    @property
+    def _beyond_family(self) -> str:
+        """The CPU and the features behind a triple, where they differ from those of the family."""
+        if self.family is None:
+            return ""
+        cpu = "" if self.cpu == self.family.cpu else f":{self.cpu}"
+        return cpu + self.features.removeprefix(self.family.features).replace(",", "")
 
     @property
     def family(self) -> Family | None:
@@ -125,8 +133,9 @@ def parse_targets(text: str) -> tuple[Target, ...]:
     """Returns the targets of one artifact, the most demanding first. Raises DiagnosticError.
 
     The text is `native`; levels, separated by commas; `portable` for the levels from x86-64-v3 on; the triple of
-    another machine, such as `aarch64-linux-gnu`; or any of LLVM's CPU names, such as `znver4`. `native`, one level or a
-    CPU may be followed by `+feature` and `-feature`.
+    another machine, such as `aarch64-linux-gnu`, or one of its CPUs, such as `aarch64-linux-gnu:neoverse-n1`; or any of
+    LLVM's names of CPUs for this machine, such as `znver4`. `native`, one level, a CPU or a triple may be followed by
+    `+feature` and `-feature`.
     """
     names = [name.strip() for part in text.split(",") for name in (_PORTABLE_LEVELS if part == PORTABLE else (part,))]
     if len(set(names)) == 1:
@@ -148,9 +157,8 @@ def _parse(name: str) -> Target:
         extra = _BEYOND_V4.get(name, ())
         cpu = "x86-64-v4" if extra else name
         return Target(cpu, "" if machine_of("") == X86.machine else X86.triple, ",".join(f"+{f}" for f in extra))
-    if re.fullmatch(r"[a-z0-9_]+(-[a-z0-9_]+){1,3}", name) and machine_of(name) in FAMILIES:
-        family = FAMILIES[machine_of(name)]
-        return Target(family.cpu, name, family.features)
+    if "-" in name and machine_of(name) in FAMILIES:
+        return _parse_triple(name)
     cpu = _split_cpu(name)
     if not cpu or not all(c.isalnum() or c in "-_." for c in cpu):
         raise _unknown(f"`{name}` is not a known CPU", name)
@@ -161,34 +169,56 @@ def _parse(name: str) -> Target:
     return replace(level, features=",".join(filter(None, (level.features, *features))))
 
 
-def _split_cpu(name: str) -> str:
+def _parse_triple(name: str) -> Target:
+    """Returns the target of a triple, which may be followed by a CPU and by features, as in
+    `aarch64-linux-gnu:neoverse-v1+sve2`."""
+    triple = re.split("[:+]", name, maxsplit=1)[0]
+    if not re.fullmatch(r"[a-z0-9_]+(-[a-z0-9_]+){1,3}", triple):
+        raise _unknown(f"`{triple}` is not a triple", name)
+    family, rest = FAMILIES[machine_of(triple)], name.removeprefix(triple)
+    cpu = family.cpu
+    if rest.startswith(":"):
+        cpu = _split_cpu(rest[1:], triple)
+        rest = rest[1:].removeprefix(cpu)
+        if not re.fullmatch(r"[\w.-]+", cpu):
+            raise _unknown(f"`{cpu}` is not a CPU for `{triple}`", cpu, ask_names(triple)[0], triple)
+    features = [family.features] if family.features else []
+    return Target(cpu, triple, ",".join([*features, *_split_features(rest, name, triple)]))
+
+
+def _split_cpu(name: str, triple: str = "") -> str:
     """Returns the CPU of a name that is followed by features. Names of CPUs have hyphens too: the longest known one
     counts."""
     head = name.partition("+")[0]
     beginnings = [head, *(head[: dash.start()] for dash in reversed(list(re.finditer("-", head))))]
-    own = next((cpu for cpu in beginnings if cpu in LEVELS or cpu == "native"), head)
+    own = head if triple else next((cpu for cpu in beginnings if cpu in LEVELS or cpu == "native"), head)
     if own != head or "-" not in head or head in LEVELS:
         return own
-    known = ask_names()[0]
+    known = ask_names(triple)[0]
     return next((cpu for cpu in beginnings if cpu in known), head)
 
 
-def _split_features(text: str, name: str) -> list[str]:
+def _split_features(text: str, name: str, triple: str = "") -> list[str]:
     """Returns the features of a text such as `+avx512f-fma`, each with its sign. Some feature names have hyphens."""
     pieces = re.findall(r"[+-][^+-]*", text)
-    known = ask_names()[1] if any(piece.startswith("-") for piece in pieces) else ()
+    known = ask_names(triple)[1] if any(piece.startswith("-") for piece in pieces) else ()
     features: list[str] = []
     while pieces:
         count = next((n for n in range(len(pieces), 0, -1) if "".join(pieces[:n])[1:] in known), 1)
         if pieces[0].startswith("-") and "".join(pieces[:count])[1:] not in known:
-            raise _unknown(f"`{name}` is not a CPU, or `{pieces[0][1:]}` is not a CPU feature", name, ask_names()[0])
+            raise _unknown(
+                f"`{name}` is not a CPU, or `{pieces[0][1:]}` is not a CPU feature", name, ask_names(triple)[0], triple
+            )
         features.append("".join(pieces[:count]))
         del pieces[:count]
     return features
 
 
-def _unknown(message: str, name: str = "", names: Iterable[str] = ()) -> DiagnosticError:
-    near = [n for n in near_names(name, (*LEVELS, "native", PORTABLE, *names)) if n != name]
+def _unknown(message: str, name: str = "", names: Iterable[str] = (), triple: str = "") -> DiagnosticError:
+    own = () if triple else (*LEVELS, "native", PORTABLE)
+    near = [n for n in near_names(name, (*own, *names)) if n != name]
+    if triple and not near:
+        return DiagnosticError([Diagnostic("unknown-target", message)])
     known = f"known CPU variants: {', '.join(('native', *LEVELS, PORTABLE))}; any LLVM CPU name is accepted too"
     help_text = f"did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else known
     return DiagnosticError([Diagnostic("unknown-target", message, help=help_text)])
@@ -231,7 +261,7 @@ _REFUSALS = re.compile(
 )
 
 
-def check_target_is_known(output: str) -> None:
+def check_target_is_known(output: str, triple: str = "") -> None:
     """Raises DiagnosticError where LLVM's output reports an unknown target. LLVM continues with another target, or ends
     the process, so known names are found out by trying."""
     refusal = _REFUSALS.search(output)
@@ -240,9 +270,9 @@ def check_target_is_known(output: str) -> None:
     message = "the target is not a 64-bit CPU"
     if not refusal["name"]:
         raise _unknown(message)
-    cpus, features = ask_names()
+    cpus, features = ask_names(triple)
     if refusal["kind"] == "processor":
-        raise _unknown(f"unknown CPU `{refusal['name']}`", refusal["name"], cpus)
+        raise _unknown(f"unknown CPU `{refusal['name']}`", refusal["name"], cpus, triple)
     name = refusal["name"].lstrip("+-")
     near = near_names(name, features)
     help_text = f"did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else ""

@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 FEWEST_LANES = 4
 """Wider elements take several registers for a vector rather than fewer lanes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class Caches:
+    """The bytes that are assumed to stay in the caches of a core: in the first level, and in the last level that the
+    core does not share."""
+
+    first: int = 32 << 10
+    own: int = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class VectorUnit:
     """A vector unit with vectors of `bytes` bytes. The accumulators of a tile are at most `rows` by `vectors`; together
     with the operands loaded beside them, they fill the registers. `window` is the limit where rows share only
     overlapping reads: memory is the bottleneck there, and neighbours in memory should be read together. `halves` is
-    the limit where words of several numbers are split, which needs registers too. `features` are those that decide
-    the instructions."""
+    the limit where words of several numbers are split, which needs registers too. `caches` are those of its core.
+    `features` are those that decide the instructions; `inexact` those of them whose instructions flush denormal
+    numbers to zero."""
 
     bytes: int
     rows: int
     vectors: int
     window: tuple[int, int]
     halves: tuple[int, int]
+    caches: Caches = field(default_factory=Caches)
     features: frozenset[str] = frozenset()
+    inexact: frozenset[str] = frozenset()
 
     def lanes(self, width: int) -> int:
         """Returns the number of elements of `width` bits in a vector."""
         return max(self.bytes * 8 // width, FEWEST_LANES)
+
+    def exact(self) -> VectorUnit:
+        """Returns the unit without instructions that flush denormal numbers to zero."""
+        return replace(self, features=self.features - self.inexact)

@@ -12,7 +12,7 @@ from typing import IO
 
 import numpy as np
 
-from ...dialect.types import BF16, F8E4M3, F8E5M2, Array, dtype_of
+from ...dialect.types import ANY, Array, dtype_of
 from .checkpoint import Checkpoint, StoredTensor, broken
 
 _FAULTS = (
@@ -33,10 +33,13 @@ _FAULTS = (
 """The exceptions that numpy, zipfile and zlib raise for damaged files."""
 
 
-_NAMELESS = {np.dtype("V2"): BF16, np.dtype("V1"): F8E4M3}
-"""Dtypes that the format cannot name: numpy writes them as opaque bytes."""
-_UPPER, _BYTES = b"'<f1'", b"'|V1'"
-"""The header that numpy writes for an array of f8e5m2 but cannot read, and a header that it can read."""
+_FOREIGN = tuple(dtype for dtype in ANY if dtype.numpy.isbuiltin != 1)
+"""The dtypes that numpy lacks."""
+_OPAQUE = {np.dtype(f"V{dtype.bytes}"): dtype for dtype in reversed(_FOREIGN) if dtype.numpy.kind == "V"}
+"""Dtypes that the format cannot name: numpy writes them as opaque bytes. Of several with one size, it means the
+first."""
+_UNREADABLE = {repr(dtype.numpy.str).encode(): dtype for dtype in _FOREIGN if dtype.numpy.kind != "V"}
+"""Dtypes by the name that numpy writes for them but cannot read."""
 
 
 def _read_header(file: IO[bytes], path: Path) -> StoredTensor:
@@ -46,7 +49,10 @@ def _read_header(file: IO[bytes], path: Path) -> StoredTensor:
         raise ValueError(f"version {version[0]}.{version[1]} of the format is not supported")
     size = file.read(2 if version == (1, 0) else 4)
     text = file.read(int.from_bytes(size, "little"))
-    header = io.BytesIO(size + text.replace(_UPPER, _BYTES))
+    unreadable = next((name for name in _UNREADABLE if name in text), b"")
+    if unreadable:
+        text = text.replace(unreadable, f"'|V{_UNREADABLE[unreadable].bytes}'".encode())
+    header = io.BytesIO(size + text)
     if version == (1, 0):
         shape, column_major, dtype = np.lib.format.read_array_header_1_0(header)
     else:
@@ -55,7 +61,7 @@ def _read_header(file: IO[bytes], path: Path) -> StoredTensor:
         raise ValueError(f"the shape {shape} has a negative size")
     empty: Array = np.empty(0, dtype)
     try:
-        known = F8E5M2 if _UPPER in text else _NAMELESS.get(dtype) or dtype_of(empty)
+        known = _UNREADABLE.get(unreadable) or _OPAQUE.get(dtype) or dtype_of(empty)
     except KeyError:
         return StoredTensor(path, None, str(dtype), shape)
     return StoredTensor(path, known, str(dtype), shape, file.tell(), column_major, dtype)

@@ -102,7 +102,7 @@ def _lower_average(
     axis = spatial_axis(attributes["layout"])
     w = pool_geometry(name, x.type.shape[axis : axis + rank], attributes)
     result = Result(types[0].with_dtype(compute_dtype(x.type.dtype)), identity(types[0].rank), initial=0)
-    (total,) = pool_windows(e, pad_tensor(e, x, w, 0, axis), w, [result], add_up, axis)
+    (total,) = pool_windows(e, [pad_tensor(e, x, w, 0, axis)], w, [result], add_up, axis)
     return [_divided(e, total, w, attributes["count_include_pad"], types[0], axis)]
 
 

@@ -32,8 +32,8 @@ def _comparison(name: str, sign: str, reference: Callable[..., Any], predicate: 
     return binary(name, f"x {sign} y", reference, element, None, dtypes=COMPUTED, result=BOOL, properties=properties)
 
 
-def _logical(name: str, summary: str, reference: Callable[..., Any], function: str) -> Operator:
-    return binary(name, summary, reference, function, None, dtypes=(BOOL,), properties=["commutative"])
+def _logical(name: str, summary: str, reference: Callable[..., Any], function: str, *properties: str) -> Operator:
+    return binary(name, summary, reference, function, None, dtypes=(BOOL,), properties=["commutative", *properties])
 
 
 def _test(
@@ -92,8 +92,8 @@ OPERATORS = (
     _comparison("less_equal", "<=", np.less_equal, "le"),
     _comparison("greater", ">", np.greater, "gt"),
     _comparison("greater_equal", ">=", np.greater_equal, "ge"),
-    _logical("logical_and", "true where x and y are true", np.logical_and, "and"),
-    _logical("logical_or", "true where x or y is true", np.logical_or, "or"),
+    _logical("logical_and", "true where x and y are true", np.logical_and, "and", "selecting"),
+    _logical("logical_or", "true where x or y is true", np.logical_or, "or", "selecting"),
     _logical("logical_xor", "true where exactly one of x and y is true", np.logical_xor, "xor"),
     _test("logical_not", "true where x is false", np.logical_not, "not", (BOOL,), "involution"),
     _test("isnan", "true where x is NaN", np.isnan, "isnan", FLOATS),

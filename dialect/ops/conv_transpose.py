@@ -205,7 +205,7 @@ def _transpose(rank: int) -> Operator:
         gradient=gradient_into(lambda b, use: _differentiate(name, rank, b, use)),
         lower=lambda e, operands, attributes, types: _lower(name, e, operands, attributes, types),
         cases=_CASES[rank],
-        properties=frozenset({"contraction"}),
+        properties=frozenset({"contraction", "convolution", "transposed"}),
     )
 
 

@@ -184,7 +184,7 @@ def _convolution(rank: int) -> Operator:
         gradient=gradient_into(gradient_in_layout(lambda b, use: _differentiate(name, rank, b, use))),
         lower=lambda e, operands, attributes, types: lower_convolution(name, e, operands, attributes, types),
         cases=_CASES[rank],
-        properties=frozenset({"contraction"}),
+        properties=frozenset({"contraction", "convolution"}),
     )
 
 

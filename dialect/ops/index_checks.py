@@ -4,7 +4,8 @@ The result is a record of four integers, which the entry reads:
 
     [number of the first index out of range, or -1;  that index;  the size of its axis;  the size of the window]
 
-Numbers count in row-major order. The reported number is the least, regardless of the order of the checks.
+Numbers count in row-major order. The reported number is the least, regardless of the order of the checks. A `deferred`
+check is computed only if a kernel of the call has raised the alarm; a node before it watches the same indices.
 
     indices [3, 7, -9] into an axis of 5, window 1:    [1, 7, 5, 1]
 """
@@ -37,7 +38,7 @@ def _infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorT
     return (TensorType(I64, (RECORD,)),)
 
 
-def _reference(indices: Numbers, sizes: tuple[int, ...], window: int, operator: str) -> Numbers:
+def _reference(indices: Numbers, sizes: tuple[int, ...], window: int, operator: str, deferred: bool = False) -> Numbers:
     number = find_outside(indices, sizes, window)
     if number is None:
         return np.asarray([-1, 0, 0, window], np.int64)
@@ -137,7 +138,12 @@ check_indices = Operator(
     name="check_indices",
     summary="checks indices, and fails the call if one is out of range",
     operands=(index_operand(),),
-    attributes=(AttributeSpec("sizes", "sizes"), AttributeSpec("window", "size", 1), AttributeSpec("operator", "str")),
+    attributes=(
+        AttributeSpec("sizes", "sizes"),
+        AttributeSpec("window", "size", 1),
+        AttributeSpec("operator", "str"),
+        AttributeSpec("deferred", "bool", False),
+    ),
     infer=_infer,
     reference=_reference,
     gradient=None,

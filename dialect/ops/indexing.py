@@ -51,7 +51,7 @@ def _infer_gather(types: Sequence[TensorType], attributes: Attributes) -> tuple[
 
 def _reference_gather(x: Numbers, indices: Numbers, axis: int, mode: str = "error") -> Numbers:
     axis = normalize_axis(axis, x.ndim, "gather")
-    taken = _taken(x, clamped_array(indices, x.shape[axis]), axis)
+    taken = _taken(x, clamped_array(indices, x.shape[axis], mode), axis)
     if mode == "drop":
         inside = are_inside_array(indices, x.shape[axis])
         taken[(slice(None),) * axis + (~inside,)] = 0
@@ -68,7 +68,7 @@ def _lower_gather(
     def element(s: BodyEmitter, index: Scalar) -> Scalar:
         before = [s.index(i) for i in range(axis)]
         after = [s.index(i) for i in range(axis + inner, types[0].rank)]
-        place = clamped(s, index, x.type.shape[axis])
+        place = clamped(s, index, x.type.shape[axis], attributes["mode"])
         return load_by_mode(s, x, [*before, place, *after], [index], [axis], attributes["mode"])
 
     return [e.map(types[0], [(indices, tuple(loop(axis + i) for i in range(inner)))], element)]
@@ -170,7 +170,7 @@ def _infer_along(types: Sequence[TensorType], attributes: Attributes) -> tuple[T
 def _reference_along(x: Numbers, indices: Numbers, axis: int, mode: str = "error") -> Numbers:
     axis = normalize_axis(axis, x.ndim, "take_along_axis")
     outer = np.broadcast_shapes((*x.shape[:axis], 1, *x.shape[axis + 1 :]), indices.shape)
-    place = np.broadcast_to(clamped_array(indices, x.shape[axis]), outer)
+    place = np.broadcast_to(clamped_array(indices, x.shape[axis], mode), outer)
     if x.shape[axis] == 0:
         return np.zeros(outer, x.dtype)
     wide = np.broadcast_to(x, (*outer[:axis], x.shape[axis], *outer[axis + 1 :]))
@@ -191,7 +191,7 @@ def _lower_along(
         places = [
             s.constant(0, I64) if size == 1 and result[i] != 1 else s.index(i) for i, size in enumerate(x.type.shape)
         ]
-        places[axis] = clamped(s, index, x.type.shape[axis])
+        places[axis] = clamped(s, index, x.type.shape[axis], attributes["mode"])
         return load_by_mode(s, x, places, [index], [axis], attributes["mode"])
 
     return [e.map(types[0], [(indices, broadcast_map(indices.type.shape, result))], element)]
@@ -247,8 +247,8 @@ def index_depth(name: str, x: TensorType, indices: TensorType) -> int:
     return depth
 
 
-def places_nd(x: Numbers, indices: Numbers) -> tuple[Numbers, ...]:
-    return tuple(clamped_array(indices[..., i], x.shape[i]) for i in range(indices.shape[-1]))
+def places_nd(x: Numbers, indices: Numbers, mode: str) -> tuple[Numbers, ...]:
+    return tuple(clamped_array(indices[..., i], x.shape[i], mode) for i in range(indices.shape[-1]))
 
 
 def _infer_nd(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
@@ -267,7 +267,7 @@ def _reference_nd(x: Numbers, indices: Numbers, mode: str = "error") -> Numbers:
     depth = indices.shape[-1]
     if 0 in x.shape[:depth]:
         return np.zeros((*indices.shape[:-1], *x.shape[depth:]), x.dtype)
-    taken = x[places_nd(x, indices)].copy()
+    taken = x[places_nd(x, indices, mode)].copy()
     if mode == "drop":
         taken[~are_rows_inside(x, indices)] = 0
     return taken
@@ -283,7 +283,7 @@ def _lower_nd(
     def element(s: BodyEmitter) -> Scalar:
         row = [s.index(i) for i in range(outer)]
         read = [s.load(indices, [*row, s.constant(i, I64)]) for i in range(depth)]
-        places = [clamped(s, index, x.type.shape[i]) for i, index in enumerate(read)]
+        places = [clamped(s, index, x.type.shape[i], attributes["mode"]) for i, index in enumerate(read)]
         places += (s.index(i) for i in range(outer, types[0].rank))
         return load_by_mode(s, x, places, read, range(depth), attributes["mode"])
 

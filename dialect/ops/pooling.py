@@ -18,7 +18,7 @@ from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError,
 from ..types import BOOL, FLOATS, I64, NUMBERS, TensorType
 from .convolution import check_ranks
 from .support.accumulate import Numbers
-from .support.common import lowest
+from .support.common import compute_dtype, integer_range, lower_cast, lowest
 from .support.layouts import (
     LAST,
     LAYOUT,
@@ -73,19 +73,23 @@ def infer_pool(name: str, rank: int, types: Sequence[TensorType], attributes: At
 
 def pool_windows(
     e: Emitter,
-    padded: Tensor,
+    inputs: Sequence[Tensor],
     w: Windows,
     results: Sequence[Result],
     body: Callable[..., Sequence[Scalar]],
     axis: int = 2,
 ) -> tuple[Tensor, ...]:
-    """Reduces over the windows of a padded tensor; the loops are those of the result, then offsets."""
+    """Reduces over the windows of the first input, a padded tensor; the others have one element for each window. The
+    loops are those of the result, then offsets."""
     rank = len(w.kernel)
     shape = results[0].type.shape
     inner = range(axis + rank, len(shape))
     return e.structured(
         [*(Loop(size) for size in shape), *(Loop(size, parallel=False) for size in w.kernel)],
-        [(padded, (*loops(*range(axis)), *window_map(w, axis, len(shape)), *loops(*inner)))],
+        [
+            (inputs[0], (*loops(*range(axis)), *window_map(w, axis, len(shape)), *loops(*inner))),
+            *((x, identity(len(shape))) for x in inputs[1:]),
+        ],
         results,
         body,
     )
@@ -107,13 +111,19 @@ def _lower_max(
     (x,) = operands
     axis = spatial_axis(attributes["layout"])
     w = pool_geometry(name, x.type.shape[axis : axis + rank], attributes)
-    least = lowest(x.type.dtype)
+    best = _write_largest(e, pad_tensor(e, x, w, lowest(x.type.dtype), axis), w, types[0], axis)
+    return [lower_cast(e, best, x.type.dtype)]
+
+
+def _write_largest(e: Emitter, padded: Tensor, w: Windows, type: TensorType, axis: int = 2) -> Tensor:
+    """Returns the largest element of each window, in the dtype that elements are computed in."""
+    wide = compute_dtype(padded.type.dtype)
 
     def larger(s: ScalarEmitter, element: Scalar, best: Scalar) -> Sequence[Scalar]:
-        return [s.binary("max", best, element)]
+        return [s.binary("max", best, s.cast(element, wide))]
 
-    result = Result(types[0], identity(types[0].rank), initial=least)
-    return pool_windows(e, pad_tensor(e, x, w, least, axis), w, [result], larger, axis)
+    result = Result(type.with_dtype(wide), identity(type.rank), initial=lowest(wide))
+    return pool_windows(e, [padded], w, [result], larger, axis)[0]
 
 
 def _differentiate_max(b: Builder, use: Use) -> Sequence[Value]:
@@ -170,7 +180,12 @@ def _lower_indices(
     w = pool_geometry("max_pool_indices", sizes, attributes)
     rank = len(sizes)
 
-    def better(s: BodyEmitter, element: Scalar, best: Scalar, place: Scalar) -> Sequence[Scalar]:
+    # Two reductions of one result each: the best element, then the least place of an element that equals it.
+    padded = pad_tensor(e, x, w, lowest(x.type.dtype))
+    largest = _write_largest(e, padded, w, types[0])
+    nowhere = integer_range(I64)[1]
+
+    def first(s: BodyEmitter, element: Scalar, best: Scalar, found: Scalar) -> Sequence[Scalar]:
         zero = s.constant(0, I64)
         valid = s.constant(True, BOOL)
         here = zero
@@ -181,19 +196,20 @@ def _lower_indices(
             valid = s.binary("and", valid, s.compare("ge", position, zero))
             valid = s.binary("and", valid, s.compare("lt", position, s.size(sizes[i])))
             here = s.binary("add", s.binary("mul", here, s.size(sizes[i])), position)
-        take = s.binary("or", s.compare("lt", place, zero), s.compare("gt", element, best))
-        if x.type.dtype.is_float:
-            first_nan = s.binary("and", s.unary("isnan", element), s.unary("not", s.unary("isnan", best)))
-            take = s.binary("or", take, first_nan)
-        take = s.binary("and", take, valid)
-        return [s.select(take, element, best), s.select(take, here, place)]
+        element = s.cast(element, best.dtype)
+        equal = s.compare("eq", element, best)
+        if element.dtype.is_float:
+            # The best is NaN only if an element is NaN.
+            equal = s.binary("or", equal, s.unary("isnan", element))
+        return [s.binary("min", found, s.select(s.binary("and", equal, valid), here, s.constant(nowhere, I64)))]
 
-    by_place = identity(types[0].rank)
-    results = [
-        Result(types[0].with_dtype(x.type.dtype), by_place, initial=0),
-        Result(types[0], by_place, initial=-1),
-    ]
-    return [pool_windows(e, pad_tensor(e, x, w, 0), w, results, better)[1]]
+    result = Result(types[0], identity(types[0].rank), initial=nowhere)
+    (found,) = pool_windows(e, [padded, largest], w, [result], first)
+
+    def place(s: ScalarEmitter, found: Scalar) -> Scalar:
+        return s.select(s.compare("eq", found, s.constant(nowhere, I64)), s.constant(-1, I64), found)
+
+    return [e.map(types[0], [(found, identity(types[0].rank))], place)]
 
 
 max_pool_indices = Operator(

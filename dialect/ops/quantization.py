@@ -275,7 +275,7 @@ quantize = Operator(
     gradient=None,
     lower=lower_elementwise(_lower_quantize),
     cases=_encoding_cases(_SPECIAL) + _float_cases(),
-    properties=elementwise_properties(None, "stepped"),
+    properties=elementwise_properties(None, "conversion", "stepped"),
 )
 
 requantize = Operator(
@@ -314,7 +314,7 @@ dequantize = Operator(
     gradient=_differentiate_dequantize,
     lower=lower_elementwise(_lower_dequantize),
     cases=_decoding_cases(),
-    properties=elementwise_properties(None, "rounded"),
+    properties=elementwise_properties(None, "conversion", "rounded"),
 )
 
 OPERATORS = (quantize, requantize, dequantize)

@@ -80,7 +80,7 @@ def _reference(x: Numbers, indices: Numbers, updates: Numbers, axis: int, mode: 
     if x.shape[axis] == 0:
         return result
     grid: list[Numbers] = list(np.indices(updates.shape))
-    grid[axis] = np.broadcast_to(clamped_array(indices, x.shape[axis]), updates.shape)
+    grid[axis] = np.broadcast_to(clamped_array(indices, x.shape[axis], mode), updates.shape)
     if mode == "drop":
         inside = np.broadcast_to(are_inside_array(indices, x.shape[axis]), updates.shape)
         grid, updates = [g[inside] for g in grid], updates[inside]
@@ -106,7 +106,7 @@ def _lower(name: str, e: Emitter, operands: Sequence[Tensor], attributes: Attrib
         ]
         read = [s.constant(0, I64) if one else i for one, i in zip(repeated, inner, strict=True)]
         index = s.load(indices, read)
-        return [*inner[:axis], clamped(s, index, x.type.shape[axis]), *inner[axis + 1 :]], [index]
+        return [*inner[:axis], clamped(s, index, x.type.shape[axis], attributes["mode"]), *inner[axis + 1 :]], [index]
 
     return _write_updates(e, x, updates, place, [axis], attributes["mode"], add=add)
 
@@ -198,7 +198,7 @@ def _reference_nd(x: Numbers, indices: Numbers, updates: Numbers, mode: str, *, 
     if mode == "drop":
         inside = are_rows_inside(x, indices)
         indices, updates = indices[inside], updates[inside]
-    _write(result, places_nd(x, indices), updates, add=add)
+    _write(result, places_nd(x, indices, mode), updates, add=add)
     return result
 
 
@@ -209,7 +209,7 @@ def _lower_nd(name: str, e: Emitter, operands: Sequence[Tensor], mode: str, *, a
 
     def place(s: SequenceEmitter, inner: Sequence[Scalar]) -> tuple[Sequence[Scalar], Sequence[Scalar]]:
         read = [s.load(indices, [*inner[:outer], s.constant(i, I64)]) for i in range(depth)]
-        return [*(clamped(s, index, x.type.shape[i]) for i, index in enumerate(read)), *inner[outer:]], read
+        return [*(clamped(s, index, x.type.shape[i], mode) for i, index in enumerate(read)), *inner[outer:]], read
 
     return _write_updates(e, x, updates, place, range(depth), mode, add=add)
 

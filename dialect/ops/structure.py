@@ -52,7 +52,7 @@ constant = Operator(
         for dtype in ANY
         for n in (0, 1, 7)
     ),
-    properties=frozenset({"structure"}),
+    properties=frozenset({"structure", "stored"}),
 )
 
 
@@ -60,7 +60,9 @@ def _told_by_graph(types: Sequence[TensorType], attributes: Attributes) -> tuple
     return ()
 
 
-def _skeleton(name: str, summary: str, operands: tuple[Operand, ...], *attributes: AttributeSpec) -> Operator:
+def _skeleton(
+    name: str, summary: str, operands: tuple[Operand, ...], *attributes: AttributeSpec, properties: Sequence[str] = ()
+) -> Operator:
     """Builds the record of an operator whose types and meaning come from the graph: parameters by name, regions by
     their body."""
 
@@ -76,7 +78,7 @@ def _skeleton(name: str, summary: str, operands: tuple[Operand, ...], *attribute
         reference=reference,
         gradient=None,
         cases=(),
-        properties=frozenset({"structure"}),
+        properties=frozenset({"structure", *properties}),
     )
 
 
@@ -87,6 +89,7 @@ parameter = _skeleton(
     "a tensor loaded from the checkpoint",
     (Operand("indices", (I64,), variadic=True, optional=True),),
     AttributeSpec("name", "str"),
+    properties=("stored",),
 )
 repeat = _skeleton("repeat", "a loop with carried values", (_ANY_NUMBER,), AttributeSpec("count", "int"))
 fusion = _skeleton("fusion", "a group of nodes that becomes one kernel", (_ANY_NUMBER,))

@@ -86,7 +86,7 @@ cast = Operator(
         for dtype in DTYPES.values()
         for shape in (SHAPES if dtype is F32 else (SHAPES[0], (17,)))
     ),
-    properties=frozenset({"elementwise", "idempotent", "exact", "stepped"}),
+    properties=frozenset({"elementwise", "conversion", "idempotent", "exact", "stepped"}),
 )
 
 

@@ -14,7 +14,6 @@ from ...dialect.graph import Function, Node, Parameter, Value
 from ...dialect.ops import OPERATORS
 from ...dialect.types import F32
 from ..rewrite import count_uses
-from ..selection import CLASSES
 from .factors import Origins, factors_of
 
 
@@ -66,7 +65,7 @@ class _Finder:
 
     def weight(self, node: Node) -> str | None:
         """Returns the path of a convolution's weight."""
-        if node.op not in CLASSES["convolution"]:
+        if not OPERATORS[node.op].has("convolution"):
             return None
         return next((f.parameter for f in factors_of(node, self.origins) if f.parameter is not None), None)
 

@@ -16,10 +16,7 @@ from dataclasses import dataclass, replace
 from ...dialect.dims import Poly
 from ...dialect.graph import Attribute, Formula, Node, Parameter, Value
 from ...dialect.ops import OPERATORS
-from ...dialect.types import BF16, F16, I8, STORAGE, U8
 
-SHORT = frozenset({I8, U8, F16, BF16, *STORAGE})
-"""The dtypes that a tensor is rounded to in order to take fewer bytes."""
 GROWTH = 1.25
 """The largest ratio of a stored value's bytes to the bytes of its leaves. Repeated data is therefore not stored."""
 PASSING = 8
@@ -76,7 +73,7 @@ class KnownValues:
 
     def is_leaf(self, value: Value) -> bool:
         node = self.definitions.get(value.name)
-        return node is not None and node.op in ("constant", "parameter")
+        return node is not None and OPERATORS[node.op].has("stored")
 
     def _of(self, node: Node, value: Value) -> Known | None:
         if node.op == "constant" or (node.op == "parameter" and not node.inputs):
@@ -125,8 +122,8 @@ def _is_foldable(node: Node) -> bool:
 def _rounds(node: Node) -> bool:
     """Returns whether the node stores a tensor in a dtype that takes fewer bytes."""
     return (
-        node.op in ("cast", "quantize")
-        and node.output.type.dtype in SHORT
+        OPERATORS[node.op].has("conversion")
+        and node.output.type.dtype.is_short
         and node.output.type.dtype.bits < node.inputs[0].type.dtype.bits
     )
 

@@ -103,4 +103,4 @@ def _is_plane(node: Node) -> bool:
 
 
 def _is_moved(node: Node) -> bool:
-    return node.op in ("constant", "parameter") or OPERATORS[node.op].has("movement")
+    return OPERATORS[node.op].has("stored") or OPERATORS[node.op].has("movement")

@@ -10,24 +10,15 @@ from ...dialect.graph import Node, Value
 from ...dialect.operator import Builder
 from ...dialect.ops import OPERATORS
 from ...dialect.types import (
-    BF16,
+    ANY,
     BOOL,
-    F16,
-    F32,
-    I8,
-    I16,
-    I32,
-    STORAGE,
-    U8,
-    U16,
-    U32,
     DType,
     TensorType,
 )
 from .fuse_flow import Flow, has
 from .fuse_maps import frames, permutation
 
-IN_32_BITS = frozenset({F32, F16, BF16, I32, U32, I16, U16, I8, U8, *STORAGE})
+IN_32_BITS = frozenset(dtype for dtype in ANY if dtype is not BOOL and dtype.bits <= 32)
 """The dtypes whose elements are computed in 32 bits: a vector holds equally many elements of each."""
 
 USED_TWICE = "its result is used elsewhere too"

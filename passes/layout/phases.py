@@ -26,11 +26,10 @@ from typing import Any
 from ...dialect.dims import Size, at_least, ceil_divide, product
 from ...dialect.graph import Node, Value
 from ...dialect.operator import Builder
+from ...dialect.ops import OPERATORS
 from ...dialect.ops.conv_transpose import transposed_geometry
 from ...dialect.ops.support.layouts import LAST, first_order
 from ...dialect.ops.support.windows import Windows, integers
-
-_RANKS = {f"conv_transpose{rank}d": rank for rank in (1, 2, 3)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,9 +236,9 @@ class Phases:
 def phases_of(node: Node) -> Phases | None:
     """Returns the phases of a transposed convolution; None for other nodes, and if the phases are not ordinary
     convolutions."""
-    rank = _RANKS.get(node.op)
-    if rank is None:
+    if not OPERATORS[node.op].has("transposed"):
         return None
+    rank = node.output.type.rank - 2
     attributes = dict(node.attributes)
     x, weight = (v.type for v in node.inputs[:2])
     w = transposed_geometry(node.op, x.shape[2:], weight.shape[2:], attributes)

@@ -128,9 +128,9 @@ class Convolution:
 def as_convolution(b: Builder, node: Node, weight: Value, scale: Value, codes: Value, zero: int) -> Convolution | None:
     """Returns a transposed convolution as a convolution of stride 1: over all its phases or, if it has none, over an
     input with zero points between its elements. Returns None for other nodes, and if the scale varies along a sum."""
-    rank = node.output.type.rank - 2
-    if node.op != f"conv_transpose{rank}d":
+    if not OPERATORS[node.op].has("transposed"):
         return None
+    rank = node.output.type.rank - 2
     phases = phases_of(node)
     if phases is not None and not phases.is_depthwise:
         return _of_phases(b, phases, weight, scale, codes)

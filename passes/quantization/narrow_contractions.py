@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...dialect.graph import Function, Module, Node, Value
-from ...dialect.types import BF16, F16, F32
+from ...dialect.types import F32
 from ..analysis.factors import Origins, factors_of
 from ..manager import Context, Pass
 from ..rewrite import NodeBuilder, Replacement, Rewriter
@@ -50,6 +50,6 @@ class _Narrower(Rewriter):
     def widened(self, value: Value) -> Value | None:
         """Returns the operand of a cast to f32."""
         node = self.definitions.get(value.name)
-        if node is None or node.op != "cast" or node.inputs[0].type.dtype not in (BF16, F16):
+        if node is None or node.op != "cast" or not node.inputs[0].type.dtype.is_half:
             return None
         return node.inputs[0]

@@ -8,15 +8,14 @@ from typing import ClassVar
 
 from ...dialect.graph import Function, Module, Node, Value
 from ...dialect.operator import Builder
-from ...dialect.types import BF16, F16, F32, I8, STORAGE
+from ...dialect.ops import OPERATORS
+from ...dialect.types import F32
 from ..analysis.factors import summed_axes
 from ..analysis.known_values import KnownValues
 from ..manager import Context, Pass
 from ..rewrite import NodeBuilder, Replacement, Rewriter
 from .code_movements import with_rank
 from .integer_contractions import along_channels, arrangement_of
-
-_SHORT = (BF16, F16, I8, *STORAGE)
 
 
 @dataclass(frozen=True)
@@ -71,10 +70,10 @@ class _Narrower(Rewriter):
 
     def short(self, weight: Value, axes: tuple[int, ...]) -> _Short | None:
         node = self.definitions.get(weight.name)
-        if node is None or node.op not in ("cast", "dequantize"):
+        if node is None or not OPERATORS[node.op].has("conversion"):
             return None
         stored, *factors = node.inputs
-        if stored.type.dtype not in _SHORT or self.known.find(stored) is None:
+        if F32 not in stored.type.dtype.sums_in or self.known.find(stored) is None:
             return None
         if not factors:
             return _Short(stored, None)
@@ -106,7 +105,7 @@ def _multiply(b: NodeBuilder, node: Node, number: int, short: _Short) -> Value |
 
 def _placement(node: Node, number: int) -> Callable[[Builder, Value], Value] | None:
     """Returns the broadcast of an operand's scale to the result."""
-    if node.op.startswith("conv_transpose"):
+    if OPERATORS[node.op].has("transposed"):
         return (lambda b, value: _along(b, node, value)) if number == 1 and node.attribute("groups") == 1 else None
     arrangement = arrangement_of(node)
     return None if arrangement is None else arrangement.sides[number].place
@@ -114,7 +113,7 @@ def _placement(node: Node, number: int) -> Callable[[Builder, Value], Value] | N
 
 def _along(b: Builder, node: Node, value: Value) -> Value:
     """Broadcasts per-channel values to the result of a convolution."""
-    if not node.op.startswith("conv_transpose"):
+    if not OPERATORS[node.op].has("transposed"):
         return along_channels(b, node, value)
     if value.type.elements == 1:
         return b.reshape(value, shape=())

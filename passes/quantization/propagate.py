@@ -8,7 +8,7 @@ from typing import ClassVar
 from ...dialect.graph import Function, Module, Node, Value
 from ...dialect.operator import Builder
 from ...dialect.ops import OPERATORS
-from ...dialect.types import F32, I8, I32, U8
+from ...dialect.types import F32, I32
 from ..analysis.known_values import KnownValues
 from ..manager import Context, Pass
 from ..rewrite import NodeBuilder, Replacement, Rewriter, count_uses
@@ -87,7 +87,7 @@ class _Propagator(Rewriter):
 
     def contract(self, node: Node, b: NodeBuilder) -> Value | None:
         found = [self.known.codes(v) for v in node.inputs[:2]]
-        codes = [c for c in found if c is not None and c.q.type.dtype in (I8, U8) and c.scale.type.dtype is F32]
+        codes = [c for c in found if c is not None and I32 in c.q.type.dtype.sums_in and c.scale.type.dtype is F32]
         if len(codes) < 2 or node.attribute("into") is not None:
             return None
         x, y = (_spread(b, c) for c in codes)

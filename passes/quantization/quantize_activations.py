@@ -15,7 +15,7 @@ from ..rewrite import NodeBuilder, Replacement, Rewriter
 from ..selection import is_selected
 from .codecs import Cast, Codec, Dynamic, Static
 
-_CASTS: Mapping[str, Codec] = {"bf16": Cast(BF16), "f16": Cast(F16)}
+CASTS: Mapping[str, Codec] = {dtype.name: Cast(dtype) for dtype in (BF16, F16)}
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class QuantizeActivations(Pass):
     but: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.to != "i8" and self.to not in _CASTS:
-            raise ValueError(f"one of i8, {', '.join(_CASTS)} as `to`")
+        if self.to != "i8" and self.to not in CASTS:
+            raise ValueError(f"one of i8, {', '.join(CASTS)} as `to`")
         self.codecs()
 
     def codecs(self) -> Mapping[str, Codec]:
@@ -98,8 +98,8 @@ class _Quantizer(Rewriter):
     def codec(self, factor: Factor) -> Codec | None:
         if factor.parameter is not None or factor.value.type.dtype is not F32:
             return None
-        if self.options.to in _CASTS:
-            return _CASTS[self.options.to]
+        if self.options.to in CASTS:
+            return CASTS[self.options.to]
         return self.codecs.get(factor.value.name) if self.codecs else Dynamic()
 
     def store(self, b: NodeBuilder, factor: Factor, codec: Codec) -> tuple[Value, ...]:

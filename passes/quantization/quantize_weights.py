@@ -7,25 +7,24 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...dialect.graph import Function, Module, Node, Value
-from ...dialect.types import BF16, BLOCKED, F16, F32, STORAGE
+from ...dialect.types import BF16, BLOCKED, F16, F32, I8, STORAGE
 from ..analysis.factors import Factor, Origins, factors_of, gathered_axis, table_of
 from ..manager import Context, Pass
 from ..rewrite import NodeBuilder, Replacement, Rewriter
 from ..selection import is_selected
 from .codecs import Blocks, Cast, Codec, Symmetric
 
-_CODECS: Mapping[str, Codec] = {
-    "bf16": Cast(BF16),
-    "f16": Cast(F16),
-    "i8": Symmetric(),
-    **{dtype.name: Symmetric(dtype) for dtype in STORAGE},
+CODECS: Mapping[str, Codec] = {
+    **{dtype.name: Cast(dtype) for dtype in (BF16, F16)},
+    **{dtype.name: Symmetric(dtype) for dtype in (I8, *STORAGE)},
     **{dtype.name: Blocks(dtype) for dtype in BLOCKED},
 }
+"""How weights are stored, by the dtype as policies write it."""
 
 
 def can_hold(dtype: str, factor: Factor) -> bool:
     """Returns whether a weight can be stored in the dtype, written as in policies."""
-    return _CODECS[dtype].holds(factor.value.type, factor.axes)
+    return CODECS[dtype].holds(factor.value.type, factor.axes)
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,8 @@ class QuantizeWeights(Pass):
     but: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.to not in _CODECS:
-            raise ValueError(f"one of {', '.join(_CODECS)} as `to`")
+        if self.to not in CODECS:
+            raise ValueError(f"one of {', '.join(CODECS)} as `to`")
 
     def rewrite(self, module: Module, context: Context) -> Module:
         return module.map_functions(lambda function: _Quantizer(function, module, context, self).run())
@@ -68,7 +67,7 @@ class _Quantizer(Rewriter):
     def __init__(self, function: Function, module: Module, context: Context, options: QuantizeWeights) -> None:
         super().__init__(function)
         self.context, self.options = context, options
-        self.codec = _CODECS[options.to]
+        self.codec = CODECS[options.to]
         self.origins = Origins(self.definitions, module.parameter_index)
         self.done: set[str] = set()
 

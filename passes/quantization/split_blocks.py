@@ -19,7 +19,7 @@ import numpy as np
 from ...dialect.graph import Function, Module, Node, Value
 from ...dialect.ops import OPERATORS
 from ...dialect.ops.support.block_planes import Planes, dequantize_planes, quantize_planes, read_planes
-from ...dialect.types import F32, I8, STORAGE, U8, TensorType
+from ...dialect.types import F32, I8, U8, TensorType
 from ..analysis.factors import gathered_axis
 from ..analysis.known_values import KnownValues, definitions_in
 from ..manager import Context, Pass
@@ -146,7 +146,9 @@ class _Splitter(Rewriter):
         codes, scales, *zeros = made.inputs
         if codes.type.dtype == I8 and other is not None and other.op == "dequantize":
             return None
-        if weight.type.rank != 2 or codes.type.dtype not in (I8, *STORAGE) or zeros or self.known.find(codes) is None:
+        if codes.type.dtype.bits != 8 or F32 not in codes.type.dtype.sums_in:
+            return None
+        if weight.type.rank != 2 or zeros or self.known.find(codes) is None:
             return None
         rows, inner = weight.type.shape
         if scales.type.shape != (rows, 1):

@@ -71,7 +71,7 @@ def absorbing_operand(m: Match) -> Values:
 
 # --- one value as both operands ---
 
-SAME_IS_ITSELF = ("maximum", "minimum", "bitwise_and", "bitwise_or", "logical_and", "logical_or")
+SAME_IS_ITSELF = tuple(operator.name for operator in OPERATORS.values() if operator.has("selecting"))
 SAME_IS: Mapping[str, tuple[Number, bool]] = {
     # `x op x`, and whether that holds for floats: inf - inf and NaN - NaN are not 0, NaN is not equal to itself
     "subtract": (0, False),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...dialect.graph import Attribute, Value
+from ...dialect.ops import OPERATORS
 from .rules import Match, Rule, Values
 
 
@@ -55,13 +56,13 @@ def view_of_view(m: Match) -> Values:
     if m.inputs[0].type == m.type:
         return m.inputs[0]
     inner = m.definition(m.inputs[0])
-    if inner is None or inner.op not in _VIEWS:
+    if inner is None or not OPERATORS[inner.op].has("view"):
         return None
     source = inner.inputs[0]
     return source if source.type == m.type else m.b.reshape(source, shape=m.type.shape)
 
 
-_VIEWS = ("reshape", "flatten", "squeeze", "unsqueeze")
+_VIEWS = tuple(operator.name for operator in OPERATORS.values() if operator.has("view"))
 
 
 def nothing_added(m: Match) -> Values:

@@ -1,8 +1,9 @@
-"""Many threads that begin at once."""
+"""Many threads that begin at once, and conditions that hold after a while."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 
@@ -22,3 +23,13 @@ def at_once(count: int, work: Callable[[int], None]) -> None:
     for thread in threads:
         thread.join(60)
     assert not faults and not any(thread.is_alive() for thread in threads), faults
+
+
+def is_soon(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
+    """Returns whether a condition holds within the time; it is asked again and again."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.001)
+    return True

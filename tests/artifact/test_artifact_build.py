@@ -13,8 +13,9 @@ import pytest
 import safetensors.numpy
 from c_models import ADD, CC, STRICT, TABLE, B, T, argument, build, entry, kernels, zoo
 from nacre.compiler.artifact.assemble import Placement, build_artifact, weights_path
-from nacre.compiler.artifact.link import RUNTIME_FOLDER, RUNTIME_SOURCES, find_linker
+from nacre.compiler.artifact.link import RUNTIME_FOLDER, find_linker
 from nacre.compiler.artifact.spec import ArtifactSpec, WeightSpec, bind_dims, check_artifact, place_weights
+from nacre.compiler.targets.system import LINUX, WASI
 from nacre.dialect.diagnostics import DiagnosticError
 from nacre.dialect.dims import Symbol, maximum
 from nacre.dialect.types import F32, TensorType
@@ -85,14 +86,14 @@ def test_the_runtime_compiles_without_a_warning(tmp_path: Path) -> None:
         name for name in ("gcc", "clang") if subprocess.run(["which", name], capture_output=True).returncode == 0
     ]
     for compiler in compilers:
-        for source in RUNTIME_SOURCES:
+        for stem in sorted({*LINUX.runtime, *WASI.runtime}):
             command = [
                 compiler,
                 *STRICT,
                 "-O2",
                 "-fPIC",
                 "-c",
-                str(RUNTIME_FOLDER / source),
+                str(RUNTIME_FOLDER / f"{stem}.c"),
                 "-o",
                 str(tmp_path / "x.o"),
             ]

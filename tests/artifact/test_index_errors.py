@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import nacre
@@ -20,6 +22,7 @@ from nacre.runtime.observe import Event, observe
 
 TEXT = """dim B in 0..100000
 dim T in 0..64
+dim S in 1..64
 
 model embedded(t: f32[10, 4], i: i64[B]) -> f32[B, 4] { return embedding(t, i) }
 model taken(x: f32[T, 6], i: i32[2, B]) -> f32[T, 2, B] { return gather(x, i, axis=1) }
@@ -39,8 +42,17 @@ model both(x: f32[5], i: i64[B], k: i64[B]) -> f32[B] { return x[k] + x[i] }
 model clamped(x: f32[5], i: i64[B]) -> f32[B] { return gather(x, i, mode="clamp") }
 model dropped(x: f32[5], i: i64[B]) -> f32[B] { return relu(gather(x, i, mode="drop") - 1) }
 model skipped(x: f32[5], i: i64[3], u: f32[3]) -> f32[5] { return scatter_add(x, i, u, mode="drop") }
+model single(x: f32[10], i: i64[B]) -> f32[B] { return x[i] }
+model narrow(x: f32[10], i: i32[B]) -> f32[B] { return x[i] }
+model fused(x: f32[9, 4], p: f32[5, 4], i: i64[2, S], k: i32[S]) -> f32[2, S, 4] {
+  return layer_norm(embedding(x, i) + embedding(p, k))
+}
 """
 LINES = {re.match(r"model (\w+)", line)[1]: n for n, line in enumerate(TEXT.splitlines(), 1) if line[:5] == "model"}  # type: ignore[index]  # they have names
+
+
+INNER = ("unread", "fused")
+"""The models with their operator in the second line."""
 
 
 def f32(*shape: int) -> np.ndarray:  # type: ignore[type-arg]  # of any shape
@@ -71,6 +83,8 @@ CASES = [
     ("computed", (f32(5), ids(1, 3, 2)), "`gather`", "index 5 is out of range for an axis of size 5 (element 1 of"),
     ("unread", (f32(5), ids(5)), "`gather`", "index 5 is out of range"),
     ("both", (f32(5), ids(9), ids(8)), "`gather`", "index 8 is out of range"),
+    ("fused", (f32(9, 4), f32(5, 4), ids(0, 9, shape=(2, 1)), ids(5, dtype=np.int32)), "`embedding`", "index 9 is o"),
+    ("fused", (f32(9, 4), f32(5, 4), ids(0, 8, shape=(2, 1)), ids(-6, dtype=np.int32)), "`embedding`", "index -6 is"),
 ]  # fmt: skip
 GOOD = [
     ("embedded", (f32(10, 4), ids(0, -10, 9)), f32(10, 4)[[0, 0, 9]]),
@@ -98,7 +112,7 @@ def test_compiled(artifact: Path) -> None:
                 model.entries[name](*inputs)
             message = str(caught.value)
             assert isinstance(caught.value, nacre.NacreError)
-            assert message.startswith(f"{operator} at model.nacre:{LINES[name] + (name == 'unread')}:"), message
+            assert message.startswith(f"{operator} at model.nacre:{LINES[name] + (name in INNER)}:"), message
             assert words in message, message
         for name, inputs, expected in GOOD:
             assert np.array_equal(model.entries[name](*inputs), np.asarray(expected, np.float32)), name
@@ -117,6 +131,49 @@ def test_observed(artifact: Path) -> None:
             assert np.array_equal(model.entries[name](*inputs), np.asarray(expected, np.float32)), name
 
 
+DEFERRED = {"embedded", "computed", "both", "single", "narrow", "fused"}
+"""The models whose kernels watch the indices at -O2."""
+
+
+def test_deferred() -> None:
+    build = Build(read_model(TEXT), Options(level=2))
+    checks = {f.name: [n for n in f.body if n.op == "check_indices"] for f in build.optimize().functions}
+    late = {name for name, found in checks.items() if any(n.attribute("deferred") for n in found)}
+    assert late == DEFERRED
+
+
+@pytest.mark.parametrize("name", ["single", "narrow", "embedded"])
+def test_every_position(artifact: Path, name: str) -> None:
+    """Vectors and the lanes behind them: an index out of range anywhere fails the call, and lanes that are not computed
+    raise no alarm."""
+    for threads in (1, 2):
+        model = nacre.load(artifact, threads=threads)
+        entry = model.entries[name]
+        x = f32(10, 4) if name == "embedded" else f32(10)
+        for count in (1, 7, 9, 33, 70):
+            good = np.resize(np.asarray([9, -10, 3, -1, 0], np.int32 if name == "narrow" else np.int64), count)
+            assert np.array_equal(entry(x, good), x[good])
+            for place in range(count):
+                bad = good.copy()
+                bad[place:] = np.where(np.arange(count - place) % 2, -11, 10)
+                with pytest.raises(OutOfRangeError, match=rf"index 10 is .*element {place} of"):
+                    entry(x, bad)
+        with observed_calls(model) as calls:
+            entry(x, good)
+            quiet = len(calls)
+            with pytest.raises(OutOfRangeError):
+                entry(x, bad)
+        # The check runs after an alarm only.
+        assert (quiet, len(calls)) == ((1, 3) if "indices2" in artifact.name else (2, 3))
+
+
+@contextmanager
+def observed_calls(model: nacre.Model) -> Iterator[list[str]]:
+    seen: list[str] = []
+    with observe(model, lambda event: seen.append(event.call.kernel)):
+        yield seen
+
+
 def test_interpreted() -> None:
     interpreter = Interpreter(read_model(TEXT).module, made_up)
     for name, inputs, operator, words in CASES:
@@ -124,7 +181,7 @@ def test_interpreted() -> None:
         with pytest.raises(IndexRangeError) as caught:
             interpreter.run(name, inputs)
         (diagnostic,) = caught.value.diagnostics
-        assert diagnostic.span is not None and diagnostic.span.line == LINES[name] + (name == "unread")
+        assert diagnostic.span is not None and diagnostic.span.line == LINES[name] + (name in INNER)
         assert diagnostic.message.startswith(f"{operator}: ") and words in diagnostic.message, diagnostic
     for name, inputs, expected in GOOD:
         assert np.array_equal(interpreter.run(name, inputs)[0], np.asarray(expected, np.float32)), name
@@ -152,7 +209,7 @@ int main(void) {
 
 def test_in_c(tmp_path: Path) -> None:
     """The status and the message of the header's wrapper; the session's workspace is free again."""
-    (tmp_path / "m.nacre").write_text("\n".join(TEXT.splitlines()[:4]))
+    (tmp_path / "m.nacre").write_text("\n".join(TEXT.splitlines()[:5]))
     options = ["-O0", "-o", "indices.so", "--emit", "so", "--emit", "header"]
     done = subprocess.run(["nacre", "compile", "m.nacre", *options], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -162,7 +219,7 @@ def test_in_c(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     done = subprocess.run(["./main"], cwd=tmp_path, capture_output=True, text=True)
-    message = "`embedding` at m.nacre:4:64: index -12 is out of range for an axis of size 10 (element 1 of the indices)"
+    message = "`embedding` at m.nacre:5:64: index -12 is out of range for an axis of size 10 (element 1 of the indices)"
     assert (done.returncode, done.stdout) == (0, f"6 {message}\n0\n")
 
 

@@ -4,14 +4,13 @@ import gc
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
-from at_once import at_once
+from at_once import at_once, is_soon
 from c_models import TABLE, build, zoo
 from nacre.runtime import arguments
 from nacre.runtime.arguments import Array, address_of
@@ -199,10 +198,20 @@ def test_each_thread_has_its_own_error(model: Model) -> None:
 
 
 def test_calls_run_at_the_same_time(model: Model) -> None:
-    wait, x = model.entries["wait"], ramp(1)
-    start = time.perf_counter()
-    at_once(4, lambda _: wait(x))
-    assert time.perf_counter() - start < 0.35  # each takes 0.1
+    """Each call ends when all of them run."""
+    wait, xs, ys = model.entries["wait"], np.zeros((4, 1), np.float32), np.zeros((4, 1), np.float32)
+
+    def work(index: int) -> None:
+        if index < 4:
+            wait(xs[index], out=(ys[index],))
+            return
+        try:
+            assert is_soon(lambda: bool((ys == -1).all())), ys
+        finally:
+            xs[:] = np.arange(1, 5)[:, None]
+
+    at_once(5, work)
+    assert ys[:, 0].tolist() == [1, 2, 3, 4]
 
 
 def test_a_forked_process_calls_too(model: Model) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from at_once import at_once
+from at_once import at_once, is_soon
 from c_models import build, zoo
 from nacre.runtime.loader import ArgumentError, ArtifactError, load
 
@@ -186,9 +186,9 @@ class Artifact:
         create = self.function(3, ctypes.c_void_p, ctypes.c_void_p)
         assert create(ctypes.addressof(options), ctypes.addressof(made)) == 0
         return made
-    def call(self, session, name, count):
+    def call(self, session, name, count, y=None):
         entry = self.function(2, ctypes.c_char_p)(name)
-        y, dims = np.zeros_like(x), ctypes.c_int64(count)
+        y, dims = np.zeros_like(x) if y is None else y, ctypes.c_int64(count)
         inputs, outputs = (ctypes.c_void_p * 1)(x.ctypes.data), (ctypes.c_void_p * 1)(y.ctypes.data)
         places = [ctypes.addressof(p) for p in (inputs, outputs, dims)]
         frame = Call(session, entry, *places, None, 0)
@@ -213,13 +213,17 @@ import time
 artifact = Artifact()
 session = artifact.session()
 assert artifact.function(5, ctypes.c_void_p, ctypes.c_int64)(session, 64) == 0
-other = threading.Thread(target=artifact.call, args=(session, b"wait", 0))
+x[:], y = 0, np.zeros_like(x)
+other = threading.Thread(target=artifact.call, args=(session, b"wait", 0, y))
 other.start()
-time.sleep(0.03)
+while y[0, 0] != -1:
+    time.sleep(0.001)
 child = os.fork()
 if child == 0:
+    x[:] = 1
     os._exit(artifact.call(session, b"wait", 0))
 print(artifact.call(session, b"wait", 0), os.waitpid(child, 0)[1])
+x[:] = 1
 other.join()
 """
 
@@ -281,7 +285,12 @@ def test_workers_do_their_part(zoo_file: Path) -> None:
     rows = load(zoo_file, threads=2).entries["rows"]
     rows(ROWS)
     here, all_threads = time.thread_time(), time.process_time()
-    for _ in range(50):
-        rows(ROWS)
-    here, all_threads = time.thread_time() - here, time.process_time() - all_threads
-    assert 0.25 < (all_threads - here) / all_threads < 0.75
+
+    def share() -> float:
+        for _ in range(50):
+            rows(ROWS)
+        spent = time.process_time() - all_threads
+        return (spent - (time.thread_time() - here)) / spent
+
+    # On a busy machine a worker may be kept from running for a while; one that does nothing has no share ever.
+    assert is_soon(lambda: 0.25 < share() < 0.75)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from pathlib import Path
 
@@ -31,7 +32,10 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path_factory.mktemp("cache")
+    """A cache without artifacts; objects are those of the whole run, which no command may tell from new ones."""
+    folder, shared = tmp_path_factory.mktemp("cache"), Path(os.environ["NACRE_CACHE"]) / "objects"
+    shared.mkdir(parents=True, exist_ok=True)
+    (folder / "objects").symlink_to(shared)
     monkeypatch.setenv("NACRE_CACHE", str(folder))
     return folder
 

@@ -123,7 +123,7 @@ def test_options_change_the_place(source: Path) -> None:
 
 def test_another_compiler_changes_the_place(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = place(source)
-    monkeypatch.setattr(module, "_compiler", lambda: ("another version",))
+    monkeypatch.setattr(module, "identify_compiler", lambda: ("another version",))
     assert place(source) != before
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from cli_harness import Cli
-from nacre.compiler.cli.main import cli as group
+from nacre.compiler.cli.main import all_commands
 
-COMMANDS = sorted(group.commands)
+GROUP = all_commands()
+COMMANDS = sorted(GROUP)
 
 
 def test_there_are_commands() -> None:
@@ -26,13 +28,20 @@ def test_help_lists_the_commands(cli: Cli, flag: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
+def test_list_and_help_of_a_command_begin_alike(cli: Cli, name: str) -> None:
+    lines = cli("--help").out.partition("Commands:")[2].partition("A first look")[0]
+    (summary,) = re.findall(rf"^  {name} +(.*)", lines, re.MULTILINE)
+    assert summary and " ".join((GROUP[name].help or "").split()).startswith(summary.rstrip("."))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_help_of_a_command_teaches(cli: Cli, name: str) -> None:
     done = cli(name, "--help")
     assert done.code == 0
     # An example that can be typed, on a line of its own.
     assert f"\n    nacre {name} " in done.out
     assert max(map(len, done.out.splitlines())) <= 100
-    for option in group.commands[name].params:
+    for option in GROUP[name].params:
         if option.param_type_name == "option":
             assert getattr(option, "help", None), option.name
 
@@ -40,7 +49,7 @@ def test_help_of_a_command_teaches(cli: Cli, name: str) -> None:
 def test_examples_in_help_are_valid_command_lines(cli: Cli) -> None:
     """Every option that an example uses is one of the command's."""
     for name in COMMANDS:
-        known = {flag for option in group.commands[name].params for flag in option.opts}
+        known = {flag for option in GROUP[name].params for flag in option.opts}
         for line in cli(name, "--help").out.splitlines():
             if line.startswith(f"    nacre {name} "):
                 used = {

@@ -15,7 +15,7 @@ import pytest
 from cli_harness import DIGITS, Cli, leftovers, nacre_process
 from nacre.compiler.artifact.describe import describe_artifact
 from nacre.compiler.artifact.spec import ArtifactSpec, LevelSpec
-from nacre.compiler.outputs import FORMS
+from nacre.compiler.outputs import EMIT_KINDS
 from nacre.compiler.pipeline import Build
 from nacre.passes.pipeline import run_pipeline_text
 from safetensors.numpy import save_file
@@ -24,7 +24,7 @@ from safetensors.numpy import save_file
 def test_every_form(cli: Cli, scaled: Path) -> None:
     folder = scaled.parent / "out"
     folder.mkdir()
-    done = cli("compile", scaled, "-o", folder / "s.so", "--json", *(f"--emit={form}" for form in FORMS))
+    done = cli("compile", scaled, "-o", folder / "s.so", "--json", *(f"--emit={form}" for form in EMIT_KINDS))
     assert done.code == 0, done.err
     names = {w["form"]: Path(w["path"]).name for w in done.json["written"]}
     assert names == {
@@ -97,7 +97,7 @@ def test_same_bytes_from_two_folders(cli: Cli, scaled: Path, tmp_path: Path) -> 
         folder.mkdir(parents=True)
         for file in ("scaled.nacre", "scale.safetensors"):
             (folder / file).write_bytes((scaled.parent / file).read_bytes())
-        assert cli("compile", folder / "scaled.nacre", *(f"--emit={form}" for form in FORMS)).code == 0
+        assert cli("compile", folder / "scaled.nacre", *(f"--emit={form}" for form in EMIT_KINDS)).code == 0
         found.append({p.name: p.read_bytes() for p in folder.iterdir()})
     assert found[0].keys() == found[1].keys()
     assert [n for n in found[0] if found[0][n] != found[1][n]] == []

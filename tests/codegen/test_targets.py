@@ -38,6 +38,10 @@ from nacre.dialect.graph import Module
         ("skylake-avx512-avx512f", ["skylake-avx512-avx512f"]),
         ("aarch64-linux-gnu", ["aarch64-linux-gnu"]),
         ("riscv64-linux-gnu", ["riscv64-linux-gnu"]),
+        ("wasm32-wasi", ["wasm32-wasi"]),
+        ("wasm32-wasi+relaxed-simd", ["wasm32-wasi+relaxed-simd"]),
+        ("aarch64-linux-gnu:neoverse-n1", ["aarch64-linux-gnu:neoverse-n1"]),
+        ("aarch64-linux-gnu:neoverse-v1+sve2-lse", ["aarch64-linux-gnu:neoverse-v1+sve2-lse"]),
     ],
 )
 def test_names(text: str, names: list[str]) -> None:
@@ -58,6 +62,8 @@ def test_names(text: str, names: list[str]) -> None:
         ("x86-64-v3,znver4", "`znver4` is not a CPU variant"),
         ("x86-64-v3,", "`` is not a CPU variant"),
         ("x86-64-v5", "is not a CPU, or `v5` is not a CPU feature\n = help: did you mean `x86-64-v4`"),
+        ("aarch64-linux-gnu:neoverse-n1-nothing", "is not a CPU, or `nothing` is not a CPU feature"),
+        ("aarch64-:generic", "`aarch64-` is not a triple"),
         ("native-avx9", "is not a CPU, or `avx9` is not a CPU feature"),
     ],
 )

@@ -8,23 +8,23 @@ from nacre.compiler.base.mlir import ir
 from nacre.compiler.codegen.tiler.kernels import write_kernel
 from nacre.compiler.codegen.tiler.read import read_kernel
 from nacre.compiler.codegen.tiler.structure import Sequential, Unsupported
-from nacre.compiler.targets.vector_unit import Machine
+from nacre.compiler.targets.vector_unit import VectorUnit
 
 
-def find_untiled(text: str, machines: Iterable[Machine], *, strict: bool = False) -> Iterator[str]:
-    """A line for each machine for which the kernel of a text would become plain loops."""
+def find_untiled(text: str, units: Iterable[VectorUnit], *, strict: bool = False) -> Iterator[str]:
+    """A line for each unit for which the kernel of a text would become plain loops."""
     context = ir.Context()
     context.enable_multithreading(False)
     context.allow_unregistered_dialects = True
     with context:
         module = ir.Module.parse(text)
         kernel = module.body.operations[0]
-        for machine in machines:
+        for unit in units:
             try:
-                # Writing moves tensors to the stack, so every machine gets a kernel of its own.
-                write_kernel(read_kernel(kernel), machine, strict=strict)
+                # Writing moves tensors to the stack, so every unit gets a kernel of its own.
+                write_kernel(read_kernel(kernel), unit, strict=strict)
             except Sequential:
                 pass
             except Unsupported as reason:
                 name = ir.StringAttr(kernel.attributes["sym_name"]).value
-                yield f"{name}: {reason} ({machine.bytes} bytes, {sorted(machine.features)})"
+                yield f"{name}: {reason} ({unit.bytes} bytes, {sorted(unit.features)})"

@@ -18,6 +18,13 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 """
 
 
+HELP = """
+import contextlib, io
+from nacre.compiler.cli.main import run
+with contextlib.redirect_stdout(io.StringIO()):
+    assert run(["--help"]) == 0"""
+
+
 def modules_loaded_by(statement: str) -> set[str]:
     program = PROGRAM.format(statement=statement)
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
@@ -48,3 +55,9 @@ def test_compiling_process_loads_no_mlir(tmp_path: Path) -> None:
 def test_every_public_name_exists() -> None:
     statement = "import nacre; [getattr(nacre, name) for name in nacre.__all__]"
     assert "nacre.compiler.api" in modules_loaded_by(statement)
+
+
+def test_the_command_line_imports_the_command_at_hand() -> None:
+    """Commands that search, draw or compare bring in half of the compiler."""
+    kept = {f"nacre.compiler.cli.{name}" for name in ("main", "faults")}
+    assert {name for name in modules_loaded_by(HELP) if name.startswith("nacre.compiler.cli.")} == kept

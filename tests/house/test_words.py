@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 import pytest
-from nacre.compiler.cli.main import cli
+from nacre.compiler.cli.main import all_commands
 
 ROOT = Path(__file__).parents[2]
 SKIPPED = {"__pycache__", "build", "dist", "node_modules"}
@@ -75,7 +75,7 @@ UNCLEAR = r"\b(whoever|of which|that which|told|faults?)\b|(^|[.:] )(What|Who|Th
 
 
 def help_texts() -> Iterator[tuple[str, str]]:
-    for name, command in cli.commands.items():
+    for name, command in all_commands().items():
         yield name, command.help or ""
         for parameter in command.params:
             if isinstance(parameter, click.Option):

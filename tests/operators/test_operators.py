@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -289,6 +290,23 @@ def test_involution(operator: Operator) -> None:
         message = difference(item.reference(item.reference())[0], item.arrays[0], 0.0)
         failures += [f"{item}: {message}"] if message else []
     check(failures)
+
+
+@having("selecting")
+def test_selecting(operator: Operator) -> None:
+    failures = []
+    for item in examples(operator):
+        for x in item.arrays:
+            message = difference(item.reference([x, x])[0], x, 0.0)
+            failures += [f"{item}: {message}"] if message else []
+    check(failures)
+
+
+def test_convolutions_are_contractions_named_so() -> None:
+    for operator in TESTED:
+        assert operator.has("convolution") == bool(re.fullmatch(r"conv(_transpose)?\dd", operator.name)), operator.name
+        assert not operator.has("transposed") or operator.has("convolution"), operator.name
+        assert not operator.has("convolution") or operator.has("contraction"), operator.name
 
 
 @having("reduction")

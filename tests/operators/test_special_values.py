@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from nacre.compiler.codegen.objects import CodeOptions, generate_objects
@@ -220,14 +221,8 @@ def special_values(dtype: DType) -> Array:
         near = {-7, -3, -2, -1, 0, 1, 2, 3, 5, 7, dtype.bits - 1, dtype.bits, dtype.bits + 1}
         values = {low, low + 1, high - 1, high} | near
         return np.array(sorted(v for v in values if low <= v <= high), dtype.numpy)
-    least, normal, most = {
-        "f8e4m3": (2.0**-9, 2.0**-6, 448.0),
-        "f8e5m2": (2.0**-16, 2.0**-14, 57344.0),
-        "f16": (2.0**-24, 2.0**-14, 65504.0),
-        "bf16": (2.0**-133, 2.0**-126, float.fromhex("0x1.fep127")),
-        "f32": (2.0**-149, 2.0**-126, float.fromhex("0x1.fffffep127")),
-        "f64": (2.0**-1074, 2.0**-1022, float.fromhex("0x1.fffffffffffffp1023")),
-    }[dtype.name]
+    limits = ml_dtypes.finfo(dtype.numpy)
+    least, normal, most = map(float, (limits.smallest_subnormal, limits.smallest_normal, limits.max))
     bits = -int(np.log2(dtype.epsilon))
     positive = [0.0, least, 3 * least, normal - least, normal, dtype.epsilon, 0.1, 0.25, 0.5, 0.75]
     positive += [1 - dtype.epsilon / 2]

@@ -23,7 +23,7 @@ from random_graphs import assert_close, assert_same_bits, random_array, random_m
 
 EXACT = ["check-indices", "canonicalize", "cse", "dce", "fold-constants", "fold-constants{growth=0}", "fuse"]
 EXACT += ["unroll-repeat", "unroll-repeat{limit=1}", "fold-parameters{moves-only=true}"]
-EXACT += ["unroll-repeat,fold-parameters{moves-only=true},dce"]
+EXACT += ["unroll-repeat,fold-parameters{moves-only=true},dce", "check-indices,dce,fuse,defer-checks"]
 ALL_EXACT = "unroll-repeat,fold-constants,canonicalize,fold-constants,cse,fuse,dce"
 FUSED_FIRST = "fuse,cse,canonicalize,fold-constants,unroll-repeat,fuse,cse,dce"
 ALL = "fold-constants,canonicalize,unroll-repeat,decompose,fold-constants,fold-parameters,canonicalize,cse,dce,"

@@ -10,6 +10,9 @@ from .setting import Setter
 VARIABLE = "NACRE_PLANTED_FAULT"
 """Names the fault of children that generate code, as `module:name`; only the tests' `sitecustomize` knows it."""
 
+FILE = "NACRE_PLANTED_FAULT_FILE"
+"""Names a file that holds the same; its fault is planted in children that a process forks, and not in the process."""
+
 
 @dataclass(frozen=True)
 class Planted:

@@ -1,44 +1,76 @@
 """Switches a planted fault on and off.
 
-What a fault replaces is put back afterwards. Objects that are made meanwhile go into a cache of their own, and no child
-that was started before is used, nor one that was started meanwhile used later.
+What a fault replaces is put back afterwards. Objects that are made meanwhile go into a cache of their own. Children
+that generate code come from fork servers of their own, which all faults share: a child plants the current fault when it
+is forked, and the server itself has none.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
-from nacre.compiler.codegen.workers.pool import end_waiting
+from nacre.compiler.codegen.workers import pool
+from nacre.compiler.codegen.workers.child import ENTRY_WORKER, KERNEL_WORKER
+from nacre.compiler.codegen.workers.forking import ForkServer
 from nacre.compiler.readers.language import load_module
 from nacre.compiler.tools.validate.inputs import made_up
 from nacre.dialect.graph import Parameter
 
-from .planted import VARIABLE, Planted
+from .planted import FILE, VARIABLE, Planted
 from .setting import Setter
 
 _SITE = Path(__file__).parent / "site"
 
 
+_servers: dict[str, ForkServer] = {}
+"""The fork servers whose children plant the fault that the file names."""
+
+
+@cache
+def _current() -> Path:
+    """The file that names the current fault."""
+    return Path(tempfile.mkdtemp(prefix="planted-")) / "fault"
+
+
 @contextmanager
 def plant(fault: Planted, folder: Path) -> Iterator[None]:
     """The compiler has the fault until the block ends. `folder` takes what is cached meanwhile."""
-    paths = [str(_SITE), str(_SITE.parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {VARIABLE: fault.place, "NACRE_CACHE": str(folder), "PYTHONPATH": os.pathsep.join(paths)}
+    search = {"PYTHONPATH": os.pathsep.join([str(_SITE), str(_SITE.parent.parent), *_python_path()])}
     setter = Setter()
-    end_waiting()
-    try:
-        with mock.patch.dict(os.environ, environment):
-            fault.plant(setter)
-            yield
-    finally:
-        setter.undo()
-        end_waiting()
+    with mock.patch.object(pool, "_servers", _servers):
+        with mock.patch.dict(os.environ, {**search, FILE: str(_current())}):
+            pool.start_ahead(KERNEL_WORKER)
+            pool.start_ahead(ENTRY_WORKER)
+        standing = dict(_servers)
+        _current().write_text(fault.place)
+        try:
+            with mock.patch.dict(os.environ, {**search, VARIABLE: fault.place, "NACRE_CACHE": str(folder)}):
+                fault.plant(setter)
+                yield
+        finally:
+            setter.undo()
+            # A server that was started meanwhile has the fault itself.
+            for worker in [name for name, server in _servers.items() if standing.get(name) is not server]:
+                _servers.pop(worker).close()
+
+
+def _python_path() -> list[str]:
+    return list(filter(None, [os.environ.get("PYTHONPATH")]))
+
+
+@atexit.register
+def _end_servers() -> None:
+    while _servers:
+        _servers.popitem()[1].close()
 
 
 def write_model(fault: Planted, folder: Path) -> Path:

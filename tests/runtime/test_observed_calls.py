@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from c_programs import build_program, run_check
-from nacre.compiler.artifact.link import RUNTIME_SOURCES
+from nacre.compiler.targets.system import LINUX
 
 PROGRAM = Path(__file__).with_name("observe_program.c")
-STEMS = [Path(name).stem for name in RUNTIME_SOURCES if name != "affinity.c"]
+STEMS = [stem for stem in LINUX.runtime if stem != "affinity"]
 CHECKS = ["alone", "shared", "off", "recorded"]
 
 

@@ -143,21 +143,28 @@ def mobilenetv2(net: Layers, image: Array) -> Array:
 PARAMETERS = {resnet18: 11_689_512, resnet50: 25_557_032, mobilenetv2: 3_504_872}
 
 
-@pytest.mark.parametrize("network", PARAMETERS, ids=lambda network: network.__name__)
-def test_network(network: Callable[[Layers, Array], Array], tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    if network is not mobilenetv2:
-        # The checks of the large ones take minutes; their results are compared below, as all are.
-        request.getfixturevalue("unchecked")
+def write_network(network: Callable[[Layers, Array], Array], folder: Path) -> tuple[Array, Array]:
+    """Writes the model of a network and its weights. Returns two images and the results for them."""
     image = np.random.default_rng(1).standard_normal((2, 3, SIDE, SIDE)).astype(np.float32)
     net, name = Layers(), network.__name__
     expected = network(net, image.astype(np.float64))
     learned = sum(array.size for key, array in net.stored.items() if "running_" not in key)
     assert learned == PARAMETERS[network]
-    save_file(net.stored, tmp_path / f"{name}.safetensors")
-    shutil.copy(FOLDER / "resnet.nacre", tmp_path)
+    save_file(net.stored, folder / f"{name}.safetensors")
+    shutil.copy(FOLDER / "resnet.nacre", folder)
     text = (FOLDER / f"{name}.nacre").read_text(encoding="utf-8")
     assert text.count("side = 224\n") == 1
-    (tmp_path / f"{name}.nacre").write_text(text.replace("side = 224\n", f"side = {SIDE}\n"), encoding="utf-8")
+    (folder / f"{name}.nacre").write_text(text.replace("side = 224\n", f"side = {SIDE}\n"), encoding="utf-8")
+    return image, expected
+
+
+@pytest.mark.parametrize("network", PARAMETERS, ids=lambda network: network.__name__)
+def test_network(network: Callable[[Layers, Array], Array], tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    if network is not mobilenetv2:
+        # The checks of the large ones take minutes; their results are compared below, as all are.
+        request.getfixturevalue("unchecked")
+    image, expected = write_network(network, tmp_path)
+    name = network.__name__
     model = nacre.compile(tmp_path / f"{name}.nacre", tmp_path / f"{name}.so")
     for images, wanted in ((image, expected), (image[1:], expected[1:])):
         error = np.abs(model(images) - wanted).max() / np.abs(wanted).max()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from emulation import Emulator
+from emulators import OTHERS, find_emulator
 from nacre.compiler.dumps import Dumps
 from nacre.compiler.model.source import SourceModel
 from nacre.compiler.options import Options
@@ -23,10 +24,10 @@ from nacre.dialect.graph import Module
 sys.path.append(str(Path(__file__).parents[1] / "operators"))
 from operator_harness import TESTED, build_function, examples, write_use
 from test_compiled import typical
+from web_assembly import Engine
 
 UNTRANSLATED = {"riscv64": ("trunc", "cast")}
 """Operators whose code qemu 7.2 cannot translate: it aborts with an assertion of its own."""
-OTHERS = [machine for machine in FAMILIES if machine != "x86_64"]
 MATMUL = "model m(x: f32[128, 384], w: f32[384, 1536]) -> f32[128, 1536] { return x @ w }"
 GROUP = 16
 GROUPS = [TESTED[i : i + GROUP] for i in range(0, len(TESTED), GROUP)]
@@ -35,7 +36,7 @@ with_machine = pytest.mark.parametrize("machine", OTHERS)
 
 
 def assembly(text: str, machine: str, folder: Path) -> str:
-    build = Build(load_module(text, text=True), Options(targets=parse_targets(f"{machine}-linux-gnu")), Dumps(folder))
+    build = Build(load_module(text, text=True), Options(targets=parse_targets(FAMILIES[machine].triple)), Dumps(folder))
     program = build.generate(build.lower(build.optimize()))
     assert not program.untiled, program.untiled
     build.generate_entries(program)
@@ -72,14 +73,12 @@ def test_gemm_for_rvv_keeps_its_accumulators_in_registers(tmp_path: Path) -> Non
 
 
 @pytest.fixture(params=OTHERS)
-def emulator(request: pytest.FixtureRequest) -> Emulator:
-    made = Emulator(request.param)
-    made.need()
-    return made
+def emulator(request: pytest.FixtureRequest) -> Emulator | Engine:
+    return find_emulator(request.param)
 
 
 @pytest.mark.parametrize("group", GROUPS, ids=[f"{group[0].name}..{group[-1].name}" for group in GROUPS])
-def test_operators_agree_with_their_references(emulator: Emulator, group: tuple, tmp_path: Path) -> None:  # type: ignore[type-arg]
+def test_operators_agree_with_their_references(emulator: Emulator | Engine, group: tuple, tmp_path: Path) -> None:  # type: ignore[type-arg]
     items = [
         item
         for operator in group

@@ -38,8 +38,9 @@ class Machine:
         if cpu == "native":
             cpu = llvm.get_host_cpu_name()
             features = native_features(target)
+        relocation = target.family.system.relocation if target.family is not None else "pic"
         self._machine: Any = llvm.Target.from_triple(triple).create_target_machine(
-            cpu=cpu, features=features, opt=options.level, reloc="pic", codemodel="small"
+            cpu=cpu, features=features, opt=options.level, reloc=relocation, codemodel="small"
         )
         self._triple = triple
         self.made_for = MadeFor(cpu, triple, tuple(sorted(target_features(target))))

@@ -35,8 +35,6 @@ from .tiles import Cell, Tiles, rows_from, tile_units
 
 BLOCK_ROWS = 64
 """The number of rows that share a dequantized block."""
-MOST_BYTES = 32 * 1024
-"""The most bytes of a dequantized block, so that it stays in the nearest cache beside rows."""
 
 
 def share_rows_of(stage: Stage, op: Op, roles: Roles) -> Roles | None:
@@ -55,7 +53,8 @@ def _are_worth_it(stage: Stage, op: Op, roles: Roles, scaled: Scaled) -> bool:
     weights = _weights(stage, op, roles, scaled)
     if weights is None or any(w.kind == "read" for w in weights) or not all(isinstance(s, int) for s in sizes):
         return False
-    return 4 * roles.width * len(weights) * prod(int(str(s)) for s in sizes) <= MOST_BYTES
+    # The dequantized block stays in the nearest cache beside rows.
+    return 4 * roles.width * len(weights) * prod(int(str(s)) for s in sizes) <= roles.caches.first
 
 
 def _weights(stage: Stage, op: Op, roles: Roles, scaled: Scaled) -> list[Node] | None:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 
 from ....dialect.dims import Size, ceil_divide
 from ....dialect.emitter import Index
+from ....dialect.types import ANY
 from .isa import find
 from .structure import Access, Group, Node, Op, Panel, Position, linear, plain
 from .text import Value, Writer
@@ -33,7 +34,7 @@ SUMS: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
     "arith.addf": ("arith.mulf", "f32", {"arith.extf": "bf16"}),
 }
 """For each addition: the multiplication, the type of both, and the widening of the factors with its source type."""
-SIZES: Mapping[str, int] = {"i8": 4, "bf16": 2}
+SIZES: Mapping[str, int] = {dtype.mlir: dtype.group for dtype in ANY if dtype.is_grouped}
 """The number of elements in a word."""
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from ....dialect.dims import Size
 from ....dialect.types import F32
 from ...lower.text import literal
+from .branches import load_under, raise_alarm, watching
 from .codes import add_codes, unpack
 from .dots import Halves, add_products
 from .forms import Form, constant
@@ -226,7 +227,10 @@ class Evaluator:
             return add_products(writer, node, writer.broadcast(evaluate(total)), [factor(word) for word in words])
         operands = [evaluate(o) for o in node.operands]
         if node.kind == "extract":
-            return self._extract(node, operands)
+            return self._extract(node, operands, None if node.guard is None else evaluate(node.guard))
+        if node.kind == "watch":
+            raise_alarm(writer, node.text, operands[1])
+            return operands[0]
         if node.kind == "nearest":
             return round_to_nearest(writer, operands[0])
         if node.kind == "bytes":
@@ -273,7 +277,18 @@ class Evaluator:
             return None
         return self.writer.constant(literal(1 / value, F32), "f32")
 
-    def _extract(self, node: Node, indices: Sequence[Value]) -> Value:
+    def _extract(self, node: Node, indices: Sequence[Value], guard: Value | None) -> Value:
+        """Loads an element at a computed index, under a condition if there is one."""
+        if guard is None:
+            return self._load_at(node, indices)
+        writer = self.writer
+        zero = writer.constant("0.0" if node.type.startswith(("f", "b")) else "0", node.type)
+        vector = any(v.vector or (v.form is not None and v.form.lane != 0) for v in indices)
+        zero = writer.broadcast(zero) if vector else zero
+        name = load_under(writer, guard, writer.type(zero), zero, lambda: self._load_at(node, indices))
+        return Value(name, node.type, vector)
+
+    def _load_at(self, node: Node, indices: Sequence[Value]) -> Value:
         """Loads an element at a computed index: contiguous memory if only the last index varies with the lanes."""
         assert node.tensor is not None and node.tensor.view is not None
         view, writer = node.tensor.view, self.writer
@@ -345,7 +360,8 @@ class Evaluator:
     def write(self, ops: Sequence[Op], places: Sequence[Place]) -> None:
         """Stores the results of ops into their homes. All results are computed before the first store, since a store
         may overwrite the inputs of the others."""
-        results = [(op, place, self.value(op, place)) for place in places for op in ops]
+        with watching(self.writer):
+            results = [(op, place, self.value(op, place)) for place in places for op in ops]
         for op, place, value in results:
             with self.writer.at(op.location):
                 self.writer.store(*self.home(op.written, op, place), value)

@@ -11,17 +11,21 @@ The sum of a row with 8 lanes in 4 strands, so that an addition need not wait fo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ....dialect.ops.support.common import integer_range
+from ....dialect.types import FLOATS, SIGNED
+from ...lower.text import literal
 from .structure import Op, Unsupported
 from .text import Value, Writer
 
-_INFINITIES: Mapping[str, str] = {"f16": "0x7C00", "bf16": "0x7F80", "f32": "0x7F800000", "f64": "0x7FF0000000000000"}
-_MINUS: Mapping[str, str] = {"f16": "0xFC00", "bf16": "0xFF80", "f32": "0xFF800000", "f64": "0xFFF0000000000000"}
-_NANS: Mapping[str, str] = {"f16": "0x7E00", "bf16": "0x7FC0", "f32": "0x7FC00000", "f64": "0x7FF8000000000000"}
-_LEAST: Mapping[str, str] = {f"i{bits}": str(-1 << bits - 1) for bits in (8, 16, 32, 64)}
-_GREATEST: Mapping[str, str] = {f"i{bits}": str((1 << bits - 1) - 1) for bits in (8, 16, 32, 64)}
+_INFINITIES, _MINUS, _NANS = (
+    {dtype.mlir: literal(number, dtype) for dtype in FLOATS} for number in (math.inf, -math.inf, math.nan)
+)
+_LEAST: Mapping[str, str] = {dtype.mlir: str(integer_range(dtype)[0]) for dtype in SIGNED}
+_GREATEST: Mapping[str, str] = {dtype.mlir: str(integer_range(dtype)[1]) for dtype in SIGNED}
 
 
 @dataclass(frozen=True, slots=True)

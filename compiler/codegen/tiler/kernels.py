@@ -16,7 +16,7 @@ The ops of a stage decide its schedule:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,7 @@ from ...base.mlir import ir
 from ...lower.parts import SEQUENCE
 from ...lower.text import FunctionText
 from ...lower.writer import UNITS, part_name
-from ...targets.vector_unit import Machine
+from ...targets.vector_unit import VectorUnit
 from .decoded import share_rows_of, write_decoded
 from .evaluate import Evaluator
 from .forms import Form, constant, variable
@@ -52,10 +52,6 @@ IN_PLACE = "nacre.in_place"
 """The function attribute that lists pairs of tensor indices that may share memory."""
 
 
-INEXACT = frozenset({"avx512bf16"})
-"""Features with instructions that flush denormal numbers to zero."""
-
-
 @dataclass(frozen=True, slots=True)
 class Report:
     """The schedules of a kernel's loop nests and the steps of its loops, or the reason why it was not tiled.
@@ -80,7 +76,7 @@ class _Text:
     functions: frozenset[tuple[str, int | None]]
 
 
-def tile_kernels(module: Any, machine: Machine, *, strict: bool = False, debug: bool = False) -> list[Report]:
+def tile_kernels(module: Any, unit: VectorUnit, *, strict: bool = False, debug: bool = False) -> list[Report]:
     """Tiles every supported kernel of the module in place; `strict` keeps divisions unchanged, `debug` keeps the
     locations of ops."""
     functions = {ir.StringAttr(f.attributes["sym_name"]).value: f for f in module.body.operations}
@@ -90,7 +86,7 @@ def tile_kernels(module: Any, machine: Machine, *, strict: bool = False, debug: 
         if name + UNITS not in functions:
             continue
         try:
-            written = write_kernel(read_kernel(function), machine, strict=strict)
+            written = write_kernel(read_kernel(function), unit, strict=strict)
         except Sequential:
             reports.append(Report(name, "", (SEQUENCE,)))
             continue
@@ -104,11 +100,11 @@ def tile_kernels(module: Any, machine: Machine, *, strict: bool = False, debug: 
         needed |= written.functions
         reports.append(Report(name, "", written.schemes, written.steps))
     for wanted in sorted(needed, key=lambda f: function_name(*f)):
-        append_functions(module, emit_function(*wanted, machine.features))
+        append_functions(module, emit_function(*wanted, unit.features))
     return reports
 
 
-def write_kernel(kernel: Kernel, machine: Machine, *, strict: bool) -> _Text:
+def write_kernel(kernel: Kernel, unit: VectorUnit, *, strict: bool) -> _Text:
     """Writes two functions for each stage of the kernel, or for each run of stages computed slice by slice: the loops,
     and the count of work items. The first function has the kernel's name.
 
@@ -120,12 +116,12 @@ def write_kernel(kernel: Kernel, machine: Machine, *, strict: bool) -> _Text:
     steps: set[int] = set()
     functions: set[tuple[str, int | None]] = set()
     if strict:
-        machine = replace(machine, features=machine.features - INEXACT)
+        unit = unit.exact()
     if not kernel.ops:
         raise Unsupported("nothing is computed")
-    for number, slices in enumerate(plan_slices(kernel, plan_stages(kernel))):
-        writer = Writer(kernel.dims, _main(slices.stages[-1]).location, machine.features)
-        scheme = _write_slices(writer, slices, machine, strict=strict)
+    for number, slices in enumerate(plan_slices(kernel, plan_stages(kernel), unit.caches)):
+        writer = Writer(kernel.dims, _main(slices.stages[-1]).location, unit.features)
+        scheme = _write_slices(writer, slices, unit, strict=strict)
         for line, location in _function(kernel, part_name(kernel.name, number), writer, scheme):
             lines.append(line)
             locations.append(location)
@@ -135,13 +131,13 @@ def write_kernel(kernel: Kernel, machine: Machine, *, strict: bool) -> _Text:
     return _Text(tuple(lines), tuple(locations), tuple(schemes), tuple(sorted(steps - {1})), frozenset(functions))
 
 
-def _write_slices(writer: Writer, slices: Slices, machine: Machine, *, strict: bool) -> _Scheme:
+def _write_slices(writer: Writer, slices: Slices, unit: VectorUnit, *, strict: bool) -> _Scheme:
     """Writes the stages; returns the schedule of the whole run, which needs no further writing."""
 
     def prepare(stage: Stage) -> _Scheme:
         merge_loops(stage)
-        writer.lanes = _lanes(stage, machine)
-        return _choose(Evaluator(writer, stage, strict=strict), machine)
+        writer.lanes = _lanes(stage, unit)
+        return _choose(Evaluator(writer, stage, strict=strict), unit)
 
     if not slices.locals:
         (stage,) = slices.stages
@@ -223,8 +219,8 @@ def _argument_type(type: str) -> str:
     return f"memref<{stored_type(type.removeprefix('memref<').removesuffix('>'))}>"
 
 
-def _lanes(stage: Stage, machine: Machine) -> int:
-    return machine.lanes(max(WIDTHS.get(op.result.element, 32) for op in stage.ops))
+def _lanes(stage: Stage, unit: VectorUnit) -> int:
+    return unit.lanes(max(WIDTHS.get(op.result.element, 32) for op in stage.ops))
 
 
 @dataclass(frozen=True)
@@ -238,7 +234,7 @@ class _Scheme:
     sharing: Sharing = ()
 
 
-def _choose(evaluator: Evaluator, machine: Machine) -> _Scheme:
+def _choose(evaluator: Evaluator, unit: VectorUnit) -> _Scheme:
     stage = evaluator.stage
     if all(any(size == 0 for size in sink.result.shape) for sink in stage.sinks):
         return _Scheme("nothing", [0], lambda begin, end: None)
@@ -251,13 +247,13 @@ def _choose(evaluator: Evaluator, machine: Machine) -> _Scheme:
         return _Scheme("scan", scan.counts(), scan.write, share_elements(stage))
     if len(reductions) == 1 and is_tiled(reductions[0]):
         (op,) = reductions
-        roles = assign_roles(stage, op, machine, evaluator.writer.lanes)
+        roles = assign_roles(stage, op, unit, evaluator.writer.lanes)
         decoded, turned = share_rows_of(stage, op, roles), share_turned(stage, op, roles)
         order = choose_order(stage, op, decoded or turned or roles)
         written = write_decoded if decoded is not None else write_turned if turned is not None else write_tiles
         write = partial(written, evaluator, op, order)
         return _Scheme("tile", order.counts, write, share_elements(stage))
-    rows = RowStage(evaluator, machine)
+    rows = RowStage(evaluator, unit)
     name = "rows" if rows.bounded is None else "bounded rows"
     # Blocks of rows between contractions may be moved back over rows that are already computed.
     return _Scheme(name, rows.counts(), rows.write, () if rows.tiles else share_rows(stage, rows.row.kept_in_result()))

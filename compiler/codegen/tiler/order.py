@@ -25,8 +25,6 @@ from .schedule import Stage, lane_loop
 from .structure import Access, Op
 from .text import Writer, element_bytes
 
-CACHED = 1 << 20
-"""The bytes that are assumed to stay in a core's cache."""
 PART = 2
 """The divisor of the cache size for a group of rows: panels and results pass through the rest of the cache."""
 
@@ -111,7 +109,7 @@ def choose_order(stage: Stage, op: Op, roles: Roles) -> Order:
     order = [*roles.outer, roles.lane, *rows]
     # With the classes across outermost, vectors that exceed the cache are read `times` times. With the lanes outside of
     # them, the other operands are read once for each panel.
-    if along > CACHED and along * times > others * panels:
+    if along > roles.caches.own and along * times > others * panels:
         order = [*(c for c in roles.outer if c in used), roles.lane, *across, *rows]
     order = [*stage.around, *(c for c in order if c not in stage.around)]
     counts = tuple(_count(stage, roles, c) for c in order)
@@ -139,8 +137,9 @@ def _group(stage: Stage, op: Op, roles: Roles) -> Group | None:
 
     blocks_of_rows, panels = (bounds(_count(stage, roles, c))[1] for c in (roles.row, roles.lane))
     block = max(1, touched(along=False))
-    group = Group(CACHED // PART // block, CACHED // block)
-    of_no_use = blocks_of_rows <= group.all or touched(along=True) > CACHED
+    cached = roles.caches.own
+    group = Group(cached // PART // block, cached // block)
+    of_no_use = blocks_of_rows <= group.all or touched(along=True) > cached
     return None if panels == 1 or of_no_use or group.blocks < SHARING else group
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from ....dialect.dims import INFINITY, Size, Symbol, add, divide_exactly, floor_divide, maximum, minimum, multiply
 from ....dialect.emitter import Index
 from ...base.mlir import ir
+from .branches import BRANCH, read_branch
 from .codes import group_codes
 from .dense import read_dense
 from .dots import group_steps
@@ -42,7 +43,7 @@ _SIZES: Mapping[str, Callable[[Size, Size], Size]] = {
 _UNKNOWN = (0, INFINITY, 1)
 """The facts about an unconstrained dim: least value, greatest value, and divisor."""
 _LOOP = "scf.for"
-_WRITING = frozenset({"tensor.insert", "tensor.dim", _LOOP, "scf.if"})
+_WRITING = frozenset({"tensor.insert", "tensor.dim", _LOOP, BRANCH})
 
 
 def read_kernel(function: Any) -> Kernel:
@@ -246,10 +247,13 @@ class _Reader:
                 self._fill_memory(band, at)
         sizes = region.sizes
         loops = tuple(Index(((i, 1),)) for i in range(len(sizes)))
+        reads: tuple[Access, ...] = (Access(source, loops),)
         body = Node("read", source.element, location=at)
+        if source.splat is not None:
+            reads, body = (), Node("constant", source.element, text=source.splat, location=at)
         home = region.of(target)
         self._forget_fill(sizes, home)
-        self._add(sizes, (True,) * len(sizes), (Access(source, loops),), loops, body, home, at)
+        self._add(sizes, (True,) * len(sizes), reads, loops, body, home, at)
         self.tensors[operation.results[0]] = Tensor(target.shape, target.element, target.view)
 
     def _forget_fill(self, sizes: tuple[Size, ...], home: View) -> None:
@@ -403,10 +407,11 @@ class _Reader:
                 known[operand] = Node("constant", type, text=text)
             return known[operand]
 
-        for operation in (o.operation for o in block.operations):
+        def step(operation: Any) -> None:
             name = operation.name
-            if name == "linalg.yield":
-                return tuple(value(operand) for operand in operation.operands)
+            if name == BRANCH and len(operation.results) == 1:
+                known[operation.results[0]] = read_branch(operation, value, step, self.buffers)
+                return
             if len(operation.regions) or name in _WRITING or len(operation.results) != 1:
                 raise Unsupported(f"`{name}` in a body")
             result = operation.results[0]
@@ -427,6 +432,11 @@ class _Reader:
                 node = Node(name, type, tuple(value(o) for o in operation.operands), text=attributes)
                 known[result] = find_nearest(_decided(node))
             known[result].location = known[result].location or operation.location
+
+        for operation in (o.operation for o in block.operations):
+            if operation.name == "linalg.yield":
+                return tuple(value(operand) for operand in operation.operands)
+            step(operation)
         raise Unsupported("a body without a result")
 
 

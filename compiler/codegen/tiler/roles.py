@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...targets.vector_unit import Machine
+from ...targets.vector_unit import Caches, VectorUnit
 from .codes import DOT
 from .dots import has_instruction
 from .schedule import Stage, lane_loop
@@ -36,7 +36,7 @@ the bits of a row would depend on the number of rows."""
 @dataclass(frozen=True, slots=True)
 class Roles:
     """The class of each role. `step` is the width of a panel of lanes, `width` that of a tile, `rows` its height, and
-    `block` the rows of a work item."""
+    `block` the rows of a work item. `caches` are those of the core."""
 
     lane: int
     row: int | None
@@ -46,17 +46,18 @@ class Roles:
     width: int
     step: int
     windowed: bool
+    caches: Caches
 
 
-def assign_roles(stage: Stage, op: Op, machine: Machine, lanes: int, among: Sequence[int] | None = None) -> Roles:
+def assign_roles(stage: Stage, op: Op, unit: VectorUnit, lanes: int, among: Sequence[int] | None = None) -> Roles:
     """Assigns roles to the parallel classes of a tiled op; the row class is chosen from `among`, or from all
     classes."""
     loop = lane_loop(op)
     assert loop is not None, op.location
     lane = stage.of(op, loop)
     dots = [DOT if n.kind == "codes" else n for n in op.body.walk() if n.kind in ("dot", "codes")]
-    apart = any(not has_instruction(n, machine.features, lanes) for n in dots)
-    rows, most_vectors = machine.halves if apart else (machine.rows, machine.vectors)
+    apart = any(not has_instruction(n, unit.features, lanes) for n in dots)
+    rows, most_vectors = unit.halves if apart else (unit.rows, unit.vectors)
     vectors = [a for a in op.reads if loop in a.loops()]
     others = [
         i for i in op.outer if i != loop and stage.sizes[stage.of(op, i)] != 1 and stage.of(op, i) not in stage.around
@@ -76,18 +77,18 @@ def assign_roles(stage: Stage, op: Op, machine: Machine, lanes: int, among: Sequ
     if row is None:
         vectors_each = min(max(count, 1), UNDER_WAY)
     elif short:
-        vectors_each = _even(count, machine.window[1])
+        vectors_each = _even(count, unit.window[1])
     else:
         vectors_each = _even(count, most_vectors)
     width = step = vectors_each * lanes
     packed = _panel_width(op, loop)
     if packed is not None:
         step = packed
-        width = _even(packed // lanes, machine.window[1] if short else most_vectors) * lanes
-    rows = 1 if row is None else machine.window[0] if short else rows
+        width = _even(packed // lanes, unit.window[1] if short else most_vectors) * lanes
+    rows = 1 if row is None else unit.window[0] if short else rows
     if row is not None and isinstance(most := stage.sizes[row], int):
-        rows = min(rows, max(most, 1)) if not short else _even(max(most, 1), machine.window[0])
-    return Roles(lane, row, outer, rows, rows, width, step, short)
+        rows = min(rows, max(most, 1)) if not short else _even(max(most, 1), unit.window[0])
+    return Roles(lane, row, outer, rows, rows, width, step, short, unit.caches)
 
 
 def _even(count: int, most: int) -> int:

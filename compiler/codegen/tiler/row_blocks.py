@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from ....dialect.dims import Size, bounds
-from ...targets.vector_unit import Machine
+from ...targets.vector_unit import VectorUnit
 from .bounded import bound_rows, heavy_first
 from .decoded import DecodedTiles
 from .evaluate import Evaluator, Kept, Place
@@ -36,8 +36,8 @@ SPACING = 16
 class RowStage:
     """The writer of a stage with reductions along rows."""
 
-    def __init__(self, evaluator: Evaluator, machine: Machine) -> None:
-        self.evaluator, self.machine = evaluator, machine
+    def __init__(self, evaluator: Evaluator, unit: VectorUnit) -> None:
+        self.evaluator, self.unit = evaluator, unit
         self.writer, self.stage = evaluator.writer, evaluator.stage
         self.tiles = [op for op in self.stage.ops if is_tiled(op)]
         self.outer = self._order()
@@ -49,14 +49,14 @@ class RowStage:
 
     def _roles(self, op: Op) -> Roles:
         """Returns the roles of a contraction in blocks of the stage's rows."""
-        return assign_roles(self.stage, op, self.machine, self.writer.lanes, [self.outer[-1]])
+        return assign_roles(self.stage, op, self.unit, self.writer.lanes, [self.outer[-1]])
 
     def _order(self) -> list[int]:
         """Returns the outer classes; with contractions, the rows of the first contraction come last."""
         outer = self.stage.outer
         if not self.tiles:
             return outer
-        roles = assign_roles(self.stage, self.tiles[0], self.machine, self.writer.lanes, outer)
+        roles = assign_roles(self.stage, self.tiles[0], self.unit, self.writer.lanes, outer)
         if roles.row is None:
             raise Unsupported("contractions without rows")
         return [*(c for c in outer if c != roles.row), roles.row]

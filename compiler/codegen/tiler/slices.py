@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from ....dialect.dims import Size, bounds, product
+from ...targets.vector_unit import Caches
 from .schedule import Stage, is_tiled, lane_loop
 from .structure import Access, Buffer, Kernel, Op, Tensor, plain
 from .text import element_bytes
@@ -28,8 +29,9 @@ STACK = 112 * 1024
 """The most bytes that slices take on the stack."""
 SLICES = 16
 """The least number of slices, so that threads can share them out."""
-READ_AGAIN = 1 << 18
-"""The most bytes that every slice reads again; they should stay in the cache beside the slice."""
+READ_AGAIN = 4
+"""The part of a core's own cache, as a divisor, that every slice may read again: it should stay there beside the
+slice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +72,20 @@ class Slices:
         return [stage.sizes[c] for c in stage.around]
 
 
-def plan_slices(kernel: Kernel, stages: Sequence[Stage]) -> list[Slices]:
+def plan_slices(kernel: Kernel, stages: Sequence[Stage], caches: Caches) -> list[Slices]:
     """Splits the stages of a kernel into maximal runs that are computed slice by slice."""
     planned: list[Slices] = []
     begin = 0
     while begin < len(stages):
         ends = range(len(stages), begin + 1, -1)
-        found = (_slice(kernel, stages, begin, end) for end in ends)
+        found = (_slice(kernel, stages, begin, end, caches) for end in ends)
         made = next((s for s in found if s is not None), Slices((), (stages[begin],)))
         planned.append(made)
         begin += len(made.constant) + len(made.stages)
     return planned
 
 
-def _slice(kernel: Kernel, stages: Sequence[Stage], begin: int, end: int) -> Slices | None:
+def _slice(kernel: Kernel, stages: Sequence[Stage], begin: int, end: int, caches: Caches) -> Slices | None:
     run = stages[begin:end]
     if not all(_takes_part(stage) for stage in run):
         return None
@@ -95,7 +97,7 @@ def _slice(kernel: Kernel, stages: Sequence[Stage], begin: int, end: int) -> Sli
         around = [tuple(c[:depth]) for c in candidates]
         sizes = {tuple(s.sizes[c] for c in cs) for s, cs in zip(run, around, strict=True)}
         if len(sizes) == 1 and bounds(product(next(iter(sizes))))[0] >= SLICES:
-            made = _Planner(kernel, run, around, elsewhere).plan()
+            made = _Planner(kernel, run, around, elsewhere, caches).plan()
             if made is not None:
                 for stage, classes in zip(run, around, strict=True):
                     stage.around = classes
@@ -157,6 +159,7 @@ class _Planner:
     run: Sequence[Stage]
     around: Sequence[tuple[int, ...]]
     elsewhere: set[Buffer]
+    caches: Caches
     uses: dict[Buffer, list[_Use]] = field(default_factory=dict)
 
     def plan(self) -> Slices | None:
@@ -164,7 +167,7 @@ class _Planner:
         if not self.look() or not all(self.is_sliced(buffer) for buffer in self.written()):
             return None
         inside = [b for b in self.written() if b not in self.elsewhere and b not in self.kernel.results]
-        if not inside or self.read_again() > READ_AGAIN:
+        if not inside or self.read_again() > self.caches.own // READ_AGAIN:
             return None
         found = [self.local(b) for b in inside]
         locals = self.share([each for each in found if each is not None])

@@ -154,15 +154,17 @@ def plain(position: Position) -> int | None:
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """A value in a body. `kind` is read, start, constant, index, size, extract, dot, codes, bytes or nearest, or the
-    name of an operation.
+    """A value in a body. `kind` is read, start, constant, index, size, extract, watch, dot, codes, bytes or nearest, or
+    the name of an operation.
 
     dot: the sum of the first operand and of the products of two groups; `text` says how to widen their elements;
     codes: the sum of the products of groups in turn; the first groups have the zero point `number`;
     bytes: a group of signed quantized values, those that `text` names of the first operand, less the second;
     nearest: the operand rounded to an integer, halves to even; a NaN becomes one with a lower half of 0;
     read, start: `number` of the access or result; index: `number` of the loop; constant: `text` is the attribute;
-    size: `size`; extract: the element of `tensor` at the operands. For an operation, `text` holds its attributes.
+    size: `size`; extract: the element of `tensor` at the operands, or 0 where the condition `guard` on sizes fails;
+    watch: the first operand; where the second one holds, the kernel sets the alarm in the argument that `text` names.
+    For an operation, `text` holds its attributes.
     """
 
     kind: str
@@ -172,6 +174,7 @@ class Node:
     text: str = ""
     size: Size = 0
     tensor: Tensor | None = None
+    guard: Node | None = None
     location: Any = None
     """The MLIR location of the value, to be passed on."""
 

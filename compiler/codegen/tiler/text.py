@@ -14,9 +14,10 @@ from functools import reduce
 from typing import Any
 
 from ....dialect.dims import Size, Symbol, multiply
+from ....dialect.types import FLOATS
 from ...lower.text import FunctionText
 from .forms import Form, constant
-from .isa import Instruction, find
+from .isa import Instruction, find, supports
 from .isa.instruction import ZERO
 from .strided import STEPS, load_strided
 from .structure import Buffer
@@ -42,7 +43,7 @@ INSTRUCTIONS: Mapping[str, str] = {
     **{f"math.{name}": f"llvm.intr.{name}" for name in ("sqrt", "roundeven", "floor", "ceil", "trunc")},
 }
 """Operations that are one instruction on vectors; the upstream lowering would expand them into calls of libm."""
-STORED: Mapping[str, str] = {"i1": "i8", "f16": "i16", "bf16": "i16"}
+STORED: Mapping[str, str] = {"i1": "i8", **{dtype.mlir: f"i{dtype.bits}" for dtype in FLOATS if dtype.is_half}}
 """The element types in memory, where they differ from those of values. A truth value takes a byte. 16-bit floats are
 moved as integers, since LLVM would convert them through f32 where the CPU has no instructions for them."""
 
@@ -66,6 +67,14 @@ class _Scope:
     values: dict[Hashable, Value] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """The vectors of conditions, by alarm, that are yet to be tested, and the depth of the lines that define them."""
+
+    depth: int
+    lanes: dict[str, list[str]] = field(default_factory=dict)
+
+
 class Writer:
     """The text of one function. `locations` has one entry per line: the location of the op being written, or the
     function's location outside of ops. `features` are the usable CPU features, by their LLVM names."""
@@ -83,6 +92,7 @@ class Writer:
         self.lanes = 1
         self.features = features
         self.mask: str | None = None
+        self.outside: Outside | None = None
         self.functions: set[tuple[str, int | None]] = set()
         self.steps: set[int] = set()
         """The steps of the loops that were written."""
@@ -306,7 +316,7 @@ class Writer:
             called = f"func.call @{symbol}({', '.join(v.name for v in values)}) : ({types}) -> {result}"
             return Value(self.let(called), type, vector)
         types = ", ".join(self.type(v) for v in values)
-        if (name, type) == ("arith.truncf", "bf16") and vector and "avx512bf16" in self.features:
+        if (name, type) == ("arith.truncf", "bf16") and vector and supports("round-to-bfloat", self.features):
             return self._round_to_bfloat(values[0])
         suffix = f" {{{attributes}}}" if attributes else ""
         written = INSTRUCTIONS.get(name, name) if vector else name
@@ -336,7 +346,7 @@ class Writer:
 
     def multiply_add(self, left: str, right: str, total: str, type: str) -> str:
         """Returns left * right + total of floats, rounded once where the CPU has a fused instruction."""
-        if "fma" in self.features:
+        if supports("multiply-add", self.features):
             return self.let(f"vector.fma {left}, {right}, {total} : {type}")
         return self.let(f"arith.addf {self.let(f'arith.mulf {left}, {right} : {type}')}, {total} : {type}")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from ...base import mlir
@@ -64,12 +65,23 @@ def _lower(task: Task, text: str) -> str:
                 if action.startswith(":"):
                     ACTIONS[action](module, task)
                 else:
-                    mlir.passmanager.PassManager.parse(f"builtin.module({action})").run(module.operation)
+                    _run_passes(action, module)
         task.dump(f"{stage.name}.mlir", lambda: _print(module))
     with task.timed("translate"):
         if task.job.debug:
             attach_lines(module)
         return mlir.translate(module)
+
+
+def _run_passes(passes: str, module: Any) -> None:
+    _pass_manager(passes).run(module.operation)
+
+
+@cache
+def _pass_manager(passes: str) -> Any:
+    """Returns the pass manager of all kernels: passes collect their patterns when a manager first runs, which takes
+    longer than most kernels."""
+    return mlir.passmanager.PassManager.parse(f"builtin.module({passes})", CONTEXT)
 
 
 def _print(module: Any) -> str:
@@ -177,7 +189,7 @@ def _tile(module: Any, task: Task) -> None:
     task.report = replace(task.report, schemes=report.schemes, reason=report.reason, steps=report.steps)
     if task.report.tiled:
         # This applies only to tiled kernels: inlining also simplifies, and then bufferization would need memory.
-        mlir.passmanager.PassManager.parse("builtin.module(inline,symbol-dce)").run(module.operation)
+        _run_passes("inline,symbol-dce", module)
 
 
 def _relax(module: Any, task: Task) -> None:

@@ -15,6 +15,7 @@ from lark import Token
 from lark.lexer import PatternStr
 
 from ....dialect.diagnostics import Diagnostic, Span
+from .grammar import grammar
 from .tokens import (
     CONTINUES,
     HYPER_CLOSE,
@@ -25,7 +26,6 @@ from .tokens import (
     SOFT_WORDS,
     STARTS,
     WORDS,
-    grammar,
     span_of,
 )
 

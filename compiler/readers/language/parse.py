@@ -19,8 +19,9 @@ from ....dialect.diagnostics import Collector, Diagnostic, DiagnosticError, Span
 from .arrange import tokenize
 from .build import build
 from .explain import INDEX_NOTATION, RESERVED, Fault, explain, reserved
+from .grammar import grammar
 from .syntax import File
-from .tokens import FAULT, NAMES, NEWLINE, STARTS, grammar, span_of
+from .tokens import FAULT, NAMES, NEWLINE, STARTS, span_of
 
 MAX_BYTES = 16 << 20
 _ENDS = (NEWLINE, "SEMICOLON", "RBRACE")

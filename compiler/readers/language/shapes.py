@@ -17,7 +17,9 @@ from .statics import demand_size
 from .values import ERROR, Frame, Poison, describe, show
 
 PLANNED = ("i4", "u4")
-_IN_BLOCKS = ("q8", "q4")
+_IN_BLOCKS = tuple(dict.fromkeys(name.partition("[")[0] for name in BLOCK_DTYPES))
+_ALIASES = {alias: dtype.name for dtype in DTYPES.values() for alias in (dtype.numpy.name, *dtype.aliases)}
+"""The dtypes by their names in other libraries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,21 +55,10 @@ def resolve_dtype(context: Context, frame: Frame, node: syntax.Dtype) -> DType |
         return report("unknown-dtype", f"`{node.name}` is {describe(binding.value)}, not a dtype", node.span)
     if node.name in DTYPES:
         return DTYPES[node.name]
-    aliases = {"float": "f32", "float32": "f32", "double": "f64", "float64": "f64", "half": "f16", "float16": "f16"}
-    aliases |= dict.fromkeys(("fp8", "float8", "f8", "f8e4m3fn", "float8_e4m3fn", "float8_e4m3"), "f8e4m3")
-    aliases |= {
-        "float8_e5m2": "f8e5m2",
-        "bfloat16": "bf16",
-        "int": "i64",
-        "int64": "i64",
-        "int32": "i32",
-        "int8": "i8",
-        "uint8": "u8",
-    }
     if node.name in _IN_BLOCKS:
         help_text = f"`{node.name}[block 32]` has one scale for each 32 neighbours"
         return report("bad-block", f"`{node.name}` needs a block size", node.span, help=help_text)
-    nearest = aliases.get(node.name.lower())
+    nearest = _ALIASES.get(node.name.lower())
     help_text = f"did you mean `{nearest}`?" if nearest else suggest(node.name, DTYPES)
     return report("unknown-dtype", f"there is no dtype `{node.name}`", node.span, help=help_text)
 

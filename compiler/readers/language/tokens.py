@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
-from functools import cache
-from importlib import resources
 
-from lark import Lark, Token
+from lark import Token
 
 from ....dialect.diagnostics import Collector, Diagnostic, DiagnosticError, Span
+from .grammar import grammar
 
 FAULT = "FAULT"
 NEWLINE = "_NEWLINE"
@@ -88,32 +87,6 @@ _STRANGE_HELP = {  # it contains characters that look alike, hence the `noqa`
     "\ufeff": "a byte order mark is allowed only as the first character of a file",
 }
 _ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\"}
-
-
-class _KeepTrivia:
-    """Makes lark keep terminals that no rule mentions."""
-
-    always_accept = ("COMMENT", "UNCLOSED_STRING", "SINGLE_QUOTES", "STRANGE")
-
-    def process(self, stream: Iterator[Token]) -> Iterator[Token]:
-        return stream
-
-
-@cache
-def grammar() -> Lark:
-    text = resources.files(__package__).joinpath("nacre.lark").read_text(encoding="utf-8")
-    grammar = Lark(
-        text,
-        parser="lalr",
-        lexer="basic",
-        start="file",
-        propagate_positions=True,
-        maybe_placeholders=False,
-        postlex=_KeepTrivia(),
-    )
-    # Otherwise `lex` builds a lexer for every text.
-    grammar.lexer = grammar._build_lexer()
-    return grammar
 
 
 def span_of(token: Token, file: str) -> Span:

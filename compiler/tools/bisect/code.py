@@ -109,7 +109,7 @@ class _Hunt:
     def blame_whole(self, found: Assembly) -> Culprit:
         """Attributes the failure to the combination of correct kernels."""
         if found.stage == RUNTIME:
-            return self.blame_runtime("the result is correct with one thread, and wrong with several")
+            return self.blame_runtime("the result is correct with one thread, and was wrong with several")
         what = "all kernels are correct alone, but wrong together"
         if found.lost:
             over = "a copy" if found.overwriter is None else f"`{found.overwriter.op}`"

@@ -35,6 +35,7 @@ from ...model.parameters import open_parameters
 from ...model.source import SourceModel
 from ...options import Options
 from ...pipeline import Build
+from ...size_bounds import bounded_passes
 from ..validate.alone import Alone, Part, cut_kernels, way_of
 from ..validate.boundaries import draw_boundary_dims, draw_crossing_dims, steps_of
 from ..validate.inputs import UNUSUAL, Trial, draw_trial
@@ -104,7 +105,7 @@ class Examiner:
         def bound(tell: Tell) -> str:
             tell("the passes")
             with suppress(PassError, DiagnosticError):
-                return format_pipeline(Build(source_model, self.options).bounded_passes())
+                return format_pipeline(bounded_passes(source_model, self.options))
             return self.options.pipeline
 
         (found,) = run_each_isolated([bound], self.seconds)
@@ -137,6 +138,7 @@ class Examiner:
                     return [dims]
             return []
 
+        _start_servers()
         (found,) = run_each_isolated([first_wrong], self.seconds)
         if isinstance(found, Died):
             return [json.loads(found.doing.removeprefix("sizes "))] if found.doing.startswith("sizes ") else []
@@ -178,9 +180,7 @@ class Examiner:
     def run(self, cases: Sequence[Case], compute: Compute) -> Iterator[Answer | Failure | None]:
         """Yields the results or the failure of each case. Temporary files of a failed case are removed."""
         if compute != self.interpret:
-            # Started before the fork, so that all children share the servers.
-            start_ahead(KERNEL_WORKER)
-            start_ahead(ENTRY_WORKER)
+            _start_servers()
         with TemporaryDirectory(prefix="nacre-blame-") as folder:
             tasks = [partial(self._guarded, case, compute, folder) for case in cases]
             for answer in run_each_isolated(tasks, self.seconds):
@@ -257,6 +257,12 @@ class Examiner:
             return None
         what = found.wrong.difference
         return Failure(MEMORY if found.in_memory else NUMBERS, ALONE, str(what), what)
+
+
+def _start_servers() -> None:
+    """Starts the servers of code generation before a fork, so that all children share them."""
+    start_ahead(KERNEL_WORKER)
+    start_ahead(ENTRY_WORKER)
 
 
 def assemble(build: Build, program: Program, case: Case, path: Path) -> None:

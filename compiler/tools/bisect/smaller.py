@@ -35,7 +35,6 @@ from ..validate.cut import cut_function
 
 ChangeSize = Callable[[Size], Size]
 
-_SOURCES = frozenset({"parameter", "constant"})
 _NO_SIZES = frozenset({"axis", "axes", "stride", "dilation", "low", "high", "start", "end"})
 """Names of integer attributes that are not sizes."""
 
@@ -65,7 +64,7 @@ def _cut(module: Module, results: Sequence[Value], given: Sequence[Value] = ()) 
 
 
 def _computed(function: Function) -> list[Value]:
-    return [v for n in function.body if n.op not in _SOURCES for v in n.outputs]
+    return [v for n in function.body if not OPERATORS[n.op].has("stored") for v in n.outputs]
 
 
 # --- fewer nodes ---
@@ -85,7 +84,7 @@ def later_starts(module: Module) -> Iterator[Module]:
     """Yields for each position, the last first, the graph with all values computed before it as arguments."""
     f = only_function(module)
     for place in reversed(range(1, len(f.body))):
-        given = [v for n in f.body[:place] if n.op not in _SOURCES for v in n.outputs]
+        given = [v for n in f.body[:place] if not OPERATORS[n.op].has("stored") for v in n.outputs]
         if given and not any(v in f.results for v in given):
             found = _cut(module, f.results, given)
             if found is not None:
@@ -145,11 +144,11 @@ def around(module: Module, core: Collection[str], reach: int) -> Module | None:
     for _ in range(reach):
         inside |= {i for i, read in enumerate(reads) if inside & set(read)} | {j for i in inside for j in reads[i]}
     # Nodes without inputs are included: passes would treat arguments differently.
-    inside |= {j for i in inside for j in reads[i] if f.body[j].op in _SOURCES}
+    inside |= {j for i in inside for j in reads[i] if OPERATORS[f.body[j].op].has("stored")}
     made = [v for i in sorted(inside) for v in f.body[i].outputs]
     read_outside = {v.name for i, n in enumerate(f.body) if i not in inside for v in _read(n)}
     read_outside |= {v.name for v in f.results}
-    results = [v for v in made if v.name in read_outside and f.body[makers[v.name]].op not in _SOURCES]
+    results = [v for v in made if v.name in read_outside and not OPERATORS[f.body[makers[v.name]].op].has("stored")]
     given = [v for i, n in enumerate(f.body) if i not in inside for v in n.outputs]
     return _cut(module, results, given) if results else None
 

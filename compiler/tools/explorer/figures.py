@@ -222,7 +222,7 @@ def _live_bytes(body: Sequence[Node], dims: Mapping[str, int], kept: frozenset[s
         view = OPERATORS[node.op].has("view") and node.inputs[0].name in owners
         for value in node.outputs:
             owners[value.name] = owners[node.inputs[0].name] if view else value.name
-            if not view and node.op not in ("constant", "parameter"):
+            if not view and not OPERATORS[node.op].has("stored"):
                 sizes[value.name] = value.type.bytes
         names = (value.name for value in (*reads(node), *node.outputs))
         steps.append(Step(tuple(owners[name] for name in names if name in owners)))

@@ -115,7 +115,7 @@ def _is_stored(value: Value, makers: Mapping[str, Node]) -> bool:
         return False
     if OPERATORS[node.op].has("view"):
         return _is_stored(node.inputs[0], makers)
-    return node.op in ("constant", "parameter")
+    return OPERATORS[node.op].has("stored")
 
 
 # --- running ---

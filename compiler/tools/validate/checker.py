@@ -16,6 +16,7 @@ from ....dialect.interpreter import Load
 from ....dialect.printer import print_module
 from ....passes.manager import Stage
 from ....passes.pipeline import format_pass
+from ...artifact.assemble import weights_path
 from ...codegen.objects import Program
 from ...model.parameters import open_parameters
 from ...model.source import SourceModel
@@ -29,6 +30,7 @@ from .halving import find_rewrite
 from .inputs import made_up
 from .judge import Difference
 from .kernels import WrongKernel, find_wrong_kernel
+from .passed import Passed
 from .trials import Trials, Wrong, is_in_blocks
 from .usage import RUNTIME, find_wrong_use
 
@@ -37,8 +39,12 @@ VARIABLE = "NACRE_CHECK_PASSES"
 
 
 def choose_observer(source_model: SourceModel, options: Options, *, check: bool) -> Observer:
-    """Returns the checker, if checks are enabled, else an observer that accepts everything."""
-    return Checker(source_model, options) if check or os.environ.get(VARIABLE) else Observer()
+    """Returns the checker, if checks are enabled, else an observer that accepts everything. If the variable names a
+    folder, the checks that it enables are recorded there once they are passed, and not repeated."""
+    value = os.environ.get(VARIABLE, "")
+    if check or not value:
+        return Checker(source_model, options) if check else Observer()
+    return Checker(source_model, options, Path(value) if os.path.isabs(value) else None)
 
 
 def _loader(source_model: SourceModel) -> Load:
@@ -54,9 +60,10 @@ class Checker(Observer):
 
     trusts_cache = False
 
-    def __init__(self, source_model: SourceModel, options: Options) -> None:
+    def __init__(self, source_model: SourceModel, options: Options, folder: Path | None = None) -> None:
         self.source_model, self.options = source_model, options
         self.load = _loader(source_model)
+        self.passed = Passed(folder, self.load)
         self.stages: list[Stage] = []
         self.program: Program | None = None
         self._trials: Trials | None = None
@@ -69,17 +76,18 @@ class Checker(Observer):
     def accept_graph(self, stage: Stage) -> None:
         if stage.number == 0:
             self._trials, self.stages = Trials(stage.module, self.load), []
-        elif stage.changed:
+        elif stage.changed and not self.passed.has(key := self.passed.key(self.trials.module, "graph", stage.module)):
             wrong = self.trials.find_wrong(stage.module)
             if wrong is not None:
                 function = stage.module.function(wrong.trial.function)
                 raise self._fault(function, wrong, self._blame_pass(stage, self.stages[-1].module, wrong))
+            self.passed.add([key])
         self.stages.append(stage)
 
     def accept_kernels(self, module: Module, program: Program) -> None:
         self.program = program
         way = way_of(self.options.code(), pack=self.options.packs)
-        wrong = find_wrong_kernel(module, program, way, self.load)
+        wrong = find_wrong_kernel(module, program, way, self.load, self.passed)
         if wrong is not None:
             function, found = wrong.found.part.function, wrong.found.wrong
             raise self._fault(function, found, _blame_kernel(wrong, module, program))
@@ -88,6 +96,9 @@ class Checker(Observer):
         if not any(target.runs_here for target in self.options.targets):
             return
         module = self.stages[-1].module
+        key = self._artifact_key(path)
+        if self.passed.has(key):
+            return
         for planned in module.functions:
             self.trials.add(planned.name, draw_crossing_dims(self.trials.module.function(planned.name), planned))
         wrong = find_wrong(path, self.trials.judges(in_blocks=is_in_blocks(module)))
@@ -100,6 +111,13 @@ class Checker(Observer):
             if used is not None:
                 wrong = Wrong(used.trial, Difference(0, f"is wrong: {used.message}"))
                 raise self._fault(function, wrong, _blame_runtime(module, function))
+        self.passed.add([key])
+
+    def _artifact_key(self, path: Path) -> str:
+        if not self.passed.active:
+            return ""
+        files = [file.read_bytes() for file in (path, weights_path(path)) if file.exists()]
+        return self.passed.key(self.trials.module, "artifact", self.stages[-1].module, *files)
 
     def _fault(self, function: Function, wrong: Wrong, blame: Blame) -> WrongNumbers:
         return make_wrong_numbers(self.source_model, self.options.flags, function, wrong, blame)

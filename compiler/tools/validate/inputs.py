@@ -31,15 +31,6 @@ checked indices out of range."""
 UNUSUAL = frozenset({SPECIAL, EDGES})
 """The kinds with NaN and infinities."""
 
-# Products of two huge numbers overflow, in any order of summation; sums of them alone do not.
-_SPECIAL: Mapping[str, tuple[float, ...]] = {
-    "f8e4m3": (0.0, -0.0, np.nan, 2.0**-9, -(2.0**-8), 1.0, 448.0, -448.0),
-    "f8e5m2": (0.0, -0.0, np.inf, -np.inf, np.nan, 2.0**-16, -(2.0**-15), 1.0, 57344.0),
-    "f16": (0.0, -0.0, np.inf, -np.inf, np.nan, 6e-8, -1e-7, 1.0, 60000.0),
-    "bf16": (0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -1e-39, 1.0, 1e30, -1e30),
-    "f32": (0.0, -0.0, np.inf, -np.inf, np.nan, 1e-42, -1e-40, 1.0, 1e30, -1e30),
-    "f64": (0.0, -0.0, np.inf, -np.inf, np.nan, 5e-320, 1.0, 1e250, -1e250),
-}
 # Row fillers: a maximum starts at -inf, not at the least finite number; -0 + 0 is 0; the reciprocal of a denormal
 # number is infinite; range reduction differs for large arguments. Large numbers leave room for sums of products with
 # quantized values, which are scaled afterwards.
@@ -103,6 +94,11 @@ def _draw_rows(rng: np.random.Generator, dtype: DType, shape: Sequence[int], num
     return values if number % 2 == 0 else values.T.copy()
 
 
+def _special(dtype: DType) -> tuple[float, ...]:
+    infinities = () if dtype.float_format.finite else (np.inf, -np.inf)
+    return (0.0, -0.0, *infinities, np.nan, *dtype.samples)
+
+
 def draw_array(rng: np.random.Generator, dtype: DType, shape: Sequence[int], kind: str, number: int = 0) -> Array:
     """Returns numbers of a kind. Integers are from -5 to 5; special ones of 8 bits span the whole range. One special
     float is NaN or an infinity, selected by `number`, which also selects rows or columns for edges."""
@@ -114,7 +110,7 @@ def draw_array(rng: np.random.Generator, dtype: DType, shape: Sequence[int], kin
         if kind == SPECIAL:
             # The share is small, so that most rows stay ordinary.
             share = rng.choice((0.002, 0.02, 0.2))
-            chosen = rng.choice(_SPECIAL[dtype.name], rng.integers(1, 4))
+            chosen = rng.choice(_special(dtype), rng.integers(1, 4))
             values = np.where(rng.random(shape) < share, rng.choice(chosen, shape), values)
             if values.size:
                 values.reshape(-1)[rng.integers(values.size)] = _NO_NUMBERS[number % len(_NO_NUMBERS)]

@@ -24,6 +24,7 @@ from .inputs import (
     draw_trial,
     has_checked_indices,
 )
+from .passed import Passed, under_one_name
 
 MOST_OPERATIONS = 1 << 28
 """Maximum operations of a call of a kernel, unless it is the only call."""
@@ -59,13 +60,29 @@ def draw_trials(function: Function, steps: Sequence[int] = ()) -> Iterator[Trial
         yield draw_trial(function, dims)
 
 
-def find_wrong_kernel(module: Module, program: Program, way: Way, load: Load) -> WrongKernel | None:
-    """Returns the first wrong kernel, in the order of calls."""
-    parts = cut_kernels(module, program.lowered) if way.targets else []
+def find_wrong_kernel(
+    module: Module, program: Program, way: Way, load: Load, passed: Passed | None = None
+) -> WrongKernel | None:
+    """Returns the first wrong kernel, in the order of calls. Kernels that passed the check before are left out."""
+    passed = passed or Passed(None, load)
+    cut = cut_kernels(module, program.lowered) if way.targets else []
+    keys = {part.symbol: _key(part, program, way, passed) for part in cut}
+    parts = [part for part in cut if not passed.has(keys[part.symbol])]
     steps = steps_of(program)
 
     def trials(part: Part) -> Iterator[Trial]:
         return draw_trials(part.function, steps[part.symbol])
 
     found = Alone(parts, program, way, load, trials).find_wrong()
-    return None if found is None else WrongKernel(found, *find_stage(found, way, load))
+    if found is None:
+        passed.add(keys[part.symbol] for part in parts)
+        return None
+    return WrongKernel(found, *find_stage(found, way, load))
+
+
+def _key(part: Part, program: Program, way: Way, passed: Passed) -> str:
+    if not passed.active:
+        return ""
+    made = [(target.name, kernels[part.symbol]) for target, kernels in program.kernels.items()]
+    subject = [each for name, code in made for each in (name, code.code, repr(code.report))]
+    return passed.key(under_one_name(part.module), "kernel", repr(way), *subject)

@@ -7,6 +7,7 @@ teams here process the last work items first.
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from ....dialect.ops.index_checks import RECORD
 from ....dialect.types import Array
 from ...codegen.jit import fill_weights, link_objects
 from ...codegen.objects import Program
+from ...host.entry import FAILURE_WORDS
 from .compare import same_bits
 from .judge import Difference, Judge
 from .memory import Memory
@@ -46,6 +48,12 @@ def _ranges(units: int, chunk: int) -> list[tuple[int, int]]:
     return [(max(0, end - chunk), end) for end in range(units, 0, -chunk)]
 
 
+@cache
+def _pool(threads: int, process: int) -> ThreadPoolExecutor:
+    """Returns the threads of a process; those of its parent do not survive the fork."""
+    return ThreadPoolExecutor(threads)
+
+
 def make_team(chunk: int, threads: int) -> Team:
     """Returns a team that computes work items in chunks, from the last to the first, on `threads` threads."""
 
@@ -56,8 +64,7 @@ def make_team(chunk: int, threads: int) -> Team:
             for begin, end in ranges:
                 call(context, begin, end)
             return
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(lambda part: call(context, *part), ranges))
+        list(_pool(threads, os.getpid()).map(lambda part: call(context, *part), ranges))
 
     return Team(_PARALLEL(parallel))
 
@@ -121,7 +128,7 @@ class Library:
             return (ctypes.c_void_p * max(1, len(names)))(*(memory.places[n].address for n in names))
 
         dims = (ctypes.c_int64 * max(1, len(entry.dims)))(*(binding[s.name] for s in entry.dims))
-        failure = (ctypes.c_int64 * RECORD)()
+        failure = (ctypes.c_int64 * FAILURE_WORDS)()
         failed = self._library[entry.symbol + suffix](
             table(list(inputs)),
             table(list(shapes)),
@@ -136,7 +143,7 @@ class Library:
             memory.places[name].data.copy().view(type.dtype.numpy).reshape(shape)
             for name, (type, shape) in shapes.items()
         )
-        return Outcome(results, damage, entry.checks[failed - 1] if failed else None, tuple(failure))
+        return Outcome(results, damage, entry.checks[failed - 1] if failed else None, tuple(failure[:RECORD]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,10 @@ from ...types import (
     F8E5M2,
     F16,
     F32,
+    FLOATS,
     I8,
     I32,
+    INTEGERS,
     NUMBERS,
     STORAGE,
     U8,
@@ -50,7 +52,10 @@ Numbers = npt.NDArray[Any]
 INTO = AttributeSpec("into", "dtype?", None)
 """The dtype of a contraction's sums and of its result, if it differs from the dtype of the operands."""
 
-FACTORS: Mapping[DType, tuple[DType, ...]] = {I32: (I8, U8), F32: (F16, BF16, F32, I8, *STORAGE)}
+FACTORS: Mapping[DType, tuple[DType, ...]] = {
+    into: tuple(d for d in (*FLOATS, *INTEGERS, *STORAGE) if into in d.sums_in or d is into is F32)
+    for into in (I32, F32)
+}
 """The dtypes of factors by the dtype that their products are summed `into`. Any mixture is allowed, but a float sum
 needs at least one float."""
 FACTOR_DTYPES = (*NUMBERS, *STORAGE)

@@ -84,7 +84,7 @@ def same_type(types: Sequence[TensorType], attributes: Attributes) -> tuple[Tens
 
 def is_half(dtype: DType) -> bool:
     """Returns whether the dtype is a 16-bit float, which is computed in f32."""
-    return dtype.is_float and dtype.bits == 16
+    return dtype.is_half
 
 
 def compute_dtype(dtype: DType) -> DType:

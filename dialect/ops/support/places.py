@@ -2,7 +2,8 @@
 
 A negative index counts from the end. With mode `error`, the default, an index beyond either end fails the call: the
 pass `check-indices` inserts the check, and the interpreter checks by itself. `clamp` takes the nearest element. `drop`
-reads 0 and writes nothing. No mode reads or writes outside of a tensor. A read of an empty axis gives 0.
+reads 0 and writes nothing. `watch`, which only passes write, takes element 0 and raises an alarm, so that the call
+checks the indices. No mode reads or writes outside of a tensor. A read of an empty axis gives 0.
 
     axis of 5, index 7:     error fails the call     clamp reads element 4     drop reads 0
 """
@@ -14,17 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from ...dims import Size, at_least
+from ...dims import Size, at_least, bounds
 from ...emitter import Scalar, ScalarEmitter, Tensor
 from ...operator import AttributeSpec, Operand
-from ...types import BOOL, I32, I64
+from ...types import BOOL, I32, I64, U32, U64
 from .accumulate import Numbers
 
 INDICES = (I32, I64)
 """The dtypes of indices."""
 OTHER_MODES = ("clamp", "drop")
 """The modes besides `error`."""
-MODE = AttributeSpec("mode", "str", "error", choices=("error", *OTHER_MODES))
+WATCH = "watch"
+"""The mode of an operator whose kernel reports that an index is out of range, for a deferred check."""
+MODE = AttributeSpec("mode", "str", "error", choices=("error", *OTHER_MODES), internal=(WATCH,))
 """The attribute of an operator that reads or writes single elements by index."""
 WINDOW_MODE = AttributeSpec("mode", "str", "error", choices=("error", "clamp"))
 """The same for windows, which are moved as a whole."""
@@ -40,11 +43,25 @@ def from_start(s: ScalarEmitter, index: Scalar, size: Scalar) -> Scalar:
     return s.select(s.compare("lt", index, s.constant(0, I64)), s.binary("add", index, size), index)
 
 
-def clamped(s: ScalarEmitter, index: Scalar, size: Size, *, window: Size = 1) -> Scalar:
+def clamped(s: ScalarEmitter, index: Scalar, size: Size, mode: str = "clamp", *, window: Size = 1) -> Scalar:
     """Returns the first position, as i64, of a window that starts at `index` of an axis: from the end if negative, and
     moved inside the axis."""
+    if mode == WATCH:
+        return _watched(s, index, size, window)
     index = from_start(s, index, s.size(size))
     return s.binary("max", s.binary("min", index, s.size(size - window)), s.constant(0, I64))
+
+
+def _watched(s: ScalarEmitter, index: Scalar, size: Size, window: Size) -> Scalar:
+    """Returns the position of a window in an axis that is not empty, or 0 with an alarm. A negative position is a large
+    unsigned number, so that one comparison suffices; indices in i32 stay in 32 bits where the size permits."""
+    narrow = index.dtype is I32 and bounds(size)[1] < 1 << 31
+    signed, unsigned = (I32, U32) if narrow else (I64, U64)
+    index, zero = s.cast(index, signed), s.constant(0, signed)
+    end = s.select(s.compare("lt", index, zero), s.cast(s.size(size), signed), zero)
+    place, last = s.binary("add", index, end), s.cast(s.size(size - window), signed)
+    outside = s.compare("gt", s.cast(place, unsigned), s.cast(last, unsigned))
+    return s.cast(s.watch(s.select(outside, zero, place), outside), I64)
 
 
 def are_inside(s: ScalarEmitter, indices: Sequence[Scalar], sizes: Sequence[Size]) -> Scalar:
@@ -57,9 +74,12 @@ def are_inside(s: ScalarEmitter, indices: Sequence[Scalar], sizes: Sequence[Size
     return inside
 
 
-def clamped_array(index: Any, size: int, *, window: int = 1) -> Numbers:
+def clamped_array(index: Any, size: int, mode: str = "clamp", *, window: int = 1) -> Numbers:
     """Computes `clamped` for the references."""
-    return np.asarray(np.maximum(np.minimum(_from_start(index, size), size - window), 0))
+    place = _from_start(index, size)
+    if mode == WATCH:
+        return np.where((place < 0) | (place > size - window), 0, place)
+    return np.asarray(np.maximum(np.minimum(place, size - window), 0))
 
 
 def are_inside_array(index: Any, size: int) -> Numbers:
@@ -88,11 +108,10 @@ def load_if_any(s: ScalarEmitter, x: Tensor, indices: Sequence[Scalar], axes: Se
     doubtful = [axis for axis in axes if not at_least(x.type.shape[axis], 1)]
     if not doubtful:
         return s.load(x, indices)
-    count = s.constant(1, I64)
+    some = s.constant(True, BOOL)
     for axis in doubtful:
-        count = s.binary("min", count, s.size(x.type.shape[axis]))
-    # A loop of zero or one iterations: unlike a select, it does not load the element that it does not take.
-    return s.iterate(count, [s.constant(0, x.type.dtype)], lambda inner, turn, kept: [inner.load(x, indices)])[0]
+        some = s.binary("and", some, s.compare("gt", s.size(x.type.shape[axis]), s.constant(0, I64)))
+    return s.load_if(some, x, indices)
 
 
 def load_by_mode(

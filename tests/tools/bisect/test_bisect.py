@@ -60,15 +60,15 @@ def test_a_planted_fault_is_blamed_and_shown(fault: Planted, tmp_path: Path, nac
         culprit = report["culprit"]
         assert culprit["stage"] == fault.stage, said
         assert f"{model}:{fault.line}" in culprit["at"], said
-        # A write beyond the end of a tensor is seen in guarded memory, unless it ends the process before.
-        assert report["failure"]["kind"] in (("memory", "crash") if fault.name == UNSEEN else ("numbers",))
+        # A write beyond the end of a tensor is seen in guarded memory, before it can end the process.
+        assert report["failure"]["kind"] == ("memory" if fault.name == UNSEEN else "numbers")
         assert report["nodes"] <= 6, small.read_text()
         assert (culprit["rewrite"] is not None) == (fault.stage in PASSES)
         if culprit["rewrite"] is not None:
             assert culprit["error_after"] > 100 * culprit["error_before"]
         if fault.name == UNSEEN:
             code, said = nacre("bisect", small, "-o", tmp_path / "again.nacre")
-            assert code == 1 and any(word in said for word in ("a kernel alone", "SIGABRT", "SIGSEGV")), said
+            assert code == 1 and "a kernel alone" in said, said
         else:
             code, said = nacre("test", small)
             assert code == 1 and "1 passed, 1 failed" in said, said

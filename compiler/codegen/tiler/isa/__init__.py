@@ -8,11 +8,16 @@ The rest of the tiler asks for an operation by name, and writes portable code wh
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from .instruction import Instruction
 from .neon import NEON
-from .x86 import X86
+from .x86 import ROUNDING_BFLOATS, X86
+
+FUSED = frozenset({"fma"})
+"""The features of a target that computes x * y + z in one instruction."""
+_FEATURES: Mapping[str, frozenset[str]] = {"multiply-add": FUSED, "round-to-bfloat": ROUNDING_BFLOATS}
+"""The features with an instruction for an operation that MLIR has too."""
 
 INSTRUCTIONS: tuple[Instruction, ...] = (*X86, *NEON)
 
@@ -25,4 +30,9 @@ def find(operation: str, lanes: int, features: Collection[str]) -> Instruction |
     )
 
 
-__all__ = ["INSTRUCTIONS", "Instruction", "find"]
+def supports(operation: str, features: Collection[str]) -> bool:
+    """Returns whether the CPU has an instruction for an operation of MLIR, which is expanded otherwise."""
+    return _FEATURES[operation] <= frozenset(features)
+
+
+__all__ = ["FUSED", "INSTRUCTIONS", "Instruction", "find", "supports"]

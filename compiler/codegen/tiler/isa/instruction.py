@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .....dialect.types import COMPUTED
+
 Meaning = Callable[..., npt.NDArray[Any]]
 
 
@@ -50,7 +52,7 @@ class Instruction:
 
 
 ZERO = "zero"
-WIDTHS = {"i8": 8, "i16": 16, "bf16": 16, "i32": 32, "f32": 32}
+WIDTHS = {dtype.mlir: dtype.bits for dtype in COMPUTED}
 
 
 def nearest(x: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:

@@ -28,6 +28,12 @@ def _dot_bfloats(total: npt.NDArray[np.float32], a: Any, b: Any) -> npt.NDArray[
     return total + sums
 
 
+def _scale(x: npt.NDArray[np.float32], n: npt.NDArray[np.float32], zero: Any) -> npt.NDArray[np.float32]:
+    """Returns x * 2**n, rounded once, for integers n; the third operand has the results of lanes that are masked."""
+    with np.errstate(over="ignore", under="ignore"):
+        return np.ldexp(x.astype(np.float64), np.floor(n).astype(np.int32)).astype(np.float32)
+
+
 def _nearest(lanes: int, name: str, *trailing: str, needs: frozenset[str]) -> Instruction:
     return Instruction("nearest", lanes, needs, f"llvm.x86.{name}", ("f32",), "i32", nearest, trailing)
 
@@ -48,6 +54,9 @@ def _dot_of_bfloats(lanes: int) -> Instruction:
     return Instruction("dot-bfloats", lanes, features, name, ("f32", "bf16", "bf16"), "f32", _dot_bfloats)
 
 
+ROUNDING_BFLOATS = frozenset({"avx512bf16"})
+"""The features with an instruction that rounds f32 to bf16, and flushes denormal numbers to zero."""
+
 X86: tuple[Instruction, ...] = (
     # NaN becomes -2**31, which has a lower half of 0. The operand of rounding selects the current mode.
     _nearest(4, "sse2.cvtps2dq", needs=frozenset({"sse2"})),
@@ -60,5 +69,16 @@ X86: tuple[Instruction, ...] = (
     *(_dot_bytes(lanes, "avx512vnni") for lanes in (4, 8, 16)),
     *(_dot_bytes(lanes, "avxvnni") for lanes in (4, 8)),
     *(_dot_of_bfloats(lanes) for lanes in (4, 8, 16)),
+    # The trailing operands are a mask of the lanes and the rounding.
+    Instruction(
+        "scale-by-power",
+        16,
+        frozenset({"avx512f"}),
+        "llvm.x86.avx512.mask.scalef.ps.512",
+        ("f32", "f32", "f32"),
+        "f32",
+        _scale,
+        (_ALL_LANES, _CURRENT_ROUNDING),
+    ),
     Instruction("look-up", 16, _AVX512, "llvm.x86.avx512.permvar.sf.512", ("f32", "i32"), "f32", _look_up),
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from inspect import signature
 
+from ..isa import FUSED
 from .circular import cos, sin, tan
 from .error_function import erf, erfc
 from .exponential import exp, exp2, expm1
@@ -17,7 +18,7 @@ from .hyperbolic import acosh, asinh, atanh, cosh, sinh, tanh
 from .inverse_circular import acos, asin, atan, atan2
 from .logarithm import log, log1p, log2, log10
 from .power import cbrt, powf
-from .writer import FUSED, Lanes, Writer
+from .writer import Lanes, Writer
 
 _FORMULAS: Mapping[str, Callable[..., Lanes]] = {
     function.__name__: function

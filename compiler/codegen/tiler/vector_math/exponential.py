@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..isa import Instruction
 from .arithmetic import fma, magnitude, maximum, minimum, nearest_integer, polynomial, rarely
 from .writer import Lanes
 
@@ -60,8 +61,8 @@ def _scale_low(p: Lanes, n: Lanes, shifted: Lanes, low: Lanes) -> Lanes:
 
 def _scale_within(p: Lanes, n: Lanes, shifted: Lanes) -> Lanes:
     """Does the same as `scale` where the result is not denormal."""
-    if p.writer.scales:
-        return _scale_by_instruction(p, n)
+    if p.writer.scaling:
+        return _scale_by_instruction(p.writer.scaling, p, n)
     # Two factors, so that both are normal numbers even where the product overflows.
     bits = shifted.bits()
     half = (bits << 22) & 0x7F800000
@@ -71,29 +72,25 @@ def _scale_within(p: Lanes, n: Lanes, shifted: Lanes) -> Lanes:
 
 def _scale_or_zero(p: Lanes, n: Lanes, shifted: Lanes, low: Lanes) -> Lanes:
     """Does the same as `scale`, and returns zero in the lanes that are low."""
-    if p.writer.scales:
-        return _scale_by_instruction(p, n, low)
+    if p.writer.scaling:
+        return _scale_by_instruction(p.writer.scaling, p, n, low)
     # 2**128 is not representable, and half of 2**-125 is.
     half = (shifted.bits() << 23) - (_BELOW << 23)
     return (p + p) * low.choose(0, half).as_float()
 
 
-def _scale_by_instruction(p: Lanes, n: Lanes, zero: Lanes | None = None) -> Lanes:
+def _scale_by_instruction(instruction: Instruction, p: Lanes, n: Lanes, zero: Lanes | None = None) -> Lanes:
     """Scales by the instruction; returns zero in the lanes of `zero`, if given, whatever their operands are."""
     writer = p.writer
+    all_lanes, rounding = instruction.trailing
     if zero is None:
-        lanes, other = writer.let("llvm.mlir.constant(-1 : i16) : i16", "i16"), p
+        lanes, other = writer.let(f"llvm.mlir.constant({all_lanes}) : i16", "i16"), p
     else:
         lanes = writer.let(f"llvm.bitcast {(~zero).name} : {writer.type_of('i1')} to i16", "i16")
         other = p.lift(0.0)
-    default_rounding = writer.let("llvm.mlir.constant(4 : i32) : i32", "i32")
-    type = writer.type_of("f32")
-    return writer.let(
-        'llvm.call_intrinsic "llvm.x86.avx512.mask.scalef.ps.512"'
-        f"({p.name}, {n.name}, {other.name}, {lanes.name}, {default_rounding.name})"
-        f" : ({type}, {type}, {type}, i16, i32) -> {type}",
-        "f32",
-    )
+    default_rounding = writer.let(f"llvm.mlir.constant({rounding}) : i32", "i32")
+    call = instruction.call([p.name, n.name, other.name], [lanes.name, default_rounding.name])
+    return writer.let(call, "f32")
 
 
 def power_of_two(shifted: Lanes) -> Lanes:
@@ -103,7 +100,7 @@ def power_of_two(shifted: Lanes) -> Lanes:
 
 def at_least(x: Lanes, bound: float) -> Lanes:
     """Applies the lower bound that `scale` needs; the result is zero below it."""
-    return x if x.writer.scales else maximum(x, bound)
+    return x if x.writer.scaling else maximum(x, bound)
 
 
 def exp(x: Lanes) -> Lanes:

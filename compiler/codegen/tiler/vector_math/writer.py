@@ -9,9 +9,9 @@ import struct
 from dataclasses import dataclass
 from typing import Union
 
+from ..isa import FUSED, find, supports
+
 INFINITY, NAN = float("inf"), float("nan")
-FUSED = frozenset({"fma"})
-"""The features of a target that computes x * y + z in one instruction."""
 
 
 def f32_bits(value: float) -> int:
@@ -36,8 +36,8 @@ class Writer:
 
     def __init__(self, lanes: int | None = None, features: frozenset[str] = FUSED) -> None:
         self.lanes = lanes
-        self.fuses = "fma" in features
-        self.scales = lanes == 16 and "avx512f" in features
+        self.fuses = supports("multiply-add", features)
+        self.scaling = None if lanes is None else find("scale-by-power", lanes, features)
         self._lines: list[str] = []
         self._constants: dict[tuple[str, str], str] = {}
         self._count = 0

@@ -1,0 +1,70 @@
+"""Assembly that includes the data of an artifact: its description, its note, and its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from .describe import ABI_VERSION
+
+
+def emit_elf_blob(folder: Path, digest: bytes, weights_file: str | None) -> str:
+    """Returns assembly for any ELF machine. It includes files of the folder, from which it is assembled."""
+    lines = [
+        '.section .rodata.nacre,"a",%progbits',
+        ".globl nacre_description",
+        ".hidden nacre_description",
+        "nacre_description:",
+        '.incbin "description.json"',
+        ".byte 0",
+        ".globl nacre_calls",
+        ".hidden nacre_calls",
+        "nacre_calls:",
+        '.incbin "calls.json"',
+        ".byte 0",
+        '.section .note.nacre,"a",%note',
+        ".balign 4",
+        f".4byte 6, {4 + len(digest)}, 1",
+        '.ascii "Nacre\\0\\0\\0"',
+        f".4byte {ABI_VERSION}",
+        ".byte " + ", ".join(map(str, digest)),
+    ]
+    if weights_file:
+        lines += [
+            '.section .nacre.weights,"a",%progbits',
+            ".balign 4096",
+            ".globl nacre_weights",
+            ".hidden nacre_weights",
+            "nacre_weights:",
+            f'.incbin "{weights_file}"',
+        ]
+    return "\n".join([*lines, '.section .note.GNU-stack,"",%progbits', ""])
+
+
+def emit_wasm_blob(folder: Path, digest: bytes, weights_file: str | None) -> str:
+    """Returns assembly for WebAssembly, where a symbol has a size. The note is a custom section of the module."""
+    lines = _wasm_symbol(folder, "nacre_description", "description.json", text=True)
+    lines += _wasm_symbol(folder, "nacre_calls", "calls.json", text=True)
+    if weights_file:
+        lines += _wasm_symbol(folder, "nacre_weights", weights_file, text=False)
+    note = ABI_VERSION.to_bytes(4, "little") + digest
+    escaped = "".join(f"\\{byte:03o}" for byte in note)
+    return "\n".join([*lines, '.section .custom_section.nacre,"",@', f'.ascii "{escaped}"', ""])
+
+
+def _wasm_symbol(folder: Path, symbol: str, file: str, *, text: bool) -> list[str]:
+    return [
+        f'.section .rodata.{symbol},"",@',
+        ".p2align 6",
+        f".globl {symbol}",
+        f".hidden {symbol}",
+        f".type {symbol},@object",
+        f"{symbol}:",
+        f'.incbin "{file}"',
+        *([".int8 0"] if text else []),
+        f".size {symbol}, {(folder / file).stat().st_size + text}",
+    ]
+
+
+BLOB_WRITERS: Mapping[str, Callable[[Path, bytes, str | None], str]] = {"elf": emit_elf_blob, "wasm": emit_wasm_blob}
+"""By the object format of a system."""

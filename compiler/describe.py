@@ -1,0 +1,102 @@
+"""The description of an artifact: what `artifact/` writes into its tables, gathered from the stages of a build."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import partial
+
+from ..dialect.graph import Constant, Function, Module
+from ..dialect.interpreter import Load
+from ..dialect.printer import print_module
+from ..dialect.requirements import Requirement, requirements
+from ..dialect.types import Array
+from .artifact.spec import ArgumentSpec, ArtifactSpec, CallSpec, Constraint, EntrySpec, LevelSpec, WeightSpec
+from .base.spans import without_spans
+from .codegen.objects import Program
+from .host.calls import describe_calls
+from .host.plan import LoweredEntry
+from .host.points import name_points
+from .lower.module import LoweredWeight
+from .model.source import SourceModel
+from .options import Options
+from .targets.target import MadeFor, Target
+from .version import __version__
+
+
+def source_hash(module: Module) -> str:
+    """Returns a hash that identifies the model; comments and source locations do not change it."""
+    return hashlib.sha256(print_module(without_spans(module)).encode()).hexdigest()
+
+
+def specify(
+    source_model: SourceModel, optimized: Module, options: Options, program: Program, reader: Load
+) -> ArtifactSpec:
+    """Returns the description of the artifact and its weights."""
+    lowered = program.lowered
+    functions = {f.name: f for f in source_model.module.functions}
+    # Named values belong to the source model, whatever its precision.
+    written = (source_model.written or source_model).module
+    calls = []
+    for function, entry in zip(lowered.functions, program.entries, strict=True):
+        rewritten = optimized.function(entry.name)
+        calls.append(describe_calls(rewritten, function, entry, name_points(written.function(entry.name), rewritten)))
+    return ArtifactSpec(
+        name=lowered.name,
+        entries=tuple(
+            _specify_entry(entry, functions[entry.name], optimized.function(entry.name), described)
+            for entry, described in zip(program.entries, calls, strict=True)
+        ),
+        weights=tuple(WeightSpec(w.name, w.type, w.offset, partial(_data, w, reader)) for w in lowered.weights),
+        levels=tuple(_specify_level(program, target) for target in options.targets),
+        triple=_made_for(program, options.targets[0]).triple,
+        compiler_version=__version__,
+        source_hash=source_hash(source_model.module),
+        options={
+            "precision": source_model.precision,
+            **{name: getattr(options, name) for name in ("level", "passes", "strict", "debug")},
+        },
+    )
+
+
+def _made_for(program: Program, target: Target) -> MadeFor:
+    return next(iter(program.kernels[target].values())).report.made_for
+
+
+def _specify_level(program: Program, target: Target) -> LevelSpec:
+    made_for = _made_for(program, target)
+    suffix = target.suffix if len(program.kernels) > 1 else ""
+    untiled = tuple((left.kernel, left.reason) for left in program.untiled if left.target == target)
+    return LevelSpec(target.name, suffix, made_for.features, made_for.cpu, untiled)
+
+
+def _requirements(entry: LoweredEntry, written: Function, optimized: Function) -> tuple[Requirement, ...]:
+    """Returns the requirements of both graphs on the dims, without those that every call checks anyway."""
+    known = [v.type.bytes for v in (*written.arguments, *written.results)]
+    found = {r: None for graph in (written, optimized) for r in requirements(graph, [*known, entry.workspace])}
+    return tuple(found)
+
+
+def _specify_entry(
+    entry: LoweredEntry, function: Function, optimized: Function, calls: tuple[CallSpec, ...]
+) -> EntrySpec:
+    symbol, observed = entry.symbols()
+    return EntrySpec(
+        name=entry.name,
+        symbol=symbol,
+        arguments=tuple(ArgumentSpec(v.name, v.type) for v in function.arguments),
+        results=tuple(
+            ArgumentSpec(name, v.type) for name, v in zip(function.result_names, function.results, strict=True)
+        ),
+        dims=entry.dims,
+        workspace=entry.workspace,
+        constraints=tuple(
+            Constraint(r.size, ">=" if r.extent else "fits", 0) for r in _requirements(entry, function, optimized)
+        ),
+        observed=observed,
+        calls=calls,
+        checks=entry.checks,
+    )
+
+
+def _data(weight: LoweredWeight, reader: Load) -> Array:
+    return weight.store(weight.source.data if isinstance(weight.source, Constant) else reader(weight.source))

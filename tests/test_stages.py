@@ -1,0 +1,77 @@
+"""The table of stages: builds, dumps and times follow from it."""
+
+import pytest
+from nacre.compiler.api import read_model
+from nacre.compiler.dumps import Dumps
+from nacre.compiler.options import Options
+from nacre.compiler.outputs import EMIT_KINDS
+from nacre.compiler.pipeline import _RUN, Build
+from nacre.compiler.stages import KERNELS, PASSES, STAGES, needed_stages, result_with_text, texts_of
+
+MODEL = """language 1
+model double(x: f32[3]) -> f32[3] { return x + x }
+"""
+
+
+def test_every_stage_can_run_after_those_before_it() -> None:
+    given: set[str] = set()
+    for stage in STAGES:
+        assert set(stage.takes) <= given, stage.name
+        given.add(stage.gives)
+    assert _RUN.keys() == {stage.name for stage in STAGES}
+    assert len(given) == len(STAGES)
+    assert given <= vars(Build(read_model(MODEL))).keys()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "stages"),
+    [
+        ("optimized", ["passes"]),
+        ("program", ["passes", "lower", "kernels"]),
+        ("objects", ["passes", "lower", "kernels", "entries"]),
+        ("spec", ["parameters", "passes", "lower", "kernels", "description"]),
+        ("library", ["parameters", "passes", "lower", "kernels", "entries", "description", "link"]),
+    ],
+)
+def test_stages_that_a_result_needs(wanted: str, stages: list[str]) -> None:
+    assert [stage.name for stage in needed_stages([wanted])] == stages
+
+
+@pytest.mark.parametrize("level", range(4))
+def test_texts(level: int) -> None:
+    options = Options(level=level)
+    texts = texts_of(level, options.pipeline)
+    dumps = Dumps(keep=[name for name, _ in texts])
+    build = Build(read_model(MODEL), options, dumps)
+    build.make("objects")
+    assert dumps.texts.keys() == {name for name, _ in texts}
+    assert options.stages == tuple(name for name, _ in texts)
+    assert [text[0] for text in texts_of(level, "cse", "llvm-ir")] == [
+        "graph",
+        "cse",
+        "llvm-ir",
+        "optimized",
+        "assembly",
+    ]
+
+
+def test_only_needed_stages_run() -> None:
+    options = Options()
+    assert result_with_text("03-unroll-repeat", 2, options.pipeline) == PASSES.gives
+    assert result_with_text("linalg", 2, options.pipeline) == KERNELS.gives
+    build = Build(read_model(MODEL), options)
+    build.make("program")
+    first = build.program
+    assert first is not None and build.objects is None
+    assert list(build.times)[:3] == ["passes", "lower", "kernels"]
+    build.make("objects")
+    assert build.program is first and build.objects
+
+
+def test_emit_kinds_need_results_of_stages() -> None:
+    given = {stage.gives for stage in STAGES}
+    options = Options()
+    for kind in EMIT_KINDS.values():
+        assert set(kind.needs) <= given
+        assert not kind.text or kind.text in {"linalg", "module-ir", "module-assembly"}
+    assert "linalg" in options.stages
