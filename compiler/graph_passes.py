@@ -10,7 +10,8 @@ _BLOCKS = "split-blocks,fold-parameters{blocks-only=true}"
 def _optimizing(convolutions: str, parameters: str) -> str:
     # Parameters are folded last, when the graph contains all facts about them.
     blocks = "split-blocks{contract=true},fold-parameters{blocks-only=true}"
-    first = f"check-indices,canonicalize,unroll-repeat,fold-constants,{blocks},decompose{{having=attention}}"
+    loops = "hoist-invariants,batch-scanned"
+    first = f"check-indices,canonicalize,unroll-repeat,fold-constants,{loops},{blocks},decompose{{having=attention}}"
     return f"{first},{convolutions},canonicalize,fold-constants,dce,{parameters},canonicalize,cse,dce,fuse,defer-checks"
 
 

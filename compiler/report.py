@@ -5,7 +5,6 @@ The memory of calls is compared with a lower bound for any plan.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +17,9 @@ from .codegen.objects import Untiled
 from .host.calls import Calls, maker_inside
 from .host.plan import LoweredEntry
 from .lower.kinds import inner_nodes
+from .lower.lowered import LoweredCall
 from .lower.module import Lowered
+from .lower.schedule import times_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +34,16 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class KernelReport:
-    """A kernel as one function calls it, `calls` times. Operations (`flops`) and `bytes` are those of one call. The
-    kernel is compiled to plain loops for the targets that `untiled` names."""
+    """A kernel as one function calls it, `calls` times; each iteration of a `scan` counts, one of a `while`, and both
+    sides of an `if`. Operations (`flops`) and `bytes` are those of one call. The kernel is compiled to plain loops for
+    the targets that `untiled` names."""
 
     name: str
     kind: str
     operations: tuple[OperationSpec, ...]
     flops: Size
     bytes: Size
-    calls: int
+    calls: Size
     neighbours: tuple[Neighbour, ...]
     untiled: tuple[Untiled, ...] = ()
 
@@ -72,12 +74,12 @@ class FunctionReport:
 
     @property
     def calls(self) -> int:
-        return sum(k.calls for k in self.kernels)
+        return sum(self.value(k.calls) for k in self.kernels)
 
     def value(self, size: Size) -> int:
         return evaluate(size, self.dims)
 
-    def total(self, sizes: Iterable[tuple[int, Size]]) -> Size:
+    def total(self, sizes: Iterable[tuple[Size, Size]]) -> Size:
         total: Size = 0
         for times, size in sizes:
             total = add(total, multiply(times, size))
@@ -100,9 +102,9 @@ def report_kernels(
         graph = module.function(function.name)
         symbols = graph.symbols()
         sizes = {s.name: (dims or {}).get(s.name, usual_size(s)) for s in symbols}
-        calls = [(call.symbol, call.outputs) for call in function.calls]
-        kernels = _Reporter(graph, calls, [r for r in remarks if r.function == graph.name], untiled).kernels()
         entry = planned.get(graph.name)
+        calls = list(times_of(function.items, omitted=() if entry is None else entry.omitted))
+        kernels = _Reporter(graph, calls, [r for r in remarks if r.function == graph.name], untiled).kernels()
         workspace = None if entry is None else _report_workspace(entry, sizes)
         reports.append(FunctionReport(graph.name, sizes, kernels, workspace))
     return tuple(reports)
@@ -122,10 +124,11 @@ def usual_size(symbol: Symbol) -> int:
 
 @dataclass
 class _Reporter:
-    """Collects the kernels of a function. `calls` are the called kernels, in order, with the names of their outputs."""
+    """Collects the kernels of a function. `calls` are the calls of kernels, in order, each with the number of times
+    that it runs."""
 
     function: Function
-    calls: Sequence[tuple[str, Sequence[str]]]
+    calls: Sequence[tuple[LoweredCall, Size]]
     remarks: Sequence[Remark]
     untiled: Sequence[Untiled]
     described: Calls = field(init=False)
@@ -135,8 +138,8 @@ class _Reporter:
 
     def __post_init__(self) -> None:
         self.described = Calls(self.function)
-        for symbol, outputs in self.calls:
-            node = self.described.node(outputs)
+        for call, _ in self.calls:
+            symbol, node = call.symbol, self.described.node(call)
             if node is None:
                 continue
             for inner in inner_nodes(node):
@@ -146,12 +149,14 @@ class _Reporter:
                 self.nodes[value.name], self.kernel_of[value.name] = maker_inside(node, number), symbol
 
     def kernels(self) -> tuple[KernelReport, ...]:
-        counts = Counter(symbol for symbol, _ in self.calls)
-        first = {symbol: outputs for symbol, outputs in reversed(self.calls)}
-        return tuple(self.kernel(symbol, first[symbol], counts[symbol]) for symbol in counts)
+        counts: dict[str, Size] = {}
+        for call, times in self.calls:
+            counts[call.symbol] = add(counts.get(call.symbol, 0), times)
+        first = {call.symbol: call for call, _ in reversed(self.calls)}
+        return tuple(self.kernel(first[symbol], calls) for symbol, calls in counts.items())
 
-    def kernel(self, symbol: str, outputs: Sequence[str], calls: int) -> KernelReport:
-        call = self.described.describe(symbol, outputs)
+    def kernel(self, made: LoweredCall, calls: Size) -> KernelReport:
+        symbol, call = made.symbol, self.described.describe(made)
         untiled = tuple(left for left in self.untiled if left.kernel == symbol)
         neighbours = self.neighbours(symbol)
         return KernelReport(symbol, call.kind, call.operations, call.flops, call.bytes, calls, neighbours, untiled)
@@ -194,7 +199,7 @@ def _format_function(report: FunctionReport) -> list[str]:
     ]
     for k in report.kernels:
         flop, read = (_amount(report.value(s)) for s in (k.flops, k.bytes))
-        lines.append(f"{k.calls:>5}  {flop:>8}  {read:>8}  {k.kind:<11}  {k.name}")
+        lines.append(f"{report.value(k.calls):>5}  {flop:>8}  {read:>8}  {k.kind:<11}  {k.name}")
         if k.operations:
             lines.append(f"{'':7}{_format_operations(k.operations)}")
         lines.append(f"{'':7}flop = {format_size(k.flops)}; bytes = {format_size(k.bytes)}")
@@ -238,7 +243,7 @@ def report_data(reports: Sequence[FunctionReport]) -> list[dict[str, Any]]:
                 {
                     "name": k.name,
                     "kind": k.kind,
-                    "calls": k.calls,
+                    "calls": report.value(k.calls),
                     "operations": [
                         {"op": o.op, "scope": o.scope, "at": None if o.span is None else str(o.span)}
                         for o in k.operations

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from .control_flow import CONTROL_FLOW
 from .diagnostics import Diagnostic, DiagnosticError
 from .dims import DimError, divide_exactly, evaluate, symbols
 from .graph import Attribute, Constant, Formula, Function, Module, Node, Parameter, Region
@@ -145,6 +146,15 @@ class Interpreter:
             return inputs
         if node.op == "fusion":
             return self._run_region(node.regions[0], inputs, values, dims)
+        if node.op in CONTROL_FLOW:
+            run = CONTROL_FLOW[node.op].run
+            found = run(
+                node,
+                inputs,
+                lambda region, arrays: self._run_region(region, arrays, values, dims),
+                lambda size: int(str(self._concrete(size, dims))),
+            )
+            return [self._result(r, v.type.dtype) for r, v in zip(found, node.outputs, strict=True)]
         attributes = self._attributes(node, dims)
         if attributes.get("mode") == "error":
             _check_indices(node, inputs, dims)

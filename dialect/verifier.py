@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from .control_flow import CONTROL_FLOW, ControlFlow, carried_count
 from .diagnostics import Collector, Diagnostic, Note, Span
 from .dims import DimError, Poly, Symbol, symbols_of
 from .graph import Attribute, Constant, Formula, Function, Module, Node, Parameter, Region, Value, captured
@@ -211,6 +212,9 @@ class _FunctionVerifier:
         if node.op in _STRUCTURE:
             _STRUCTURE[node.op](self, node)
             return
+        if node.op in CONTROL_FLOW:
+            self.check_control_flow(node, CONTROL_FLOW[node.op])
+            return
         if node.regions:
             self.report("bad-region", f"`{node.op}` has no region", node)
         try:
@@ -275,6 +279,18 @@ class _FunctionVerifier:
         self.check_types("arguments", [v.type for v in region.arguments], [TensorType(I64), *carried], node)
         self.check_types("carried values", [v.type for v in region.results], carried, node)
         self.check_types("results", [v.type for v in node.outputs], carried, node)
+
+    def check_control_flow(self, node: Node, record: ControlFlow) -> None:
+        if len(node.regions) != len(record.regions):
+            names = ", ".join(record.regions)
+            self.report("bad-region", f"`{node.op}` has the regions {names}, not {len(node.regions)}", node)
+            return
+        if node.op == "scan" and carried_count(node) != len(node.inputs):
+            message = f"{carried_count(node)} carried values have {len(node.inputs)} initial values"
+            self.report("bad-attribute", message, node)
+            return
+        for what, found, expected in record.expectations(node):
+            self.check_types(what, found, expected, node)
 
     def check_fusion(self, node: Node) -> None:
         if len(node.regions) != 1:

@@ -19,7 +19,7 @@ from ..dialect.reader import Reader
 from ..dialect.types import Array
 from ..dialect.verifier import verify
 from .manager import Pass, PassManager, Watch
-from .registry import PASSES
+from .registry import PASSES, RENAMED
 
 _WORD = re.compile(r"[A-Za-z][\w-]*", re.ASCII)
 _OPTION_VALUE = re.compile(r"(?:[^,{}=\s\[]|\[[^\]{}]*\])*")
@@ -83,7 +83,8 @@ class _PipelineReader(Reader):
     def step(self) -> Pass:
         name, start = self.word(_WORD, "the name of a pass")
         if name not in PASSES:
-            self.fail(f"there is no pass `{name}`", start, code="unknown-pass", help=_nearest(name, PASSES))
+            help = f"it is named `{RENAMED[name]}` now" if name in RENAMED else _nearest(name, PASSES)
+            self.fail(f"there is no pass `{name}`", start, code="unknown-pass", help=help)
         kind = PASSES[name]
         known: dict[str, Field[Any]] = {_option_name(f): f for f in fields(kind)}  # type: ignore[arg-type]  # a dataclass
         options: dict[str, object] = {}

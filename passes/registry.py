@@ -11,6 +11,8 @@ from .fusion.fuse import Fuse
 from .layout.channels_last import ChannelsLast
 from .layout.sub_pixel import SubPixel
 from .layout.winograd import Winograd
+from .loops.batch_scanned import BatchScanned
+from .loops.hoist_invariants import HoistInvariants
 from .manager import Pass
 from .quantization.narrow_contractions import NarrowContractions
 from .quantization.narrow_weights import NarrowWeights
@@ -27,6 +29,7 @@ from .simplify.defer_checks import DeferChecks
 from .simplify.unroll_repeat import UnrollRepeat
 
 _ALL: tuple[type[Pass], ...] = (
+    BatchScanned,  # contractions of scanned slices are computed for all iterations at once
     Canonicalize,  # one form for equivalent expressions: x * 1, transposes of transposes, axes from the end
     ChannelsLast,  # convolutions and the operators between them have their channels as the last axis
     CheckIndices,  # indices that may be out of range are checked by nodes of their own
@@ -38,6 +41,7 @@ _ALL: tuple[type[Pass], ...] = (
     FoldConstants,  # constant-only subgraphs are evaluated
     FoldParameters,  # parameter-only subgraphs are computed when weights are written
     Fuse,  # nodes of one kernel form a group: attention, contractions and epilogues, rows, elements
+    HoistInvariants,  # computations that are equal in all iterations of a loop precede it
     NarrowContractions,  # short operands of contractions are multiplied without widening
     NarrowWeights,  # weights in a short dtype are multiplied as they are stored
     Propagate,  # `dequantize` moves down and `quantize` moves up, so that operators work on quantized values
@@ -50,3 +54,5 @@ _ALL: tuple[type[Pass], ...] = (
 )
 
 PASSES: Mapping[str, type[Pass]] = {each.name: each for each in _ALL}
+RENAMED: Mapping[str, str] = {}
+"""Former names of passes. An error for such a name gives the present one."""

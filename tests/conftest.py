@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import tempfile
@@ -91,6 +92,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.removeprefix("tests/").startswith(QUICK):
             item.add_marker(pytest.mark.quick)
+
+
+def pytest_collection_finish() -> None:
+    # What was collected stays: no garbage collection needs to look at it again, nor copies it in a forked process.
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -129,9 +129,10 @@ def _examiner(chosen: Chosen, source_model: SourceModel, timeout: float, level: 
     return Examiner(options, timeout).bounded(source_model)
 
 
-def _write(small: Case, output: Path, head: Sequence[str]) -> list[Path]:
+def _write(small: Case, failure: Failure, output: Path, head: Sequence[str]) -> list[Path]:
+    signed = failure.difference is not None and failure.difference.is_sign
     try:
-        return write_case(small, output, "\n".join(head))
+        return write_case(small, output, "\n".join(head), signed=signed)
     except DiagnosticError as error:
         raise DiagnosticError([*error.diagnostics, *_said(head)]) from error
 
@@ -214,7 +215,7 @@ def bisect_command(
         what = "no error found: the passes and the artifact compute the same results as the source"
         click.echo(json.dumps({"culprit": None}, indent=2) if as_json else what)
         return 0
-    written = _write(found.small, output, describe(found.culprit))
+    written = _write(found.small, found.failure, output, describe(found.culprit))
     _report(found, written, as_json)
     return INPUT_FAULT
 
@@ -324,7 +325,7 @@ def reduce_command(
                 raise _does_not_fail(f"`{fails}` does not fail on the model")
             case, failure, find = failing, Failure("command", fails, f"{exits} exit code"), finder.find
         small = reduce_case(case, find, seconds=effort, tell=tell)
-    written = _write(small, output, [f"{failure.kind}: {failure.message}"])
+    written = _write(small, failure, output, [f"{failure.kind}: {failure.message}"])
     if as_json:
         paths = [str(path) for path in written]
         click.echo(json.dumps({"failure": _failure_data(failure), "nodes": small.nodes, "written": paths}, indent=2))

@@ -104,7 +104,7 @@ def compile_command(
         written = [{"form": f, "path": str(p), "bytes": p.stat().st_size} for f, p in places.items()]
         kernels = report_data(build.report(dims))
         warnings = [{"code": w.code, "message": w.message, "help": w.help} for w in build.source_model.warnings]
-        report = {
+        summary = {
             "model": str(model),
             "written": written,
             "size": None if build.sizes is None else build.sizes.data(),
@@ -113,7 +113,7 @@ def compile_command(
             "seconds": build.times,
             "functions": kernels,
         }
-        click.echo(json.dumps(report, indent=2))
+        click.echo(json.dumps(summary, indent=2))
     else:
         for path in places.values():
             click.echo(f"wrote {path} ({path.stat().st_size:,} bytes)", err=True)

@@ -17,10 +17,12 @@ from rich.text import Text
 
 from ...dialect.diagnostics import DiagnosticError
 from ...dialect.dims import Symbol
+from ...passes.registry import RENAMED as RENAMED_PASSES
 from ..api import read_model
 from ..build_warnings import with_warnings
+from ..codegen.workers.routes import RENAMED as RENAMED_STAGES
 from ..dumps import Dumps
-from ..dumps.dumps import known_names
+from ..dumps.dumps import known_names, plain_name
 from ..model.policy import SHORT_FORMS
 from ..model.source import SourceModel
 from ..options import Flag, Options, Scope, check_passes_text, option_flags
@@ -216,8 +218,9 @@ def check_stages(names: Collection[str], stages: Sequence[str], option: str) -> 
     """Raises click.BadParameter for the name of a stage that a build does not have."""
     for name in names:
         if name not in known_names(stages):
-            known = ", ".join(dict.fromkeys(stages))
-            raise click.BadParameter(f"there is no stage `{name}`; there are {known}", param_hint=option)
+            now = {**RENAMED_PASSES, **RENAMED_STAGES}.get(plain_name(name))
+            known = f"there are {', '.join(dict.fromkeys(stages))}" if now is None else f"it is named `{now}` now"
+            raise click.BadParameter(f"there is no stage `{name}`; {known}", param_hint=option)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ...dialect.control_flow import walk_control
 from ...dialect.dims import multiply
 from ...dialect.graph import Function, Node
 from ...dialect.ops import OPERATORS
@@ -17,36 +18,35 @@ from ...dialect.types import DType
 from ..artifact.spec import CallSpec, OperationSpec, PointSpec, ValueSpec
 from ..lower.cost import count_bytes, count_operations
 from ..lower.kinds import inner_nodes, kind_of
-from ..lower.lowered import LoweredFunction
-from ..lower.places import Failure, Output, Place, Workspace
+from ..lower.lowered import LoweredCall, LoweredFunction
+from ..lower.places import Failure, Output, Place, Sliced, Workspace
 from .plan import LoweredEntry
 
 
 @dataclass
 class Calls:
-    """The calls of a function; the methods identify a call by `outputs`, the names of the values that it writes."""
+    """The calls of a function; the methods take one call each."""
 
     function: Function
     makers: dict[str, Node] = field(init=False)
     """The node of the function that computes a value, by the name of the value."""
 
     def __post_init__(self) -> None:
-        self.makers = {v.name: node for node in self.function.body for v in node.outputs}
+        self.makers = {v.name: node for node in walk_control(self.function.body) for v in node.outputs}
 
-    def node(self, outputs: Sequence[str]) -> Node | None:
-        """Returns the node that a call computes; None for a copy of a result that is an argument, or that exists
-        already."""
-        return next((self.makers[name] for name in outputs if name in self.makers), None)
+    def node(self, call: LoweredCall) -> Node | None:
+        """Returns the node that a call computes; None for a copy."""
+        return None if call.copied is not None else self.makers[call.outputs[0]]
 
-    def describe(self, kernel: str, outputs: Sequence[str]) -> CallSpec:
+    def describe(self, call: LoweredCall) -> CallSpec:
         """Describes the call of a kernel, without the storage of its results."""
-        node = self.node(outputs)
+        node, kernel, outputs = self.node(call), call.symbol, call.outputs
         if node is None:
-            (copied,) = [v for i, v in enumerate(self.function.results) if f"{v.name}.{i}" in outputs]
-            copy = ValueSpec(outputs[0], copied.type)
-            return CallSpec(kernel, "copy", (), multiply(2, copied.type.bytes), (copy,))
-        inner = [n for n in inner_nodes(node) if n.op != "constant"]
-        operations = tuple(OperationSpec(n.op, n.scope, n.span, count_operations([n]), _factors(n)) for n in inner)
+            assert call.copied is not None, call
+            copy = ValueSpec(outputs[0], call.copied.type)
+            return CallSpec(kernel, "copy", (), multiply(2, copy.type.bytes), (copy,))
+        inner = _computing(node)
+        operations = describe_operations(node)
         # In the order of the kernel's arguments.
         values = tuple(
             ValueSpec(v.name, v.type, operation=_position(maker_inside(node, number), inner))
@@ -56,6 +56,15 @@ class Calls:
         return CallSpec(kernel, kind_of(inner), operations, count_bytes(node, self.makers, outputs), values)
 
 
+def _computing(node: Node) -> list[Node]:
+    return [n for n in inner_nodes(node) if n.op != "constant"]
+
+
+def describe_operations(node: Node) -> tuple[OperationSpec, ...]:
+    """Returns the operations of a node, or of the nodes of a group."""
+    return tuple(OperationSpec(n.op, n.scope, n.span, count_operations([n]), _factors(n)) for n in _computing(node))
+
+
 def describe_calls(
     function: Function, lowered: LoweredFunction, entry: LoweredEntry, points: Mapping[str, PointSpec]
 ) -> tuple[CallSpec, ...]:
@@ -63,12 +72,14 @@ def describe_calls(
     are named values of the model."""
     calls = Calls(function)
     described: list[CallSpec] = []
-    for call, planned in zip(lowered.calls, entry.calls, strict=True):
-        spec = calls.describe(call.symbol, call.outputs)
+    made = lowered.calls
+    for planned in entry.calls:
+        call = made[planned.position]
+        spec = calls.describe(call)
         places = planned.places[len(call.inputs) :][: len(call.outputs)]
         values = zip(spec.values, places, strict=True)
-        # Only the caller reads the record of an index check.
-        kept = [(value, place) for value, place in values if not isinstance(place, Failure)]
+        # Only the caller reads the record of an index check. The place of a slice changes with each iteration.
+        kept = [(value, place) for value, place in values if not isinstance(place, (Failure, Sliced))]
         placed = (replace(_placed(value, place), point=points.get(value.name)) for value, place in kept)
         described.append(replace(spec, values=tuple(placed)))
     return tuple(described)

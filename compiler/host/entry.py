@@ -9,7 +9,7 @@ A kernel that reads by index may watch the indices itself: it sets the alarm, a 
 the alarm first, and calls a deferred check only if the alarm is set:
 
     store i64 0, ptr %alarm      call void @gather_launch(..., ptr %alarm)
-                                 br i1 %quiet, label %done, label %due      due: call void @check_launch(...)
+                                 br i1 %alarmed, label %due, label %done    due: call void @check_launch(...)
 
 Code generation takes more than linear time in the length of a function. An entry of more than `CALLS_PER_PART` calls is
 therefore split into parts, functions of the same arguments that it calls in order:
@@ -41,7 +41,8 @@ from ...dialect.diagnostics import Span
 from ...dialect.dims import FloorDiv, Monomial, Size, Symbol, bounds
 from ...dialect.ops.index_checks import RECORD
 from ..lower.lines import Scope, Scopes, no_lines
-from ..lower.places import Alarm, Failure, Input, Output, Place, Unused, Weight
+from ..lower.places import Alarm, Failure, Input, Output, Place, Sliced, Unused, Weight
+from ..lower.schedule import Branch, Item, Loop, While, calls_in
 from ..lower.writer import UNITS
 
 ARGUMENTS = ", ".join(
@@ -69,7 +70,8 @@ CALLS_PER_PART = 256
 class Call:
     """A kernel call with the values of its dims and the storage of its tensors; `comment` describes the computation,
     and `span` is its source location. Parts of one kernel have one `number`: that of the call of the whole. `record`
-    is the storage for the result of an index check, which is skipped without an alarm if it is `deferred`."""
+    is the storage for the result of an index check, which is skipped without an alarm if it is `deferred`. `position`
+    is the position among the lowered calls, some of which the memory plan omits."""
 
     kernel: str
     dims: tuple[Symbol, ...]
@@ -79,6 +81,7 @@ class Call:
     span: Span | None = None
     record: Place | None = None
     deferred: bool = False
+    position: int = 0
 
 
 class _EntryText:
@@ -86,13 +89,15 @@ class _EntryText:
         self.scope = scope
         self.lines: list[str] = []
         self._memo: dict[str, str] = {}
-        self._branches = 0
+        self._names = count()
+        self._loops: dict[str, str] = {}
+        self._controls = count(1)
         self._dims = {symbol: number for number, symbol in enumerate(dims)}
 
     def define(self, expression: str) -> str:
         """Defines a value, each expression once: expressions have no effects, and loaded values do not change."""
         if expression not in self._memo:
-            name = self._memo[expression] = f"%v{len(self._memo)}"
+            name = self._memo[expression] = f"%v{next(self._names)}"
             self.lines.append(f"  {name} = {expression}")
         return self._memo[expression]
 
@@ -105,6 +110,9 @@ class _EntryText:
             return "null" if isinstance(place, Unused) else "%failure"
         if isinstance(place, Alarm):
             return self.define(f"getelementptr i64, ptr %failure, i64 {RECORD}")
+        if isinstance(place, Sliced):
+            begin = self.define(f"mul i64 {self._loops[place.loop]}, {self.size(place.stride)}")
+            return self.define(f"getelementptr i8, ptr {self.place(place.base)}, i64 {begin}")
         base = "%weights" if isinstance(place, Weight) else "%workspace"
         if place.offset == 0:
             return base
@@ -113,6 +121,67 @@ class _EntryText:
     def _table(self, table: str, number: int) -> str:
         slot = table if number == 0 else self.define(f"getelementptr ptr, ptr {table}, i64 {number}")
         return self.define(f"load ptr, ptr {slot}, align 8")
+
+    # Values that are defined inside a region are unknown after it.
+
+    @contextmanager
+    def _inside(self) -> Iterator[None]:
+        known = dict(self._memo)
+        yield
+        self._memo = known
+
+    def _choose(self, condition: str, then: str, otherwise: str) -> None:
+        self.lines += [f"  br i1 {condition}, label %{then}, label %{otherwise}", f"{then}:"]
+
+    def _jump(self, label: str, after: str) -> None:
+        self.lines += [f"  br label %{label}", f"{after}:"]
+
+    def loop(self, loop: Loop[Call, Place], write: Callable[[Sequence[Item[Call, Place]]], None]) -> None:
+        """The number of the iteration is in memory, where kernels read it."""
+        number = next(self._controls)
+        index, limit = self.place(loop.index), self.size(loop.count)
+        self.lines.append(f"  store i64 0, ptr {index}, align 8")
+        self._jump(f"loop{number}", f"loop{number}")
+        self._loops[loop.name] = f"%i{number}"
+        self.lines += [
+            f"  %i{number} = load i64, ptr {index}, align 8",
+            f"  %more{number} = icmp slt i64 %i{number}, {limit}",
+        ]
+        self._choose(f"%more{number}", f"body{number}", f"done{number}")
+        with self._inside():
+            write(loop.body)
+        self.lines += [
+            f"  %after{number} = add i64 %i{number}, 1",
+            f"  store i64 %after{number}, ptr {index}, align 8",
+        ]
+        self._jump(f"loop{number}", f"done{number}")
+
+    def while_loop(self, loop: While[Call, Place], write: Callable[[Sequence[Item[Call, Place]]], None]) -> None:
+        number = next(self._controls)
+        self._jump(f"loop{number}", f"loop{number}")
+        with self._inside():
+            write(loop.condition)
+            self._test(loop.test, number)
+            self._choose(f"%test{number}", f"body{number}", f"done{number}")
+            write(loop.body)
+        self._jump(f"loop{number}", f"done{number}")
+
+    def branch(self, branch: Branch[Call, Place], write: Callable[[Sequence[Item[Call, Place]]], None]) -> None:
+        number = next(self._controls)
+        self._test(branch.test, number)
+        self._choose(f"%test{number}", f"then{number}", f"else{number}")
+        with self._inside():
+            write(branch.then)
+        self._jump(f"done{number}", f"else{number}")
+        with self._inside():
+            write(branch.otherwise)
+        self._jump(f"done{number}", f"done{number}")
+
+    def _test(self, place: Place, number: int) -> None:
+        self.lines += [
+            f"  %byte{number} = load i8, ptr {self.place(place)}, align 1",
+            f"  %test{number} = icmp ne i8 %byte{number}, 0",
+        ]
 
     def launch(self, call: Call) -> None:
         sizes = (f"i64 {self.dim(s)}" for s in call.dims)
@@ -126,23 +195,17 @@ class _EntryText:
         if not call.deferred:
             yield
             return
-        # Values that are defined in a branch would be undefined behind it.
-        for symbol in call.dims:
-            self.dim(symbol)
-        for place in call.places:
-            self.place(place)
-        self._branches += 1
-        number, alarm = self._branches, self.place(Alarm())
+        number, alarm = next(self._controls), self.place(Alarm())
         self.lines += [
             f"  %alarm{number} = load i64, ptr {alarm}, align 8",
-            f"  %quiet{number} = icmp eq i64 %alarm{number}, 0",
-            f"  br i1 %quiet{number}, label %done{number}, label %due{number}",
-            f"due{number}:",
+            f"  %alarmed{number} = icmp ne i64 %alarm{number}, 0",
         ]
-        yield
-        self.lines += [f"  br label %done{number}", f"done{number}:"]
+        self._choose(f"%alarmed{number}", f"due{number}", f"done{number}")
+        with self._inside():
+            yield
+        self._jump(f"done{number}", f"done{number}")
 
-    def clear_alarm(self, calls: Sequence[Call]) -> None:
+    def clear_alarm(self, calls: Iterable[Call]) -> None:
         if any(isinstance(place, Alarm) for call in calls for place in call.places):
             self.lines.append(f"  store i64 0, ptr {self.place(Alarm())}, align 8")
 
@@ -204,18 +267,37 @@ class _EntryText:
         return self.define(f"add i64 {quotient}, {step}")
 
 
-def write_entry(symbol: str, dims: Sequence[Symbol], calls: Sequence[Call], scopes: Scopes = no_lines) -> str:
+WriteCall = Callable[[_EntryText, Call], None]
+
+
+def _write_items(text: _EntryText, items: Sequence[Item[Call, Place]], write_call: WriteCall) -> None:
+    def write(part: Sequence[Item[Call, Place]]) -> None:
+        _write_items(text, part, write_call)
+
+    for item in items:
+        if isinstance(item, Loop):
+            text.loop(item, write)
+        elif isinstance(item, While):
+            text.while_loop(item, write)
+        elif isinstance(item, Branch):
+            text.branch(item, write)
+        else:
+            write_call(text, item)
+
+
+def write_entry(
+    symbol: str, dims: Sequence[Symbol], items: Sequence[Item[Call, Place]], scopes: Scopes = no_lines
+) -> str:
     """Returns the definition of an entry, hidden from the users of the object."""
     checks = count(1)
 
-    def write(text: _EntryText, part: Sequence[Call]) -> None:
-        for call in part:
-            with text.if_due(call):
-                text.launch(call)
-                if call.record is not None:
-                    text.check(call, next(checks))
+    def write(text: _EntryText, call: Call) -> None:
+        with text.if_due(call):
+            text.launch(call)
+            if call.record is not None:
+                text.check(call, next(checks))
 
-    return _write_parts(symbol, ARGUMENTS, dims, calls, scopes, write)
+    return _write_parts(symbol, ARGUMENTS, dims, items, scopes, write)
 
 
 def observed(symbol: str) -> str:
@@ -223,53 +305,55 @@ def observed(symbol: str) -> str:
     return f"observed_{symbol}"
 
 
-def write_observed_entry(symbol: str, dims: Sequence[Symbol], calls: Sequence[Call], scopes: Scopes = no_lines) -> str:
+def write_observed_entry(
+    symbol: str, dims: Sequence[Symbol], items: Sequence[Item[Call, Place]], scopes: Scopes = no_lines
+) -> str:
     """Returns the definition of an entry's observed copy."""
     checks = count(1)
-    last = {call.number: position for position, call in enumerate(calls)}
+    last = {call.number: call for call in calls_in(items)}
 
-    def write(text: _EntryText, part: Sequence[Call]) -> None:
-        for call in part:
+    def write(text: _EntryText, call: Call) -> None:
+        with text.if_due(call):
             begin = text.define("load ptr, ptr %watch, align 8")
-            end = text.define(f"load ptr, ptr {text.define('getelementptr ptr, ptr %watch, i64 1')}, align 8")
-            line = text.scope.at(call.span)
-            with text.if_due(call):
-                text.lines.append(f"  call void {begin}(ptr %watch){line}")
-                text.launch(call)
-                if calls[last[call.number]] is call:
-                    text.lines.append(f"  call void {end}(ptr %watch, i64 {call.number}){line}")
-                if call.record is not None:
-                    text.check(call, next(checks))
+            text.lines.append(f"  call void {begin}(ptr %watch){text.scope.at(call.span)}")
+            text.launch(call)
+            if last[call.number] is call:
+                slot = text.define("getelementptr ptr, ptr %watch, i64 1")
+                end = text.define(f"load ptr, ptr {slot}, align 8")
+                text.lines.append(f"  call void {end}(ptr %watch, i64 {call.number}){text.scope.at(call.span)}")
+            if call.record is not None:
+                text.check(call, next(checks))
 
-    return _write_parts(observed(symbol), WATCHED, dims, calls, scopes, write)
+    return _write_parts(observed(symbol), WATCHED, dims, items, scopes, write)
 
 
 def _write_parts(
     symbol: str,
     arguments: str,
     dims: Sequence[Symbol],
-    calls: Sequence[Call],
+    items: Sequence[Item[Call, Place]],
     scopes: Scopes,
-    write: Callable[[_EntryText, Sequence[Call]], None],
+    write_call: WriteCall,
 ) -> str:
     """Writes one function with all calls, or one for each `CALLS_PER_PART` of them and a function that calls those.
-    Each returns the number of the failed check, or 0."""
+    Each returns the number of the failed check, or 0. Loops and branches are in one part as a whole."""
 
     def define(linkage: str, name: str, attributes: str, text: _EntryText) -> str:
         head = f"define {linkage} i64 @{name}({arguments}){attributes}{text.scope.definition} {{"
         return "\n".join([head, *text.lines, f"  ret i64 0{text.scope.at(None)}", "}", ""])
 
     entry = _EntryText(dims, scopes(symbol))
-    entry.clear_alarm(calls)
-    if len(calls) <= CALLS_PER_PART:
-        write(entry, calls)
+    entry.clear_alarm(calls_in(items))
+    split = list(_split(items))
+    if len(split) <= 1:
+        _write_items(entry, items, write_call)
         return define("hidden", symbol, "", entry)
     parts: list[str] = []
     line = entry.scope.at(None)
-    for number, first in enumerate(range(0, len(calls), CALLS_PER_PART)):
+    for number, part in enumerate(split):
         name = f"{symbol}_part{number}"
         text = _EntryText(dims, scopes(name))
-        write(text, calls[first : first + CALLS_PER_PART])
+        _write_items(text, part, write_call)
         parts.append(define("internal", name, " noinline", text))
         entry.lines += [
             f"  %r{number} = call i64 @{name}({arguments}){line}",
@@ -280,6 +364,21 @@ def _write_parts(
             f"next{number}:",
         ]
     return "\n".join([*parts, define("hidden", symbol, "", entry)])
+
+
+def _split(items: Sequence[Item[Call, Place]]) -> Iterator[Sequence[Item[Call, Place]]]:
+    """Yields the items in parts of at most `CALLS_PER_PART` calls, except for single items with more."""
+    part: list[Item[Call, Place]] = []
+    calls = 0
+    for item in items:
+        size = len(list(calls_in([item])))
+        if part and calls + size > CALLS_PER_PART:
+            yield part
+            part, calls = [], 0
+        part.append(item)
+        calls += size
+    if part:
+        yield part
 
 
 def declare(calls: Iterable[Call]) -> str:

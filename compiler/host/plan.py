@@ -13,37 +13,47 @@ others:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 
 from ...dialect.diagnostics import Span
 from ...dialect.dims import Size, Symbol
 from ...passes.analysis.liveness import Step, lower_bound
 from ...passes.analysis.plan_memory import plan_memory
 from ..lower.lines import Metadata, no_lines
-from ..lower.lowered import Lowered, LoweredCall, LoweredFunction
+from ..lower.lowered import Lowered, LoweredCall, LoweredFunction, Tensor
 from ..lower.nodes import Computed
-from ..lower.parts import KernelPart, Parts
-from ..lower.places import Alarm, Failure, Input, Place, Unused, Weight, Workspace
+from ..lower.parts import Parts
+from ..lower.places import Alarm, Failure, Place, Sliced, Unused, Workspace
+from ..lower.schedule import Item, calls_in, map_items
 from ..lower.writer import part_name
 from .entry import Call, declare, observed, write_entry, write_observed_entry
+from .moves import Operand, Timeline
 
 
 @dataclass(frozen=True, slots=True)
 class LoweredEntry:
-    """An entry. `symbol` is the C function of the function `name`; `dims` is the order of its dim arguments. `steps`
-    are the parts of its calls in order, and `sizes` the bytes of the tensors in the workspace. `span` is the source
-    location of the function. `checks` holds the purposes of the calls that check indices, in their order."""
+    """An entry. `symbol` is the C function of the function `name`; `dims` is the order of its dim arguments. `items`
+    are its calls, with the loops and branches around them. `steps` are the parts of its calls in order, and `sizes` the
+    bytes of the tensors in the workspace. `span` is the source location of the function. `checks` holds the purposes of
+    the calls that check indices, in their order. `omitted` are the positions of lowered calls that it leaves out."""
 
     name: str
     symbol: str
     dims: tuple[Symbol, ...]
     workspace: Size
-    calls: tuple[Call, ...]
+    items: tuple[Item[Call, Place], ...]
     steps: tuple[Step, ...]
     sizes: Mapping[str, Size]
     span: Span | None = None
     checks: tuple[str, ...] = ()
+    omitted: frozenset[int] = frozenset()
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """The calls in the order of the text, those in loops and branches included."""
+        return tuple(calls_in(self.items))
 
     def least_workspace(self, dims: Mapping[str, int]) -> int:
         """Returns a lower bound of the workspace at these dims, in bytes: see `lower_bound`."""
@@ -52,11 +62,11 @@ class LoweredEntry:
     def text(self, suffix: str = "", parts: Parts | None = None, lines: Metadata | None = None) -> str:
         """Returns the text of the entry, with the suffix at its symbol and at the kernels that it calls, and of its
         observed copy. `lines` receives their line tables."""
-        symbol, calls = self.symbols(suffix)[0], self.parts(suffix, parts)
+        symbol, items = self.symbols(suffix)[0], self._items(suffix, parts)
         span = self.span
         scopes = no_lines if lines is None or span is None else lambda name: lines.subprogram(name, span)
-        text = write_entry(symbol, self.dims, calls, scopes)
-        return text + "\n" + write_observed_entry(symbol, self.dims, calls, scopes)
+        text = write_entry(symbol, self.dims, items, scopes)
+        return text + "\n" + write_observed_entry(symbol, self.dims, items, scopes)
 
     def symbols(self, suffix: str = "") -> tuple[str, str]:
         """Returns the symbols that the entry's text defines."""
@@ -64,13 +74,18 @@ class LoweredEntry:
 
     def parts(self, suffix: str = "", parts: Parts | None = None) -> list[Call]:
         """Returns the calls of all parts of all kernels."""
-        found: list[Call] = []
-        for call in self.calls:
-            count = len((parts or {}).get(call.kernel, " "))
-            for number in range(count):
-                record = call.record if number == count - 1 else None
-                found.append(replace(call, kernel=part_name(call.kernel + suffix, number), record=record))
-        return found
+        return list(calls_in(self._items(suffix, parts)))
+
+    def _items(self, suffix: str, parts: Parts | None) -> tuple[Item[Call, Place], ...]:
+        def split(call: Call) -> Sequence[Call]:
+            last = len((parts or {}).get(call.kernel, " ")) - 1
+            records = [*[None] * last, call.record]
+            return [
+                replace(call, kernel=part_name(call.kernel + suffix, number), record=record)
+                for number, record in enumerate(records)
+            ]
+
+        return map_items(self.items, split, lambda place: place)
 
 
 def plan_entries(lowered: Lowered, parts: Parts | None = None) -> tuple[LoweredEntry, ...]:
@@ -89,63 +104,55 @@ def entry_ir(
 
 
 def _plan_entry(function: LoweredFunction, parts: Parts) -> LoweredEntry:
-    steps: list[Step] = []
-    sizes = dict(function.sizes)
-    operands = [_operands(call, number) for number, call in enumerate(function.calls)]
-    for call, tensors in zip(function.calls, operands, strict=True):
-        first = len(tensors) - len(call.kernel.scratch)
-        sizes |= {f"{t}": type.bytes for t, type in zip(tensors[first:], call.kernel.scratch, strict=True)}
-        steps += _steps(call, tensors, parts.get(call.symbol, (KernelPart((True,) * len(tensors)),)))
+    timeline = Timeline(function, parts)
     records = {call.outputs[0] for call in function.calls if call.check} - set(function.outputs)
+    # Maps the scratch tensor for an alarm to the position of the call that may raise it.
     alarms = {
-        tensors[len(tensors) - len(call.kernel.scratch) + call.kernel.alarm]: number
-        for number, (call, tensors) in enumerate(zip(function.calls, operands, strict=True))
+        str(tensors[len(tensors) - len(call.kernel.scratch) + call.kernel.alarm]): position
+        for position, (call, tensors) in enumerate(zip(function.calls, timeline.operands, strict=True))
         if call.kernel.alarm is not None
     }
-    sizes = {name: size for name, size in sizes.items() if name not in records and name not in alarms}
-    plan = plan_memory(steps, sizes)
-    places: dict[str, Place] = {name: Workspace(offset) for name, offset in plan.offsets.items()}
-    places |= {**function.outputs, **dict.fromkeys(records, Failure()), **dict.fromkeys(map(str, alarms), Alarm())}
     first_alarm = min(alarms.values(), default=len(function.calls))
-    calls: list[Call] = []
-    for number, (call, tensors) in enumerate(zip(function.calls, operands, strict=True)):
-        lying = tuple(places.get(t, Unused()) if isinstance(t, str) else t for t in tensors)
+    unplanned = {*records, *alarms, *timeline.aliases}
+    sizes = {**function.sizes, **timeline.scratch}
+    sizes = {name: size for name, size in sizes.items() if name not in unplanned}
+    plan = plan_memory(timeline.steps, sizes)
+    places: dict[str, Place] = {name: Workspace(offset) for name, offset in plan.offsets.items()}
+    places |= {**function.outputs, **dict.fromkeys(records, Failure()), **dict.fromkeys(alarms, Alarm())}
+
+    def place(tensor: Tensor | Operand) -> Place:
+        if isinstance(tensor, Computed):
+            tensor = tensor.name
+        if isinstance(tensor, str):
+            name = timeline.resolve(tensor)
+            if name not in timeline.slices:
+                return places.get(name, Unused())
+            slice = timeline.slices[name]
+            return Sliced(place(slice.base), slice.loop, slice.stride)
+        return Sliced(place(tensor.base), tensor.loop, tensor.stride) if isinstance(tensor, Sliced) else tensor
+
+    positions, numbers = count(), count()
+
+    def plan_call(call: LoweredCall) -> Sequence[Call]:
+        position = next(positions)
+        if position in timeline.omitted:
+            return ()
+        lying = tuple(map(place, timeline.operands[position]))
         record = places[call.outputs[0]] if call.check else None
         # A record that is a result of the function is always written.
-        deferred = call.deferred and isinstance(record, Failure) and first_alarm < number
-        calls.append(Call(call.symbol, call.kernel.dims, lying, call.comment, number, call.span, record, deferred))
+        deferred = call.deferred and isinstance(record, Failure) and first_alarm < position
+        number, dims = next(numbers), call.kernel.dims
+        return (Call(call.symbol, dims, lying, call.comment, number, call.span, record, deferred, position),)
+
     return LoweredEntry(
         function.name,
         function.symbol,
         function.dims,
         plan.total,
-        tuple(calls),
-        tuple(steps),
+        map_items(function.items, plan_call, place),
+        tuple(timeline.steps),
         sizes,
         function.span,
         tuple(call.check for call in function.calls if call.check),
+        frozenset(timeline.omitted),
     )
-
-
-def _operands(call: LoweredCall, number: int) -> list[str | Input | Weight]:
-    """Returns the tensors of a kernel in the order of its arguments: by name, or by storage."""
-    inputs = [source.name if isinstance(source, Computed) else source for source in call.inputs]
-    return [*inputs, *call.outputs, *(f"scratch {number}.{k}" for k in range(len(call.kernel.scratch)))]
-
-
-def _steps(call: LoweredCall, tensors: Sequence[str | Input | Weight], parts: Sequence[KernelPart]) -> Iterator[Step]:
-    for part in parts:
-        used = [t for t, uses in zip(tensors, part.uses, strict=True) if uses and isinstance(t, str)]
-        # No part writes a result without elements, but the result exists.
-        made = call.outputs if part is parts[-1] else ()
-        yield Step(tuple(dict.fromkeys([*used, *made])), tuple(_in_place(tensors, part)))
-
-
-def _in_place(tensors: Sequence[str | Input | Weight], part: KernelPart) -> Iterator[tuple[str, str]]:
-    """Yields the tensors that may share memory; a tensor that is passed more than once counts as each of its
-    arguments."""
-    for written, read in part.in_place:
-        new, old = tensors[written], tensors[read]
-        same = [i for i, tensor in enumerate(tensors) if tensor == old and part.uses[i]]
-        if isinstance(new, str) and isinstance(old, str) and all((written, i) in part.in_place for i in same):
-            yield new, old

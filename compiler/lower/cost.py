@@ -15,9 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
-from ...dialect.dims import Size, add, minimum, multiply, product
+from ...dialect.control_flow import CONTROL_FLOW, trip_count
+from ...dialect.dims import Size, add, maximum, minimum, multiply, product
 from ...dialect.emitter import IndexMap, Loop, Result
 from ...dialect.graph import Constant, Node, Value
 from ...dialect.operator import Builder
@@ -153,7 +155,8 @@ class _Times:
 
 
 def count_operations(nodes: Iterable[Node]) -> Size:
-    """Returns the number of operations of the nodes and of their regions; loops count as often as they run."""
+    """Returns the number of operations of the nodes and of their regions; loops count as often as they run,
+    and a branch as its more expensive side."""
     total: Size = 0
     for node in nodes:
         total = add(total, _count_node(node))
@@ -162,6 +165,13 @@ def count_operations(nodes: Iterable[Node]) -> Size:
 
 def _count_node(node: Node) -> Size:
     operator = OPERATORS[node.op]
+    if node.op in CONTROL_FLOW:
+        bodies = [count_operations(region.body) for region in node.regions]
+        if node.op == "if":
+            return maximum(*bodies)
+        total = reduce(add, bodies)
+        # The number of iterations of a `while` is a run-time value: one is the only safe lower bound.
+        return multiply(trip_count(node), total) if node.op == "scan" else total
     if node.regions:
         inner = count_operations(node.regions[0].body)
         count = node.attribute("count") if node.op == "repeat" else 1

@@ -7,21 +7,26 @@ and larger constants are weights.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from ...dialect.control_flow import CONTROL_FLOW
 from ...dialect.diagnostics import Span
-from ...dialect.graph import Constant, Function, Module, Node, Parameter, Value, walk
+from ...dialect.dims import Size
+from ...dialect.graph import Constant, Function, Module, Node, Parameter, Region, Value, walk
 from ...dialect.ops import OPERATORS, may_fail
 from ...dialect.ops.structure import ELEMENTS_INLINE
 from ...dialect.types import TensorType
 from ..artifact.spec import align, c_identifier
+from .control_flow import lower_control_flow
 from .kinds import name_operators
-from .lowered import LoweredCall, LoweredFunction, LoweredWeight, name_kernel, static_bytes
+from .lowered import LoweredCall, LoweredFunction, LoweredWeight, Tensor, name_kernel, static_bytes
 from .nodes import Computed, Inline, KernelLowering, Source, Stored, Unplaced
 from .packing import Packing
-from .places import Input, Output, Weight
+from .places import Input, Output, Sliced, Weight
+from .scanned import scanned_slice
+from .schedule import Item
 from .text import printable
 from .tied import Stored as StoredWeight
 from .tied import Tied
@@ -97,22 +102,32 @@ class FunctionLowering:
     def __init__(self, shared: Shared, function: Function) -> None:
         self.shared, self.function = shared, function
         self.sources: dict[str, Source] = {v.name: Input(i) for i, v in enumerate(function.arguments)}
+        self.slices: dict[str, Sliced[Computed]] = {}
+        self.counts: dict[str, Size] = {}
         self.types: dict[str, TensorType] = {}
-        self.calls: list[LoweredCall] = []
+        self.items: list[Item[LoweredCall, Tensor]] = []
+        self.needed = _needed(function.body, function.results)
 
     def lower(self, symbol: str) -> LoweredFunction:
-        needed = _needed(self.function)
-        for node in self.function.body:
-            if any(v.name in needed for v in node.outputs):
-                self._lower_node(node, needed)
+        function = self.function
+        self._lower_nodes(function.body)
         outputs = self._place_results()
         sizes = {name: type.bytes for name, type in self.types.items() if name not in outputs}
-        dims = self.function.symbols()
-        return LoweredFunction(self.function.name, symbol, dims, tuple(self.calls), sizes, outputs, self.function.span)
+        items, dims = tuple(self.items), function.symbols()
+        return LoweredFunction(function.name, symbol, dims, items, sizes, outputs, function.span, self.slices)
 
-    def _lower_node(self, node: Node, needed: set[str]) -> None:
+    def _lower_nodes(self, nodes: Sequence[Node]) -> None:
+        for node in nodes:
+            if any(v.name in self.needed for v in node.outputs) or may_fail(node):
+                self._lower_node(node)
+
+    def _lower_node(self, node: Node) -> None:
         operator = OPERATORS[node.op]
-        if node.op == "constant":
+        if node.op in CONTROL_FLOW:
+            lower_control_flow(self, node)
+        elif (slice := scanned_slice(node, self.sources, self.counts)) is not None:
+            self.sources[node.output.name] = slice
+        elif node.op == "constant":
             value = node.attribute("value")
             assert isinstance(value, Constant), node
             self.sources[node.output.name] = self._constant(value)
@@ -121,7 +136,39 @@ class FunctionLowering:
         elif operator.has("view") and not isinstance(self.sources[node.inputs[0].name], Inline):
             self.sources[node.output.name] = self.sources[node.inputs[0].name]
         else:
-            self._call(node, [v for v in node.outputs if v.name in needed])
+            self._call(node, [v for v in node.outputs if v.name in self.needed])
+
+    # The protocol of control flow
+
+    def declare(self, value: Value) -> None:
+        self.sources[value.name] = Computed(value.name)
+        self.types[value.name] = value.type
+
+    def lower_body(self, region: Region) -> None:
+        self._lower_nodes(region.body)
+
+    def inside(self, write: Callable[[], None]) -> tuple[Item[LoweredCall, Tensor], ...]:
+        around, self.items = self.items, []
+        write()
+        around, self.items = self.items, around
+        return tuple(around)
+
+    def add(self, item: Item[LoweredCall, Tensor]) -> None:
+        self.items.append(item)
+
+    def copy(self, source: Value, target: Value, *, is_move: bool) -> None:
+        writer = self._kernel([source])
+        kernel = writer.emitter.finish([writer.outer[source.name]])
+        comment = f"{target.name} = {source.name}"
+        self._add_call(kernel, writer.inputs, [target], "copy", comment, [comment], copied=source, is_move=is_move)
+
+    def in_memory(self, value: Value) -> Tensor:
+        source = self.sources[value.name]
+        if isinstance(source, Inline):
+            stored = Value(f"{value.name}.stored", value.type)
+            self.copy(value, stored, is_move=False)
+            source = Computed(stored.name)
+        return self._place(source, value.type, None)
 
     def _constant(self, value: Constant) -> Source:
         elements = value.type.elements
@@ -161,19 +208,29 @@ class FunctionLowering:
         span: Span | None = None,
         check: str = "",
         deferred: bool = False,
+        copied: Value | None = None,
+        is_move: bool = False,
     ) -> None:
         # Names in C have no dots.
         stem = f"{c_identifier(self.function.name)}.{stem}" if self.shared.debug else stem
         symbol = self.shared.add(kernel, stem, origins)
         places = tuple(
-            self.shared.weight(source.data, kernel.packings.get(slot), type) if isinstance(source, Unplaced) else source
+            self._place(source, type, kernel.packings.get(slot))
             for slot, (source, type) in enumerate(zip(inputs, kernel.inputs, strict=True))
         )
         names = tuple(v.name for v in outputs)
-        self.calls.append(LoweredCall(symbol, kernel, places, names, comment, span, check, deferred))
+        self.items.append(LoweredCall(symbol, kernel, places, names, comment, span, check, deferred, copied, is_move))
         for value in outputs:
-            self.sources[value.name] = Computed(value.name)
-            self.types[value.name] = value.type
+            if value.name not in self.slices:
+                self.declare(value)
+
+    def _place(self, source: Stored, type: TensorType, packing: Packing | None) -> Tensor:
+        if isinstance(source, Unplaced):
+            return self.shared.weight(source.data, packing, type)
+        if isinstance(source, Sliced):
+            whole = source.base.data.type if isinstance(source.base, Unplaced) else type
+            return Sliced(self._place(source.base, whole, None), source.loop, source.stride)
+        return source
 
     def _place_results(self) -> dict[str, Output]:
         """Places results in the caller's memory where kernels can write them there; other results are copied."""
@@ -187,19 +244,21 @@ class FunctionLowering:
             writer = self._kernel([value])
             kernel = writer.emitter.finish([writer.outer[value.name]])
             comment = f"{value.name}, again"
-            self._add_call(kernel, writer.inputs, [copy], "copy", comment, [comment])
+            self._add_call(kernel, writer.inputs, [copy], "copy", comment, [comment], copied=value)
             placed[copy.name] = Output(number)
         return placed
 
 
-def _needed(function: Function) -> set[str]:
+def _needed(nodes: Sequence[Node], results: Sequence[Value]) -> set[str]:
     """Returns the values that the results, and the success of the call, depend on."""
-    needed = {v.name for v in function.results}
-    for node in reversed(function.body):
+    needed = {v.name for v in results}
+    for node in reversed(nodes):
         if may_fail(node):
             needed |= {v.name for v in node.outputs}
-        if any(v.name in needed for v in node.outputs):
+        if any(v.name in needed for v in node.outputs) or may_fail(node):
             needed |= {v.name for v in node.inputs}
+            for region in node.regions:
+                needed |= _needed(region.body, region.results)
     return needed
 
 

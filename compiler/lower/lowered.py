@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
 
 from ...dialect.diagnostics import Span
 from ...dialect.dims import Size, Symbol
-from ...dialect.graph import Constant, Parameter
+from ...dialect.graph import Constant, Parameter, Value
 from ...dialect.types import Array, TensorType
 from ..artifact.spec import align
 from .nodes import Computed
 from .packing import Packing
-from .places import Input, Output, Weight
+from .places import Input, Output, Sliced, Weight
+from .schedule import Item, calls_in, map_items
 from .writer import NAME, Kernel
 
 _DEFINITION = re.compile(rf"^func\.func {NAME}", re.MULTILINE)
@@ -74,34 +76,54 @@ class LoweredKernel:
         return _DEFINITION.sub(f"func.func @{self.symbol}{suffix}", self.kernel.shape_of_text)
 
 
+Tensor = Input | Weight | Computed | Sliced["Tensor"]
+"""A tensor of a call."""
+
+
 @dataclass(frozen=True, slots=True)
 class LoweredCall:
     """A call of a kernel: the sources of its inputs, the names of the tensors that it writes, and a description of the
     computation with its source location `span`. A call with a `check` writes the record of `check_indices` for the
-    check's purpose; a `deferred` one is skipped unless an earlier call has raised the alarm."""
+    check's purpose; a `deferred` one is skipped unless an earlier call has raised the alarm. A call that only copies
+    names the value that it copies; one that `is_move` may be omitted: see `schedule`."""
 
     symbol: str
     kernel: Kernel
-    inputs: tuple[Input | Weight | Computed, ...]
+    inputs: tuple[Tensor, ...]
     outputs: tuple[str, ...]
     comment: str
     span: Span | None = None
     check: str = ""
     deferred: bool = False
+    copied: Value | None = None
+    is_move: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LoweredFunction:
-    """The calls of a function in order. `sizes` are the bytes of the intermediate tensors, which need memory; `outputs`
-    are the results, in memory of the caller. `dims` is the order of the dims among the entry's arguments."""
+    """The calls of a function in order, with the loops and branches around them. `sizes` are the bytes of the
+    intermediate tensors, which need memory; `outputs` are the results, in memory of the caller; `slices` are tensors
+    that are slices of others. `dims` is the order of the dims among the entry's arguments."""
 
     name: str
     symbol: str
     dims: tuple[Symbol, ...]
-    calls: tuple[LoweredCall, ...]
+    items: tuple[Item[LoweredCall, Tensor], ...]
     sizes: Mapping[str, Size]
     outputs: Mapping[str, Output]
     span: Span | None = None
+    slices: Mapping[str, Sliced[Computed]] = field(default_factory=dict)
+
+    @property
+    def calls(self) -> tuple[LoweredCall, ...]:
+        """The calls in the order of the text, those in loops and branches included."""
+        return tuple(calls_in(self.items))
+
+    def without(self, positions: Collection[int]) -> LoweredFunction:
+        """Returns the function without the calls at these positions."""
+        numbers = count()
+        items = map_items(self.items, lambda call: () if next(numbers) in positions else (call,), lambda tensor: tensor)
+        return replace(self, items=items)
 
 
 @dataclass(frozen=True, slots=True)

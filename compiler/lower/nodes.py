@@ -16,7 +16,7 @@ from ...dialect.ops import OPERATORS
 from ...dialect.types import TensorType
 from .kernel import KernelEmitter
 from .packing import Packing
-from .places import Input
+from .places import Input, Sliced
 from .records import Ref, as_ref
 
 
@@ -41,7 +41,7 @@ class Unplaced:
     data: Parameter | Constant
 
 
-Stored = Input | Unplaced | Computed
+Stored = Input | Unplaced | Computed | Sliced["Stored"]
 Source = Stored | Inline
 """The source of a graph value."""
 

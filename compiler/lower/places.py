@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from ...dialect.dims import Size
+
+Base = TypeVar("Base")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,4 +49,14 @@ class Alarm:
     """The word behind this record, which kernels set where an index is out of range."""
 
 
-Place = Input | Output | Weight | Workspace | Unused | Failure | Alarm
+@dataclass(frozen=True, slots=True)
+class Sliced(Generic[Base]):
+    """Consecutive elements of a tensor at `base`, which begin `stride` bytes further with each iteration of a loop."""
+
+    base: Base
+    loop: str
+    stride: Size
+
+
+Whole = Input | Output | Weight | Workspace | Unused | Failure | Alarm
+Place = Whole | Sliced["Place"]

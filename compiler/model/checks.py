@@ -66,10 +66,12 @@ def _no_parameter(parameter: Parameter) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """The expected value of a result, with an absolute tolerance, 0 by default."""
+    """The expected value of a result, with an absolute tolerance, 0 by default. With `signed`, zeros have the signs of
+    the expected zeros."""
 
     data: TestData
     tolerance: float
+    signed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

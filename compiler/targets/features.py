@@ -54,13 +54,23 @@ def target_features(target: Target) -> frozenset[str]:
         return find_features(target.cpu, target.features)
     if target.features:
         return find_features(llvm.get_host_cpu_name(), native_features(target))
+    return _host_features()
+
+
+@lru_cache(maxsize=1)
+def _host_features() -> frozenset[str]:
     return frozenset(name for name, there in llvm.get_host_cpu_features().items() if there) & CHECKED_FEATURES
+
+
+@lru_cache(maxsize=1)
+def _host_list() -> str:
+    return str(llvm.get_host_cpu_features().flatten())
 
 
 def native_features(target: Target) -> str:
     """Returns the features of this machine, with those that a target adds or removes. The name of a CPU alone may imply
     more features than a virtual machine has."""
-    return ",".join(filter(None, (str(llvm.get_host_cpu_features().flatten()), target.features)))
+    return ",".join(filter(None, (_host_list(), target.features)))
 
 
 def main(arguments: list[str]) -> None:

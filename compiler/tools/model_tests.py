@@ -116,7 +116,16 @@ def _judge(
             continue
         error = measure_errors(actual, expected).largest
         detail = f"`{name}` differs by {error:.3g}, {expectation.tolerance:.3g} is allowed"
-        yield Outcome(test.model, test.title, means, error <= expectation.tolerance, detail)
+        passed = error <= expectation.tolerance
+        turned = _count_turned_zeros(actual, expected) if passed and expectation.signed else 0
+        if turned:
+            detail = f"{turned} zero{'s' * (turned != 1)} of `{name}` have the opposite sign"
+        yield Outcome(test.model, test.title, means, passed and not turned, detail)
+
+
+def _count_turned_zeros(actual: Array, expected: Array) -> int:
+    x, y = (a.astype(np.float64) for a in (actual, expected))
+    return int(np.count_nonzero((x == 0) & (y == 0) & (np.signbit(x) != np.signbit(y))))
 
 
 def run_budgets(source_model: SourceModel, costs: Costs, model: Model, path: Path) -> Iterator[Outcome]:

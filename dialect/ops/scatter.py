@@ -39,6 +39,8 @@ def _write_updates(
     """Writes the updates in order; none if an addressed axis is empty."""
     doubtful = [x.type.shape[a] for a in addressed if not at_least(x.type.shape[a], 1)]
     guards: list[Size] = [minimum(size, 1) for size in doubtful]
+    if not updates.type.rank and not guards:
+        guards = [1]  # the tiler leaves a kernel of loops as it is
 
     def write(s: SequenceEmitter, indices: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         inner = indices[len(guards) :]

@@ -1,13 +1,15 @@
-"""Structural operators of the graph: constants, parameters, loops and fused groups.
+"""Structural operators of the graph: constants, parameters, loops, branches and fused groups.
 
-Code that walks the graph runs and lowers the regions of `repeat` and `fusion`. Their records hold only the fields that
-every record has, and the interpreter and the lowering select them by their property `structure`.
+Code that walks the graph runs and lowers the regions of `repeat`, `fusion` and the operators of `control_flow`. Their
+records hold only the fields that every record has, and the interpreter and the lowering select them by their property
+`structure`.
 
 - `constant`: attribute `value`
 - `parameter`: attribute `name`; its operands are the i64 indices of the loops that its name has braces for
 - `repeat`: attribute `count`; operands are the initial carried values; one region whose arguments are the i64 index and
   the carried values
 - `fusion`: operands are the tensors that the group reads; one region with an argument for each of them
+- `scan`, `while`, `if`: see `control_flow`
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import numpy as np
 from ..emitter import Emitter, Tensor
 from ..graph import Constant
 from ..operator import Attributes, AttributeSpec, Case, Operand, Operator
-from ..types import ANY, I64, Array, TensorType
+from ..types import ANY, BOOL, I64, Array, TensorType
 
 ELEMENTS_INLINE = 16
 """The largest constant that is embedded in the code; a larger one becomes a weight of the artifact."""
@@ -93,5 +95,14 @@ parameter = _skeleton(
 )
 repeat = _skeleton("repeat", "a loop with carried values", (_ANY_NUMBER,), AttributeSpec("count", "int"))
 fusion = _skeleton("fusion", "a group of nodes that becomes one kernel", (_ANY_NUMBER,))
+scan = _skeleton(
+    "scan",
+    "a loop with carried values and collected results",
+    (_ANY_NUMBER,),
+    AttributeSpec("carried", "int"),
+    AttributeSpec("count", "size"),
+)
+while_loop = _skeleton("while", "a loop that runs as long as a condition holds", (_ANY_NUMBER,))
+branch = _skeleton("if", "a choice between two regions", (Operand("condition", (BOOL,)),))
 
-OPERATORS = (constant, parameter, repeat, fusion)
+OPERATORS = (constant, parameter, repeat, fusion, scan, while_loop, branch)

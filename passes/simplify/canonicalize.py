@@ -1,7 +1,8 @@
 """`canonicalize`: rewrites equivalent expressions to one form.
 
 The rules stand in `arithmetic_rules` (numbers), `element_rules` (casts, choices, logic), `mask_rules` (triangles),
-`movement_rules` (elements that are only moved) and `structure_rules` (axes, loops). This file applies them; it knows no
+`movement_rules` (elements that are only moved), `structure_rules` (axes, loops) and `control_rules` (loops and branches
+at call time). This file applies them; it knows no
 operator by name.
 """
 
@@ -15,10 +16,10 @@ from ...dialect.graph import Function, Module, Node
 from ...dialect.ops import OPERATORS
 from ..manager import Context, Pass
 from ..rewrite import NodeBuilder, Replacement, Rewriter
-from . import arithmetic_rules, element_rules, mask_rules, movement_rules, structure_rules
+from . import arithmetic_rules, control_rules, element_rules, mask_rules, movement_rules, structure_rules
 from .rules import Match, Rule, results_of
 
-_TABLES = (structure_rules, mask_rules, element_rules, arithmetic_rules, movement_rules)
+_TABLES = (structure_rules, control_rules, mask_rules, element_rules, arithmetic_rules, movement_rules)
 GENERAL: tuple[Rule, ...] = tuple(rule for table in _TABLES for rule in table.GENERAL)
 BY_NAME: dict[str, tuple[Rule, ...]] = {
     name: tuple(rule for table in _TABLES for rule in table.BY_NAME.get(name, ())) for name in OPERATORS

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
-from ...dialect.graph import Function, Module, Node, Region, Value, captured, walk
+from ...dialect.control_flow import CONTROL_FLOW
+from ...dialect.graph import Function, Module, Node, Region, captured, walk
 from ...dialect.ops import may_fail
 from ..manager import Context, Pass
 from ..rewrite import count_uses
-
-T = TypeVar("T")
+from .unused_values import dependencies, drop_unused, names_of, pick
 
 
 @dataclass(frozen=True)
 class Dce(Pass):
-    """Removes unused nodes that cannot fail a call, unused values carried by loops, unused results and operands of
-    fusions, and unused parameters of the module.
+    """Removes unused nodes that cannot fail a call, unused values carried by loops, unused results of loops and
+    branches, unused results and operands of fusions, and unused parameters of the module.
 
     Arguments and results of functions and dims are kept, because they are the interface to callers.
     """
@@ -41,12 +41,8 @@ def _unread(name: str) -> Node:
     return Node("parameter", (), (), (("name", name),))
 
 
-def _names(values: Iterable[Value]) -> set[str]:
-    return {v.name for v in values}
-
-
 def _clean_function(function: Function, context: Context) -> Function:
-    live = _names(function.results)
+    live = names_of(function.results)
     return replace(function, body=_clean(function.body, live, context))
 
 
@@ -61,9 +57,9 @@ def _clean(nodes: Sequence[Node], live: set[str], context: Context) -> tuple[Nod
         if node.regions:
             node = _clean_regions(node, live, context)
         kept.append(node)
-        live |= _names(node.inputs)
+        live |= names_of(node.inputs)
         for region in node.regions:
-            live |= _names(captured(region))
+            live |= names_of(captured(region))
     return tuple(reversed(kept))
 
 
@@ -72,26 +68,13 @@ def _clean_regions(node: Node, live: set[str], context: Context) -> Node:
         node = _drop_carried(node, live, context)
     if node.op == "fusion":
         node = _drop_results(node, live, context)
+    if node.op in CONTROL_FLOW:
+        node = drop_unused(node, live, context)
     regions = tuple(
-        Region(r.arguments, _clean(r.body, _names(r.results) | live, context), r.results) for r in node.regions
+        Region(r.arguments, _clean(r.body, names_of(r.results) | live, context), r.results) for r in node.regions
     )
     node = replace(node, regions=regions)
     return _drop_operands(node, context) if node.op == "fusion" else node
-
-
-def _dependencies(nodes: Sequence[Node], live: set[str]) -> set[str]:
-    """Returns every name that the computation of `live` reads."""
-    needed = set(live)
-    for node in reversed(nodes):
-        if not needed.isdisjoint(v.name for v in node.outputs) or may_fail(node):
-            needed |= _names(node.inputs)
-            for region in node.regions:
-                needed |= _names(captured(region))
-    return needed
-
-
-def _pick(items: Sequence[T], keep: Sequence[bool]) -> tuple[T, ...]:
-    return tuple(item for item, kept in zip(items, keep, strict=True) if kept)
 
 
 def _drop_carried(node: Node, live: set[str], context: Context) -> Node:
@@ -100,20 +83,20 @@ def _drop_carried(node: Node, live: set[str], context: Context) -> Node:
     region = node.regions[0]
     keep = [v.name in live for v in node.outputs]
     while True:
-        results = _names(_pick(region.results, keep))
-        needed = _dependencies(region.body, results)
+        results = names_of(pick(region.results, keep))
+        needed = dependencies(region.body, results)
         wider = [kept or argument.name in needed for kept, argument in zip(keep, region.arguments[1:], strict=True)]
         if wider == keep:
             break
         keep = wider
     if all(keep) or not context.allow("carried", node):
         return node
-    arguments = (region.arguments[0], *_pick(region.arguments[1:], keep))
+    arguments = (region.arguments[0], *pick(region.arguments[1:], keep))
     return replace(
         node,
-        inputs=_pick(node.inputs, keep),
-        outputs=_pick(node.outputs, keep),
-        regions=(Region(arguments, region.body, _pick(region.results, keep)),),
+        inputs=pick(node.inputs, keep),
+        outputs=pick(node.outputs, keep),
+        regions=(Region(arguments, region.body, pick(region.results, keep)),),
     )
 
 
@@ -124,8 +107,8 @@ def _drop_results(node: Node, live: set[str], context: Context) -> Node:
     region = node.regions[0]
     return replace(
         node,
-        outputs=_pick(node.outputs, keep),
-        regions=(replace(region, results=_pick(region.results, keep)),),
+        outputs=pick(node.outputs, keep),
+        regions=(replace(region, results=pick(region.results, keep)),),
     )
 
 
@@ -137,6 +120,6 @@ def _drop_operands(node: Node, context: Context) -> Node:
         return node
     return replace(
         node,
-        inputs=_pick(node.inputs, keep),
-        regions=(replace(region, arguments=_pick(region.arguments, keep)),),
+        inputs=pick(node.inputs, keep),
+        regions=(replace(region, arguments=pick(region.arguments, keep)),),
     )

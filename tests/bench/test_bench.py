@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import os
-import time
+from dataclasses import dataclass
 from pathlib import Path
 
+import measure
 import nacre
 import numpy as np
 import pytest
@@ -116,15 +117,36 @@ def test_wrong_results_are_found(tmp_path: Path) -> None:
         assert bool(failures) == fails
 
 
+@dataclass
+class Clock:
+    """Stands for the module `time`: whoever sleeps wakes up at once, and in time."""
+
+    now: float = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(measure, "time", made)
+    return made
+
+
 def sleeper(name: str, seconds: float) -> Contender:
-    return Contender(name, lambda: time.sleep(seconds), lambda _: [])
+    return Contender(name, lambda: measure.time.sleep(seconds), lambda _: [])
 
 
-def test_times_are_compared_round_by_round() -> None:
-    times = interleave([sleeper("a", 0.005), sleeper("b", 0.05)], Plan(3, 0.004), lambda: 1.0)
+def test_times_are_compared_round_by_round(clock: Clock) -> None:
+    times = interleave([sleeper("a", 0.005), sleeper("b", 0.05)], Plan(3, 0.01), lambda: 1.0)
     assert times.void == 0 and [len(t) for t in times.seconds.values()] == [3, 3]
-    # Ten, but for how late a busy machine wakes one up.
-    assert 1.5 < summarize(times.seconds, "a")["b"].ratio < 30
+    assert summarize(times.seconds, "a")["b"].ratio == pytest.approx(10)
+    # Two calls to estimate; then, in each round, a pause, a call to warm up, and the calls of the slot.
+    assert clock.now == pytest.approx(2 * 0.055 + 3 * (2 * measure.PAUSE + 0.005 * (1 + 2) + 0.05 * (1 + 1)))
     drift = summarize({"a": [1.0, 2.0, 4.0], "b": [2.0, 4.0, 8.0]}, "a")["b"]
     assert (drift.ratio, drift.ratio_p10, drift.ratio_p90) == (2, 2, 2)
 

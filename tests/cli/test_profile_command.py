@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -42,17 +43,19 @@ def test_profile_of_a_model_file_on_a_terminal(double: Path) -> None:
 
 
 def test_bench(cli: Cli, digits_so: Path) -> None:
+    start = time.perf_counter()
     done = cli("bench", digits_so, "--at", "B=2", "--threads", "1", "--seconds", "0.1", "--warm-up", "0")
+    taken = time.perf_counter() - start
     assert done.code == 0, done.err
     told = done.json
     assert (told["entry"], told["dims"], told["threads"]) == ("classify", {"B": 2}, 1)
     times = told["seconds"]
     order = [times[key] for key in ("min", "p50", "p90", "p99", "p99.9", "max")]
     assert order[0] > 0 and order == sorted(order) and order[0] <= times["mean"] <= order[-1]
-    assert told["calls"] * times["mean"] == pytest.approx(0.1, rel=0.5) or told["calls"] < 5
+    assert taken >= 0.1 and 0 < told["calls"] * times["mean"] <= taken
     assert told["per_second"] == pytest.approx(1 / times["mean"])
     assert told["bytes"]["file"] == digits_so.stat().st_size and told["bytes"]["workspace"] > 0
-    assert 0 < told["bytes"]["resident"] < told["bytes"]["peak_resident"]
+    assert 0 < told["bytes"]["resident"] <= told["bytes"]["peak_resident"]
     assert told["cold"]["load"] > 0 and told["cold"]["first_call"] > 0
 
 

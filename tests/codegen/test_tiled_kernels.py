@@ -22,6 +22,8 @@ model pooled2(x: bf16[2, 3, 9, 9]) -> bf16[2, 3, 5, 5] { return max_pool2d(x, ke
 model pooled3(x: f16[2, 3, 4, 4, 4]) -> f16[2, 3, 2, 2, 2] { return max_pool3d(x, kernel=3, stride=2, padding=1) }
 model places(x: f32[2, 3, 9, 9]) -> i64[2, 3, 5, 5] { return max_pool_indices(x, kernel=3, stride=2, padding=1) }
 model wide(x: u8[2, 3, 40]) -> i64[2, 3, 40] { return max_pool_indices(x, kernel=5, stride=1, padding=2) }
+model nothing(x: f32[4], i: i64[0]) -> f32[0] { return x[i] }
+model single(x: f32[4], i: i64[1], u: f32) -> f32[4] { return scatter_nd(x, i, u) }
 model joined(x: f8e4m3[B, 7]) -> f8e4m3[B+1, 7] { return concat([x, full((1, 7), 0.5, dtype=f8e4m3)], axis=0) }
 model between(x: f32[B, 7]) -> f32[B+2, 7] { return concat([full((1, 7), 1.0), x, full((1, 7), 0.5)], axis=0) }
 """

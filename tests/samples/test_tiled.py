@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from codegen.untiled import find_untiled
 from nacre.compiler.api import in_precision, read_model
-from nacre.compiler.codegen.llvm.unit import vector_features
+from nacre.compiler.codegen.llvm.machine import vector_features
 from nacre.compiler.model.policy import SHORT_FORMS
 from nacre.compiler.pipeline import Build
 from nacre.compiler.targets.target import parse_targets

@@ -40,6 +40,8 @@ def read_branch(
     for inner in then[:-1]:
         step(inner)
     loaded, zero = value(then[-1].operands[0]), value(otherwise[0].operands[0])
+    if all(n.kind != "extract" for n in loaded.walk()):
+        return Node("arith.select", type, (condition, loaded, zero))
     if loaded.kind != "extract" or zero.kind != "constant" or not _is_uniform(condition):
         raise Unsupported("a branch in a body")
     return replace(loaded, guard=condition)

@@ -65,6 +65,9 @@ LEVELS: Mapping[int, str] = {0: "loops", 1: "loops", 2: "tiled", 3: "tiled"}
 """The route of each optimisation level of the compiler."""
 
 
+RENAMED: Mapping[str, str] = {}
+"""Former names of stages. An error for such a name gives the present one."""
+
 FIRST = "linalg"
 """The stage that code generation starts from, unless the text of a later one is given."""
 

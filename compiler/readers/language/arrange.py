@@ -36,7 +36,7 @@ from .tokens import (
 MAX_NESTING = 60  # open brackets
 MAX_HYPERS = 300  # tokens between the `<` and the `>` around hyper-parameters
 # Tokens that may stand between the `<` and the `>` around hyper-parameters.
-_IN_HYPERS = WORDS - {"PARAM", "USE", "REPEAT", "RETURN"} | token_types(
+_IN_HYPERS = WORDS - {"PARAM", "USE", "REPEAT", "WHILE", "RETURN"} | token_types(
     "INT FLOAT STRING COMMA DOT ASSIGN PLUS MINUS STAR SLASH FLOOR PERCENT POWER"
 )
 
@@ -105,7 +105,8 @@ class _Arranger:
                 while self._in_brackets and self.open[-1].token.line == token.line:
                     self.open.pop()
         elif kind == NEWLINE:
-            if not self._in_brackets and not self.at_start and self._next_type(index) not in CONTINUES:
+            continues = CONTINUES | {"ELSE"}
+            if not self._in_brackets and not self.at_start and self._next_type(index) not in continues:
                 self._begin_forgotten_body(self._next(index), token)
                 if not self.at_start:
                     self._emit(token)

@@ -51,6 +51,8 @@ class _Builder:
             "pipe": self.pipe,
             "list": lambda t: syntax.List(self.all(t.children), span=self.span(t)),
             "tuple": lambda t: syntax.Tuple(self.all(t.children), span=self.span(t)),
+            "scan": self.scan,
+            "if": self.if_,
         }
         self.statements: dict[str, Callable[[Tree[Token]], syntax.Statement]] = {
             "param": self.param,
@@ -58,6 +60,8 @@ class _Builder:
             "weights": lambda t: syntax.Weights(self.string(_token(t, 0)), span=self.span(t)),
             "assign": self.assign,
             "repeat": self.repeat,
+            "scan": self.scan,
+            "while": self.while_,
             "return": lambda t: syntax.Return(self.all(t.children), span=self.span(t)),
         }
         self.policy_lines: dict[str, Callable[[Tree[Token]], syntax.PolicyLine]] = {
@@ -174,9 +178,11 @@ class _Builder:
 
     def expect(self, part: Part) -> syntax.Expect:
         children = list(_trees(part))
+        signed = children[-1].data == "signed"
+        children = children[: len(children) - signed]
         within = self.expression(children.pop().children[0]) if children[-1].data == "within" else None
         name = self.name(children[0]) if len(children) > 1 else None
-        return syntax.Expect(self.data(children[-1]), name, within, span=self.span(part))
+        return syntax.Expect(self.data(children[-1]), name, within, signed, span=self.span(part))
 
     def data(self, part: Part) -> syntax.Expression | syntax.FileData:
         tree = _as_tree(part)
@@ -320,6 +326,51 @@ class _Builder:
         start, stop = self.all(_as_tree(range_).children)
         return syntax.Repeat(self.name(variable), start, stop, self.body(body), span=self.span(tree))
 
+    # --- loops and branches at run time ---
+
+    def scan(self, tree: Tree[Token]) -> syntax.Scan:
+        variable, range_, carried, body, *collected = tree.children
+        start, stop = self.all(_as_tree(range_).children)
+        end = self.span(carried) if _as_tree(carried).children else self.span(range_)
+        return syntax.Scan(
+            self.name(variable),
+            start,
+            stop,
+            self.carried(carried),
+            self.body(body),
+            self.all(_as_tree(collected[0]).children) if collected else (),
+            span=_between(self.span(tree), end),
+        )
+
+    def while_(self, tree: Tree[Token]) -> syntax.While:
+        condition, carried, body = tree.children
+        end = self.span(carried) if _as_tree(carried).children else self.span(condition)
+        span = _between(self.span(tree), end)
+        return syntax.While(self.expression(condition), self.carried(carried), self.body(body), span=span)
+
+    def carried(self, part: Part) -> tuple[syntax.Carry, ...]:
+        return tuple(
+            syntax.Carry(self.name(tree.children[0]), self.expression(tree.children[1]), span=self.span(tree))
+            for tree in _trees(part)
+        )
+
+    def if_(self, tree: Tree[Token]) -> syntax.If:
+        condition, *branches = tree.children
+        then, otherwise = (self.choice(_as_tree(part)) for part in branches)
+        return syntax.If(self.expression(condition), then, otherwise, span=self.span(condition))
+
+    def choice(self, tree: Tree[Token]) -> syntax.Choice:
+        if tree.data == "if":
+            return syntax.Choice((), self.expression(tree), span=self.span(tree))
+        lines = list(_trees(tree))
+        value = lines.pop() if lines and lines[-1].data == "value" else None
+        for line in lines:
+            if line.data == "value":
+                self.report("value-without-name", "only the last line of a branch is its value", self.span(line))
+        body = tuple(self.statements[line.data](line) for line in lines if line.data != "value")
+        made = None if value is None else self.expression(value.children[0])
+        return syntax.Choice(body, made, span=self.span(tree))
+
     # --- expressions ---
 
     def expression(self, part: Part) -> syntax.Expression:
@@ -420,6 +471,11 @@ class _Builder:
                 )
             call = syntax.Call(call, span=call.span)
         return syntax.Pipe(self.expression(value), call, span=self.span(tree))
+
+
+def _between(begin: Span, end: Span) -> Span:
+    """Returns the span from the beginning of one to the end of another."""
+    return Span(begin.file, begin.line, begin.column, end.end_line, end.end_column)
 
 
 def _as_tree(part: Part) -> Tree[Token]:

@@ -78,7 +78,7 @@ def read_test(
         data = _data(context, scope, name, results[name], expect.value)
         tolerance = _tolerance(context, scope, expect.within)
         if data is not ERROR and tolerance is not ERROR:
-            expectations.append(Expectation(data, tolerance))
+            expectations.append(Expectation(data, tolerance, expect.signed))
     if not test.expects:
         report("wrong-results", "the test has no `expect`", test.span, help='`expect file "result.npy" within 1e-5`')
     if failed:

@@ -58,7 +58,7 @@ _FOREIGN = {
         ("def", "fn", "func", "function", "class", "module", "layer"),
         "a block is `block Name(x: f32[...]) -> f32[...] { ... }`",
     ),
-    **dict.fromkeys(("for", "while", "loop", "foreach"), "a loop is `repeat i in 0..n { ... }`"),
+    **dict.fromkeys(("for", "loop", "foreach"), "a loop is `repeat i in 0..n { ... }`"),
     **dict.fromkeys(("let", "var", "const", "val", "auto"), "a value is assigned without a keyword: `name = ...`"),
     **dict.fromkeys(("dims", "axis", "symbol"), "a symbolic size is `dim B in 1..64`"),
     **dict.fromkeys(("parameter", "parameters", "params"), "a parameter is `param name: f32[...]`"),

@@ -16,6 +16,7 @@ from .access import attribute, index
 from .builtins import call_operator
 from .calls import call_instance
 from .context import Context
+from .control_flow import if_else, scan, while_loop
 from .instances import bind_hypers
 from .operators import BUILTINS, apply, multiply_matrices
 from .shapes import resolve_dtype
@@ -246,5 +247,8 @@ _EXPRESSIONS: Mapping[type[syntax.Node], Callable[..., AnyValue]] = {
     syntax.Index: index,
     syntax.Call: _call,
     syntax.Pipe: _pipe,
+    syntax.Scan: scan,
+    syntax.While: while_loop,
+    syntax.If: if_else,
     syntax.BlockDtype: lambda context, node, frame: resolve_dtype(context, frame, node.dtype),
 }

@@ -87,6 +87,9 @@ class _Reader:
                 entry.body_comment = _comment(self._take())
             entry.body = self.entries()
             entry.on_one_line = self._take().line == line and not entry.body_comment
+            if self._peek() not in ("", NEWLINE, "SEMICOLON", "RBRACE", "COMMENT"):
+                entry.tail = self._statement(False)
+                entry.on_one_line &= entry.tail.body is None or entry.tail.on_one_line
         return entry
 
 

@@ -108,7 +108,8 @@ def _single(context: Context, frame: Frame, value: AnyValue, x: Value, axis: int
     size = x.type.shape[axis]
     start = add(index, size) if bounds(index)[1] < 0 else index
     moves = context.writer.depends_on_loop(index)
-    if not (at_least(start, 0) and at_least(size, add(start, 1))):
+    least, greatest = context.writer.extremes(start)
+    if not (at_least(least, 0) and at_least(size, add(greatest, 1))):
         shown = format_size(index)
         label = f"the size of axis {axis} is {format_size(size)}"
         if isinstance(size, Poly):
@@ -157,7 +158,8 @@ def _moving_range(
         if step < 0:
             message = "a range that depends on a loop variable must have a positive step"
         return report("not-constant", message, node.span, help="a range such as `i:i + 4` has a fixed length")
-    if not (at_least(first, 0) and at_least(length, 0) and at_least(size, last)):
+    least, greatest = context.writer.extremes(first)[0], context.writer.extremes(last)[1]
+    if not (at_least(least, 0) and at_least(length, 0) and at_least(size, greatest)):
         label = (
             f"the size of axis {axis} is {format_size(size)}, the range is within {bounds(first)[0]}..{bounds(last)[1]}"
         )
@@ -199,7 +201,9 @@ class _Selection:
         new_axes: Sequence[int],
         gathers: Sequence[tuple[int, Value, Span]],
     ) -> AnyValue:
-        result: Value | Poison = self._move(x, picks)
+        result, picks = self._scan(x, picks)
+        if result is not ERROR:
+            result = self._move(result, picks)
         if result is not ERROR:
             result = self._slice(result, picks)
         dropped = tuple(axis for axis, pick in enumerate(picks) if pick.drop)
@@ -208,6 +212,25 @@ class _Selection:
         if gathers and result is not ERROR:
             result = self._gather(result, new_axes, gathers)
         return result
+
+    def _scan(self, x: Value, picks: Sequence[_Pick]) -> tuple[Value | Poison, Sequence[_Pick]]:
+        """Returns the slice that the variable of a `scan` selects, and the picks of its axes. The scanned axis may be
+        empty, where the loop does not run."""
+        writer, kept = self.context.writer, list(picks)
+        result: Value | Poison = x
+        for axis in reversed(range(len(picks))):
+            moves = picks[axis].moves
+            if moves is None or not picks[axis].drop or result is ERROR or not writer.depends_on_scan(moves):
+                continue
+            index = writer.size_value(moves, self.frame.scope, self.span)
+            # The index is known to be inside in all iterations.
+            attributes: dict[str, object] = {"axis": axis, "mode": "clamp"}
+            spans = [self.span, self.span]
+            result = single(
+                apply(self.context, self.frame, "gather", [result, index], attributes, self.span, spans, symbol="[]")
+            )
+            del kept[axis]
+        return result, kept
 
     def _move(self, x: Value, picks: Sequence[_Pick]) -> Value | Poison:
         """Returns the window that moves with loops; the other steps count from its start."""

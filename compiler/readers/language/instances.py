@@ -162,6 +162,10 @@ def element(context: Context, array: InstanceArray, index: AnyValue, span: Span)
     size: Size
     if isinstance(index, int) and not isinstance(index, bool):
         size = index + array.count if index < 0 else index
+    elif isinstance(index, Poly) and context.writer.depends_on_scan(index):
+        message = "an instance cannot be selected by the variable of a `scan`"
+        help_text = "`repeat` has a number of iterations that is known at compile time, and selects instances"
+        return report("not-constant", message, span, help=help_text)
     elif isinstance(index, Poly) and all(s.name in context.writer.loop_names() for s in symbols(index)):
         size = index
     else:

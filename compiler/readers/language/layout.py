@@ -78,6 +78,7 @@ class Entry:
     body_comment: str = ""  # after the `{`
     on_one_line: bool = False
     blank_before: bool = False
+    tail: Entry | None = None  # the rest of the statement after the `}` of its body
 
     @property
     def is_long(self) -> bool:
@@ -164,12 +165,14 @@ def _one_line(entry: Entry) -> str | None:
     text = _flat(entry.chunks[0].parts)
     if entry.body is None:
         return text
-    if not entry.body and not entry.body_comment:
+    if not entry.body and not entry.body_comment and entry.tail is None:
         return text + " {}"
     inner = [_one_line(statement) for statement in entry.body]
     if not entry.on_one_line or any(line is None for line in inner) or any(e.after for e in entry.body):
         return None
-    return f"{text} {{ {'; '.join(line for line in inner if line is not None)} }}"
+    text = f"{text} {{ {'; '.join(line for line in inner if line is not None)} }}"
+    rest = "" if entry.tail is None else _one_line(entry.tail)
+    return None if rest is None else f"{text} {rest}".rstrip()
 
 
 def _entry_lines(entry: Entry, indent: int) -> list[str]:
@@ -193,6 +196,9 @@ def _entry_lines(entry: Entry, indent: int) -> list[str]:
                 lines[-1] += "  " + entry.body_comment
             lines += _body_lines(entry.body, indent + STEP)
             lines.append(margin + "}")
+            if entry.tail is not None:
+                first, *rest = _entry_lines(entry.tail, indent)
+                lines = [*lines[:-1], f"{margin}}} {first.lstrip()}", *rest]
     if entry.after:
         lines[-1] += "  " + entry.after
     return lines

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 
 from ....dialect.diagnostics import Note
@@ -147,21 +148,64 @@ class _Block:
                     self.expression(instance.count)
                     self.define(instance.name, Kind.INSTANCE)
             elif isinstance(statement, syntax.Assign):
-                self.expression(statement.value)
+                self.value(statement.value)
                 for target in statement.targets:
                     self.define(target, Kind.LOCAL)
             elif isinstance(statement, syntax.Return):
                 for value in statement.values:
-                    self.expression(value)
+                    self.value(value)
             elif isinstance(statement, syntax.Repeat):
                 self.loop(statement)
+            elif isinstance(statement, (syntax.Scan, syntax.While)):
+                self.value(statement)
+
+    def value(self, node: syntax.Expression) -> None:
+        """Reads the value of an assignment or a return, which may be a loop or a branch."""
+        if isinstance(node, syntax.Scan):
+            self.expression(node.start)
+            self.expression(node.stop)
+            self.carried(node)
+            with self.inside():
+                self.frame.names[node.variable.name] = Binding(ERROR, Kind.LOOP, node.variable.span)
+                self.used.add(node.variable.name)
+                self.body(node.body)
+                for expression in node.collected:
+                    self.expression(expression)
+        elif isinstance(node, syntax.While):
+            self.carried(node)
+            self.expression(node.condition)
+            with self.inside():
+                self.body(node.body)
+        elif isinstance(node, syntax.If):
+            self.expression(node.condition)
+            for choice in (node.then, node.otherwise):
+                with self.inside():
+                    self.body(choice.body)
+                    if choice.value is not None:
+                        self.value(choice.value)
+        else:
+            self.expression(node)
+
+    def carried(self, node: syntax.Scan | syntax.While) -> None:
+        for carry in node.carried:
+            self.expression(carry.value)
+        for carry in node.carried:
+            self.define(carry.name, Kind.LOCAL)
+            # The next iteration reads it.
+            self.used.add(carry.name.name)
 
     def loop(self, statement: syntax.Repeat) -> None:
         self.expression(statement.start)
         self.expression(statement.stop)
+        with self.inside():
+            self.frame.names[statement.variable.name] = Binding(ERROR, Kind.LOOP, statement.variable.span)
+            self.body(statement.body)
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """Ends the names that a body introduces."""
         before = dict(self.frame.names)
-        self.frame.names[statement.variable.name] = Binding(ERROR, Kind.LOOP, statement.variable.span)
-        self.body(statement.body)
+        yield
         for name, binding in self.frame.names.items():
             if name not in before:
                 self.frame.gone[name] = binding.span

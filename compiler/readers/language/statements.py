@@ -1,4 +1,5 @@
-"""The statements of a body, in order: parameters, instances, assignments, loops, the return.
+"""The statements of a body, in order: parameters, instances, assignments, loops, the return. Loops whose course is
+decided by a call stand in `control_flow`.
 
 A `repeat` becomes one node that carries the names which exist before it and which its body assigns; all other names of
 the body end with it. The body is elaborated once, for any count.
@@ -109,21 +110,27 @@ def _bind(context: Context, frame: Frame, name: syntax.Name, value: AnyValue) ->
 # --- loops ---
 
 
-def _assigned(body: Sequence[syntax.Statement]) -> Iterator[syntax.Name]:
-    """Yields every name that the body assigns, inner loops included."""
+def assigned_names(body: Sequence[syntax.Statement]) -> Iterator[syntax.Name]:
+    """Yields every name that the body assigns, inner loops and the values that they carry included."""
     for statement in body:
+        loop: object = statement
         if isinstance(statement, syntax.Assign):
             yield from statement.targets
-        elif isinstance(statement, syntax.Repeat):
-            yield from _assigned(statement.body)
+            loop = statement.value
+        if isinstance(statement, syntax.Repeat):
+            yield from assigned_names(statement.body)
+        elif isinstance(loop, (syntax.Scan, syntax.While)):
+            yield from (carry.name for carry in loop.carried)
 
 
-def _check_loop_body(context: Context, body: Sequence[syntax.Statement]) -> None:
+def check_loop_body(context: Context, body: Sequence[syntax.Statement], loop: str) -> None:
+    """Reports statements that may stand in the body of a block alone."""
     for statement in body:
         if isinstance(statement, (syntax.Param, syntax.Use, syntax.Weights, syntax.Return)):
             word = type(statement).__name__.lower()
-            message = f"`{word}` is not allowed in a `repeat`"
-            context.reporter.error("misplaced-statement", message, statement.span, help=_OUTSIDE[type(statement)])
+            message = f"`{word}` is not allowed in {'an' if loop == 'if' else 'a'} `{loop}`"
+            help_text = _OUTSIDE[type(statement)] if loop == "repeat" else _ELSEWHERE[type(statement)]
+            context.reporter.error("misplaced-statement", message, statement.span, help=help_text)
 
 
 _OUTSIDE: dict[type[syntax.Statement], str] = {
@@ -134,15 +141,23 @@ _OUTSIDE: dict[type[syntax.Statement], str] = {
 }
 
 
+_ELSEWHERE: dict[type[syntax.Statement], str] = {
+    syntax.Param: "all iterations share the parameters of the block around them",
+    syntax.Use: "all iterations share the instances of the block around them",
+    syntax.Weights: "",
+    syntax.Return: "",
+}
+
+
 def _repeat(context: Context, frame: Frame, statement: syntax.Repeat) -> None:
     report = context.reporter.error
-    _check_loop_body(context, statement.body)
+    check_loop_body(context, statement.body, "repeat")
     bounds = []
     for node, what in ((statement.start, "the first index"), (statement.stop, "the end of the range")):
         bounds.append(demand_integer(context, context.evaluate(node, frame), node.span, what))
     start, stop = bounds
     before = dict(frame.names)
-    assigned = {name.name: name.span for name in _assigned(statement.body)}
+    assigned = {name.name: name.span for name in assigned_names(statement.body)}
     variable = statement.variable
     if variable.name in before or variable.name in assigned:
         message = f"the loop variable `{variable.name}` is already defined"
@@ -260,10 +275,20 @@ def _type(value: AnyValue) -> str:
     return str(value.type) if isinstance(value, Value) else describe(value)
 
 
+def _loop(context: Context, frame: Frame, statement: syntax.Scan | syntax.While) -> None:
+    if isinstance(statement, syntax.Scan) and statement.collected:
+        span = statement.collected[0].span
+        message = "the collected values have no name"
+        context.reporter.error("value-without-name", message, span, help="assign them: `y = scan ... collect ...`")
+    context.evaluate(statement, frame)
+
+
 _STATEMENTS: dict[type[syntax.Statement], Callable[..., None]] = {
     syntax.Param: _param,
     syntax.Use: _use,
     syntax.Weights: _weights,
     syntax.Assign: _assign,
     syntax.Repeat: _repeat,
+    syntax.Scan: _loop,
+    syntax.While: _loop,
 }

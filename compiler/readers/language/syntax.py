@@ -188,6 +188,56 @@ class BlockDtype(Node):
     dtype: Dtype
 
 
+# --- loops and branches at run time ---
+
+
+@dataclass(frozen=True, slots=True)
+class Carry(Node):
+    """`h = h0` after `with`: a value that each iteration of a loop passes to the next one, and its initial value."""
+
+    name: Name
+    value: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Scan(Node):
+    """`scan t in start..stop with h = h0 { body } collect h`; `span` is the header. Its value are the collected
+    values, and the carried names keep their last values."""
+
+    variable: Name
+    start: Expression
+    stop: Expression
+    carried: tuple[Carry, ...]
+    body: tuple[Statement, ...]
+    collected: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class While(Node):
+    """`while condition with x = x0 { body }`; `span` is the header. The carried names keep their last values."""
+
+    condition: Expression
+    carried: tuple[Carry, ...]
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice(Node):
+    """One side of an `if`: statements, and the value on its last line, or None where it has none."""
+
+    body: tuple[Statement, ...]
+    value: Expression | None
+
+
+@dataclass(frozen=True, slots=True)
+class If(Node):
+    """`if condition { a } else { b }`; `span` is the condition."""
+
+    condition: Expression
+    then: Choice
+    otherwise: Choice
+
+
 Expression: TypeAlias = (
     Name
     | Integer
@@ -205,6 +255,9 @@ Expression: TypeAlias = (
     | List
     | Tuple
     | BlockDtype
+    | Scan
+    | While
+    | If
 )
 
 
@@ -291,7 +344,7 @@ class Return(Node):
     values: tuple[Expression, ...]
 
 
-Statement: TypeAlias = Param | Use | Weights | Assign | Repeat | Return
+Statement: TypeAlias = Param | Use | Weights | Assign | Repeat | Scan | While | Return
 
 
 # --- items of a file --------------------------------------------------------------------------------------------------
@@ -373,11 +426,13 @@ class Given(Node):
 
 @dataclass(frozen=True, slots=True)
 class Expect(Node):
-    """`expect name = file "y.npy" within 1e-5`; without a name it means the first result, without `within` equality."""
+    """`expect name = file "y.npy" within 1e-5 signed`; without a name it means the first result, without `within`
+    equality. With `signed`, a zero must have the sign of the expected zero."""
 
     value: Expression | FileData
     name: Name | None = None
     within: Expression | None = None
+    signed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,9 +33,9 @@ OPENING = {"LPAR": "RPAR", "LSQB": "RSQB", "LBRACE": "RBRACE", HYPER_OPEN: HYPER
 CLOSING = {close: opening for opening, close in OPENING.items()}
 SOFT_WORDS = token_types(
     "LANGUAGE CONFIG AS DIM MULTIPLE IMPORT BLOCK MODEL FROM TRANSPOSE WEIGHTS TEST GIVEN EXPECT WITHIN FILE BUDGET"
-    " STATE TRAIN QUANTIZE GRAD ACTIVATIONS TO KEEP CALIBRATE ON BY REQUIRE"
+    " STATE TRAIN QUANTIZE GRAD ACTIVATIONS TO KEEP CALIBRATE ON BY REQUIRE SCAN WITH COLLECT"
 )
-HARD_WORDS = token_types("TRUE FALSE NONE AND OR NOT IN IF ELSE PARAM USE REPEAT RETURN")
+HARD_WORDS = token_types("TRUE FALSE NONE AND OR NOT IN IF ELSE PARAM USE REPEAT WHILE RETURN")
 NAMES = SOFT_WORDS | {"NAME"}
 WORDS = NAMES | HARD_WORDS
 # A line that begins with one of these continues the statement of the line before.
@@ -51,10 +51,13 @@ STARTS: dict[str, frozenset[str]] = {
     **dict.fromkeys(("ACTIVATIONS", "KEEP"), NAMES | {"STRING"}),
     "CALIBRATE": frozenset({"ON"}),
     "REQUIRE": NAMES,
-    **dict.fromkeys(("PARAM", "USE", "REPEAT", "RETURN"), WORDS | {"INT", "FLOAT", "STRING", "LPAR", "LSQB", "MINUS"}),
+    "SCAN": NAMES,
+    **dict.fromkeys(
+        ("PARAM", "USE", "REPEAT", "WHILE", "RETURN"), WORDS | {"INT", "FLOAT", "STRING", "LPAR", "LSQB", "MINUS"}
+    ),
 }
 ITEM_STARTS = frozenset({"BLOCK", "MODEL", "TEST", "BUDGET", "DIM", "CONFIG", "IMPORT", "TRAIN", "QUANTIZE"})
-BODY_STARTS = frozenset({"BLOCK", "MODEL", "TEST", "BUDGET", "QUANTIZE", "REPEAT"})
+BODY_STARTS = frozenset({"BLOCK", "MODEL", "TEST", "BUDGET", "QUANTIZE", "REPEAT", "WHILE"})
 
 # Control characters, and characters that reorder the text around them, are errors in any position.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")

@@ -76,7 +76,7 @@ def unknown_name(context: Context, frame: Frame, name: syntax.Name, what: str = 
     """Reports an undefined name, with the nearest defined one."""
     notes: list[Note] = []
     if name.name in frame.gone:
-        notes = [Note("it is only assigned inside a `repeat` and not visible after it", frame.gone[name.name])]
+        notes = [Note("it is only assigned inside a loop or branch and not visible after it", frame.gone[name.name])]
     elif frame.block is not None:
         later = [s for s in _definitions(frame.block.body) if s.name == name.name]
         notes = [Note("it is defined later", later[0].span)] if later else []

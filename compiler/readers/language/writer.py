@@ -7,7 +7,7 @@ the name in the source.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +20,10 @@ from ....dialect.dims import (
     FloorDiv,
     Size,
     Symbol,
+    add,
+    bounds,
     divide_exactly,
+    multiply,
     symbols,
 )
 from ....dialect.graph import Constant, Node, Region, Value
@@ -32,12 +35,14 @@ from .values import Frame
 
 @dataclass(slots=True, eq=False)
 class Body:
-    """An open region, or the function: `loops` names the index variables that it introduces."""
+    """An open region, or the function: `loops` names the index variables that it introduces, and `ranges` the first and
+    the last value of those that run at most to a symbolic size."""
 
     nodes: list[Node] = field(default_factory=list)
     prologue: list[Node] = field(default_factory=list)
     parameters: dict[tuple[str, tuple[Size, ...]], Value] = field(default_factory=dict)
     loops: dict[str, Value] = field(default_factory=dict)
+    ranges: dict[str, tuple[Size, Size]] = field(default_factory=dict)
 
     @property
     def all_nodes(self) -> tuple[Node, ...]:
@@ -121,6 +126,42 @@ class Writer:
         """Ends the innermost body as a region."""
         return Region(arguments, self.bodies.pop().all_nodes, results)
 
+    def scanned(
+        self,
+        name: str,
+        index: Value,
+        start: int,
+        count: Size,
+        taken: Collection[str],
+        scope: str,
+        span: Span,
+    ) -> Size:
+        """Returns the variable of a `scan` as a size that knows its range. `index` counts from 0."""
+        while name in self.loop_names() or name in taken:
+            name += "'"
+        last = add(count, start - 1)
+        body = self.bodies[-1]
+        if start:
+            first = self.scalar(start, I64, scope, span)
+            index = self.emit("add", (index, first), scope=scope, span=span)[0]
+        body.prologue, body.nodes = body.nodes, []
+        body.loops[name], body.ranges[name] = index, (start, last)
+        return Symbol(name, start, max(start, bounds(last)[1])).size
+
+    def extremes(self, size: Size) -> tuple[Size, Size]:
+        """Returns the least and the greatest value that a size has while the variables of scans run. A size that is not
+        linear in them is returned as it is."""
+        least = greatest = size
+        for body in self.bodies:
+            for name, (first, last) in body.ranges.items():
+                least, greatest = _extreme(least, name, first, last), _extreme(greatest, name, last, first)
+        return least, greatest
+
+    def depends_on_scan(self, size: Size) -> bool:
+        """Returns whether the size changes with the variable of an open `scan`."""
+        scans = {name for body in self.bodies for name in body.ranges}
+        return bool(scans) and any(s.name in scans for s in symbols(size))
+
     def loop_value(self, symbol: str) -> Value | None:
         """Returns the index of an open loop, by the name of its symbol in sizes."""
         for body in reversed(self.bodies):
@@ -168,6 +209,22 @@ class Writer:
         if not self.depends_on_loop(size):
             return self.emit("size_value", (), {"size": size}, scope=scope, span=span)[0]
         return _LoopSize(self, scope, span).total(size)
+
+
+def _extreme(size: Size, name: str, rising: Size, falling: Size) -> Size:
+    """Returns the size with a variable at one end of its range, or at the other one if its coefficient is negative."""
+    if isinstance(size, int):
+        return size
+    coefficient = 0
+    rest: Size = size
+    for monomial, factor in size.terms:
+        atoms = [atom for atom, _ in monomial if isinstance(atom, Symbol) and atom.name == name]
+        if atoms and len(monomial) == 1 and monomial[0][1] == 1:
+            coefficient = factor
+            rest = add(size, multiply(-factor, atoms[0].size))
+    if not coefficient or any(symbol.name == name for symbol in symbols(rest)):
+        return size
+    return add(rest, multiply(coefficient, rising if coefficient > 0 else falling))
 
 
 @dataclass(slots=True)

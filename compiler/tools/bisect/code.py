@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 from ....dialect.graph import Node, Parameter
 from ...artifact.spec import OperationSpec
-from ...host.calls import Calls
+from ...host.calls import describe_operations
 from ...lower.kinds import inner_nodes
 from ...pipeline import Build
 from ..validate.alone import Alone, WrongPart, cut_calls, find_stage, way_of
@@ -63,7 +63,8 @@ class _Hunt:
         with TemporaryDirectory(prefix="nacre-blame-") as folder:
             path = Path(folder) / "case.so"
             assemble(self.build, program, self.case, path)
-            (lowered,) = self.lowered.functions
+            (lowered,), (entry,) = self.lowered.functions, program.entries
+            lowered = lowered.without(entry.omitted)
             return self.blame_whole(blame_assembly(path, self.optimized, lowered, self.case.trial, self.case.load))
 
     def blame_compiler(self, failure: Failure) -> Culprit:
@@ -124,7 +125,7 @@ class _Hunt:
 
     def operations(self, node: Node | None) -> tuple[OperationSpec, ...]:
         """Returns the operations of the kernel that computes a node."""
-        return () if node is None else Calls(self.function).describe("", [node.outputs[0].name]).operations
+        return () if node is None else describe_operations(node)
 
 
 def _values(node: Node | None) -> tuple[str, ...]:

@@ -35,9 +35,10 @@ def check_places(path: Path, model: Path) -> None:
         check_writable(place)
 
 
-def write_case(case: Case, path: Path, head: str = "") -> list[Path]:
-    """Writes the model to `path` and its arrays beside it; `head` is the text of its first lines. Returns all paths.
-    Raises DiagnosticError before writing for a graph that the language cannot express."""
+def write_case(case: Case, path: Path, head: str = "", *, signed: bool = False) -> list[Path]:
+    """Writes the model to `path` and its arrays beside it; `head` is the text of its first lines. With `signed`, the
+    test compares the signs of zeros, where they are determined. Returns all paths. Raises DiagnosticError before
+    writing for a graph that the language cannot express."""
     weights = {case.function.name: _beside(path, "weights").name} if case.parameters else {}
     model = write_model(case.module, weights)
     # Names that are not valid in the language are changed.
@@ -54,11 +55,11 @@ def write_case(case: Case, path: Path, head: str = "") -> list[Path]:
     for file, held in files.items():
         with replacing(file) as stream:
             np.savez(stream, allow_pickle=False, **held)
-    write_whole(path, comment + model + _test(written, path, judge))
+    write_whole(path, comment + model + _test(written, path, judge, signed=signed))
     return [path, *files]
 
 
-def _test(function: Function, path: Path, judge: Judge) -> str:
+def _test(function: Function, path: Path, judge: Judge, *, signed: bool) -> str:
     """Returns a test block with the inputs and the expected results."""
     inputs, expected = (_beside(path, part).name for part in ("inputs", "expected"))
     lines = [f'  given {v.name} = file "{inputs}"' for v in function.arguments]
@@ -67,6 +68,7 @@ def _test(function: Function, path: Path, judge: Judge) -> str:
         if expectation.dtype.is_float and expectation.allowed.size:
             # Rounded up, since the text is rounded.
             within = f" within {1.05 * float(expectation.allowed.max()):.1e}"
+            within += " signed" if signed and expectation.has_signs else ""
         said = "" if len(function.results) == 1 else f"{name} = "
         lines.append(f'  expect {said}file "{expected}"{within}')
     return "\n".join([f'\ntest {function.name} "the numbers are right" {{', *lines, "}\n"])

@@ -18,7 +18,7 @@ from ...codegen.workers.routes import FIRST
 from ...lower.lowered import Lowered, LoweredCall, LoweredFunction
 from ...lower.module import lower_module
 from ...targets.target import Target
-from .cut import cut_function
+from .cut import cut_function, flatten
 from .inputs import Trial
 from .isolated import TIMEOUT, Died, Tell, run_each_isolated, run_isolated
 from .judge import Difference, Judge
@@ -96,16 +96,15 @@ def cut_kernels(module: Module, lowered: Lowered) -> list[Part]:
 
 
 def _cut(module: Module, graph: Function, call: LoweredCall, name: str) -> Module:
-    makers = {v.name: node for node in graph.body for v in node.outputs}
-    values = {v.name: v for v in graph.arguments} | {v.name: v for node in graph.body for v in node.outputs}
-    if call.outputs[0] in values:
-        results = [values[v] for v in call.outputs]
+    flat = flatten(graph)
+    makers = {v.name: node for node in flat.body for v in node.outputs}
+    if call.copied is None:
+        results = [v for name in call.outputs for v in makers[name].outputs if v.name == name]
         given = [v for v in makers[results[0].name].inputs if not _is_stored(v, makers)]
     else:
-        # A result that is an argument, a weight, or repeated: `_place_results` numbers it.
-        results = [values[call.outputs[0].rpartition(".")[0]]]
+        results = [call.copied]
         given = [v for v in results if not _is_stored(v, makers)]
-    return cut_function(module, graph, results, given, name)
+    return cut_function(module, flat, results, given, name)
 
 
 def _is_stored(value: Value, makers: Mapping[str, Node]) -> bool:
@@ -185,7 +184,7 @@ def _link(parts: Sequence[Part], program: Program, way: Way, load: Load) -> Libr
         (call,) = function.calls
         assert call.kernel.shape_of_text == compiled[part.symbol].kernel.shape_of_text, part.symbol
         # The symbol may differ in the program, where names are readable.
-        functions.append(replace(function, calls=(replace(call, symbol=part.symbol),)))
+        functions.append(replace(function, items=(replace(call, symbol=part.symbol),)))
     kernels = tuple(compiled[symbol] for symbol in dict.fromkeys(part.symbol for part in parts))
     cut = plan_program(replace(lowered, functions=tuple(functions), kernels=kernels), program.kernels)
     return Library(cut, CodeGenerator(way.options).compile_entries(cut), load)

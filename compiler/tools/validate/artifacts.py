@@ -11,13 +11,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ....dialect.control_flow import walk_control
 from ....dialect.graph import Function, Module, Node, Value
 from ....dialect.interpreter import Load
 from ....dialect.types import Array
 from ....runtime.library import OutOfRangeError
 from ....runtime.loader import load as load_artifact
 from ....runtime.observe import Event, observe
-from ...lower.lowered import LoweredFunction
+from ...lower.lowered import LoweredCall, LoweredFunction
 from ...lower.nodes import Computed
 from .cut import cut_function
 from .inputs import Trial
@@ -73,8 +74,12 @@ def find_wrong(artifact: Path, judges: Iterator[Judge]) -> Wrong | None:
 
 
 def watch_call(artifact: Path, lowered: LoweredFunction, trial: Trial) -> Watched | Died:
-    """Runs a call and records the tensors between kernels."""
+    """Runs a call and records the tensors between kernels. Those of loops and branches are written several times or
+    never, and are left out."""
     last_read = {s.name: i for i, call in enumerate(lowered.calls) for s in call.inputs if isinstance(s, Computed)}
+    once = {
+        name for item in lowered.items if isinstance(item, LoweredCall) for name in item.outputs if not item.is_move
+    }
 
     def task(tell: Tell) -> Watched:
         places: dict[str, Array] = {}
@@ -87,7 +92,7 @@ def watch_call(artifact: Path, lowered: LoweredFunction, trial: Trial) -> Watche
                 reader = last_read.get(name, -1)
                 if reader >= number and places[name].tobytes() != before.tobytes():
                     lost.append(Overwritten(name, number, reader))
-            for value in event.call.values:
+            for value in (v for v in event.call.values if v.name in once):
                 places[value.name] = event.array(value)
                 values[value.name] = places[value.name].copy()
 
@@ -144,5 +149,5 @@ def blame_assembly(artifact: Path, module: Module, lowered: LoweredFunction, tri
 
 def maker_of(function: Function, name: str) -> Node | None:
     """Returns the node that computes a value, given the name of the value or of a copy."""
-    makers = {v.name: node for node in function.body for v in node.outputs}
+    makers = {v.name: node for node in walk_control(function.body) for v in node.outputs}
     return makers.get(name) or makers.get(name.rpartition(".")[0])

@@ -125,7 +125,8 @@ class Checker(Observer):
     def _blame_assembly(self, path: Path, module: Module, wrong: Wrong) -> Blame:
         assert self.program is not None, "no kernels have been seen"
         function = module.function(wrong.trial.function)
-        (lowered,) = (f for f in self.program.lowered.functions if f.name == function.name)
+        pairs = zip(self.program.lowered.functions, self.program.entries, strict=True)
+        (lowered,) = (f.without(entry.omitted) for f, entry in pairs if f.name == function.name)
         found = blame_assembly(path, module, lowered, wrong.trial, self.load)
         message = f"every kernel of `{function.name}` is correct alone, but the complete artifact is wrong"
         if found.stage == RUNTIME:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from ....dialect.control_flow import CONTROL_FLOW, walk_control
 from ....dialect.dims import Poly, Symbol, symbols
 from ....dialect.graph import Attribute, Function, Module, Node, Value, captured, walk
 
@@ -44,6 +45,17 @@ def cut_function(
     read = {n.attribute("name") for n in walk(body) if n.op == "parameter"}
     parameters = tuple(p for p in module.parameters if p.name in read)
     return Module(module.name, made.symbols(), parameters, (made,))
+
+
+def flatten(function: Function) -> Function:
+    """Returns a function of the nodes of all regions of control flow, from which single nodes can be cut: arguments of
+    regions and results of loops and branches are its arguments."""
+    nodes = list(walk_control(function.body))
+    control = [node for node in nodes if node.op in CONTROL_FLOW]
+    regions = (region for node in control for region in node.regions)
+    arguments = (*(v for r in regions for v in r.arguments), *(v for node in control for v in node.outputs))
+    body = tuple(node for node in nodes if node.op not in CONTROL_FLOW)
+    return replace(function, arguments=(*function.arguments, *arguments), body=body)
 
 
 def _reads(node: Node) -> list[Value]:

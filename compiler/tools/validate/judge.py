@@ -47,6 +47,11 @@ class Difference:
     size: int = 0
 
     @property
+    def is_sign(self) -> bool:
+        """Whether zeros differ in their signs only."""
+        return not self.message and self.actual == self.expected == 0
+
+    @property
     def error(self) -> float:
         """The absolute error; infinite if a value is not a finite number."""
         error = abs(self.actual - self.expected)
@@ -116,6 +121,12 @@ class Expectation:
         size = np.abs(self.exact.astype(np.float64))
         own = 0.6 * self.dtype.epsilon * np.where(np.isfinite(size), size, 0)
         return FACTOR * _widened(self.spread) + own + 4 * least
+
+    @property
+    def has_signs(self) -> bool:
+        """Whether all runs agree on the sign of each exact zero."""
+        zeros = self.zeros[self.exact == 0] & ~np.uint8(_NO_ZERO)
+        return bool(np.isin(zeros, (1, 2)).all())
 
     def difference(self, number: int, actual: Array) -> Difference | None:
         """Returns the difference of an array from the admissible values of result `number`."""

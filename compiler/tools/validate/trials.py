@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from ....dialect.diagnostics import Diagnostic, DiagnosticError
 from ....dialect.dims import evaluate
 from ....dialect.graph import Function, Module, walk
 from ....dialect.interpreter import Interpreter, Load
@@ -59,6 +60,16 @@ def draw_trials(function: Function) -> Iterator[Trial]:
             yield draw_trial(function, dims)
 
 
+def check_is_bounded(module: Module) -> None:
+    """Raises DiagnosticError for a `while`. It may never end for random arguments, and its number of iterations depends
+    on rounding, so that no error bound holds."""
+    loops = [node for function in module.functions for node in walk(function.body) if node.op == "while"]
+    message = "`--check-passes`, `nacre bisect` and `nacre reduce` cannot check a `while` with random arguments"
+    help_text = "`nacre test` compares the results of arguments in the model file"
+    if loops:
+        raise DiagnosticError([Diagnostic("unsupported", message, loop.span, help=help_text) for loop in loops])
+
+
 def is_in_blocks(module: Module) -> bool:
     """Returns whether convolutions are computed in blocks, which spread NaN and round more than sums do."""
     return any(node.op == "winograd_output" for function in module.functions for node in walk(function.body))
@@ -68,6 +79,7 @@ class Trials:
     """The trials of every function of a module, which is assumed to be correct."""
 
     def __init__(self, module: Module, load: Load) -> None:
+        check_is_bounded(module)
         self.module, self.load = module, load
         self.trials = [trial for function in module.functions for trial in draw_trials(function)]
         self._judges: dict[tuple[int, bool], Judge] = {}

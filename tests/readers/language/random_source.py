@@ -172,7 +172,7 @@ class RandomSource:
                 return f"heads={self.expression()}"
             case "test":
                 given = 'given x=file"ids.npy" , mask = ' + self.expression()
-                within = self.random.choice(["", "within 1E-5", "within(1e-5)"])
+                within = self.random.choice(["", "within 1E-5", "within(1e-5)", "signed", "within 1E-5 signed"])
                 expects = [f'expect file "y.npy" {within}', f"expect y={self.operand(False)} {within}", "expect(-x)"]
                 return f'test embed "two sentences"{self.body([given, *expects])}'
             case "budget":

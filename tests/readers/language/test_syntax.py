@@ -207,7 +207,7 @@ def test_items() -> None:
         heads = 12
         block A<n, k = 2*n>() -> f32 {}
         model m(x: f32[B], y: i64[]) -> first: f32[B], f32 { return x, y }
-        test m "a title" { given x = file "x.npy", y = 3; expect first = file "y.npy" within 1e-5; expect x }
+        test m "a title" { given x = file "x.npy", y = 3; expect first = file "y.npy" within 1e-5 signed; expect x }
         budget m { memory(B=1) <= 8 MiB; latency < 1.5 ms; kernels <= 3 }
         """,
         "test",
@@ -224,6 +224,7 @@ def test_items() -> None:
     assert isinstance(test, syntax.Test) and test.title.value == "a title" and len(test.givens) == 2
     first, second = test.expects
     assert first.name is not None and isinstance(first.value, syntax.FileData) and first.within == value("1e-5")
+    assert first.signed and not second.signed
     assert second.name is None and second.value == value("x") and second.within is None
     assert isinstance(budget, syntax.Budget)
     memory, latency, kernels = budget.limits

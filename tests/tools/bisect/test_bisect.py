@@ -89,6 +89,21 @@ def test_a_planted_fault_is_blamed(fault: Planted, tmp_path: Path, nacre: Run) -
     assert culprit["stage"] == fault.stage and f"{model}:{fault.line}" in culprit["at"], said
 
 
+@pytest.mark.parametrize("name", ["lost-sign", "least-maximum", "odd-nan"])
+def test_a_small_model_shows_a_sign_or_a_special_number(name: str, tmp_path: Path, nacre: Run) -> None:
+    """Its test fails with the fault and passes without it."""
+    fault = FAULTS[name]
+    model, small = write_model(fault, tmp_path), tmp_path / "small.nacre"
+    with plant(fault, tmp_path / "cache"):
+        code, said = nacre("bisect", model, "-o", small)
+        assert code == 1, said
+        assert (" signed" in small.read_text()) == (name == "lost-sign"), small.read_text()
+        code, said = nacre("test", small)
+        assert code == 1 and "1 passed, 1 failed" in said, said
+    code, said = nacre("test", small, "--no-cache")
+    assert code == 0, said
+
+
 RELU = "dim B in 1..4\n\nmodel f(x: f32[B, 3]) -> y: f32[B, 3] {\n  return relu(x * 2)\n}\n"
 
 

@@ -1,0 +1,165 @@
+"""The steps of a function in order, with loops and branches, and the moves that need no code.
+
+The memory plan takes a list of steps that run in order. Loops and branches become such a list by two rules:
+
+- A tensor that a loop reads, and that exists before it, is live until the end of the loop: the next iteration reads it
+  again. An additional step at the end of the loop names all such tensors.
+- Both parts of a branch follow one another. Only one of them runs, and neither reads a tensor of the other.
+
+A move copies `source` to `target` as the last use of `source`. Both can be one memory, and the move is omitted, if no
+step between the first write to `source` and the move needs the old value of `target`:
+
+    %h is carried            matmul(%h) -> %a      last use of the old %h
+                             gates(%a)  -> %n      %n is written: nothing reads %h any more
+                             move(%n)   -> %h      omitted: `gates` writes to the memory of %h
+
+The step that writes `source` may read `target` if the kernel permits the two to share memory. An omitted move stays a
+step, as the last use of its source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ...dialect.dims import Size
+from ...passes.analysis.liveness import Step
+from ..lower.lowered import LoweredCall, LoweredFunction, Tensor
+from ..lower.nodes import Computed
+from ..lower.parts import KernelPart, Parts
+from ..lower.places import Input, Sliced, Weight
+from ..lower.schedule import Branch, Item, Loop, While
+
+Operand = str | Input | Weight | Sliced[Tensor]
+"""A tensor of a kernel: by name, or by storage."""
+
+
+@dataclass
+class Timeline:
+    """The steps of a function in order. `operands` are the tensors of each call in the order of the kernel's arguments,
+    and `scratch` the bytes of those that only the kernel uses. `omitted` are the moves that need no code; `aliases`
+    maps their sources to the tensors whose memory they share, and `slices` tensors to the larger ones that hold them.
+    """
+
+    function: LoweredFunction
+    parts: Parts
+    steps: list[Step] = field(default_factory=list)
+    operands: list[list[Operand]] = field(default_factory=list)
+    scratch: dict[str, Size] = field(default_factory=dict)
+    omitted: set[int] = field(default_factory=set)
+    aliases: dict[str, str] = field(default_factory=dict)
+    slices: dict[str, Sliced[Computed]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.slices = dict(self.function.slices)
+        self._moves: list[tuple[int, int, str, str]] = []
+        self._add(self.function.items)
+        if self._moves:
+            self._omit_moves()
+
+    # --- steps ---
+
+    def _add(self, items: Sequence[Item[LoweredCall, Tensor]]) -> None:
+        for item in items:
+            if isinstance(item, Loop):
+                # All slices of a collected result stay, so its memory is taken before the first iteration.
+                collected = [slice.base for slice in self.slices.values() if slice.loop == item.name]
+                self._loop([item.index, *collected], item.body)
+            elif isinstance(item, While):
+                self._loop([], (*item.condition, *item.body), item.test)
+            elif isinstance(item, Branch):
+                self._step([item.test])
+                self._add((*item.then, *item.otherwise))
+            else:
+                self._call(item)
+
+    def _step(self, tensors: Sequence[Tensor]) -> None:
+        self.steps.append(Step(tuple(dict.fromkeys(filter(None, map(self.memory, tensors))))))
+
+    def _loop(
+        self, tensors: Sequence[Tensor], items: Sequence[Item[LoweredCall, Tensor]], test: Tensor | None = None
+    ) -> None:
+        self._step(tensors)
+        first = len(self.steps)
+        self._add(items)
+        if test is not None:
+            self._step([test])
+        before = {name for step in self.steps[:first] for name in step.tensors}
+        inside = dict.fromkeys(name for step in self.steps[first - 1 :] for name in step.tensors)
+        self.steps.append(Step(tuple(name for name in inside if name in before)))
+
+    def _call(self, call: LoweredCall) -> None:
+        number = len(self.operands)
+        scratch = [f"scratch {number}.{k}" for k in range(len(call.kernel.scratch))]
+        self.scratch |= {name: type.bytes for name, type in zip(scratch, call.kernel.scratch, strict=True)}
+        inputs = [source.name if isinstance(source, Computed) else source for source in call.inputs]
+        tensors: list[Operand] = [*inputs, *call.outputs, *scratch]
+        self.operands.append(tensors)
+        parts = self.parts.get(call.symbol, (KernelPart((True,) * len(tensors)),))
+        for part in parts:
+            used = [self.memory(t) for t, uses in zip(tensors, part.uses, strict=True) if uses]
+            # No part writes a result without elements, but the result exists.
+            made = [self.memory(t) for t in call.outputs] if part is parts[-1] else []
+            names = tuple(name for name in dict.fromkeys([*used, *made]) if name is not None)
+            self.steps.append(Step(names, tuple(self._in_place(tensors, part))))
+        source, target = tensors[0], call.outputs[0]
+        if call.is_move and isinstance(source, str) and len(parts) == 1:
+            self._moves.append((number, len(self.steps) - 1, source, target))
+
+    def memory(self, tensor: Tensor | Operand) -> str | None:
+        """Returns the name of the tensor whose memory holds this one; None for memory of the caller and weights."""
+        if isinstance(tensor, Computed):
+            tensor = tensor.name
+        if isinstance(tensor, str):
+            return self.slices[tensor].base.name if tensor in self.slices else tensor
+        return self.memory(tensor.base) if isinstance(tensor, Sliced) else None
+
+    def _in_place(self, tensors: Sequence[Operand], part: KernelPart) -> Iterator[tuple[str, str]]:
+        """Yields the tensors that may share memory; a tensor that is passed more than once counts as each of its
+        arguments."""
+        for written, read in part.in_place:
+            new, old = tensors[written], tensors[read]
+            same = [i for i, t in enumerate(tensors) if self.memory(t) == self.memory(old) and part.uses[i]]
+            if not isinstance(new, str) or not isinstance(old, str) or self.slices.keys() & {new, old}:
+                continue
+            if all((written, i) in part.in_place for i in same):
+                yield new, old
+
+    # --- moves ---
+
+    def _omit_moves(self) -> None:
+        mentions: dict[str, list[int]] = {}
+        for number, step in enumerate(self.steps):
+            for name in step.tensors:
+                mentions.setdefault(name, []).append(number)
+        for call, move, source, target in self._moves:
+            source, place = self.resolve(source), self.resolve(target)
+            memory = self.memory(place)
+            assert memory is not None, target
+            if source in self.function.outputs or source in self.slices or source == memory:
+                continue
+            first, last = mentions[source][0], mentions[source][-1]
+            between = [number for number in mentions.get(memory, ()) if first <= number < move]
+            if last != move or not all(
+                number == first and (source, memory) in self.steps[number].in_place for number in between
+            ):
+                continue
+            self.omitted.add(call)
+            self.aliases[source] = place
+            mentions[memory] = sorted({*mentions.get(memory, ()), *mentions.pop(source)})
+        self.steps = [self._renamed(step) for step in self.steps]
+
+    def resolve(self, name: str) -> str:
+        """Returns the tensor whose memory a tensor shares."""
+        while name in self.aliases:
+            name = self.aliases[name]
+        return name
+
+    def _renamed(self, step: Step) -> Step:
+        def memory(name: str) -> str:
+            found = self.memory(self.resolve(name))
+            assert found is not None, name
+            return found
+
+        pairs = ((memory(new), memory(old)) for new, old in step.in_place if not self.aliases.keys() & {new, old})
+        return Step(tuple(dict.fromkeys(map(memory, step.tensors))), tuple(pairs))

@@ -1,0 +1,148 @@
+"""Operators with regions that run zero, one or many times: `scan`, `while` and `if`.
+
+A region reads values of the surrounding function by name. This table holds the types and the meaning of each operator;
+the verifier and the interpreter read it. Lowering and passes ask `CONTROL_FLOW` whether a node belongs here.
+
+    %h, %c, %all = scan(%h0, %c0) {carried = 2, count = T} : f32[B, H], f32[B, H], f32[T, B, H]
+      do (%t: i64, %h_1: f32[B, H], %c_1: f32[B, H]) {
+        ...
+        yield %h_2, %c_2, %h_2        the next carried values, then one slice of each collected result
+      }
+
+    %x = while(%x0) : f32[N]
+      do (%x_1: f32[N]) { ... yield %goes_on }     a bool scalar
+      do (%x_2: f32[N]) { ... yield %x_3 }
+
+    %y = if(%condition) : f32[N]
+      do () { ... yield %then }
+      do () { ... yield %otherwise }
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .dims import Size
+from .graph import Attribute, Node, Region, Value
+from .types import BOOL, I64, Array, TensorType
+
+Types = tuple[TensorType, ...]
+Expectation = tuple[str, Types, Types]
+"""A name of some values of a node, their types, and the types that they must have."""
+RunRegion = Callable[[Region, Sequence[Array]], list[Array]]
+SizeOf = Callable[[Attribute], int]
+
+_CONDITION = (TensorType(BOOL),)
+
+
+@dataclass(frozen=True, slots=True)
+class ControlFlow:
+    """An operator with regions. `regions` names them; `expectations` lists the types of a node with as many regions;
+    `run` computes the results, where `run_region` runs a region once and `size_of` evaluates a size. `repeats` says
+    which regions may run more than once."""
+
+    name: str
+    regions: tuple[str, ...]
+    repeats: bool
+    expectations: Callable[[Node], Iterable[Expectation]]
+    run: Callable[[Node, Sequence[Array], RunRegion, SizeOf], list[Array]]
+
+
+def walk_control(nodes: Iterable[Node]) -> Iterator[Node]:
+    """Yields every node that is not inside a fusion or a `repeat`: control flow, and the nodes of its regions after
+    it."""
+    for node in nodes:
+        yield node
+        if node.op in CONTROL_FLOW:
+            for region in node.regions:
+                yield from walk_control(region.body)
+
+
+def types_of(values: Iterable[Value]) -> Types:
+    return tuple(value.type for value in values)
+
+
+def carried_count(node: Node) -> int:
+    """Returns the number of carried values of a `scan`: the first results of the node and of its region."""
+    count = node.attribute("carried")
+    assert isinstance(count, int), node
+    return count
+
+
+def trip_count(node: Node) -> Size:
+    """Returns the number of iterations of a `scan`. A negative one means none."""
+    count = node.attribute("count")
+    assert not isinstance(count, (bool, float, str, tuple)) and count is not None, node
+    return count  # type: ignore[return-value]  # the verifier admits sizes only
+
+
+def collected_type(slice: TensorType, count: Size) -> TensorType:
+    """Returns the type of the slices of all iterations, stacked along a leading axis."""
+    return slice.with_shape((count, *slice.shape))
+
+
+def _expect_scan(node: Node) -> Iterable[Expectation]:
+    (region,) = node.regions
+    carried, count = carried_count(node), trip_count(node)
+    initial = types_of(node.inputs)
+    yield "arguments", types_of(region.arguments), (TensorType(I64), *initial)
+    yield "carried values", types_of(region.results)[:carried], initial
+    collected = tuple(collected_type(v.type, count) for v in region.results[carried:])
+    yield "results", types_of(node.outputs), (*initial, *collected)
+
+
+def _run_scan(node: Node, inputs: Sequence[Array], run_region: RunRegion, size_of: SizeOf) -> list[Array]:
+    (region,) = node.regions
+    carried = carried_count(node)
+    values = list(inputs)
+    slices: list[list[Array]] = [[] for _ in region.results[carried:]]
+    for index in range(size_of(trip_count(node))):
+        results = run_region(region, [np.asarray(np.int64(index)), *values])
+        values = results[:carried]
+        for made, slice in zip(slices, results[carried:], strict=True):
+            made.append(slice)
+    shapes = [tuple(map(size_of, v.type.shape)) for v in node.outputs[carried:]]
+    return values + [np.stack(made) if made else np.zeros(shape) for made, shape in zip(slices, shapes, strict=True)]
+
+
+def _expect_while(node: Node) -> Iterable[Expectation]:
+    condition, body = node.regions
+    initial = types_of(node.inputs)
+    yield "arguments", types_of(condition.arguments), initial
+    yield "conditions", types_of(condition.results), _CONDITION
+    yield "arguments", types_of(body.arguments), initial
+    yield "carried values", types_of(body.results), initial
+    yield "results", types_of(node.outputs), initial
+
+
+def _run_while(node: Node, inputs: Sequence[Array], run_region: RunRegion, size_of: SizeOf) -> list[Array]:
+    condition, body = node.regions
+    values = list(inputs)
+    while bool(run_region(condition, values)[0]):
+        values = run_region(body, values)
+    return values
+
+
+def _expect_if(node: Node) -> Iterable[Expectation]:
+    yield "conditions", types_of(node.inputs), _CONDITION
+    for region in node.regions:
+        yield "arguments", types_of(region.arguments), ()
+        yield "results", types_of(region.results), types_of(node.outputs)
+
+
+def _run_if(node: Node, inputs: Sequence[Array], run_region: RunRegion, size_of: SizeOf) -> list[Array]:
+    then, otherwise = node.regions
+    return run_region(then if bool(inputs[0]) else otherwise, ())
+
+
+CONTROL_FLOW: Mapping[str, ControlFlow] = {
+    each.name: each
+    for each in (
+        ControlFlow("scan", ("body",), True, _expect_scan, _run_scan),
+        ControlFlow("while", ("condition", "body"), True, _expect_while, _run_while),
+        ControlFlow("if", ("then", "otherwise"), False, _expect_if, _run_if),
+    )
+}

@@ -1,0 +1,1 @@
+"""Passes over loops that run at call time."""
