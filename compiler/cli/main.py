@@ -26,32 +26,20 @@ A first look:
 
 
 _COMMANDS: Mapping[str, tuple[str, str]] = {
-    "accuracy": (
-        "accuracy",
-        "Measure the error of a model against a reference over all samples of a file, layer by layer",
-    ),
-    "bench": ("bench", "Measure the latency of consecutive calls, and the memory of a model"),
-    "bisect": (
-        "blame",
-        "Find the cause of wrong numbers: a single rewrite of a graph pass, or a kernel and the stage of its code",
-    ),
-    "check": ("source", "Report all errors of model files: syntax, names, shapes, dtypes, checkpoints"),
+    "accuracy": ("accuracy", "Measure the error of a model on samples, layer by layer"),
+    "bench": ("bench", "Measure the latency of calls and the memory of a model"),
+    "bisect": ("blame", "Find the rewrite or the kernel that computes wrong numbers"),
+    "check": ("source", "Report all errors of model files and their checkpoints"),
     "compile": ("build", "Compile a model file into a shared library"),
-    "diff": ("diff", "Compare two builds tensor by tensor, and report the first divergence"),
-    "dump": ("stages", "Print the output of a pass or stage, or the difference of two stages"),
+    "diff": ("diff", "Compare two builds tensor by tensor"),
+    "dump": ("stages", "Print the output of a stage, or the difference of two stages"),
     "fmt": ("source", "Rewrite model files in the canonical format; comments are kept"),
     "graph": ("graph", "Draw a model: its blocks, nodes, shapes, parameters and kernels"),
-    "inspect": (
-        "inspection",
-        "Show an artifact's entries, shapes, dims, workspace formulas, parameters, target and versions",
-    ),
+    "inspect": ("inspection", "Describe an artifact: entries, memory, target, libraries"),
     "opt": ("stages", "Run graph passes on the text of a graph"),
-    "profile": ("profile", "Attribute the time of a call to kernels and to lines of the model"),
-    "quantize": (
-        "quantize",
-        "Search for the fastest precision of each layer within an error budget, and write it as a policy",
-    ),
-    "reduce": ("blame", "Reduce a failing model: fewer results, nodes and parameters, smaller sizes, simpler numbers"),
+    "profile": ("profile", "Attribute the time of a call to kernels and source lines"),
+    "quantize": ("quantize", "Search for the fastest precision of each layer"),
+    "reduce": ("blame", "Reduce a failing model to a small one"),
     "run": ("use", "Call a model"),
     "test": ("use", "Run the tests and budgets of a model file"),
 }
