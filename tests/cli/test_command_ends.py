@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from cli_harness import Cli, command_line, leftovers, nacre_process, on_terminal
-from nacre.compiler import pipeline
+from nacre.compiler import size_bounds
 from nacre.compiler.cli import source
 from nacre.compiler.lower.module import Lowered, lower_module
 
@@ -38,14 +38,14 @@ def test_a_fault_of_the_compiler(cli: Cli, double: Path, monkeypatch: pytest.Mon
 
 
 def test_a_fault_of_code_generation(cli: Cli, double: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(module: pipeline.Module, *, pack: bool, debug: bool) -> Lowered:
+    def broken(module: size_bounds.Module, *, pack: bool, debug: bool) -> Lowered:
         lowered = lower_module(module, pack=pack, debug=debug)
         kernel = lowered.kernels[0]
         text = kernel.kernel.text.replace("arith.addf", "arith.nonsense")
         assert text != kernel.kernel.text
         return replace(lowered, kernels=(replace(kernel, kernel=replace(kernel.kernel, text=text)),))
 
-    monkeypatch.setattr(pipeline, "lower_module", broken)
+    monkeypatch.setattr(size_bounds, "lower_module", broken)
     output = double.with_suffix(".so")
     output.write_text("the one before")
     done = cli("compile", double, "--emit", "so", "--emit", "graph", "--dump-dir", tmp_path / "dumps")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from nacre.compiler import pipeline
+from nacre.compiler import describe
 from nacre.compiler.codegen.tiler import kernels, sharing
 from nacre.compiler.host import entry
 from nacre.dialect.dims import Size
@@ -60,8 +60,8 @@ def sampled_sizes(setter: Setter) -> None:
 
 def wrong_weights(setter: Setter) -> None:
     """A weight's rows stand in the file in another order."""
-    data = pipeline._data
-    setter.attribute(pipeline, "_data", lambda weight, reader: data(weight, reader)[::-1].copy())
+    data = describe._data
+    setter.attribute(describe, "_data", lambda weight, reader: data(weight, reader)[::-1].copy())
 
 
 FAULTS = (
