@@ -28,13 +28,14 @@ from ..dialect.interpreter import Load
 from ..dialect.ops import OPERATORS
 from ..dialect.printer import collect_elided, print_module
 from ..dialect.requirements import Requirement, find_impossible, requirements
+from ..dialect.states import session_dims, used_states
 from ..dialect.types import Array
 from ..passes.manager import FoldedConstant, Pass, PassManager, Remark, Rewrite, Stage
 from ..passes.pipeline import parse_pipeline
 from ..passes.simplify.check_indices import has_unchecked_indices
 from .artifact.assemble import build_artifact
 from .artifact.link import find_linker, merge_objects
-from .artifact.spec import ArgumentSpec, ArtifactSpec, CallSpec, Constraint, EntrySpec, LevelSpec, WeightSpec
+from .artifact.spec import ArgumentSpec, ArtifactSpec, CallSpec, Constraint, EntrySpec, LevelSpec, StateSpec, WeightSpec
 from .base.cache_folder import object_folder
 from .base.files import check_writable
 from .base.spans import relative_to, without_spans
@@ -254,11 +255,12 @@ class Build:
         return ArtifactSpec(
             name=lowered.name,
             entries=tuple(
-                _specify_entry(entry, functions[entry.name], self.optimized.function(entry.name), described)
+                _specify_entry(entry, functions[entry.name], self.optimized, described)
                 for entry, described in zip(program.entries, calls, strict=True)
             ),
             weights=tuple(WeightSpec(w.name, w.type, w.offset, partial(_data, w, reader)) for w in lowered.weights),
             levels=tuple(_specify_level(program, target) for target in self.options.targets),
+            states=tuple(StateSpec(s.name, s.type, s.initial or 0, s.initial_bytes) for s in lowered.states),
             triple=_made_for(program, self.options.targets[0]).triple,
             compiler_version=__version__,
             source_hash=source_hash(self.source_model.module),
@@ -311,16 +313,17 @@ def _requirements(entry: LoweredEntry, written: Function, optimized: Function) -
     return tuple(found)
 
 
-def _specify_entry(
-    entry: LoweredEntry, function: Function, optimized: Function, calls: tuple[CallSpec, ...]
-) -> EntrySpec:
+def _specify_entry(entry: LoweredEntry, function: Function, module: Module, calls: tuple[CallSpec, ...]) -> EntrySpec:
     symbol, observed = entry.symbols()
+    optimized = module.function(entry.name)
+    positions = {state.name: position for position, state in enumerate(module.states)}
+    bound = session_dims(used_states(module, function))
     return EntrySpec(
         name=entry.name,
         symbol=symbol,
-        arguments=tuple(ArgumentSpec(v.name, v.type) for v in function.arguments),
+        arguments=tuple(ArgumentSpec(v.name, v.type) for v in function.inputs),
         results=tuple(
-            ArgumentSpec(name, v.type) for name, v in zip(function.result_names, function.results, strict=True)
+            ArgumentSpec(name, v.type) for name, v in zip(function.result_names, function.outputs, strict=False)
         ),
         dims=entry.dims,
         workspace=entry.workspace,
@@ -330,6 +333,8 @@ def _specify_entry(
         observed=observed,
         calls=calls,
         checks=entry.checks,
+        states=tuple(positions[name] for name in function.states),
+        session_dims=bound,
     )
 
 

@@ -39,12 +39,14 @@ _STEMS = (
     "pool",
     "session",
     "share",
+    "state",
     "weights",
     "workers",
 )
 RUNTIME_SOURCES = tuple(f"{stem}.c" for stem in _STEMS)
 RUNTIME_HEADERS = tuple(
-    f"{stem}.h" for stem in ("abi", "affinity", "cpu", "floating", "internal", "job", "park", "pool", "tables", "ticks")
+    f"{stem}.h"
+    for stem in ("abi", "affinity", "cpu", "floating", "internal", "job", "park", "pool", "state", "tables", "ticks")
 )
 
 _COMPILE_FLAGS = ("-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-pthread")

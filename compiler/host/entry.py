@@ -25,6 +25,7 @@ from ...dialect.ops.index_checks import RECORD
 from ..lower.lines import Scope, Scopes, no_lines
 from ..lower.places import Failure, Input, Output, Place, Unused, Weight
 from ..lower.writer import UNITS
+from .states import Copy
 
 ARGUMENTS = ", ".join(
     [
@@ -49,7 +50,7 @@ CALLS_PER_PART = 256
 class Call:
     """A kernel call with the values of its dims and the storage of its tensors; `comment` describes the computation,
     and `span` is its source location. Parts of one kernel have one `number`: that of the call of the whole. `record`
-    is the storage for the result of an index check."""
+    is the storage for the result of an index check. `copies` come before the call."""
 
     kernel: str
     dims: tuple[Symbol, ...]
@@ -58,6 +59,7 @@ class Call:
     number: int = 0
     span: Span | None = None
     record: Place | None = None
+    copies: tuple[Copy, ...] = ()
 
 
 class _EntryText:
@@ -90,7 +92,14 @@ class _EntryText:
         slot = table if number == 0 else self.define(f"getelementptr ptr, ptr {table}, i64 {number}")
         return self.define(f"load ptr, ptr {slot}, align 8")
 
+    def copy(self, copy: Copy) -> None:
+        source, target, size = self.place(copy.source), self.place(copy.target), self.size(copy.size)
+        arguments = f"ptr {target}, ptr {source}, i64 {size}, i1 false"
+        self.lines.append(f"  call void @llvm.memcpy.p0.p0.i64({arguments}){self.scope.at(None)}")
+
     def launch(self, call: Call) -> None:
+        for copy in call.copies:
+            self.copy(copy)
         sizes = (f"i64 {self.dim(s)}" for s in call.dims)
         arguments = ["ptr %team", *sizes, *(f"ptr {self.place(p)}" for p in call.places)]
         line = self.scope.at(call.span)
@@ -154,8 +163,14 @@ class _EntryText:
         return self.define(f"add i64 {quotient}, {step}")
 
 
-def write_entry(symbol: str, dims: Sequence[Symbol], calls: Sequence[Call], scopes: Scopes = no_lines) -> str:
-    """Returns the definition of an entry, hidden from the users of the object."""
+def write_entry(
+    symbol: str,
+    dims: Sequence[Symbol],
+    calls: Sequence[Call],
+    scopes: Scopes = no_lines,
+    copies: Sequence[Copy] = (),
+) -> str:
+    """Returns the definition of an entry, hidden from the users of the object. The `copies` come after all calls."""
     checks = count(1)
 
     def write(text: _EntryText, part: Sequence[Call]) -> None:
@@ -164,7 +179,7 @@ def write_entry(symbol: str, dims: Sequence[Symbol], calls: Sequence[Call], scop
             if call.record is not None:
                 text.check(call, next(checks))
 
-    return _write_parts(symbol, ARGUMENTS, dims, calls, scopes, write)
+    return _write_parts(symbol, ARGUMENTS, dims, calls, scopes, write, copies)
 
 
 def observed(symbol: str) -> str:
@@ -172,7 +187,13 @@ def observed(symbol: str) -> str:
     return f"observed_{symbol}"
 
 
-def write_observed_entry(symbol: str, dims: Sequence[Symbol], calls: Sequence[Call], scopes: Scopes = no_lines) -> str:
+def write_observed_entry(
+    symbol: str,
+    dims: Sequence[Symbol],
+    calls: Sequence[Call],
+    scopes: Scopes = no_lines,
+    copies: Sequence[Copy] = (),
+) -> str:
     """Returns the definition of an entry's observed copy."""
     checks = count(1)
     last = {call.number: position for position, call in enumerate(calls)}
@@ -189,7 +210,7 @@ def write_observed_entry(symbol: str, dims: Sequence[Symbol], calls: Sequence[Ca
             if call.record is not None:
                 text.check(call, next(checks))
 
-    return _write_parts(observed(symbol), WATCHED, dims, calls, scopes, write)
+    return _write_parts(observed(symbol), WATCHED, dims, calls, scopes, write, copies)
 
 
 def _write_parts(
@@ -199,6 +220,7 @@ def _write_parts(
     calls: Sequence[Call],
     scopes: Scopes,
     write: Callable[[_EntryText, Sequence[Call]], None],
+    copies: Sequence[Copy],
 ) -> str:
     """Writes one function with all calls, or one for each `CALLS_PER_PART` of them and a function that calls those.
     Each returns the number of the failed check, or 0."""
@@ -210,6 +232,8 @@ def _write_parts(
     entry = _EntryText(dims, scopes(symbol))
     if len(calls) <= CALLS_PER_PART:
         write(entry, calls)
+        for copy in copies:
+            entry.copy(copy)
         return define("hidden", symbol, "", entry)
     parts: list[str] = []
     line = entry.scope.at(None)
@@ -226,6 +250,8 @@ def _write_parts(
             f"  ret i64 %r{number}{line}",
             f"next{number}:",
         ]
+    for copy in copies:
+        entry.copy(copy)
     return "\n".join([*parts, define("hidden", symbol, "", entry)])
 
 

@@ -16,16 +16,18 @@ from ..lower.lines import Metadata, no_lines
 from ..lower.lowered import Lowered, LoweredCall, LoweredFunction
 from ..lower.nodes import Computed
 from ..lower.parts import KernelPart, Parts
-from ..lower.places import Failure, Input, Place, Unused, Weight, Workspace
+from ..lower.places import Failure, Input, Output, Place, Unused, Weight, Workspace
 from ..lower.writer import part_name
 from .entry import Call, declare, observed, write_entry, write_observed_entry
+from .states import Copy, StateReport, old_values, plan_states, report_states, state_tensor, write_copies
 
 
 @dataclass(frozen=True, slots=True)
 class LoweredEntry:
     """An entry. `symbol` is the C function of the function `name`; `dims` is the order of its dim arguments. `steps`
     are the parts of its calls in order, and `sizes` the bytes of the tensors in the workspace. `span` is the source
-    location of the function. `checks` holds the purposes of the calls that check indices, in their order."""
+    location of the function. `checks` holds the purposes of the calls that check indices, in their order; `copies` are
+    those of states after all calls, and `states` the reports on the states that the entry changes."""
 
     name: str
     symbol: str
@@ -36,6 +38,8 @@ class LoweredEntry:
     sizes: Mapping[str, Size]
     span: Span | None = None
     checks: tuple[str, ...] = ()
+    copies: tuple[Copy, ...] = ()
+    states: tuple[StateReport, ...] = ()
 
     def least_workspace(self, dims: Mapping[str, int]) -> int:
         """Returns a lower bound of the workspace at these dims, in bytes: see `lower_bound`."""
@@ -47,8 +51,8 @@ class LoweredEntry:
         symbol, calls = self.symbols(suffix)[0], self.parts(suffix, parts)
         span = self.span
         scopes = no_lines if lines is None or span is None else lambda name: lines.subprogram(name, span)
-        text = write_entry(symbol, self.dims, calls, scopes)
-        return text + "\n" + write_observed_entry(symbol, self.dims, calls, scopes)
+        text = write_entry(symbol, self.dims, calls, scopes, self.copies)
+        return text + "\n" + write_observed_entry(symbol, self.dims, calls, scopes, self.copies)
 
     def symbols(self, suffix: str = "") -> tuple[str, str]:
         """Returns the symbols that the entry's text defines."""
@@ -61,7 +65,9 @@ class LoweredEntry:
             count = len((parts or {}).get(call.kernel, " "))
             for number in range(count):
                 record = call.record if number == count - 1 else None
-                found.append(replace(call, kernel=part_name(call.kernel + suffix, number), record=record))
+                copies = call.copies if number == 0 else ()
+                name = part_name(call.kernel + suffix, number)
+                found.append(replace(call, kernel=name, record=record, copies=copies))
         return found
 
 
@@ -82,22 +88,34 @@ def entry_ir(
 
 def _plan_entry(function: LoweredFunction, parts: Parts) -> LoweredEntry:
     steps: list[Step] = []
+    last_check = -1
     sizes = dict(function.sizes)
-    operands = [_operands(call, number) for number, call in enumerate(function.calls)]
+    old = old_values(function)
+    operands = [_operands(call, number, old) for number, call in enumerate(function.calls)]
     for call, tensors in zip(function.calls, operands, strict=True):
         first = len(tensors) - len(call.kernel.scratch)
         sizes |= {f"{t}": type.bytes for t, type in zip(tensors[first:], call.kernel.scratch, strict=True)}
-        steps += _steps(call, tensors, parts.get(call.symbol, (KernelPart((True,) * len(tensors)),)))
+        steps += _steps(call, tensors, parts.get(call.symbol, (KernelPart((True,) * len(tensors)),)), old)
+        last_check = len(steps) - 1 if call.check else last_check
     records = {call.outputs[0] for call in function.calls if call.check} - set(function.outputs)
     sizes = {name: size for name, size in sizes.items() if name not in records}
+    states = plan_states(function, steps, sizes, last_check)
+    sizes = {name: size for name, size in sizes.items() if name not in states.placed} | dict(states.sizes)
+    if states.pending:
+        steps.append(Step(tuple(dict.fromkeys([*states.saved, *(p.source for p in states.pending)]))))
     plan = plan_memory(steps, sizes)
     places: dict[str, Place] = {name: Workspace(offset) for name, offset in plan.offsets.items()}
-    places |= {**function.outputs, **dict.fromkeys(records, Failure())}
+    places |= {**function.outputs, **dict.fromkeys(records, Failure()), **states.placed}
+    kept = (s.source for s in function.states if isinstance(s.source, Input))
+    places |= {state_tensor(number): Input(number) for number in (*old, *(source.number for source in kept))}
     calls: list[Call] = []
+    copied: list[tuple[str, Size]] = []
     for number, (call, tensors) in enumerate(zip(function.calls, operands, strict=True)):
         lying = tuple(places.get(t, Unused()) if isinstance(t, str) else t for t in tensors)
         record = places[call.outputs[0]] if call.check else None
-        calls.append(Call(call.symbol, call.kernel.dims, lying, call.comment, number, call.span, record))
+        copies = tuple(_copy_over(call, function, old, places))
+        copied += [(str(_tensor(call.over, old)), copy.size) for copy in copies if call.over is not None]
+        calls.append(Call(call.symbol, call.kernel.dims, lying, call.comment, number, call.span, record, copies))
     return LoweredEntry(
         function.name,
         function.symbol,
@@ -108,21 +126,52 @@ def _plan_entry(function: LoweredFunction, parts: Parts) -> LoweredEntry:
         sizes,
         function.span,
         tuple(call.check for call in function.calls if call.check),
+        write_copies(states, places),
+        tuple(report_states(function, states, copied)),
     )
 
 
-def _operands(call: LoweredCall, number: int) -> list[str | Input | Weight]:
+def _copy_over(
+    call: LoweredCall, function: LoweredFunction, old: Mapping[int, str], places: Mapping[str, Place]
+) -> Iterator[Copy]:
+    """Yields the copy of the tensor that a call overwrites in parts, unless its result is in the same memory."""
+    if call.over is None:
+        return
+    tensor = _tensor(call.over, old)
+    source = places[tensor] if isinstance(tensor, str) else tensor
+    target = places.get(call.outputs[0], Unused())
+    shared = {Output(state.result): Input(state.argument) for state in function.states}
+    same = target == source or (isinstance(target, Output) and shared.get(target) == source)
+    if not same and not isinstance(target, Unused):
+        (type,) = call.kernel.results
+        yield Copy(source, target, type.bytes)
+
+
+def _tensor(source: Input | Weight | Computed, old: Mapping[int, str]) -> str | Input | Weight:
+    """Returns a tensor by name, or by storage. The values of states before the call have names."""
+    if isinstance(source, Input) and source.number in old:
+        return old[source.number]
+    return source.name if isinstance(source, Computed) else source
+
+
+def _operands(call: LoweredCall, number: int, old: Mapping[int, str]) -> list[str | Input | Weight]:
     """Returns the tensors of a kernel in the order of its arguments: by name, or by storage."""
-    inputs = [source.name if isinstance(source, Computed) else source for source in call.inputs]
+    inputs = [_tensor(source, old) for source in call.inputs]
     return [*inputs, *call.outputs, *(f"scratch {number}.{k}" for k in range(len(call.kernel.scratch)))]
 
 
-def _steps(call: LoweredCall, tensors: Sequence[str | Input | Weight], parts: Sequence[KernelPart]) -> Iterator[Step]:
+def _steps(
+    call: LoweredCall, tensors: Sequence[str | Input | Weight], parts: Sequence[KernelPart], old: Mapping[int, str]
+) -> Iterator[Step]:
+    over = None if call.over is None else _tensor(call.over, old)
     for part in parts:
         used = [t for t, uses in zip(tensors, part.uses, strict=True) if uses and isinstance(t, str)]
         # No part writes a result without elements, but the result exists.
         made = call.outputs if part is parts[-1] else ()
-        yield Step(tuple(dict.fromkeys([*used, *made])), tuple(_in_place(tensors, part)))
+        pairs = list(_in_place(tensors, part))
+        if isinstance(over, str) and part is parts[0]:
+            made, pairs = (over, *call.outputs), [*pairs, (call.outputs[0], over)]
+        yield Step(tuple(dict.fromkeys([*used, *made])), tuple(pairs))
 
 
 def _in_place(tensors: Sequence[str | Input | Weight], part: KernelPart) -> Iterator[tuple[str, str]]:

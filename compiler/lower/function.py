@@ -7,7 +7,7 @@ and larger constants are weights.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -22,6 +22,7 @@ from .lowered import LoweredCall, LoweredFunction, LoweredWeight, name_kernel, s
 from .nodes import Computed, Inline, KernelLowering, Source, Stored, Unplaced
 from .packing import Packing
 from .places import Input, Output, Weight
+from .states import StateValue, checks_first
 from .text import printable
 from .tied import Stored as StoredWeight
 from .tied import Tied
@@ -102,13 +103,15 @@ class FunctionLowering:
 
     def lower(self, symbol: str) -> LoweredFunction:
         needed = _needed(self.function)
-        for node in self.function.body:
+        for node in checks_first(self.function):
             if any(v.name in needed for v in node.outputs):
                 self._lower_node(node, needed)
         outputs = self._place_results()
+        states = tuple(self._find_states())
         sizes = {name: type.bytes for name, type in self.types.items() if name not in outputs}
         dims = self.function.symbols()
-        return LoweredFunction(self.function.name, symbol, dims, tuple(self.calls), sizes, outputs, self.function.span)
+        span, calls = self.function.span, tuple(self.calls)
+        return LoweredFunction(self.function.name, symbol, dims, calls, sizes, outputs, span, states)
 
     def _lower_node(self, node: Node, needed: set[str]) -> None:
         operator = OPERATORS[node.op]
@@ -137,13 +140,23 @@ class FunctionLowering:
         return self.shared.parameter(node, indices)
 
     def _call(self, node: Node, outputs: Sequence[Value]) -> None:
-        writer = self._kernel(node.inputs)
+        over = self._overwritten(node)
+        writer = self._kernel(node.inputs if over is None else node.inputs[1:])
+        if over is not None:
+            writer.outer[node.inputs[0].name] = writer.emitter.resident(node.inputs[0].type)
         values = writer.lower_nodes([node], {})
         kernel = writer.emitter.finish([values[v.name] for v in outputs])
         # For a node with inner nodes, the origins are the inner nodes.
         origins = [_describe(inner) for inner in walk([node]) if not inner.regions]
         stem = name_operators(node) if self.shared.debug else node.op
-        self._add_call(kernel, writer.inputs, outputs, stem, _describe(node), origins, node.span, _check_of(node))
+        self._add_call(kernel, writer.inputs, outputs, stem, _describe(node), origins, node.span, _check_of(node), over)
+
+    def _overwritten(self, node: Node) -> Input | Computed | None:
+        """Returns the tensor in whose memory a node writes its result, which it otherwise does not read."""
+        if not OPERATORS[node.op].has("overwriting"):
+            return None
+        over, *others = (self.sources[v.name] for v in node.inputs)
+        return over if isinstance(over, (Input, Computed)) and over not in others else None
 
     def _kernel(self, inputs: Sequence[Value]) -> KernelLowering:
         return KernelLowering(inputs, self.sources, self._constant, pack=self.shared.pack, tied=self.shared.tied)
@@ -158,6 +171,7 @@ class FunctionLowering:
         origins: Sequence[str],
         span: Span | None = None,
         check: str = "",
+        over: Input | Computed | None = None,
     ) -> None:
         # Names in C have no dots.
         stem = f"{c_identifier(self.function.name)}.{stem}" if self.shared.debug else stem
@@ -166,7 +180,8 @@ class FunctionLowering:
             self.shared.weight(source.data, kernel.packings.get(slot), type) if isinstance(source, Unplaced) else source
             for slot, (source, type) in enumerate(zip(inputs, kernel.inputs, strict=True))
         )
-        self.calls.append(LoweredCall(symbol, kernel, places, tuple(v.name for v in outputs), comment, span, check))
+        written = tuple(v.name for v in outputs)
+        self.calls.append(LoweredCall(symbol, kernel, places, written, comment, span, check, over))
         for value in outputs:
             self.sources[value.name] = Computed(value.name)
             self.types[value.name] = value.type
@@ -174,18 +189,35 @@ class FunctionLowering:
     def _place_results(self) -> dict[str, Output]:
         """Places results in the caller's memory where kernels can write them there; other results are copied."""
         placed: dict[str, Output] = {}
-        for number, value in enumerate(self.function.results):
+        for number, value in enumerate(self.function.outputs):
             source = self.sources[value.name]
             if isinstance(source, Computed) and source.name not in placed:
                 placed[source.name] = Output(number)
                 continue
-            copy = Value(f"{value.name}.{number}", value.type)
-            writer = self._kernel([value])
-            kernel = writer.emitter.finish([writer.outer[value.name]])
-            comment = f"{value.name}, again"
-            self._add_call(kernel, writer.inputs, [copy], "copy", comment, [comment])
-            placed[copy.name] = Output(number)
+            placed[self._copy(value, number).name] = Output(number)
         return placed
+
+    def _copy(self, value: Value, number: int) -> Value:
+        """Adds a copy of the value of result `number`."""
+        copy = Value(f"{value.name}.{number}", value.type)
+        writer = self._kernel([value])
+        kernel = writer.emitter.finish([writer.outer[value.name]])
+        comment = f"{value.name}, again"
+        self._add_call(kernel, writer.inputs, [copy], "copy", comment, [comment])
+        return copy
+
+    def _find_states(self) -> Iterator[StateValue]:
+        """Yields the states with another value after the call. A constant or parameter is computed as a value."""
+        function = self.function
+        values = zip(function.states, function.state_results, strict=True)
+        for i, (name, value) in enumerate(values):
+            argument, result = len(function.inputs) + i, len(function.outputs) + i
+            source = self.sources[value.name]
+            if source == Input(argument):
+                continue
+            if not isinstance(source, (Input, Computed)):
+                source = Computed(self._copy(value, result).name)
+            yield StateValue(name, argument, result, value.type.bytes, source)
 
 
 def _needed(function: Function) -> set[str]:

@@ -18,6 +18,7 @@ from ..artifact.spec import align
 from .nodes import Computed
 from .packing import Packing
 from .places import Input, Output, Weight
+from .states import LoweredState, StateValue
 from .writer import NAME, Kernel
 
 _DEFINITION = re.compile(rf"^func\.func {NAME}", re.MULTILINE)
@@ -78,7 +79,8 @@ class LoweredKernel:
 class LoweredCall:
     """A call of a kernel: the sources of its inputs, the names of the tensors that it writes, and a description of the
     computation with its source location `span`. A call with a `check` writes the record of `check_indices` for the
-    check's purpose."""
+    check's purpose. A call with `over` writes parts of its output alone; the rest is the content of `over`, which has
+    the same memory or is copied before."""
 
     symbol: str
     kernel: Kernel
@@ -87,12 +89,14 @@ class LoweredCall:
     comment: str
     span: Span | None = None
     check: str = ""
+    over: Input | Computed | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LoweredFunction:
     """The calls of a function in order. `sizes` are the bytes of the intermediate tensors, which need memory; `outputs`
-    are the results, in memory of the caller. `dims` is the order of the dims among the entry's arguments."""
+    are the results, in memory of the caller. `dims` is the order of the dims among the entry's arguments. `states` are
+    the states that the function changes."""
 
     name: str
     symbol: str
@@ -101,6 +105,7 @@ class LoweredFunction:
     sizes: Mapping[str, Size]
     outputs: Mapping[str, Output]
     span: Span | None = None
+    states: tuple[StateValue, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +116,7 @@ class Lowered:
     kernels: tuple[LoweredKernel, ...]
     functions: tuple[LoweredFunction, ...]
     weights: tuple[LoweredWeight, ...]
+    states: tuple[LoweredState, ...] = ()
 
     @property
     def mlir(self) -> str:
