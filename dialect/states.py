@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from .dims import Size, Symbol, add, ceil_divide, evaluate, multiply
-from .graph import Function, Module, State
+from .graph import Function, Module, State, Value, substitute_values, walk
 from .interpreter import Load
 from .types import Array, TensorType
 
@@ -62,6 +62,28 @@ def initial_values(module: Module, function: Function, dims: Mapping[str, int], 
 
 
 def stateless(module: Module) -> Module:
-    """Returns the module with the states of each function as ordinary arguments and results."""
-    functions = tuple(replace(function, states=()) for function in module.functions)
-    return replace(module, functions=functions, states=()) if module.states else module
+    """Returns the module with the states of each function as ordinary arguments and results, whose names are words:
+    `layer_0_keys` and `state_layer_0_keys`."""
+    if not module.states:
+        return module
+    return replace(module, functions=tuple(map(_without_states, module.functions)), states=())
+
+
+def _without_states(function: Function) -> Function:
+    taken = {v.name for v in function.arguments} | {v.name for node in walk(function.body) for v in node.outputs}
+    names: dict[str, Value] = {}
+    for value in function.state_arguments:
+        name = value.name.replace(".", "_")
+        while name in taken and name != value.name:
+            name += "_"
+        taken.add(name)
+        names[value.name] = Value(name, value.type)
+    count = len(function.outputs)
+    return replace(
+        function,
+        arguments=tuple(names.get(v.name, v) for v in function.arguments),
+        body=tuple(substitute_values(node, names) for node in function.body),
+        results=tuple(names.get(v.name, v) for v in function.results),
+        result_names=(*function.result_names[:count], *(n.replace(".", "_") for n in function.result_names[count:])),
+        states=(),
+    )

@@ -2,11 +2,12 @@
 
 The part is a box. Its start is an integer scalar at run time on the `axes`, and a size known from the dims on the other
 axes; `starts` holds these, 0 for the axes of a run-time start. A run-time start counts from the end if negative. Unlike
-a window of `dynamic_update_slice`, the box need not be known to fit: a call in which it does not fails.
+a window of `dynamic_update_slice`, the box need not be known to fit: the dims of a call are required to admit it.
 
     x: f32[2, S, 4], update: f32[2, T, 4], at: i64, axes = (1,)       x[:, at : at + T, :] = update
 
-There is no gradient: a box that may not fit cannot be read back. Lowering may write the box into the memory of `x`, where nothing reads the old value later.
+There is no gradient: a box that may not fit cannot be read back. Lowering may write the box into the memory of `x`,
+where nothing reads the old value later.
 """
 
 from __future__ import annotations
