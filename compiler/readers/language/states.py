@@ -8,7 +8,7 @@ states of its function; blocks that are called twice under one path continue wit
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ....dialect.diagnostics import Note, Span
 from ....dialect.dims import Poly, Size, add, at_least, bounds, format_size
@@ -132,7 +132,9 @@ def _formula(context: Context, frame: Frame, node: syntax.Expression, type: Tens
         message = f"the state is {type} and cannot begin with {value.type}"
         help_text = "an initial value has the dtype of the state and the sizes of its last axes"
         return report("state-type", message, node.span, help=help_text)
-    return Formula(parameters, body, value)
+    # Without spans, so that two declarations of one state agree.
+    parameters = tuple(replace(parameter, span=None) for parameter in parameters)
+    return Formula(parameters, tuple(replace(inside, span=None, scope="") for inside in body), value)
 
 
 def _with_parameters(context: Context, frame: Frame) -> Frame:
