@@ -160,6 +160,7 @@ def _expected(fault: Fault) -> str:
     if fault.at == fault.start + 1:
         # The first word of a statement may be an assignment target; the message says so only if the word is not a
         # keyword.
+        rest -= {"LSQB"}
         rest -= {"COMMA", "ASSIGN"} if fault.head.type in STARTS and len(rest) + len(parts) > 2 else {"COMMA"}
     elif "RPAR" in rest or HYPER_CLOSE in rest:
         rest -= {"ASSIGN"}

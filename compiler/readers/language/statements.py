@@ -111,20 +111,23 @@ def _bind(context: Context, frame: Frame, name: syntax.Name, value: AnyValue) ->
         value = context.writer.rename(value, name.name)
     if first is not None and first.kind is Kind.STATE and name.name in frame.names:
         value = assign_state(context, frame, name, value, name.span)
-        frame.names[name.name] = Binding(value, Kind.STATE, first.span)
+        frame.names[name.name] = first if value is ERROR else Binding(value, Kind.STATE, first.span)
         return
     frame.names[name.name] = Binding(value, Kind.LOCAL, name.span)
 
 
 def _assign_part(context: Context, frame: Frame, statement: syntax.AssignPart) -> None:
     name = statement.name.name
-    first = frame.names.get(name)
-    if first is None or first.kind is not Kind.STATE:
-        notes = [] if first is None else [Note(f"the definition of `{name}`", first.span)]
-        message = f"only a part of a state can be assigned, and `{name}` is {first.kind if first else 'not a state'}"
+    first = frame.lookup(name)
+    if first is None:
+        return  # `names` reports it
+    if first.kind is not Kind.STATE:
+        notes = [Note(f"the definition of `{name}`", first.span)]
+        message = f"only a part of a state can be assigned, and `{name}` is {first.kind}"
         context.reporter.error("not-a-state", message, statement.target, notes=notes)
         return
-    frame.names[name] = Binding(assign_part(context, frame, statement), Kind.STATE, first.span)
+    value = assign_part(context, frame, statement)
+    frame.names[name] = first if value is ERROR else Binding(value, Kind.STATE, first.span)
 
 
 # --- loops ---

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from ....dialect.diagnostics import Note, Span
 from ....dialect.dims import Poly, Size, add, at_least, bounds, format_size
-from ....dialect.graph import Formula, Parameter, State, Value, fill_braces, walk
+from ....dialect.graph import Attribute, Formula, Node, Parameter, State, Value, fill_braces, walk
 from ....dialect.states import initial_fits
 from ....dialect.types import I64, TensorType
 from . import syntax
@@ -120,8 +120,7 @@ def _formula(context: Context, frame: Frame, node: syntax.Expression, type: Tens
     assert isinstance(value, Value), value
     made = {v.name for inside in body for v in inside.outputs}
     used = [str(n.attribute("name")) for n in walk(body) if n.op == "parameter"]
-    moving = [s for inside in walk(body) for v in inside.outputs for s in v.type.shape if isinstance(s, Poly)]
-    if value.name not in made or moving or any(n.inputs and n.op == "parameter" for n in body):
+    if value.name not in made or any(map(_has_dims, walk(body))) or any(n.inputs and n.op == "parameter" for n in body):
         context.program.parameters = known
         message = "an initial value depends on constants and parameters alone"
         return report("not-constant", message, node.span)
@@ -135,6 +134,19 @@ def _formula(context: Context, frame: Frame, node: syntax.Expression, type: Tens
     # Without spans, so that two declarations of one state agree.
     parameters = tuple(replace(parameter, span=None) for parameter in parameters)
     return Formula(parameters, tuple(replace(inside, span=None, scope="") for inside in body), value)
+
+
+def _has_dims(node: Node) -> bool:
+    """Returns whether a node has a symbolic size in its types or attributes."""
+    pending: list[Attribute] = [value for _, value in node.attributes]
+    pending += [size for value in node.outputs for size in value.type.shape]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Poly):
+            return True
+        if isinstance(part, tuple):
+            pending += part
+    return False
 
 
 def _with_parameters(context: Context, frame: Frame) -> Frame:
@@ -238,6 +250,9 @@ def assign_part(context: Context, frame: Frame, statement: syntax.AssignPart) ->
     value = context.evaluate(statement.value, frame)
     if not isinstance(current, Value) or contains_error(value):
         return ERROR
+    new_axes = [item.span for item in statement.items if isinstance(item, syntax.Nothing)]
+    if new_axes:
+        return report("bad-index", "an assigned part has no new axes", new_axes[0])
     items = expand(context, current, syntax.Index(name, statement.items, span=statement.target))
     if items is ERROR:
         return ERROR
@@ -295,12 +310,9 @@ def _part(
     context: Context, frame: Frame, current: Value, axis: int, item: syntax.Expression | syntax.Slice | None
 ) -> _Part | Poison:
     """Returns the part of an axis that an item of the index selects."""
-    report = context.reporter.error
     size = current.type.shape[axis]
     if item is None:
         return _Part(0, size)
-    if isinstance(item, syntax.Nothing):
-        return report("bad-index", "an assigned part has no new axes", item.span)
     if isinstance(item, syntax.Slice):
         return _range_part(context, frame, item, size, axis)
     value = context.evaluate(item, frame)
@@ -320,6 +332,16 @@ def _start(context: Context, value: Value, span: Span) -> Value | Poison:
     return value
 
 
+def _beyond(stop: syntax.Expression, start: syntax.Expression) -> syntax.Expression | None:
+    """Returns the length in `start + length`, also in `start + a - b`; None for other expressions."""
+    if not isinstance(stop, syntax.Binary) or stop.operator not in ("+", "-"):
+        return None
+    if stop.operator == "+" and start in (stop.left, stop.right):
+        return stop.right if stop.left == start else stop.left
+    before = _beyond(stop.left, start)
+    return None if before is None else replace(stop, left=before)
+
+
 def _range_part(context: Context, frame: Frame, item: syntax.Slice, size: Size, axis: int) -> _Part | Poison:
     report = context.reporter.error
     first = None if item.start is None else context.evaluate(item.start, frame)
@@ -329,13 +351,11 @@ def _range_part(context: Context, frame: Frame, item: syntax.Slice, size: Size, 
     start, stop = _start(context, first, item.span), item.stop
     if start is ERROR:
         return ERROR
-    length: syntax.Expression | None = None
-    if isinstance(stop, syntax.Binary) and stop.operator == "+":
-        length = stop.right if stop.left == item.start else stop.left if stop.right == item.start else None
+    length = None if stop is None or item.start is None else _beyond(stop, item.start)
     if length is None or item.step is not None:
         shown = context.reporter.text(item.start.span) if item.start is not None else "at"
         message = "a part that starts at a tensor needs a length that is known from the dims"
-        return report("not-constant", message, item.span, help=f"`{shown} : {shown} + length`")
+        return report("not-constant", message, item.span, help=f"`{shown}:{shown}+length`")
     part = demand_size(context, context.evaluate(length, frame), length.span, "the length of a part")
     return ERROR if part is ERROR else _Part(start, part)
 
