@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import threading
 from pathlib import Path
@@ -11,10 +12,14 @@ import nacre
 import numpy as np
 import pytest
 from nacre.compiler.api import read_model
+from nacre.compiler.artifact.header import emit_header
+from nacre.compiler.artifact.python_loader import emit_python
+from nacre.compiler.artifact.spec import ArtifactSpec
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.dialect.interpreter import Interpreter
 from nacre.dialect.states import initial_values
+from nacre.runtime.arguments import Tensor
 from nacre.runtime.loader import ArgumentError, BusyError, Model, NacreError, load
 
 DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "i8": np.int8, "i64": np.int64}
@@ -279,3 +284,58 @@ def test_an_artifact_is_loaded_again(model: Model) -> None:
     session = again.session(S=2)
     session.entries["put"](*_rows(1), np.int32(1))
     assert session.states["calls"] == 1 and "states" in repr(session.states)
+
+
+def test_the_functions_of_the_c_interface(model: Model) -> None:
+    library = model.session(S=2)._session.library
+    functions = library.functions
+    assert functions["find_state"](b"calls") == 3 and functions["find_state"](b"none") == -1
+    assert library.error() == "no state is named `none`"
+    entry = functions["find_entry"](b"count")
+    calls, dims = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    assert functions["bind"](entry, None, 0, dims.ctypes.data) == 1
+    assert library.error() == "entry `count` has states, and the session was created without dims"
+    session = model.session(S=2)
+    handle = session._session.handle
+    assert functions["session_bind"](handle, entry, None, 0, dims.ctypes.data) == 0
+    tensor = Tensor()
+    tensor.data, tensor.dtype, tensor.rank = calls.ctypes.data, 8, 0
+    session.states["calls"] = 7
+    assert functions["run"](handle, entry, None, 0, ctypes.addressof(tensor), 1, None, 0) == 0 and calls[0] == 7
+    plain = model._session.handle
+    assert functions["run"](plain, entry, None, 0, ctypes.addressof(tensor), 1, None, 0) == 1
+    for state, size in ((3, 7), (9, 8), (-1, 8)):
+        assert functions["state_read"](handle, state, calls.ctypes.data, size) == 1
+    assert library.error() == "state -1 does not exist; the artifact has 5"
+    assert functions["state_read"](plain, 3, calls.ctypes.data, 8) == 1
+    assert library.error() == "the session has no states: it was created without dims"
+    assert functions["session_bytes"](dims.ctypes.data, 2) == -1
+    assert library.error() == "a session has 1 dim, got 2"
+
+
+def test_a_call_with_dims_of_another_session_is_refused(model: Model) -> None:
+    session = model.session(S=2)
+    entry = session.entries["put"]
+    given = _rows(1)
+    plan = entry._prepare([*given, np.array(0, np.int32)])[1]
+    plan.dims[list(entry.dims).index("S")] = 3
+    with pytest.raises(NacreError, match="dim `S` is 3, the session was created with 2"):
+        entry(*given, np.array(0, np.int32))
+    plan.dims[list(entry.dims).index("S")] = 2
+
+
+def test_the_generated_loader_and_header_name_sessions(tmp_path: Path) -> None:
+    spec = _specification()
+    text = emit_python(spec)
+    assert "def count(*, session: Session, out: object = None)" in text
+    assert "session.entries['count'](out=out)" in text
+    header = emit_header(spec)
+    assert " *   S in 0..32\n" in header and " *   half: f16[S, 3]\n" in header
+    assert f" * Its states take {spec.session_bytes} bytes:\n" in header
+
+
+def _specification() -> ArtifactSpec:
+    build = Build(read_model(TEXT), Options(level=0))
+    reader = build.read_parameters()
+    program = build.generate(build.lower(build.optimize()))
+    return build.specify(program, reader)
