@@ -13,7 +13,7 @@ import pytest
 from nacre.compiler.api import read_model
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
-from nacre.runtime.loader import Model
+from nacre.runtime.loader import Model, OutOfRangeError
 from nacre.runtime.observe import Event, observe
 
 PAGE = mmap.PAGESIZE
@@ -183,3 +183,24 @@ model half() -> f32 {
         assert {name: float(value) for name, value in session.states.items()} == {"a": 2, "b": 3, "c": 1}
         session.entries["half"]()
         assert {name: float(value) for name, value in session.states.items()} == {"a": 3, "b": 4, "c": 1}
+
+
+@pytest.mark.parametrize("level", [0, 2])
+def test_a_failed_check_of_an_index_that_follows_from_a_state_changes_no_state(tmp_path: Path, level: int) -> None:
+    text = """language 1
+model next(x: f32[3]) -> f32 {
+  state n: i64
+  state sum: f32[3]
+  n = n + 1
+  sum = sum + x
+  return x[n - 1] + sum[0]
+}
+"""
+    assert _copied(text, level)["n"][0] == 8
+    session = nacre.compile(text, tmp_path / "next.so", opt_level=level).session()
+    x = np.array([1, 2, 3], np.float32)
+    assert [float(session(x)) for _ in range(3)] == [2, 4, 6]
+    for _ in range(2):
+        with pytest.raises(OutOfRangeError, match="index 3 is out of range for an axis of size 3"):
+            session(x)
+        assert session.states["n"] == 3 and session.states["sum"].tolist() == [3, 6, 9]
