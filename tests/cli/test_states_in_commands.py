@@ -115,7 +115,7 @@ def test_accuracy_and_quantize_refuse_states(cli: Cli, file: Path, artifact: Pat
     np.savez(tmp_path / "x.npz", x=np.ones((3, 2, 4), np.float32))
     done = cli("accuracy", file, "--data", tmp_path / "x.npz")
     assert done.code == 1 and "error[stateful]" in done.err, done.err
-    done = cli("quantize", file, "--data", tmp_path / "x.npz", "--budget", "error=0.1")
+    done = cli("quantize", file, "--data", tmp_path / "x.npz", "--budget", "error <= 0.1")
     assert done.code == 1 and "error[stateful]" in done.err, done.err
 
 
