@@ -19,7 +19,8 @@ from .context import Context
 from .instances import make_instances
 from .operators import literal
 from .parameters import define_parameter
-from .states import assign_part, assign_state, define_state, unroll_states
+from .state_assignments import assign_part, assign_state
+from .states import define_state, unroll_states
 from .statics import demand_integer
 from .values import ERROR, FIXED, AnyValue, Binding, Frame, Kind, contains_error, contains_tensor, describe, show
 
