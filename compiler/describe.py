@@ -9,8 +9,9 @@ from ..dialect.graph import Constant, Function, Module
 from ..dialect.interpreter import Load
 from ..dialect.printer import print_module
 from ..dialect.requirements import Requirement, requirements
+from ..dialect.states import session_dims, used_states
 from ..dialect.types import Array
-from .artifact.spec import ArgumentSpec, ArtifactSpec, CallSpec, Constraint, EntrySpec, LevelSpec, WeightSpec
+from .artifact.spec import ArgumentSpec, ArtifactSpec, CallSpec, Constraint, EntrySpec, LevelSpec, StateSpec, WeightSpec
 from .base.spans import without_spans
 from .codegen.objects import Program
 from .host.calls import describe_calls
@@ -43,11 +44,12 @@ def specify(
     return ArtifactSpec(
         name=lowered.name,
         entries=tuple(
-            _specify_entry(entry, functions[entry.name], optimized.function(entry.name), described)
+            _specify_entry(entry, functions[entry.name], optimized, described)
             for entry, described in zip(program.entries, calls, strict=True)
         ),
         weights=tuple(WeightSpec(w.name, w.type, w.offset, partial(_data, w, reader)) for w in lowered.weights),
         levels=tuple(_specify_level(program, target) for target in options.targets),
+        states=tuple(StateSpec(s.name, s.type, s.initial or 0, s.initial_bytes) for s in lowered.states),
         triple=_made_for(program, options.targets[0]).triple,
         compiler_version=__version__,
         source_hash=source_hash(source_model.module),
@@ -76,16 +78,17 @@ def _requirements(entry: LoweredEntry, written: Function, optimized: Function) -
     return tuple(found)
 
 
-def _specify_entry(
-    entry: LoweredEntry, function: Function, optimized: Function, calls: tuple[CallSpec, ...]
-) -> EntrySpec:
+def _specify_entry(entry: LoweredEntry, function: Function, module: Module, calls: tuple[CallSpec, ...]) -> EntrySpec:
     symbol, observed = entry.symbols()
+    optimized = module.function(entry.name)
+    positions = {state.name: position for position, state in enumerate(module.states)}
+    bound = session_dims(used_states(module, function))
     return EntrySpec(
         name=entry.name,
         symbol=symbol,
-        arguments=tuple(ArgumentSpec(v.name, v.type) for v in function.arguments),
+        arguments=tuple(ArgumentSpec(v.name, v.type) for v in function.inputs),
         results=tuple(
-            ArgumentSpec(name, v.type) for name, v in zip(function.result_names, function.results, strict=True)
+            ArgumentSpec(name, v.type) for name, v in zip(function.result_names, function.outputs, strict=False)
         ),
         dims=entry.dims,
         workspace=entry.workspace,
@@ -95,6 +98,8 @@ def _specify_entry(
         observed=observed,
         calls=calls,
         checks=entry.checks,
+        states=tuple(positions[name] for name in function.states),
+        session_dims=bound,
     )
 
 

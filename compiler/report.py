@@ -16,6 +16,7 @@ from .artifact.spec import OperationSpec
 from .codegen.objects import Untiled
 from .host.calls import Calls, maker_inside
 from .host.plan import LoweredEntry
+from .host.states import StateReport
 from .lower.kinds import inner_nodes
 from .lower.lowered import LoweredCall
 from .lower.module import Lowered
@@ -65,12 +66,13 @@ class Workspace:
 @dataclass(frozen=True, slots=True)
 class FunctionReport:
     """A function at some sizes of its dims. The kernels are in the order of their first calls. `workspace` is None if
-    no code was generated, since memory is planned with the code."""
+    no code was generated, since memory is planned with the code. `states` are those that the function changes."""
 
     name: str
     dims: Mapping[str, int]
     kernels: tuple[KernelReport, ...]
     workspace: Workspace | None = None
+    states: tuple[StateReport, ...] = ()
 
     @property
     def calls(self) -> int:
@@ -106,7 +108,8 @@ def report_kernels(
         calls = list(times_of(function.items, omitted=() if entry is None else entry.omitted))
         kernels = _Reporter(graph, calls, [r for r in remarks if r.function == graph.name], untiled).kernels()
         workspace = None if entry is None else _report_workspace(entry, sizes)
-        reports.append(FunctionReport(graph.name, sizes, kernels, workspace))
+        states = () if entry is None else entry.states
+        reports.append(FunctionReport(graph.name, sizes, kernels, workspace, states))
     return tuple(reports)
 
 
@@ -195,6 +198,7 @@ def _format_function(report: FunctionReport) -> list[str]:
         f"{report.name}{f' at {at}' if at else ''}: {len(report.kernels)} kernels in {report.calls} calls, "
         f"{_amount(flops)}flop, {_amount(size)}B",
         *_format_workspace(report.workspace),
+        *_format_states(report),
         f"{'calls':>5}  {'flop':>8}  {'bytes':>8}  {'kind':<11}  kernel",
     ]
     for k in report.kernels:
@@ -214,6 +218,16 @@ def _format_workspace(workspace: Workspace | None) -> list[str]:
     formula = format_size(workspace.formula)
     amount = f"{_amount(workspace.value)}B" if formula.isdecimal() else f"{formula} = {_amount(workspace.value)}B"
     return [f"workspace: {amount}, {workspace.ratio:.3f} times the lower bound of {_amount(workspace.lower_bound)}B"]
+
+
+def _format_states(report: FunctionReport) -> list[str]:
+    """Formats the states: one line for all that are written in place, and one for each that is copied."""
+    kept = sum(not state.reason for state in report.states)
+    lines = [f"states: {kept} of {len(report.states)} are written in place, 0 bytes copied"] if kept else []
+    for state in report.states:
+        if state.reason:
+            lines.append(f"state `{state.name}`: {_amount(report.value(state.copied))}B copied, since {state.reason}")
+    return lines
 
 
 def _format_operations(operations: Sequence[OperationSpec]) -> str:
@@ -239,6 +253,9 @@ def report_data(reports: Sequence[FunctionReport]) -> list[dict[str, Any]]:
             "function": report.name,
             "dims": dict(report.dims),
             "workspace": _workspace_data(report.workspace),
+            "states": [
+                {"name": s.name, "copied": format_size(s.copied), "reason": s.reason or None} for s in report.states
+            ],
             "kernels": [
                 {
                     "name": k.name,

@@ -1,9 +1,9 @@
 """The graph: immutable, typed, in SSA form, with spans.
 
-A module holds dims, parameters and functions; a function is a list of nodes in order, each a use of an operator. Some
-nodes hold regions (`repeat`, `fusion`). Values are known by name, unique within a function; two graphs are equal when
-they print equal. This module stores and walks graphs; `verifier` defines validity, `printer` and `parser` define the
-text.
+A module holds dims, parameters, states and functions; a function is a list of nodes in order, each a use of an
+operator. Some nodes hold regions (`repeat`, `fusion`). Values are known by name, unique within a function; two graphs
+are equal when they print equal. This module stores and walks graphs; `verifier` defines validity, `printer` and
+`parser` define the text.
 """
 
 from __future__ import annotations
@@ -170,8 +170,32 @@ def _shifted(index: int, braces: re.Match[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class State:
+    """A tensor that a session keeps between calls. `name` is its path; `initial` names the parameter that holds its
+    value in a new session, None for zeros. The shape of the initial value is that of the last axes of the state."""
+
+    name: str
+    type: TensorType
+    initial: str | None = None
+    span: Span | None = None
+
+    @property
+    def result_name(self) -> str:
+        """The name of the value after a call among the results of a function."""
+        return result_of_state(self.name)
+
+
+def result_of_state(name: str) -> str:
+    return f"state.{name}"
+
+
+@dataclass(frozen=True, slots=True)
 class Function:
-    """An entry point: arguments, nodes with definitions before uses, results by name."""
+    """An entry point: arguments, nodes with definitions before uses, results by name.
+
+    `states` names the states that the function uses. Their values before the call are its last arguments, their values
+    after the call its last results, in the same order. So every pass keeps them without knowing states.
+    """
 
     name: str
     arguments: tuple[Value, ...]
@@ -179,6 +203,25 @@ class Function:
     results: tuple[Value, ...]
     result_names: tuple[str, ...] = ()
     span: Span | None = None
+    states: tuple[str, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        """The arguments that a caller passes."""
+        return self.arguments[: len(self.arguments) - len(self.states)]
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        """The results that a caller receives."""
+        return self.results[: len(self.results) - len(self.states)]
+
+    @property
+    def state_arguments(self) -> tuple[Value, ...]:
+        return self.arguments[len(self.arguments) - len(self.states) :]
+
+    @property
+    def state_results(self) -> tuple[Value, ...]:
+        return self.results[len(self.results) - len(self.states) :]
 
     def symbols(self) -> tuple[Symbol, ...]:
         """The dims of the arguments' types, by name."""
@@ -194,6 +237,7 @@ class Module:
     dims: tuple[Symbol, ...] = ()
     parameters: tuple[Parameter, ...] = ()
     functions: tuple[Function, ...] = ()
+    states: tuple[State, ...] = ()
     parameter_index: Mapping[str, Parameter] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

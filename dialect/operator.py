@@ -213,6 +213,8 @@ class Operator:
     - `extreme`: an exact choice of the greatest or least element; a zero may have either sign
     - `stepped`: rounded to the dtype of an attribute, so that a small error in an operand may become a whole step of
       this dtype; so may its own error unless it is `exact`
+    - `overwriting`: writes elements of its first operand, whose other elements are those of its only result; the
+      lowering touches no other element
 
     `row_axes` returns the axes of the first operand that a result element depends on as a whole; required for `rowwise`
     operators and for reductions over axes. `addresses` lists the operands with indices. With the attribute
@@ -347,6 +349,7 @@ PROPERTIES = frozenset(
         "summing",
         "extreme",
         "stepped",
+        "overwriting",
     }
 )
 

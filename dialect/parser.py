@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from .diagnostics import Span
 from .dims import INFINITY, Symbol
-from .graph import Attribute, Formula, Function, Module, Node, Parameter, Region, Value
+from .graph import Attribute, Formula, Function, Module, Node, Parameter, Region, State, Value, result_of_state
 from .literals import LiteralReader
 from .operator import REQUIRED
 from .ops import OPERATORS
@@ -187,6 +187,7 @@ class _Parser(LiteralReader):
         self.names = set()
         visible: dict[str, Value] = {}
         arguments = self.arguments(visible)
+        kept = self.kept_values(visible) if self.accept("with") else {}
         self.expect("->")
         self.expect("(")
         signature: list[tuple[str | None, TensorType]] = []
@@ -210,7 +211,8 @@ class _Parser(LiteralReader):
         self.skip()
         start = self.position
         results = self.uses(visible, "}")
-        found, expected = [v.type for v in results], [type for _, type in signature]
+        found = [v.type for v in results]
+        expected = [*(type for _, type in signature), *(v.type for v in kept.values())]
         if found != expected and not self.faults.diagnostics:
             self.report(
                 "type-mismatch",
@@ -219,7 +221,39 @@ class _Parser(LiteralReader):
                 start,
                 self.position,
             )
-        return Function(name, arguments, body, results, names, span)
+        names = (*names, *map(result_of_state, kept)) if names or not signature else ()
+        return Function(name, (*arguments, *kept.values()), body, results, names, span, tuple(kept))
+
+    def kept_values(self, visible: dict[str, Value]) -> dict[str, Value]:
+        """Parses the states of a function: the value before the call of each, by name."""
+        found: dict[str, Value] = {}
+
+        def state() -> None:
+            self.skip()
+            start = self.position
+            value = self.value_name()
+            self.expect(":")
+            type = self.type()
+            self.expect("=")
+            name = self.string()
+            if name is None:
+                self.fail("expected the name of a state, in quotes")
+            if name in found:
+                self.fail(f"the state `{name}` is given twice", start)
+            found[name] = self.define(value, type, start, visible)
+
+        self.expect("(")
+        self.list(state, ")")
+        return found
+
+    def state(self) -> State:
+        name = self.name("the name of a state")
+        self.expect(":")
+        type = self.type()
+        initial = None
+        if self.accept("="):
+            initial = self.name("the name of a parameter")
+        return State(name, type, initial, self.location())
 
     def dim(self) -> Symbol:
         self.skip()
@@ -274,19 +308,23 @@ class _Parser(LiteralReader):
         self.expect("module")
         name = self.name("the name of the module")
         parameters: list[Parameter] = []
+        states: list[State] = []
         functions: list[Function] = []
         while True:
             self.skip()
             if self.position == len(self.text):
-                return Module(name, tuple(self.dims.values()), tuple(parameters), tuple(functions))
+                dims = tuple(self.dims.values())
+                return Module(name, dims, tuple(parameters), tuple(functions), tuple(states))
             if self.accept("dim"):
                 self.declare(self.dim())
             elif self.accept("param"):
                 parameters.append(self.parameter())
+            elif self.accept("state"):
+                states.append(self.state())
             elif self.accept("func"):
                 functions.append(self.function())
             else:
-                self.fail("expected `dim`, `param` or `func`")
+                self.fail("expected `dim`, `param`, `state` or `func`")
 
 
 def _complete(op: str, given: Mapping[str, Attribute]) -> tuple[tuple[str, Attribute], ...]:

@@ -16,6 +16,17 @@
       return %3
     }
 
+A state may have an initial value, which is a parameter. A function lists the states that it uses behind its arguments,
+and returns their values after the call behind its results.
+
+    state "attention.keys" : f16[B, 4, S, 32]
+    state "count" : i64 = "count.initial"
+
+    func step(%x: f32[B, 32]) with (%keys: f16[B, 4, S, 32] = "attention.keys") -> (y: f32[B, 32]) {
+      ...
+      return %4, %keys_2
+    }
+
 A parameter that is computed from others is printed with its formula: those others, then nodes.
 
     param "conv.weight.folded" : f32[3, 3, 64, 64] = {
@@ -40,7 +51,7 @@ import numpy as np
 
 from .diagnostics import Span
 from .dims import Poly, format_size
-from .graph import Attribute, Constant, Formula, Function, Module, Node, Parameter, Region, Value, walk
+from .graph import Attribute, Constant, Formula, Function, Module, Node, Parameter, Region, State, Value, walk
 from .ops import OPERATORS
 from .ops.structure import ELEMENTS_INLINE
 from .types import BLOCK_DTYPES, DTYPES, Array, DType
@@ -205,13 +216,22 @@ def print_formula(formula: Formula) -> str:
     return "\n".join([*lines, f"  yield {format_value(formula.result)}", "}"])
 
 
+def _format_state(state: State) -> str:
+    initial = "" if state.initial is None else f" = {quote(state.initial)}"
+    return f"state {quote(state.name)} : {state.type}{initial}{_location(state.span)}"
+
+
 def print_function(function: Function) -> str:
     names = function.result_names or ("",) * len(function.results)
     results = [
         f"{bare_or_quoted(name, WORD)}: {value.type}" if function.result_names else str(value.type)
-        for name, value in zip(names, function.results, strict=False)
+        for name, value in zip(names, function.outputs, strict=False)
     ]
-    head = f"func {bare_or_quoted(function.name, WORD)}({_typed(function.arguments)}) -> ({', '.join(results)})"
+    head = f"func {bare_or_quoted(function.name, WORD)}({_typed(function.inputs)})"
+    if function.states:
+        states = zip(function.state_arguments, function.states, strict=False)
+        head += f" with ({', '.join(f'{_typed([value])} = {quote(name)}' for value, name in states)})"
+    head += f" -> ({', '.join(results)})"
     lines = [f"{head}{_location(function.span)} {{"]
     _print_nodes(function.body, "  ", lines)
     lines.append(f"  return {_values(function.results)}".rstrip())
@@ -225,6 +245,8 @@ def print_module(module: Module) -> str:
         parts.append("\n".join(map(str, module.dims)))
     if module.parameters:
         parts.append("\n".join(map(_format_parameter, module.parameters)))
+    if module.states:
+        parts.append("\n".join(map(_format_state, module.states)))
     return "\n\n".join([*parts, *map(print_function, module.functions)]) + "\n"
 
 

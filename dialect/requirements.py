@@ -3,6 +3,7 @@
     dim T in 1..65536
     zeros(shape=(T - 4,))        requires T - 4 >= 0, which the range does not prove
     cast(T*T*T*T, i64)           requires T*T*T*T < 2^63, likewise
+    keys[:, at : at + T] = k     requires S - T >= 0, where `keys` has S rows
 
 A size whose range proves both needs no requirement. The others are checked when the dims are bound: by the artifact,
 and by the interpreter. `find_impossible` reports sizes that no call could satisfy.
@@ -13,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from .dims import INFINITY, Poly, Size, at_least, bounds, evaluate, format_size, substitute
+from .dims import INFINITY, Poly, Size, add, at_least, bounds, evaluate, format_size, multiply, substitute
 from .graph import Attribute, Function, Node, Value, walk
+from .ops import OPERATORS
 
 _LIMIT = 1 << 63
 
@@ -45,6 +47,7 @@ def requirements(function: Function, known: Iterable[Size] = ()) -> tuple[Requir
             extents.update((size, None) for size in value.type.shape if bounds(size)[0] < 0)
             sizes.update((size, None) for size in (*value.type.shape, value.type.bytes) if _may_overflow(size))
         if node is not None:
+            extents.update((size, None) for size in _box_extents(node) if bounds(size)[0] < 0)
             sizes.update((size, None) for size in _attribute_sizes(node) if _may_overflow(size))
     found = [Requirement(size, extent=True) for size in extents]
     fitting = [*known, *extents]
@@ -81,6 +84,15 @@ def _terms(size: Size) -> tuple[tuple[tuple[tuple[object, int], ...], int], ...]
 def _may_overflow(size: Size) -> bool:
     low, high = bounds(size)
     return low <= -INFINITY or high >= INFINITY
+
+
+def _box_extents(node: Node) -> Iterator[Size]:
+    """Yields the elements that remain beside the box that a node overwrites, for each axis on which it moves."""
+    operator = OPERATORS.get(node.op)
+    if operator is not None and operator.has("overwriting") and operator.addresses is not None:
+        for use in operator.addresses([v.type for v in node.inputs], dict(node.attributes)):
+            for size in use.sizes:
+                yield add(size, multiply(-1, use.window))
 
 
 def _attribute_sizes(node: Node) -> Iterator[Size]:

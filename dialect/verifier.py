@@ -5,6 +5,7 @@
 - Attributes are complete, of the declared kind, and in the order of their names.
 - Regions have the arguments and results that their operator requires; a fusion uses nothing but its arguments.
 - Dims are declared, and those that a function computes with appear in the types of its arguments.
+- The values of a state before and after a call have the type of the state, and its initial value fits it.
 
 It repairs nothing and does not check values of numbers.
 """
@@ -18,10 +19,11 @@ from dataclasses import dataclass
 from .control_flow import CONTROL_FLOW, ControlFlow, carried_count
 from .diagnostics import Collector, Diagnostic, Note, Span
 from .dims import DimError, Poly, Symbol, symbols_of
-from .graph import Attribute, Constant, Formula, Function, Module, Node, Parameter, Region, Value, captured
+from .graph import Attribute, Constant, Formula, Function, Module, Node, Parameter, Region, State, Value, captured
 from .operator import AttributeSpec, InferenceError
 from .ops import OPERATORS
 from .printer import format_attribute, format_node, format_value
+from .states import initial_fits
 from .types import I64, DType, TensorType
 
 Locate = Callable[[Node], Span | None]
@@ -36,6 +38,7 @@ def verify(module: Module, locate: Locate | None = None) -> None:
     for kind, names in (
         ("dim", [s.name for s in module.dims]),
         ("parameter", [p.name for p in module.parameters]),
+        ("state", [s.name for s in module.states]),
         ("function", [f.name for f in module.functions]),
     ):
         for name in _repeated(names):
@@ -50,9 +53,27 @@ def verify(module: Module, locate: Locate | None = None) -> None:
         if parameter.name.count("{}") != len(parameter.counts):
             message = f"parameter `{parameter.name}` has {len(parameter.counts)} counts"
             faults.report(Diagnostic("bad-parameter", message, parameter.span))
+    for state in module.states:
+        _verify_state(module, state, declared, faults)
     for function in module.functions:
         _FunctionVerifier(module, function, faults, locate or (lambda node: node.span)).run()
     faults.raise_if_any()
+
+
+def _verify_state(module: Module, state: State, declared: set[Symbol], faults: Collector) -> None:
+    def report(code: str, message: str) -> None:
+        faults.report(Diagnostic(code, f"state `{state.name}` {message}", state.span))
+
+    for symbol in _undeclared(state.type.shape, declared):
+        report("undeclared-dim", f"uses {symbol}, which the module does not declare")
+    if state.type.dtype.is_blocked:
+        report("bad-state", f"is {state.type}; a state cannot be block-quantized")
+    if state.initial is not None:
+        initial = module.parameter_index.get(state.initial)
+        if initial is None or initial.counts:
+            report("bad-state", f"begins with `{state.initial}`, which is no parameter")
+        elif not initial_fits(state.type, initial.type):
+            report("bad-state", f"is {state.type} and begins with {initial.type}")
 
 
 def _verify_formula(parameter: Parameter, formula: Formula, faults: Collector, locate: Locate) -> None:
@@ -152,6 +173,24 @@ class _FunctionVerifier:
             self.report("bad-results", f"{len(function.results)} results have {len(function.result_names)} names")
         for name in _repeated(function.result_names):
             self.report("duplicate-name", f"two results have the name `{name}`")
+        self.check_states()
+
+    def check_states(self) -> None:
+        function = self.function
+        known = {state.name: state for state in self.module.states}
+        for name in _repeated(function.states):
+            self.report("bad-state", f"the state `{name}` is used twice")
+        if len(function.states) > min(len(function.arguments), len(function.results)):
+            self.report("bad-state", f"{len(function.states)} states need as many arguments and results")
+            return
+        before_and_after = zip(function.states, function.state_arguments, function.state_results, strict=True)
+        for name, before, after in before_and_after:
+            if name not in known:
+                self.report("bad-state", f"the module has no state `{name}`")
+                continue
+            for value in (before, after):
+                if value.type != known[name].type:
+                    self.report("type-mismatch", f"the state `{name}` is {known[name].type}, not {value.type}")
 
     def report(self, code: str, message: str, node: Node | None = None) -> None:
         where = f"in `{self.function.name}`" + (f": {format_node(node)}" if node else "")

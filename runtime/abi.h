@@ -17,7 +17,7 @@ enum {
     NACRE_INVALID = 1,       /* an argument, a dim or a workspace that the entry does not take */
     NACRE_OUT_OF_MEMORY = 2, /* session_create and session_reserve only */
     NACRE_NO_WEIGHTS = 3,    /* the weights file is missing, or is not the one of this artifact */
-    NACRE_BUSY = 4,          /* the session's own workspace is in use by another call */
+    NACRE_BUSY = 4,          /* the session's own workspace, or its states, are in use by another call */
     NACRE_WRONG_CPU = 5,     /* session_create only: the CPU lacks instructions that the artifact's code needs */
     NACRE_OUT_OF_RANGE = 6   /* run and call only: an index of an operator is out of range; results are unspecified */
 };
@@ -58,6 +58,8 @@ typedef struct nacre_options {
     uint32_t threads;    /* maximum of a call; by default $NACRE_THREADS, else all CPUs */
     const char *weights; /* path of the weights file of an artifact with external weights */
     uint32_t huge_pages; /* 1: compute from a copy of the weights on huge pages */
+    uint32_t dim_count;  /* how many dims a session has whose artifact has states */
+    const int64_t *dims; /* their values; NULL: a session without states */
 } nacre_options;
 
 /* One call with known dims: data pointers only, in the order of arguments and results. */
@@ -135,6 +137,16 @@ typedef struct nacre_api {
     const char *(*describe_calls)(void);
     nacre_status (*observe)(nacre_session *session, const nacre_observer *observer);
     void (*record)(void *recording, const nacre_event *event);
+
+    nacre_status (*session_bind)(nacre_session *session, int32_t entry, const nacre_tensor *inputs, int32_t count,
+                                 int64_t *dims);
+    int64_t (*session_bytes)(const int64_t *dims, int32_t count);
+    nacre_status (*session_fork)(nacre_session *source, const nacre_options *options, nacre_session **session);
+    int32_t (*find_state)(const char *name);
+    int32_t (*state_shape)(const nacre_session *session, int32_t state, int64_t *shape, int32_t capacity);
+    nacre_status (*state_read)(nacre_session *session, int32_t state, void *data, int64_t bytes);
+    nacre_status (*state_write)(nacre_session *session, int32_t state, const void *data, int64_t bytes);
+    nacre_status (*state_reset)(nacre_session *session, int32_t state); /* -1: all */
 } nacre_api;
 
 /* Every artifact exports this, and the same function as nacre_get_api_<artifact>. NULL: no such version. */

@@ -4,6 +4,7 @@
 
 #include "internal.h"
 #include "pool.h"
+#include "state.h"
 
 static const char *describe(void) { return nacre_this_artifact.description; }
 
@@ -16,12 +17,17 @@ static int32_t find_entry(const char *name) {
     return -1;
 }
 
-static nacre_status bind(int32_t index, const nacre_tensor *inputs, int32_t count, int64_t *dims) {
+static nacre_status session_bind(nacre_session *session, int32_t index, const nacre_tensor *inputs, int32_t count,
+                                 int64_t *dims) {
     const nacre_entry *entry = nacre_entry_at(index);
     if (entry == NULL) return NACRE_INVALID;
     if ((inputs == NULL && entry->argument_count) || (dims == NULL && entry->dim_count))
         return nacre_fail(NACRE_INVALID, "entry `%s`: no inputs, or no place for its dims", entry->name);
-    return nacre_bind_inputs(entry, inputs, count, dims);
+    return nacre_bind_inputs(session, entry, inputs, count, dims);
+}
+
+static nacre_status bind(int32_t index, const nacre_tensor *inputs, int32_t count, int64_t *dims) {
+    return session_bind(NULL, index, inputs, count, dims);
 }
 
 static int32_t result_shape(int32_t index, int32_t result, const int64_t *dims, int64_t *shape, int32_t capacity) {
@@ -95,14 +101,37 @@ static nacre_status compute(nacre_session *session, const nacre_entry *entry, co
     return status;
 }
 
+/* The same for an entry with states: their memory follows the arguments and the results. */
+static nacre_status compute_kept(nacre_session *session, const nacre_entry *entry, const void *const *inputs,
+                                 void *const *outputs, char *workspace, int64_t bytes, const int64_t *dims) {
+    nacre_status status = nacre_check_states(session, entry, dims);
+    if (!status) status = nacre_take_states(session, entry->name);
+    if (status) return status;
+    const int32_t arguments = entry->argument_count, results = entry->result_count;
+    const void *from[arguments + entry->state_count];
+    void *to[results + entry->state_count];
+    if (arguments) memcpy(from, inputs, (size_t)arguments * sizeof *from);
+    if (results) memcpy(to, outputs, (size_t)results * sizeof *to);
+    for (int32_t i = 0; i < entry->state_count; i++)
+        from[arguments + i] = to[results + i] = session->states[entry->states[i]];
+    status = compute(session, entry, from, to, workspace, bytes, dims);
+    nacre_return_states(session);
+    return status;
+}
+
+static nacre_status compute_any(nacre_session *session, const nacre_entry *entry, const void *const *inputs,
+                                void *const *outputs, char *workspace, int64_t bytes, const int64_t *dims) {
+    return (entry->state_count ? compute_kept : compute)(session, entry, inputs, outputs, workspace, bytes, dims);
+}
+
 static nacre_status call(const nacre_call *frame) {
     if (frame == NULL || frame->session == NULL) return nacre_fail(NACRE_INVALID, "a call without a session");
     const nacre_entry *entry = nacre_entry_at(frame->entry);
     if (entry == NULL) return NACRE_INVALID;
     nacre_status status = nacre_check_dims(entry, frame->dims);
     if (status) return status;
-    return compute(frame->session, entry, frame->inputs, frame->outputs, frame->workspace, frame->workspace_bytes,
-                   frame->dims);
+    return compute_any(frame->session, entry, frame->inputs, frame->outputs, frame->workspace, frame->workspace_bytes,
+                       frame->dims);
 }
 
 static int overlap(const nacre_tensor *a, const nacre_tensor *b) {
@@ -145,7 +174,7 @@ static nacre_status run(nacre_session *session, int32_t index, const nacre_tenso
     int64_t dims[entry->dim_count + 1];
     const void *from[entry->argument_count + 1];
     void *to[entry->result_count + 1];
-    nacre_status status = nacre_bind_inputs(entry, inputs, input_count, dims);
+    nacre_status status = nacre_bind_inputs(session, entry, inputs, input_count, dims);
     for (int32_t i = 0; i < entry->argument_count && !status; i++) {
         status = nacre_check_data(&entry->arguments[i], "argument", &inputs[i]);
         from[i] = inputs[i].data;
@@ -153,7 +182,7 @@ static nacre_status run(nacre_session *session, int32_t index, const nacre_tenso
     if (!status) status = check_outputs(entry, inputs, outputs, output_count, dims);
     if (status) return status;
     for (int32_t i = 0; i < entry->result_count; i++) to[i] = outputs[i].data;
-    return compute(session, entry, from, to, workspace, bytes, dims);
+    return compute_any(session, entry, from, to, workspace, bytes, dims);
 }
 
 static const nacre_api api = {
@@ -173,6 +202,14 @@ static const nacre_api api = {
     .describe_calls = describe_calls,
     .observe = nacre_observe,
     .record = nacre_record_event,
+    .session_bind = session_bind,
+    .session_bytes = nacre_session_bytes,
+    .session_fork = nacre_session_fork,
+    .find_state = nacre_find_state,
+    .state_shape = nacre_state_shape,
+    .state_read = nacre_state_read,
+    .state_write = nacre_state_write,
+    .state_reset = nacre_state_reset,
 };
 
 const nacre_api *nacre_offered_api(uint32_t version) { return version == NACRE_ABI_VERSION ? &api : NULL; }

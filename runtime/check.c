@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "internal.h"
+#include "state.h"
 
 static const struct {
     const char *name;
@@ -18,6 +19,8 @@ static const struct {
 static const int32_t dtype_count = sizeof dtypes / sizeof dtypes[0];
 
 static int32_t known(nacre_dtype dtype) { return dtype > 0 && dtype < dtype_count ? dtype : 0; }
+
+int64_t nacre_dtype_bytes(nacre_dtype dtype) { return dtypes[known(dtype)].bytes; }
 
 /* Text that is cut rather than overrun. */
 typedef struct {
@@ -73,7 +76,7 @@ int64_t nacre_tensor_bytes(const nacre_tensor *tensor) {
     return bytes;
 }
 
-static nacre_status check_range(const nacre_dim *dim, int64_t value, const char *where) {
+nacre_status nacre_check_range(const nacre_dim *dim, int64_t value, const char *where) {
     if (value < dim->low || value > dim->high) {
         if (dim->high == INT64_MAX)
             return nacre_fail(NACRE_INVALID, "dim `%s` is %" PRId64 ", less than %" PRId64 "%s", dim->name, value,
@@ -141,7 +144,7 @@ nacre_status nacre_check_dims(const nacre_entry *entry, const int64_t *dims) {
     if (dims == NULL && entry->dim_count)
         return nacre_fail(NACRE_INVALID, "entry `%s`: no dims were given", entry->name);
     for (int32_t d = 0; d < entry->dim_count; d++) {
-        nacre_status status = check_range(&entry->dims[d], dims[d], "");
+        nacre_status status = nacre_check_range(&entry->dims[d], dims[d], "");
         if (status) return status;
     }
     nacre_status status = check_constraints(entry, dims);
@@ -203,6 +206,10 @@ nacre_status nacre_check_shape(const nacre_entry *entry, const nacre_argument *e
         /* Where the axis is a bare dim, say which argument the dim came from. */
         for (int32_t i = 0; i < entry->dim_count; i++) {
             const nacre_binding *binding = &entry->bindings[i];
+            if (binding->argument < 0) {
+                if (size->text && strcmp(size->text, entry->dims[i].name) == 0) put(&reason, " from the session");
+                continue;
+            }
             const nacre_argument *source = &entry->arguments[binding->argument];
             const char *text = source->shape[binding->axis].text;
             if (source != expected && text && size->text && strcmp(size->text, text) == 0)
@@ -214,8 +221,12 @@ nacre_status nacre_check_shape(const nacre_entry *entry, const nacre_argument *e
     return NACRE_OK;
 }
 
-static nacre_status bind_dim(const nacre_entry *entry, const nacre_binding *binding, const nacre_tensor *inputs,
-                             int64_t *dims) {
+static nacre_status bind_dim(const nacre_session *session, const nacre_entry *entry, const nacre_binding *binding,
+                             const nacre_tensor *inputs, int64_t *dims) {
+    if (binding->argument < 0) {
+        dims[binding->dim] = session->dims[binding->axis];
+        return NACRE_OK;
+    }
     const nacre_argument *argument = &entry->arguments[binding->argument];
     const nacre_tensor *got = &inputs[binding->argument];
     const nacre_dim *dim = &entry->dims[binding->dim];
@@ -228,12 +239,15 @@ static nacre_status bind_dim(const nacre_entry *entry, const nacre_binding *bind
         return mismatch(argument, "argument", got, where.text);
     }
     put(&where, " (argument `%s`: expected %s, got %s)", argument->name, argument->type, describe_tensor(got).text);
-    nacre_status status = check_range(dim, value, where.text);
+    nacre_status status = nacre_check_range(dim, value, where.text);
     dims[binding->dim] = value;
     return status;
 }
 
-nacre_status nacre_bind_inputs(const nacre_entry *entry, const nacre_tensor *inputs, int32_t count, int64_t *dims) {
+nacre_status nacre_bind_inputs(const nacre_session *session, const nacre_entry *entry, const nacre_tensor *inputs,
+                               int32_t count, int64_t *dims) {
+    nacre_status unfit = nacre_check_states(session, entry, NULL);
+    if (unfit) return unfit;
     if (count != entry->argument_count)
         return nacre_fail(NACRE_INVALID, "entry `%s` takes %" PRId32 " argument%s, got %" PRId32, entry->name,
                           entry->argument_count, entry->argument_count == 1 ? "" : "s", count);
@@ -241,7 +255,7 @@ nacre_status nacre_bind_inputs(const nacre_entry *entry, const nacre_tensor *inp
     for (int32_t i = 0; i < count && !status; i++)
         status = nacre_check_tensor(&entry->arguments[i], "argument", &inputs[i]);
     for (int32_t i = 0; i < entry->dim_count && !status; i++)
-        status = bind_dim(entry, &entry->bindings[i], inputs, dims);
+        status = bind_dim(session, entry, &entry->bindings[i], inputs, dims);
     for (int32_t i = 0; i < count && !status; i++)
         status = nacre_check_shape(entry, &entry->arguments[i], "argument", &inputs[i], dims);
     if (!status) status = check_constraints(entry, dims);

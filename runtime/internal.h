@@ -18,6 +18,10 @@ struct nacre_session {
     uint32_t threads; /* of a call, at least 1 */
     int32_t level;    /* of the artifact's machine code */
     _Atomic(const nacre_observer *) observer; /* or NULL */
+    int64_t *dims;      /* that the session binds; NULL without states */
+    char **states;      /* where each is in their memory, or NULL */
+    char *state_memory; /* of all of them, or NULL */
+    atomic_int state_user; /* as `workspace_user` */
 };
 
 /* error.c: each returns the status, so that a failure is one statement. */
@@ -31,7 +35,10 @@ nacre_status nacre_check_tensor(const nacre_argument *expected, const char *role
 nacre_status nacre_check_data(const nacre_argument *expected, const char *role, const nacre_tensor *got);
 nacre_status nacre_check_shape(const nacre_entry *entry, const nacre_argument *expected, const char *role,
                                const nacre_tensor *got, const int64_t *dims);
-nacre_status nacre_bind_inputs(const nacre_entry *entry, const nacre_tensor *inputs, int32_t count, int64_t *dims);
+nacre_status nacre_check_range(const nacre_dim *dim, int64_t value, const char *where);
+int64_t nacre_dtype_bytes(nacre_dtype dtype);
+nacre_status nacre_bind_inputs(const nacre_session *session, const nacre_entry *entry, const nacre_tensor *inputs,
+                               int32_t count, int64_t *dims);
 int64_t nacre_tensor_bytes(const nacre_tensor *tensor);
 
 /* cpu.c */
@@ -57,6 +64,7 @@ void nacre_record_event(void *recording, const nacre_event *event);
 /* session.c */
 int nacre_take_workspace(nacre_session *session); /* returns 0 while a call uses it */
 void nacre_return_workspace(nacre_session *session);
+nacre_status nacre_read_options(const nacre_options *options, nacre_options *given);
 nacre_status nacre_session_create(const nacre_options *options, nacre_session **session);
 void nacre_session_destroy(nacre_session *session);
 nacre_status nacre_session_reserve(nacre_session *session, int64_t bytes);

@@ -32,6 +32,10 @@ class OutOfRangeError(NacreError, IndexError):
     """An index that an operator takes is out of range; the contents of the call's results are unspecified."""
 
 
+class BusyError(NacreError):
+    """A call on a session whose states another call is using."""
+
+
 class ArgumentError(NacreError, ValueError):
     """A call with arguments that the entry does not accept."""
 
@@ -56,6 +60,14 @@ _API: Sequence[tuple[str, Callable[[int], Callable[..., int]]]] = (
     ("describe_calls", _function(_TEXT)),
     ("observe", _function(_I32, _POINTER, _POINTER)),
     ("record", _function(None, _POINTER, _POINTER)),
+    ("session_bind", _function(_I32, _POINTER, _I32, _POINTER, _I32, _POINTER)),
+    ("session_bytes", _function(_I64, _POINTER, _I32)),
+    ("session_fork", _function(_I32, _POINTER, _POINTER, _POINTER)),
+    ("find_state", _function(_I32, _TEXT)),
+    ("state_shape", _function(_I32, _POINTER, _I32, _POINTER, _I32)),
+    ("state_read", _function(_I32, _POINTER, _I32, _POINTER, _I64)),
+    ("state_write", _function(_I32, _POINTER, _I32, _POINTER, _I64)),
+    ("state_reset", _function(_I32, _POINTER, _I32)),
 )
 """The functions of `nacre_api`, which follow its two 32-bit fields. See abi.h."""
 

@@ -37,15 +37,26 @@ from .arguments import (
     refuse_layout,
     take_out,
 )
-from .library import ArgumentError, ArtifactError, Library, NacreError, OutOfRangeError, open_library
+from .library import ArgumentError, ArtifactError, BusyError, Library, NacreError, OutOfRangeError, open_library
+from .states import States, raise_status
 
-__all__ = ["ArgumentError", "ArtifactError", "Entry", "Model", "NacreError", "OutOfRangeError", "load"]
+__all__ = [
+    "ArgumentError",
+    "ArtifactError",
+    "BusyError",
+    "Entry",
+    "Model",
+    "NacreError",
+    "OutOfRangeError",
+    "Session",
+    "load",
+]
 
 _MOST_PLANS = 256
 _INPUTS = 7
 """The index of the word at which the input pointers begin in a frame: after the words of `nacre_call`."""
-_OUT_OF_RANGE = 6
-"""The status of a call that was refused because of an index."""
+_FAILURES = {4: BusyError, 6: OutOfRangeError}
+"""The exceptions of failed calls, by status, besides the general one."""
 _LARGE = 4096
 """The least bytes of a result that is worth aligning."""
 
@@ -56,6 +67,8 @@ class _Options(ctypes.Structure):
         ("threads", ctypes.c_uint32),
         ("weights", ctypes.c_char_p),
         ("huge_pages", ctypes.c_uint32),
+        ("dim_count", ctypes.c_uint32),
+        ("dims", ctypes.c_void_p),
     )
 
 
@@ -88,17 +101,30 @@ class _Session:
     """A session of a library, and the frames that no call is using.
 
     A call takes a frame out and puts it back: appending to and popping from a list need no lock, and after a fork the
-    child has whole frames. The number of frames is the largest number of simultaneous calls so far.
+    child has whole frames. The number of frames is the largest number of simultaneous calls so far. With `dims`, the
+    session has states; with `source`, those of another session.
     """
 
-    def __init__(self, library: Library, weights: str | None, threads: int, huge_pages: bool) -> None:
-        self.library = library
+    def __init__(
+        self,
+        library: Library,
+        settings: tuple[str | None, int, bool],
+        dims: Mapping[str, int] | None = None,
+        source: int = 0,
+    ) -> None:
+        self.library, self.settings, self.dims = library, settings, dims
+        weights, threads, huge_pages = settings
         file = os.fsencode(weights) if weights is not None else None
-        options = _Options(ctypes.sizeof(_Options), threads, file, huge_pages)
+        values = array.array("q", [*(dims or {}).values(), 0])
+        places = (0, None) if dims is None else (len(dims), values.buffer_info()[0])
+        options = _Options(ctypes.sizeof(_Options), threads, file, huge_pages, *places)
         handle = ctypes.c_void_p()
         functions = library.functions
-        if functions["session_create"](ctypes.addressof(options), ctypes.addressof(handle)):
-            raise ArtifactError(library.error())
+        given, made = ctypes.addressof(options), ctypes.addressof(handle)
+        if source:
+            raise_status(library, functions["session_fork"](source, given, made))
+        elif functions["session_create"](given, made):
+            raise (ArtifactError if dims is None else ArgumentError)(library.error())
         self.handle = handle.value or 0
         weakref.finalize(self, functions["session_destroy"], self.handle).atexit = False
         entries = library.description["entries"]
@@ -139,6 +165,11 @@ class Entry:
         self.arguments = _arguments(description["arguments"])
         self.results = _arguments(description["results"])
         self.dims: tuple[str, ...] = tuple(d["name"] for d in description["dims"])
+        self.states: tuple[str, ...] = ()
+        """The names of the states that the entry uses."""
+        if "states" in description:
+            names = [s["name"] for s in session.library.description["session"]["states"]]
+            self.states = tuple(names[number] for number in description["states"])
         self._session = session
         self._index = index
         self._call = session.library.functions["call"]
@@ -200,8 +231,7 @@ class Entry:
         status = self._call(frame.address)
         self._frames.append(frame)
         if status:
-            kind = OutOfRangeError if status == _OUT_OF_RANGE else NacreError
-            raise kind(self._session.library.error())
+            raise _FAILURES.get(status, NacreError)(self._session.library.error())
         return results[0] if self._record is None else self._record(*results)
 
     def _check_alignment(self, arrays: Sequence[Array]) -> None:
@@ -216,6 +246,8 @@ class Entry:
 
     def workspace_bytes(self, **dims: int) -> int:
         """Returns the bytes that a call with these dims needs besides its arrays and the weights."""
+        if self.states and self._session.dims is not None:
+            dims = {name: size for name, size in self._session.dims.items() if name in self.dims} | dims
         if set(dims) != set(self.dims):
             raise ArgumentError(f"entry `{self.name}` has the dims ({', '.join(self.dims)}), got ({', '.join(dims)})")
         values = array.array("q", [dims[name] for name in self.dims] or [0])
@@ -254,7 +286,14 @@ class Entry:
             fill_tensor(tensor, argument, x, self._dtypes, *places)
         dims = array.array("q", bytes(8 * max(1, len(self.dims))))
         address = dims.buffer_info()[0]
-        if library.functions["bind"](self._index, ctypes.addressof(tensors), len(arrays), address):
+        given = self._index, ctypes.addressof(tensors), len(arrays), address
+        if self.states:
+            if self._session.dims is None:
+                raise ArgumentError(f"entry `{self.name}` has states: call it on a session, see `model.session`")
+            failed = library.functions["session_bind"](self._session.handle, *given)
+        else:
+            failed = library.functions["bind"](*given)
+        if failed:
             raise ArgumentError(library.error())
         for argument, x in zip(self.arguments, arrays, strict=True):
             # Strides of a view need not be whole elements, which the artifact cannot represent.
@@ -292,6 +331,7 @@ class Model:
     def __init__(self, path: str, session: _Session, raw_floats: bool) -> None:
         library = session.library
         self._session = session
+        self._raw_floats = raw_floats
         self.path = path
         self.name: str = library.description["name"]
         self._text = library.text
@@ -307,11 +347,71 @@ class Model:
         description: dict[str, Any] = json.loads(self._text)
         return description
 
+    def session(self, **dims: int) -> Session:
+        """Returns a new session of the states, which are at their initial values. `dims` are the sizes of the dims that
+        occur in states; the description lists them under `session`."""
+        library = self._session.library
+        if "session" not in library.description:
+            raise ArgumentError(f"model `{self.name}` has no states, and needs no session")
+        sizes = {name: int(dims[name]) for name in self._session_dims(dims)}
+        return Session(self.path, _Session(library, self._session.settings, sizes), self._raw_floats)
+
+    def session_bytes(self, **dims: int) -> int:
+        """Returns the bytes of the states of a session with these dims."""
+        library = self._session.library
+        if "session" not in library.description:
+            return 0
+        values = array.array("q", [*(dims[name] for name in self._session_dims(dims)), 0])
+        size = library.functions["session_bytes"](values.buffer_info()[0], len(dims))
+        if size < 0:
+            raise ArgumentError(library.error())
+        return size
+
+    def _session_dims(self, given: Mapping[str, int]) -> list[str]:
+        """Returns the names of the dims that a session binds, which must be those given."""
+        wanted = [d["name"] for d in self._session.library.description["session"]["dims"]]
+        if set(given) != set(wanted):
+            raise ArgumentError(f"a session has the dims ({', '.join(wanted)}), got ({', '.join(given)})")
+        return wanted
+
     def __call__(self, *inputs: object, out: object = None, **named: object) -> Any:
         if self._main is None:
             names = ", ".join(f"`{name}`" for name in self.entries)
             raise NacreError(f"model `{self.name}` has the entries {names}; call one: model.entries[name](...)")
         return self._main(*inputs, out=out, **named)
+
+
+class Session(Model):
+    """A model with states of its own, for calls one at a time: a second call at the same time raises BusyError."""
+
+    def __init__(self, path: str, session: _Session, raw_floats: bool) -> None:
+        super().__init__(path, session, raw_floats)
+        assert session.dims is not None
+        self.dims: Mapping[str, int] = MappingProxyType(dict(session.dims))
+        self.states = States(session, session.library, session.handle, self.dims, DTypes(raw_floats))
+
+    def reset(self, *names: str) -> None:
+        """Gives the named states, or all, their initial values."""
+        library = self._session.library
+        numbers = {name: number for number, name in enumerate(self.states)}
+        for name in names:
+            if name not in numbers:
+                raise ArgumentError(f"there is no state `{name}`; the states are {', '.join(numbers)}")
+        for number in [numbers[name] for name in names] or [-1]:
+            raise_status(library, library.functions["state_reset"](self._session.handle, number))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the states to a safetensors file."""
+        self.states.save(path)
+
+    def restore(self, path: str | os.PathLike[str]) -> None:
+        """Reads the states from a file that `save` wrote for the same model and dims."""
+        self.states.restore(path)
+
+    def fork(self) -> Session:
+        """Returns a new session with copies of the states."""
+        made = _Session(self._session.library, self._session.settings, self._session.dims, self._session.handle)
+        return Session(self.path, made, self._raw_floats)
 
 
 def load(
@@ -337,4 +437,4 @@ def load(
     library = open_library(path)
     if file is None and library.description["weights"]["placement"] == "external":
         file = f"{os.path.abspath(path)}.safetensors"
-    return Model(path, _Session(library, file, threads, huge_pages), raw_floats)
+    return Model(path, _Session(library, (file, threads, huge_pages)), raw_floats)

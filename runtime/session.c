@@ -4,6 +4,7 @@
 
 #include "internal.h"
 #include "pool.h"
+#include "state.h"
 
 #define FIRST_OPTIONS (offsetof(nacre_options, weights) + sizeof(char *)) /* as large as they were once */
 
@@ -20,17 +21,23 @@ static nacre_status default_threads(uint32_t cpus, uint32_t *threads) {
     return NACRE_OK;
 }
 
+nacre_status nacre_read_options(const nacre_options *options, nacre_options *given) {
+    memset(given, 0, sizeof *given);
+    if (options == NULL) return NACRE_OK;
+    if (options->bytes < FIRST_OPTIONS)
+        return nacre_fail(NACRE_INVALID, "the options are %lu bytes, expected %zu or more",
+                          (unsigned long)options->bytes, FIRST_OPTIONS);
+    /* A caller that is older leaves the newest fields at their defaults, one that is newer has some unknown ones. */
+    memcpy(given, options, options->bytes < sizeof *given ? options->bytes : sizeof *given);
+    return NACRE_OK;
+}
+
 nacre_status nacre_session_create(const nacre_options *options, nacre_session **result) {
     if (result == NULL) return nacre_fail(NACRE_INVALID, "no place for the session was given");
     *result = NULL;
-    nacre_options given = {.threads = 0};
-    if (options) {
-        if (options->bytes < FIRST_OPTIONS)
-            return nacre_fail(NACRE_INVALID, "the options are %lu bytes, expected %zu or more",
-                              (unsigned long)options->bytes, FIRST_OPTIONS);
-        /* A caller that is older leaves the newest fields at their defaults, one that is newer has some unknown ones. */
-        memcpy(&given, options, options->bytes < sizeof given ? options->bytes : sizeof given);
-    }
+    nacre_options given;
+    nacre_status wrong = nacre_read_options(options, &given);
+    if (wrong) return wrong;
     int32_t level = 0;
     nacre_status unfit = nacre_choose_level(&level);
     if (unfit) return unfit;
@@ -47,6 +54,10 @@ nacre_status nacre_session_create(const nacre_options *options, nacre_session **
     session->threads = given.threads < most ? given.threads : most;
     if (session->threads == 0) status = default_threads(most, &session->threads);
     if (!status) status = nacre_open_weights(session, &given);
+    if (!status) {
+        status = nacre_states_open(session, &given);
+        if (status) nacre_close_weights(session);
+    }
     if (status) {
         nacre_library_close();
         free(session);
@@ -60,6 +71,7 @@ void nacre_session_destroy(nacre_session *session) {
     if (session == NULL) return;
     nacre_library_close();
     nacre_close_weights(session);
+    nacre_states_close(session);
     free(session->workspace);
     free(session);
 }

@@ -27,7 +27,8 @@ typedef struct nacre_dim {
     int64_t low, high, multiple; /* high INT64_MAX: none */
 } nacre_dim;
 
-/* How one dim follows from one axis, given the dims bound before it; `solve` returns NACRE_OVERFLOW if none fits. */
+/* How one dim follows from one axis, given the dims bound before it; `solve` returns NACRE_OVERFLOW if none fits. Where
+`argument` is -1, the dim is that of the session with the number `axis`. */
 typedef struct nacre_binding {
     int32_t dim, argument, axis;
     int64_t (*solve)(const int64_t *dims, int64_t size);
@@ -81,6 +82,13 @@ typedef struct nacre_level {
     uint64_t features;
 } nacre_level;
 
+/* What a session keeps between calls. Its sizes are formulas of the session's dims. */
+typedef struct nacre_state {
+    nacre_argument tensor;
+    int64_t initial, initial_bytes; /* where its initial value is in the weights; 0 bytes: zeros */
+} nacre_state;
+
+/* States follow the arguments among the inputs of the kernels, and the results among the outputs. */
 typedef struct nacre_entry {
     const char *name;
     const nacre_kernel *kernels; /* one for each level */
@@ -93,6 +101,8 @@ typedef struct nacre_entry {
     const char *const *checks; /* of indices: which operator each checks for, and where that is written */
     nacre_size workspace;
     int32_t argument_count, result_count, dim_count, constraint_count;
+    const int32_t *states; /* of the artifact, which the entry uses */
+    int32_t state_count;
 } nacre_entry;
 
 typedef struct nacre_artifact {
@@ -105,6 +115,9 @@ typedef struct nacre_artifact {
     int64_t weight_bytes;
     int64_t header_bytes;      /* of the external file, the length field included */
     uint64_t header_hash;      /* FNV-1a of those bytes */
+    const nacre_state *states;
+    const nacre_dim *session_dims;
+    int32_t state_count, session_dim_count;
 } nacre_artifact;
 
 extern const nacre_artifact nacre_this_artifact;

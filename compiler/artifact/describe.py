@@ -49,6 +49,7 @@ def _entry(entry: EntrySpec) -> dict[str, JsonValue]:
         "dims": [_dim(s) for s in entry.dims],
         "constraints": [str(c) for c in entry.constraints],
         "workspace": _size(entry.workspace),
+        **({"states": list(entry.states)} if entry.states else {}),
     }
 
 
@@ -74,7 +75,20 @@ def describe_artifact(
         "options": dict(spec.options),
         "entries": [_entry(e) for e in spec.entries],
         "weights": {"placement": placement, "bytes": spec.weight_bytes, "hash": weights_hash, "tensors": tensors},
+        **_session(spec),
     }
+
+
+def _session(spec: ArtifactSpec) -> dict[str, JsonValue]:
+    """Describes the states of a session, if there are any."""
+    if not spec.states:
+        return {}
+    states: list[JsonValue] = [
+        {"name": state.name, **_type(state.type), "initial": "value" if state.initial_bytes else "zeros"}
+        for state in spec.states
+    ]
+    dims: list[JsonValue] = [_dim(symbol) for symbol in spec.session_dims]
+    return {"session": {"dims": dims, "states": states, "bytes": _size(spec.session_bytes)}}
 
 
 def _operation(operation: OperationSpec) -> dict[str, JsonValue]:

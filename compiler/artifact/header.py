@@ -69,6 +69,9 @@ def _document(entry: EntrySpec) -> list[str]:
     if entry.constraints:
         lines.append(f"constraints: {'; '.join(map(str, entry.constraints))}")
     lines.append(f"workspace: {format_size(entry.workspace)} bytes")
+    if entry.states:
+        bound = ", ".join(symbol.name for symbol in entry.session_dims)
+        lines.append(f"states: {len(entry.states)}" + (f"; the session has the dims {bound}" if bound else ""))
     return ["/* " + "\n * ".join(_comment("\n".join(lines)).splitlines()), " */"]
 
 
@@ -107,6 +110,19 @@ def _emit_entry(entry: EntrySpec, index: int, prefix: str, function: str, helper
     ]
 
 
+def _document_session(spec: ArtifactSpec) -> list[str]:
+    if not spec.states:
+        return []
+    dims = ", ".join(map(_describe_dim, spec.session_dims)) or "none, but the pointer to them is not NULL"
+    return [
+        " *",
+        " * Entries with states need a session whose options say the dims of the states, in this order:",
+        f" *   {dims}",
+        f" * Its states take {format_size(spec.session_bytes)} bytes:",
+        *(f" *   {_comment(state.name)}: {state.type}" for state in spec.states),
+    ]
+
+
 def emit_header(spec: ArtifactSpec) -> str:
     """Returns the text of the header."""
     prefix = c_identifier(spec.name)
@@ -120,7 +136,9 @@ def emit_header(spec: ArtifactSpec) -> str:
         f" *   {functions[0]}(session, ...);   what it returns is 0, or {prefix}_api()->last_error() says why not",
         f" *   {prefix}_api()->session_destroy(session);",
         " *",
-        " * Workspaces are aligned to NACRE_ALIGNMENT bytes; NULL takes the one that session_reserve made. */",
+        " * Workspaces are aligned to NACRE_ALIGNMENT bytes; NULL takes the one that session_reserve made.",
+        *_document_session(spec),
+        " */",
         f"#ifndef {guard}",
         f"#define {guard}",
         "",

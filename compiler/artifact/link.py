@@ -29,7 +29,8 @@ from .glibc import BASE_VERSIONS, stub_sources
 
 RUNTIME_FOLDER = Path(runtime.__file__).parent
 RUNTIME_HEADERS = tuple(
-    f"{stem}.h" for stem in ("abi", "affinity", "cpu", "floating", "internal", "job", "park", "pool", "tables", "ticks")
+    f"{stem}.h"
+    for stem in ("abi", "affinity", "cpu", "floating", "internal", "job", "park", "pool", "state", "tables", "ticks")
 )
 
 

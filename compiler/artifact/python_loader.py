@@ -17,7 +17,7 @@ from .header import unique_names
 from .link import RUNTIME_FOLDER
 from .spec import ArgumentSpec, ArtifactSpec, EntrySpec, c_identifier
 
-_MODULES = ("library.py", "arguments.py", "loader.py")
+_MODULES = ("library.py", "arguments.py", "states.py", "loader.py")
 """The loader's modules, each after those that it imports."""
 
 
@@ -59,7 +59,7 @@ def _explain(arguments: Sequence[ArgumentSpec]) -> list[str]:
 
 
 def _emit_entry(entry: EntrySpec, function: str) -> str:
-    names = unique_names((a.name for a in entry.arguments), [*keyword.kwlist, "out"])
+    names = unique_names((a.name for a in entry.arguments), [*keyword.kwlist, "out", "session"])
     single = len(entry.results) == 1
     dims = symbols_of(size for a in entry.arguments for size in a.type.shape)
     document = [
@@ -69,12 +69,15 @@ def _emit_entry(entry: EntrySpec, function: str) -> str:
         *(["    Result:" if single else "    Results, as a named tuple:", *_explain(entry.results)]),
         *([f"    Dims: {', '.join(str(d).removeprefix('dim ') for d in dims)}."] if dims else []),
         f"    Workspace: {format_size(entry.workspace)} bytes.",
+        *(["    It has states: `session` is one of `model().session(...)`."] if entry.states else []),
         "    ",
     ]
-    parameters = ", ".join([*(f"{name}: object" for name in names), "*", "out: object = None"])
+    session = ["session: Session"] if entry.states else []
+    parameters = ", ".join([*(f"{name}: object" for name in names), "*", *session, "out: object = None"])
     returns = "Array" if single else "tuple[Array, ...]"
     passed = "".join(f"{name}, " for name in names)
-    body = f"    result: {returns} = model().entries[{entry.name!r}]({passed}out=out)\n    return result"
+    called = "session" if entry.states else "model()"
+    body = f"    result: {returns} = {called}.entries[{entry.name!r}]({passed}out=out)\n    return result"
     return f"def {function}({parameters}) -> {returns}:\n    {_docstring(document)}\n{body}\n"
 
 
@@ -96,7 +99,7 @@ def emit_python(spec: ArtifactSpec, file: str | None = None) -> str:
     loader, defined = _join_modules()
     functions = unique_names((e.name for e in spec.entries), {*defined, *keyword.kwlist, "model"})
     entries = [_emit_entry(entry, name) for entry, name in zip(spec.entries, functions, strict=True)]
-    public = sorted({"ArgumentError", "ArtifactError", "Model", "NacreError", "load", "model", *functions})
+    public = sorted({"ArgumentError", "ArtifactError", "Model", "NacreError", "Session", "load", "model", *functions})
     head = [
         f"The model `{spec.name}`, for Python with numpy. Written by Nacre {spec.compiler_version}.",
         "",

@@ -15,7 +15,19 @@ from math import gcd
 from typing import Literal
 
 from ...dialect.diagnostics import Diagnostic, Span
-from ...dialect.dims import Monomial, Poly, Size, Symbol, add, bounds, divide_exactly, format_size, symbols
+from ...dialect.dims import (
+    Monomial,
+    Poly,
+    Size,
+    Symbol,
+    add,
+    bounds,
+    ceil_divide,
+    divide_exactly,
+    format_size,
+    multiply,
+    symbols,
+)
 from ...dialect.types import Array, DType, TensorType
 
 WEIGHT_ALIGNMENT = 64
@@ -31,6 +43,16 @@ class ArgumentSpec:
 
     name: str
     type: TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class StateSpec:
+    """A state: its initial value is `initial_bytes` of the weights from `initial` on, or zeros."""
+
+    name: str
+    type: TensorType
+    initial: int = 0
+    initial_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +128,8 @@ class CallSpec:
 class EntrySpec:
     """A callable of the artifact. `symbol` is the function that code generation exports for it, `observed` its copy for
     observed calls, if there is one (see ABI.md), and `calls` are the kernel calls of that copy. `checks` names the
-    operators whose indices are checked, in the order of the checks."""
+    operators whose indices are checked, in the order of the checks. `states` are the positions of its states among
+    those of the artifact, and `session_dims` those of its dims that a session binds."""
 
     name: str
     symbol: str
@@ -119,6 +142,8 @@ class EntrySpec:
     observed: str = ""
     calls: tuple[CallSpec, ...] = ()
     checks: tuple[str, ...] = ()
+    states: tuple[int, ...] = ()
+    session_dims: tuple[Symbol, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +188,21 @@ class ArtifactSpec:
     source_hash: str = ""
     options: Mapping[str, JsonValue] = field(default_factory=dict)
     levels: tuple[LevelSpec, ...] = (LevelSpec(),)
+    states: tuple[StateSpec, ...] = ()
+
+    @property
+    def session_dims(self) -> tuple[Symbol, ...]:
+        """The dims that a session binds, by name."""
+        found = {symbol for state in self.states for symbol in state.type.symbols()}
+        return tuple(sorted(found, key=lambda symbol: symbol.name))
+
+    @property
+    def session_bytes(self) -> Size:
+        """The memory of a session's states."""
+        total: Size = 0
+        for state in self.states:
+            total = add(total, multiply(WEIGHT_ALIGNMENT, ceil_divide(state.type.bytes, WEIGHT_ALIGNMENT)))
+        return total
 
     @property
     def weight_bytes(self) -> int:
@@ -242,28 +282,30 @@ def _bind(size: Size, symbol: Symbol, argument: int, axis: int, known: set[Symbo
 
 
 def bind_dims(entry: EntrySpec) -> tuple[tuple[Binding, ...], tuple[Symbol, ...]]:
-    """Returns the bindings of the dims to argument shapes, in a solvable order, and the dims without a binding.
+    """Returns the bindings of the dims to argument shapes, in a solvable order, and the dims without a binding. A
+    session binds its dims before.
 
     An axis that is the dim itself is preferred to an expression of it.
     """
     axes = [(a, x, size) for a, argument in enumerate(entry.arguments) for x, size in enumerate(argument.type.shape)]
     found: dict[Symbol, Binding] = {}
+    given = set(entry.session_dims)
     for direct in (True, False):
         progress = True
         while progress:
             progress = False
             for symbol in entry.dims:
-                if symbol in found:
+                if symbol in found or symbol in given:
                     continue
                 for argument, axis, size in axes:
                     if direct and size != symbol.size:
                         continue
-                    binding = _bind(size, symbol, argument, axis, set(found))
+                    binding = _bind(size, symbol, argument, axis, set(found) | given)
                     if binding is not None:
                         found[symbol] = binding
                         progress = True
                         break
-    return tuple(found.values()), tuple(s for s in entry.dims if s not in found)
+    return tuple(found.values()), tuple(s for s in entry.dims if s not in found and s not in given)
 
 
 def _duplicates(names: Iterable[str]) -> list[str]:

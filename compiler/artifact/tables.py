@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ...dialect.dims import INFINITY, Size, Symbol, format_size
+from ...dialect.types import TensorType
 from .formulas import Functions, c_expression
 from .spec import ArgumentSpec, ArtifactSpec, Binding, EntrySpec, LevelSpec, bind_dims, c_identifier
 from .weights import WrittenWeights, fnv1a
@@ -30,8 +31,10 @@ def _pointer(name: str, rows: Sequence[object]) -> str:
 class _EntryTables:
     """The tables of one entry, in the order that C requires."""
 
-    def __init__(self, entry: EntrySpec, levels: Sequence[LevelSpec], prefix: str, functions: Functions) -> None:
+    def __init__(self, entry: EntrySpec, spec: ArtifactSpec, prefix: str, functions: Functions) -> None:
         self.entry = entry
+        self.session = {symbol: i for i, symbol in enumerate(spec.session_dims)}
+        levels = spec.levels
         self.symbols = [entry.symbol + level.suffix for level in levels]
         self.observed = [entry.observed + level.suffix for level in levels if entry.observed]
         self.prefix = prefix
@@ -40,20 +43,14 @@ class _EntryTables:
         self.lines: list[str] = []
 
     def size(self, size: Size) -> str:
-        if isinstance(size, int):
-            return f"{{{c_expression(size, self.index)}, 0, 0}}"
-        return f"{{0, {self.functions.formula(size, self.index)}, {c_string(format_size(size))}}}"
+        return _size(size, self.index, self.functions)
 
     def arguments(self, arguments: Sequence[ArgumentSpec], name: str) -> None:
         rows: list[str] = []
         for i, argument in enumerate(arguments):
             shape = f"{name}_shape_{i}"
             self.lines += _array("nacre_size", shape, [self.size(s) for s in argument.type.shape])
-            dtype = f"NACRE_{argument.type.dtype.name.upper()}"
-            rows.append(
-                f"{{{c_string(argument.name)}, {c_string(str(argument.type))}, "
-                f"{_pointer(shape, argument.type.shape)}, {dtype}, {argument.type.rank}}}"
-            )
+            rows.append(_argument(argument.name, argument.type, shape))
         self.lines += _array("nacre_argument", name, rows)
 
     def binding(self, binding: Binding) -> str:
@@ -64,15 +61,12 @@ class _EntryTables:
         solve = self.functions.add("const int64_t *d, int64_t n", body, "solve_")
         return f"{{{self.index[binding.dim]}, {binding.argument}, {binding.axis}, {solve}}}"
 
-    def dim(self, symbol: Symbol) -> str:
-        high = "INT64_MAX" if symbol.high >= INFINITY else f"INT64_C({symbol.high})"
-        return f"{{{c_string(symbol.name)}, INT64_C({symbol.low}), {high}, INT64_C({symbol.multiple})}}"
-
     def emit(self) -> str:
         """Fills `lines` and returns the row of the entry."""
         entry, prefix = self.entry, self.prefix
         bindings, unbound = bind_dims(entry)
         assert not unbound, unbound
+        given = [f"{{{self.index[s]}, -1, {self.session[s]}, 0}}" for s in entry.session_dims]
         constraints = [
             f"{{{self.size(c.left)}, {self.size(c.right)}, {c_string(str(c))}, {_RELATIONS[c.relation]}}}"
             for c in entry.constraints
@@ -81,10 +75,11 @@ class _EntryTables:
         self.lines += _array("nacre_observed_kernel", f"{prefix}_observed", self.observed)
         self.arguments(entry.arguments, f"{prefix}_arguments")
         self.arguments(entry.results, f"{prefix}_results")
-        self.lines += _array("nacre_dim", f"{prefix}_dims", [self.dim(s) for s in entry.dims])
-        self.lines += _array("nacre_binding", f"{prefix}_bindings", [self.binding(b) for b in bindings])
+        self.lines += _array("nacre_dim", f"{prefix}_dims", [_dim(s) for s in entry.dims])
+        self.lines += _array("nacre_binding", f"{prefix}_bindings", [*given, *map(self.binding, bindings)])
         self.lines += _array("nacre_constraint", f"{prefix}_constraints", constraints)
         self.lines += _array("char *const", f"{prefix}_checks", [c_string(text) for text in entry.checks])
+        self.lines += _array("int32_t", f"{prefix}_states", list(map(str, entry.states)))
         fields = [
             c_string(entry.name),
             f"{prefix}_kernels",
@@ -97,8 +92,43 @@ class _EntryTables:
             _pointer(f"{prefix}_checks", entry.checks),
             self.size(entry.workspace),
             *map(str, (len(entry.arguments), len(entry.results), len(entry.dims), len(constraints))),
+            _pointer(f"{prefix}_states", entry.states),
+            str(len(entry.states)),
         ]
         return "{" + ", ".join(fields) + "}"
+
+
+def _size(size: Size, index: Mapping[Symbol, int], functions: Functions) -> str:
+    if isinstance(size, int):
+        return f"{{{c_expression(size, index)}, 0, 0}}"
+    return f"{{0, {functions.formula(size, index)}, {c_string(format_size(size))}}}"
+
+
+def _argument(name: str, type: TensorType, shape: str) -> str:
+    dtype = f"NACRE_{type.dtype.name.upper()}"
+    return f"{{{c_string(name)}, {c_string(str(type))}, {_pointer(shape, type.shape)}, {dtype}, {type.rank}}}"
+
+
+def _dim(symbol: Symbol) -> str:
+    high = "INT64_MAX" if symbol.high >= INFINITY else f"INT64_C({symbol.high})"
+    return f"{{{c_string(symbol.name)}, INT64_C({symbol.low}), {high}, INT64_C({symbol.multiple})}}"
+
+
+def _emit_states(spec: ArtifactSpec, functions: Functions) -> list[str]:
+    """Returns the tables of the states and of the dims that a session binds."""
+    index = {symbol: i for i, symbol in enumerate(spec.session_dims)}
+    lines: list[str] = []
+    rows: list[str] = []
+    for i, state in enumerate(spec.states):
+        shape = f"state_shape_{i}"
+        lines += _array("nacre_size", shape, [_size(s, index, functions) for s in state.type.shape])
+        place = f"INT64_C({state.initial}), INT64_C({state.initial_bytes})"
+        rows.append(f"{{{_argument(state.name, state.type, shape)}, {place}}}")
+    return [
+        *lines,
+        *_array("nacre_state", "states", rows),
+        *_array("nacre_dim", "session_dims", [_dim(s) for s in spec.session_dims]),
+    ]
 
 
 def _level(level: LevelSpec) -> str:
@@ -118,11 +148,12 @@ def emit_tables(spec: ArtifactSpec, weights: WrittenWeights) -> str:
     rows: list[str] = []
     kernels: list[str] = []
     for i, entry in enumerate(spec.entries):
-        tables = _EntryTables(entry, spec.levels, f"entry_{i}", functions)
+        tables = _EntryTables(entry, spec, f"entry_{i}", functions)
         rows.append(tables.emit())
         lines += tables.lines
         kernels += [_declare(symbol, "nacre_team *, nacre_failure *") for symbol in tables.symbols]
         kernels += [_declare(symbol, "nacre_team *, nacre_failure *, nacre_watch *") for symbol in tables.observed]
+    lines += _emit_states(spec, functions)
     alias = f"nacre_get_api_{c_identifier(spec.name)}"
     embedded = spec.weight_bytes and not weights.header
     return "\n".join(
@@ -139,7 +170,9 @@ def emit_tables(spec: ArtifactSpec, weights: WrittenWeights) -> str:
             "const nacre_artifact nacre_this_artifact = {",
             f"    nacre_description, nacre_calls, levels, entries, {len(spec.levels)}, {len(rows)},",
             f"    {'nacre_weights' if embedded else '0'},",
-            f"    INT64_C({spec.weight_bytes}), {len(weights.header)}, UINT64_C({fnv1a(weights.header)})",
+            f"    INT64_C({spec.weight_bytes}), {len(weights.header)}, UINT64_C({fnv1a(weights.header)}),",
+            f"    {_pointer('states', spec.states)}, {_pointer('session_dims', spec.session_dims)},",
+            f"    {len(spec.states)}, {len(spec.session_dims)}",
             "};",
             f'__attribute__((visibility("default"))) const nacre_api *{alias}(uint32_t version);',
             f"const nacre_api *{alias}(uint32_t version) {{ return nacre_offered_api(version); }}",

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...dialect.diagnostics import Span
-from ...dialect.graph import Function, Module, Node, Region
+from ...dialect.graph import Function, Module, Node, Parameter, Region
 
 Change = Callable[[Span], Span | None]
 
@@ -31,10 +31,18 @@ def map_spans(module: Module, change: Change) -> Module:
     def map_function(function: Function) -> Function:
         return replace(function, body=tuple(map(map_node, function.body)), span=of(function.span))
 
+    def map_parameter(parameter: Parameter) -> Parameter:
+        formula = parameter.formula
+        if formula is not None:
+            parameters = tuple(map(map_parameter, formula.parameters))
+            formula = replace(formula, parameters=parameters, body=tuple(map(map_node, formula.body)))
+        return replace(parameter, span=of(parameter.span), formula=formula)
+
     return replace(
         module,
-        parameters=tuple(replace(p, span=of(p.span)) for p in module.parameters),
+        parameters=tuple(map(map_parameter, module.parameters)),
         functions=tuple(map(map_function, module.functions)),
+        states=tuple(replace(s, span=of(s.span)) for s in module.states),
     )
 
 

@@ -21,7 +21,7 @@ from ..tools.accuracy.compare import Accuracy, PointAccuracy, Scores, compare_mo
 from ..tools.accuracy.picture import check_picture, draw_accuracy
 from ..tools.accuracy.present import SHOWN, accuracy_data, histogram_lines, sparkline
 from .faults import INPUT_FAULT
-from .models import ENTRY, choose_entry, open_side
+from .models import ENTRY, choose_entry, open_side, refuse_states
 from .options import PATH, Chosen, build_options, told_progress
 
 _WIDTH = 160
@@ -100,6 +100,7 @@ def accuracy_command(
     other = _refer(model, reference)
     first = open_side(model, chosen)
     described = choose_entry(first.model, entry)
+    refuse_states("accuracy", described)
     samples = open_samples(data, described, batch)
     path, _, precision = other.partition("@")
     second = open_side(Path(path), replace(chosen, precision=precision) if precision else chosen)

@@ -14,6 +14,7 @@ from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...dialect.dims import DimError
 from ...dialect.graph import Function, Module
 from ...dialect.interpreter import bind_dims
+from ...dialect.states import stateless
 from ...dialect.types import Array, dtype_of
 from ..model.parameters import open_parameters
 from ..model.source import SourceModel
@@ -66,6 +67,11 @@ _EFFORT = click.option(
 
 
 # --- cases ---
+
+
+def _without_states(source_model: SourceModel) -> SourceModel:
+    """Returns the model with states as ordinary arguments and results, which inputs and failures can name."""
+    return replace(source_model, module=stateless(source_model.module))
 
 
 def _choose_function(module: Module, entry: str | None) -> Function:
@@ -196,7 +202,7 @@ def bisect_command(
     """
     output = output or model.with_name(f"{model.stem}.small.nacre")
     check_places(output, model)
-    source_model = chosen.read(model)
+    source_model = _without_states(chosen.read(model))
     examiners = [_examiner(chosen, source_model, timeout, level) for level in dict.fromkeys((against, None))]
     cases = _cases(source_model, entry, inputs, dims)
     if not inputs and not dims:
@@ -315,7 +321,7 @@ def reduce_command(
     files beside it.
     """
     check_places(output, model)
-    source_model = chosen.read(model)
+    source_model = _without_states(chosen.read(model))
     cases = _cases(source_model, entry, inputs, dims)
     with told_progress() as tell:
         if fails in KINDS:

@@ -19,7 +19,7 @@ from ..tools.diff.present import comparison_data, format_comparison
 from ..tools.diff.references import TENSORS, read_reference
 from ..tools.diff.stored import Weights, pair_weights
 from .faults import INPUT_FAULT
-from .models import AT, ENTRY, INPUTS, Side, choose_entry, inputs_for, open_side
+from .models import AT, ENTRY, INPUTS, Side, choose_entry, inputs_for, open_session, open_side
 from .options import PATH, Chosen, build_options
 
 ORACLE = 0
@@ -75,7 +75,7 @@ def diff_command(
     described = choose_entry(first.model, entry)
     name: str = described["name"]
     given = inputs_for(described, inputs, dims)
-    captured = capture(first.model, name, given)
+    captured = capture(open_session(first.model, described, given, dims), name, given)
     builds: list[Build] = []
     weights: Weights | None = None
     if b is not None and b.suffix in (*TENSORS, ONNX):
@@ -85,7 +85,7 @@ def diff_command(
     else:
         second = open_side(b, chosen) if b is not None else _open_oracle(a, chosen)
         _check_entry(first, second, name)
-        label, reference = second.name, capture(second.model, name, given)
+        label, reference = second.name, capture(open_session(second.model, described, given, dims), name, given)
         weights = pair_weights((first.path, second.path), (first.model, second.model))
         builds = [describe_build(side.path, side.model, name, captured.dims) for side in (first, second)]
     comparison = compare_captures(captured, reference, Tolerance(tolerance), weights)

@@ -40,7 +40,7 @@ def inspect_command(artifact: Path, as_json: bool) -> None:
     # Markup and emoji are disabled, since rich would interpret `f32[b]` and a name with colons.
     console = Console(highlight=False, markup=False, emoji=False)
     console.print(Text.assemble((description["name"], "bold"), f"  {artifact.stat().st_size:,} bytes"))
-    for part in (*_head(description), *_entries(description), _weights(description)):
+    for part in (*_head(description), *_entries(description), *_session(description), _weights(description)):
         console.print(part)
 
 
@@ -76,6 +76,21 @@ def _entries(description: Mapping[str, Any]) -> Iterator[RenderableType]:
             yield f"  dim {dim['name']} in {dim['low']}..{'' if dim['high'] is None else dim['high']}{multiple}"
         yield from (f"  {constraint}" for constraint in entry["constraints"])
         yield f"  workspace: {entry['workspace']} bytes"
+        if "states" in entry:
+            states = description["session"]["states"]
+            yield f"  states: {', '.join(states[number]['name'] for number in entry['states'])}"
+
+
+def _session(description: Mapping[str, Any]) -> Iterator[RenderableType]:
+    if "session" not in description:
+        return
+    session = description["session"]
+    table = _table(f"{len(session['states'])} states", "name", "type", "initial")
+    for state in session["states"]:
+        table.add_row(state["name"], state["type"], state["initial"])
+    yield table
+    dims = ", ".join(d["name"] for d in session["dims"])
+    yield f"  session of {dims or 'no dims'}: {session['bytes']} bytes"
 
 
 def _weights(description: Mapping[str, Any]) -> RenderableType:

@@ -12,6 +12,7 @@ import click
 import numpy as np
 from click.core import ParameterSource
 
+from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...dialect.dims import INFINITY, Symbol
 from ...dialect.types import DTYPES, Array
 from ...runtime.loader import Entry, Model, load
@@ -92,16 +93,45 @@ def choose_entry(model: Model, entry: str | None) -> Mapping[str, Any]:
     return by_name[entry]
 
 
+def refuse_states(tool: str, entry: Mapping[str, Any]) -> None:
+    """Raises DiagnosticError for an entry with states, which the tool does not support."""
+    if "states" in entry:
+        message = f"`nacre {tool}` does not support states, and the entry `{entry['name']}` has some"
+        help_text = "`nacre run`, `nacre test` and `nacre diff` call entries with states"
+        raise DiagnosticError([Diagnostic("stateful", message, help=help_text)])
+
+
+def open_session(model: Model, entry: Mapping[str, Any], inputs: Sequence[Array], dims: Mapping[str, int]) -> Model:
+    """Returns a new session for a call with these inputs, or the model itself for an entry without states. A dim of
+    the session is given by `dims`, or is the size of an input."""
+    if "states" not in entry:
+        return model
+    sizes = {
+        size: length
+        for argument, array in zip(entry["arguments"], inputs, strict=True)
+        for size, length in zip(argument["shape"], array.shape, strict=False)
+        if isinstance(size, str)
+    }
+    wanted = [d["name"] for d in model.describe()["session"]["dims"]]
+    missing = [name for name in wanted if name not in dims and name not in sizes]
+    if missing:
+        text = ",".join(f"{name}=..." for name in missing)
+        raise click.UsageError(f"the model has states: give the dims of its session that no input has, --at {text}")
+    return model.session(**{name: dims.get(name, sizes.get(name, 0)) for name in wanted})
+
+
 def inputs_for(entry: Mapping[str, Any], given: Sequence[str], dims: Mapping[str, int]) -> list[Array]:
     """Returns the given inputs; if there are none, random inputs at the given sizes of the dims, or at usual sizes."""
-    if given and dims:
+    if given and dims and "states" not in entry:
         raise click.UsageError("--at is for random inputs; the given inputs determine the dims")
     if given or not entry["arguments"]:
         return read_inputs(given, entry["arguments"])
     symbols = [
         Symbol(d["name"], d["low"], INFINITY if d["high"] is None else d["high"], d["multiple"]) for d in entry["dims"]
     ]
-    check_dims(symbols, dims)
+    known = {symbol.name for symbol in symbols}
+    # A session may have dims that this entry does not use.
+    check_dims(symbols, {name: size for name, size in dims.items() if name in known or "states" not in entry})
     sizes = {s.name: dims.get(s.name, usual_size(s)) for s in symbols}
     rng = np.random.default_rng(0)
     return [_make_up(rng, a, [evaluate(size, sizes) for size in a["shape"]]) for a in entry["arguments"]]
@@ -140,6 +170,7 @@ class ChosenCall:
         """Loads the model and calls it once: invalid inputs are reported before the measurement."""
         model = open_model(context, self.path, self.chosen, self.weights, self.threads)
         described = choose_entry(model, self.entry)
+        refuse_states(context.info_name or "", described)
         arrays = inputs_for(described, self.given, self.dims)
         entry = model.entries[described["name"]]
         entry(*arrays)

@@ -14,12 +14,13 @@ from rich.console import Console
 from rich.text import Text
 
 from ...dialect.types import Array
+from ...runtime.loader import Session
 from ..api import read_model
 from ..base.files import replacing
 from ..tools.model_tests import Outcome, test_model
 from .faults import INPUT_FAULT
-from .models import ENTRY, INPUTS, MODEL_OR_ARTIFACT, WEIGHTS, choose_entry, open_model
-from .options import MODEL, PATH, Chosen, build_options, from_option, progress
+from .models import ENTRY, INPUTS, MODEL_OR_ARTIFACT, WEIGHTS, choose_entry, open_model, open_session
+from .options import MODEL, PATH, Chosen, build_options, from_option, progress, read_dims
 from .tensors import read_inputs, summary
 
 
@@ -36,6 +37,7 @@ def _save(folder: Path, results: Mapping[str, Array]) -> None:
 @click.option("--output", metavar="FOLDER", type=PATH, help="Write each result to NAME.npy in this folder.")
 @ENTRY
 @WEIGHTS
+@click.option("--at", "dims", metavar="S=64", callback=read_dims, help="Dims of the session of a model with states.")
 @build_options
 @from_option
 @click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON; default if the output is piped.")
@@ -47,10 +49,12 @@ def run_command(
     output: Path | None,
     entry: str | None,
     weights: Path | None,
+    dims: Mapping[str, int],
     chosen: Chosen,
     as_json: bool,
 ) -> None:
-    """Call a model. A model file is compiled first and cached in $NACRE_CACHE or the user's cache folder.
+    """Call a model. A model file is compiled first and cached in $NACRE_CACHE or the user's cache folder. States have
+    their initial values, and are printed as they are after the call.
 
     \b
       nacre run model.so --input x=x.npy --output results/
@@ -60,9 +64,15 @@ def run_command(
     """
     loaded = open_model(context, model, chosen, weights)
     described = choose_entry(loaded, entry)
-    made = loaded.entries[described["name"]](*read_inputs(inputs, described["arguments"]))
+    arrays = read_inputs(inputs, described["arguments"])
+    if dims and "states" not in described:
+        raise click.UsageError("--at is for models with states; the inputs determine the other dims")
+    session = open_session(loaded, described, arrays, dims)
+    made = session.entries[described["name"]](*arrays)
     names = [r["name"] for r in described["results"]]
     results = dict(zip(names, made if isinstance(made, tuple) else (made,), strict=True))
+    if isinstance(session, Session):
+        results |= {f"state.{name}": array for name, array in session.states.items()}
     if output is not None:
         _save(output, results)
     if as_json or not sys.stdout.isatty():

@@ -44,6 +44,7 @@ from ..lower.lines import Scope, Scopes, no_lines
 from ..lower.places import Alarm, Failure, Input, Output, Place, Sliced, Unused, Weight
 from ..lower.schedule import Branch, Item, Loop, While, calls_in
 from ..lower.writer import UNITS
+from .states import Copy
 
 ARGUMENTS = ", ".join(
     [
@@ -71,7 +72,7 @@ class Call:
     """A kernel call with the values of its dims and the storage of its tensors; `comment` describes the computation,
     and `span` is its source location. Parts of one kernel have one `number`: that of the call of the whole. `record`
     is the storage for the result of an index check, which is skipped without an alarm if it is `deferred`. `position`
-    is the position among the lowered calls, some of which the memory plan omits."""
+    is the position among the lowered calls, some of which the memory plan omits. `copies` come before the call."""
 
     kernel: str
     dims: tuple[Symbol, ...]
@@ -82,6 +83,7 @@ class Call:
     record: Place | None = None
     deferred: bool = False
     position: int = 0
+    copies: tuple[Copy, ...] = ()
 
 
 class _EntryText:
@@ -183,7 +185,14 @@ class _EntryText:
             f"  %test{number} = icmp ne i8 %byte{number}, 0",
         ]
 
+    def copy(self, copy: Copy) -> None:
+        source, target, size = self.place(copy.source), self.place(copy.target), self.size(copy.size)
+        arguments = f"ptr {target}, ptr {source}, i64 {size}, i1 false"
+        self.lines.append(f"  call void @llvm.memcpy.p0.p0.i64({arguments}){self.scope.at(None)}")
+
     def launch(self, call: Call) -> None:
+        for copy in call.copies:
+            self.copy(copy)
         sizes = (f"i64 {self.dim(s)}" for s in call.dims)
         arguments = ["ptr %team", *sizes, *(f"ptr {self.place(p)}" for p in call.places)]
         line = self.scope.at(call.span)
@@ -286,9 +295,13 @@ def _write_items(text: _EntryText, items: Sequence[Item[Call, Place]], write_cal
 
 
 def write_entry(
-    symbol: str, dims: Sequence[Symbol], items: Sequence[Item[Call, Place]], scopes: Scopes = no_lines
+    symbol: str,
+    dims: Sequence[Symbol],
+    items: Sequence[Item[Call, Place]],
+    scopes: Scopes = no_lines,
+    copies: Sequence[Copy] = (),
 ) -> str:
-    """Returns the definition of an entry, hidden from the users of the object."""
+    """Returns the definition of an entry, hidden from the users of the object. The `copies` come after all calls."""
     checks = count(1)
 
     def write(text: _EntryText, call: Call) -> None:
@@ -297,7 +310,7 @@ def write_entry(
             if call.record is not None:
                 text.check(call, next(checks))
 
-    return _write_parts(symbol, ARGUMENTS, dims, items, scopes, write)
+    return _write_parts(symbol, ARGUMENTS, dims, items, scopes, write, copies)
 
 
 def observed(symbol: str) -> str:
@@ -306,7 +319,11 @@ def observed(symbol: str) -> str:
 
 
 def write_observed_entry(
-    symbol: str, dims: Sequence[Symbol], items: Sequence[Item[Call, Place]], scopes: Scopes = no_lines
+    symbol: str,
+    dims: Sequence[Symbol],
+    items: Sequence[Item[Call, Place]],
+    scopes: Scopes = no_lines,
+    copies: Sequence[Copy] = (),
 ) -> str:
     """Returns the definition of an entry's observed copy."""
     checks = count(1)
@@ -324,7 +341,7 @@ def write_observed_entry(
             if call.record is not None:
                 text.check(call, next(checks))
 
-    return _write_parts(observed(symbol), WATCHED, dims, items, scopes, write)
+    return _write_parts(observed(symbol), WATCHED, dims, items, scopes, write, copies)
 
 
 def _write_parts(
@@ -334,6 +351,7 @@ def _write_parts(
     items: Sequence[Item[Call, Place]],
     scopes: Scopes,
     write_call: WriteCall,
+    copies: Sequence[Copy],
 ) -> str:
     """Writes one function with all calls, or one for each `CALLS_PER_PART` of them and a function that calls those.
     Each returns the number of the failed check, or 0. Loops and branches are in one part as a whole."""
@@ -347,6 +365,8 @@ def _write_parts(
     split = list(_split(items))
     if len(split) <= 1:
         _write_items(entry, items, write_call)
+        for copy in copies:
+            entry.copy(copy)
         return define("hidden", symbol, "", entry)
     parts: list[str] = []
     line = entry.scope.at(None)
@@ -363,6 +383,8 @@ def _write_parts(
             f"  ret i64 %r{number}{line}",
             f"next{number}:",
         ]
+    for copy in copies:
+        entry.copy(copy)
     return "\n".join([*parts, define("hidden", symbol, "", entry)])
 
 

@@ -19,8 +19,8 @@ step, as the last use of its source.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ...dialect.dims import Size
 from ...passes.analysis.liveness import Step
@@ -39,10 +39,15 @@ class Timeline:
     """The steps of a function in order. `operands` are the tensors of each call in the order of the kernel's arguments,
     and `scratch` the bytes of those that only the kernel uses. `omitted` are the moves that need no code; `aliases`
     maps their sources to the tensors whose memory they share, and `slices` tensors to the larger ones that hold them.
+    `old` are the names of the values of states before the call, by their numbers among the inputs; loops keep them to
+    their end. `last_check` is the last step of a kernel that checks indices, or of the loop around it; -1 if there is
+    none.
     """
 
     function: LoweredFunction
     parts: Parts
+    old: Mapping[int, str] = field(default_factory=dict)
+    last_check: int = -1
     steps: list[Step] = field(default_factory=list)
     operands: list[list[Operand]] = field(default_factory=list)
     scratch: dict[str, Size] = field(default_factory=dict)
@@ -80,36 +85,62 @@ class Timeline:
         self, tensors: Sequence[Tensor], items: Sequence[Item[LoweredCall, Tensor]], test: Tensor | None = None
     ) -> None:
         self._step(tensors)
-        first = len(self.steps)
+        first, last_check = len(self.steps), self.last_check
         self._add(items)
         if test is not None:
             self._step([test])
-        before = {name for step in self.steps[:first] for name in step.tensors}
+        before = {name for step in self.steps[:first] for name in step.tensors} | set(self.old.values())
         inside = dict.fromkeys(name for step in self.steps[first - 1 :] for name in step.tensors)
         self.steps.append(Step(tuple(name for name in inside if name in before)))
+        if self.last_check > last_check:
+            self.last_check = len(self.steps) - 1
 
     def _call(self, call: LoweredCall) -> None:
         number = len(self.operands)
         scratch = [f"scratch {number}.{k}" for k in range(len(call.kernel.scratch))]
         self.scratch |= {name: type.bytes for name, type in zip(scratch, call.kernel.scratch, strict=True)}
-        inputs = [source.name if isinstance(source, Computed) else source for source in call.inputs]
+        inputs = [self.name(source) for source in call.inputs]
         tensors: list[Operand] = [*inputs, *call.outputs, *scratch]
         self.operands.append(tensors)
         parts = self.parts.get(call.symbol, (KernelPart((True,) * len(tensors)),))
+        over = None if call.over is None else self.name(call.over)
         for part in parts:
             used = [self.memory(t) for t, uses in zip(tensors, part.uses, strict=True) if uses]
             # No part writes a result without elements, but the result exists.
             made = [self.memory(t) for t in call.outputs] if part is parts[-1] else []
+            pairs = list(self._in_place(tensors, part))
+            if isinstance(over, str) and part is parts[0]:
+                made = [over, *map(self.memory, call.outputs)]
+                pairs.append((call.outputs[0], over))
             names = tuple(name for name in dict.fromkeys([*used, *made]) if name is not None)
-            self.steps.append(Step(names, tuple(self._in_place(tensors, part))))
+            self.steps.append(Step(names, tuple(pairs)))
+        if call.check:
+            self.last_check = len(self.steps) - 1
         source, target = tensors[0], call.outputs[0]
-        if call.is_move and isinstance(source, str) and len(parts) == 1:
+        if call.is_move and isinstance(source, str) and source not in self.old.values() and len(parts) == 1:
             self._moves.append((number, len(self.steps) - 1, source, target))
+
+    def name(self, tensor: Tensor) -> Operand:
+        """Returns a tensor by name, or by storage. The values of states before the call have names."""
+        if isinstance(tensor, Input):
+            return self.old.get(tensor.number, tensor)
+        return tensor.name if isinstance(tensor, Computed) else tensor
+
+    def resolved_states(self) -> LoweredFunction:
+        """Returns the function; values of states after the call have the names of the tensors whose memory they
+        share."""
+        states = [
+            replace(state, source=Computed(self.resolve(state.source.name)))
+            if isinstance(state.source, Computed)
+            else state
+            for state in self.function.states
+        ]
+        return replace(self.function, states=tuple(states))
 
     def memory(self, tensor: Tensor | Operand) -> str | None:
         """Returns the name of the tensor whose memory holds this one; None for memory of the caller and weights."""
-        if isinstance(tensor, Computed):
-            tensor = tensor.name
+        if isinstance(tensor, Computed | Input):
+            tensor = self.name(tensor)
         if isinstance(tensor, str):
             return self.slices[tensor].base.name if tensor in self.slices else tensor
         return self.memory(tensor.base) if isinstance(tensor, Sliced) else None

@@ -25,11 +25,12 @@ from ..lower.lines import Metadata, no_lines
 from ..lower.lowered import Lowered, LoweredCall, LoweredFunction, Tensor
 from ..lower.nodes import Computed
 from ..lower.parts import Parts
-from ..lower.places import Alarm, Failure, Place, Sliced, Unused, Workspace
+from ..lower.places import Alarm, Failure, Input, Output, Place, Sliced, Unused, Workspace
 from ..lower.schedule import Item, calls_in, map_items
 from ..lower.writer import part_name
 from .entry import Call, declare, observed, write_entry, write_observed_entry
 from .moves import Operand, Timeline
+from .states import Copy, StateReport, old_values, plan_states, report_states, state_tensor, write_copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,8 @@ class LoweredEntry:
     """An entry. `symbol` is the C function of the function `name`; `dims` is the order of its dim arguments. `items`
     are its calls, with the loops and branches around them. `steps` are the parts of its calls in order, and `sizes` the
     bytes of the tensors in the workspace. `span` is the source location of the function. `checks` holds the purposes of
-    the calls that check indices, in their order. `omitted` are the positions of lowered calls that it leaves out."""
+    the calls that check indices, in their order. `omitted` are the positions of lowered calls that it leaves out;
+    `copies` are those of states after all calls, and `states` the reports on the states that the entry changes."""
 
     name: str
     symbol: str
@@ -49,6 +51,8 @@ class LoweredEntry:
     span: Span | None = None
     checks: tuple[str, ...] = ()
     omitted: frozenset[int] = frozenset()
+    copies: tuple[Copy, ...] = ()
+    states: tuple[StateReport, ...] = ()
 
     @property
     def calls(self) -> tuple[Call, ...]:
@@ -65,8 +69,8 @@ class LoweredEntry:
         symbol, items = self.symbols(suffix)[0], self._items(suffix, parts)
         span = self.span
         scopes = no_lines if lines is None or span is None else lambda name: lines.subprogram(name, span)
-        text = write_entry(symbol, self.dims, items, scopes)
-        return text + "\n" + write_observed_entry(symbol, self.dims, items, scopes)
+        text = write_entry(symbol, self.dims, items, scopes, self.copies)
+        return text + "\n" + write_observed_entry(symbol, self.dims, items, scopes, self.copies)
 
     def symbols(self, suffix: str = "") -> tuple[str, str]:
         """Returns the symbols that the entry's text defines."""
@@ -81,7 +85,12 @@ class LoweredEntry:
             last = len((parts or {}).get(call.kernel, " ")) - 1
             records = [*[None] * last, call.record]
             return [
-                replace(call, kernel=part_name(call.kernel + suffix, number), record=record)
+                replace(
+                    call,
+                    kernel=part_name(call.kernel + suffix, number),
+                    record=record,
+                    copies=call.copies if number == 0 else (),
+                )
                 for number, record in enumerate(records)
             ]
 
@@ -104,7 +113,9 @@ def entry_ir(
 
 
 def _plan_entry(function: LoweredFunction, parts: Parts) -> LoweredEntry:
-    timeline = Timeline(function, parts)
+    old = old_values(function)
+    timeline = Timeline(function, parts, old)
+    function = timeline.resolved_states()
     records = {call.outputs[0] for call in function.calls if call.check} - set(function.outputs)
     # Maps the scratch tensor for an alarm to the position of the call that may raise it.
     alarms = {
@@ -116,9 +127,20 @@ def _plan_entry(function: LoweredFunction, parts: Parts) -> LoweredEntry:
     unplanned = {*records, *alarms, *timeline.aliases}
     sizes = {**function.sizes, **timeline.scratch}
     sizes = {name: size for name, size in sizes.items() if name not in unplanned}
+    states = plan_states(function, timeline.steps, sizes, timeline.last_check)
+    sizes = {name: size for name, size in sizes.items() if name not in states.placed} | dict(states.sizes)
+    if states.pending:
+        timeline.steps.append(Step(tuple(dict.fromkeys([*states.saved, *(p.source for p in states.pending)]))))
     plan = plan_memory(timeline.steps, sizes)
     places: dict[str, Place] = {name: Workspace(offset) for name, offset in plan.offsets.items()}
-    places |= {**function.outputs, **dict.fromkeys(records, Failure()), **dict.fromkeys(alarms, Alarm())}
+    places |= {
+        **function.outputs,
+        **dict.fromkeys(records, Failure()),
+        **dict.fromkeys(alarms, Alarm()),
+        **states.placed,
+    }
+    kept = (s.source for s in function.states if isinstance(s.source, Input))
+    places |= {state_tensor(number): Input(number) for number in (*old, *(source.number for source in kept))}
 
     def place(tensor: Tensor | Operand) -> Place:
         if isinstance(tensor, Computed):
@@ -131,6 +153,22 @@ def _plan_entry(function: LoweredFunction, parts: Parts) -> LoweredEntry:
             return Sliced(place(slice.base), slice.loop, slice.stride)
         return Sliced(place(tensor.base), tensor.loop, tensor.stride) if isinstance(tensor, Sliced) else tensor
 
+    shared = {Output(state.result): Input(state.argument) for state in function.states}
+    copied: list[tuple[str, Size]] = []
+
+    def copy_over(call: LoweredCall) -> tuple[Copy, ...]:
+        """Returns the copy of the tensor that a call overwrites in parts, unless its result is in the same memory."""
+        if call.over is None:
+            return ()
+        source, target = place(timeline.name(call.over)), place(call.outputs[0])
+        if source == target or (isinstance(target, Output) and shared.get(target) == source):
+            return ()
+        if isinstance(target, Unused):
+            return ()
+        (type,) = call.kernel.results
+        copied.append((str(timeline.name(call.over)), type.bytes))
+        return (Copy(source, target, type.bytes),)
+
     positions, numbers = count(), count()
 
     def plan_call(call: LoweredCall) -> Sequence[Call]:
@@ -142,7 +180,11 @@ def _plan_entry(function: LoweredFunction, parts: Parts) -> LoweredEntry:
         # A record that is a result of the function is always written.
         deferred = call.deferred and isinstance(record, Failure) and first_alarm < position
         number, dims = next(numbers), call.kernel.dims
-        return (Call(call.symbol, dims, lying, call.comment, number, call.span, record, deferred, position),)
+        return (
+            Call(
+                call.symbol, dims, lying, call.comment, number, call.span, record, deferred, position, copy_over(call)
+            ),
+        )
 
     return LoweredEntry(
         function.name,
@@ -155,4 +197,6 @@ def _plan_entry(function: LoweredFunction, parts: Parts) -> LoweredEntry:
         function.span,
         tuple(call.check for call in function.calls if call.check),
         frozenset(timeline.omitted),
+        write_copies(states, places),
+        tuple(report_states(function, states, copied)),
     )

@@ -19,7 +19,21 @@ from dataclasses import dataclass, field
 
 from ...dialect.emitter import IndexMap, Loop, identity
 from ...dialect.types import F32
-from .records import Argument, Dense, Full, Insert, Op, Ref, Reshape, Scan, Slice, Structured, compose, copy_of
+from .records import (
+    Argument,
+    Dense,
+    Full,
+    Insert,
+    Op,
+    Ref,
+    Reshape,
+    Resident,
+    Scan,
+    Slice,
+    Structured,
+    compose,
+    copy_of,
+)
 from .shapes import plain_loop
 
 Key = tuple[int, int]
@@ -100,7 +114,7 @@ def _root(ref: Ref) -> Ref | None:
     """Returns the value that the memory of `ref` was allocated for, where `ref` is all of it under the same shape, else
     None."""
     op = ref.op
-    if isinstance(op, Full):
+    if isinstance(op, (Full, Resident)):
         return ref
     if isinstance(op, Structured):
         start = op.starts[ref.number]

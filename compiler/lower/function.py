@@ -7,7 +7,7 @@ and larger constants are weights.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -27,6 +27,7 @@ from .packing import Packing
 from .places import Input, Output, Sliced, Weight
 from .scanned import scanned_slice
 from .schedule import Item
+from .states import StateValue, checks_first
 from .text import printable
 from .tied import Stored as StoredWeight
 from .tied import Tied
@@ -110,11 +111,12 @@ class FunctionLowering:
 
     def lower(self, symbol: str) -> LoweredFunction:
         function = self.function
-        self._lower_nodes(function.body)
+        self._lower_nodes(checks_first(function))
         outputs = self._place_results()
+        states = tuple(self._find_states())
         sizes = {name: type.bytes for name, type in self.types.items() if name not in outputs}
         items, dims = tuple(self.items), function.symbols()
-        return LoweredFunction(function.name, symbol, dims, items, sizes, outputs, function.span, self.slices)
+        return LoweredFunction(function.name, symbol, dims, items, sizes, outputs, function.span, self.slices, states)
 
     def _lower_nodes(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
@@ -184,15 +186,28 @@ class FunctionLowering:
         return self.shared.parameter(node, indices)
 
     def _call(self, node: Node, outputs: Sequence[Value]) -> None:
-        writer = self._kernel(node.inputs)
+        over = self._overwritten(node)
+        writer = self._kernel(node.inputs if over is None else node.inputs[1:])
+        if over is not None:
+            writer.outer[node.inputs[0].name] = writer.emitter.resident(node.inputs[0].type)
         values = writer.lower_nodes([node], {})
         kernel = writer.emitter.finish([values[v.name] for v in outputs])
         # For a node with inner nodes, the origins are the inner nodes.
         origins = [_describe(inner) for inner in walk([node]) if not inner.regions]
         stem = name_operators(node) if self.shared.debug else node.op
-        check = _check_of(node)
+        check, over = _check_of(node), self._overwritten(node)
         deferred = bool(check) and dict(node.attributes).get("deferred") is True
-        self._add_call(kernel, writer.inputs, outputs, stem, _describe(node), origins, node.span, check, deferred)
+        described = _describe(node)
+        self._add_call(
+            kernel, writer.inputs, outputs, stem, described, origins, node.span, check, deferred=deferred, over=over
+        )
+
+    def _overwritten(self, node: Node) -> Input | Computed | None:
+        """Returns the tensor in whose memory a node writes its result, which it otherwise does not read."""
+        if not OPERATORS[node.op].has("overwriting"):
+            return None
+        over, *others = (self.sources[v.name] for v in node.inputs)
+        return over if isinstance(over, (Input, Computed)) and over not in others else None
 
     def _kernel(self, inputs: Sequence[Value]) -> KernelLowering:
         return KernelLowering(inputs, self.sources, self._constant, pack=self.shared.pack, tied=self.shared.tied)
@@ -210,6 +225,7 @@ class FunctionLowering:
         deferred: bool = False,
         copied: Value | None = None,
         is_move: bool = False,
+        over: Input | Computed | None = None,
     ) -> None:
         # Names in C have no dots.
         stem = f"{c_identifier(self.function.name)}.{stem}" if self.shared.debug else stem
@@ -219,7 +235,9 @@ class FunctionLowering:
             for slot, (source, type) in enumerate(zip(inputs, kernel.inputs, strict=True))
         )
         names = tuple(v.name for v in outputs)
-        self.items.append(LoweredCall(symbol, kernel, places, names, comment, span, check, deferred, copied, is_move))
+        self.items.append(
+            LoweredCall(symbol, kernel, places, names, comment, span, check, deferred, copied, is_move, over)
+        )
         for value in outputs:
             if value.name not in self.slices:
                 self.declare(value)
@@ -235,18 +253,35 @@ class FunctionLowering:
     def _place_results(self) -> dict[str, Output]:
         """Places results in the caller's memory where kernels can write them there; other results are copied."""
         placed: dict[str, Output] = {}
-        for number, value in enumerate(self.function.results):
+        for number, value in enumerate(self.function.outputs):
             source = self.sources[value.name]
             if isinstance(source, Computed) and source.name not in placed:
                 placed[source.name] = Output(number)
                 continue
-            copy = Value(f"{value.name}.{number}", value.type)
-            writer = self._kernel([value])
-            kernel = writer.emitter.finish([writer.outer[value.name]])
-            comment = f"{value.name}, again"
-            self._add_call(kernel, writer.inputs, [copy], "copy", comment, [comment], copied=value)
-            placed[copy.name] = Output(number)
+            placed[self._copy(value, number).name] = Output(number)
         return placed
+
+    def _copy(self, value: Value, number: int) -> Value:
+        """Adds a copy of the value of result `number`."""
+        copy = Value(f"{value.name}.{number}", value.type)
+        writer = self._kernel([value])
+        kernel = writer.emitter.finish([writer.outer[value.name]])
+        comment = f"{value.name}, again"
+        self._add_call(kernel, writer.inputs, [copy], "copy", comment, [comment], copied=value)
+        return copy
+
+    def _find_states(self) -> Iterator[StateValue]:
+        """Yields the states with another value after the call. A constant or parameter is computed as a value."""
+        function = self.function
+        values = zip(function.states, function.state_results, strict=True)
+        for i, (name, value) in enumerate(values):
+            argument, result = len(function.inputs) + i, len(function.outputs) + i
+            source = self.sources[value.name]
+            if source == Input(argument):
+                continue
+            if not isinstance(source, (Input, Computed)):
+                source = Computed(self._copy(value, result).name)
+            yield StateValue(name, argument, result, value.type.bytes, source)
 
 
 def _needed(nodes: Sequence[Node], results: Sequence[Value]) -> set[str]:

@@ -26,6 +26,7 @@ from .records import (
     Op,
     Ref,
     Reshape,
+    Resident,
     Scalars,
     Scan,
     Slice,
@@ -60,6 +61,10 @@ class KernelEmitter:
         if tied is not None:
             self._tied[slot] = tied
         return self._add(Argument(types=(type,), slot=slot, weight=weight)).result()
+
+    def resident(self, type: TensorType) -> Ref:
+        """Adds the content of a result's memory before the kernel runs; the kernel overwrites parts of it."""
+        return self._add(Resident(types=(type,))).result()
 
     def finish(self, results: Sequence[protocol.Tensor]) -> Kernel:
         """Returns the text of the kernel that computes these results. Nothing may be recorded after it."""

@@ -20,6 +20,7 @@ from .nodes import Computed
 from .packing import Packing
 from .places import Input, Output, Sliced, Weight
 from .schedule import Item, calls_in, map_items
+from .states import LoweredState, StateValue
 from .writer import NAME, Kernel
 
 _DEFINITION = re.compile(rf"^func\.func {NAME}", re.MULTILINE)
@@ -85,7 +86,8 @@ class LoweredCall:
     """A call of a kernel: the sources of its inputs, the names of the tensors that it writes, and a description of the
     computation with its source location `span`. A call with a `check` writes the record of `check_indices` for the
     check's purpose; a `deferred` one is skipped unless an earlier call has raised the alarm. A call that only copies
-    names the value that it copies; one that `is_move` may be omitted: see `schedule`."""
+    names the value that it copies; one that `is_move` may be omitted: see `schedule`. A call with `over` writes parts
+    of its output alone; the rest is the content of `over`, which has the same memory or is copied before."""
 
     symbol: str
     kernel: Kernel
@@ -97,13 +99,15 @@ class LoweredCall:
     deferred: bool = False
     copied: Value | None = None
     is_move: bool = False
+    over: Input | Computed | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LoweredFunction:
     """The calls of a function in order, with the loops and branches around them. `sizes` are the bytes of the
     intermediate tensors, which need memory; `outputs` are the results, in memory of the caller; `slices` are tensors
-    that are slices of others. `dims` is the order of the dims among the entry's arguments."""
+    that are slices of others. `dims` is the order of the dims among the entry's arguments. `states` are the states that
+    the function changes."""
 
     name: str
     symbol: str
@@ -113,6 +117,7 @@ class LoweredFunction:
     outputs: Mapping[str, Output]
     span: Span | None = None
     slices: Mapping[str, Sliced[Computed]] = field(default_factory=dict)
+    states: tuple[StateValue, ...] = ()
 
     @property
     def calls(self) -> tuple[LoweredCall, ...]:
@@ -134,6 +139,7 @@ class Lowered:
     kernels: tuple[LoweredKernel, ...]
     functions: tuple[LoweredFunction, ...]
     weights: tuple[LoweredWeight, ...]
+    states: tuple[LoweredState, ...] = ()
 
     @property
     def mlir(self) -> str:

@@ -4,10 +4,11 @@ merged.
 
 from __future__ import annotations
 
-from ...dialect.graph import Module
+from ...dialect.graph import Module, State
 from ..artifact.spec import c_identifier
 from .function import FunctionLowering, Shared
-from .lowered import Lowered, LoweredFunction, LoweredKernel, LoweredWeight
+from .lowered import Lowered, LoweredFunction, LoweredKernel, LoweredWeight, static_bytes
+from .states import LoweredState
 from .tied import find_tied
 
 __all__ = ["Lowered", "LoweredFunction", "LoweredKernel", "LoweredWeight", "lower_module"]
@@ -31,9 +32,18 @@ def _lower(module: Module, lowering: Shared) -> Lowered:
             symbol = f"{stem}_{len(taken)}"
         taken.add(symbol)
         functions.append(FunctionLowering(lowering, function).lower(symbol))
+    states = tuple(_lower_state(state, module, lowering) for state in module.states)
     kernels = tuple(
         LoweredKernel(symbol, kernel, tuple(dict.fromkeys(lowering.origins[symbol])))
         for symbol, kernel in lowering.kernels.values()
     )
     assert len({kernel.symbol for kernel in kernels}) == len(kernels), [kernel.symbol for kernel in kernels]
-    return Lowered(module.name, kernels, tuple(functions), tuple(lowering.weights.values()))
+    return Lowered(module.name, kernels, tuple(functions), tuple(lowering.weights.values()), states)
+
+
+def _lower_state(state: State, module: Module, lowering: Shared) -> LoweredState:
+    if state.initial is None:
+        return LoweredState(state.name, state.type, None, 0)
+    initial = module.parameter_index[state.initial]
+    weight = lowering.weight(initial, None, initial.type)
+    return LoweredState(state.name, state.type, weight.offset, static_bytes(initial.type))

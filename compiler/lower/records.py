@@ -61,6 +61,11 @@ class Argument(Op):
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
+class Resident(Op):
+    """The content of a result's memory before the kernel runs."""
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
 class Dense(Op):
     """A small constant."""
 

@@ -30,6 +30,7 @@ from .records import (
     Op,
     Ref,
     Reshape,
+    Resident,
     Scan,
     Slice,
     Structured,
@@ -129,6 +130,7 @@ class KernelWriter:
             Argument: self._write_nothing,
             Dense: self._write_nothing,
             Full: self._write_full,
+            Resident: self._write_resident,
             Structured: self._write_structured,
             Reshape: self._write_reshape,
             Slice: self._write_slice,
@@ -289,6 +291,9 @@ class KernelWriter:
         type, element = tensor_type(ref.type), element_type(ref.type.dtype)
         value = self.text.constant(op.value, ref.type.dtype)
         self.define(op, f"linalg.fill ins({value} : {element}) outs({self._memory(ref)} : {type}) -> {type}")
+
+    def _write_resident(self, op: Resident) -> None:
+        self.names[key(op.result())] = self._memory(op.result())
 
     def _is_read_as_tensor(self, op: Full) -> bool:
         if any(ref.op is op for ref in self.plan.results):

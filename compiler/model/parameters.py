@@ -15,6 +15,7 @@ from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...dialect.graph import Module, Parameter, walk
 from ...dialect.interpreter import load_parameter
 from ...dialect.ops.support.conversion import cast_array
+from ...dialect.states import used_states
 from ...dialect.types import Array
 from ..weights import Checkpoint, open_checkpoint
 from ..weights.parameters import check_parameters, elements
@@ -51,10 +52,12 @@ class ParameterReader:
 
 def used_parameters(module: Module) -> dict[str, list[Parameter]]:
     """Returns the checkpoint parameters that each function reads, by the function's name. A computed parameter is
-    replaced by the parameters from which it is computed."""
+    replaced by the parameters from which it is computed. Initial values of states count as read."""
     used: dict[str, list[Parameter]] = {}
     for function in module.functions:
         names = dict.fromkeys(str(n.attribute("name")) for n in walk(function.body) if n.op == "parameter")
+        begun = (state.initial for state in used_states(module, function))
+        names |= dict.fromkeys(name for name in begun if name is not None)
         read = [module.parameter_index[name] for name in names]
         stored = {s.name: s for p in read for s in (p.formula.parameters if p.formula is not None else [p])}
         used[function.name] = list(stored.values())

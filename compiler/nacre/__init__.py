@@ -18,14 +18,16 @@ if TYPE_CHECKING:
     from .compiler.api import check, compile
     from .compiler.version import __version__
     from .dialect.diagnostics import Diagnostic, DiagnosticError, NacreWarning
-    from .runtime.loader import Model, NacreError, load
+    from .runtime.loader import BusyError, Model, NacreError, Session, load
 
 __all__ = [
+    "BusyError",
     "Diagnostic",
     "DiagnosticError",
     "Model",
     "NacreError",
     "NacreWarning",
+    "Session",
     "__version__",
     "check",
     "compile",
@@ -35,11 +37,13 @@ __all__ = [
 
 # Where each public name lives. The module is imported when the name is first asked for.
 _HOMES = {
+    "BusyError": ".runtime.loader",
     "Diagnostic": ".dialect.diagnostics",
     "DiagnosticError": ".dialect.diagnostics",
     "Model": ".runtime.loader",
     "NacreError": ".runtime.loader",
     "NacreWarning": ".dialect.diagnostics",
+    "Session": ".runtime.loader",
     "__version__": ".compiler.version",
     "check": ".compiler.api",
     "compile": ".compiler.api",

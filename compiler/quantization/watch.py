@@ -38,6 +38,9 @@ def watch_values(
     """Passes values of the function `model`, all outside of loops, to `see` on all samples, and returns the number of
     samples. Raises DiagnosticError if the samples do not fit."""
     function = source_model.module.function(model)
+    if function.states:
+        message = f"`{model}` has states, and calibration supports models without states alone"
+        raise DiagnosticError([Diagnostic("stateful", message, function.span)])
     watched = replace(source_model.module, functions=(_watched(function, values),))
     with TemporaryDirectory(prefix="nacre-calibrate-") as folder:
         library = Path(folder) / "watched.so"

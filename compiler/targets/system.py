@@ -36,7 +36,7 @@ class System:
     external_weights: bool = True
 
 
-_PORTABLE = ("api", "check", "cpu", "error", "observe", "session")
+_PORTABLE = ("api", "check", "cpu", "error", "observe", "session", "state")
 """The sources that need nothing but standard C and a clock."""
 
 LINUX = System(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,8 +13,9 @@ import numpy as np
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...dialect.dims import DimError, evaluate
-from ...dialect.graph import Function
-from ...dialect.interpreter import Interpreter
+from ...dialect.graph import Function, Module
+from ...dialect.interpreter import Interpreter, Load, bind_dims
+from ...dialect.states import initial_values
 from ...dialect.types import Array
 from ...runtime.loader import Model, NacreError, load
 from ..budgets import Costs, holds, over_budget, show
@@ -24,6 +25,7 @@ from ..model.source import SourceModel
 from ..pipeline import Build
 from ..stages import LINK
 from .validate.compare import measure_errors
+from .validate.stateful import call_function
 
 TIMED_CALLS = 20
 TIMED_SECONDS = 5.0
@@ -85,8 +87,7 @@ def run_tests(source_model: SourceModel, reader: ParameterReader, model: Model) 
     interpreter = Interpreter(source_model.module, reader)
 
     def call(name: str, inputs: Sequence[Array]) -> Sequence[Array]:
-        results = model.entries[name](*inputs)
-        return results if isinstance(results, tuple) else (results,)
+        return call_function(model, name, inputs, bind_dims(source_model.module.function(name), inputs))
 
     means: Mapping[str, Callable[[str, Sequence[Array]], Sequence[Array]]] = {
         "interpreter": interpreter.run,
@@ -95,7 +96,7 @@ def run_tests(source_model: SourceModel, reader: ParameterReader, model: Model) 
     for test in source_model.tests:
         for name, run in means.items():
             try:
-                yield from _judge(source_model.module.function(test.model), test, name, run)
+                yield from _judge(source_model.module, test, name, run, reader)
             except (DimError, NacreError) as error:
                 yield Outcome(test.model, test.title, name, False, str(error))
             except DiagnosticError as error:
@@ -103,9 +104,11 @@ def run_tests(source_model: SourceModel, reader: ParameterReader, model: Model) 
 
 
 def _judge(
-    function: Function, test: ModelTest, means: str, run: Callable[[str, Sequence[Array]], Sequence[Array]]
+    module: Module, test: ModelTest, means: str, run: Callable[[str, Sequence[Array]], Sequence[Array]], load: Load
 ) -> Iterator[Outcome]:
-    results = run(function.name, [test.inputs[a.name].load() for a in function.arguments])
+    function = module.function(test.model)
+    given = {name: data.load() for name, data in test.inputs.items()}
+    results = run(function.name, [given[a.name] for a in function.inputs] + _begin(module, function, given, load))
     by_name = dict(zip(function.result_names, results, strict=True))
     for expectation in test.expectations:
         name = expectation.data.name
@@ -128,6 +131,16 @@ def _count_turned_zeros(actual: Array, expected: Array) -> int:
     return int(np.count_nonzero((x == 0) & (y == 0) & (np.signbit(x) != np.signbit(y))))
 
 
+def _begin(module: Module, function: Function, given: Mapping[str, Array], load: Load) -> list[Array]:
+    """Returns the values of the states before a test: those given, else the initial ones. A dim of a session that the
+    given arrays do not determine has its least size."""
+    bound = [a for a in function.arguments if a.name in given]
+    dims = {symbol.name: symbol.low for symbol in function.symbols()}
+    dims |= bind_dims(replace(function, arguments=tuple(bound), states=()), [given[a.name] for a in bound])
+    initial = initial_values(module, function, dims, load)
+    return [given.get(a.name, value) for a, value in zip(function.state_arguments, initial, strict=True)]
+
+
 def run_budgets(source_model: SourceModel, costs: Costs, model: Model, path: Path) -> Iterator[Outcome]:
     """Yields the outcomes of every budget: first those that follow from the graph, then the measured ones."""
     for budget in source_model.budgets:
@@ -136,6 +149,9 @@ def run_budgets(source_model: SourceModel, costs: Costs, model: Model, path: Pat
             value = _measure(budget, costs, source_model.module.function(budget.model), model, path)
         except (DimError, NacreError) as error:
             yield Outcome(budget.model, title, "budget", False, str(error))
+            continue
+        except DiagnosticError as error:
+            yield Outcome(budget.model, title, "budget", False, error.diagnostics[0].message)
             continue
         detail = f"{show(value, budget)}, the budget is {budget.comparison} {show(budget.limit, budget)}"
         if not holds(budget, value):
@@ -148,6 +164,9 @@ def _measure(budget: ModelBudget, costs: Costs, function: Function, model: Model
         return path.stat().st_size
     if budget.metric == "memory":
         return model.entries[budget.model].workspace_bytes(**budget.dims)
+    if budget.metric == "time" and function.states:
+        message = f"the time of `{function.name}` cannot be measured: its calls change states"
+        raise DiagnosticError([Diagnostic("stateful", message, budget.span)])
     if budget.metric == "time":
         return _median_time(function, budget.dims, model)
     formula = costs.formula(budget.metric, budget.model)

@@ -43,6 +43,7 @@ from . import (
     statistics,
     structure,
     unary,
+    updating,
     winograd,
 )
 
@@ -73,6 +74,7 @@ _FAMILIES = (
     joining.OPERATORS,
     slicing.OPERATORS,
     dynamic_slicing.OPERATORS,
+    updating.OPERATORS,
     padding.OPERATORS,
     indexing.OPERATORS,
     index_checks.OPERATORS,

@@ -32,7 +32,8 @@ class Dce(Pass):
             for node in walk(function.body)
             if node.op == "parameter"
         }
-        unused = [p.name for p in module.parameters if p.name not in read]
+        kept = {*read, *(state.initial for state in module.states)}
+        unused = [p.name for p in module.parameters if p.name not in kept]
         gone = {name for name in unused if context.allow("parameter", _unread(name))}
         return replace(module, parameters=tuple(p for p in module.parameters if p.name not in gone))
 

@@ -243,5 +243,6 @@ def test_importing_the_loader_imports_little() -> None:
     )
     shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     ours = ["nacre", "nacre.runtime", "nacre.runtime.arguments", "nacre.runtime.library", "nacre.runtime.loader"]
+    ours.append("nacre.runtime.states")
     assert [m for m in shown if m.startswith("nacre")] == ours
     assert not {"ml_dtypes", "lark", "rich", "click", "llvmlite", "torch_mlir", "safetensors"} & set(shown)

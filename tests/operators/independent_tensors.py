@@ -236,6 +236,16 @@ def _dynamic_update(x: Array, update: Array, *starts: Array) -> Any:
     return result
 
 
+def _update_slice(x: Array, update: Array, *given: Array, axes: tuple[int, ...], starts: tuple[int, ...]) -> Any:
+    begins = list(starts)
+    for axis, start in zip(axes, given, strict=True):
+        begins[axis] = _begins(x.shape[axis : axis + 1], update.shape[axis : axis + 1], [start])[0]
+    result = build(x.shape, lambda p: x[p])
+    for p in places(update.shape):
+        result[tuple(map(sum, zip(begins, p, strict=True)))] = update[p].item()
+    return result
+
+
 def _gather(x: Array, indices: Array, axis: int) -> Any:
     axis %= x.ndim
     shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
@@ -509,6 +519,7 @@ TENSORS: Mapping[str, Function] = {
     "slice_update": _slice_update,
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update,
+    "update_slice": _update_slice,
     "gather": _gather,
     "take_along_axis": _take_along,
     "gather_nd": _gather_nd,

@@ -10,6 +10,7 @@ from .indexing import index_tensor
 from .instances import element
 from .operators import apply
 from .parameters import member
+from .states import define_state
 from .unknown import FOREIGN, FUNCTIONS
 from .values import (
     ERROR,
@@ -41,7 +42,7 @@ def attribute(context: Context, node: syntax.Attribute, frame: Frame) -> AnyValu
             return report("unknown-name", f"`{value.file.name}` defines no `{name}`", node.name.span, help=help_text)
         return binding.value
     if isinstance(value, Instance):
-        return member(context, value, node.name)
+        return member(context, value, node.name, define_state)
     if not isinstance(value, Value):
         message = f"{describe(value)} has no member `{name}`"
         return report("unknown-attribute", message, node.name.span)

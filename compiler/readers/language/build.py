@@ -56,9 +56,11 @@ class _Builder:
         }
         self.statements: dict[str, Callable[[Tree[Token]], syntax.Statement]] = {
             "param": self.param,
+            "state": self.state,
             "use": self.use,
             "weights": lambda t: syntax.Weights(self.string(_token(t, 0)), span=self.span(t)),
             "assign": self.assign,
+            "assign_part": self.assign_part,
             "repeat": self.repeat,
             "scan": self.scan,
             "while": self.while_,
@@ -299,6 +301,17 @@ class _Builder:
                 transpose = tuple(self.integer_token(cast(Token, axis)) for axis in part.children)
         return syntax.Param(self.name(name), self.type(type_), key, transpose, span=self.span(tree))
 
+    def state(self, tree: Tree[Token]) -> syntax.State:
+        name, type_, *rest = _trees(tree)
+        initial: syntax.Expression | None = None
+        key: syntax.String | None = None
+        for part in rest:
+            if part.data == "key":
+                key = self.string(_token(part, 0))
+            else:
+                initial = self.expression(part.children[0])
+        return syntax.State(self.name(name), self.type(type_), initial, key, span=self.span(tree))
+
     def use(self, tree: Tree[Token]) -> syntax.Use:
         *instances, block = _trees(tree)
         path, *hypers = _trees(block)
@@ -320,6 +333,17 @@ class _Builder:
         if len(values) > 1:
             value = syntax.Tuple(self.all(values), span=self.span(values[0]).to(self.span(values[-1])))
         return syntax.Assign(names, value, span=self.span(tree))
+
+    def assign_part(self, tree: Tree[Token]) -> syntax.AssignPart:
+        name, *items, value = tree.children
+        target = self.span(name).to(self.span(items[-1]))
+        return syntax.AssignPart(
+            self.name(name),
+            tuple(self.index_item(_as_tree(item)) for item in items),
+            self.expression(value),
+            target=target,
+            span=self.span(tree),
+        )
 
     def repeat(self, tree: Tree[Token]) -> syntax.Repeat:
         variable, range_, body = tree.children

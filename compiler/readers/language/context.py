@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ....dialect.diagnostics import Diagnostic, Note, Span
 from ....dialect.dims import Extreme, FloorDiv, Poly, Size, Symbol, bounds
-from ....dialect.graph import Parameter
+from ....dialect.graph import Parameter, State
 from . import syntax
 from .values import ERROR, AnyValue, Frame, InstancePath, Poison
 from .writer import Writer
@@ -104,6 +104,7 @@ class Program:
 
     dims: dict[str, tuple[Symbol, Span]] = field(default_factory=dict)
     parameters: dict[str, Parameter] = field(default_factory=dict)
+    states: dict[str, State] = field(default_factory=dict)
     paths: dict[str, InstancePath] = field(default_factory=dict)
     elaborated: set[int] = field(default_factory=set)
     folders: tuple[Path, ...] = ()

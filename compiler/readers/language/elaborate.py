@@ -62,6 +62,7 @@ def load_module(
         tuple(symbol for symbol, _ in run.program.dims.values()),
         tuple(run.program.parameters.values()),
         tuple(run.functions),
+        tuple(run.program.states.values()),
     )
     return SourceModel(
         module,

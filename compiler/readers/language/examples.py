@@ -11,7 +11,7 @@ import numpy as np
 
 from ....dialect.diagnostics import Span
 from ....dialect.dims import DimError, Poly
-from ....dialect.graph import Function, Value, walk
+from ....dialect.graph import Function, Value, result_of_state, walk
 from ....dialect.interpreter import bind_dims
 from ....dialect.types import DType, TensorType
 from ...model.checks import METRICS, Expectation, ModelBudget, ModelTest, TestData
@@ -47,6 +47,7 @@ def read_test(
         return ERROR
     report = context.reporter.error
     arguments = {a.name: a.type for a in function.arguments}
+    kept = {a.name for a in function.state_arguments}
     results = dict(zip(function.result_names, (r.type for r in function.results), strict=True))
     inputs: dict[str, TestData] = {}
     failed = False
@@ -63,16 +64,17 @@ def read_test(
             failed |= data is ERROR
             if data is not ERROR:
                 inputs[name] = data
-    missing = [f"`{name}`" for name in arguments if name not in inputs]
+    missing = [f"`{name}`" for name in arguments if name not in inputs and name not in kept]
     if missing and not failed:
         report("wrong-arguments", f"the test does not give a value for {', '.join(missing)}", test.span)
     expectations: list[Expectation] = []
     for expect in test.expects:
         name = next(iter(results)) if expect.name is None else expect.name.name
+        name = name if name in results else result_of_state(name)
         if name not in results:
             assert expect.name is not None
-            message = f"`{function.name}` has no result `{name}`"
-            report("wrong-results", message, expect.name.span, help=suggest(name, results))
+            message = f"`{function.name}` has no result `{expect.name.name}`"
+            report("wrong-results", message, expect.name.span, help=suggest(expect.name.name, results))
             failed = True
             continue
         data = _data(context, scope, name, results[name], expect.value)
@@ -96,7 +98,7 @@ def _check_shapes(
     span: Span,
 ) -> None:
     """Checks that the sizes of data in the source agree with each other. Data in files is checked when it is read."""
-    shapes = [inputs[a.name].shape for a in function.arguments]
+    shapes = [inputs[a.name].shape if a.name in inputs else None for a in function.arguments]
     if None in shapes:
         return
     arrays = [np.broadcast_to(np.int8(0), shape) for shape in shapes if shape is not None]

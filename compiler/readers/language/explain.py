@@ -30,7 +30,6 @@ from .tokens import (
 )
 
 RESERVED = {
-    "STATE": "`state` (memory that a session keeps between calls)",
     "TRAIN": "`train` (training steps)",
     "GRAD": "`grad` (a gradient written by hand)",
 }
@@ -42,7 +41,7 @@ _END_OF_STATEMENT = {NEWLINE, "SEMICOLON", "RBRACE", "$END"}
 
 _PLACES = {
     "file": "`block`, `model`, `dim`, `config`, `import`, `test`, `budget`, `quantize` or a constant `name = ...`",
-    "body": "`param`, `use`, `weights`, `repeat`, `return` or `name = ...`",
+    "body": "`param`, `state`, `use`, `weights`, `repeat`, `return` or `name = ...`",
     "test": "`given` or `expect`",
     "budget": "a limit such as `memory(B=1) <= 8 MiB`",
     "policy": "`weights`, `activations`, `keep`, `calibrate` or `require`",
@@ -161,6 +160,7 @@ def _expected(fault: Fault) -> str:
     if fault.at == fault.start + 1:
         # The first word of a statement may be an assignment target; the message says so only if the word is not a
         # keyword.
+        rest -= {"LSQB"}
         rest -= {"COMMA", "ASSIGN"} if fault.head.type in STARTS and len(rest) + len(parts) > 2 else {"COMMA"}
     elif "RPAR" in rest or HYPER_CLOSE in rest:
         rest -= {"ASSIGN"}

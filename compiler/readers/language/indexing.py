@@ -24,7 +24,7 @@ STEP_LIMIT = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
-class _Pick:
+class Pick:
     """The selection of one axis, as for `slice`; `drop` removes the axis. `moves` is an offset that depends on a loop
     variable; `stop` is then a length."""
 
@@ -40,10 +40,10 @@ class _Pick:
 
 def index_tensor(context: Context, frame: Frame, x: Value, node: syntax.Index) -> AnyValue:
     """Returns the value of `x[items]`."""
-    items = _expand(context, x, node)
+    items = expand(context, x, node)
     if items is ERROR:
         return ERROR
-    picks: list[_Pick] = []
+    picks: list[Pick] = []
     new_axes: list[int] = []
     gathers: list[tuple[int, Value, Span]] = []
     failed, kept, axis = False, 0, 0
@@ -53,19 +53,19 @@ def index_tensor(context: Context, frame: Frame, x: Value, node: syntax.Index) -
             kept += 1
             continue
         size = x.type.shape[axis]
-        pick: _Pick | Poison
+        pick: Pick | Poison
         if item is None:
-            pick = _Pick()
+            pick = Pick()
         elif isinstance(item, syntax.Slice):
-            pick = _range(context, frame, item, size, axis)
+            pick = pick_range(context, frame, item, size, axis)
         else:
             value = context.evaluate(item, frame)
             if isinstance(value, Value):
                 gathers.append((kept, value, item.span))
-                pick = _Pick()
+                pick = Pick()
                 kept += value.type.rank - 1
             else:
-                pick = _single(context, frame, value, x, axis, item.span)
+                pick = pick_single(context, frame, value, x, axis, item.span)
         axis += 1
         if pick is ERROR:
             failed = True
@@ -77,7 +77,7 @@ def index_tensor(context: Context, frame: Frame, x: Value, node: syntax.Index) -
     return _Selection(context, frame, node.span).apply(x, picks, new_axes, gathers)
 
 
-def _expand(context: Context, x: Value, node: syntax.Index) -> list[syntax.Expression | syntax.Slice | None] | Poison:
+def expand(context: Context, x: Value, node: syntax.Index) -> list[syntax.Expression | syntax.Slice | None] | Poison:
     """Returns one item per axis: `...` and omitted axes become None."""
     dots = [item for item in node.items if isinstance(item, syntax.Dots)]
     if len(dots) > 1:
@@ -97,7 +97,7 @@ def _expand(context: Context, x: Value, node: syntax.Index) -> list[syntax.Expre
     return items if dots else items + [None] * rest
 
 
-def _single(context: Context, frame: Frame, value: AnyValue, x: Value, axis: int, span: Span) -> _Pick | Poison:
+def pick_single(context: Context, frame: Frame, value: AnyValue, x: Value, axis: int, span: Span) -> Pick | Poison:
     """Returns the selection of one element of an axis, which removes the axis."""
     if isinstance(value, float) or not (value is ERROR or isinstance(value, (int, Poly))) or isinstance(value, bool):
         message = f"an index is an integer, a range, None or a tensor of integers, not {describe(value)}"
@@ -124,11 +124,11 @@ def _single(context: Context, frame: Frame, value: AnyValue, x: Value, axis: int
         return context.reporter.error("index-out-of-range", message, span, label, notes=notes)
     if moves:
         assert isinstance(start, Poly), start
-        return _Pick(0, 1, drop=True, moves=start)
-    return _Pick(start, add(start, 1), drop=True)
+        return Pick(0, 1, drop=True, moves=start)
+    return Pick(start, add(start, 1), drop=True)
 
 
-def _range(context: Context, frame: Frame, node: syntax.Slice, size: Size, axis: int) -> _Pick | Poison:
+def pick_range(context: Context, frame: Frame, node: syntax.Slice, size: Size, axis: int) -> Pick | Poison:
     step: int | Poison = 1
     if node.step is not None:
         step = demand_integer(context, context.evaluate(node.step, frame), node.step.span, "the step of a range")
@@ -140,12 +140,12 @@ def _range(context: Context, frame: Frame, node: syntax.Slice, size: Size, axis:
         return ERROR
     if any(isinstance(bound, Poly) and context.writer.depends_on_loop(bound) for bound in (start, stop)):
         return _moving_range(context, node, start, stop, step, size, axis)
-    return _Pick(start, stop, step)
+    return Pick(start, stop, step)
 
 
 def _moving_range(
     context: Context, node: syntax.Slice, start: Size | None, stop: Size | None, step: int, size: Size, axis: int
-) -> _Pick | Poison:
+) -> Pick | Poison:
     """Returns a range whose start depends on the iteration of a loop, with a fixed length."""
     report = context.reporter.error
     first, last = (
@@ -164,7 +164,7 @@ def _moving_range(
             f"the size of axis {axis} is {format_size(size)}, the range is within {bounds(first)[0]}..{bounds(last)[1]}"
         )
         return report("index-out-of-range", f"the range may be outside of axis {axis}", node.span, label)
-    return _Pick(0, length, step, moves=first)
+    return Pick(0, length, step, moves=first)
 
 
 def _bound(context: Context, frame: Frame, node: syntax.Expression | None) -> Size | Poison | None:
@@ -197,7 +197,7 @@ class _Selection:
     def apply(
         self,
         x: Value,
-        picks: Sequence[_Pick],
+        picks: Sequence[Pick],
         new_axes: Sequence[int],
         gathers: Sequence[tuple[int, Value, Span]],
     ) -> AnyValue:
@@ -213,7 +213,7 @@ class _Selection:
             result = self._gather(result, new_axes, gathers)
         return result
 
-    def _scan(self, x: Value, picks: Sequence[_Pick]) -> tuple[Value | Poison, Sequence[_Pick]]:
+    def _scan(self, x: Value, picks: Sequence[Pick]) -> tuple[Value | Poison, Sequence[Pick]]:
         """Returns the slice that the variable of a `scan` selects, and the picks of its axes. The scanned axis may be
         empty, where the loop does not run."""
         writer, kept = self.context.writer, list(picks)
@@ -232,7 +232,7 @@ class _Selection:
             del kept[axis]
         return result, kept
 
-    def _move(self, x: Value, picks: Sequence[_Pick]) -> Value | Poison:
+    def _move(self, x: Value, picks: Sequence[Pick]) -> Value | Poison:
         """Returns the window that moves with loops; the other steps count from its start."""
         if not any(pick.moves for pick in picks):
             return x
@@ -246,7 +246,7 @@ class _Selection:
             apply(self.context, self.frame, "dynamic_slice", [x, *starts], attributes, self.span, spans, symbol="[]")
         )
 
-    def _slice(self, x: Value, picks: Sequence[_Pick]) -> Value | Poison:
+    def _slice(self, x: Value, picks: Sequence[Pick]) -> Value | Poison:
         attributes: dict[str, object] = {
             "starts": tuple(p.start for p in picks),
             "stops": tuple(p.stop for p in picks),

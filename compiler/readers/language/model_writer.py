@@ -41,6 +41,8 @@ def write_model(module: Module, weights: Mapping[str, str] | None = None) -> str
 
     Raises DiagnosticError if the language cannot express a part of the graph.
     """
+    if module.states:
+        raise not_expressible(f"the states of a graph, such as `{module.states[0].name}`", module.states[0].span)
     expanded = [expand_function(function, module) for function in module.functions]
     # Dims, models and arguments keep their names if these hide no needed name.
     needed = {node.op for function, _ in expanded for node in walk(function.body)} & FUNCTIONS | _ALWAYS_NEEDED

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ....dialect.diagnostics import Note, Span
 from ....dialect.dims import Poly, Size, Symbol, symbols
-from ....dialect.graph import Attribute, Constant, Function, Node, Region, Value, walk
+from ....dialect.graph import Attribute, Constant, Function, Node, Region, Value, result_of_state, walk
 from ....dialect.types import I64, TensorType
 from . import syntax
 from .calls import match_results
@@ -45,19 +45,29 @@ def elaborate_model(context: Context, scope: FileScope, model: syntax.Model) -> 
     results = match_results(context, frame, model, run_body(context, frame, model.body))
     for result, returned in zip(model.results, results, strict=True):
         _check_passed(context, result.type, ERROR if returned is ERROR else returned.type)
+    _check_states(context)
     wrong = len(arguments) < len(model.parameters) or any(r is ERROR for r in results)
     if wrong or _errors(context) > errors:
         return None
+    states = context.writer.states
     function = Function(
         model.name.name,
-        tuple(arguments),
+        (*arguments, *(kept.argument for kept in states.values())),
         context.writer.bodies[0].all_nodes,
-        tuple(r for r in results if r is not ERROR),
-        _result_names(model),
+        (*(r for r in results if r is not ERROR), *(kept.current for kept in states.values())),
+        (*_result_names(model), *map(result_of_state, states)),
         model.name.span,
+        tuple(states),
     )
     _check_dims(context, function, [p.type.span for p in model.parameters])
     return function if _errors(context) == errors else None
+
+
+def _check_states(context: Context) -> None:
+    """Checks that no region is left that uses states."""
+    if context.writer.stateful is not None:
+        message = "a state cannot be used inside of this construct"
+        context.reporter.error("misplaced-state", message, context.writer.stateful)
 
 
 def _check_passed(context: Context, node: syntax.Type, type: TensorType | Poison) -> None:
@@ -132,9 +142,11 @@ def _sizes(attribute: Attribute) -> Iterator[Size]:
 
 
 def _check_dims(context: Context, function: Function, spans: Sequence[Span]) -> None:
-    known = determined_dims(a.type for a in function.arguments)
+    # A session binds the dims of states.
+    known = determined_dims(a.type for a in function.inputs)
+    known |= {symbol for value in function.state_arguments for symbol in value.type.symbols()}
     missing: dict[Symbol, Span | None] = {}
-    for argument, span in zip(function.arguments, spans, strict=True):
+    for argument, span in zip(function.inputs, spans, strict=True):
         for symbol in set(argument.type.symbols()) - known:
             missing.setdefault(symbol, span)
     for node in walk(function.body):

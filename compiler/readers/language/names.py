@@ -100,6 +100,9 @@ class _Block:
 
     def define(self, name: syntax.Name, kind: Kind) -> None:
         first = self.frame.names.get(name.name)
+        if first is not None and first.kind is Kind.STATE and kind is Kind.LOCAL:
+            self.used.add(name.name)
+            return
         if first is not None and (kind is not Kind.LOCAL or first.kind in (Kind.HYPER, Kind.INSTANCE)):
             if kind is not Kind.LOCAL:
                 note = Note(f"the first one is {first.kind}", first.span)
@@ -140,6 +143,11 @@ class _Block:
                     braces = re.findall(r"\{([^{}]*)\}", statement.key.value)
                     self.used.update(name.strip() for inside in braces for name in inside.split("+"))
                 self.define(statement.name, Kind.PARAMETER)
+            elif isinstance(statement, syntax.State):
+                self.type(statement.type)
+                if statement.initial is not None:
+                    self.expression(statement.initial)
+                self.define(statement.name, Kind.STATE)
             elif isinstance(statement, syntax.Use):
                 self.used.add(statement.block.path[0].name)
                 for argument in statement.block.hypers or ():
@@ -151,6 +159,11 @@ class _Block:
                 self.value(statement.value)
                 for target in statement.targets:
                     self.define(target, Kind.LOCAL)
+            elif isinstance(statement, syntax.AssignPart):
+                self.expression(statement.name)
+                for item in statement.items:
+                    self.expression(item)
+                self.expression(statement.value)
             elif isinstance(statement, syntax.Return):
                 for value in statement.values:
                     self.value(value)
@@ -215,7 +228,7 @@ class _Block:
 
     def report_unused(self) -> None:
         for name, binding in self.frame.names.items():
-            is_shared = binding.kind in (Kind.PARAMETER, Kind.INSTANCE) and name in self.shared
+            is_shared = binding.kind in (Kind.PARAMETER, Kind.STATE, Kind.INSTANCE) and name in self.shared
             if name not in self.used and binding.kind is not Kind.ARGUMENT and not is_shared:
                 self.unused(name, binding)
 

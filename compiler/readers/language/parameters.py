@@ -6,6 +6,7 @@ They are merged by name, and must agree. No checkpoint is read here.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from ....dialect.diagnostics import Note
 from ....dialect.dims import Poly, Size, symbols
@@ -15,6 +16,8 @@ from .context import Context, suggest
 from .instances import hyper_bindings, make_instances
 from .shapes import is_static, resolve_type
 from .values import ERROR, AnyValue, Frame, Instance, InstancePath, Poison
+
+ReadState = Callable[[Context, Frame, syntax.State], Value | Poison]
 
 
 def define_parameter(
@@ -38,7 +41,7 @@ def define_parameter(
             "symbolic-parameter", message, node.type.span, "sizes of parameters must be known at compile time"
         )
     transpose = _permutation(context, node, type.rank)
-    source = None if node.key is None else _source(context, frame, node.key, base)
+    source = None if node.key is None else stored_key(context, frame, node.key, base)
     if transpose is ERROR or source is ERROR:
         return ERROR
     place = base.child(node.name.name)
@@ -75,7 +78,7 @@ def _permutation(context: Context, node: syntax.Param, rank: int) -> tuple[int, 
     return axes
 
 
-def _source(context: Context, frame: Frame, key: syntax.String, base: InstancePath) -> str | Poison:
+def stored_key(context: Context, frame: Frame, key: syntax.String, base: InstancePath) -> str | Poison:
     """Returns the key in the checkpoint with `{}` for each index of an array.
 
     `{}` is the next index. `{i}` is the index with the loop variable `i`, else the value of a hyper-parameter `i`, else
@@ -135,8 +138,8 @@ def _loop_name(index: Size) -> str | None:
     return found[0].rstrip("'") if len(found) == 1 else None
 
 
-def member(context: Context, instance: Instance, name: syntax.Name) -> AnyValue:
-    """Returns `instance.name`: a shared parameter of the instance, or an instance inside it."""
+def member(context: Context, instance: Instance, name: syntax.Name, read_state: ReadState) -> AnyValue:
+    """Returns `instance.name`: a shared parameter or state of the instance, or an instance inside it."""
     block = instance.block
     bindings = hyper_bindings(block, instance.hypers)
     frame = Frame(block.file, bindings, block.block, instance.path, instance.hypers)
@@ -146,9 +149,13 @@ def member(context: Context, instance: Instance, name: syntax.Name) -> AnyValue:
             known.append(statement.name.name)
             if statement.name.name == name.name:
                 return define_parameter(context, frame, statement)
+        elif isinstance(statement, syntax.State):
+            known.append(statement.name.name)
+            if statement.name.name == name.name:
+                return read_state(context, frame, statement)
         elif isinstance(statement, syntax.Use):
             known += [i.name.name for i in statement.instances]
             if name.name in known[-len(statement.instances) :]:
                 return dict((n.name, v) for n, v in make_instances(context, frame, statement))[name.name]
-    message = f"`{block.name}` has no parameter or instance `{name.name}`"
+    message = f"`{block.name}` has no parameter, state or instance `{name.name}`"
     return context.reporter.error("unknown-attribute", message, name.span, help=suggest(name.name, known))

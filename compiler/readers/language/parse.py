@@ -211,10 +211,19 @@ class _Parser:
             return reserved(RESERVED[token.type], span_of(token, self.file))
         if token.type in NAMES and following.type == "LSQB":
             close = self.partners.get(index + 1)
-            if close is not None and close + 1 < len(self.tokens) and self.tokens[close + 1].type == "ASSIGN":
+            if close is not None and self._is_index_notation(close + 1):
                 span = span_of(token, self.file).to(span_of(self.tokens[close], self.file))
                 return reserved(f"assigning to an index, as in {INDEX_NOTATION},", span)
         return None
+
+    def _is_index_notation(self, index: int) -> bool:
+        """Returns whether `= sum(i) x` follows: a call of plain names, directly followed by a name."""
+        types = [token.type for token in self.tokens[index : index + 64]]
+        if len(types) < 4 or types[0] != "ASSIGN" or types[1] not in NAMES or types[2] != "LPAR" or "RPAR" not in types:
+            return False
+        close = types.index("RPAR")
+        plain = all(kind in NAMES or kind == "COMMA" for kind in types[3:close])
+        return plain and close > 3 and types[close + 1 : close + 2] != [] and types[close + 1] in NAMES
 
 
 def _fork(state: InteractiveParser) -> InteractiveParser:

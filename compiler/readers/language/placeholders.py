@@ -85,5 +85,5 @@ def _check(context: Context, value: BlockValue) -> None:
 def _dtype_names(block: syntax.Block) -> set[str]:
     """Returns the names that the block uses as dtypes."""
     types = [p.type for p in block.parameters] + [r.type for r in block.results]
-    types += [s.type for s in block.body if isinstance(s, syntax.Param)]
+    types += [s.type for s in block.body if isinstance(s, (syntax.Param, syntax.State))]
     return {type.dtype.name for type in types}

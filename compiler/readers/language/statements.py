@@ -1,14 +1,15 @@
-"""The statements of a body, in order: parameters, instances, assignments, loops, the return. Loops whose course is
-decided by a call stand in `control_flow`.
+"""The statements of a body, in order: parameters, states, instances, assignments, loops, the return. Loops whose course
+is decided by a call stand in `control_flow`.
 
 A `repeat` becomes one node that carries the names which exist before it and which its body assigns; all other names of
-the body end with it. The body is elaborated once, for any count.
+the body end with it. The body is elaborated once, for any count; one that uses states once more for each iteration.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ....dialect.diagnostics import Note, Span
 from ....dialect.dims import Poly, Symbol, add
@@ -19,6 +20,8 @@ from .context import Context
 from .instances import make_instances
 from .operators import literal
 from .parameters import define_parameter
+from .state_assignments import assign_part, assign_state
+from .states import define_state, unroll_states
 from .statics import demand_integer
 from .values import ERROR, FIXED, AnyValue, Binding, Frame, Kind, contains_error, contains_tensor, describe, show
 
@@ -66,6 +69,10 @@ def _param(context: Context, frame: Frame, statement: syntax.Param) -> None:
     _define(context, frame, statement.name, define_parameter(context, frame, statement), Kind.PARAMETER)
 
 
+def _state(context: Context, frame: Frame, statement: syntax.State) -> None:
+    _define(context, frame, statement.name, define_state(context, frame, statement), Kind.STATE)
+
+
 def _use(context: Context, frame: Frame, statement: syntax.Use) -> None:
     for name, value in make_instances(context, frame, statement):
         _define(context, frame, name, value, Kind.INSTANCE)
@@ -104,7 +111,25 @@ def _bind(context: Context, frame: Frame, name: syntax.Name, value: AnyValue) ->
         return
     if isinstance(value, Value):
         value = context.writer.rename(value, name.name)
+    if first is not None and first.kind is Kind.STATE and name.name in frame.names:
+        value = assign_state(context, frame, name, value, name.span)
+        frame.names[name.name] = first if value is ERROR else Binding(value, Kind.STATE, first.span)
+        return
     frame.names[name.name] = Binding(value, Kind.LOCAL, name.span)
+
+
+def _assign_part(context: Context, frame: Frame, statement: syntax.AssignPart) -> None:
+    name = statement.name.name
+    first = frame.lookup(name)
+    if first is None:
+        return  # `names` reports it
+    if first.kind is not Kind.STATE:
+        notes = [Note(f"the definition of `{name}`", first.span)]
+        message = f"only a part of a state can be assigned, and `{name}` is {first.kind}"
+        context.reporter.error("not-a-state", message, statement.target, notes=notes)
+        return
+    value = assign_part(context, frame, statement)
+    frame.names[name] = first if value is ERROR else Binding(value, Kind.STATE, first.span)
 
 
 # --- loops ---
@@ -117,6 +142,8 @@ def assigned_names(body: Sequence[syntax.Statement]) -> Iterator[syntax.Name]:
         if isinstance(statement, syntax.Assign):
             yield from statement.targets
             loop = statement.value
+        elif isinstance(statement, syntax.AssignPart):
+            yield statement.name
         if isinstance(statement, syntax.Repeat):
             yield from assigned_names(statement.body)
         elif isinstance(loop, (syntax.Scan, syntax.While)):
@@ -126,7 +153,7 @@ def assigned_names(body: Sequence[syntax.Statement]) -> Iterator[syntax.Name]:
 def check_loop_body(context: Context, body: Sequence[syntax.Statement], loop: str) -> None:
     """Reports statements that may stand in the body of a block alone."""
     for statement in body:
-        if isinstance(statement, (syntax.Param, syntax.Use, syntax.Weights, syntax.Return)):
+        if isinstance(statement, (syntax.Param, syntax.State, syntax.Use, syntax.Weights, syntax.Return)):
             word = type(statement).__name__.lower()
             message = f"`{word}` is not allowed in {'an' if loop == 'if' else 'a'} `{loop}`"
             help_text = _OUTSIDE[type(statement)] if loop == "repeat" else _ELSEWHERE[type(statement)]
@@ -135,6 +162,7 @@ def check_loop_body(context: Context, body: Sequence[syntax.Statement], loop: st
 
 _OUTSIDE: dict[type[syntax.Statement], str] = {
     syntax.Param: "an array of instances gives each iteration its own parameters: `use layer[n] = ...`",
+    syntax.State: "an array of instances gives each iteration its own states: `use layer[n] = ...`",
     syntax.Use: "make an array of instances before the loop: `use layer[n] = ...`",
     syntax.Weights: "",
     syntax.Return: "assign the value to a name defined before the loop, and return it after the loop",
@@ -171,7 +199,8 @@ def _repeat(context: Context, frame: Frame, statement: syntax.Repeat) -> None:
         report("bad-range", message, span, "expected first <= end, fewer than 2**31 iterations")
         start, stop = 0, 1
     if start < stop:
-        _Loop(context, frame, statement, variable, start, stop).write(list(assigned))
+        loop = _Loop(context, frame, statement, variable, start, stop)
+        unroll_states(context, frame, partial(loop.write, list(assigned)), loop.run, range(start, stop))
     # Names that the body introduced go out of scope here.
     for name, span in assigned.items():
         if name not in before and name in frame.names:
@@ -213,7 +242,17 @@ class _Loop:
             node = Node("repeat", tuple(initial), outputs, attributes, (region,), frame.scope, self.statement.span)
             writer.add(node)
         for name, output in zip(carried, outputs, strict=True):
-            names[name] = Binding(output, Kind.LOCAL, names[name].span)
+            kind = Kind.STATE if names[name].kind is Kind.STATE else Kind.LOCAL
+            names[name] = Binding(output, kind, names[name].span)
+
+    def run(self, index: int) -> None:
+        """Elaborates one iteration on its own. Its new names end with it."""
+        names = self.frame.names
+        before = set(names)
+        names[self.variable.name] = Binding(index, Kind.LOOP, self.variable.span)
+        run_body(self.context, self.frame, [s for s in self.statement.body if not isinstance(s, syntax.Return)])
+        for name in names.keys() - before:
+            del names[name]
 
     def _value(self, name: str) -> Value:
         value = self.frame.names[name].value
@@ -285,9 +324,11 @@ def _loop(context: Context, frame: Frame, statement: syntax.Scan | syntax.While)
 
 _STATEMENTS: dict[type[syntax.Statement], Callable[..., None]] = {
     syntax.Param: _param,
+    syntax.State: _state,
     syntax.Use: _use,
     syntax.Weights: _weights,
     syntax.Assign: _assign,
+    syntax.AssignPart: _assign_part,
     syntax.Repeat: _repeat,
     syntax.Scan: _loop,
     syntax.While: _loop,

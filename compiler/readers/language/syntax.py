@@ -289,6 +289,16 @@ class Param(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class State(Node):
+    """`state name: type`, optionally with an initial value: `= expression` or `from "key.{i}"`."""
+
+    name: Name
+    type: Type
+    initial: Expression | None = None
+    key: String | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Instance(Node):
     """One name of a `use`: `query`, or with a count `layer[n]`, which is an array of instances."""
 
@@ -328,6 +338,16 @@ class Assign(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class AssignPart(Node):
+    """`name[items] = value`; `target` is the span of the left side."""
+
+    name: Name
+    items: tuple[Expression | Slice | Dots, ...]
+    value: Expression
+    target: Span = field(kw_only=True, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Repeat(Node):
     """`repeat i in start..stop { body }`; `stop` is excluded."""
 
@@ -344,7 +364,7 @@ class Return(Node):
     values: tuple[Expression, ...]
 
 
-Statement: TypeAlias = Param | Use | Weights | Assign | Repeat | Scan | While | Return
+Statement: TypeAlias = Param | State | Use | Weights | Assign | AssignPart | Repeat | Scan | While | Return
 
 
 # --- items of a file --------------------------------------------------------------------------------------------------

@@ -102,7 +102,7 @@ def unknown_name(context: Context, frame: Frame, name: syntax.Name, what: str = 
 def _definitions(body: Sequence[syntax.Statement]) -> list[syntax.Name]:
     found: list[syntax.Name] = []
     for statement in body:
-        if isinstance(statement, syntax.Param):
+        if isinstance(statement, (syntax.Param, syntax.State)):
             found.append(statement.name)
         elif isinstance(statement, syntax.Use):
             found += [i.name for i in statement.instances]

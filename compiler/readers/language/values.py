@@ -123,6 +123,7 @@ class Kind(Enum):
     ARGUMENT = "argument"
     HYPER = "hyper-parameter"
     PARAMETER = "parameter"
+    STATE = "state"
     INSTANCE = "instance"
     LOCAL = "value"
     LOOP = "loop variable"

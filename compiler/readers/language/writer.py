@@ -50,13 +50,24 @@ class Body:
 
 
 @dataclass(slots=True)
+class KeptState:
+    """A state of the function: the argument with its value before the call, and its value so far."""
+
+    argument: Value
+    current: Value
+
+
+@dataclass(slots=True)
 class Writer:
     """The writer of a function. `count` is the number of nodes in all bodies, closed ones included. `declared` maps the
-    name of a value to the types that the source declares for it, each with the frame that resolves the type's names."""
+    name of a value to the types that the source declares for it, each with the frame that resolves the type's names.
+    `states` are by name; `stateful` is the span of a use of a state in an open region, which cannot carry its value."""
 
     bodies: list[Body] = field(default_factory=lambda: [Body()])
     count: int = 0
     declared: dict[str, list[tuple[Frame, syntax.Type]]] = field(default_factory=dict)
+    states: dict[str, KeptState] = field(default_factory=dict)
+    stateful: Span | None = None
     _names: dict[str, int] = field(default_factory=dict)
     _numbers: int = 0
 
@@ -116,7 +127,18 @@ class Writer:
             self.declared[renamed.name] = self.declared.pop(value.name)
         return renamed
 
+    def copy(self) -> Writer:
+        """Returns a writer that continues from here, independent of this one."""
+        bodies = [Body(list(b.nodes), list(b.prologue), dict(b.parameters), dict(b.loops)) for b in self.bodies]
+        declared = {name: list(types) for name, types in self.declared.items()}
+        states = {name: KeptState(kept.argument, kept.current) for name, kept in self.states.items()}
+        return Writer(bodies, self.count, declared, states, self.stateful, dict(self._names), self._numbers)
+
     # --- loops ---
+
+    @property
+    def in_region(self) -> bool:
+        return len(self.bodies) > 1
 
     def open(self) -> Body:
         self.bodies.append(Body())

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ....dialect.types import Array
-from ....runtime.loader import Model
+from ....runtime.loader import Model, Session
 from ....runtime.observe import Event, observe
 from .rounding import Rounding
 
@@ -70,4 +70,8 @@ def capture(model: Model, entry: str, inputs: Sequence[Array]) -> Capture:
     for described, array in zip(called.results, made, strict=True):
         name = result_point(described.name)
         points[name] = Point(name, np.asarray(array), rounding=rounding.share)
+    if isinstance(model, Session):
+        for state in called.states:
+            name = f"state {state}"
+            points[name] = Point(name, model.states[state], rounding=rounding.share)
     return Capture(points, dims)

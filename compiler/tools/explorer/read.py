@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ....dialect.diagnostics import Diagnostic, DiagnosticError
-from ....dialect.graph import Function, Module
+from ....dialect.graph import Function, Module, result_of_state
 from ....dialect.parser import parse_text
 from ....dialect.types import Array
 from ....dialect.verifier import verify
@@ -97,6 +97,8 @@ def _read_graph(
 
 def _name_results(function: Function) -> Function:
     """Names unnamed results as the language does: `result`, or `result0`, `result1`, ..."""
-    count = len(function.results)
+    if function.result_names:
+        return function
+    count = len(function.outputs)
     names = ("result",) if count == 1 else tuple(f"result{n}" for n in range(count))
-    return function if function.result_names else replace(function, result_names=names)
+    return replace(function, result_names=(*names, *map(result_of_state, function.states)))

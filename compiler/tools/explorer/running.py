@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -53,7 +53,7 @@ def run_function(
     """Returns the results of the reference interpreter. Raises DiagnosticError for weights, DimError for arrays."""
     if len(arrays) != len(function.arguments):
         raise TypeError(f"`{function.name}` takes {len(function.arguments)} arrays, not {len(arrays)}")
-    alone = Module(module.name, module.dims, module.parameters, (function,))
+    alone = replace(module, functions=(function,))
     load = open_parameters(_as_source(alone, origin, weights))
     interpreter = Interpreter(module, load, precision=F64 if float64 else None)
     return interpreter.run(function, [np.asarray(array) for array in arrays])

@@ -24,6 +24,7 @@ from .cut import cut_function
 from .inputs import Trial
 from .isolated import Died, Task, Tell, run_isolated
 from .judge import Difference, Judge
+from .stateful import call_function
 from .trials import Wrong
 from .usage import RUNTIME, is_right_in_one_thread
 
@@ -59,10 +60,9 @@ def find_wrong(artifact: Path, judges: Iterator[Judge]) -> Wrong | None:
         def call(tell: Tell) -> tuple[Array, ...] | None:
             tell(str(trial))
             try:
-                results = load_artifact(artifact).entries[trial.function](*trial.arguments)
+                return call_function(load_artifact(artifact), trial.function, trial.arguments, trial.dims)
             except OutOfRangeError:
                 return None
-            return tuple(results) if isinstance(results, tuple) else (results,)
 
         return call
 
@@ -97,8 +97,8 @@ def watch_call(artifact: Path, lowered: LoweredFunction, trial: Trial) -> Watche
                 values[value.name] = places[value.name].copy()
 
         model = load_artifact(artifact)
-        with observe(model, see), suppress(OutOfRangeError):
-            model.entries[trial.function](*trial.arguments)
+        with suppress(OutOfRangeError):
+            call_function(model, trial.function, trial.arguments, trial.dims, lambda session: observe(session, see))
         return Watched(values, tuple(lost))
 
     return run_isolated([task])[0]

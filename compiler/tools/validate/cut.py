@@ -41,6 +41,7 @@ def cut_function(
         body=tuple(reversed(body)),
         results=tuple(results),
         result_names=tuple(v.name for v in results),
+        states=(),
     )
     read = {n.attribute("name") for n in walk(body) if n.op == "parameter"}
     parameters = tuple(p for p in module.parameters if p.name in read)

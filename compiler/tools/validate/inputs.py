@@ -17,10 +17,11 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from ....dialect.dims import INFINITY, Size, Symbol, evaluate, maximum, minimum
+from ....dialect.dims import INFINITY, Size, Symbol, evaluate, maximum, minimum, symbols
 from ....dialect.graph import Function, Node, Parameter, Value, walk
 from ....dialect.ops import OPERATORS
 from ....dialect.ops.support.common import integer_range
+from ....dialect.requirements import requirements
 from ....dialect.types import BOOL, Array, DType
 
 ORDINARY, SPECIAL, EDGES, OUTSIDE = "ordinary", "special", "edge", "out-of-range"
@@ -159,10 +160,25 @@ def draw_argument(value: Value, dims: Mapping[str, int], kind: str, seed: int, l
 
 
 def draw_trial(function: Function, dims: Mapping[str, int], kind: str = ORDINARY, *, seed: int = 0) -> Trial:
-    """Returns arrays for all arguments of a function at sizes of its dims."""
+    """Returns arrays for all arguments of a function at sizes of its dims, or at the nearest that it admits."""
+    dims = _admitted(function, dims)
     limits = place_limits(function)
     arrays = tuple(draw_argument(v, dims, kind, seed, limits.get(v.name)) for v in function.arguments)
     return Trial(function.name, dict(dims), kind, tuple(v.name for v in function.arguments), arrays)
+
+
+def _admitted(function: Function, dims: Mapping[str, int]) -> dict[str, int]:
+    """Returns sizes at which no extent of the function is negative, where raising single dims achieves that."""
+    found = dict(dims)
+    for requirement in requirements(function):
+        for symbol in sorted(symbols(requirement.size), key=lambda symbol: symbol.name):
+            if requirement.holds(found) or not requirement.extent:
+                break
+            lacking = -evaluate(requirement.size, found)
+            raised = found | {symbol.name: nearest_size(symbol, found[symbol.name] + lacking)}
+            if evaluate(requirement.size, raised) > -lacking:
+                found = raised
+    return found
 
 
 def draw_dims(symbols: Sequence[Symbol]) -> tuple[dict[str, int], ...]:

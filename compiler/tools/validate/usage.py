@@ -28,6 +28,7 @@ from .c_calls import RefusedError, empty_like, open_session
 from .compare import same_bits
 from .inputs import OUTSIDE, Trial, draw_trial, nearest_size
 from .isolated import Died, Tell, run_isolated
+from .stateful import call_function
 
 RUNTIME = "runtime"
 """The stage of the error: the C runtime in the artifact, or the Python loader."""
@@ -57,7 +58,10 @@ def find_wrong_use(artifact: Path, function: Function, trial: Trial) -> WrongUse
 
 
 def check_use(artifact: Path, function: Function, trial: Trial, tell: Tell) -> str | None:
-    """Returns the error of the first wrong way to call the artifact, in this process."""
+    """Returns the error of the first wrong way to call the artifact, in this process. Entries with states are called in
+    one way only: a call changes the states that a repeated one would begin with."""
+    if function.states:
+        return None
     found = _check_ways(artifact, trial, tell)
     shared = (draw_trial(function, dims) for dims in draw_shared_dims(function))
     return found or next((wrong for each in shared if (wrong := _check_threads(artifact, each, tell))), None)
@@ -69,8 +73,8 @@ def is_right_in_one_thread(artifact: Path, trial: Trial, is_right: Callable[[tup
 
     def call(tell: Tell) -> bool:
         tell("one thread")
-        entry = load_artifact(artifact, threads=1).entries[trial.function]
-        return all(is_right(_results(entry(*trial.arguments))) for _ in range(2))
+        model = load_artifact(artifact, threads=1)
+        return all(is_right(call_function(model, trial.function, trial.arguments, trial.dims)) for _ in range(2))
 
     return run_isolated([call]) == [True]
 

@@ -1,0 +1,189 @@
+"""States: a `state` becomes a tensor with a path that a session keeps, and assignments give its value after a call.
+
+Reading a state is reading an SSA value: at first the argument that holds its value before the call, after an assignment
+the assigned value. The writer knows the states of its function; blocks that are called twice under one path continue
+with the value of the first call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ....dialect.diagnostics import Note
+from ....dialect.dims import Poly, format_size
+from ....dialect.graph import Attribute, Formula, Node, Parameter, State, Value, fill_braces, walk
+from ....dialect.states import initial_fits
+from ....dialect.types import TensorType
+from . import syntax
+from .context import Context
+from .operators import literal
+from .parameters import define_parameter, stored_key
+from .shapes import resolve_type
+from .values import ERROR, Binding, Frame, InstancePath, Kind, Poison, contains_error
+from .writer import KeptState, Writer
+
+
+def define_state(
+    context: Context, frame: Frame, node: syntax.State, path: InstancePath | None = None
+) -> Value | Poison:
+    """Returns the current value of a `state`, and adds it to the states of the module and of the function."""
+    report = context.reporter.error
+    base = path or frame.path
+    type = resolve_type(context, frame, node.type)
+    if type is ERROR:
+        return ERROR
+    if base is None:
+        name = frame.block.name.name if frame.block is not None else "the block"
+        message = f"`{name}` has states and must be instantiated"
+        notes = [Note("one of the states", node.span)]
+        help_text = f"`use name = {name}...`, and then `name(...)`"
+        return report("needs-instance", message, frame.call or node.span, notes=notes, help=help_text)
+    if type.dtype.is_blocked:
+        help_text = "keep quantized values and their scales as states of their own"
+        return report("bad-block", "a state cannot be block-quantized", node.type.span, help=help_text)
+    place = base.child(node.name.name)
+    fixed = [index for index in place.indices if isinstance(index, int)]
+    if context.writer.in_region or len(fixed) < len(place.indices):
+        # The loop around it is elaborated again, iteration by iteration: see `unroll`.
+        context.writer.stateful = node.span
+        value = context.writer.fresh(type)
+        context.writer.declare(value, frame, node.type)
+        return value
+    name = fill_braces(place.pattern, fixed)
+    initial = _define_initial(context, frame, node, name, type, base)
+    if initial is ERROR:
+        return ERROR
+    state = State(name, type, initial, node.span)
+    first = context.program.states.setdefault(name, state)
+    if (first.type, first.initial) != (type, initial):
+        notes = [Note(f"elsewhere it is {first.type}", first.span)]
+        return report("state-conflict", f"`{name}` means two different states", node.span, notes=notes)
+    if name not in context.writer.states:
+        value = Value(context.writer.name(name), type)
+        context.writer.states[name] = KeptState(value, value)
+        context.writer.declare(value, frame, node.type)
+    return context.writer.states[name].current
+
+
+# --- initial values ---
+
+
+def _define_initial(
+    context: Context, frame: Frame, node: syntax.State, name: str, type: TensorType, base: InstancePath
+) -> str | Poison | None:
+    """Returns the name of the parameter that holds the initial value, which is added to the module; None for zeros."""
+    if node.key is not None:
+        source = stored_key(context, frame, node.key, base)
+        if source is ERROR:
+            return ERROR
+        if not type.is_static:
+            size = next(s for s in type.shape if isinstance(s, Poly))
+            message = f"the state `{node.name.name}` has the size {format_size(size)}, a tensor of a checkpoint has not"
+            help_text = "begin with a parameter of the last axes: `= weight`"
+            return context.reporter.error("symbolic-parameter", message, node.type.span, help=help_text)
+        fixed = [index for index in base.indices if isinstance(index, int)]
+        parameter = Parameter(f"{name}.initial", type, (), fill_braces(source, fixed), None, node.span)
+    elif node.initial is not None:
+        formula = _formula(context, frame, node.initial, type)
+        if formula is ERROR:
+            return ERROR
+        parameter = Parameter(f"{name}.initial", formula.result.type, span=node.span, formula=formula)
+    else:
+        return None
+    first = context.program.parameters.setdefault(parameter.name, parameter)
+    if (first.type, first.source, first.formula) != (parameter.type, parameter.source, parameter.formula):
+        notes = [Note("elsewhere it begins with another value", first.span)]
+        return context.reporter.error("state-conflict", f"`{name}` means two different states", node.span, notes=notes)
+    return parameter.name
+
+
+def _formula(context: Context, frame: Frame, node: syntax.Expression, type: TensorType) -> Formula | Poison:
+    """Returns the computation of an initial value from constants and parameters."""
+    report = context.reporter.error
+    saved, context.writer = context.writer, Writer(count=context.writer.count)
+    known = dict(context.program.parameters)
+    try:
+        inner = _with_parameters(context, frame)
+        value = context.evaluate(node, inner)
+        if not isinstance(value, Value) and not contains_error(value):
+            value = literal(context, inner, value, type.dtype, node.span)
+        body = context.writer.bodies[0].all_nodes
+    finally:
+        saved.count = context.writer.count
+        context.writer = saved
+    if contains_error(value):
+        context.program.parameters = known
+        return ERROR
+    assert isinstance(value, Value), value
+    made = {v.name for inside in body for v in inside.outputs}
+    used = [str(n.attribute("name")) for n in walk(body) if n.op == "parameter"]
+    if value.name not in made or any(map(_has_dims, walk(body))) or any(n.inputs and n.op == "parameter" for n in body):
+        context.program.parameters = known
+        message = "an initial value depends on constants and parameters alone"
+        return report("not-constant", message, node.span)
+    parameters = tuple(context.program.parameters[name] for name in dict.fromkeys(used))
+    # Parameters that only initial values read are part of their formulas.
+    context.program.parameters = known
+    if not initial_fits(type, value.type):
+        message = f"the state is {type} and cannot begin with {value.type}"
+        help_text = "an initial value has the dtype of the state and the sizes of its last axes"
+        return report("state-type", message, node.span, help=help_text)
+    # Without spans, so that two declarations of one state agree.
+    parameters = tuple(replace(parameter, span=None) for parameter in parameters)
+    return Formula(parameters, tuple(replace(inside, span=None, scope="") for inside in body), value)
+
+
+def _has_dims(node: Node) -> bool:
+    """Returns whether a node has a symbolic size in its types or attributes."""
+    pending: list[Attribute] = [value for _, value in node.attributes]
+    pending += [size for value in node.outputs for size in value.type.shape]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Poly):
+            return True
+        if isinstance(part, tuple):
+            pending += part
+    return False
+
+
+def _with_parameters(context: Context, frame: Frame) -> Frame:
+    """Returns the frame with the parameters that the block declares, as tensors of the current writer."""
+    inner = Frame(frame.file, dict(frame.names), frame.block, frame.path, frame.hypers, frame.caller, frame.call)
+    declared = {s.name.name: s for s in (frame.block.body if frame.block else ()) if isinstance(s, syntax.Param)}
+    for name, binding in frame.names.items():
+        if binding.kind is Kind.PARAMETER and name in declared:
+            value = define_parameter(context, frame, declared[name])
+            inner.names[name] = Binding(value, binding.kind, binding.span)
+    return inner
+
+
+# --- loops ---
+
+
+def unroll_states(
+    context: Context, frame: Frame, write: Callable[[], None], run: Callable[[int], None], indices: range
+) -> None:
+    """Writes a loop with `write`. If its body uses states, and has no errors, the loop is discarded and elaborated
+    again with `run`, for each index: each iteration has states of its own, which a region cannot carry."""
+    program, writer = context.program, context.writer
+    nested, writer.stateful = writer.stateful, None
+    kept, names = writer.copy(), dict(frame.names)
+    tables = dict(program.parameters), dict(program.states), dict(program.paths)
+    errors = _count_errors(context)
+    write()
+    stateful = writer.stateful
+    writer.stateful = nested or stateful
+    if stateful is None or writer.in_region or _count_errors(context) > errors:
+        return
+    kept.count, kept.stateful = writer.count, nested
+    context.writer = kept
+    program.parameters, program.states, program.paths = tables
+    frame.names.clear()
+    frame.names.update(names)
+    for index in indices:
+        run(index)
+
+
+def _count_errors(context: Context) -> int:
+    return sum(diagnostic.severity == "error" for diagnostic in context.reporter.diagnostics)

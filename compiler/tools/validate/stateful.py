@@ -1,0 +1,40 @@
+"""Calls of artifacts in the view of their graph: the states of a function are its last arguments and its last results.
+
+A session is created for each call, receives the given values of the states, and is read after the call. So everything
+that compares a call with the interpreter compares the states after it as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import numpy as np
+
+from ....dialect.types import Array
+from ....runtime.loader import Model
+
+
+def call_function(
+    model: Model,
+    name: str,
+    arguments: Sequence[Array],
+    dims: Mapping[str, int],
+    around: Callable[[Model], AbstractContextManager[None]] = lambda session: nullcontext(),
+) -> tuple[Array, ...]:
+    """Returns the results of an entry, and the states after the call. `arguments` includes the states before it; `dims`
+    are the sizes of the function's dims; `around` returns the context of the call."""
+    entry = model.entries[name]
+    count = len(entry.arguments)
+    caller = model
+    if entry.states:
+        described = model.describe()["session"]["dims"]
+        # The dims of states that the entry does not use do not matter.
+        session = model.session(**{d["name"]: dims.get(d["name"], d["low"]) for d in described})
+        for state, value in zip(entry.states, arguments[count:], strict=True):
+            session.states[state] = value
+        caller = session
+    with around(caller):
+        made = caller.entries[name](*arguments[:count])
+    results = tuple(np.asarray(x) for x in (made if isinstance(made, tuple) else (made,)))
+    return results if not entry.states else (*results, *(session.states[state] for state in entry.states))

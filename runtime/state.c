@@ -1,0 +1,226 @@
+/* States of a session: their memory, initial values, and access from outside of calls.
+ *
+ * All states of a session are one piece of memory, each at a multiple of the alignment. A call of an entry with states,
+ * and every function here that touches their content, takes the session's states for itself, or fails with BUSY.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pool.h"
+#include "state.h"
+
+static const nacre_artifact *artifact(void) { return &nacre_this_artifact; }
+
+static int64_t rounded(int64_t bytes) {
+    const int64_t more = nacre_add(bytes, NACRE_ALIGNMENT - 1);
+    return more == NACRE_OVERFLOW ? more : more / NACRE_ALIGNMENT * NACRE_ALIGNMENT;
+}
+
+/* The bytes of a state at these dims, or NACRE_OVERFLOW. */
+static int64_t state_bytes(const nacre_state *state, const int64_t *dims) {
+    int64_t bytes = nacre_dtype_bytes(state->tensor.dtype);
+    for (int32_t axis = 0; axis < state->tensor.rank; axis++) {
+        const int64_t size = nacre_value(&state->tensor.shape[axis], dims);
+        if (size < 0) return NACRE_OVERFLOW;
+        if (size == 0) return 0;
+    }
+    for (int32_t axis = 0; axis < state->tensor.rank; axis++)
+        bytes = nacre_mul(bytes, nacre_value(&state->tensor.shape[axis], dims));
+    return bytes;
+}
+
+static nacre_status check_dims(const int64_t *dims, int32_t count) {
+    if (count != artifact()->session_dim_count || (dims == NULL && count > 0))
+        return nacre_fail(NACRE_INVALID, "a session has %" PRId32 " dim%s, got %" PRId32,
+                          artifact()->session_dim_count, artifact()->session_dim_count == 1 ? "" : "s", count);
+    for (int32_t d = 0; d < count; d++) {
+        nacre_status status = nacre_check_range(&artifact()->session_dims[d], dims[d], " in this session");
+        if (status) return status;
+    }
+    return NACRE_OK;
+}
+
+/* The bytes of all states, or NACRE_OVERFLOW after an error. */
+static int64_t all_bytes(const int64_t *dims) {
+    int64_t total = 0;
+    for (int32_t i = 0; i < artifact()->state_count; i++) {
+        const int64_t bytes = state_bytes(&artifact()->states[i], dims);
+        total = nacre_add(total, rounded(bytes));
+        if (bytes == NACRE_OVERFLOW || total == NACRE_OVERFLOW) {
+            nacre_fail(NACRE_INVALID, "state `%s`: %s is too large in this session", artifact()->states[i].tensor.name,
+                       artifact()->states[i].tensor.type);
+            return NACRE_OVERFLOW;
+        }
+    }
+    return total;
+}
+
+int64_t nacre_session_bytes(const int64_t *dims, int32_t count) {
+    if (check_dims(dims, count)) return -1;
+    const int64_t bytes = all_bytes(dims);
+    return bytes == NACRE_OVERFLOW ? -1 : bytes;
+}
+
+/* Gives a state its initial value, which is repeated along its first axes. */
+static void begin_state(nacre_session *session, int32_t number) {
+    const nacre_state *state = &artifact()->states[number];
+    char *to = session->states[number];
+    const int64_t bytes = state_bytes(state, session->dims);
+    if (state->initial_bytes == 0) {
+        if (bytes) memset(to, 0, (size_t)bytes);
+        return;
+    }
+    for (int64_t at = 0; at < bytes; at += state->initial_bytes)
+        memcpy(to + at, session->weights + state->initial, (size_t)state->initial_bytes);
+}
+
+nacre_status nacre_states_open(nacre_session *session, const nacre_options *options) {
+    if (options->dims == NULL) return NACRE_OK;
+    const int32_t count = artifact()->session_dim_count, states = artifact()->state_count;
+    nacre_status status = check_dims(options->dims, (int32_t)options->dim_count);
+    if (status) return status;
+    const int64_t bytes = all_bytes(options->dims);
+    if (bytes == NACRE_OVERFLOW) return NACRE_INVALID;
+    session->dims = calloc((size_t)count + 1, sizeof *session->dims);
+    session->states = calloc((size_t)states + 1, sizeof *session->states);
+    session->state_memory = aligned_alloc(NACRE_ALIGNMENT, (size_t)bytes + NACRE_ALIGNMENT);
+    if (session->dims == NULL || session->states == NULL || session->state_memory == NULL) {
+        nacre_states_close(session);
+        return nacre_fail(NACRE_OUT_OF_MEMORY, "no memory for states of %" PRId64 " bytes", bytes);
+    }
+    if (count) memcpy(session->dims, options->dims, (size_t)count * sizeof *session->dims);
+    char *place = session->state_memory;
+    for (int32_t i = 0; i < states; i++) {
+        session->states[i] = place;
+        place += rounded(state_bytes(&artifact()->states[i], session->dims));
+        begin_state(session, i);
+    }
+    return NACRE_OK;
+}
+
+void nacre_states_close(nacre_session *session) {
+    free(session->dims);
+    free(session->states);
+    free(session->state_memory);
+    session->dims = NULL;
+    session->states = NULL;
+    session->state_memory = NULL;
+}
+
+nacre_status nacre_take_states(nacre_session *session, const char *who) {
+    const int own = nacre_process_number();
+    int user = 0;
+    /* A call of the process that this one was forked from goes on there, not here. */
+    while (user != own)
+        if (atomic_compare_exchange_weak(&session->state_user, &user, own)) return NACRE_OK;
+    return nacre_fail(NACRE_BUSY, "%s: the session's states are in use by another call", who);
+}
+
+void nacre_return_states(nacre_session *session) { atomic_store(&session->state_user, 0); }
+
+nacre_status nacre_check_states(const nacre_session *session, const nacre_entry *entry, const int64_t *dims) {
+    if (entry->state_count == 0) return NACRE_OK;
+    if (session == NULL || session->states == NULL)
+        return nacre_fail(NACRE_INVALID, "entry `%s` has states, and the session was created without dims",
+                          entry->name);
+    for (int32_t i = 0; dims && i < entry->dim_count; i++) {
+        const nacre_binding *binding = &entry->bindings[i];
+        if (binding->argument >= 0 || dims[binding->dim] == session->dims[binding->axis]) continue;
+        return nacre_fail(NACRE_INVALID, "entry `%s`: dim `%s` is %" PRId64 ", the session was created with %" PRId64,
+                          entry->name, entry->dims[binding->dim].name, dims[binding->dim],
+                          session->dims[binding->axis]);
+    }
+    return NACRE_OK;
+}
+
+int32_t nacre_find_state(const char *name) {
+    for (int32_t i = 0; name && i < artifact()->state_count; i++)
+        if (strcmp(artifact()->states[i].tensor.name, name) == 0) return i;
+    nacre_fail(NACRE_INVALID, "no state is named `%s`", name ? name : "");
+    return -1;
+}
+
+/* The state, if the session has it. */
+static const nacre_state *find(const nacre_session *session, int32_t state) {
+    if (session == NULL || session->states == NULL) {
+        nacre_fail(NACRE_INVALID, session ? "the session has no states: it was created without dims"
+                                          : "states without a session");
+        return NULL;
+    }
+    if (state >= 0 && state < artifact()->state_count) return &artifact()->states[state];
+    nacre_fail(NACRE_INVALID, "state %" PRId32 " does not exist; the artifact has %" PRId32, state,
+               artifact()->state_count);
+    return NULL;
+}
+
+int32_t nacre_state_shape(const nacre_session *session, int32_t state, int64_t *shape, int32_t capacity) {
+    const nacre_state *found = find(session, state);
+    if (found == NULL) return -1;
+    for (int32_t axis = 0; axis < found->tensor.rank && axis < capacity; axis++)
+        shape[axis] = nacre_value(&found->tensor.shape[axis], session->dims);
+    return found->tensor.rank;
+}
+
+/* Checks an access of a whole state, and takes the states. */
+static nacre_status begin_access(nacre_session *session, int32_t state, const void *data, int64_t bytes) {
+    const nacre_state *found = find(session, state);
+    if (found == NULL) return NACRE_INVALID;
+    const int64_t expected = state_bytes(found, session->dims);
+    if (bytes != expected || (data == NULL && expected > 0))
+        return nacre_fail(NACRE_INVALID, "state `%s` has %" PRId64 " bytes, got %" PRId64 "%s", found->tensor.name,
+                          expected, bytes, data ? "" : " without data");
+    return nacre_take_states(session, found->tensor.name);
+}
+
+nacre_status nacre_state_read(nacre_session *session, int32_t state, void *data, int64_t bytes) {
+    nacre_status status = begin_access(session, state, data, bytes);
+    if (status) return status;
+    if (bytes) memcpy(data, session->states[state], (size_t)bytes);
+    nacre_return_states(session);
+    return NACRE_OK;
+}
+
+nacre_status nacre_state_write(nacre_session *session, int32_t state, const void *data, int64_t bytes) {
+    nacre_status status = begin_access(session, state, data, bytes);
+    if (status) return status;
+    if (bytes) memcpy(session->states[state], data, (size_t)bytes);
+    nacre_return_states(session);
+    return NACRE_OK;
+}
+
+nacre_status nacre_state_reset(nacre_session *session, int32_t state) {
+    const int32_t first = state == -1 ? 0 : state, last = state == -1 ? artifact()->state_count : state + 1;
+    if ((state != -1 || session == NULL || session->states == NULL) && find(session, first) == NULL)
+        return NACRE_INVALID;
+    nacre_status status = nacre_take_states(session, "reset");
+    if (status) return status;
+    for (int32_t i = first; i < last; i++) begin_state(session, i);
+    nacre_return_states(session);
+    return NACRE_OK;
+}
+
+nacre_status nacre_session_fork(nacre_session *source, const nacre_options *options, nacre_session **result) {
+    if (result == NULL) return nacre_fail(NACRE_INVALID, "no place for the session was given");
+    *result = NULL;
+    if (source == NULL || source->states == NULL)
+        return nacre_fail(NACRE_INVALID, "cannot fork without a session that has states");
+    nacre_options given;
+    nacre_status status = nacre_read_options(options, &given);
+    if (status) return status;
+    given.bytes = sizeof given;
+    given.dims = source->dims;
+    given.dim_count = (uint32_t)artifact()->session_dim_count;
+    nacre_session *made = NULL;
+    status = nacre_session_create(&given, &made);
+    if (status) return status;
+    status = nacre_take_states(source, "fork");
+    if (status) {
+        nacre_session_destroy(made);
+        return status;
+    }
+    memcpy(made->state_memory, source->state_memory, (size_t)all_bytes(source->dims));
+    nacre_return_states(source);
+    *result = made;
+    return NACRE_OK;
+}

@@ -1,0 +1,26 @@
+/* States of a session: their memory, and the right of one call at a time to use it. */
+#ifndef NACRE_STATE_H
+#define NACRE_STATE_H
+
+#include "internal.h"
+
+nacre_status nacre_states_open(nacre_session *session, const nacre_options *options);
+void nacre_states_close(nacre_session *session);
+
+/* Fails with BUSY while a call, or a function that reads or writes states, uses them. */
+nacre_status nacre_take_states(nacre_session *session, const char *who);
+void nacre_return_states(nacre_session *session);
+
+/* Is the session one that can run the entry, at these dims? */
+nacre_status nacre_check_states(const nacre_session *session, const nacre_entry *entry, const int64_t *dims);
+
+/* The functions of the table, see ABI.md. */
+int64_t nacre_session_bytes(const int64_t *dims, int32_t count);
+int32_t nacre_find_state(const char *name);
+int32_t nacre_state_shape(const nacre_session *session, int32_t state, int64_t *shape, int32_t capacity);
+nacre_status nacre_state_read(nacre_session *session, int32_t state, void *data, int64_t bytes);
+nacre_status nacre_state_write(nacre_session *session, int32_t state, const void *data, int64_t bytes);
+nacre_status nacre_state_reset(nacre_session *session, int32_t state);
+nacre_status nacre_session_fork(nacre_session *source, const nacre_options *options, nacre_session **session);
+
+#endif

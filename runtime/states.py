@@ -1,0 +1,151 @@
+"""The states of a session as arrays: reading, assigning, and files of them in the safetensors format.
+
+Reading a state copies it, and so does assigning. A file holds every state under its name, and the dims of the session
+as metadata; it is checked as a whole before any state is changed. Requires only ctypes and numpy.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .arguments import Argument, Array, DTypes, address_of, as_array, refuse
+from .library import ArgumentError, BusyError, Library, NacreError
+
+_STORED = {
+    **{name: name.upper() for name in ("bool", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64")},
+    **{name: name.upper() for name in ("f16", "bf16", "f32", "f64")},
+    "f8e4m3": "F8_E4M3",
+    "f8e5m2": "F8_E5M2",
+}
+"""The names of dtypes in a file."""
+_MOST_HEADER = 100_000_000
+_BUSY = 4
+
+
+def raise_status(library: Library, status: int) -> None:
+    """Raises the exception of a failed access to states."""
+    if status:
+        raise (BusyError if status == _BUSY else NacreError)(library.error())
+
+
+class States(MutableMapping[str, Array]):
+    """The states of a session by name. `states[name]` is a copy of the array; assigning copies into the session."""
+
+    def __init__(self, owner: object, library: Library, handle: int, dims: Mapping[str, int], dtypes: DTypes) -> None:
+        # The owner of the handle must live as long as this object.
+        self._owner = owner
+        self._library, self._handle, self._dtypes, self._dims = library, handle, dtypes, dict(dims)
+        described: Sequence[Mapping[str, Any]] = library.description["session"]["states"]
+        self._types = {s["name"]: Argument(s["name"], s["type"], s["dtype"], tuple(s["shape"])) for s in described}
+        self._numbers = {name: number for number, name in enumerate(self._types)}
+
+    def __len__(self) -> int:
+        return len(self._types)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._types)
+
+    def __repr__(self) -> str:
+        return f"<states {', '.join(f'{t.name}: {t.type}' for t in self._types.values())}>"
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Returns the shape of a state in this session."""
+        rank = len(self._types[name].shape)
+        shape = array.array("q", bytes(8 * max(1, rank)))
+        call = self._library.functions["state_shape"]
+        call(self._handle, self._numbers[name], shape.buffer_info()[0], rank)
+        return tuple(shape[:rank])
+
+    def __getitem__(self, name: str) -> Array:
+        result = np.empty(self.shape(name), self._dtypes.of(self._types[name]))
+        self._access("state_read", name, result)
+        return result
+
+    def __setitem__(self, name: str, value: object) -> None:
+        if name not in self._types:
+            raise ArgumentError(f"there is no state `{name}`; the states are {', '.join(self._types)}")
+        self._access("state_write", name, self._checked(name, value))
+
+    def __delitem__(self, name: str) -> None:
+        raise ArgumentError(f"the state `{name}` cannot be deleted; `reset` gives it its initial value")
+
+    def _checked(self, name: str, value: object) -> Array:
+        """Returns the value as a dense array with the dtype and shape of the state."""
+        type, shape = self._types[name], self.shape(name)
+        if shape == () and isinstance(value, int | float):
+            value = as_array(type, value, self._dtypes)
+        elif isinstance(value, int | float):
+            raise refuse("state", type, f"the number {value}")
+        given = as_array(type, value, self._dtypes)
+        if given.dtype != self._dtypes.of(type) or given.shape != shape:
+            concrete = f"{type.dtype}[{', '.join(map(str, shape))}]" if shape else type.dtype
+            raise refuse("state", type, self._dtypes.describe_array(given), concrete)
+        return np.ascontiguousarray(given).reshape(shape)
+
+    def _access(self, function: str, name: str, data: Array) -> None:
+        call = self._library.functions[function]
+        raise_status(self._library, call(self._handle, self._numbers[name], address_of(data), data.nbytes))
+
+    # --- files ---
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes all states. The file appears when it is complete."""
+        arrays = {name: self[name] for name in self}
+        header: dict[str, object] = {"__metadata__": {"nacre.dims": json.dumps(self._dims)}}
+        end = 0
+        for name, data in arrays.items():
+            stored = _STORED[self._types[name].dtype]
+            header[name] = {"dtype": stored, "shape": list(data.shape), "data_offsets": [end, end + data.nbytes]}
+            end += data.nbytes
+        text = json.dumps(header, separators=(",", ":")).encode()
+        text += b" " * (-len(text) % 8)
+        path = os.fspath(path)
+        descriptor, made = tempfile.mkstemp(prefix=".nacre-", dir=os.path.dirname(os.path.abspath(path)))
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(len(text).to_bytes(8, "little") + text)
+                for data in arrays.values():
+                    file.write(data.tobytes())
+            os.replace(made, path)
+        except BaseException:
+            os.unlink(made)
+            raise
+
+    def restore(self, path: str | os.PathLike[str]) -> None:
+        """Reads all states from a file that `save` wrote for a session of the same dims."""
+        shown = os.fspath(path)
+        with open(path, "rb") as file:
+            content = file.read()
+        size = int.from_bytes(content[:8], "little")
+        try:
+            assert len(content) >= 8 and size <= min(_MOST_HEADER, len(content) - 8)
+            header = json.loads(content[8 : 8 + size])
+            header.pop("__metadata__", None)
+            stored = {
+                name: (part["dtype"], tuple(part["shape"]), *map(int, part["data_offsets"]))
+                for name, part in header.items()
+            }
+        except (AssertionError, AttributeError, KeyError, TypeError, ValueError):
+            raise NacreError(f"`{shown}` is not a safetensors file") from None
+        if set(stored) != set(self):
+            found, wanted = ", ".join(sorted(stored)) or "none", ", ".join(sorted(self))
+            raise NacreError(f"`{shown}` holds the states {found}; the session has {wanted}")
+        data = content[8 + size :]
+        arrays: dict[str, Array] = {}
+        for name, (dtype, shape, begin, end) in stored.items():
+            target = np.empty(self.shape(name), self._dtypes.of(self._types[name]))
+            wanted = f"{_STORED[self._types[name].dtype]}{list(target.shape)}"
+            if f"{dtype}{list(shape)}" != wanted:
+                raise NacreError(f"`{shown}` holds {dtype}{list(shape)} for the state `{name}`, expected {wanted}")
+            if not 0 <= begin <= end <= len(data) or end - begin != target.nbytes:
+                raise NacreError(f"`{shown}` is damaged: the data of `{name}` is not there")
+            arrays[name] = np.frombuffer(data[begin:end], target.dtype).reshape(target.shape)
+        for name, value in arrays.items():
+            self._access("state_write", name, value)

@@ -1,0 +1,126 @@
+"""Every command with a model that has states: what it computes, or the error by which it refuses them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import nacre
+import numpy as np
+import pytest
+from cli_harness import Cli
+
+TEXT = """language 1
+
+dim T in 1..8
+dim S in 1..32
+
+block Cache(k: f32[T, 4], at: i64) -> f32[S, 4] {
+  state rows: f32[S, 4]
+  rows[at:at+T] = k
+  return rows
+}
+
+model step(x: f32[T, 4]) -> total: f32[4] {
+  state n: i64
+  state a: f32 = 1.0
+  state b: f32 = 2.0
+  use cache = Cache
+  total = sum(cache(x, n), axis=0) + a
+  n = n + T
+  a, b = b, a
+  return total
+}
+
+test step "from given states" {
+  given x = [[1, 2, 3, 4]], n = 0
+  expect total = [2, 3, 4, 5]
+  expect n = 1
+  expect a = 2.0
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("states") / "step.nacre"
+    path.write_text(TEXT)
+    return path
+
+
+@pytest.fixture(scope="module")
+def artifact(file: Path) -> Path:
+    nacre.compile(file, file.with_suffix(".so"))
+    return file.with_suffix(".so")
+
+
+def test_run_prints_results_and_states(cli: Cli, artifact: Path) -> None:
+    done = cli("run", artifact, "--at", "S=3", "--input", "x=[[1, 2, 3, 4], [1, 1, 1, 1]]")
+    assert done.code == 0, done.err
+    assert done.json["total"]["first"] == [3, 4, 5, 6]
+    assert done.json["state.n"]["first"] == [2] and done.json["state.cache.rows"]["shape"] == [3, 4]
+    assert (done.json["state.a"]["first"], done.json["state.b"]["first"]) == ([2.0], [1.0])
+
+
+def test_run_wants_the_dims_of_the_session(cli: Cli, artifact: Path) -> None:
+    done = cli("run", artifact, "--input", "x=[[1, 2, 3, 4]]")
+    assert done.code == 2 and "give the dims of its session that no input has, --at S=..." in done.err
+
+
+@pytest.mark.parametrize("level", ["0", "2"])
+def test_test_compile_and_bisect(cli: Cli, file: Path, level: str) -> None:
+    done = cli("test", file, "-O", level)
+    assert done.code == 0 and "6 passed, 0 failed" in done.out + done.err, done.out + done.err
+    done = cli("compile", file, "-O", level, "--check-passes", "-o", file.with_name("checked.so"))
+    assert done.code == 0, done.err
+    done = cli("bisect", file, "-O", level)
+    assert done.code == 0 and "no error found" in done.out + done.err, done.out + done.err
+
+
+def test_a_failed_expectation_of_a_state(cli: Cli, file: Path) -> None:
+    wrong = file.with_name("wrong.nacre")
+    wrong.write_text(TEXT.replace("expect n = 1", "expect n = 3"))
+    done = cli("test", wrong)
+    assert done.code == 1 and "`state.n` differs by 2" in done.out + done.err
+
+
+def test_diff_compares_states(cli: Cli, file: Path, artifact: Path) -> None:
+    changed = file.with_name("changed.nacre")
+    changed.write_text(TEXT.replace("n = n + T", "n = n + 2*T"))
+    done = cli("diff", file, "--at", "T=2,S=5")
+    assert done.code == 0 and "state cache.rows" not in done.err, done.out + done.err
+    done = cli("diff", artifact, changed, "--at", "T=2,S=5")
+    assert done.code == 1 and "state n" in done.out, done.out + done.err
+
+
+def test_inspect_and_the_report(cli: Cli, artifact: Path, file: Path) -> None:
+    described = cli("inspect", artifact, "--json").json
+    assert described["session"]["bytes"] == "64*((16*S + 63)//64) + 192"
+    assert [s["name"] for s in described["session"]["states"]] == ["n", "a", "b", "cache.rows"]
+    done = cli("compile", file, "-v", "-o", file.with_name("told.so"))
+    assert "states: 2 of 4 are written in place, 0 bytes copied" in done.out + done.err
+    assert re.search(r"state `a`: 4B copied, since its new value is .* the old value of a state", done.out + done.err)
+    done = cli("compile", file, "--json", "-o", file.with_name("told.so"))
+    (function,) = done.json["functions"]
+    assert {s["name"]: s["copied"] for s in function["states"]} == {"n": "0", "a": "4", "b": "4", "cache.rows": "0"}
+
+
+@pytest.mark.parametrize("command", ["bench", "profile"])
+def test_commands_that_repeat_calls_refuse_states(cli: Cli, artifact: Path, command: str) -> None:
+    done = cli(command, artifact)
+    assert done.code == 1 and f"error[stateful]: `nacre {command}` does not support states" in done.err
+
+
+def test_accuracy_and_quantize_refuse_states(cli: Cli, file: Path, artifact: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=np.ones((3, 2, 4), np.float32))
+    done = cli("accuracy", file, "--data", tmp_path / "x.npz")
+    assert done.code == 1 and "error[stateful]" in done.err, done.err
+    done = cli("quantize", file, "--data", tmp_path / "x.npz", "--budget", "error <= 0.1")
+    assert done.code == 1 and "error[stateful]" in done.err, done.err
+
+
+def test_the_text_of_the_graph_is_compiled(cli: Cli, file: Path) -> None:
+    done = cli("compile", file, "--emit", "graph", "-o", file.with_suffix(".graph"))
+    assert done.code == 0 and 'state "cache.rows" : f32[S, 4]' in file.with_suffix(".graph").read_text()
+    done = cli("compile", file.with_suffix(".graph"), "-o", file.with_name("again.so"))
+    assert done.code == 0, done.err
