@@ -77,7 +77,7 @@ def compile(
     threads: maximum number of threads of a call; 0 for `$NACRE_THREADS`, else one thread per CPU.
     dump_dir: folder for the output of every stage; with it, the cache is not used.
     cc: C compiler used for linking; by default `$CC`, `cc`, or ziglang's.
-    check_passes: verifies the result of every stage on random inputs, and raises CompilerFault at the first error; also
+    check_passes: verifies the result of every stage on random inputs, and raises CompilerError at the first error; also
         enabled by `$NACRE_CHECK_PASSES`.
     precision: overrides the policies of the source: `f32`, `bf16`, `f16`, `f8`, `int8`, `int4` or `int4a8`, the path
         of a `.nacre` file with `quantize` blocks, or the text of such a file.
@@ -87,7 +87,7 @@ def compile(
     Issues `nacre.NacreWarning` for the warnings that `nacre compile` prints. A model loaded from the cache does not
     repeat the warning about its size.
 
-    Raises ValueError for an invalid argument, DiagnosticError for an error in the input, CompilerFault for an internal
+    Raises ValueError for an invalid argument, DiagnosticError for an error in the input, CompilerError for an internal
     compiler error.
     """
     if opt_level not in GRAPH_PASSES:
@@ -112,7 +112,7 @@ def compile(
     return model
 
 
-def find_faults(source: Source, weights: Weights | None = None) -> tuple[list[Diagnostic], Mapping[str, str]]:
+def find_errors(source: Source, weights: Weights | None = None) -> tuple[list[Diagnostic], Mapping[str, str]]:
     """Returns all errors and warnings of a model, in the order of its text, and the source texts of their spans.
 
     A source without errors is compared with the headers of its checkpoints, if they exist.
@@ -137,4 +137,4 @@ def check(source: Source, *, weights: Weights | None = None) -> list[Diagnostic]
     weights: a checkpoint file or folder; overrides the one named in the source. If the source has no errors, its
         parameters are compared with the header of the checkpoint; no data is read.
     """
-    return find_faults(source, weights)[0]
+    return find_errors(source, weights)[0]

@@ -74,7 +74,7 @@ def holds(budget: ModelBudget, value: float) -> bool:
 
 def check_budgets(budgets: Iterable[ModelBudget], costs: Costs) -> list[Diagnostic]:
     """Returns a diagnostic for each exceeded budget among those that need no measurement."""
-    faults: list[Diagnostic] = []
+    errors: list[Diagnostic] = []
     for budget in budgets:
         formula = costs.formula(budget.metric, budget.model)
         if formula is None:
@@ -82,11 +82,11 @@ def check_budgets(budgets: Iterable[ModelBudget], costs: Costs) -> list[Diagnost
         try:
             value = evaluate(formula, budget.dims)
         except DimError as error:
-            faults.append(Diagnostic("budget", f"`{budget.metric}` cannot be computed: {error}", budget.span))
+            errors.append(Diagnostic("budget", f"`{budget.metric}` cannot be computed: {error}", budget.span))
             continue
         if not holds(budget, value):
-            faults.append(over_budget(budget, value))
-    return faults
+            errors.append(over_budget(budget, value))
+    return errors
 
 
 def over_budget(budget: ModelBudget, value: float) -> Diagnostic:

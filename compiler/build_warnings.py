@@ -60,7 +60,7 @@ def issue_warnings(build: Build, model: Model) -> None:
     untiled = [(u["kernel"], level["name"], u["reason"]) for level in levels for u in level.get("untiled", ())]
     for diagnostic in (*build.source_model.warnings, *warn_of_untiled(untiled)):
         _issue(str(DiagnosticError([diagnostic], build.source_model.sources)))
-    if build.sizes is not None and build.sizes.is_told:
+    if build.sizes is not None and build.sizes.is_reported:
         _issue(str(build.sizes))
 
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-_BLOCKS = "split-blocks,fold-parameters{blocks-only=true}"
+_BLOCKS = "expand-block-quantized,fold-parameters{blocks-only=true}"
 
 
 def _optimizing(convolutions: str, parameters: str) -> str:
     # Parameters are folded last, when the graph contains all facts about them.
-    blocks = "split-blocks{contract=true},fold-parameters{blocks-only=true}"
+    blocks = "expand-block-quantized{contract=true},fold-parameters{blocks-only=true}"
     loops = "hoist-invariants,batch-scanned"
     first = f"check-indices,canonicalize,unroll-repeat,fold-constants,{loops},{blocks},decompose{{having=attention}}"
     return f"{first},{convolutions},canonicalize,fold-constants,dce,{parameters},canonicalize,cse,dce,fuse,defer-checks"
 
 
-_FAST = _optimizing("propagate,narrow-weights,fold-batch-norm,sub-pixel,channels-last,winograd", "fold-parameters")
+_FAST = _optimizing(
+    "qdq-propagation,narrow-weights,fold-batch-norm,sub-pixel,channels-last,winograd", "fold-parameters"
+)
 _STRICT = _optimizing(
-    "propagate{requantize=false},narrow-weights,sub-pixel,channels-last", "fold-parameters{stepwise=true}"
+    "qdq-propagation{requantize=false},narrow-weights,sub-pixel,channels-last", "fold-parameters{stepwise=true}"
 )
 
 GRAPH_PASSES: Mapping[int, str] = {

@@ -89,7 +89,7 @@ def kept_texts(kinds: Collection[str]) -> list[str]:
 
 
 def write_outputs(build: Build, places: Mapping[str, Path], library: str) -> None:
-    """Generates the emit kinds and writes them. Raises DiagnosticError and CompilerFault, and then writes no file.
+    """Generates the emit kinds and writes them. Raises DiagnosticError and CompilerError, and then writes no file.
 
     The dumps of the build keep `kept_texts`. `library` is the file name that the Python loader looks for.
     """

@@ -33,7 +33,7 @@ from .options import Options
 from .report import FunctionReport, report_kernels
 from .size_bounds import bounded_passes, check_sizes, lower_graph, sizes_of
 from .sizes import WeightSizes
-from .stage_faults import contained
+from .stage_errors import contained
 from .stages import (
     BUDGETS,
     DESCRIPTION,
@@ -87,7 +87,7 @@ class Build:
 
     def make(self, *results: str) -> None:
         """Runs the stages that give the results, unless they were run before. Raises DiagnosticError for an error in
-        the input, CompilerFault for an internal error."""
+        the input, CompilerError for an internal error."""
         for stage in needed_stages(results):
             if getattr(self, stage.gives) is None:
                 taken = [getattr(self, name) for name in stage.takes]
@@ -136,7 +136,7 @@ class Build:
         return report_kernels(self.optimized, lowered, self.remarks, dims, entries, untiled)
 
     def generate(self, lowered: Lowered) -> Program:
-        """Generates the code of the kernels and plans the memory of all tensors. Raises CompilerFault."""
+        """Generates the code of the kernels and plans the memory of all tensors. Raises CompilerError."""
         with self._generator(KERNELS) as generator:
             program = self.program = generator.compile_kernels(lowered)
             assert self.optimized is not None, "nothing was optimized yet"
@@ -144,7 +144,7 @@ class Build:
         return program
 
     def generate_entries(self, program: Program) -> tuple[bytes, ...]:
-        """Returns all object files. Raises CompilerFault."""
+        """Returns all object files. Raises CompilerError."""
         with self._generator(ENTRIES) as generator:
             return generator.compile_entries(program)
 
@@ -160,9 +160,9 @@ class Build:
 
     def check_budgets(self, module: Module, program: Program) -> bool:
         """Checks the budgets that do not need an artifact. Raises DiagnosticError if one is exceeded."""
-        faults = check_budgets(self.source_model.budgets, self.costs(module, program))
-        if faults:
-            raise DiagnosticError(faults, self.source_model.sources)
+        errors = check_budgets(self.source_model.budgets, self.costs(module, program))
+        if errors:
+            raise DiagnosticError(errors, self.source_model.sources)
         return True
 
     def merge(self, objects: Sequence[bytes]) -> bytes:
@@ -207,7 +207,7 @@ class Build:
         return self.output
 
     def run(self, output: Path) -> None:
-        """Builds the library. Raises DiagnosticError and CompilerFault."""
+        """Builds the library. Raises DiagnosticError and CompilerError."""
         check_writable(output)
         self.output, self.library = output, None
         self.make(BUDGETS.gives, LINK.gives)

@@ -20,16 +20,16 @@ from .sizes import WeightSizes, bound_of, measure_weights, too_large, with_most_
 
 def check_sizes(source_model: SourceModel) -> None:
     """Raises DiagnosticError for a size that exceeds 64 bits in every call."""
-    faults: list[Diagnostic] = []
+    errors: list[Diagnostic] = []
     for function in source_model.module.functions:
         found = find_impossible(function)
         if found is not None:
             size, node = found
             message = f"the size {format_size(size)} is at least {max(map(abs, bounds(size)))}, which exceeds 64 bits"
             notes = tuple(Note(f"the dims are: {symbol}") for symbol in sorted(symbols(size)))
-            faults.append(Diagnostic("size-too-large", message, node.span if node else function.span, notes=notes))
-    if faults:
-        raise DiagnosticError(faults, source_model.sources)
+            errors.append(Diagnostic("size-too-large", message, node.span if node else function.span, notes=notes))
+    if errors:
+        raise DiagnosticError(errors, source_model.sources)
 
 
 def bounded_passes(source_model: SourceModel, options: Options) -> tuple[Pass, ...]:
@@ -75,7 +75,7 @@ def check_lowerable(module: Module) -> None:
         help_text = "`unroll-repeat` unrolls loops unless the graph becomes too large"
         raise DiagnosticError([Diagnostic("repeat-left", "a loop remains after the passes", help=help_text)])
     if any(OPERATORS[n.op].has("blocked") for function in module.functions for n in walk(function.body)):
-        help_text = "`split-blocks` and `fold-parameters` replace them by quantized values and scales"
+        help_text = "`expand-block-quantized` and `fold-parameters` replace them by quantized values and scales"
         message = "block-quantized values remain after the passes"
         raise DiagnosticError([Diagnostic("blocks-left", message, help=help_text)])
     if any(has_unchecked_indices(function.body) for function in module.functions):

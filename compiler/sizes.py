@@ -97,7 +97,7 @@ class WeightSizes:
         return self.weights / self.parameters if self.parameters else 1.0
 
     @property
-    def is_told(self) -> bool:
+    def is_reported(self) -> bool:
         return self.ratio > TOLD and self.weights - self.parameters > LEAST
 
     @property

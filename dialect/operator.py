@@ -201,7 +201,7 @@ class Operator:
     - `attention`: two contractions around a rowwise operator
     - `costly`: an element costs many additions
     - `precomputed`: computed once for parameters, even if the result is larger
-    - `blocked`: produces or reads a block-quantized value; `split-blocks` expands it before code generation
+    - `blocked`: produces or reads a block-quantized value; `expand-block-quantized` expands it before code generation
     - `internal`: created by passes only; it has no gradient and no name in the language
     - `checking`: its result decides whether the call fails, so it is never dead
 

@@ -48,7 +48,7 @@ def parse_text(text: str, file: str = "<graph>", constants: Mapping[str, Array] 
     """Parses like `parse_module`, and returns the positions of nodes in the text as well."""
     parser = _Parser(text, file, constants or {})
     module = parser.module()
-    parser.faults.raise_if_any({file: text})
+    parser.errors.raise_if_any({file: text})
     return ParsedModule(module, file, text, parser.spans)
 
 
@@ -213,7 +213,7 @@ class _Parser(LiteralReader):
         results = self.uses(visible, "}")
         found = [v.type for v in results]
         expected = [*(type for _, type in signature), *(v.type for v in kept.values())]
-        if found != expected and not self.faults.diagnostics:
+        if found != expected and not self.errors.diagnostics:
             self.report(
                 "type-mismatch",
                 f"`{name}` declares {', '.join(map(str, expected)) or 'no result'}"

@@ -22,7 +22,7 @@ LONGEST_INTEGER = 30
 
 
 class Reader:
-    """Primitives for a recursive parser. A syntax error ends parsing; other errors are collected in `faults`."""
+    """Primitives for a recursive parser. A syntax error ends parsing; other errors are collected in `errors`."""
 
     syntax_code = "syntax"
 
@@ -30,7 +30,7 @@ class Reader:
         self.text, self.file = text, file
         self.position = 0
         self.depth = 0
-        self.faults = Collector()
+        self.errors = Collector()
         self.line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
 
     def _place(self, position: int) -> tuple[int, int]:
@@ -41,7 +41,7 @@ class Reader:
         return Span(self.file, *self._place(start), *self._place(end))
 
     def report(self, code: str, message: str, start: int, end: int, label: str = "", help: str = "") -> None:
-        self.faults.report(Diagnostic(code, message, self.span(start, end), label, help=help))
+        self.errors.report(Diagnostic(code, message, self.span(start, end), label, help=help))
 
     def fail(self, message: str, start: int | None = None, *, code: str = "", help: str = "") -> NoReturn:
         """Stops with an error at `start`, by default at the next token."""
@@ -54,7 +54,7 @@ class Reader:
         else:
             end = max(start, self.position)
         self.report(code or self.syntax_code, message, start, end, label, help)
-        raise DiagnosticError(self.faults.diagnostics, {self.file: self.text})
+        raise DiagnosticError(self.errors.diagnostics, {self.file: self.text})
 
     def skip(self) -> None:
         """Skips space and comments."""

@@ -34,7 +34,7 @@ def verify(module: Module, locate: Locate | None = None) -> None:
 
     `locate` returns the source location of a node; by default that is the span in the model's source.
     """
-    faults = Collector()
+    errors = Collector()
     for kind, names in (
         ("dim", [s.name for s in module.dims]),
         ("parameter", [p.name for p in module.parameters]),
@@ -42,27 +42,27 @@ def verify(module: Module, locate: Locate | None = None) -> None:
         ("function", [f.name for f in module.functions]),
     ):
         for name in _repeated(names):
-            faults.report(Diagnostic("duplicate-name", f"two {kind}s have the name `{name}`"))
+            errors.report(Diagnostic("duplicate-name", f"two {kind}s have the name `{name}`"))
     declared = set(module.dims)
     for parameter in module.parameters:
         for symbol in _undeclared(parameter.type.shape, declared):
             message = f"parameter `{parameter.name}` uses {symbol}, which the module does not declare"
-            faults.report(Diagnostic("undeclared-dim", message, parameter.span))
+            errors.report(Diagnostic("undeclared-dim", message, parameter.span))
         if parameter.formula is not None:
-            _verify_formula(parameter, parameter.formula, faults, locate or (lambda node: node.span))
+            _verify_formula(parameter, parameter.formula, errors, locate or (lambda node: node.span))
         if parameter.name.count("{}") != len(parameter.counts):
             message = f"parameter `{parameter.name}` has {len(parameter.counts)} counts"
-            faults.report(Diagnostic("bad-parameter", message, parameter.span))
+            errors.report(Diagnostic("bad-parameter", message, parameter.span))
     for state in module.states:
-        _verify_state(module, state, declared, faults)
+        _verify_state(module, state, declared, errors)
     for function in module.functions:
-        _FunctionVerifier(module, function, faults, locate or (lambda node: node.span)).run()
-    faults.raise_if_any()
+        _FunctionVerifier(module, function, errors, locate or (lambda node: node.span)).run()
+    errors.raise_if_any()
 
 
-def _verify_state(module: Module, state: State, declared: set[Symbol], faults: Collector) -> None:
+def _verify_state(module: Module, state: State, declared: set[Symbol], errors: Collector) -> None:
     def report(code: str, message: str) -> None:
-        faults.report(Diagnostic(code, f"state `{state.name}` {message}", state.span))
+        errors.report(Diagnostic(code, f"state `{state.name}` {message}", state.span))
 
     for symbol in _undeclared(state.type.shape, declared):
         report("undeclared-dim", f"uses {symbol}, which the module does not declare")
@@ -76,11 +76,11 @@ def _verify_state(module: Module, state: State, declared: set[Symbol], faults: C
             report("bad-state", f"is {state.type} and begins with {initial.type}")
 
 
-def _verify_formula(parameter: Parameter, formula: Formula, faults: Collector, locate: Locate) -> None:
+def _verify_formula(parameter: Parameter, formula: Formula, errors: Collector, locate: Locate) -> None:
     """Checks that a formula is a valid function without arguments, over stored parameters."""
 
     def report(message: str) -> None:
-        faults.report(Diagnostic("bad-parameter", f"parameter `{parameter.name}` {message}", parameter.span))
+        errors.report(Diagnostic("bad-parameter", f"parameter `{parameter.name}` {message}", parameter.span))
 
     if parameter.counts or parameter.source is not None or parameter.transpose is not None:
         report("has a formula, but is marked as stored")
@@ -91,7 +91,7 @@ def _verify_formula(parameter: Parameter, formula: Formula, faults: Collector, l
             report(f"is computed from `{inner.name}`, which is not stored as one tensor")
     for name in _repeated(p.name for p in formula.parameters):
         report(f"is computed from `{name}` and `{name}`")
-    _FunctionVerifier(formula.module, formula.function, faults, locate).run()
+    _FunctionVerifier(formula.module, formula.function, errors, locate).run()
 
 
 def _repeated(names: Iterable[str]) -> list[str]:
@@ -153,7 +153,7 @@ def has_kind(spec: AttributeSpec, value: Attribute) -> bool:
 class _FunctionVerifier:
     module: Module
     function: Function
-    faults: Collector
+    errors: Collector
     locate: Locate
 
     def __post_init__(self) -> None:
@@ -195,7 +195,7 @@ class _FunctionVerifier:
     def report(self, code: str, message: str, node: Node | None = None) -> None:
         where = f"in `{self.function.name}`" + (f": {format_node(node)}" if node else "")
         span = self.locate(node) if node else self.function.span
-        self.faults.report(Diagnostic(code, message, span, notes=(Note(where),)))
+        self.errors.report(Diagnostic(code, message, span, notes=(Note(where),)))
 
     # --- values ---
 
@@ -268,7 +268,7 @@ class _FunctionVerifier:
             self.check_types("results", [v.type for v in node.outputs], types, node)
 
     def check_attributes(self, node: Node) -> bool:
-        faults = len(self.faults.diagnostics)
+        errors = len(self.errors.diagnostics)
         specs = {spec.name: spec for spec in OPERATORS[node.op].attributes}
         names = [name for name, _ in node.attributes]
         if names != sorted(set(names)):
@@ -283,7 +283,7 @@ class _FunctionVerifier:
                 self.report("bad-attribute", f"`{name}` is {text}, which is no `{specs[name].kind}`", node)
             else:
                 self.check_symbols(_sizes_in(value), node)
-        return len(self.faults.diagnostics) == faults
+        return len(self.errors.diagnostics) == errors
 
     def check_types(self, what: str, found: Iterable[TensorType], expected: Iterable[TensorType], node: Node) -> None:
         found, expected = tuple(found), tuple(expected)

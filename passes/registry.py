@@ -14,12 +14,12 @@ from .layout.winograd import Winograd
 from .loops.batch_scanned import BatchScanned
 from .loops.hoist_invariants import HoistInvariants
 from .manager import Pass
+from .quantization.expand_block_quantized import ExpandBlockQuantized
 from .quantization.narrow_contractions import NarrowContractions
 from .quantization.narrow_weights import NarrowWeights
-from .quantization.propagate import Propagate
+from .quantization.qdq_propagation import QdqPropagation
 from .quantization.quantize_activations import QuantizeActivations
 from .quantization.quantize_weights import QuantizeWeights
-from .quantization.split_blocks import SplitBlocks
 from .simplify.canonicalize import Canonicalize
 from .simplify.check_indices import CheckIndices
 from .simplify.cse import Cse
@@ -44,15 +44,15 @@ _ALL: tuple[type[Pass], ...] = (
     HoistInvariants,  # computations that are equal in all iterations of a loop precede it
     NarrowContractions,  # short operands of contractions are multiplied without widening
     NarrowWeights,  # weights in a short dtype are multiplied as they are stored
-    Propagate,  # `dequantize` moves down and `quantize` moves up, so that operators work on quantized values
+    QdqPropagation,  # `dequantize` moves down and `quantize` moves up, so that operators work on quantized values
     QuantizeActivations,  # activations of contractions are rounded to a shorter type
     QuantizeWeights,  # weights of contractions are stored in a shorter type
-    SplitBlocks,  # block-quantized values become quantized values and scales
+    ExpandBlockQuantized,  # block-quantized values become quantized values and scales
     SubPixel,  # transposed convolutions become ordinary ones, whose channels are the phases of their results
     UnrollRepeat,  # a loop becomes copies of its body
     Winograd,  # convolutions with 3x3 kernels by fewer products, rounded differently
 )
 
 PASSES: Mapping[str, type[Pass]] = {each.name: each for each in _ALL}
-RENAMED: Mapping[str, str] = {}
+RENAMED: Mapping[str, str] = {"propagate": "qdq-propagation", "split-blocks": "expand-block-quantized"}
 """Former names of passes. An error for such a name gives the present one."""

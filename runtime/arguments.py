@@ -270,9 +270,9 @@ def check_out(result: Argument, plan: ResultPlan, x: object, others: Mapping[str
     if x.dtype != dtype or x.shape != shape:
         raise refuse("result", result, dtypes.describe_array(x), concrete)
     flags = {"not writeable": x.flags.writeable, "not dense and row-major": x.flags.c_contiguous}
-    for fault, fine in {**flags, "not aligned": x.flags.aligned}.items():
+    for defect, fine in {**flags, "not aligned": x.flags.aligned}.items():
         if not fine:
-            raise refuse("result", result, f"an array that is {fault}", concrete)
+            raise refuse("result", result, f"an array that is {defect}", concrete)
     for other, y in others.items():
         if _overlap(x, y):
             raise ArgumentError(f"result `{result.name}` overlaps {other} in memory")

@@ -244,7 +244,7 @@ def observe(model: Model, tell: Callable[[Event], None]) -> Iterator[None]:
     entries = list(model.entries.values())
     failures: list[BaseException] = []
 
-    def told(_: object, pointer: Any) -> None:
+    def reported(_: object, pointer: Any) -> None:
         event: _Event = pointer.contents
         if event.call < 0 or failures:
             return
@@ -254,7 +254,7 @@ def observe(model: Model, tell: Callable[[Event], None]) -> Iterator[None]:
         except BaseException as failure:
             failures.append(failure)
 
-    with _observing(model, _Tell(told), None):
+    with _observing(model, _Tell(reported), None):
         yield
     if failures:
         raise failures[0]

@@ -21,7 +21,7 @@ FILES = Path(__file__).parent / "files"
 NO_FAULT = "no diagnostics\n"
 
 
-def syntax_faults(path: Path) -> str:
+def syntax_errors(path: Path) -> str:
     try:
         parse_bytes(path.read_bytes(), path.name)
     except DiagnosticError as error:
@@ -33,13 +33,13 @@ def formatted(path: Path) -> str:
     return format_source(decode(path.read_bytes(), path.name), path.name)
 
 
-def check_faults(path: Path) -> str:
+def check_errors(path: Path) -> str:
     text = path.read_text(encoding="utf-8")
     faults = frontend.check_source(text, path.name, path.parent)
     return render_all(faults, {path.name: text}) + "\n" if faults else NO_FAULT
 
 
-def graph_faults(path: Path) -> str:
+def graph_errors(path: Path) -> str:
     text = path.read_text(encoding="utf-8")
     try:
         parsed = parse_text(text, path.name)
@@ -72,10 +72,10 @@ def model_text(path: Path) -> str:
 
 
 KINDS: dict[str, tuple[str, Callable[[Path], str]]] = {
-    "syntax": (".nacre", syntax_faults),
+    "syntax": (".nacre", syntax_errors),
     "format": (".nacre", formatted),
-    "check": (".nacre", check_faults),
-    "graph": (".graph", graph_faults),
+    "check": (".nacre", check_errors),
+    "graph": (".graph", graph_errors),
     "passes": (".graph", passes_output),
     "write": (".graph", model_text),
 }

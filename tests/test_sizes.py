@@ -48,7 +48,7 @@ def test_growth_has_its_cause(path: Path) -> None:
     assert found.parameters == PARAMETERS
     (growth,) = found.growth
     assert growth.bytes == 2 * MORE and growth.parameters == ("first", "second")
-    assert found.is_told and str(found).startswith(
+    assert found.is_reported and str(found).startswith(
         "weights take 295 kB, 4.00 times the 73.7 kB of the parameters: 221 kB"
     )
 

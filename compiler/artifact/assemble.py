@@ -85,9 +85,9 @@ def build_artifact(
     is cached; `triple` is the target of the objects, if it differs from this machine's. `accept` may examine the
     artifact, and raise an exception, before it is renamed to its final path. Raises DiagnosticError.
     """
-    faults = check_artifact(spec)
-    if faults:
-        raise DiagnosticError(faults)
+    errors = check_artifact(spec)
+    if errors:
+        raise DiagnosticError(errors)
     if weights == "embedded" and spec.weight_bytes > _EMBEDDED_LIMIT:
         message = (
             f"{spec.weight_bytes} bytes of weights do not fit into a shared library; the limit is {_EMBEDDED_LIMIT}"

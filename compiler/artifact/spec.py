@@ -320,7 +320,7 @@ def _duplicates(names: Iterable[str]) -> list[str]:
 
 def check_entry(entry: EntrySpec) -> tuple[Diagnostic, ...]:
     """Returns the errors that would make the entry impossible to call."""
-    faults: list[Diagnostic] = []
+    errors: list[Diagnostic] = []
     for symbol in bind_dims(entry)[1]:
         places = [
             f"{a.name}: {a.type}" for a in entry.arguments if any(symbol in symbols(size) for size in a.type.shape)
@@ -331,19 +331,19 @@ def check_entry(entry: EntrySpec) -> tuple[Diagnostic, ...]:
         else:
             message = f"entry `{entry.name}`: dim `{symbol.name}` occurs in the shape of no argument"
             help_text = f"give an argument an axis `{symbol.name}`, or make it an integer"
-        faults.append(Diagnostic("unbound-dim", message, help=help_text))
-    return tuple(faults)
+        errors.append(Diagnostic("unbound-dim", message, help=help_text))
+    return tuple(errors)
 
 
 def check_artifact(spec: ArtifactSpec) -> tuple[Diagnostic, ...]:
     """Returns the errors that a user can cause; compiler errors are asserted."""
-    faults = [fault for entry in spec.entries for fault in check_entry(entry)]
+    errors = [error for entry in spec.entries for error in check_entry(entry)]
     for name in _duplicates(entry.name for entry in spec.entries):
-        faults.append(Diagnostic("duplicate-name", f"two entries are named `{name}`"))
+        errors.append(Diagnostic("duplicate-name", f"two entries are named `{name}`"))
     for entry in spec.entries:
         for name in _duplicates(a.name for a in (*entry.arguments, *entry.results)):
             message = f"entry `{entry.name}`: two arguments or results are named `{name}`"
-            faults.append(Diagnostic("duplicate-name", message))
+            errors.append(Diagnostic("duplicate-name", message))
         sizes = [s for a in (*entry.arguments, *entry.results) for s in a.type.shape]
         sizes += [entry.workspace, *(s for c in entry.constraints for s in (c.left, c.right))]
         unknown = set().union(*map(symbols, sizes)) - set(entry.dims)
@@ -353,4 +353,4 @@ def check_artifact(spec: ArtifactSpec) -> tuple[Diagnostic, ...]:
     for weight in sorted(spec.weights, key=lambda w: (w.offset, w.nbytes)):
         assert weight.offset >= end and weight.offset % WEIGHT_ALIGNMENT == 0, (weight.name, weight.offset, end)
         end = weight.offset + weight.nbytes
-    return tuple(faults)
+    return tuple(errors)

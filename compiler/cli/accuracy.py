@@ -20,9 +20,9 @@ from ..tools.accuracy.bounds import EXAMPLES, Bound, parse_bound
 from ..tools.accuracy.compare import Accuracy, PointAccuracy, Scores, compare_models
 from ..tools.accuracy.picture import check_picture, draw_accuracy
 from ..tools.accuracy.present import SHOWN, accuracy_data, histogram_lines, sparkline
-from .faults import INPUT_FAULT
 from .models import ENTRY, choose_entry, open_side, refuse_states
-from .options import PATH, Chosen, build_options, told_progress
+from .options import PATH, Chosen, build_options, progress_line
+from .reporting import INPUT_ERROR
 
 _WIDTH = 160
 """Columns of text that is not written to a terminal: names of values are long."""
@@ -105,13 +105,13 @@ def accuracy_command(
     path, _, precision = other.partition("@")
     second = open_side(Path(path), replace(chosen, precision=precision) if precision else chosen)
     choose_entry(second.model, described["name"])
-    with told_progress() as tell:
+    with progress_line() as report:
         accuracy = compare_models(
             first.model,
             second.model,
             described["name"],
             samples,
-            lambda done: tell(f"comparing call {done} of {samples.calls}"),
+            lambda done: report(f"comparing call {done} of {samples.calls}"),
         )
     names = first.name, second.name
     if picture is not None:
@@ -129,7 +129,7 @@ def accuracy_command(
         for bound in bounds:
             word = Text("holds", "green") if bound.holds(accuracy) else Text("fails", "bold red")
             console.print(Text.assemble(word, f"  {bound}: it is {bound.show(bound.value(accuracy))}"))
-    return 0 if all(bound.holds(accuracy) for bound in bounds) else INPUT_FAULT
+    return 0 if all(bound.holds(accuracy) for bound in bounds) else INPUT_ERROR
 
 
 def _refer(model: Path, reference: str | None) -> str:
@@ -179,8 +179,8 @@ def _table(title: str, points: Sequence[PointAccuracy]) -> Table:
 
 
 def _classes(scores: Scores) -> str:
-    told = f"`{scores.name}`: the top class of {scores.classes} agrees in {scores.agreement:.2%}"
+    reported = f"`{scores.name}`: the top class of {scores.classes} agrees in {scores.agreement:.2%}"
     if scores.right is not None and scores.reference_right is not None:
         right, wanted = scores.right / scores.rows, scores.reference_right / scores.rows
-        told += f"; top-1 accuracy {right:.2%}, reference {wanted:.2%}"
-    return told
+        reported += f"; top-1 accuracy {right:.2%}, reference {wanted:.2%}"
+    return reported

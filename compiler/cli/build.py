@@ -14,9 +14,9 @@ from ..outputs import EMIT_KINDS, LIBRARY, kept_texts, place_outputs, write_outp
 from ..pipeline import Build
 from ..report import format_report, report_data
 from ..sizes import folded_data, format_folded
-from .dumping import ChosenDumps, dump_options, tell_unmatched
-from .faults import tell
+from .dumping import ChosenDumps, dump_options, report_unmatched
 from .options import MODEL, PATH, Chosen, check_dims, compile_options, from_option, progress, read_dims
+from .reporting import report
 
 
 def _print_times(build: Build) -> None:
@@ -90,10 +90,10 @@ def compile_command(
         build = chosen.build(model, dumps)
         check_dims(build.source_model.module.dims, dims)
         write_outputs(build, places, library.name)
-    tell_unmatched(dumps.selection)
+    report_unmatched(dumps.selection)
     untiled = warn_of_untiled(untiled_in_build(build))
     if untiled:
-        tell(untiled, {})
+        report(untiled, {})
     if show_times:
         _print_times(build)
     if verbose:
@@ -117,5 +117,5 @@ def compile_command(
     else:
         for path in places.values():
             click.echo(f"wrote {path} ({path.stat().st_size:,} bytes)", err=True)
-        if LIBRARY in places and build.sizes is not None and build.sizes.is_told:
+        if LIBRARY in places and build.sizes is not None and build.sizes.is_reported:
             click.echo(str(build.sizes), err=True)

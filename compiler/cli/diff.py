@@ -18,9 +18,9 @@ from ..tools.diff.onnx_reference import ONNX, run_onnx
 from ..tools.diff.present import comparison_data, format_comparison
 from ..tools.diff.references import TENSORS, read_reference
 from ..tools.diff.stored import Weights, pair_weights
-from .faults import INPUT_FAULT
 from .models import AT, ENTRY, INPUTS, Side, choose_entry, inputs_for, open_session, open_side
 from .options import PATH, Chosen, build_options
+from .reporting import INPUT_ERROR
 
 ORACLE = 0
 """The level of the reference build if no other build is named: plain loops in the order that the model states."""
@@ -95,7 +95,7 @@ def diff_command(
         click.echo(json.dumps(comparison_data(comparison, (first.name, label), builds), indent=2))
     else:
         click.echo(format_comparison(comparison, (first.name, label), builds))
-    return INPUT_FAULT if comparison.divergence is not None else 0
+    return INPUT_ERROR if comparison.divergence is not None else 0
 
 
 def _check_entry(first: Side, second: Side, name: str) -> None:

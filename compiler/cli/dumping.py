@@ -40,7 +40,7 @@ class ChosenDumps:
         return Dumps(self.directory, self.before, self.after, self.changed, _show, selection, keep)
 
 
-def tell_unmatched(selection: Selection | None) -> None:
+def report_unmatched(selection: Selection | None) -> None:
     """Prints a message if no name matched a pattern, since such a pattern is probably misspelled."""
     if selection is not None and not selection.found:
         patterns = ", ".join(f"`{pattern}`" for pattern in selection.patterns)

@@ -12,7 +12,7 @@ from io import TextIOWrapper
 import click
 
 from ..version import __version__
-from .faults import contained
+from .reporting import contained
 
 _EPILOG = """\b
 A first look:
@@ -28,7 +28,7 @@ A first look:
 _COMMANDS: Mapping[str, tuple[str, str]] = {
     "accuracy": ("accuracy", "Measure the error of a model on samples, layer by layer"),
     "bench": ("bench", "Measure the latency of calls and the memory of a model"),
-    "bisect": ("blame", "Find the rewrite or the kernel that computes wrong numbers"),
+    "bisect": ("triage", "Find the rewrite or the kernel that computes wrong numbers"),
     "check": ("source", "Report all errors of model files and their checkpoints"),
     "compile": ("build", "Compile a model file into a shared library"),
     "diff": ("diff", "Compare two builds tensor by tensor"),
@@ -39,7 +39,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "opt": ("stages", "Run graph passes on the text of a graph"),
     "profile": ("profile", "Attribute the time of a call to kernels and source lines"),
     "quantize": ("quantize", "Search for the fastest precision of each layer"),
-    "reduce": ("blame", "Reduce a failing model to a small one"),
+    "reduce": ("triage", "Reduce a failing model to a small one"),
     "run": ("use", "Call a model"),
     "test": ("use", "Run the tests and budgets of a model file"),
 }

@@ -20,7 +20,7 @@ from ...runtime.observe import evaluate
 from ..cache import cached_path, load_cached
 from ..options import option_flags
 from ..report import usual_size
-from ..tools.validate.inputs import ORDINARY, draw_array
+from ..tools.validate.inputs import ORDINARY, random_array
 from .options import PATH, Chosen, build_options, check_dims, progress, read_dims
 from .tensors import read_inputs
 
@@ -142,7 +142,7 @@ def _make_up(rng: np.random.Generator, argument: Mapping[str, Any], shape: Seque
     if dtype.is_integer:
         # Row indices of a table; most tables have at least two rows.
         return rng.integers(0, 2, shape).astype(dtype.numpy)
-    return draw_array(rng, dtype, shape, ORDINARY)
+    return random_array(rng, dtype, shape, ORDINARY)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from ..pipeline import Build
 from ..quantization.choose import in_precision
 from ..readers.stages import Resumed, options_after, read_stage
 from ..tools.validate.checker import VARIABLE, choose_observer
-from .faults import tell
+from .reporting import report
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Context = click.Context
@@ -73,7 +73,7 @@ class Chosen:
             resumed = read_stage(model, options.language(self.start), self.checkpoint)
         source_model = with_warnings(resumed.source_model, options.targets)
         if source_model.warnings:
-            tell(source_model.warnings, source_model.sources)
+            report(source_model.warnings, source_model.sources)
         observer = choose_observer(source_model, options, check=self.check_passes)
         return Build(source_model, options, dumps or Dumps(), observer, resumed.kernels)
 
@@ -224,7 +224,7 @@ def check_stages(names: Collection[str], stages: Sequence[str], option: str) -> 
 
 
 @contextmanager
-def told_progress() -> Iterator[Callable[[str], None]]:
+def progress_line() -> Iterator[Callable[[str], None]]:
     """Yields a function that shows progress on one line of standard error, if that is a terminal. No thread redraws the
     line, because processes are forked meanwhile."""
     if not sys.stderr.isatty():

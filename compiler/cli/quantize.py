@@ -28,7 +28,7 @@ from ..tools.quantize.trials import Trials
 from ..version import __version__
 from .accuracy import BATCH, DATA, read_bound
 from .models import ENTRY, THREADS
-from .options import MODEL, PATH, Chosen, build_options, told_progress
+from .options import MODEL, PATH, Chosen, build_options, progress_line
 
 _USUAL = "bf16,int8,int8-static"
 
@@ -104,9 +104,9 @@ def quantize_command(
     check_writable(kept)
     calibration = Calibration(data, ranges)
     findings = open_findings(kept, _question(source_model, name, calibration, estimate, batch, threads, chosen))
-    with TemporaryDirectory(prefix="nacre-quantize-") as folder, told_progress() as tell:
+    with TemporaryDirectory(prefix="nacre-quantize-") as folder, progress_line() as report:
         trials = Trials(source_model, name, chosen.options(), calibration, batch, threads, Path(folder))
-        found = search(trials, bound, choices, findings, tell, estimate=estimate)
+        found = search(trials, bound, choices, findings, report, estimate=estimate)
         samples = trials.samples.count
     if not found.keeps:
         value = bound.show(found.tried.figures[bound.figure.words] or 0.0)

@@ -11,12 +11,12 @@ from pathlib import Path
 import click
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
-from ..api import find_faults
+from ..api import find_errors
 from ..base.files import write_whole
 from ..readers.language.format import format_source
 from ..readers.language.parse import decode, normalise
-from .faults import INPUT_FAULT, tell
 from .options import PATH
+from .reporting import INPUT_ERROR, report
 
 
 @click.command("check")
@@ -36,16 +36,16 @@ def check_command(files: Sequence[Path], checkpoint: Path | None, as_json: bool)
     """
     found: list[Diagnostic] = []
     for path in files:
-        diagnostics, sources = find_faults(path, checkpoint)
+        diagnostics, sources = find_errors(path, checkpoint)
         found += diagnostics
         if diagnostics and not as_json:
-            tell(diagnostics, sources)
+            report(diagnostics, sources)
     failed = any(d.severity == "error" for d in found)
     if as_json:
         click.echo(json.dumps([asdict(d) for d in found], indent=2))
     elif not failed:
         click.echo(f"{len(files)} file{'s' * (len(files) != 1)}: no errors", err=True)
-    return INPUT_FAULT if failed else 0
+    return INPUT_ERROR if failed else 0
 
 
 @click.command("fmt")
@@ -67,9 +67,9 @@ def fmt_command(files: Sequence[str], check: bool, diff: bool) -> int:
         try:
             failed |= _format(name, check or diff, diff)
         except DiagnosticError as error:
-            tell(error.diagnostics, error.sources)
+            report(error.diagnostics, error.sources)
             failed = True
-    return INPUT_FAULT if failed else 0
+    return INPUT_ERROR if failed else 0
 
 
 def _format(name: str, only_look: bool, diff: bool) -> bool:

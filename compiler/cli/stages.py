@@ -21,7 +21,7 @@ from ..graph_passes import GRAPH_PASSES
 from ..readers.language.parse import decode
 from ..stages import result_with_text
 from .differences import show_difference
-from .dumping import FILTER_HELP, tell_unmatched
+from .dumping import FILTER_HELP, report_unmatched
 from .options import MODEL, PATH, Chosen, build_options, check_stages, from_option, progress, read_passes
 
 
@@ -64,7 +64,7 @@ def dump_command(
     texts = _stage_texts(model, chosen, wanted)
     if selection is not None:
         texts = [selection(language, text) for text in texts]
-    tell_unmatched(selection)
+    report_unmatched(selection)
     if between is None:
         click.echo(texts[0].encode(), nl=False)
     else:

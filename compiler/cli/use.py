@@ -18,9 +18,9 @@ from ...runtime.loader import Session
 from ..api import read_model
 from ..base.files import replacing
 from ..tools.model_tests import Outcome, test_model
-from .faults import INPUT_FAULT
 from .models import ENTRY, INPUTS, MODEL_OR_ARTIFACT, WEIGHTS, choose_entry, open_model, open_session
 from .options import MODEL, PATH, Chosen, build_options, from_option, progress, read_dims
+from .reporting import INPUT_ERROR
 from .tensors import read_inputs, summary
 
 
@@ -113,7 +113,7 @@ def test_command(model: Path, chosen: Chosen, tests: Path | None, as_json: bool)
         click.echo(json.dumps([asdict(o) for o in outcomes], indent=2))
     else:
         _print_outcomes(outcomes)
-    return 0 if all(o.passed for o in outcomes) else INPUT_FAULT
+    return 0 if all(o.passed for o in outcomes) else INPUT_ERROR
 
 
 def _print_outcomes(outcomes: Sequence[Outcome]) -> None:

@@ -46,7 +46,7 @@ def build_functions(
     """Compiles a callable for each function of the module, by name: arrays in the order of arguments to results. A call
     raises IndexError where an index is out of range, with the failed check and its record.
 
-    `load` returns the data of parameters. Raises CompilerFault.
+    `load` returns the data of parameters. Raises CompilerError.
     """
     module = CheckIndices().run(module)
     if any(node.op == "repeat" for function in module.functions for node in function.body):
@@ -74,7 +74,7 @@ def load_functions(
 def link_functions(
     lowered: Lowered, functions: Sequence[Function], options: CodeOptions, load: Load | None = None
 ) -> dict[str, Run]:
-    """Does the same for code from any source, for one target. Raises CompilerFault."""
+    """Does the same for code from any source, for one target. Raises CompilerError."""
     program, objects = generate_objects(lowered, replace(options, visible=True))
     library = link_objects(objects)
     weights = fill_weights(lowered, load)

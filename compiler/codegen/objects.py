@@ -31,10 +31,10 @@ from .workers.child import (
     entry_source,
     kernel_source,
 )
-from .workers.faults import make_fault
 from .workers.job import Job, Report
+from .workers.job_errors import make_error
 from .workers.object_cache import ObjectCache
-from .workers.pool import start_ahead, take_child
+from .workers.pool import prestart, take_child
 from .workers.routes import FIRST, LEVELS, LLVM_IR, LLVM_STAGES, MODULES, code_stages
 
 _KERNELS_PER_CHILD = 4
@@ -127,7 +127,7 @@ class CodeGenerator:
     """The generator of one module's objects. `given` are texts that replace its kernels' own, by symbol. `times` are
     seconds by stage, summed over all children.
 
-    Raises CompilerFault where MLIR or LLVM fail, DiagnosticError for a CPU that LLVM does not know and for given texts
+    Raises CompilerError where MLIR or LLVM fail, DiagnosticError for a CPU that LLVM does not know and for given texts
     that cannot be read.
     """
 
@@ -171,7 +171,7 @@ class CodeGenerator:
         ]
         return {
             stage: [
-                Part(code.dumps[name], symbol, nodes, code.report.schemes, code.report.parts)
+                Part(code.dumps[name], symbol, nodes, code.report.schedules, code.report.parts)
                 for symbol, nodes, code in made
                 if (name := f"{stage}.{language}") in code.dumps
             ]
@@ -187,7 +187,7 @@ class CodeGenerator:
             part = self.given.get(symbol) or _no_kernel(symbol, kernel)
             if self.options.start in LLVM_STAGES:
                 _check_functions(part, kernel)
-            known = Report(part.functions, part.schemes)
+            known = Report(part.functions, part.schedules)
             job = replace(job, start=self.options.start, known=known)
             return kernel_source(part.text, part.text, job, kernel.origins)
         text = kernel.text(suffix)
@@ -234,14 +234,14 @@ class CodeGenerator:
             if outcome.result.error and self.given and outcome.result.stage == self.options.start:
                 raise _unreadable(sources[number], outcome)
             if outcome.result.error:
-                raise make_fault(sources[number], outcome, self.options.timeout)
+                raise make_error(sources[number], outcome, self.options.timeout)
             for stage, seconds in outcome.result.times.items():
                 self.times[stage] = self.times.get(stage, 0.0) + seconds
 
         count = min(os.cpu_count() or 1, -(-len(sources) // _KERNELS_PER_CHILD))
         if sources and worker == KERNEL_WORKER:
             # The entries are compiled next.
-            start_ahead(ENTRY_WORKER)
+            prestart(ENTRY_WORKER)
         children = Children([take_child(worker) for _ in range(count)])
         try:
             children.run(sources, self.options.timeout, take)
@@ -271,7 +271,7 @@ def _part(stage: str, text: str, source: Source, report: Report) -> Part:
     if source.worker == ENTRY_WORKER:
         return Part(text, source.job.keep[0], kind="entries")
     functions = report.parts if stage in LLVM_STAGES else ()
-    return Part(text, source.kernel, source.nodes, () if stage == FIRST else report.schemes, functions)
+    return Part(text, source.kernel, source.nodes, () if stage == FIRST else report.schedules, functions)
 
 
 def _check_functions(part: Part, kernel: LoweredKernel) -> None:

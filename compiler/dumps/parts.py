@@ -39,13 +39,13 @@ Kind = Literal["kernel", "entries"]
 @dataclass(frozen=True, slots=True)
 class Part:
     """The text of a kernel, or of the entries, by the first of them. `nodes` are the nodes that the kernel computes;
-    `schemes` are the schedules of its loop nests once it is tiled; `functions` are its parts, once its text no longer
+    `schedules` are the schedules of its loop nests once it is tiled; `functions` are its parts, once its text no longer
     lists them."""
 
     text: str
     symbol: str = ""
     nodes: tuple[str, ...] = ()
-    schemes: tuple[str, ...] = ()
+    schedules: tuple[str, ...] = ()
     functions: tuple[KernelPart, ...] = ()
     kind: Kind = "kernel"
 
@@ -54,8 +54,8 @@ def _comments(part: Part) -> Iterator[str]:
     if part.symbol:
         yield f"{part.kind} {part.symbol}"
     yield from (f"computes {node}" for node in part.nodes)
-    if part.schemes:
-        yield f"tiled as {', '.join(part.schemes)}"
+    if part.schedules:
+        yield f"tiled as {', '.join(part.schedules)}"
     for function in part.functions:
         tensors = "".join("1" if used else "0" for used in function.uses)
         yield ", ".join([f"uses {tensors}", *(f"{new} over {old}" for new, old in function.in_place)])
@@ -100,9 +100,9 @@ def _read_part(comment: str, text: str) -> Part:
             kept += f"{line}\n"
         text = text.partition("\n")[2]
     symbol = next(iter((*told["kernel"], *told["entries"])), None) or _find_symbol(text)
-    schemes = tuple(scheme for values in told["tiled as"] for scheme in values.split(", "))
+    schedules = tuple(schedule for values in told["tiled as"] for schedule in values.split(", "))
     kind: Kind = "entries" if told["entries"] else "kernel"
-    return Part(kept + text, symbol, tuple(told["computes"]), schemes, tuple(functions), kind)
+    return Part(kept + text, symbol, tuple(told["computes"]), schedules, tuple(functions), kind)
 
 
 def _find_symbol(text: str) -> str:

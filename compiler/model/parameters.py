@@ -74,23 +74,23 @@ def open_parameters(source_model: SourceModel) -> ParameterReader:
     used = used_parameters(source_model.module)
     opened: dict[Path, Checkpoint] = {}
     by_key: dict[str, Checkpoint] = {}
-    faults: dict[Diagnostic, None] = {}
+    errors: dict[Diagnostic, None] = {}
     for model, path in needed_checkpoints(source_model).items():
         if path is None:
-            faults[_no_weights(model, used[model])] = None
+            errors[_no_weights(model, used[model])] = None
             continue
         if isinstance(path, Checkpoint):
             checkpoint = path
         else:
             checkpoint = opened[path] = opened.get(path) or open_checkpoint(path)
-        faults |= dict.fromkeys(check_parameters(used[model], checkpoint))
+        errors |= dict.fromkeys(check_parameters(used[model], checkpoint))
         for parameter in used[model]:
             for element in elements(parameter):
                 first = by_key.setdefault(element.key, checkpoint)
                 if first is not checkpoint:
-                    faults[_two_checkpoints(parameter, first, checkpoint)] = None
-    if faults:
-        raise DiagnosticError(faults, source_model.sources)
+                    errors[_two_checkpoints(parameter, first, checkpoint)] = None
+    if errors:
+        raise DiagnosticError(errors, source_model.sources)
     return ParameterReader(by_key)
 
 

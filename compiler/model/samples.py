@@ -104,10 +104,10 @@ def open_samples(path: Path, entry: Mapping[str, Any], most: int = MOST) -> Samp
     call. Reads only headers. Raises DiagnosticError if the array of an argument is missing or does not fit."""
     if "states" in entry:
         message = f"`{entry['name']}` has states: the results of a sample would depend on the samples before it"
-        raise _fault("stateful", message)
+        raise _error("stateful", message)
     arguments = tuple(_read_argument(a, entry["dims"]) for a in entry["arguments"])
     if not arguments:
-        raise _fault("no-arguments", f"`{entry['name']}` takes no arguments: there is nothing to sample")
+        raise _error("no-arguments", f"`{entry['name']}` takes no arguments: there is nothing to sample")
     files = tuple(_open_files(path, arguments))
     return Samples(path, files, arguments, tuple(_plan(path, file, arguments, most) for file in files))
 
@@ -128,7 +128,7 @@ def _open_files(path: Path, arguments: Sequence[_Argument]) -> Iterator[Mapping[
     single = sorted(path.glob("*.npy"))
     if bool(several) == bool(single):
         what = "both, arrays in `.npy` files and files of several" if single else "no `.npz` and no `.npy` file"
-        raise _fault("sample-folder", f"the folder `{path}` holds {what}")
+        raise _error("sample-folder", f"the folder `{path}` holds {what}")
     if single:
         yield _by_name(path, [open_tensors(p) for p in single], arguments)
     for file in several:
@@ -141,7 +141,7 @@ def _by_name(path: Path, files: Sequence[Checkpoint], arguments: Sequence[_Argum
     if missing:
         wanted = ", ".join(f"`{a.name}` ({a.type})" for a in missing)
         holds = ", ".join(f"`{name}`" for name in found) or "nothing"
-        raise _fault(
+        raise _error(
             "sample-missing",
             f"`{path}` has no array for {wanted}",
             f"it holds {holds}; arrays are named as the arguments of the model",
@@ -155,7 +155,7 @@ def _plan(path: Path, file: Mapping[str, Checkpoint], arguments: Sequence[_Argum
     wrong = [a for a in arguments if not in_front and len(shapes[a.name]) != a.rank]
     if wrong:
         a = wrong[0]
-        raise _fault(
+        raise _error(
             "sample-shape",
             f"`{a.name}` of `{path}` has the shape {list(shapes[a.name])}, which is no {a.type}",
             "arrays have the rank of their arguments, or all have one additional leading axis that counts samples",
@@ -169,10 +169,10 @@ def _plan(path: Path, file: Mapping[str, Checkpoint], arguments: Sequence[_Argum
         return _Cut(1, 1, whole=True)
     if len(firsts) != 1:
         sizes = ", ".join(f"{shapes[a.name][0]} of `{a.name}`" for a in counted)
-        raise _fault("sample-shape", f"the arrays of `{path}` have different numbers of samples: {sizes}")
+        raise _error("sample-shape", f"the arrays of `{path}` have different numbers of samples: {sizes}")
     (samples,) = firsts
     if samples == 0:
-        raise _fault("sample-shape", f"the arrays of `{path}` hold no sample")
+        raise _error("sample-shape", f"the arrays of `{path}` hold no sample")
     if in_front:
         cut = _Cut(samples, 1, in_front=True)
     elif isinstance(lead, int):
@@ -188,7 +188,7 @@ def _check_labels(path: Path, file: Mapping[str, Checkpoint], cut: _Cut) -> None
         return
     dtype, shape = file[LABELS].info(LABELS)
     if dtype is None or not dtype.is_integer or shape[:1] != (cut.samples,):
-        raise _fault(
+        raise _error(
             "sample-labels",
             f"`{LABELS}` of `{path}` is {dtype}{list(shape)}",
             f"its first axis has one or more integers for each of the {cut.samples} samples",
@@ -215,8 +215,8 @@ def _convert(path: Path, argument: _Argument, array: Array) -> Array:
 
 
 def _unfit(path: Path, argument: _Argument, given: DType, why: str) -> DiagnosticError:
-    return _fault("sample-dtype", f"`{argument.name}` of `{path}` is {given} and cannot be {argument.dtype}: {why}")
+    return _error("sample-dtype", f"`{argument.name}` of `{path}` is {given} and cannot be {argument.dtype}: {why}")
 
 
-def _fault(code: str, message: str, help: str = "") -> DiagnosticError:
+def _error(code: str, message: str, help: str = "") -> DiagnosticError:
     return DiagnosticError([Diagnostic(code, message, help=help)])

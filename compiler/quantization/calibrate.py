@@ -15,7 +15,7 @@ from .apply import before_rounding, static_values
 from .clipping import choose_range
 from .histogram import Histogram
 from .ranges import Ranges
-from .watch import Tell, not_finite, watch_values
+from .watch import Progress, not_finite, watch_values
 
 
 def calibrate(
@@ -25,7 +25,7 @@ def calibrate(
     calibration: Calibration,
     *,
     most: int = MOST,
-    tell: Tell = lambda text: None,
+    report: Progress = lambda text: None,
 ) -> Ranges:
     """Returns the ranges of values of the function `model`, all outside of loops, on the samples of the calibration,
     with at most `most` samples in a call. Raises DiagnosticError if the samples do not fit, or if a value is not finite
@@ -38,18 +38,18 @@ def calibrate(
         calibration.path,
         lambda name, array: histograms[name].add(array),
         most=most,
-        tell=tell,
+        report=report,
     )
     strange = next((name for name, histogram in histograms.items() if histogram.strange), None)
     if strange is not None:
         raise not_finite(source_model, model, strange, calibration.path)
-    tell("choosing ranges")
+    report("choosing ranges")
     found = {name: choose_range(histogram, calibration) for name, histogram in histograms.items()}
     return Ranges(model, samples, found)
 
 
 def find_ranges(
-    source_model: SourceModel, policies: Mapping[str, Policy], *, tell: Tell = lambda text: None
+    source_model: SourceModel, policies: Mapping[str, Policy], *, report: Progress = lambda text: None
 ) -> Mapping[str, Ranges]:
     """Returns the ranges that policies need, by function name; empty if no policy has static scales. Raises
     DiagnosticError as `calibrate` does."""
@@ -61,5 +61,5 @@ def find_ranges(
         values = static_values(prepared.module, prepared.module.function(name), policy)
         if values:
             assert policy.calibration is not None, policy
-            found[name] = calibrate(prepared, name, values, policy.calibration, tell=tell)
+            found[name] = calibrate(prepared, name, values, policy.calibration, report=report)
     return found

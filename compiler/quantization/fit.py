@@ -24,7 +24,7 @@ from ..model.source import SourceModel
 from .apply import before_rounding, with_weights
 from .fit_codes import Codes, fit_codes
 from .fits import Fits
-from .watch import Tell, not_finite, watch_values
+from .watch import Progress, not_finite, watch_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def find_fits(
     policies: Mapping[str, Policy],
     *,
     most: int = MOST,
-    tell: Tell = lambda text: None,
+    report: Progress = lambda text: None,
 ) -> Mapping[str, Fits]:
     """Returns the quantized values that policies request, by function name. Raises DiagnosticError if the samples do
     not fit, or if a value is not finite on them."""
@@ -54,7 +54,7 @@ def find_fits(
         weights = fitted_weights(prepared.module, name, policy)
         if weights:
             assert policy.calibration is not None, policy
-            found[name] = fit_weights(prepared, name, weights, policy.calibration, most=most, tell=tell)
+            found[name] = fit_weights(prepared, name, weights, policy.calibration, most=most, report=report)
     return found
 
 
@@ -121,15 +121,15 @@ def fit_weights(
     calibration: Calibration,
     *,
     most: int = MOST,
-    tell: Tell = lambda text: None,
+    report: Progress = lambda text: None,
 ) -> Fits:
     """Returns the quantized values of weights of the function `model`, which has no loops."""
     watched = dict.fromkeys(one for weight in weights for one in weight.activations if _is_matrix(weight))
-    moments = _moments(source_model, model, list(watched), calibration, most, tell) if watched else {}
+    moments = _moments(source_model, model, list(watched), calibration, most, report) if watched else {}
     reader = open_parameters(source_model)
     made: dict[tuple[Formula, DType], Codes] = {}
     for number, weight in enumerate(weights, 1):
-        tell(f"fitting weight {number} of {len(weights)}")
+        report(f"fitting weight {number} of {len(weights)}")
         array = reader(Parameter("fitted", weight.formula.result.type, formula=weight.formula))
         sums = [moments[one] for one in weight.activations] if _is_matrix(weight) else []
         rows = array.reshape(-1, array.shape[-1])
@@ -147,7 +147,7 @@ def _moments(
     watched: Sequence[tuple[str, int]],
     calibration: Calibration,
     most: int,
-    tell: Tell,
+    report: Progress,
 ) -> Mapping[tuple[str, int], Moments]:
     """Returns the sums of x x^T over all samples, for vectors x along an axis of each value. The sums are in f64, so
     that the order of summation does not change a quantized value."""
@@ -162,7 +162,7 @@ def _moments(
             made = rows.T @ rows
             sums[name, axis] = sums[name, axis] + made if (name, axis) in sums else made
 
-    watch_values(source_model, model, list(axes), calibration.path, add, most=most, tell=tell)
+    watch_values(source_model, model, list(axes), calibration.path, add, most=most, report=report)
     for (name, _), moments in sums.items():
         if not np.isfinite(moments).all():
             raise not_finite(source_model, model, name, calibration.path)

@@ -19,7 +19,7 @@ from ..model.source import SourceModel
 from ..options import Options
 from ..pipeline import Build
 
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 """Receives progress messages."""
 See = Callable[[str, Array], None]
 """Receives the observed values of each call, by name."""
@@ -33,7 +33,7 @@ def watch_values(
     see: See,
     *,
     most: int = MOST,
-    tell: Tell = lambda text: None,
+    report: Progress = lambda text: None,
 ) -> int:
     """Passes values of the function `model`, all outside of loops, to `see` on all samples, and returns the number of
     samples. Raises DiagnosticError if the samples do not fit."""
@@ -44,7 +44,7 @@ def watch_values(
     watched = replace(source_model.module, functions=(_watched(function, values),))
     with TemporaryDirectory(prefix="nacre-calibrate-") as folder:
         library = Path(folder) / "watched.so"
-        tell("compiling the model that is watched")
+        report("compiling the model that is watched")
         Build(replace(source_model, module=watched, budgets=()), Options()).run(library)
         loaded = load(library)
         (described,) = loaded.describe()["entries"]
@@ -56,7 +56,7 @@ def watch_values(
             for name, array in zip(values, watched_results, strict=True):
                 see(name, array)
             done += batch.count
-            tell(f"calibrating: {done} of {samples.count} samples")
+            report(f"calibrating: {done} of {samples.count} samples")
     return samples.count
 
 

@@ -47,7 +47,7 @@ def test_model(build: Build, stated: SourceModel | None = None) -> list[Outcome]
     """Compiles into a temporary folder and runs every test and budget of the file, or those of `stated`, the model from
     which the stage of this build was dumped.
 
-    Raises DiagnosticError and CompilerFault if the model cannot be built.
+    Raises DiagnosticError and CompilerError if the model cannot be built.
     """
     stated = stated or build.source_model
     _check_same(stated, build.source_model)

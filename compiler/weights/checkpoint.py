@@ -18,13 +18,13 @@ from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...dialect.types import Array, DType
 
 
-def fault(code: str, message: str, help: str = "") -> DiagnosticError:
+def checkpoint_error(code: str, message: str, help: str = "") -> DiagnosticError:
     return DiagnosticError([Diagnostic(code, message, help=help)])
 
 
 def broken(path: Path, reason: str) -> DiagnosticError:
     """Returns the error for a file whose content does not match its suffix."""
-    return fault("checkpoint-broken", f"`{path}` is broken: {reason}")
+    return checkpoint_error("checkpoint-broken", f"`{path}` is broken: {reason}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Checkpoint:
         if found is None:
             close = ", ".join(f"`{other}`" for other in self.closest(name))
             help_text = f"the closest names are {close}" if close else ""
-            raise fault("tensor-missing", f"`{self.path}` has no tensor `{name}`", help_text)
+            raise checkpoint_error("tensor-missing", f"`{self.path}` has no tensor `{name}`", help_text)
         return found
 
     def info(self, name: str) -> tuple[DType | None, tuple[int, ...]]:
@@ -97,7 +97,7 @@ class Checkpoint:
         """Returns the tensor, read-only and in native byte order; memory-mapped if the file allows."""
         stored = self._find(name)
         if stored.dtype is None:
-            raise fault(
+            raise checkpoint_error(
                 "checkpoint-dtype", f"tensor `{name}` of `{self.path}` is {stored.stored_as}, which is not supported"
             )
         try:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...dialect.types import Array, dtype_of
-from .checkpoint import Checkpoint, StoredTensor, fault
+from .checkpoint import Checkpoint, StoredTensor, checkpoint_error
 
 PLACE = Path("<memory>")
 """The name of such a checkpoint in diagnostics."""
@@ -32,7 +32,7 @@ def _stored(name: str, value: Any) -> StoredTensor:
     try:
         array: Array = np.asarray(value)
     except (TypeError, ValueError) as error:
-        raise fault("checkpoint-broken", f"the weight `{name}` is no array: {error}") from error
+        raise checkpoint_error("checkpoint-broken", f"the weight `{name}` is no array: {error}") from error
     try:
         dtype = dtype_of(array)
     except KeyError:

@@ -15,7 +15,7 @@ import numpy as np
 from ...dialect.types import ANY, Array, dtype_of
 from .checkpoint import Checkpoint, StoredTensor, broken
 
-_FAULTS = (
+_ERRORS = (
     EOFError,
     KeyError,
     MemoryError,
@@ -79,7 +79,7 @@ def read_npy(path: Path) -> Checkpoint:
     try:
         with path.open("rb") as file:
             stored = _read_header(file, path)
-    except _FAULTS as error:
+    except _ERRORS as error:
         raise broken(path, str(error)) from error
     end, size = stored.offset + _data_bytes(stored), path.stat().st_size
     if end > size:
@@ -94,7 +94,7 @@ def _load_member(path: Path, member: str) -> Callable[[], Array]:
                 stored = _read_header(file, path)
                 flat: Array = np.frombuffer(file.read(_data_bytes(stored)), stored.storage)
                 return flat.reshape(stored.shape, order="F" if stored.column_major else "C")
-        except _FAULTS as error:
+        except _ERRORS as error:
             raise ValueError(str(error)) from error
 
     return load
@@ -129,7 +129,7 @@ def read_npz(path: Path) -> Checkpoint:
             for member in archive.infolist():
                 if member.filename.endswith(".npy"):
                     tensors[member.filename.removesuffix(".npy")] = _read_member(path, archive, member)
-    except _FAULTS as error:
+    except _ERRORS as error:
         where = f"`{member.filename}`: " if member is not None else ""
         raise broken(path, f"{where}{error}") from error
     return Checkpoint(path, tensors)

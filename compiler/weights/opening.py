@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from .checkpoint import Checkpoint, fault
+from .checkpoint import Checkpoint, checkpoint_error
 from .numpy_file import read_npy, read_npz
 from .safetensors_file import read_safetensors, read_sharded
 
@@ -33,10 +33,16 @@ def _find_in_folder(folder: Path) -> Path:
             return folder / found[0]
         if found:
             shown = ", ".join(f"`{name}`" for name in found[:4]) + (", ..." if len(found) > 4 else "")
-            raise fault("checkpoint-unknown", f"`{folder}` has several checkpoints: {shown}", "name one of the files")
+            raise checkpoint_error(
+                "checkpoint-unknown", f"`{folder}` has several checkpoints: {shown}", "name one of the files"
+            )
     if any(name.endswith(_PICKLES) for name in names):
-        raise fault("checkpoint-unknown", f"`{folder}` has pickled weights only, which are not read", _PICKLE_HELP)
-    raise fault("checkpoint-unknown", f"`{folder}` has no checkpoint", f"known suffixes are {', '.join(_READERS)}")
+        raise checkpoint_error(
+            "checkpoint-unknown", f"`{folder}` has pickled weights only, which are not read", _PICKLE_HELP
+        )
+    raise checkpoint_error(
+        "checkpoint-unknown", f"`{folder}` has no checkpoint", f"known suffixes are {', '.join(_READERS)}"
+    )
 
 
 _PICKLE_HELP = "convert them to safetensors; reading a pickle would execute code of the file"
@@ -45,7 +51,7 @@ _PICKLE_HELP = "convert them to safetensors; reading a pickle would execute code
 def open_tensors(path: str | os.PathLike[str]) -> Checkpoint:
     """Reads the headers of a tensor file that is not a checkpoint, such as inputs. Raises DiagnosticError."""
     if not Path(path).exists():
-        raise fault("missing-file", f"there is no file `{path}`")
+        raise checkpoint_error("missing-file", f"there is no file `{path}`")
     return open_checkpoint(path)
 
 
@@ -54,15 +60,17 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     path = Path(path)
     try:
         if not path.exists():
-            raise fault("checkpoint-missing", f"the checkpoint `{path}` does not exist")
+            raise checkpoint_error("checkpoint-missing", f"the checkpoint `{path}` does not exist")
         file = _find_in_folder(path) if path.is_dir() else path
         for suffix, read in _READERS.items():
             if file.name.endswith(suffix):
                 return read(file)
     except OSError as error:
-        raise fault("checkpoint-missing", f"cannot read `{path}`: {error.strerror or error}") from error
+        raise checkpoint_error("checkpoint-missing", f"cannot read `{path}`: {error.strerror or error}") from error
     except ValueError as error:  # a path with a null character
-        raise fault("checkpoint-missing", f"cannot read `{path}`: {error}") from error
+        raise checkpoint_error("checkpoint-missing", f"cannot read `{path}`: {error}") from error
     if file.name.endswith(_PICKLES):
-        raise fault("checkpoint-unknown", f"`{path}` has pickled weights, which are not read", _PICKLE_HELP)
-    raise fault("checkpoint-unknown", f"`{path}` has no known suffix", f"known suffixes are {', '.join(_READERS)}")
+        raise checkpoint_error("checkpoint-unknown", f"`{path}` has pickled weights, which are not read", _PICKLE_HELP)
+    raise checkpoint_error(
+        "checkpoint-unknown", f"`{path}` has no known suffix", f"known suffixes are {', '.join(_READERS)}"
+    )

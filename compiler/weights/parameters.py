@@ -43,26 +43,26 @@ def converts(stored: DType | None, declared: DType) -> bool:
 
 def check_parameters(parameters: Sequence[Parameter], checkpoint: Checkpoint) -> list[Diagnostic]:
     """Returns the differences between a model and a checkpoint; errors of an array are reported a few times at most."""
-    faults: list[Diagnostic] = []
+    errors: list[Diagnostic] = []
     missing = [e for p in parameters for e in elements(p) if e.key not in checkpoint]
     prefix = _common_prefix([e.key for e in missing], checkpoint) if len(missing) > 1 else ""
     if prefix:
         message = f"`{checkpoint.path.name}` is missing `{missing[0].key}` and {len(missing) - 1} more tensors"
-        faults.append(Diagnostic("missing-tensor", message, missing[0].span, help=prefix))
+        errors.append(Diagnostic("missing-tensor", message, missing[0].span, help=prefix))
     for parameter in parameters:
         found: list[Diagnostic] = []
         for element in elements(parameter):
             if prefix and element.key not in checkpoint:
                 continue
-            fault = _check(element, checkpoint)
-            if fault is not None:
-                found.append(fault)
-        faults += found[:REPORTED_ELEMENTS]
+            checkpoint_error = _check(element, checkpoint)
+            if checkpoint_error is not None:
+                found.append(checkpoint_error)
+        errors += found[:REPORTED_ELEMENTS]
         if len(found) > REPORTED_ELEMENTS:
             rest = len(found) - REPORTED_ELEMENTS
             first = found[0]
-            faults.append(Diagnostic(first.code, f"and {rest} more of `{parameter.name}`", first.span))
-    return faults
+            errors.append(Diagnostic(first.code, f"and {rest} more of `{parameter.name}`", first.span))
+    return errors
 
 
 def _common_prefix(keys: Sequence[str], checkpoint: Checkpoint) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...dialect.types import DTYPES, DType
-from .checkpoint import Checkpoint, StoredTensor, broken, fault
+from .checkpoint import Checkpoint, StoredTensor, broken, checkpoint_error
 
 _MOST_HEADER_BYTES = 100_000_000
 """The limit of the format's reference reader; a longer header indicates a damaged length."""
@@ -137,13 +137,13 @@ def read_sharded(path: Path) -> Checkpoint:
     names = dict.fromkeys(files.values())
     missing = [name for name in names if not (path.parent / name).is_file()]
     if missing:
-        faults = [Diagnostic("checkpoint-missing", f"the shard `{path.parent / name}` is missing") for name in missing]
-        raise DiagnosticError(faults)
+        errors = [Diagnostic("checkpoint-missing", f"the shard `{path.parent / name}` is missing") for name in missing]
+        raise DiagnosticError(errors)
     shards = {name: read_safetensors(path.parent / name) for name in names}
     tensors: dict[str, StoredTensor] = {}
     for name, file in files.items():
         if name not in shards[file]:
-            raise fault(
+            raise checkpoint_error(
                 "checkpoint-broken", f"`{path}` says that tensor `{name}` is in `{file}`, which does not contain it"
             )
         tensors[name] = shards[file].tensors[name]

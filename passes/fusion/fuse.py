@@ -92,7 +92,7 @@ class _Fuser:
     def fuse(self, nodes: Sequence[Node]) -> tuple[Node, ...]:
         flow = self.group(self.take_apart(nodes), self.context.allow)
         body = self.rebuild(flow)
-        self.tell(flow)
+        self.report(flow)
         return body
 
     def group(self, nodes: Sequence[Node], allow: Callable[[str, Node], bool]) -> Flow:
@@ -229,7 +229,7 @@ class _Fuser:
 
     # --- remarks ---
 
-    def tell(self, flow: Flow) -> None:
+    def report(self, flow: Flow) -> None:
         """Adds a remark for every value that one kernel stores and another one reads."""
         for number, node in enumerate(flow.nodes):
             if not node.outputs or not (node.regions or not has(node, "structure", "view")):

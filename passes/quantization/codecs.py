@@ -86,7 +86,7 @@ class Blocks(Codec):
         return b.matrix_transpose(self.restore(b, self.store(b, b.matrix_transpose(x), (last,))))
 
     def gather(self, b: Builder, table: Value, axes: Axes, indices: Value, axis: int, mode: str) -> Value:
-        # `split-blocks` gathers quantized values and scales.
+        # `expand-block-quantized` gathers quantized values and scales.
         return b.gather(self.round(b, table, axes), indices, axis=axis, mode=mode)
 
 

@@ -29,7 +29,7 @@ class NarrowWeights(Pass):
     The artifact then stores the short weight, and the kernel widens it while it multiplies. Each product is exact or
     rounded once, and the sum is scaled once. The difference to a widened weight is that of a reassociated sum.
 
-    Assumes that `propagate` has rewritten contractions of two quantized operands. Leaves the computation of the
+    Assumes that `qdq-propagation` has rewritten contractions of two quantized operands. Leaves the computation of the
     quantized values to `fold-parameters`.
     """
 

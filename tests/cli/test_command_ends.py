@@ -23,7 +23,7 @@ def test_a_fault_of_the_compiler(cli: Cli, double: Path, monkeypatch: pytest.Mon
     def fail(*_: object) -> None:
         raise RuntimeError("planted\n" * 100)
 
-    monkeypatch.setattr(source, "find_faults", fail)
+    monkeypatch.setattr(source, "find_errors", fail)
     done = cli("check", double, "--json")
     assert done.code == 70
     assert done.out == ""
@@ -73,7 +73,7 @@ def test_a_reproducer_that_cannot_be_kept(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("tempfile.mkdtemp", full)
-    monkeypatch.setattr(source, "find_faults", None)
+    monkeypatch.setattr(source, "find_errors", None)
     done = cli("check", double)
     assert done.code == 70
     assert "cannot be written: No space left on device" in done.err

@@ -54,7 +54,7 @@ def invalid(self, module, context):
 
 
 @dataclass(frozen=True)
-class Fault:
+class Mistake:
     """A statement that plants the fault in a process, and what is told of it."""
 
     plant: str
@@ -65,41 +65,41 @@ class Fault:
     exit: int = 70
 
 
-FAULTS: Mapping[str, Fault] = {
-    "assert-in-a-pass": Fault(
+FAULTS: Mapping[str, Mistake] = {
+    "assert-in-a-pass": Mistake(
         "from nacre.passes.simplify.cse import Cse as t; t.rewrite = fail", "cse", "AssertionError: planted"
     ),
-    "invalid-graph": Fault(
+    "invalid-graph": Mistake(
         "from nacre.passes.simplify.cse import Cse as t; t.rewrite = invalid", "cse", "it produced an invalid graph"
     ),
-    "assert-in-lowering": Fault(
+    "assert-in-lowering": Mistake(
         "from nacre.compiler.lower import module as t; t.FunctionLowering = fail", "lower", "AssertionError: planted"
     ),
-    "assert-in-planning": Fault(
+    "assert-in-planning": Mistake(
         "from nacre.compiler.host import plan as t; t.plan_memory = fail", "kernels", "AssertionError: planted"
     ),
-    "assert-in-assembling": Fault(
+    "assert-in-assembling": Mistake(
         "from nacre.compiler.artifact import assemble as t; t.write_blob = fail", "link", "AssertionError: planted"
     ),
-    "error-of-a-kernel": Fault(
+    "error-of-a-kernel": Mistake(
         "from nacre.compiler.codegen.tiler import kernels as t; t.plan_stages = fail",
         "tiled",
         "AssertionError: planted",
         code=1,
     ),
-    "abort": Fault(
+    "abort": Mistake(
         "from nacre.compiler.codegen.llvm.machine import Machine as t; t.optimize = abort",
         "optimize",
         "died of SIGABRT: LLVM ERROR: planted",
         code=-signal.SIGABRT,
     ),
-    "crash": Fault(
+    "crash": Mistake(
         "from nacre.compiler.codegen.llvm.machine import Machine as t; t.emit_object = crash",
         "emit",
         "died of SIGSEGV",
         code=-signal.SIGSEGV,
     ),
-    "time-out": Fault(
+    "time-out": Mistake(
         "from nacre.compiler.codegen.llvm.machine import Machine as t; t.optimize = hang",
         "optimize",
         "took longer than 6 seconds, in the stage `optimize`",

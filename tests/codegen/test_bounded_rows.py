@@ -90,10 +90,10 @@ def numbers(rows: int, columns: int) -> dict[str, tuple[Floats, Floats, Floats]]
     return {"ordinary": (q, k, v), "values": (q, k, values), "scores": (np.abs(q), scores, v)}
 
 
-def schemes(source: str) -> list[tuple[str, ...]]:
+def schedules(source: str) -> list[tuple[str, ...]]:
     build = Build(read_model(source))
     (kernels,) = build.generate(build.lower(build.optimize())).kernels.values()
-    return sorted(kernel.report.schemes for kernel in kernels.values())
+    return sorted(kernel.report.schedules for kernel in kernels.values())
 
 
 CALLS = {("320", "320"): ((320, 320),), ("T", "S"): ((448, 512), (300, 512), (5, 384), (448, 320))}
@@ -117,7 +117,7 @@ def test_bits_are_those_of_a_mask_that_is_an_argument(shape: tuple[str, str], tm
 def test_rows_are_bounded() -> None:
     grouped = "model op(q: f32[1, 4, T, 16], k: f32[1, 2, T, 16], v: f32[1, 2, T, 16]) -> f32[1, 4, T, 16] {\n"
     grouped += "  return attention(q, k, v, causal=true)\n}\n"
-    found = schemes(every_mask("T", "S") + grouped)
+    found = schedules(every_mask("T", "S") + grouped)
     different = {(mask.keep(*np.ogrid[:448, :512]).tobytes(), mask.low) for mask in ALL.values()}
     # All forms of one mask give one kernel.
     assert found.count(("bounded rows",)) == len(different) + 1
@@ -126,7 +126,7 @@ def test_rows_are_bounded() -> None:
 
 
 def test_short_rows_are_computed_as_a_whole() -> None:
-    assert ("rows",) in schemes(model("m", "where(upto(0), score, -inf)", "128", "128"))
+    assert ("rows",) in schedules(model("m", "where(upto(0), score, -inf)", "128", "128"))
 
 
 def test_weights_that_are_a_result_are_computed_as_a_whole() -> None:
@@ -136,4 +136,4 @@ def test_weights_that_are_a_result_are_computed_as_a_whole() -> None:
   return weights, weights @ v
 }}
 """
-    assert not any("bounded rows" in names for names in schemes(source))
+    assert not any("bounded rows" in names for names in schedules(source))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from nacre.compiler.base.faults import CompilerFault
+from nacre.compiler.base.compiler_errors import CompilerError
 from nacre.compiler.codegen import objects
 from nacre.compiler.codegen.objects import CodeGenerator, CodeOptions, generate_objects
 from nacre.compiler.lower.lowered import Lowered, LoweredKernel
@@ -53,16 +53,16 @@ def program(bad: str, at: int, count: int) -> Lowered:
 
 
 @pytest.fixture
-def faults() -> Iterator[list[CompilerFault]]:
+def faults() -> Iterator[list[CompilerError]]:
     """Faults whose folders are removed after the test."""
-    found: list[CompilerFault] = []
+    found: list[CompilerError] = []
     yield found
     for fault in found:
         shutil.rmtree(fault.reproducer)
 
 
-def fault_of(bad: Lowered, faults: list[CompilerFault], timeout: float = 60) -> CompilerFault:
-    with pytest.raises(CompilerFault) as caught:
+def error_of(bad: Lowered, faults: list[CompilerError], timeout: float = 60) -> CompilerError:
+    with pytest.raises(CompilerError) as caught:
         CodeGenerator(CodeOptions((Target("x86-64-v3"),), 1, timeout, cache=False)).compile_kernels(bad)
     faults.append(caught.value)
     return caught.value
@@ -72,8 +72,8 @@ def rerun(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["sh", str(folder / "rerun.sh")], capture_output=True, text=True)
 
 
-def test_an_abort_is_a_fault(faults: list[CompilerFault]) -> None:
-    fault = fault_of(program(ABORTING, 2, 5), faults)
+def test_an_abort_is_a_fault(faults: list[CompilerError]) -> None:
+    fault = error_of(program(ABORTING, 2, 5), faults)
     assert fault.exit_code == 70 and fault.kernel == "kernel_2" and "SIGABRT" in fault.what
     assert fault.stage == "emit" and "kernel_2" in str(fault) and str(fault.reproducer) in str(fault)
     assert "@kernel_2(" in (fault.reproducer / "kernel.mlir").read_text()
@@ -92,35 +92,35 @@ def test_an_abort_is_a_fault(faults: list[CompilerFault]) -> None:
     ],
     ids=["allocation", "malformed", "unknown"],
 )
-def test_a_failing_stage_is_a_fault(bad: str, stage: str, words: str, faults: list[CompilerFault]) -> None:
-    fault = fault_of(program(bad, 1, 3), faults)
+def test_a_failing_stage_is_a_fault(bad: str, stage: str, words: str, faults: list[CompilerError]) -> None:
+    fault = error_of(program(bad, 1, 3), faults)
     assert (fault.kernel, fault.stage) == ("kernel_1", stage) and words in fault.what, fault
     assert rerun(fault.reproducer).returncode == 1
 
 
 def test_entries_that_do_not_fit_are_a_fault_of_no_kernel(
-    faults: list[CompilerFault], monkeypatch: pytest.MonkeyPatch
+    faults: list[CompilerError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(objects, "entry_ir", lambda *_, **__: "define void @entry() { nonsense }")
-    with pytest.raises(CompilerFault) as caught:
+    with pytest.raises(CompilerError) as caught:
         generate_objects(program(GOOD, 0, 2), CodeOptions(level=1))
     faults.append(caught.value)
     assert caught.value.kernel == "" and caught.value.stage == "llvm-ir"
     assert rerun(caught.value.reproducer).returncode == 1
 
 
-def test_a_hang_is_a_fault(faults: list[CompilerFault]) -> None:
+def test_a_hang_is_a_fault(faults: list[CompilerError]) -> None:
     # For one block of so many operations, LLVM takes many times the limit: the time of its scheduler is quadratic.
     steps = "".join(f"  %x{i + 1} = arith.mulf %x{i}, %x{i // 2} : f32\n" for i in range(40_000))
     load, store = "%x0 = memref.load %p[] : memref<f32>", "memref.store %x40000, %p[] : memref<f32>"
     slow = f"func.func @{{name}}(%p: memref<f32>, %b: index, %e: index) {{{{\n{load}\n{steps}{store}\nreturn\n}}}}\n"
-    fault = fault_of(program(slow, 0, 1), faults, timeout=0.5)
+    fault = error_of(program(slow, 0, 1), faults, timeout=0.5)
     assert "within 0.5 seconds" in fault.what
     assert rerun(fault.reproducer).returncode == 124  # as `timeout` ends
 
 
-def test_one_child_does_many_kernels_and_ends_at_the_first_fault(faults: list[CompilerFault]) -> None:
-    fault = fault_of(program(MALFORMED, 30, 40), faults)
+def test_one_child_does_many_kernels_and_ends_at_the_first_fault(faults: list[CompilerError]) -> None:
+    fault = error_of(program(MALFORMED, 30, 40), faults)
     assert fault.kernel == "kernel_30"
 
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 from nacre.compiler.codegen.workers import forking
-from nacre.compiler.codegen.workers import pool as nursery
+from nacre.compiler.codegen.workers import pool as worker_pool
 from nacre.compiler.codegen.workers.child import ENTRY_WORKER, Child, Outcome, entry_source
 from nacre.compiler.codegen.workers.job import Job
 from nacre.compiler.codegen.workers.pool import end_waiting, take_child
 from nacre.compiler.codegen.workers.routes import LLVM_IR
-from nacre.compiler.tools.validate.isolated import Died, Tell, run_isolated
+from nacre.compiler.tools.validate.isolated import Died, Progress, run_isolated
 
 SOURCE = entry_source("define void @f() {\n  ret void\n}\n", Job(1, "x86-64-v3", "", "", ("f",), start=LLVM_IR), {})
 SECONDS = 60.0
@@ -34,7 +34,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
             found.append(self._process.pid)
 
     end_waiting()
-    monkeypatch.setattr(nursery, "ForkServer", Watched)
+    monkeypatch.setattr(worker_pool, "ForkServer", Watched)
     yield found
     end_waiting()
     assert not any(map(is_running, found))
@@ -116,7 +116,7 @@ def test_a_process_that_is_killed_takes_its_children_along(started: list[int]) -
     take_child(ENTRY_WORKER).close()
     (server,) = started
 
-    def take_and_die(tell: Tell) -> None:
+    def take_and_die(tell: Progress) -> None:
         child = take_child(ENTRY_WORKER)
         do_job(child)
         (process,) = children_of(server)

@@ -96,7 +96,7 @@ def build(shape: str, channels: int, *lines: str) -> tuple[list[tuple[str, ...]]
     (kernels,) = program.kernels.values()
     (entry,) = program.entries
     assert isinstance(entry.workspace, int), entry
-    return sorted(kernel.report.schemes for kernel in kernels.values()), entry.workspace
+    return sorted(kernel.report.schedules for kernel in kernels.values()), entry.workspace
 
 
 def layer(channels: int, of: str = "x") -> str:
@@ -114,12 +114,12 @@ def test_slices_are_images_and_channels() -> None:
 
 def test_few_slices_and_large_ones_are_no_slices() -> None:
     for shape, channels in (("f32[1, 12, 20, 20]", 12), ("f32[1, 16, 180, 180]", 16)):
-        (schemes, *_), workspace = build(shape, channels, layer(channels), layer(channels), "return x")
-        assert "slices" not in schemes
+        (schedules, *_), workspace = build(shape, channels, layer(channels), layer(channels), "return x")
+        assert "slices" not in schedules
         assert workspace > 0
 
 
 def test_images_with_channels_last_stay_so() -> None:
     lines = ["x = transpose(x, axes=(0, 3, 1, 2))", layer(32), layer(32), "return transpose(x, axes=(0, 2, 3, 1))"]
-    schemes, _ = build("f32[1, 20, 20, 32]", 32, *lines)
-    assert all("slices" not in each for each in schemes)
+    schedules, _ = build("f32[1, 20, 20, 32]", 32, *lines)
+    assert all("slices" not in each for each in schedules)

@@ -84,4 +84,4 @@ def test_vectors_are_along_the_result(arguments: str, result: str, body: str) ->
     build = Build(read_model(f"model m({arguments}) -> {result} {{\n  return {body}\n}}\n"))
     program = build.generate(build.lower(build.optimize()))
     (kernels,) = program.kernels.values()
-    assert [kernel.report.schemes[0] for kernel in kernels.values()] == ["tile"]
+    assert [kernel.report.schedules[0] for kernel in kernels.values()] == ["tile"]

@@ -10,9 +10,9 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from nacre.compiler.base.faults import CompilerFault
+from nacre.compiler.base.compiler_errors import CompilerError
 from nacre.compiler.tools.validate.inputs import KINDS, ORDINARY, OUTSIDE, made_up
-from nacre.compiler.tools.validate.isolated import TIMEOUT, Died, Tell, run_isolated
+from nacre.compiler.tools.validate.isolated import TIMEOUT, Died, Progress, run_isolated
 from nacre.compiler.tools.validate.judge import Judge, run_trial
 from nacre.compiler.tools.validate.native import Library, check_call
 from nacre.compiler.tools.validate.trials import is_in_blocks
@@ -72,7 +72,7 @@ def _build(
         lowered = lower(good, level)
         try:
             return build_library(lowered, level), good
-        except CompilerFault as fault:
+        except CompilerError as fault:
             # The symbol may tell the target too.
             users = frozenset(u for name, us in kernels_of(lowered) if fault.kernel.startswith(name) for u in us)
             # Without a kernel to blame, every graph is tried alone.
@@ -88,7 +88,7 @@ def _build(
 def _is_faulty(graph: Graph, level: Level) -> bool:
     try:
         build_library(lower([graph], level), level)
-    except CompilerFault:
+    except CompilerError:
         return True
     return False
 
@@ -97,7 +97,7 @@ def _is_faulty(graph: Graph, level: Level) -> bool:
 
 
 def _run_all(library: Library, graphs: Sequence[Graph], level: Level, failures: dict[str, Failure]) -> None:
-    def task(graph: Graph) -> Callable[[Tell], Failure | None]:
+    def task(graph: Graph) -> Callable[[Progress], Failure | None]:
         return lambda tell: _check_graph(library, graph, level, tell)
 
     answers = run_isolated([task(graph) for graph in graphs], TIMEOUT)
@@ -121,7 +121,7 @@ def kinds_of_runs(graph: Graph, in_blocks: bool) -> Iterator[tuple[Binding, str]
                 yield binding, kind
 
 
-def _check_graph(library: Library, graph: Graph, level: Level, tell: Tell) -> Failure | None:
+def _check_graph(library: Library, graph: Graph, level: Level, tell: Progress) -> Failure | None:
     in_blocks = is_in_blocks(level.optimize(graph.module))
     for binding, kind in kinds_of_runs(graph, in_blocks):
         tell(f"with {dict(binding)}, {kind} inputs")

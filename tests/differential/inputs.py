@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from nacre.compiler.tools.validate.inputs import Trial, draw_argument, made_up
+from nacre.compiler.tools.validate.inputs import Trial, made_up, random_argument
 from nacre.compiler.tools.validate.judge import Judge
 from nacre.dialect.graph import Value
 from nacre.dialect.types import Array
@@ -26,4 +26,4 @@ def _argument(graph: Graph, value: Value, binding: Binding, kind: str) -> Array:
     if value.name in graph.given:
         made = graph.given[value.name](value.type.concrete(binding))
         return np.asarray(made).astype(value.type.dtype.numpy)
-    return draw_argument(value, binding, kind, graph.seed, graph.limits.get(value.name))
+    return random_argument(value, binding, kind, graph.seed, graph.limits.get(value.name))

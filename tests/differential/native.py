@@ -54,7 +54,7 @@ def lower(graphs: Sequence[Graph], level: Level) -> Lowered:
 
 
 def build_library(lowered: Lowered, level: Level) -> Library:
-    """The code of a lowered module, with made-up weights. Raises CompilerFault."""
+    """The code of a lowered module, with made-up weights. Raises CompilerError."""
     options = CodeOptions(parse_targets(level.cpu), level.level, quick=level.quick or level.level == 0, visible=True)
     return Library(*generate_objects(lowered, options), made_up)
 

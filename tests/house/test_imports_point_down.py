@@ -69,7 +69,7 @@ def imported_names(path: Path, source: str) -> Iterator[tuple[int, str, bool]]:
                 yield node.lineno, name, True
 
 
-def find_faults(path: Path, source: str) -> list[str]:
+def find_errors(path: Path, source: str) -> list[str]:
     if path.parts[:2] == ("compiler", "nacre"):
         return []  # the root of the package hands on the public names of every room
     room = ROOMS[path.parts[0]]
@@ -90,7 +90,7 @@ def find_faults(path: Path, source: str) -> list[str]:
 
 @pytest.mark.parametrize("path", FILES, ids=str)
 def test_imports_point_down(path: Path) -> None:
-    faults = find_faults(path, (ROOT / path).read_text(encoding="utf-8"))
+    faults = find_errors(path, (ROOT / path).read_text(encoding="utf-8"))
     assert not faults, "\n".join(faults)
 
 
@@ -111,7 +111,7 @@ def test_imports_point_down(path: Path) -> None:
     ],
 )
 def test_faults_are_found(path: str, source: str) -> None:
-    assert len(find_faults(Path(path), source)) == 1
+    assert len(find_errors(Path(path), source)) == 1
 
 
 @pytest.mark.parametrize(
@@ -129,4 +129,4 @@ def test_faults_are_found(path: str, source: str) -> None:
     ],
 )
 def test_good_imports_pass(path: str, source: str) -> None:
-    assert not find_faults(Path(path), source)
+    assert not find_errors(Path(path), source)

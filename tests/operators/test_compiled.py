@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from nacre.compiler.codegen.objects import CodeOptions, generate_objects
 from nacre.compiler.lower.module import lower_module
-from nacre.compiler.tools.validate.isolated import Died, Tell, run_isolated
+from nacre.compiler.tools.validate.isolated import Died, Progress, run_isolated
 from nacre.compiler.tools.validate.native import Library
 from nacre.dialect.graph import Function, Module
 from nacre.dialect.interpreter import bind_dims
@@ -87,7 +87,7 @@ def call(library: Library, function: Function, item: Example) -> str | None:
 def check(uses: Uses, level: int) -> None:
     library = build_library(uses, level)
 
-    def task(function: Function, item: Example) -> Callable[[Tell], str | None]:
+    def task(function: Function, item: Example) -> Callable[[Progress], str | None]:
         return lambda tell: call(library, function, item)
 
     answers = run_isolated([task(*use) for use in uses.values()])

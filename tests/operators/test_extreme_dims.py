@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from nacre.compiler.codegen.objects import CodeOptions, generate_objects
 from nacre.compiler.lower.module import lower_module
-from nacre.compiler.tools.validate.inputs import ORDINARY, draw_trial, made_up
-from nacre.compiler.tools.validate.isolated import Died, Tell, run_each_isolated
+from nacre.compiler.tools.validate.inputs import ORDINARY, made_up, random_trial
+from nacre.compiler.tools.validate.isolated import Died, Progress, run_each_isolated
 from nacre.compiler.tools.validate.judge import Judge
 from nacre.compiler.tools.validate.native import Library, check_call
 from nacre.dialect.dims import DimError, Symbol
@@ -97,14 +97,14 @@ def functions_of(operator: Operator) -> list[Function]:
     return found
 
 
-def check(library: Library, module: Module, function: Function, tell: Tell) -> list[str]:
+def check(library: Library, module: Module, function: Function, tell: Progress) -> list[str]:
     failures: list[str] = []
     for value in CALLED_AT:
         dims = {"D": value}
         if not all(r.holds(dims) for r in requirements(function)):
             continue  # the call is refused
         tell(f"{function.name} at {value}")
-        judge = Judge(module, draw_trial(function, dims, ORDINARY), made_up)
+        judge = Judge(module, random_trial(function, dims, ORDINARY), made_up)
         found = check_call(library, function, judge)
         failures += [f"{function} at D={value}: {found.message}"] if found else []
     return failures

@@ -18,7 +18,7 @@ import pytest
 from nacre.compiler.codegen.objects import CodeOptions, generate_objects
 from nacre.compiler.lower.module import lower_module
 from nacre.compiler.targets.target import parse_targets
-from nacre.compiler.tools.validate.isolated import Died, Tell, run_isolated
+from nacre.compiler.tools.validate.isolated import Died, Progress, run_isolated
 from nacre.compiler.tools.validate.native import Library
 from nacre.dialect.graph import Function, Module
 from nacre.dialect.operator import Operator
@@ -306,7 +306,7 @@ def check(chosen: Sequence[Try], level: int, cpu: str) -> None:
     lowered = lower_module(Module("special", functions=tuple(functions)), pack=level >= 2)
     library = Library(*generate_objects(lowered, options), None)
 
-    def task(function: Function, entry: Try) -> Callable[[Tell], str | None]:
+    def task(function: Function, entry: Try) -> Callable[[Progress], str | None]:
         return lambda tell: _failure(library, function, entry)
 
     answers = run_isolated([task(f, entry) for f, entry in zip(functions, chosen, strict=True)])

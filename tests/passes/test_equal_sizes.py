@@ -159,7 +159,7 @@ def test_codes_that_are_transposed_keep_their_scales(order: tuple[int, ...], axi
     shape = [1] * 3
     shape[axis] = N
     numbers = g.b.dequantize(g.argument, g.parameter(*shape), g.parameter(*shape, dtype=I8))
-    g.check(g.b.transpose(numbers, axes=order), "propagate", tolerance=0)
+    g.check(g.b.transpose(numbers, axes=order), "qdq-propagation", tolerance=0)
 
 
 # Codes
@@ -189,4 +189,4 @@ def test_codes_of_codes(name: str) -> None:
     numbers = g.b.dequantize(g.argument, g.constant(first), g.constant(GIVEN[1]))
     zeros = [] if zero is None else [g.constant(zero)]
     result = g.b.quantize(numbers, g.constant(scale), *zeros, dtype=dtype)
-    g.check(result, "propagate", changes=name == "the same", tolerance=0)
+    g.check(result, "qdq-propagation", changes=name == "the same", tolerance=0)

@@ -14,7 +14,7 @@ from nacre.dialect.types import F32, TensorType
 from nacre.passes.fold.fold_constants import FoldConstants
 from nacre.passes.manager import Context, Pass, PassError, PassManager, Stage
 from nacre.passes.pipeline import format_pipeline, parse_pipeline, run_pipeline_text
-from nacre.passes.registry import PASSES
+from nacre.passes.registry import PASSES, RENAMED
 from nacre.passes.simplify.dce import Dce
 from nacre.passes.simplify.decompose import Decompose
 from nacre.passes.simplify.unroll_repeat import UnrollRepeat
@@ -180,3 +180,12 @@ def test_every_pass_stands_in_the_file_of_its_name_and_says_what_it_does() -> No
         assert kind.__doc__ and len(kind.__doc__.split()) > 12, name
         assert all(f.default is not None or "None" in str(f.type) for f in fields(kind)), name
         assert kind() == kind() and hash(kind()) == hash(kind())
+
+
+def test_former_names_lead_to_the_present_ones() -> None:
+    assert set(RENAMED.values()) <= PASSES.keys() and not RENAMED.keys() & PASSES.keys()
+    for former, present in RENAMED.items():
+        with pytest.raises(DiagnosticError, match=f"there is no pass `{former}`") as caught:
+            parse_pipeline(former)
+        assert caught.value.diagnostics[0].help == f"it is named `{present}` now"
+    assert RENAMED

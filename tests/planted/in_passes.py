@@ -10,7 +10,7 @@ from nacre.passes.fold import fold_batch_norm, fold_constants
 from nacre.passes.fusion import fuse
 from nacre.passes.layout import winograd
 from nacre.passes.layout.channels_last_rules import Site
-from nacre.passes.quantization import propagate
+from nacre.passes.quantization import qdq_propagation
 from nacre.passes.simplify import arithmetic_rules, canonicalize, cse, unroll_repeat
 from nacre.passes.simplify.rules import Match, Values
 
@@ -127,7 +127,7 @@ def wrong_channels(setter: Setter) -> None:
 def other_codes(setter: Setter) -> None:
     """Codes are taken for those of another scale."""
 
-    setter.attribute(propagate._Propagator, "has_reciprocal", lambda *given: True)
+    setter.attribute(qdq_propagation._Propagation, "has_reciprocal", lambda *given: True)
 
 
 def wrong_layer(setter: Setter) -> None:
@@ -303,7 +303,7 @@ model f(x: f32[B, 4, 6, 6]) -> f32[B, 4, 6, 6] {
     ),
     Planted(
         "other-codes",
-        "propagate",
+        "qdq-propagation",
         other_codes,
         _HEAD
         + """

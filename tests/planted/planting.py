@@ -48,8 +48,8 @@ def plant(fault: Planted, folder: Path) -> Iterator[None]:
     setter = Setter()
     with mock.patch.object(pool, "_servers", _servers):
         with mock.patch.dict(os.environ, {**search, FILE: str(_current())}):
-            pool.start_ahead(KERNEL_WORKER)
-            pool.start_ahead(ENTRY_WORKER)
+            pool.prestart(KERNEL_WORKER)
+            pool.prestart(ENTRY_WORKER)
         standing = dict(_servers)
         _current().write_text(fault.place)
         try:

@@ -25,7 +25,7 @@ from .codes import add_zero
 from .evaluate import Evaluator, Kept, Place
 from .forms import Form, constant, variable
 from .order import Order
-from .prefetch import Panels, fetch_ahead
+from .prefetch import Panels, prefetch_panels
 from .roles import Roles
 from .row_loops import Rows, each_row, in_tiles
 from .schedule import Stage
@@ -150,7 +150,7 @@ class DecodedTiles(Tiles):
             ]
             after = list(sums)
             for number in self._moving():
-                fetch_ahead(self.evaluator, self.op, number, places, Panels(self.roles.step, ()))
+                prefetch_panels(self.evaluator, self.op, number, places, Panels(self.roles.step, ()))
             for v, (here, mask) in enumerate(zip(places, masks, strict=True)):
                 with writer.masked(mask):
                     for weight in self.weights:

@@ -50,7 +50,7 @@ def expand_math(module: Any) -> None:
         operation.erase()
 
 
-def relax_sums(module: Any) -> None:
+def allow_fast_math(module: Any) -> None:
     """Permits reassociation of sums over a reduction loop, so that they vectorise: the order of a sum is
     unspecified."""
     flags = ir.Attribute.parse("#arith.fastmath<reassoc>")

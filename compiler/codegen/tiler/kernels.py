@@ -61,7 +61,7 @@ class Report:
 
     name: str
     reason: str = ""
-    schemes: tuple[str, ...] = ()
+    schedules: tuple[str, ...] = ()
     steps: tuple[int, ...] = ()
 
 
@@ -71,7 +71,7 @@ class _Text:
 
     lines: tuple[str, ...]
     locations: tuple[Any, ...]
-    schemes: tuple[str, ...]
+    schedules: tuple[str, ...]
     steps: tuple[int, ...]
     functions: frozenset[tuple[str, int | None]]
 
@@ -98,7 +98,7 @@ def tile_kernels(module: Any, unit: VectorUnit, *, strict: bool = False, debug: 
         declared = [declare_function(*f) for f in sorted(written.functions, key=lambda f: function_name(*f))]
         append_functions(module, "\n".join([*written.lines, *declared]), written.locations if debug else ())
         needed |= written.functions
-        reports.append(Report(name, "", written.schemes, written.steps))
+        reports.append(Report(name, "", written.schedules, written.steps))
     for wanted in sorted(needed, key=lambda f: function_name(*f)):
         append_functions(module, emit_function(*wanted, unit.features))
     return reports
@@ -112,7 +112,7 @@ def write_kernel(kernel: Kernel, unit: VectorUnit, *, strict: bool) -> _Text:
     """
     lines: list[str] = []
     locations: list[Any] = []
-    schemes: list[str] = []
+    schedules: list[str] = []
     steps: set[int] = set()
     functions: set[tuple[str, int | None]] = set()
     if strict:
@@ -121,29 +121,29 @@ def write_kernel(kernel: Kernel, unit: VectorUnit, *, strict: bool) -> _Text:
         raise Unsupported("nothing is computed")
     for number, slices in enumerate(plan_slices(kernel, plan_stages(kernel), unit.caches)):
         writer = Writer(kernel.dims, _main(slices.stages[-1]).location, unit.features)
-        scheme = _write_slices(writer, slices, unit, strict=strict)
-        for line, location in _function(kernel, part_name(kernel.name, number), writer, scheme):
+        schedule = _write_slices(writer, slices, unit, strict=strict)
+        for line, location in _function(kernel, part_name(kernel.name, number), writer, schedule):
             lines.append(line)
             locations.append(location)
-        schemes.append(scheme.name)
-        steps |= writer.steps | {step for count in scheme.counts for step in divisors(count)}
+        schedules.append(schedule.name)
+        steps |= writer.steps | {step for count in schedule.counts for step in divisors(count)}
         functions |= writer.functions
-    return _Text(tuple(lines), tuple(locations), tuple(schemes), tuple(sorted(steps - {1})), frozenset(functions))
+    return _Text(tuple(lines), tuple(locations), tuple(schedules), tuple(sorted(steps - {1})), frozenset(functions))
 
 
-def _write_slices(writer: Writer, slices: Slices, unit: VectorUnit, *, strict: bool) -> _Scheme:
+def _write_slices(writer: Writer, slices: Slices, unit: VectorUnit, *, strict: bool) -> _Schedule:
     """Writes the stages; returns the schedule of the whole run, which needs no further writing."""
 
-    def prepare(stage: Stage) -> _Scheme:
+    def prepare(stage: Stage) -> _Schedule:
         merge_loops(stage)
         writer.lanes = _lanes(stage, unit)
         return _choose(Evaluator(writer, stage, strict=strict), unit)
 
     if not slices.locals:
         (stage,) = slices.stages
-        scheme = prepare(stage)
-        scheme.write("%begin", "%end")
-        return scheme
+        schedule = prepare(stage)
+        schedule.write("%begin", "%end")
+        return schedule
     depth, memory = len(slices.counts), {}
     for local in slices.locals:
         if local.slot not in memory:
@@ -151,16 +151,16 @@ def _write_slices(writer: Writer, slices: Slices, unit: VectorUnit, *, strict: b
         local.move(memory[local.slot])
 
     def write(stage: Stage, number: Form) -> None:
-        scheme = prepare(stage)
-        units = product(scheme.counts[depth:])
-        scheme.write(writer.index(number.times(units)), writer.index(number.plus(1).times(units)))
+        schedule = prepare(stage)
+        units = product(schedule.counts[depth:])
+        schedule.write(writer.index(number.times(units)), writer.index(number.plus(1).times(units)))
 
     for stage in slices.constant:
         write(stage, constant(0))
     with writer.loop("%begin", "%end", 1) as number:
         for stage in slices.stages:
             write(stage, variable(number))
-    return _Scheme("slices", slices.counts, lambda begin, end: None)
+    return _Schedule("slices", slices.counts, lambda begin, end: None)
 
 
 def _main(stage: Stage) -> Op:
@@ -185,18 +185,18 @@ def _in_place(kernel: Kernel, sharing: Sharing) -> str:
     return f" attributes {{{IN_PLACE} = array<i64: {numbers}>}}"
 
 
-def _function(kernel: Kernel, name: str, writer: Writer, scheme: _Scheme) -> Iterator[tuple[str, Any]]:
+def _function(kernel: Kernel, name: str, writer: Writer, schedule: _Schedule) -> Iterator[tuple[str, Any]]:
     """Yields the lines of a stage's functions, with their locations."""
     names = [*(argument for argument, _, _ in kernel.signature[:-2]), "%begin", "%end"]
-    shared = {buffer.name for pair in scheme.sharing for buffer in pair}
+    shared = {buffer.name for pair in schedule.sharing for buffer in pair}
     arguments = [
         f"{argument}: {_argument_type(type)}{_attributes(extra, argument in shared)}"
         for argument, (_, type, extra) in zip(names, kernel.signature, strict=True)
     ]
-    head = [f"func.func @{name}({', '.join(arguments)}){_in_place(kernel, scheme.sharing)} {{"]
+    head = [f"func.func @{name}({', '.join(arguments)}){_in_place(kernel, schedule.sharing)} {{"]
     head += ["  " + line for line in (*writer.function.prologue, *writer.stack)]
     counter = FunctionText(kernel.dims)
-    count = counter.size(product(scheme.counts))
+    count = counter.size(product(schedule.counts))
     dims = ", ".join(f"{dim}: index" for dim in kernel.dims.values())
     tail = ["  return", "}", f"func.func @{name}{UNITS}({dims}) -> index {{"]
     tail += ["  " + line for line in counter.prologue]
@@ -224,7 +224,7 @@ def _lanes(stage: Stage, unit: VectorUnit) -> int:
 
 
 @dataclass(frozen=True)
-class _Scheme:
+class _Schedule:
     """The schedule of a stage: `counts` are its work items, by loops; `write(begin, end)` writes a range of them.
     `sharing` holds the pairs of buffers that may share memory."""
 
@@ -234,17 +234,17 @@ class _Scheme:
     sharing: Sharing = ()
 
 
-def _choose(evaluator: Evaluator, unit: VectorUnit) -> _Scheme:
+def _choose(evaluator: Evaluator, unit: VectorUnit) -> _Schedule:
     stage = evaluator.stage
     if all(any(size == 0 for size in sink.result.shape) for sink in stage.sinks):
-        return _Scheme("nothing", [0], lambda begin, end: None)
+        return _Schedule("nothing", [0], lambda begin, end: None)
     reductions = [op for op in stage.ops if op.reduced]
     if not reductions:
         maps = MapStage(evaluator)
-        return _Scheme("map", maps.counts(), maps.write, share_elements(stage))
+        return _Schedule("map", maps.counts(), maps.write, share_elements(stage))
     if reductions[0].carried is not None:
         scan = ScanStage(evaluator)
-        return _Scheme("scan", scan.counts(), scan.write, share_elements(stage))
+        return _Schedule("scan", scan.counts(), scan.write, share_elements(stage))
     if len(reductions) == 1 and is_tiled(reductions[0]):
         (op,) = reductions
         roles = assign_roles(stage, op, unit, evaluator.writer.lanes)
@@ -252,8 +252,10 @@ def _choose(evaluator: Evaluator, unit: VectorUnit) -> _Scheme:
         order = choose_order(stage, op, decoded or turned or roles)
         written = write_decoded if decoded is not None else write_turned if turned is not None else write_tiles
         write = partial(written, evaluator, op, order)
-        return _Scheme("tile", order.counts, write, share_elements(stage))
+        return _Schedule("tile", order.counts, write, share_elements(stage))
     rows = RowStage(evaluator, unit)
     name = "rows" if rows.bounded is None else "bounded rows"
     # Blocks of rows between contractions may be moved back over rows that are already computed.
-    return _Scheme(name, rows.counts(), rows.write, () if rows.tiles else share_rows(stage, rows.row.kept_in_result()))
+    return _Schedule(
+        name, rows.counts(), rows.write, () if rows.tiles else share_rows(stage, rows.row.kept_in_result())
+    )

@@ -54,7 +54,7 @@ class Panels:
         return total
 
 
-def fetch_ahead(evaluator: Evaluator, op: Op, number: int, places: Sequence[Place], panels: Panels) -> None:
+def prefetch_panels(evaluator: Evaluator, op: Op, number: int, places: Sequence[Place], panels: Panels) -> None:
     """Prefetches the weight's next elements while its vectors at some positions are read. Where a panel is read in many
     turns, each turn fetches its share of the next panel; otherwise the panel itself is fetched a little ahead."""
     buffer, here = evaluator.home(op.reads[number], op, places[0])

@@ -22,7 +22,7 @@ from .evaluate import Evaluator, Place
 from .forms import LANES, Form, constant, variable
 from .nest import units
 from .order import Order
-from .prefetch import Panels, fetch_ahead
+from .prefetch import Panels, prefetch_panels
 from .roles import Roles
 from .structure import Access, Op, Panel
 from .text import Value, Writer
@@ -292,7 +292,7 @@ class Tiles:
                     with self.writer.masked(mask):
                         self.evaluator.read(self.op, number, at)
             if self.panels is not None and any(isinstance(p, Panel) for p in access.index):
-                fetch_ahead(self.evaluator, self.op, number, [at for at, _ in shared], self.panels)
+                prefetch_panels(self.evaluator, self.op, number, [at for at, _ in shared], self.panels)
         after = []
         for at, mask, total in zip(places, masks, totals, strict=True):
             with self.writer.masked(mask):

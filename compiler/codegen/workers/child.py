@@ -96,11 +96,11 @@ class Child:
             return Outcome(answer.code, answer.result, self._output(), answer.dumps)
         status = read_status(self._line)
         if status is None:
-            return self.fault(f"the child could not start: {_last_words(self._server.output())}")
+            return self.failed(f"the child could not start: {_last_words(self._server.output())}")
         how = f"died of {signal.Signals(-status).name}" if status < 0 else "ended"
-        return self.fault(f"the child {how}: {_last_words(self._output())}")
+        return self.failed(f"the child {how}: {_last_words(self._output())}")
 
-    def fault(self, why: str) -> Outcome:
+    def failed(self, why: str) -> Outcome:
         """Returns the outcome of a job without an answer: the child has reported its last stage."""
         output = self._output()
         stages = [line.removeprefix(STAGE) for line in output.splitlines() if line.startswith(STAGE)]
@@ -158,7 +158,7 @@ class Children:
                 if not events:
                     # The child with the longest-running job.
                     child, number = next(iter(selector.get_map().values())).data
-                    take(number, child.fault(f"{NO_ANSWER} {timeout:g} seconds"))
+                    take(number, child.failed(f"{NO_ANSWER} {timeout:g} seconds"))
                     return
                 for key, _ in events:
                     child, number = key.data

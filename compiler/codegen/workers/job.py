@@ -37,7 +37,7 @@ class Report:
     of its loops: at their multiples, a loop runs one more iteration, or leaves no remainder."""
 
     parts: tuple[KernelPart, ...] = ()
-    schemes: tuple[str, ...] = ()
+    schedules: tuple[str, ...] = ()
     reason: str = ""
     made_for: MadeFor = field(default_factory=MadeFor)
     steps: tuple[int, ...] = ()
@@ -46,11 +46,11 @@ class Report:
     def from_fields(fields: Mapping[str, Any]) -> Report:
         made_for = MadeFor(**{**fields["made_for"], "features": tuple(fields["made_for"]["features"])})
         parts = tuple(map(KernelPart.from_fields, fields["parts"]))
-        return Report(parts, tuple(fields["schemes"]), fields["reason"], made_for, tuple(fields["steps"]))
+        return Report(parts, tuple(fields["schedules"]), fields["reason"], made_for, tuple(fields["steps"]))
 
     @property
     def tiled(self) -> bool:
-        return bool(self.schemes) and SEQUENCE not in self.schemes
+        return bool(self.schedules) and SEQUENCE not in self.schedules
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from ..llvm.lines import attach_lines, settle_places
 from ..llvm.literals import rewrite_literals
 from ..llvm.locations import keep_source_locations
 from ..llvm.machine import vector_features
-from ..tiler.fast_math import expand_math, relax_sums
+from ..tiler.fast_math import allow_fast_math, expand_math
 from ..tiler.kernels import read_in_place, tile_kernels
 from .emit import make_object
 from .job import KERNEL
@@ -186,14 +186,14 @@ def _tile(module: Any, task: Task) -> None:
         return
     machine = target.family.choose_unit(vector_features(target))
     (report,) = tile_kernels(module, machine, strict=job.strict, debug=job.debug)
-    task.report = replace(task.report, schemes=report.schemes, reason=report.reason, steps=report.steps)
+    task.report = replace(task.report, schedules=report.schedules, reason=report.reason, steps=report.steps)
     if task.report.tiled:
         # This applies only to tiled kernels: inlining also simplifies, and then bufferization would need memory.
         _run_passes("inline,symbol-dce", module)
 
 
-def _relax(module: Any, task: Task) -> None:
-    relax_sums(module)
+def _allow_fast_math(module: Any, task: Task) -> None:
+    allow_fast_math(module)
     expand_math(module)
 
 
@@ -202,7 +202,7 @@ def _report_parts(module: Any, task: Task) -> None:
     the tiler's notes on memory that may be shared."""
     functions = {_symbol(function): function for function in _operations(module, "func.func", "llvm.func")}
     parts: list[KernelPart] = []
-    for number in range(max(1, len(task.report.schemes))):
+    for number in range(max(1, len(task.report.schedules))):
         function = functions[part_name(task.job.keep[0], number)]
         arguments = list(function.regions[0].blocks[0].arguments)
         tensors = [a for a in arguments if str(a.type).startswith(("memref", "!llvm.ptr"))]
@@ -212,7 +212,7 @@ def _report_parts(module: Any, task: Task) -> None:
 
 ACTIONS: Mapping[str, Callable[[Any, Task], None]] = {
     ":tile": _tile,
-    ":relax": _relax,
+    ":fast-math": _allow_fast_math,
     ":copies-to-linalg": _copies_to_linalg,
     ":round-by-instruction": _round_by_instruction,
     ":round-integers-twice": _round_integers_twice,

@@ -16,7 +16,7 @@ _servers: dict[str, ForkServer] = {}
 _lock = threading.Lock()
 
 
-def start_ahead(worker: str) -> None:
+def prestart(worker: str) -> None:
     """Starts the server for a kind of worker, unless one is running."""
     with _lock:
         _server(worker)

@@ -35,7 +35,7 @@ _BUFFERIZED = Stage(
     ),
 )
 _TILED = Stage("tiled", (":tile",))
-_RELAXED = Stage("relaxed", (":relax", "inline,symbol-dce"))
+_FAST_MATH = Stage("fast-math", (":fast-math", "inline,symbol-dce"))
 _LOOPS = Stage("loops", ("func.func(convert-linalg-to-loops),canonicalize,cse", ":report-parts"))
 _LLVM = Stage(
     "llvm-dialect",
@@ -58,14 +58,14 @@ ROUTES: Mapping[str, Route] = {
     "loops": Route("loops", (_BUFFERIZED, _LOOPS, _LLVM)),
     # Kernels as loops over vectors; kernels that the tiler leaves unchanged take the route above, with elementary
     # functions that vectorise.
-    "tiled": Route("tiled", (_TILED, _BUFFERIZED, _RELAXED, _LOOPS, _LLVM)),
+    "tiled": Route("tiled", (_TILED, _BUFFERIZED, _FAST_MATH, _LOOPS, _LLVM)),
 }
 
 LEVELS: Mapping[int, str] = {0: "loops", 1: "loops", 2: "tiled", 3: "tiled"}
 """The route of each optimisation level of the compiler."""
 
 
-RENAMED: Mapping[str, str] = {}
+RENAMED: Mapping[str, str] = {"relaxed": "fast-math"}
 """Former names of stages. An error for such a name gives the present one."""
 
 FIRST = "linalg"

@@ -157,11 +157,11 @@ def _fit(
             message = f"{what} must be {pattern}, not {describe(value)}"
             return context.reporter.error("not-a-tensor", message, span)
     assert isinstance(value, Value)
-    fault = mismatch(pattern, value.type, inner.dots)
-    if fault is None:
+    error = mismatch(pattern, value.type, inner.dots)
+    if error is None:
         context.writer.declare(value, inner, declared)
         return value
-    code, label, axes = fault
+    code, label, axes = error
     notes = size_notes(context, [trace_axis(context, frame, value, axis) for axis in axes], label)
     expected = [(axis, pattern.sizes[axis]) for axis in axes if axis < 0]
     traced = [TracedSize(size, trace_type(inner, declared, axis, size)) for axis, size in expected]

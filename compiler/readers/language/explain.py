@@ -68,7 +68,7 @@ _FOREIGN = {
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class Mistake:
     """The context of an unexpected token: the tokens of the file, the start of the statement, and the failing
     position."""
 
@@ -106,20 +106,20 @@ class Fault:
         return NEWLINE in self.accepted and self.at > self.start
 
 
-def explain(fault: Fault) -> Diagnostic:
-    if fault.before is not None and fault.found.type == NEWLINE:
+def explain(error: Mistake) -> Diagnostic:
+    if error.before is not None and error.found.type == NEWLINE:
         # Under the column after the last word, not under a comment that follows it.
-        end = span_of(fault.before, fault.file)
-        span = Span(fault.file, end.end_line, end.end_column, end.end_line, end.end_column + 1)
+        end = span_of(error.before, error.file)
+        span = Span(error.file, end.end_line, end.end_column, end.end_line, end.end_column + 1)
     else:
-        span = span_of(fault.found, fault.file)
-    if _is_index_notation(fault):
-        return reserved(INDEX_NOTATION, span_of(fault.head, fault.file).to(span))
-    found = _describe(fault.found)
-    if fault.at == fault.start:
-        message = f"{'an item' if fault.place == 'file' else 'a statement'} cannot begin with {found}"
-        return Diagnostic("syntax", message, span, help=_help(fault) or f"expected {_PLACES[fault.place]}")
-    return Diagnostic("syntax", f"expected {_expected(fault)}, found {found}", span, help=_help(fault))
+        span = span_of(error.found, error.file)
+    if _is_index_notation(error):
+        return reserved(INDEX_NOTATION, span_of(error.head, error.file).to(span))
+    found = _describe(error.found)
+    if error.at == error.start:
+        message = f"{'an item' if error.place == 'file' else 'a statement'} cannot begin with {found}"
+        return Diagnostic("syntax", message, span, help=_help(error) or f"expected {_PLACES[error.place]}")
+    return Diagnostic("syntax", f"expected {_expected(error)}, found {found}", span, help=_help(error))
 
 
 def reserved(what: str, span: Span) -> Diagnostic:
@@ -141,10 +141,10 @@ def _spelling(terminal: str) -> str:
     return f"`{pattern.value}`"
 
 
-def _expected(fault: Fault) -> str:
-    rest = set(fault.accepted)
+def _expected(error: Mistake) -> str:
+    rest = set(error.accepted)
     parts = []
-    if fault.wants_expression:
+    if error.wants_expression:
         parts.append("an expression")
         rest -= _EXPRESSION | {"DOTS", "COLON"}
     elif "NAME" in rest:
@@ -157,11 +157,11 @@ def _expected(fault: Fault) -> str:
     if "STRING" in rest:
         parts.append("a string")
     rest -= {"INT", "FLOAT", "STRING"}
-    if fault.at == fault.start + 1:
+    if error.at == error.start + 1:
         # The first word of a statement may be an assignment target; the message says so only if the word is not a
         # keyword.
         rest -= {"LSQB"}
-        rest -= {"COMMA", "ASSIGN"} if fault.head.type in STARTS and len(rest) + len(parts) > 2 else {"COMMA"}
+        rest -= {"COMMA", "ASSIGN"} if error.head.type in STARTS and len(rest) + len(parts) > 2 else {"COMMA"}
     elif "RPAR" in rest or HYPER_CLOSE in rest:
         rest -= {"ASSIGN"}
     ending = rest & _END_OF_STATEMENT
@@ -174,12 +174,12 @@ def _expected(fault: Fault) -> str:
     return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " or " + parts[-1]
 
 
-def _is_index_notation(fault: Fault) -> bool:
+def _is_index_notation(error: Mistake) -> bool:
     """Recognises `s = sum(i) x[i]`: a call of plain names, directly followed by an indexed name."""
-    types = [token.type for token in fault.statement]
-    following = fault.tokens[fault.at + 1 : fault.at + 2]
+    types = [token.type for token in error.statement]
+    following = error.tokens[error.at + 1 : error.at + 2]
     return (
-        fault.found.type in NAMES
+        error.found.type in NAMES
         and [token.type for token in following] == ["LSQB"]
         and len(types) >= 6
         and types[1] == "ASSIGN"
@@ -192,28 +192,28 @@ def _is_index_notation(fault: Fault) -> bool:
 # --- known mistakes ---------------------------------------------------------------------------------------------------
 
 
-def _misplaced(fault: Fault) -> str:
-    kind, text = fault.head.type, str(fault.head)
-    if fault.at > fault.start + 1:
+def _misplaced(error: Mistake) -> str:
+    kind, text = error.head.type, str(error.head)
+    if error.at > error.start + 1:
         return ""
-    is_first = fault.at == fault.start
-    if fault.place == "body" and kind in ITEM_STARTS and not is_first and fault.found.type in STARTS[kind]:
+    is_first = error.at == error.start
+    if error.place == "body" and kind in ITEM_STARTS and not is_first and error.found.type in STARTS[kind]:
         return f"`{text}` is only allowed at the top level of a file"
-    if fault.place in ("test", "budget", "policy") and is_first:
-        return f"expected {_PLACES[fault.place]}"
-    if fault.place == "file" and kind in ("PARAM", "USE", "REPEAT", "RETURN", "WEIGHTS"):
+    if error.place in ("test", "budget", "policy") and is_first:
+        return f"expected {_PLACES[error.place]}"
+    if error.place == "file" and kind in ("PARAM", "USE", "REPEAT", "RETURN", "WEIGHTS"):
         return f"`{text}` is only allowed in the body of a block or model"
-    if kind in ("GIVEN", "EXPECT") and fault.place != "test" and not is_first and fault.found.type in STARTS[kind]:
+    if kind in ("GIVEN", "EXPECT") and error.place != "test" and not is_first and error.found.type in STARTS[kind]:
         return f"`{text}` is only allowed in a `test`"
-    if kind in _POLICY_STARTS and fault.place != "policy" and not is_first and fault.found.type in STARTS[kind]:
+    if kind in _POLICY_STARTS and error.place != "policy" and not is_first and error.found.type in STARTS[kind]:
         return f"`{text}` is only allowed in a `quantize`"
     return _WRONG_STARTS.get(kind, "") if is_first else ""
 
 
-def _foreign_word(fault: Fault) -> str:
-    if fault.head.type != "NAME" or fault.at != fault.start + 1 or fault.found.type not in WORDS | {"STRING"}:
+def _foreign_word(error: Mistake) -> str:
+    if error.head.type != "NAME" or error.at != error.start + 1 or error.found.type not in WORDS | {"STRING"}:
         return ""
-    word = str(fault.head)
+    word = str(error.head)
     if word in _FOREIGN:
         return _FOREIGN[word]
     known = [t.pattern.value for t in grammar().terminals if t.name in WORDS and isinstance(t.pattern, PatternStr)]
@@ -221,125 +221,125 @@ def _foreign_word(fault: Fault) -> str:
     return f"did you mean `{near[0]}`?" if near else ""
 
 
-def _misspelt_word(fault: Fault) -> str:
-    if fault.found.type not in NAMES or fault.at == fault.start:
+def _misspelt_word(error: Mistake) -> str:
+    if error.found.type not in NAMES or error.at == error.start:
         return ""
     words = [
-        _spelling(terminal) for terminal in fault.accepted if terminal in WORDS and terminal not in NAMES - SOFT_WORDS
+        _spelling(terminal) for terminal in error.accepted if terminal in WORDS and terminal not in NAMES - SOFT_WORDS
     ]
-    near = get_close_matches(f"`{fault.found}`", words, 1, 0.75)
+    near = get_close_matches(f"`{error.found}`", words, 1, 0.75)
     return f"did you mean {near[0]}?" if near else ""
 
 
-def _file_without_quotes(fault: Fault) -> str:
-    if "STRING" in fault.accepted and not fault.wants_expression and fault.found.type in WORDS:
+def _file_without_quotes(error: Mistake) -> str:
+    if "STRING" in error.accepted and not error.wants_expression and error.found.type in WORDS:
         return "text and file names are enclosed in double quotes"
     return ""
 
 
-def _fixed_dim(fault: Fault) -> str:
-    if fault.head.type == "DIM" and fault.found.type == "ASSIGN" and fault.at == fault.start + 2:
-        return f"a known size is a constant, `{fault.before} = ...`; a dim has a range, `in 1..64`"
+def _fixed_dim(error: Mistake) -> str:
+    if error.head.type == "DIM" and error.found.type == "ASSIGN" and error.at == error.start + 2:
+        return f"a known size is a constant, `{error.before} = ...`; a dim has a range, `in 1..64`"
     return ""
 
 
-def _call_in_use(fault: Fault) -> str:
-    if fault.head.type == "USE" and fault.found.type == "LPAR":
+def _call_in_use(error: Mistake) -> str:
+    if error.head.type == "USE" and error.found.type == "LPAR":
         return "hyper-parameters are enclosed in `<...>`; the instance is called later: `y = name(x)`"
     return ""
 
 
-def _loop(fault: Fault) -> str:
-    return "a loop is `repeat i in 0..n { ... }`" if fault.head.type == "REPEAT" else ""
+def _loop(error: Mistake) -> str:
+    return "a loop is `repeat i in 0..n { ... }`" if error.head.type == "REPEAT" else ""
 
 
-def _value_of_param(fault: Fault) -> str:
-    if fault.head.type == "PARAM" and fault.found.type == "ASSIGN":
+def _value_of_param(error: Mistake) -> str:
+    if error.head.type == "PARAM" and error.found.type == "ASSIGN":
         return "parameters are loaded from the checkpoint"
     return ""
 
 
-def _dangling_operator(fault: Fault) -> str:
-    if fault.found.type != NEWLINE or fault.before is None:
+def _dangling_operator(error: Mistake) -> str:
+    if error.found.type != NEWLINE or error.before is None:
         return ""
-    if fault.before.type in CONTINUES:
-        return f"a statement continues on the next line if that line begins with the operator: `{fault.before} ...`"
-    if fault.before.type == "COMMA":
+    if error.before.type in CONTINUES:
+        return f"a statement continues on the next line if that line begins with the operator: `{error.before} ...`"
+    if error.before.type == "COMMA":
         return "a list continues on the next line only inside brackets"
     return ""
 
 
-def _brace_on_next_line(fault: Fault) -> str:
-    if fault.found.type == NEWLINE and "LBRACE" in fault.accepted:
+def _brace_on_next_line(error: Mistake) -> str:
+    if error.found.type == NEWLINE and "LBRACE" in error.accepted:
         return "the `{` must be on the same line as the header"
     return ""
 
 
-def _chained_comparison(fault: Fault) -> str:
+def _chained_comparison(error: Mistake) -> str:
     comparisons = {"LESS", "MORE", "AT_MOST", "AT_LEAST", "EQUAL", "DIFFERENT"}
-    if fault.found.type in comparisons and any(token.type in comparisons for token in fault.statement):
+    if error.found.type in comparisons and any(token.type in comparisons for token in error.statement):
         return "comparisons do not chain: `a < b and b < c`"
     return ""
 
 
-def _block_after_pipe(fault: Fault) -> str:
-    if fault.found.type == "LESS" and [token.type for token in fault.statement[-2:]] == ["PIPE", "NAME"]:
-        name = fault.before
+def _block_after_pipe(error: Mistake) -> str:
+    if error.found.type == "LESS" and [token.type for token in error.statement[-2:]] == ["PIPE", "NAME"]:
+        name = error.before
         return f"a block is called through an instance: `use f = {name}<...>`, and then `x |> f`"
     return ""
 
 
-def _foreign_comment(fault: Fault) -> str:
+def _foreign_comment(error: Mistake) -> str:
     """Recognises `// ...` on a line of its own, which continues the line before."""
-    for before, token in pairwise(fault.statement):
-        if token.type == "FLOOR" and token.line == fault.found.line and before.line != token.line:
+    for before, token in pairwise(error.statement):
+        if token.type == "FLOOR" and token.line == error.found.line and before.line != token.line:
             return "a comment begins with `#`"
-    return "a comment begins with `#`" if fault.found.type == "FLOOR" and fault.at == fault.start else ""
+    return "a comment begins with `#`" if error.found.type == "FLOOR" and error.at == error.start else ""
 
 
-def _operator_after_pipe(fault: Fault) -> str:
-    if fault.found.type in CONTINUES and any(token.type == "PIPE" for token in fault.statement):
+def _operator_after_pipe(error: Mistake) -> str:
+    if error.found.type in CONTINUES and any(token.type == "PIPE" for token in error.statement):
         return "`|>` has the lowest precedence: use parentheses, `(x |> f) + y`"
     return ""
 
 
-def _augmented_assignment(fault: Fault) -> str:
-    following = fault.tokens[fault.at + 1 : fault.at + 2]
-    if fault.at != fault.start + 1 or fault.found.type not in CONTINUES or not following:
+def _augmented_assignment(error: Mistake) -> str:
+    following = error.tokens[error.at + 1 : error.at + 2]
+    if error.at != error.start + 1 or error.found.type not in CONTINUES or not following:
         return ""
-    return f"write `{fault.head} = {fault.head} {fault.found} ...`" if following[0].type == "ASSIGN" else ""
+    return f"write `{error.head} = {error.head} {error.found} ...`" if following[0].type == "ASSIGN" else ""
 
 
-def _equality(fault: Fault) -> str:
-    if fault.found.type == "ASSIGN" and fault.at > fault.start + 1 and (fault.ends_here or "ELSE" in fault.accepted):
+def _equality(error: Mistake) -> str:
+    if error.found.type == "ASSIGN" and error.at > error.start + 1 and (error.ends_here or "ELSE" in error.accepted):
         return "equality is written `==`; assignments do not chain"
     return ""
 
 
-def _annotation(fault: Fault) -> str:
-    if fault.found.type == "COLON" and fault.at == fault.start + 1 and fault.head.type in NAMES:
+def _annotation(error: Mistake) -> str:
+    if error.found.type == "COLON" and error.at == error.start + 1 and error.head.type in NAMES:
         return "only `param` and the inputs and results of blocks state a type"
     return ""
 
 
-def _expression_statement(fault: Fault) -> str:
+def _expression_statement(error: Mistake) -> str:
     if (
-        fault.head.type in NAMES
-        and fault.place == "body"
-        and fault.at == fault.start + 1
-        and fault.found.type in CONTINUES | {"LPAR", "DOT", NEWLINE}
+        error.head.type in NAMES
+        and error.place == "body"
+        and error.at == error.start + 1
+        and error.found.type in CONTINUES | {"LPAR", "DOT", NEWLINE}
     ):
         return "an unused expression has no effect: `name = ...` or `return ...`"
     return ""
 
 
-def _two_statements(fault: Fault) -> str:
-    if fault.ends_here and fault.found.type in WORDS:
+def _two_statements(error: Mistake) -> str:
+    if error.ends_here and error.found.type in WORDS:
         return "statements on one line are separated by `;`"
     return ""
 
 
-_KNOWN_MISTAKES: tuple[Callable[[Fault], str], ...] = (
+_KNOWN_MISTAKES: tuple[Callable[[Mistake], str], ...] = (
     _foreign_comment,
     _misplaced,
     _foreign_word,
@@ -362,5 +362,5 @@ _KNOWN_MISTAKES: tuple[Callable[[Fault], str], ...] = (
 )
 
 
-def _help(fault: Fault) -> str:
-    return next((text for mistake in _KNOWN_MISTAKES if (text := mistake(fault))), "")
+def _help(error: Mistake) -> str:
+    return next((text for mistake in _KNOWN_MISTAKES if (text := mistake(error))), "")

@@ -60,10 +60,10 @@ def literal(
         return report("too-large", "tensors of this size must be stored in a file", span)
     context.count_steps(len(leaves), span)
     for leaf in leaves:
-        fault = _unfit(leaf, dtype)
-        if fault:
+        mistake = _unfit(leaf, dtype)
+        if mistake:
             help_text = _wider(leaf, dtype, beside)
-            return report("literal-range", f"{show(leaf)} {fault} {dtype}", span, help=help_text)
+            return report("literal-range", f"{show(leaf)} {mistake} {dtype}", span, help=help_text)
     with np.errstate(all="ignore"):
         array = np.asarray(leaves, dtype=object).astype(dtype.numpy).reshape(shape)
     return emit(context, frame, "constant", (), {"value": Constant(array)}, span)[0]

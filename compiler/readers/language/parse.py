@@ -18,7 +18,7 @@ from lark.parsers.lalr_interactive_parser import InteractiveParser
 from ....dialect.diagnostics import Collector, Diagnostic, DiagnosticError, Span
 from .arrange import tokenize
 from .build import build
-from .explain import INDEX_NOTATION, RESERVED, Fault, explain, reserved
+from .explain import INDEX_NOTATION, RESERVED, Mistake, explain, reserved
 from .grammar import grammar
 from .syntax import File
 from .tokens import FAULT, NAMES, NEWLINE, STARTS, span_of
@@ -157,10 +157,10 @@ class _Parser:
         except UnexpectedToken:
             if self.collector.is_full:
                 self.collector.omit(span_of(token, self.file))  # an explanation takes longer than the parse
-            elif not self._has_known_fault(index):
+            elif not self._has_known_error(index):
                 accepted = _accepted(self.state)
-                fault = Fault(self.tokens, level.start, index, accepted, level.place, self.file)
-                self.collector.report(explain(fault))
+                mistake = Mistake(self.tokens, level.start, index, accepted, level.place, self.file)
+                self.collector.report(explain(mistake))
             return self._recover(index)
         if token.type == "LBRACE":
             place = _PLACES.get(self.tokens[level.start].type, "body")
@@ -170,7 +170,7 @@ class _Parser:
         self.at_start = token.type in (NEWLINE, "SEMICOLON", "LBRACE")
         return index + 1
 
-    def _has_known_fault(self, index: int) -> bool:
+    def _has_known_error(self, index: int) -> bool:
         """Returns whether the rest of the statement contains a reported error that explains this one."""
         while index < len(self.tokens) and self.tokens[index].type not in (*_ENDS, "LBRACE"):
             if self.tokens[index].type == FAULT:

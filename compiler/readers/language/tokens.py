@@ -123,18 +123,18 @@ def read_tokens(text: str, file: str, collector: Collector) -> Iterator[Token]:
             error = Diagnostic("too-large", message, span_of(token, file), help="`repeat` and blocks make it shorter")
             collector.report(error)
             raise DiagnosticError([error], {file: text})
-        fault = _fault_of(token, previous, file)
-        if fault is not None:
+        mistake = _error_of(token, previous, file)
+        if mistake is not None:
             # A run of strange characters is one error.
             touching = previous is not None and previous.type == FAULT and previous.end_pos == token.start_pos
             if not (touching and token.type == "STRANGE"):
-                collector.report(fault)
+                collector.report(mistake)
             token = Token.new_borrow_pos(FAULT, str(token), token)
         yield token
         previous = token
 
 
-def _fault_of(token: Token, previous: Token | None, file: str) -> Diagnostic | None:
+def _error_of(token: Token, previous: Token | None, file: str) -> Diagnostic | None:
     span = span_of(token, file)
     if len(token) > MAX_LENGTH and token.type not in ("COMMENT", "INT", "FLOAT"):
         message = f"a word or string has at most {MAX_LENGTH:,} characters, not {len(token):,}"

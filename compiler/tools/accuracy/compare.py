@@ -18,7 +18,7 @@ from ...model.samples import Batch, Samples
 from ..diff.capture import Point, capture, result_point
 from .tally import ErrorFigures, Tally
 
-Tell = Callable[[int], None]
+Progress = Callable[[int], None]
 """Receives the number of compared calls."""
 
 
@@ -194,7 +194,7 @@ def scored_results(model: Model, entry: str) -> frozenset[str]:
 
 
 def compare_models(
-    model: Model, reference: Model, entry: str, samples: Samples, tell: Tell = lambda done: None
+    model: Model, reference: Model, entry: str, samples: Samples, report: Progress = lambda done: None
 ) -> Accuracy:
     """Calls both on all samples. Raises NacreError if inputs do not fit an artifact or it cannot be observed, and
     DiagnosticError if the results of the two have different shapes."""
@@ -203,7 +203,7 @@ def compare_models(
     for batch in samples:
         actual, expected = (capture(m, entry, batch.inputs).points for m in (model, reference))
         comparing.add(batch, actual, expected, results)
-        tell(comparing.calls)
+        report(comparing.calls)
     return comparing.accuracy(results)
 
 

@@ -29,11 +29,11 @@ _SETTINGS = {
 def check_picture(suffix: str) -> None:
     """Raises DiagnosticError if the format is not supported or matplotlib is missing."""
     if suffix not in SUFFIXES:
-        raise _fault(
+        raise _error(
             "picture-unknown", f"pictures cannot be written as `{suffix}`", f"known suffixes are {', '.join(SUFFIXES)}"
         )
     if find_spec("matplotlib") is None:
-        raise _fault("missing-package", "pictures need matplotlib", "`pip install 'nacre[picture]'`, or --json")
+        raise _error("missing-package", "pictures need matplotlib", "`pip install 'nacre[picture]'`, or --json")
 
 
 def draw_accuracy(accuracy: Accuracy, names: tuple[str, str], suffix: str) -> bytes:
@@ -80,5 +80,5 @@ def _draw_histograms(axes: Any, results: tuple[PointAccuracy, ...]) -> None:
         axes.legend(loc="best")
 
 
-def _fault(code: str, message: str, help: str) -> DiagnosticError:
+def _error(code: str, message: str, help: str) -> DiagnosticError:
     return DiagnosticError([Diagnostic(code, message, help=help)])

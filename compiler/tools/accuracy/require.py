@@ -33,12 +33,12 @@ def check_requirements(source_model: SourceModel, artifact: Path, compile_model:
     with TemporaryDirectory(prefix="nacre-require-") as folder:
         exact = Path(folder) / "exact.so"
         compile_model(written, exact)
-        faults = [fault for policy in policies for fault in _faults(policy, artifact, exact)]
-    if faults:
-        raise DiagnosticError(faults, source_model.sources)
+        errors = [error for policy in policies for error in _errors(policy, artifact, exact)]
+    if errors:
+        raise DiagnosticError(errors, source_model.sources)
 
 
-def _faults(policy: Policy, artifact: Path, exact: Path) -> Iterator[Diagnostic]:
+def _errors(policy: Policy, artifact: Path, exact: Path) -> Iterator[Diagnostic]:
     model, reference = load(artifact), load(exact)
     described = next(entry for entry in model.describe()["entries"] if entry["name"] == policy.model)
     seen: dict[Path, Accuracy] = {}
@@ -48,10 +48,10 @@ def _faults(policy: Policy, artifact: Path, exact: Path) -> Iterator[Diagnostic]
             seen[requirement.path] = compare_models(model, reference, policy.model, samples)
         bound = Bound(FIGURES[requirement.figure], requirement.limit)
         if not bound.holds(seen[requirement.path]):
-            yield _fault(policy, requirement, bound, seen[requirement.path])
+            yield _error(policy, requirement, bound, seen[requirement.path])
 
 
-def _fault(policy: Policy, requirement: Requirement, bound: Bound, accuracy: Accuracy) -> Diagnostic:
+def _error(policy: Policy, requirement: Requirement, bound: Bound, accuracy: Accuracy) -> Diagnostic:
     value, wanted = bound.value(accuracy), f"{bound.figure.comparison} {requirement.limit!r}"
     message = f"`{requirement.figure}` of `{policy.model}` is {value:.9g} on `{requirement.path}`, required is {wanted}"
     notes = tuple(Note(line) for line in _table(accuracy.worst(WORST)))

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from ..validate.usage import RUNTIME
 from .case import Case
-from .code import blame_code
+from .code import triage_code
 from .culprit import Culprit
 from .failures import ALONE, MEMORY, PASSES, Compute, Examiner, Failure
 from .reduce import Find, reduce_case
-from .rewrites import blame_rewrite
+from .rewrites import triage_rewrite
 
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Found:
     small: Case
 
 
-def find_failing(cases: Sequence[Case], examiner: Examiner, tell: Tell) -> tuple[Case, Failure] | None:
+def find_failing(cases: Sequence[Case], examiner: Examiner, report: Progress) -> tuple[Case, Failure] | None:
     """Returns the first case that fails; if none does, the first in which a kernel alone gives wrong numbers, or in
     which another way to call the runtime gives wrong results.
 
@@ -38,14 +38,14 @@ def find_failing(cases: Sequence[Case], examiner: Examiner, tell: Tell) -> tuple
     """
     hidden: list[tuple[Case, Failure]] = []
     for case in cases:
-        tell("comparing the graph after the passes with the source")
+        report("comparing the graph after the passes with the source")
         failure = examiner.passes(case)
         if failure is None:
-            tell("running every kernel on guarded memory")
+            report("running every kernel on guarded memory")
             alone = examiner.alone(case)
             if alone is not None and alone.kind == MEMORY:
                 return case, alone
-            tell("comparing the artifact with the source")
+            report("comparing the artifact with the source")
             failure = examiner.code(case)
             if failure is None and alone is not None:
                 hidden.append((case, alone))
@@ -54,19 +54,19 @@ def find_failing(cases: Sequence[Case], examiner: Examiner, tell: Tell) -> tuple
     if hidden:
         return hidden[0]
     for case in cases[:1]:
-        tell("calling the artifact in every way")
+        report("calling the artifact in every way")
         failure = examiner.runtime(case)
         if failure is not None:
             return case, failure
     return None
 
 
-def bisect(case: Case, failure: Failure, examiner: Examiner, *, seconds: float, tell: Tell) -> Found:
+def bisect(case: Case, failure: Failure, examiner: Examiner, *, seconds: float, report: Progress) -> Found:
     """Finds the cause of the failure, and reduces the case for at most `seconds` seconds."""
     in_passes = failure.place == PASSES or (failure.place != RUNTIME and examiner.passes(case) is not None)
-    culprit = (blame_rewrite if in_passes else blame_code)(case, examiner, failure, tell)
+    culprit = (triage_rewrite if in_passes else triage_code)(case, examiner, failure, report)
     alike = _alike_in_passes(examiner, failure, culprit) if in_passes else alike_in_code(examiner, failure)
-    small = reduce_case(case, alike, seconds=seconds, near=culprit.values, tell=tell)
+    small = reduce_case(case, alike, seconds=seconds, near=culprit.values, report=report)
     return Found(culprit, failure, small)
 
 
@@ -96,7 +96,9 @@ def _alike_in_passes(examiner: Examiner, failure: Failure, culprit: Culprit) -> 
     alike = alike_in_passes(examiner, failure)
 
     def find(cases: Sequence[Case]) -> Case | None:
-        return next((c for c in cases if alike([c]) is not None and is_same(blame_rewrite(c, examiner, failure))), None)
+        return next(
+            (c for c in cases if alike([c]) is not None and is_same(triage_rewrite(c, examiner, failure))), None
+        )
 
     def is_same(other: Culprit) -> bool:
         rules = [None if c.rewrite is None else c.rewrite.rule for c in (culprit, other)]

@@ -17,7 +17,7 @@ from ...host.calls import describe_operations
 from ...lower.kinds import inner_nodes
 from ...pipeline import Build
 from ..validate.alone import Alone, WrongPart, cut_calls, find_stage, way_of
-from ..validate.artifacts import Assembly, blame_assembly, maker_of
+from ..validate.artifacts import Assembly, maker_of, triage_assembly
 from ..validate.usage import RUNTIME
 from . import smaller
 from .case import Case
@@ -26,17 +26,17 @@ from .failures import PACKING, Examiner, Failure, assemble, part_trials
 
 _PACK = PACKING.removeprefix("stage ")
 
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
-def blame_code(case: Case, examiner: Examiner, failure: Failure, tell: Tell = lambda text: None) -> Culprit:
+def triage_code(case: Case, examiner: Examiner, failure: Failure, report: Progress = lambda text: None) -> Culprit:
     """Finds the cause of wrong code for a correct graph."""
-    return _Hunt(case, examiner, tell).blame(failure)
+    return _Hunt(case, examiner, report).triage(failure)
 
 
 class _Hunt:
-    def __init__(self, case: Case, examiner: Examiner, tell: Tell) -> None:
-        self.case, self.examiner, self.tell = case, examiner, tell
+    def __init__(self, case: Case, examiner: Examiner, report: Progress) -> None:
+        self.case, self.examiner, self.report = case, examiner, report
         options = examiner.options
         assert len(options.targets) == 1, "results may differ between targets"
         self.build = Build(case.source_model, options)
@@ -45,29 +45,29 @@ class _Hunt:
         self.lowered = self.build.lower(self.optimized)
         self.way = way_of(options.code(), pack=options.packs)
 
-    def blame(self, failure: Failure) -> Culprit:
+    def triage(self, failure: Failure) -> Culprit:
         if failure.place == RUNTIME:
-            return self.blame_runtime(failure.message)
+            return self.triage_runtime(failure.message)
         if failure.kernel:
-            return self.blame_compiler(failure)
+            return self.triage_compiler(failure)
         if failure.weight:
-            return self.blame_packing(failure)
+            return self.triage_packing(failure)
         program = self.build.generate(self.lowered)
         parts = list(cut_calls(self.optimized, self.lowered))
         trials, seconds = part_trials(self.case, self.optimized), self.examiner.seconds
-        self.tell(f"comparing {len(parts)} kernels")
+        self.report(f"comparing {len(parts)} kernels")
         found = Alone(parts, program, self.way, self.case.load, trials, seconds).find_wrong()
         if found is not None:
-            return self.blame_part(found)
-        self.tell("all kernels are correct alone")
+            return self.triage_part(found)
+        self.report("all kernels are correct alone")
         with TemporaryDirectory(prefix="nacre-blame-") as folder:
             path = Path(folder) / "case.so"
             assemble(self.build, program, self.case, path)
             (lowered,), (entry,) = self.lowered.functions, program.entries
             lowered = lowered.without(entry.omitted)
-            return self.blame_whole(blame_assembly(path, self.optimized, lowered, self.case.trial, self.case.load))
+            return self.triage_whole(triage_assembly(path, self.optimized, lowered, self.case.trial, self.case.load))
 
-    def blame_compiler(self, failure: Failure) -> Culprit:
+    def triage_compiler(self, failure: Failure) -> Culprit:
         """Attributes the failure to the kernel that cannot be compiled."""
         calls = [call for f in self.lowered.functions for call in f.calls if failure.kernel.startswith(call.symbol)]
         made = (maker_of(self.function, name) for call in calls for name in call.outputs)
@@ -77,12 +77,12 @@ class _Hunt:
         operations = self.operations(node)
         return Culprit(stage, what, kernel=failure.kernel, operations=operations, values=_values(node))
 
-    def blame_runtime(self, message: str) -> Culprit:
+    def triage_runtime(self, message: str) -> Culprit:
         """Attributes the failure to the C runtime or the loader, since the code is correct."""
         what = f"the runtime does not call `{self.function.name}` as it promises: {message}"
         return Culprit(RUNTIME, what, called=self.function.span)
 
-    def blame_packing(self, failure: Failure) -> Culprit:
+    def triage_packing(self, failure: Failure) -> Culprit:
         """Attributes the failure to the packing of a weight for the kernel that reads it."""
         sources = [w.source for w in self.lowered.weights if w.name == failure.weight]
         stored = {source.name for source in sources if isinstance(source, Parameter)}
@@ -91,8 +91,8 @@ class _Hunt:
         node = next((n for n in self.function.body if any(v.name in made for v in n.inputs)), None)
         return Culprit(_PACK, failure.message, operations=self.operations(node), values=_values(node))
 
-    def blame_part(self, found: WrongPart) -> Culprit:
-        self.tell("looking for the stage")
+    def triage_part(self, found: WrongPart) -> Culprit:
+        self.report("looking for the stage")
         part, difference = found.part, found.wrong.difference
         stage, how = find_stage(found, self.way, self.case.load, self.examiner.seconds)
         what = f"the code of the kernel `{part.symbol}` is wrong, but the passes are correct: {how}"
@@ -107,10 +107,10 @@ class _Hunt:
             error_after=error,
         )
 
-    def blame_whole(self, found: Assembly) -> Culprit:
+    def triage_whole(self, found: Assembly) -> Culprit:
         """Attributes the failure to the combination of correct kernels."""
         if found.stage == RUNTIME:
-            return self.blame_runtime("the result is correct with one thread, and was wrong with several")
+            return self.triage_runtime("the result is correct with one thread, and was wrong with several")
         what = "all kernels are correct alone, but wrong together"
         if found.lost:
             over = "a copy" if found.overwriter is None else f"`{found.overwriter.op}`"

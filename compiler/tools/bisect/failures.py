@@ -26,10 +26,10 @@ from ....dialect.types import Array
 from ....passes.manager import PassError
 from ....passes.pipeline import format_pipeline
 from ....runtime.loader import load
-from ...base.faults import CompilerFault
+from ...base.compiler_errors import CompilerError
 from ...codegen.objects import Program
 from ...codegen.workers.child import ENTRY_WORKER, KERNEL_WORKER, NO_ANSWER
-from ...codegen.workers.pool import start_ahead
+from ...codegen.workers.pool import prestart
 from ...lower.lowered import PackingError
 from ...model.parameters import open_parameters
 from ...model.source import SourceModel
@@ -37,9 +37,9 @@ from ...options import Options
 from ...pipeline import Build
 from ...size_bounds import bounded_passes
 from ..validate.alone import Alone, Part, cut_kernels, way_of
-from ..validate.boundaries import draw_boundary_dims, draw_crossing_dims, steps_of
-from ..validate.inputs import UNUSUAL, Trial, draw_trial
-from ..validate.isolated import Died, Tell, run_each_isolated
+from ..validate.boundaries import random_boundary_dims, random_crossing_dims, steps_of
+from ..validate.inputs import UNUSUAL, Trial, random_trial
+from ..validate.isolated import Died, Progress, run_each_isolated
 from ..validate.judge import Difference, Judge
 from ..validate.trials import is_in_blocks
 from ..validate.usage import RUNTIME, check_use
@@ -83,7 +83,7 @@ class Answer:
     in_blocks: bool = False
 
 
-Compute = Callable[[Case, Tell], Answer | Failure | None]
+Compute = Callable[[Case, Progress], Answer | Failure | None]
 """Runs a case in a child: returns its results, or its failure; None if it is known to be correct."""
 
 
@@ -102,8 +102,8 @@ class Examiner:
         """Returns the same examiner with passes that respect the size bound of the whole model, for examining its
         parts. If a pass fails, so that the bound cannot be computed, the passes are unchanged."""
 
-        def bound(tell: Tell) -> str:
-            tell("the passes")
+        def bound(report: Progress) -> str:
+            report("the passes")
             with suppress(PassError, DiagnosticError):
                 return format_pipeline(bounded_passes(source_model, self.options))
             return self.options.pipeline
@@ -118,20 +118,20 @@ class Examiner:
         function = source_model.module.function(name)
         reader, tried = open_parameters(source_model), list[dict[str, int]]()
 
-        def first_wrong(tell: Tell) -> list[dict[str, int]]:
-            tell("the compiler")
+        def first_wrong(report: Progress) -> list[dict[str, int]]:
+            report("the compiler")
             build, entry = Build(source_model, self.options), None
-            with tempfile.TemporaryDirectory() as folder, suppress(CompilerFault, DiagnosticError):
+            with tempfile.TemporaryDirectory() as folder, suppress(CompilerError, DiagnosticError):
                 build.run(Path(folder) / "model.so")
                 entry = load(Path(folder) / "model.so").entries[name]
             if build.program is None or build.optimized is None or entry is None:
                 return []  # the build fails, and each case reports how
             steps = {step for each in steps_of(build.program).values() for step in each}
-            tried.extend(draw_boundary_dims(function, steps, most=_MOST_SIZES))
-            tried.extend(draw_crossing_dims(function, build.optimized.function(name)))
+            tried.extend(random_boundary_dims(function, steps, most=_MOST_SIZES))
+            tried.extend(random_crossing_dims(function, build.optimized.function(name)))
             for dims in tried:
-                tell(f"sizes {json.dumps(dims)}")
-                trial = draw_trial(function, dims)
+                report(f"sizes {json.dumps(dims)}")
+                trial = random_trial(function, dims)
                 judge = Judge(source_model.module, trial, reader, in_blocks=is_in_blocks(build.optimized))
                 results = entry(*trial.arguments)
                 if judge.difference(results if isinstance(results, tuple) else (np.asarray(results),)) is not None:
@@ -189,11 +189,11 @@ class Examiner:
                 else:
                     yield answer
 
-    def _guarded(self, case: Case, compute: Compute, folder: str, tell: Tell) -> Answer | Failure | None:
+    def _guarded(self, case: Case, compute: Compute, folder: str, report: Progress) -> Answer | Failure | None:
         tempfile.tempdir = folder
         try:
-            return compute(case, tell)
-        except CompilerFault as fault:
+            return compute(case, report)
+        except CompilerError as fault:
             if isinstance(cause := fault.__cause__ or fault.__context__, PackingError):
                 return Failure(CRASH, PACKING, _first_line(str(cause)), weight=cause.weight)
             kind = TIMEOUT if fault.what.startswith(NO_ANSWER) else CRASH
@@ -205,36 +205,36 @@ class Examiner:
 
     # --- tasks of a child process ---
 
-    def interpret(self, case: Case, tell: Tell) -> Answer:
+    def interpret(self, case: Case, report: Progress) -> Answer:
         """Runs the interpreter on the graph after the passes."""
-        tell("the passes")
+        report("the passes")
         module = Build(case.source_model, self.options).optimize()
-        tell("the interpreter on what the passes left")
+        report("the interpreter on what the passes left")
         trial = case.trial
         results = Interpreter(module, case.load).run(trial.function, trial.arguments, trial.dims)
         return Answer(results, is_in_blocks(module))
 
-    def compile_and_call(self, case: Case, tell: Tell) -> Answer:
+    def compile_and_call(self, case: Case, report: Progress) -> Answer:
         """Builds the artifact and calls it."""
         # The file is removed before the call, which may end this process.
-        with self._compiled(case, tell) as (path, module):
+        with self._compiled(case, report) as (path, module):
             artifact = load(path)
-        tell("the artifact")
+        report("the artifact")
         results = artifact.entries[case.function.name](*case.trial_arrays)
         arrays = results if isinstance(results, tuple) else (results,)
         return Answer(tuple(map(np.asarray, arrays)), is_in_blocks(module))
 
-    def call_in_ways(self, case: Case, tell: Tell) -> Failure | None:
+    def call_in_ways(self, case: Case, report: Progress) -> Failure | None:
         """Builds the artifact and calls it in every way."""
-        with self._compiled(case, tell) as (path, _):
-            message = check_use(path, case.function, case.trial, lambda what: tell(f"{RUNTIME}: {what}"))
-        start_ahead(KERNEL_WORKER)
+        with self._compiled(case, report) as (path, _):
+            message = check_use(path, case.function, case.trial, lambda what: report(f"{RUNTIME}: {what}"))
+        prestart(KERNEL_WORKER)
         return None if message is None else Failure(NUMBERS, RUNTIME, message)
 
     @contextmanager
-    def _compiled(self, case: Case, tell: Tell) -> Iterator[tuple[Path, Module]]:
+    def _compiled(self, case: Case, report: Progress) -> Iterator[tuple[Path, Module]]:
         """Yields the artifact of a case, and the graph after the passes."""
-        tell("the compiler")
+        report("the compiler")
         build = Build(case.source_model, self.options)
         module = build.optimize()
         program = build.generate(build.lower(module))
@@ -243,16 +243,16 @@ class Examiner:
             assemble(build, program, case, path)
             yield path, module
 
-    def run_alone(self, case: Case, tell: Tell) -> Failure | None:
+    def run_alone(self, case: Case, report: Progress) -> Failure | None:
         """Runs every kernel alone on its inputs from the interpreter, between inaccessible pages."""
-        tell("the compiler")
+        report("the compiler")
         build = Build(case.source_model, self.options)
         module = build.optimize()
         program = build.generate(build.lower(module))
         parts = cut_kernels(module, program.lowered)
         way = way_of(self.options.code(), pack=self.options.packs)
         trials = part_trials(case, module)
-        found = Alone(parts, program, way, case.load, trials).check(lambda what: tell(f"{ALONE}: {what}"))
+        found = Alone(parts, program, way, case.load, trials).check(lambda what: report(f"{ALONE}: {what}"))
         if found is None:
             return None
         what = found.wrong.difference
@@ -261,8 +261,8 @@ class Examiner:
 
 def _start_servers() -> None:
     """Starts the servers of code generation before a fork, so that all children share them."""
-    start_ahead(KERNEL_WORKER)
-    start_ahead(ENTRY_WORKER)
+    prestart(KERNEL_WORKER)
+    prestart(ENTRY_WORKER)
 
 
 def assemble(build: Build, program: Program, case: Case, path: Path) -> None:

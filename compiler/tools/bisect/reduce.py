@@ -15,7 +15,7 @@ from .case import Case
 from .search import Search, Way
 
 Weight = tuple[int, int, int]
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 Find = Callable[[Sequence[Case]], Case | None]
 """Returns the first of several cases with the required failure."""
 
@@ -103,7 +103,7 @@ WAYS: tuple[Way[Case], ...] = (
 
 
 def reduce_case(
-    case: Case, find: Find, *, seconds: float, near: Collection[str] = (), tell: Tell = lambda text: None
+    case: Case, find: Find, *, seconds: float, near: Collection[str] = (), report: Progress = lambda text: None
 ) -> Case:
     """Returns the smallest case found within the time limit that fails as `find` requires. The search starts at the
     values `near`."""
@@ -112,10 +112,10 @@ def reduce_case(
         case = find([plain]) or case
     case = _around(case, find, near) or case
 
-    def told(best: Case, way: str, left: int) -> None:
-        tell(f"{best.nodes} nodes are left; {way}: {left} more tries")
+    def reported(best: Case, way: str, left: int) -> None:
+        report(f"{best.nodes} nodes are left; {way}: {left} more tries")
 
-    return Search(weigh, find, seconds, _AT_ONCE, told).run(case, WAYS)
+    return Search(weigh, find, seconds, _AT_ONCE, reported).run(case, WAYS)
 
 
 def _around(case: Case, find: Find, near: Collection[str]) -> Case | None:

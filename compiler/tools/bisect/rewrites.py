@@ -17,13 +17,13 @@ from ....passes.pipeline import parse_pipeline
 from ..validate.compare import absolute_errors
 from ..validate.halving import first_wrong
 from ..validate.isolated import Died, run_isolated
-from ..validate.isolated import Tell as Say
+from ..validate.isolated import Progress as Say
 from ..validate.judge import Judge
 from .case import Case
 from .culprit import Culprit
 from .failures import Answer, Examiner, Failure
 
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,30 +34,30 @@ class _Step:
     number: int
 
 
-def blame_rewrite(case: Case, examiner: Examiner, failure: Failure, tell: Tell = lambda text: None) -> Culprit:
+def triage_rewrite(case: Case, examiner: Examiner, failure: Failure, report: Progress = lambda text: None) -> Culprit:
     """Returns the rewrite that causes the failure: the passes fail with it and not without it."""
 
     def is_wrong(limit: int) -> bool:
         return failure.is_like(examiner.limited(limit).passes(case))
 
     if is_wrong(0):
-        return _blame_pass(case, examiner, failure, 0)
+        return _triage_pass(case, examiner, failure, 0)
     count = 1
     while not is_wrong(count):
-        tell(f"more than {count} rewrites are needed")
+        report(f"more than {count} rewrites are needed")
         count *= 2
     left = (count - 1).bit_length()
 
     def tried(limit: int) -> bool:
         nonlocal left
-        tell(f"halving {count} rewrites: {left} more tries")
+        report(f"halving {count} rewrites: {left} more tries")
         left -= 1
         return is_wrong(limit)
 
-    return _blame_pass(case, examiner, failure, first_wrong(count, tried))
+    return _triage_pass(case, examiner, failure, first_wrong(count, tried))
 
 
-def _blame_pass(case: Case, examiner: Examiner, failure: Failure, number: int) -> Culprit:
+def _triage_pass(case: Case, examiner: Examiner, failure: Failure, number: int) -> Culprit:
     step = _look(case, examiner.limited(number))
     passes = parse_pipeline(examiner.options.pipeline)
     name = passes[step.number - 1].name

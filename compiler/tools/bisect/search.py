@@ -28,13 +28,13 @@ class Way(Generic[T]):
 @dataclass
 class Search(Generic[T]):
     """`weigh` is the weight to minimize. `find` returns the first failing object of several, or None; it receives
-    `at_once` of them at a time. `tell` receives the current best, the name of the way, and the remaining attempts."""
+    `at_once` of them at a time. `report` receives the current best, the name of the way, and the remaining attempts."""
 
     weigh: Callable[[T], Any]
     find: Callable[[Sequence[T]], T | None]
     seconds: float
     at_once: int = 1
-    tell: Callable[[T, str, int], None] = lambda thing, way, left: None
+    report: Callable[[T, str, int], None] = lambda thing, way, left: None
 
     def run(self, start: T, ways: Sequence[Way[T]]) -> T:
         """Returns the smallest failing object found within the time limit."""
@@ -56,7 +56,7 @@ class Search(Generic[T]):
         if way.nested:
             return self._halve(best, way, lighter, end)
         for start in range(0, len(lighter), self.at_once):
-            self.tell(best, way.name, len(lighter) - start)
+            self.report(best, way.name, len(lighter) - start)
             found = self.find(lighter[start : start + self.at_once])
             if found is not None or time.monotonic() > end:
                 return found
@@ -65,7 +65,7 @@ class Search(Generic[T]):
     def _halve(self, best: T, way: Way[T], lighter: Sequence[T], end: float) -> T | None:
         found, low, high = None, 0, len(lighter)
         while low < high and time.monotonic() < end:
-            self.tell(best, way.name, (high - low).bit_length())
+            self.report(best, way.name, (high - low).bit_length())
             middle = (low + high) // 2
             failing = self.find([lighter[middle]])
             if failing is None:

@@ -43,7 +43,7 @@ def run_onnx(path: Path, inputs: Mapping[str, Array], results: Sequence[str], bu
     if find_spec("onnxruntime") is None:
         help_text = "`pip install onnxruntime`, or give the tensors as a .npz file"
         message = f"`{path}` cannot be run: the package `onnxruntime` is not installed"
-        raise _fault("no-onnx-runtime", message, help_text)
+        raise _error("no-onnx-runtime", message, help_text)
     runtime: Any = import_module("onnxruntime")
     try:
         own = [o.name for o in runtime.InferenceSession(str(path), providers=_PROVIDERS).get_outputs()]
@@ -52,13 +52,13 @@ def run_onnx(path: Path, inputs: Mapping[str, Array], results: Sequence[str], bu
         takes = [i.name for i in session.get_inputs()]
         missing = [name for name in takes if name not in inputs]
         if missing:
-            raise _fault("onnx-input", f"`{path}` takes {', '.join(missing)}, which the model does not")
+            raise _error("onnx-input", f"`{path}` takes {', '.join(missing)}, which the model does not")
         outputs = [o.name for o in session.get_outputs()]
         made = dict(zip(outputs, session.run(outputs, {name: inputs[name] for name in takes}), strict=True))
     except DiagnosticError:
         raise
     except Exception as error:  # its exceptions have no common base class
-        raise _fault(
+        raise _error(
             "onnx-failed", f"`{path}` cannot be run: {(str(error).splitlines() or ['it printed nothing'])[0]}"
         ) from error
     names = own if set(own) & set(results) else [*results, *own[len(results) :]]
@@ -124,5 +124,5 @@ def _with_outputs(path: Path) -> tuple[bytes, dict[str, str]]:
     return bytes(model.SerializeToString()), makers
 
 
-def _fault(code: str, message: str, help: str = "") -> DiagnosticError:
+def _error(code: str, message: str, help: str = "") -> DiagnosticError:
     return DiagnosticError([Diagnostic(code, message, help=help)])

@@ -83,13 +83,13 @@ def pair_weights(paths: tuple[Path, Path], models: tuple[Model, Model]) -> Weigh
 
 def read_weights(path: Path, model: Model) -> Iterator[Stored]:
     """Yields the weights of an artifact. Raises DiagnosticError if its weights are in a file that does not exist."""
-    told = model.describe()["weights"]
-    tensors = told["tensors"]
-    if told["placement"] == "external":
+    reported = model.describe()["weights"]
+    tensors = reported["tensors"]
+    if reported["placement"] == "external":
         checkpoint = open_checkpoint(Path(f"{path.resolve()}.safetensors"))
         arrays = {t["name"]: checkpoint.read(t["name"]) for t in tensors}
     elif tensors:
-        blob = np.memmap(path, np.uint8, "r", _find_section(path), (told["bytes"],))
+        blob = np.memmap(path, np.uint8, "r", _find_section(path), (reported["bytes"],))
         arrays = {t["name"]: _view(blob, t) for t in tensors}
     for tensor in tensors:
         name, packing = read_packing(tensor["name"])

@@ -37,7 +37,7 @@ Build = Callable[..., Value | Sequence[Value]]
 """`build(b, *operands) -> value, or values`: writes nodes with the builder `b`."""
 
 
-def fault(code: str, message: str, help: str = "") -> DiagnosticError:
+def graph_error(code: str, message: str, help: str = "") -> DiagnosticError:
     return DiagnosticError([Diagnostic(code, message, help=help)])
 
 
@@ -53,17 +53,17 @@ def _build(build: Build, b: Builder, operands: Sequence[Value]) -> tuple[Value, 
         made = build(b, *operands)
     except InferenceError as error:
         label = f" ({error.label})" if error.label else ""
-        raise fault(error.code, error.message + label, error.help) from error
+        raise graph_error(error.code, error.message + label, error.help) from error
     return (made,) if isinstance(made, Value) else tuple(made)
 
 
 def _check_types(old: Sequence[Value], new: Sequence[Value]) -> None:
     if len(old) != len(new):
-        raise fault("wrong-results", f"{len(new)} values cannot replace {len(old)} results")
+        raise graph_error("wrong-results", f"{len(new)} values cannot replace {len(old)} results")
     for before, after in zip(old, new, strict=True):
         if before.type != after.type:
             message = f"`{before.name}` is {before.type}, its replacement is {after.type}"
-            raise fault("type-mismatch", message)
+            raise graph_error("type-mismatch", message)
 
 
 # --- one node ---
@@ -98,7 +98,7 @@ def set_attributes(module: Module, function: Function, target: Node, given: Mapp
         return b.apply(target.op, inputs, attributes)
 
     if target.regions or OPERATORS[target.op].has("structure"):
-        raise fault("bad-attribute", f"the attributes of `{target.op}` cannot be changed", "replace the node")
+        raise graph_error("bad-attribute", f"the attributes of `{target.op}` cannot be changed", "replace the node")
     return replace_nodes(module, function, [key(target)], build)
 
 
@@ -111,7 +111,7 @@ def remove_node(module: Module, function: Function, target: Node, by: Value | No
         by = next((v for v in target.inputs if len(target.outputs) == 1 and v.type == target.output.type), None)
     if by is None:
         message = f"the result of `{key(target)}` is used, and no operand of it is {target.outputs[0].type}"
-        raise fault("in-use", message, "give the replacement: `by=...`")
+        raise graph_error("in-use", message, "give the replacement: `by=...`")
     return replace_nodes(module, function, [key(target)], lambda b, *inputs: by)
 
 
@@ -176,7 +176,7 @@ def find_part(function: Function, body: Sequence[Node], names: Collection[str]) 
     nodes = tuple(node for node in body if key(node) in names)
     if len(nodes) != len(set(names)):
         message = "the nodes are not in the same region: some are inside a loop or a group"
-        raise fault("not-one-part", message)
+        raise graph_error("not-one-part", message)
     made = {v.name for node in nodes for v in node.outputs}
     inside, everywhere = count_uses(nodes, ()), count_uses(function.body, function.results)
     inputs = dict.fromkeys(v for node in nodes for v in reads(node) if v.name not in made)
@@ -218,7 +218,7 @@ def _in_order(nodes: Sequence[Node]) -> list[Node]:
         ready = next((n for n in waiting if all(v.name in done or v.name not in made for v in reads(n))), None)
         if ready is None:
             message = "the part depends on nodes that use its results"
-            raise fault("not-one-part", message, "add the nodes in between to the part")
+            raise graph_error("not-one-part", message, "add the nodes in between to the part")
         waiting.remove(ready)
         order.append(ready)
         done |= {v.name for v in ready.outputs}

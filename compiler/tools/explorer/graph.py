@@ -273,11 +273,11 @@ class Graph:
         >>> example.measured(folder / "profile.json").bottlenecks(1)
         (<matmul `1`: 256 flop, 320 bytes, 2.0 us>,)
         """
-        told = parse_profile(profile) if isinstance(profile, Mapping) else read_profile(Path(profile))
-        machine = Machine(told.flops_per_second, told.bytes_per_second)
-        costs = self.costs(machine, **{name: size for name, size in told.dims.items() if name in self.dims})
+        reported = parse_profile(profile) if isinstance(profile, Mapping) else read_profile(Path(profile))
+        machine = Machine(reported.flops_per_second, reported.bytes_per_second)
+        costs = self.costs(machine, **{name: size for name, size in reported.dims.items() if name in self.dims})
         nodes = {(self.entry, v.name): Measured(n, c.flops) for n, c in enumerate(costs.nodes) for v in c.node.outputs}
-        calls = join_profile(told, nodes)
+        calls = join_profile(reported, nodes)
         return costs.measured({costs.nodes[number].name: call.seconds for number, call in calls.items()})
 
     # --- edits ---

@@ -55,34 +55,34 @@ def read_profile(path: Path) -> Profile:
     try:
         return parse_profile(json.loads(path.read_bytes()), path)
     except OSError as error:
-        raise _fault(path, (error.strerror or str(error)).lower()) from None
+        raise _error(path, (error.strerror or str(error)).lower()) from None
     except ValueError:
-        raise _fault(path, "it is not the output of `nacre profile --json`") from None
+        raise _error(path, "it is not the output of `nacre profile --json`") from None
 
 
-def parse_profile(told: Any, file: Path | str = "profile") -> Profile:
+def parse_profile(reported: Any, file: Path | str = "profile") -> Profile:
     """Converts JSON data to a profile. Raises DiagnosticError if the data are not a profile."""
     try:
         return Profile(
             str(file),
-            str(told["entry"]),
-            {str(name): int(size) for name, size in told["dims"].items()},
-            {str(c["values"][0]): _read_call(c) for c in told["calls"]},
-            float(told["peak"]["flops_per_second"]),
-            float(told["peak"]["bytes_per_second"]),
-            {str(name): float(rate) for name, rate in told["peak"].get("products_per_second", {}).items()},
-            {key: told[key] for key in ("threads", "processor", "runs", "seconds")},
+            str(reported["entry"]),
+            {str(name): int(size) for name, size in reported["dims"].items()},
+            {str(c["values"][0]): _read_call(c) for c in reported["calls"]},
+            float(reported["peak"]["flops_per_second"]),
+            float(reported["peak"]["bytes_per_second"]),
+            {str(name): float(rate) for name, rate in reported["peak"].get("products_per_second", {}).items()},
+            {key: reported[key] for key in ("threads", "processor", "runs", "seconds")},
         )
     except (ValueError, TypeError, KeyError, IndexError, AttributeError):
-        raise _fault(file, "it is not the output of `nacre profile --json`") from None
+        raise _error(file, "it is not the output of `nacre profile --json`") from None
 
 
-def _read_call(told: Mapping[str, Any]) -> Call:
-    ideal = told.get("ideal_seconds")
-    return Call(float(told["seconds"]), int(told["flops"]), None if ideal is None else float(ideal))
+def _read_call(reported: Mapping[str, Any]) -> Call:
+    ideal = reported.get("ideal_seconds")
+    return Call(float(reported["seconds"]), int(reported["flops"]), None if ideal is None else float(ideal))
 
 
-def _fault(path: Path | str, reason: str) -> DiagnosticError:
+def _error(path: Path | str, reason: str) -> DiagnosticError:
     help_text = "create one with `nacre profile MODEL --json > profile.json`"
     return DiagnosticError([Diagnostic("bad-profile", f"`{path}` cannot be used: {reason}", help=help_text)])
 
@@ -101,5 +101,5 @@ def join_profile(profile: Profile, nodes: Mapping[tuple[str, str], Measured]) ->
     if not found or sum(call.seconds for call in found.values()) < _LEAST_KNOWN * sum(
         call.seconds for call in profile.calls.values()
     ):
-        raise _fault(profile.file, f"it was measured for another graph than `{profile.entry}` after these passes")
+        raise _error(profile.file, f"it was measured for another graph than `{profile.entry}` after these passes")
     return found

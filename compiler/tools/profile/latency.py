@@ -74,14 +74,14 @@ def measure_latency(
         if done.returncode:
             last = (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1]
             raise NacreError(f"the process that calls the model failed: {last}")
-        told: dict[str, Any] = json.loads((Path(folder) / "result.json").read_text())
+        reported: dict[str, Any] = json.loads((Path(folder) / "result.json").read_text())
         times = np.load(Path(folder) / "times.npy")
     return Latency(
         seconds=tuple(np.sort(times).tolist()),
         workspace=entry.workspace_bytes(**dims),
         weights=model.describe()["weights"]["bytes"],
         file=Path(model.path).stat().st_size,
-        **told,
+        **reported,
     )
 
 

@@ -26,15 +26,15 @@ def trace_events(recording: Recording, entries: tuple[str, ...]) -> dict[str, An
     rows = {int(thread): row for row, thread in enumerate(_in_order(records), start=1)}
     events = [_name("process_name", _CALLS, "nacre"), _name("thread_name", _CALLS, "calls")]
     events += [_name("thread_name", row, f"thread {row}") for row in rows.values()]
-    told: set[tuple[int, int]] = set()
+    reported: set[tuple[int, int]] = set()
     for r in records.tolist():
         run, entry, number, begin, end, thread, share_begin, share_end, busy = r
         if number < 0:
             events.append(_event(entries[entry], "call", _CALLS, begin - start, end - start, {"run": run}))
             continue
         call = recording.calls[entry][number]
-        if (run, number) not in told:
-            told.add((run, number))
+        if (run, number) not in reported:
+            reported.add((run, number))
             events.append(_event(_title(call), call.kind, _CALLS, begin - start, end - start, _arguments(call, run)))
         busy_only = {"busy_us": busy / 1000, "run": run}
         events.append(_event(_title(call), call.kind, rows[thread], share_begin - start, share_end - start, busy_only))

@@ -40,11 +40,11 @@ def _doubt(findings: Findings) -> str:
 
 def _figures(found: Found, bound: Bound) -> Iterator[str]:
     known = {words: value for words, value in found.tried.figures.items() if value is not None}
-    told = ", ".join(
+    reported = ", ".join(
         f"{words} {Bound(FIGURES[words], 0).show(known[words])}" for words in known if words != bound.figure.words
     )
-    if told:
-        yield f"Others: {told}."
+    if reported:
+        yield f"Others: {reported}."
 
 
 def _rules(found: Found, findings: Findings) -> Iterator[str]:
@@ -77,8 +77,8 @@ def _why(group: Group, findings: Findings) -> str:
     faster = {name: one for name, one in best.items() if one[1] < plain}
     if not faster:
         return f"{_seconds(plain)} in f32: no other precision is faster"
-    told = (f"{name} {harm**0.5:.2e} rms, {_seconds(seconds)}" for name, (harm, seconds) in faster.items())
-    return f"{_seconds(plain)} in f32; {'; '.join(told)}"
+    reported = (f"{name} {harm**0.5:.2e} rms, {_seconds(seconds)}" for name, (harm, seconds) in faster.items())
+    return f"{_seconds(plain)} in f32; {'; '.join(reported)}"
 
 
 def _seconds(value: float) -> str:

@@ -19,7 +19,7 @@ from .findings import Findings, Measured, Tried
 from .layers import Assignment
 from .trials import SHORTEST, Times, Trials
 
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 Holds = Callable[[Sequence["Step"]], bool]
 FILLED = 8
 """The maximum number of single steps that are tried beyond the first step that exceeds the budget."""
@@ -51,14 +51,16 @@ class Found:
     keeps: bool
 
 
-def measure_layers(trials: Trials, choices: Sequence[str], findings: Findings, tell: Tell, *, estimate: bool) -> None:
+def measure_layers(
+    trials: Trials, choices: Sequence[str], findings: Findings, report: Progress, *, estimate: bool
+) -> None:
     """Measures each layer alone in each choice, except for those that the findings contain."""
     if findings.plain is None:
         findings.set_plain(_plain_times(trials, estimate))
     wanted = [(layer.path, choice) for layer in trials.layers for choice in choices if choice != "f32"]
     for number, (path, choice) in enumerate(wanted, 1):
         if findings.measured(path, choice) is None:
-            tell(f"{number} of {len(wanted)}: {path} in {choice}")
+            report(f"{number} of {len(wanted)}: {path} in {choice}")
             findings.add(path, choice, _measure(trials, path, choice, findings.plain_of(path), estimate))
 
 
@@ -104,21 +106,21 @@ def _hull(path: str, plain: float, choices: Mapping[str, Measured]) -> list[Step
 
 
 def search(
-    trials: Trials, bound: Bound, choices: Sequence[str], findings: Findings, tell: Tell, *, estimate: bool
+    trials: Trials, bound: Bound, choices: Sequence[str], findings: Findings, report: Progress, *, estimate: bool
 ) -> Found:
     """Returns the fastest assignment that was tried and keeps the bound; f32 everywhere is among them.
 
     Raises DiagnosticError if the bound is of a figure that the model does not have.
     """
     bound.value(trials.accuracy(trials.plain))
-    measure_layers(trials, choices, findings, tell, estimate=estimate)
+    measure_layers(trials, choices, findings, report, estimate=estimate)
     wanted = {p: {c: m for c, m in found.items() if c in choices} for p, found in findings.by_layer.items()}
     steps = plan_steps(findings.plain_layers, wanted)
     kept: list[tuple[float, int, Assignment]] = []
 
     def holds(taken: Sequence[Step]) -> bool:
         chosen = assign(taken)
-        tell(f"trying {len(taken)} of {len(steps)} steps together")
+        report(f"trying {len(taken)} of {len(steps)} steps together")
         tried = _try(trials, chosen, findings, estimate)
         value = tried.figures[bound.figure.words]
         if value is None or not bound.keeps(value):

@@ -20,7 +20,7 @@ from ...lower.module import lower_module
 from ...targets.target import Target
 from .cut import cut_function, flatten
 from .inputs import Trial
-from .isolated import TIMEOUT, Died, Tell, run_each_isolated, run_isolated
+from .isolated import TIMEOUT, Died, Progress, run_each_isolated, run_isolated
 from .judge import Difference, Judge
 from .native import Library, check_call
 from .trials import Wrong
@@ -146,19 +146,19 @@ class Alone:
                 return found
         return None
 
-    def check(self, tell: Tell) -> WrongPart | None:
+    def check(self, report: Progress) -> WrongPart | None:
         """Returns the first wrong part, in this process, which may crash."""
-        return next((found for part in self.parts if (found := self._first_wrong(part, tell)) is not None), None)
+        return next((found for part in self.parts if (found := self._first_wrong(part, report)) is not None), None)
 
-    def _first_wrong(self, part: Part, tell: Tell) -> WrongPart | None:
-        found = (self._try(part, trial, self.way.targets, tell) for trial in self.trials(part))
+    def _first_wrong(self, part: Part, report: Progress) -> WrongPart | None:
+        found = (self._try(part, trial, self.way.targets, report) for trial in self.trials(part))
         return next((wrong for wrong in found if wrong is not None), None)
 
-    def _try(self, part: Part, trial: Trial, targets: Sequence[Target], tell: Tell) -> WrongPart | None:
+    def _try(self, part: Part, trial: Trial, targets: Sequence[Target], report: Progress) -> WrongPart | None:
         assert self.library is not None, "there are no kernels"
         judge = Judge(part.module, trial, self.load)
         for target in targets:
-            tell(f"`{part.symbol}` with {trial}")
+            report(f"`{part.symbol}` with {trial}")
             found = check_call(self.library, part.function, judge, self.way.options.suffix(target))
             if found is not None:
                 difference = found.difference or Difference(0, found.message)
@@ -223,5 +223,5 @@ def find_stage(found: WrongPart, way: Way, load: Load, seconds: float = TIMEOUT)
         program = CodeGenerator(options).compile_kernels(lower_module(found.part.module, pack=way.pack))
         if any(code.report.tiled for kernels in program.kernels.values() for code in kernels.values()):
             return "tiled", "it is correct as plain loops"
-        return "relaxed", "it is correct with ordered sums and C library functions"
+        return "fast-math", "it is correct with ordered sums and C library functions"
     return "optimized", "it is correct without LLVM optimisations"

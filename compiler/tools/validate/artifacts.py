@@ -22,7 +22,7 @@ from ...lower.lowered import LoweredCall, LoweredFunction
 from ...lower.nodes import Computed
 from .cut import cut_function
 from .inputs import Trial
-from .isolated import Died, Task, Tell, run_isolated
+from .isolated import Died, Progress, Task, run_isolated
 from .judge import Difference, Judge
 from .stateful import call_function
 from .trials import Wrong
@@ -57,8 +57,8 @@ def find_wrong(artifact: Path, judges: Iterator[Judge]) -> Wrong | None:
     made = list(judges)
 
     def task(trial: Trial) -> Task[tuple[Array, ...] | None]:
-        def call(tell: Tell) -> tuple[Array, ...] | None:
-            tell(str(trial))
+        def call(report: Progress) -> tuple[Array, ...] | None:
+            report(str(trial))
             try:
                 return call_function(load_artifact(artifact), trial.function, trial.arguments, trial.dims)
             except OutOfRangeError:
@@ -81,7 +81,7 @@ def watch_call(artifact: Path, lowered: LoweredFunction, trial: Trial) -> Watche
         name for item in lowered.items if isinstance(item, LoweredCall) for name in item.outputs if not item.is_move
     }
 
-    def task(tell: Tell) -> Watched:
+    def task(report: Progress) -> Watched:
         places: dict[str, Array] = {}
         values: dict[str, Array] = {}
         lost: list[Overwritten] = []
@@ -129,7 +129,7 @@ class Assembly:
     died: str = ""
 
 
-def blame_assembly(artifact: Path, module: Module, lowered: LoweredFunction, trial: Trial, load: Load) -> Assembly:
+def triage_assembly(artifact: Path, module: Module, lowered: LoweredFunction, trial: Trial, load: Load) -> Assembly:
     """Finds the cause in an artifact whose kernels are correct alone, for a call that gives wrong results."""
     function, judge = module.function(trial.function), Judge(module, trial, load)
     # One thread computes the same code in the same memory: what is wrong only sometimes is how work is divided.

@@ -38,7 +38,7 @@ def steps_of(program: Program) -> dict[str, tuple[int, ...]]:
     return {symbol: tuple(sorted(steps)) for symbol, steps in found.items()}
 
 
-def draw_boundary_dims(function: Function, steps: Collection[int], most: int = _MOST_SIZES) -> list[dict[str, int]]:
+def random_boundary_dims(function: Function, steps: Collection[int], most: int = _MOST_SIZES) -> list[dict[str, int]]:
     """Returns sizes just below, at and just above the steps, for each extent that depends on dims, with at most `most`
     sizes of each dim. All dims vary together if the call stays short, otherwise one at a time."""
     small = _small(function)
@@ -54,7 +54,7 @@ def draw_boundary_dims(function: Function, steps: Collection[int], most: int = _
     return _unique(drawn)
 
 
-def draw_crossing_dims(function: Function, planned: Function) -> list[dict[str, int]]:
+def random_crossing_dims(function: Function, planned: Function) -> list[dict[str, int]]:
     """Returns sizes of the dims on both sides of each point where the order of tensor sizes in `planned` changes.
     `function` has the same dims; its calls must stay short."""
     small = _small(function)
@@ -73,7 +73,7 @@ def _beyond(symbol: Symbol, at: int) -> tuple[int, ...]:
     return nearest_size(symbol, at + 1), nearest_size(symbol, 2 * at)
 
 
-def draw_largest_dims(function: Function) -> dict[str, int] | None:
+def random_largest_dims(function: Function) -> dict[str, int] | None:
     """Returns the largest sizes of a short call, by doubling the dims in turn; None if no call is short."""
     dims = {s.name: nearest_size(s, 1) for s in function.symbols()}
     if not is_short(function, dims):

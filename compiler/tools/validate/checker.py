@@ -23,14 +23,14 @@ from ...model.source import SourceModel
 from ...observer import Observer
 from ...options import Options
 from .alone import way_of
-from .artifacts import blame_assembly, find_wrong
-from .boundaries import draw_crossing_dims
-from .faults import Blame, WrongNumbers, make_wrong_numbers
+from .artifacts import find_wrong, triage_assembly
+from .boundaries import random_crossing_dims
 from .halving import find_rewrite
 from .inputs import made_up
 from .judge import Difference
 from .kernels import WrongKernel, find_wrong_kernel
 from .passed import Passed
+from .triage import Triage, WrongNumbersError, make_wrong_numbers
 from .trials import Trials, Wrong, is_in_blocks
 from .usage import RUNTIME, find_wrong_use
 
@@ -80,7 +80,7 @@ class Checker(Observer):
             wrong = self.trials.find_wrong(stage.module)
             if wrong is not None:
                 function = stage.module.function(wrong.trial.function)
-                raise self._fault(function, wrong, self._blame_pass(stage, self.stages[-1].module, wrong))
+                raise self._error(function, wrong, self._triage_pass(stage, self.stages[-1].module, wrong))
             self.passed.add([key])
         self.stages.append(stage)
 
@@ -90,7 +90,7 @@ class Checker(Observer):
         wrong = find_wrong_kernel(module, program, way, self.load, self.passed)
         if wrong is not None:
             function, found = wrong.found.part.function, wrong.found.wrong
-            raise self._fault(function, found, _blame_kernel(wrong, module, program))
+            raise self._error(function, found, _triage_kernel(wrong, module, program))
 
     def accept_artifact(self, path: Path) -> None:
         if not any(target.runs_here for target in self.options.targets):
@@ -100,17 +100,17 @@ class Checker(Observer):
         if self.passed.has(key):
             return
         for planned in module.functions:
-            self.trials.add(planned.name, draw_crossing_dims(self.trials.module.function(planned.name), planned))
+            self.trials.add(planned.name, random_crossing_dims(self.trials.module.function(planned.name), planned))
         wrong = find_wrong(path, self.trials.judges(in_blocks=is_in_blocks(module)))
         if wrong is not None:
             function = module.function(wrong.trial.function)
-            raise self._fault(function, wrong, self._blame_assembly(path, module, wrong))
+            raise self._error(function, wrong, self._triage_assembly(path, module, wrong))
         for trial in self.trials.first_trials():
             function = module.function(trial.function)
             used = find_wrong_use(path, function, trial)
             if used is not None:
                 wrong = Wrong(used.trial, Difference(0, f"is wrong: {used.message}"))
-                raise self._fault(function, wrong, _blame_runtime(module, function))
+                raise self._error(function, wrong, _triage_runtime(module, function))
         self.passed.add([key])
 
     def _artifact_key(self, path: Path) -> str:
@@ -119,25 +119,25 @@ class Checker(Observer):
         files = [file.read_bytes() for file in (path, weights_path(path)) if file.exists()]
         return self.passed.key(self.trials.module, "artifact", self.stages[-1].module, *files)
 
-    def _fault(self, function: Function, wrong: Wrong, blame: Blame) -> WrongNumbers:
-        return make_wrong_numbers(self.source_model, self.options.flags, function, wrong, blame)
+    def _error(self, function: Function, wrong: Wrong, triage: Triage) -> WrongNumbersError:
+        return make_wrong_numbers(self.source_model, self.options.flags, function, wrong, triage)
 
-    def _blame_assembly(self, path: Path, module: Module, wrong: Wrong) -> Blame:
+    def _triage_assembly(self, path: Path, module: Module, wrong: Wrong) -> Triage:
         assert self.program is not None, "no kernels have been seen"
         function = module.function(wrong.trial.function)
         pairs = zip(self.program.lowered.functions, self.program.entries, strict=True)
         (lowered,) = (f.without(entry.omitted) for f, entry in pairs if f.name == function.name)
-        found = blame_assembly(path, module, lowered, wrong.trial, self.load)
+        found = triage_assembly(path, module, lowered, wrong.trial, self.load)
         message = f"every kernel of `{function.name}` is correct alone, but the complete artifact is wrong"
         if found.stage == RUNTIME:
-            return _blame_runtime(module, function)
+            return _triage_runtime(module, function)
         span = None if found.node is None else found.node.span
         if found.died:
-            return Blame(found.stage, message, module, notes=(Note(f"watched, it ends with {found.died}"),))
+            return Triage(found.stage, message, module, notes=(Note(f"watched, it ends with {found.died}"),))
         if not found.lost:
             label = "this is the first wrong value" if span is not None else ""
-            return Blame(found.stage, message, module, label, span)
-        return Blame(
+            return Triage(found.stage, message, module, label, span)
+        return Triage(
             found.stage,
             message,
             module,
@@ -146,11 +146,11 @@ class Checker(Observer):
             notes=(_where("it is overwritten by", found.overwriter), _where("it is read by", found.reader)),
         )
 
-    def _blame_pass(self, stage: Stage, before: Module, wrong: Wrong) -> Blame:
+    def _triage_pass(self, stage: Stage, before: Module, wrong: Wrong) -> Triage:
         step = stage.step  # as it was run: a size bound changes options of passes
         assert step is not None, "the graph of the source is the measure"
         rewrite = find_rewrite(step, before, self.trials.is_wrong(wrong.trial))
-        return Blame(
+        return Triage(
             stage.name,
             f"pass `{stage.name}` changes the result of `{wrong.trial.function}`",
             before,
@@ -162,12 +162,12 @@ class Checker(Observer):
         )
 
 
-def _blame_kernel(wrong: WrongKernel, module: Module, program: Program) -> Blame:
+def _triage_kernel(wrong: WrongKernel, module: Module, program: Program) -> Triage:
     part, stage, target = wrong.found.part, wrong.stage, wrong.found.target.name
     texts = {kernel.symbol: kernel.text() for kernel in program.lowered.kernels}
     spans = list(dict.fromkeys(node.span for node in part.nodes if node.span is not None))
     main = part.function.body[-1].span if part.function.body else None
-    return Blame(
+    return Triage(
         stage,
         f"kernel `{part.symbol}` of `{part.caller}` is wrong for {target}, which stage `{stage}` does: {wrong.how}",
         module,
@@ -179,9 +179,9 @@ def _blame_kernel(wrong: WrongKernel, module: Module, program: Program) -> Blame
     )
 
 
-def _blame_runtime(module: Module, function: Function) -> Blame:
+def _triage_runtime(module: Module, function: Function) -> Triage:
     message = f"the runtime does not call `{function.name}` as it promises; the code that it calls is right"
-    return Blame(RUNTIME, message, module, "this is what is called", function.span)
+    return Triage(RUNTIME, message, module, "this is what is called", function.span)
 
 
 def _where(what: str, node: Node | None) -> Note:

@@ -84,7 +84,7 @@ def _limits(dtype: DType) -> Any:
     return ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]  # the package has no types for it
 
 
-def _draw_rows(rng: np.random.Generator, dtype: DType, shape: Sequence[int], number: int) -> npt.NDArray[Any]:
+def _random_rows(rng: np.random.Generator, dtype: DType, shape: Sequence[int], number: int) -> npt.NDArray[Any]:
     """Returns rows along the last axis, each of one kind of numbers, or along the first axis if `number` is odd. For an
     array with one axis, each element is a row."""
     turned = tuple(shape) if number % 2 == 0 else tuple(reversed(shape))
@@ -100,12 +100,12 @@ def _special(dtype: DType) -> tuple[float, ...]:
     return (0.0, -0.0, *infinities, np.nan, *dtype.samples)
 
 
-def draw_array(rng: np.random.Generator, dtype: DType, shape: Sequence[int], kind: str, number: int = 0) -> Array:
+def random_array(rng: np.random.Generator, dtype: DType, shape: Sequence[int], kind: str, number: int = 0) -> Array:
     """Returns numbers of a kind. Integers are from -5 to 5; special ones of 8 bits span the whole range. One special
     float is NaN or an infinity, selected by `number`, which also selects rows or columns for edges."""
     values: npt.NDArray[Any]
     if dtype.is_float and kind == EDGES:
-        values = _draw_rows(rng, dtype, shape, number)
+        values = _random_rows(rng, dtype, shape, number)
     elif dtype.is_float:
         values = rng.standard_normal(shape)
         if kind == SPECIAL:
@@ -140,13 +140,13 @@ class Limit:
         return Limit(size, window, self.checked or other.checked)
 
 
-def draw_argument(value: Value, dims: Mapping[str, int], kind: str, seed: int, limit: Limit | None = None) -> Array:
+def random_argument(value: Value, dims: Mapping[str, int], kind: str, seed: int, limit: Limit | None = None) -> Array:
     """Returns an array for an argument. Indices have a `limit`: checked ones are in range unless the kind is `OUTSIDE`,
     others are mostly in range."""
     shape, dtype = value.type.concrete(dims), value.type.dtype
     rng = np.random.default_rng([seed, zlib.crc32(f"{value.name} {kind} {shape}".encode())])
     if limit is None or not dtype.is_integer:
-        return draw_array(rng, dtype, shape, kind, seed)
+        return random_array(rng, dtype, shape, kind, seed)
     size, window = evaluate(limit.size, dims), evaluate(limit.window, dims)
     # A negative index counts from the end.
     least = -size if dtype.is_signed and window == 1 else 0
@@ -159,11 +159,11 @@ def draw_argument(value: Value, dims: Mapping[str, int], kind: str, seed: int, l
     return np.asarray(np.where(outside, 3 * size, ids)).astype(dtype.numpy)
 
 
-def draw_trial(function: Function, dims: Mapping[str, int], kind: str = ORDINARY, *, seed: int = 0) -> Trial:
+def random_trial(function: Function, dims: Mapping[str, int], kind: str = ORDINARY, *, seed: int = 0) -> Trial:
     """Returns arrays for all arguments of a function at sizes of its dims, or at the nearest that it admits."""
     dims = _admitted(function, dims)
     limits = place_limits(function)
-    arrays = tuple(draw_argument(v, dims, kind, seed, limits.get(v.name)) for v in function.arguments)
+    arrays = tuple(random_argument(v, dims, kind, seed, limits.get(v.name)) for v in function.arguments)
     return Trial(function.name, dict(dims), kind, tuple(v.name for v in function.arguments), arrays)
 
 
@@ -181,16 +181,16 @@ def _admitted(function: Function, dims: Mapping[str, int]) -> dict[str, int]:
     return found
 
 
-def draw_dims(symbols: Sequence[Symbol]) -> tuple[dict[str, int], ...]:
+def random_dims(symbols: Sequence[Symbol]) -> tuple[dict[str, int], ...]:
     """Returns sets of small sizes for dims: odd ones first, then the least, one, and slightly more than the width of a
     vector. Returns one empty set if there are no dims."""
     return _draw(symbols, _WANTED)
 
 
-def draw_large_dims(symbols: Sequence[Symbol]) -> tuple[dict[str, int], ...]:
+def random_large_dims(symbols: Sequence[Symbol]) -> tuple[dict[str, int], ...]:
     """Returns sets of sizes that reach the main loops of kernels, with one large dim in each; none if there are no
-    dims, or none can exceed the sizes of `draw_dims`."""
-    small = draw_dims(symbols)
+    dims, or none can exceed the sizes of `random_dims`."""
+    small = random_dims(symbols)
     return tuple(dims for dims in _draw(symbols, _LARGE) if dims not in small)
 
 
@@ -214,7 +214,7 @@ def made_up(parameter: Parameter) -> Array:
     order = parameter.transpose or tuple(range(len(shape)))
     stored = [shape[order.index(axis)] for axis in range(len(shape))]
     rng = np.random.default_rng(zlib.crc32(parameter.key.encode()))
-    return draw_array(rng, parameter.type.dtype, stored, ORDINARY).transpose(order)
+    return random_array(rng, parameter.type.dtype, stored, ORDINARY).transpose(order)
 
 
 def place_limits(function: Function) -> dict[str, Limit]:

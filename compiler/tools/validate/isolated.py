@@ -22,10 +22,10 @@ from typing import Any, TypeVar
 TIMEOUT = 60.0
 """Seconds that a task may take between progress messages, on a busy machine."""
 
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 """Reports the next step, so that a hang can be attributed to it."""
 Answer = TypeVar("Answer")
-Task = Callable[[Tell], Answer]
+Task = Callable[[Progress], Answer]
 """A task; its answer must support pickling."""
 
 

@@ -12,17 +12,17 @@ from ....dialect.interpreter import Load
 from ...codegen.objects import Program
 from ...lower.cost import count_operations
 from .alone import Alone, Part, Way, WrongPart, cut_kernels, find_stage
-from .boundaries import draw_boundary_dims, steps_of
+from .boundaries import random_boundary_dims, steps_of
 from .inputs import (
     EDGES,
     ORDINARY,
     OUTSIDE,
     SPECIAL,
     Trial,
-    draw_dims,
-    draw_large_dims,
-    draw_trial,
     has_checked_indices,
+    random_dims,
+    random_large_dims,
+    random_trial,
 )
 from .passed import Passed, under_one_name
 
@@ -41,23 +41,23 @@ class WrongKernel:
     how: str
 
 
-def draw_trials(function: Function, steps: Sequence[int] = ()) -> Iterator[Trial]:
+def random_trials(function: Function, steps: Sequence[int] = ()) -> Iterator[Trial]:
     """Yields trials with ordinary numbers at all sizes, then with a NaN, an infinity, rows and columns of edges, and an
     index out of range; then at sizes that reach main loops, and on both sides of the boundaries of loops with these
     steps."""
-    sizes = draw_dims(function.symbols())
+    sizes = random_dims(function.symbols())
     chosen = [(dims, ORDINARY, 0) for dims in sizes]
     chosen += [(sizes[0], SPECIAL, 0), (sizes[-1], SPECIAL, 1), (sizes[0], EDGES, 0), (sizes[0], EDGES, 1)]
     chosen += [(sizes[0], OUTSIDE, 0)] if has_checked_indices(function) else []
     operations = count_operations(function.body)
     for number, (dims, kind, seed) in enumerate(chosen):
         if number == 0 or evaluate(operations, dims) <= MOST_OPERATIONS:
-            yield draw_trial(function, dims, kind, seed=seed)
-    for dims in draw_large_dims(function.symbols()):
+            yield random_trial(function, dims, kind, seed=seed)
+    for dims in random_large_dims(function.symbols()):
         if evaluate(operations, dims) <= MOST_OF_LARGE:
-            yield draw_trial(function, dims)
-    for dims in draw_boundary_dims(function, steps):
-        yield draw_trial(function, dims)
+            yield random_trial(function, dims)
+    for dims in random_boundary_dims(function, steps):
+        yield random_trial(function, dims)
 
 
 def find_wrong_kernel(
@@ -71,7 +71,7 @@ def find_wrong_kernel(
     steps = steps_of(program)
 
     def trials(part: Part) -> Iterator[Trial]:
-        return draw_trials(part.function, steps[part.symbol])
+        return random_trials(part.function, steps[part.symbol])
 
     found = Alone(parts, program, way, load, trials).find_wrong()
     if found is None:

@@ -21,10 +21,10 @@ from .inputs import (
     SPECIAL,
     UNUSUAL,
     Trial,
-    draw_dims,
-    draw_large_dims,
-    draw_trial,
     has_checked_indices,
+    random_dims,
+    random_large_dims,
+    random_trial,
 )
 from .judge import Difference, Judge, run_trial
 
@@ -42,11 +42,11 @@ class Wrong:
     difference: Difference
 
 
-def draw_trials(function: Function) -> Iterator[Trial]:
+def random_trials(function: Function) -> Iterator[Trial]:
     """Yields trials with ordinary numbers at odd sizes; with a NaN, an infinity, edges, and an index out of range; and
     with ordinary numbers at the least sizes and at large ones, at which tensors may overlap in memory that do not at
     small sizes."""
-    sizes = draw_dims(function.symbols())
+    sizes = random_dims(function.symbols())
     chosen = [(sizes[0], ORDINARY, 0), (sizes[0], SPECIAL, 0), (sizes[0], SPECIAL, 1)]
     chosen += [(sizes[0], EDGES, 0), (sizes[0], EDGES, 1)]
     chosen += [(dims, ORDINARY, 0) for dims in sizes[1:2]]
@@ -54,10 +54,10 @@ def draw_trials(function: Function) -> Iterator[Trial]:
     operations = count_operations(function.body)
     for number, (dims, kind, seed) in enumerate(chosen):
         if number == 0 or evaluate(operations, dims) <= MOST_OPERATIONS:
-            yield draw_trial(function, dims, kind, seed=seed)
-    for dims in draw_large_dims(function.symbols())[:1]:
+            yield random_trial(function, dims, kind, seed=seed)
+    for dims in random_large_dims(function.symbols())[:1]:
         if evaluate(operations, dims) <= MOST_OF_LARGE:
-            yield draw_trial(function, dims)
+            yield random_trial(function, dims)
 
 
 def check_is_bounded(module: Module) -> None:
@@ -82,7 +82,7 @@ class Trials:
     def __init__(self, module: Module, load: Load) -> None:
         check_is_bounded(module)
         self.module, self.load = module, load
-        self.trials = [trial for function in module.functions for trial in draw_trials(function)]
+        self.trials = [trial for function in module.functions for trial in random_trials(function)]
         self._judges: dict[tuple[int, bool], Judge] = {}
 
     def first_trials(self) -> Iterator[Trial]:
@@ -93,7 +93,7 @@ class Trials:
     def add(self, function: str, sizes: Iterable[Mapping[str, int]]) -> None:
         """Adds ordinary calls of a function."""
         known = [trial.dims for trial in self.trials if (trial.function, trial.kind) == (function, ORDINARY)]
-        self.trials += [draw_trial(self.module.function(function), dims) for dims in sizes if dims not in known]
+        self.trials += [random_trial(self.module.function(function), dims) for dims in sizes if dims not in known]
 
     def judges(self, *, in_blocks: bool) -> Iterator[Judge]:
         """Yields a judge for each applicable trial, created on demand."""

@@ -23,11 +23,11 @@ from ....dialect.types import Array
 from ....runtime.library import ArgumentError, NacreError, OutOfRangeError
 from ....runtime.loader import Entry
 from ....runtime.loader import load as load_artifact
-from .boundaries import draw_largest_dims, is_short
+from .boundaries import is_short, random_largest_dims
 from .c_calls import RefusedError, empty_like, open_session
 from .compare import same_bits
-from .inputs import OUTSIDE, Trial, draw_trial, nearest_size
-from .isolated import Died, Tell, run_isolated
+from .inputs import OUTSIDE, Trial, nearest_size, random_trial
+from .isolated import Died, Progress, run_isolated
 from .stateful import call_function
 
 RUNTIME = "runtime"
@@ -52,36 +52,36 @@ class _FoundError(Exception):
 def find_wrong_use(artifact: Path, function: Function, trial: Trial) -> WrongUse | None:
     """Returns the first wrong way to call `function`; runs in a child process, which may crash."""
 
-    (found,) = run_isolated([lambda tell: check_use(artifact, function, trial, tell)])
+    (found,) = run_isolated([lambda report: check_use(artifact, function, trial, report)])
     message = found.message if isinstance(found, Died) else found
     return None if message is None else WrongUse(trial, message)
 
 
-def check_use(artifact: Path, function: Function, trial: Trial, tell: Tell) -> str | None:
+def check_use(artifact: Path, function: Function, trial: Trial, report: Progress) -> str | None:
     """Returns the error of the first wrong way to call the artifact, in this process. Entries with states are called in
     one way only: a call changes the states that a repeated one would begin with."""
     if function.states:
         return None
-    found = _check_ways(artifact, trial, tell)
-    shared = (draw_trial(function, dims) for dims in draw_shared_dims(function))
-    return found or next((wrong for each in shared if (wrong := _check_threads(artifact, each, tell))), None)
+    found = _check_ways(artifact, trial, report)
+    shared = (random_trial(function, dims) for dims in random_shared_dims(function))
+    return found or next((wrong for each in shared if (wrong := _check_threads(artifact, each, report))), None)
 
 
 def is_right_in_one_thread(artifact: Path, trial: Trial, is_right: Callable[[tuple[Array, ...]], bool]) -> bool:
     """Returns whether the results are correct with one thread, in a first call and in a later one. Another number of
     threads need not be wrong again: the division of a kernel among them depends on measured times."""
 
-    def call(tell: Tell) -> bool:
-        tell("one thread")
+    def call(report: Progress) -> bool:
+        report("one thread")
         model = load_artifact(artifact, threads=1)
         return all(is_right(call_function(model, trial.function, trial.arguments, trial.dims)) for _ in range(2))
 
     return run_isolated([call]) == [True]
 
 
-def draw_shared_dims(function: Function) -> list[dict[str, int]]:
+def random_shared_dims(function: Function) -> list[dict[str, int]]:
     """Returns sizes at which a call is long enough for several threads; odd numbers, which few chunk sizes divide."""
-    largest = draw_largest_dims(function)
+    largest = random_largest_dims(function)
     if largest is None:
         return []
     symbols = function.symbols()
@@ -223,18 +223,18 @@ WAYS: Mapping[str, Callable[[_Calls], None]] = {
 }
 
 
-def _check_ways(artifact: Path, trial: Trial, tell: Tell) -> str | None:
+def _check_ways(artifact: Path, trial: Trial, report: Progress) -> str | None:
     """Returns the error of the first wrong way to call the artifact."""
     if trial.kind == OUTSIDE:
         return None
     entry = load_artifact(artifact).entries[trial.function]
-    tell("the first call")
+    report("the first call")
     try:
         calls = _Calls(artifact, entry, trial, _results(entry(*trial.arguments)))
     except OutOfRangeError:
         return None
     for name, way in WAYS.items():
-        tell(name)
+        report(name)
         try:
             way(calls)
         except _FoundError as found:
@@ -244,17 +244,17 @@ def _check_ways(artifact: Path, trial: Trial, tell: Tell) -> str | None:
     return None
 
 
-def _check_threads(artifact: Path, trial: Trial, tell: Tell) -> str | None:
+def _check_threads(artifact: Path, trial: Trial, report: Progress) -> str | None:
     """Returns the error if two threads give other bits than one."""
     try:
         one, two = (load_artifact(artifact, threads=n).entries[trial.function] for n in (1, 2))
-        tell("a long call with one thread")
+        report("a long call with one thread")
         try:
             calls = _Calls(artifact, two, trial, _results(one(*trial.arguments)))
         except ArgumentError:
             return None  # the model does not accept these sizes
         for _ in range(2):  # the first call measures kernels, the second divides them
-            tell("a long call with two threads")
+            report("a long call with two threads")
             # New arrays may reuse the memory of the first results, and still contain them.
             outs = empty_like(calls.expected)
             two(*trial.arguments, out=tuple(outs))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from nacre.compiler.pipeline import Build
 from nacre.compiler.readers.language import load_module
 from nacre.compiler.tools.validate.boundaries import (
-    draw_boundary_dims,
-    draw_crossing_dims,
-    draw_largest_dims,
     is_short,
+    random_boundary_dims,
+    random_crossing_dims,
+    random_largest_dims,
 )
 from nacre.dialect.graph import Function
 
@@ -21,7 +21,7 @@ ROWS = function("dim B in 1..20\ndim T in 1..4096\nmodel f(x: f32[B, T]) -> f32[
 
 
 def test_each_dim_is_below_at_and_above_each_step() -> None:
-    drawn = draw_boundary_dims(ROWS, (8, 512))
+    drawn = random_boundary_dims(ROWS, (8, 512))
     assert {7, 8, 9} <= {dims["B"] for dims in drawn}
     assert {7, 8, 9, 511, 512, 513} <= {dims["T"] for dims in drawn}
     assert all(1 <= dims["B"] <= 20 and is_short(ROWS, dims) for dims in drawn)
@@ -29,26 +29,26 @@ def test_each_dim_is_below_at_and_above_each_step() -> None:
 
 def test_products_of_dims_reach_a_step() -> None:
     flat = function("dim T in 1..4096\nmodel f(x: f32[T, 21]) -> f32[21 * T] { return reshape(x, (21 * T,)) }\n")
-    sizes = {21 * dims["T"] for dims in draw_boundary_dims(flat, (512,))}
+    sizes = {21 * dims["T"] for dims in random_boundary_dims(flat, (512,))}
     assert any(n < 512 for n in sizes) and any(512 <= n < 512 + 21 for n in sizes)
 
 
 def test_nothing_is_drawn_without_dims_or_steps() -> None:
-    assert draw_boundary_dims(function("model f(x: f32[3]) -> f32[3] { return relu(x) }\n"), (8,)) == []
-    assert draw_boundary_dims(ROWS, ()) == []
+    assert random_boundary_dims(function("model f(x: f32[3]) -> f32[3] { return relu(x) }\n"), (8,)) == []
+    assert random_boundary_dims(ROWS, ()) == []
 
 
 def test_a_crossing_has_a_size_beyond_it() -> None:
     squares = function("dim T in 1..512\nmodel f(x: f32[T, 100]) -> f32[T, T] { return x[:, :1] + x[:, :1].T }\n")
-    sizes = [dims["T"] for dims in draw_crossing_dims(squares, squares)]
+    sizes = [dims["T"] for dims in random_crossing_dims(squares, squares)]
     assert 101 in sizes and max(sizes) >= 200
 
 
 def test_the_largest_sizes_are_short_calls() -> None:
-    largest = draw_largest_dims(ROWS)
+    largest = random_largest_dims(ROWS)
     assert largest is not None and is_short(ROWS, largest) and largest["B"] == 20 and largest["T"] > 1000
     heavy = function("model f(x: f32[600, 600]) -> f32[600, 600] { return x @ x }\n")
-    assert draw_largest_dims(heavy) is None
+    assert random_largest_dims(heavy) is None
 
 
 def test_steps_are_reported_with_the_object() -> None:

@@ -11,11 +11,11 @@ from nacre.compiler.tools.validate.inputs import (
     KINDS,
     ORDINARY,
     SPECIAL,
-    draw_array,
-    draw_dims,
-    draw_large_dims,
-    draw_trial,
     made_up,
+    random_array,
+    random_dims,
+    random_large_dims,
+    random_trial,
 )
 from nacre.dialect.dims import INFINITY, Symbol
 from nacre.dialect.graph import Function, Parameter, Value
@@ -27,40 +27,40 @@ B, T, M = Symbol("B", 1, 8), Symbol("T", 0, INFINITY), Symbol("M", 16, 64, 16)
 
 
 def test_sizes_are_in_range() -> None:
-    drawn = draw_dims([B, T, M])
+    drawn = random_dims([B, T, M])
     assert drawn == ({"B": 5, "T": 3, "M": 16}, {"B": 1, "T": 0, "M": 16}, {"B": 1, "T": 1, "M": 16},
                      {"B": 8, "T": 2, "M": 16})  # fmt: skip
-    assert draw_dims([]) == ({},)
+    assert random_dims([]) == ({},)
 
 
 def test_large_sizes_are_in_range_and_new() -> None:
-    assert draw_large_dims([T, M]) == ({"T": 147, "M": 16}, {"T": 3, "M": 64})
-    assert draw_large_dims([]) == draw_large_dims([Symbol("B", 1, 2)]) == ()
+    assert random_large_dims([T, M]) == ({"T": 147, "M": 16}, {"T": 3, "M": 64})
+    assert random_large_dims([]) == random_large_dims([Symbol("B", 1, 2)]) == ()
 
 
 @pytest.mark.parametrize("dtype", ANY, ids=str)
 def test_numbers_have_their_dtype(dtype: DType) -> None:
     for kind in KINDS:
-        array = draw_array(np.random.default_rng(1), dtype, (4, 0, 3), kind)
+        array = random_array(np.random.default_rng(1), dtype, (4, 0, 3), kind)
         assert array.shape == (4, 0, 3) and array.dtype == dtype.numpy
-        assert draw_array(np.random.default_rng(1), dtype, (), kind).shape == ()
+        assert random_array(np.random.default_rng(1), dtype, (), kind).shape == ()
 
 
 @pytest.mark.parametrize("dtype", [I8, U8], ids=str)
 def test_special_bytes_have_every_bit(dtype: DType) -> None:
-    drawn = draw_array(np.random.default_rng(0), dtype, (5000,), SPECIAL)
+    drawn = random_array(np.random.default_rng(0), dtype, (5000,), SPECIAL)
     assert set(drawn.tolist()) == set(range(-128, 128) if dtype is I8 else range(256))
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_special_numbers_are_among_the_others(dtype: DType) -> None:
     rng = np.random.default_rng(0)
-    wide = [draw_array(rng, dtype, (500,), SPECIAL).astype(np.float64) for _ in range(60)]
+    wide = [random_array(rng, dtype, (500,), SPECIAL).astype(np.float64) for _ in range(60)]
     whole = np.concatenate(wide)
     tiny = np.abs(whole[(whole != 0) & np.isfinite(whole)]).min()
     assert np.isnan(whole).any() and np.isposinf(whole).any() and np.isneginf(whole).any()
     assert np.signbit(whole[whole == 0]).any() and tiny < float(ml_dtypes.finfo(dtype.numpy).smallest_normal)
-    assert np.isfinite(draw_array(rng, dtype, (500,), ORDINARY).astype(np.float64)).all()
+    assert np.isfinite(random_array(rng, dtype, (500,), ORDINARY).astype(np.float64)).all()
 
 
 def embedding() -> Function:
@@ -74,13 +74,13 @@ def embedding() -> Function:
 
 def test_places_are_drawn_from_their_axis(tmp_path: Path) -> None:
     function, dims = embedding(), {"B": 5, "T": 40}
-    trial = draw_trial(function, dims)
+    trial = random_trial(function, dims)
     ids, scale = trial.arguments[1:]
     assert ids.shape == (5, 40) and np.abs(ids).max() > 500 and (np.abs(ids) <= 1000).mean() > 0.9
     assert np.abs(scale).max() <= 5
-    again = draw_trial(function, dims)
+    again = random_trial(function, dims)
     assert all(np.array_equal(a, b) for a, b in zip(trial.arguments, again.arguments, strict=True))
-    assert not np.array_equal(draw_trial(function, dims, seed=1).arguments[1], ids)
+    assert not np.array_equal(random_trial(function, dims, seed=1).arguments[1], ids)
     saved = np.load(trial.save(tmp_path))
     assert list(saved) == ["table", "ids", "scale"] and np.array_equal(saved["ids"], ids)
     assert str(trial) == "ordinary inputs with B=5, T=40"
@@ -96,5 +96,5 @@ def test_integers_that_are_moved_number_no_places() -> None:
     b = Builder(OPERATORS)
     x, y = Value("x", TensorType(I64, (3, 2))), Value("y", TensorType(I64, (3, 2)))
     both = b.stack(x, y, axis=2)
-    trial = draw_trial(Function("f", (x, y), tuple(b.nodes), (both,)), {})
+    trial = random_trial(Function("f", (x, y), tuple(b.nodes), (both,)), {})
     assert all(np.abs(a).max() <= 5 for a in trial.arguments)

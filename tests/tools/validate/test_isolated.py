@@ -9,16 +9,16 @@ import time
 from pathlib import Path
 
 import pytest
-from nacre.compiler.tools.validate.isolated import Died, Tell, run_each_isolated, run_isolated
+from nacre.compiler.tools.validate.isolated import Died, Progress, run_each_isolated, run_isolated
 
 
-def crash(tell: Tell) -> int:
+def crash(tell: Progress) -> int:
     tell("into nowhere")
     ctypes.string_at(0)
     return 1
 
 
-def hang(tell: Tell) -> int:
+def hang(tell: Progress) -> int:
     tell("asleep")
     time.sleep(60)
     return 1
@@ -36,7 +36,7 @@ def test_each_task_gives_what_it_gives_or_how_it_was_lost() -> None:
 
 
 def test_what_raises_is_a_fault_of_ours(capfd: pytest.CaptureFixture[str]) -> None:
-    def wrong(tell: Tell) -> int:
+    def wrong(tell: Progress) -> int:
         raise ValueError("not ours")
 
     with pytest.raises(AssertionError, match="the child ended with 3"):
@@ -56,7 +56,7 @@ def is_running(pid: int) -> bool:
 
 
 def test_what_a_lost_task_started_ends_with_it(tmp_path: Path) -> None:
-    def start(tell: Tell) -> int:
+    def start(tell: Progress) -> int:
         process = subprocess.Popen(["sleep", "60"])
         (tmp_path / "pid").write_text(str(process.pid))
         return hang(tell)

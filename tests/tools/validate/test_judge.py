@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from nacre.compiler.tools.validate.cut import cut_function
-from nacre.compiler.tools.validate.inputs import ORDINARY, SPECIAL, Trial, draw_trial, made_up
+from nacre.compiler.tools.validate.inputs import ORDINARY, SPECIAL, Trial, made_up, random_trial
 from nacre.compiler.tools.validate.judge import Difference, Judge, run_trial
 from nacre.dialect.dims import Symbol
 from nacre.dialect.graph import Function, Module, Value
@@ -27,7 +27,7 @@ def rows(count: int = 5, columns: int = 19) -> Module:
 
 def judged(kind: str, change: Any) -> Difference | None:
     module = rows()
-    judge = Judge(module, draw_trial(module.function("f"), {}, kind), made_up)
+    judge = Judge(module, random_trial(module.function("f"), {}, kind), made_up)
     result = judge.expected[0].exact.astype(np.float32)
     change(result)
     return judge.difference([result])
@@ -57,7 +57,7 @@ def test_the_element_that_is_farthest_out_is_told() -> None:
     assert (found.result, found.place, found.different, found.size) == (0, (3, 4), 2, 95)
     assert abs(found.error - 0.5) < 1e-6 and 0 < found.allowed < 1e-5
     assert str(found).startswith("result 0: ") and str(found).endswith("(2 of 95 differ)")
-    wrong = Judge(rows(), draw_trial(rows().function("f"), {}), made_up).difference([np.zeros((5, 18), np.float32)])
+    wrong = Judge(rows(), random_trial(rows().function("f"), {}), made_up).difference([np.zeros((5, 18), np.float32)])
     assert str(wrong) == "result 0 is float32[5, 18], expected f32[5, 19]"
 
 
@@ -65,7 +65,7 @@ def test_nan_has_to_be_where_it_belongs() -> None:
     found = False
     module = rows()
     for seed in range(30):
-        judge = Judge(module, draw_trial(module.function("f"), {}, SPECIAL, seed=seed), made_up)
+        judge = Judge(module, random_trial(module.function("f"), {}, SPECIAL, seed=seed), made_up)
         exact = judge.expected[0].exact.astype(np.float32)
         if np.isnan(exact).any():
             found = True
@@ -79,7 +79,7 @@ def test_integers_are_exact() -> None:
     x = Value("x", TensorType(I32, (7,)))
     y = b.multiply(x, x)
     module = Module("m", functions=(Function("f", (x,), tuple(b.nodes), (y,)),))
-    judge = Judge(module, draw_trial(module.function("f"), {}), made_up)
+    judge = Judge(module, random_trial(module.function("f"), {}), made_up)
     right = judge.expected[0].exact
     assert judge.difference([right]) is None and judge.difference([right + np.int32(1)]) is not None
 
@@ -92,7 +92,7 @@ def test_a_part_of_a_function_computes_the_same() -> None:
     whole = Function("f", (x, unused), tuple(b.nodes), (total,))
     module = Module("m", (B, T), functions=(whole,))
     dims = {"B": 3, "T": 5}
-    trial = draw_trial(whole, dims)
+    trial = random_trial(whole, dims)
     kept: dict[str, Any] = {}
     run_trial(Interpreter(module, made_up, observe=lambda n, r: kept.update({n.outputs[0].name: r[0]})), trial)
     part = cut_function(module, whole, [total], [flat], "part")

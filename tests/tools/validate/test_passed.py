@@ -8,8 +8,8 @@ import nacre
 import numpy as np
 import pytest
 from nacre.compiler.tools.validate.checker import VARIABLE
-from nacre.compiler.tools.validate.faults import WrongNumbers
 from nacre.compiler.tools.validate.judge import Judge
+from nacre.compiler.tools.validate.triage import WrongNumbersError
 from nacre.dialect.graph import Module
 from planted.faults import FAULTS
 from planted.planting import plant, write_model
@@ -64,6 +64,6 @@ def test_a_failed_check_is_not_recorded(tmp_path: Path, judged: list[str], name:
     model = write_model(FAULTS[name], tmp_path)
     nacre.compile(model, tmp_path / "right.so")
     for _ in range(2):
-        with plant(FAULTS[name], tmp_path / "cache"), pytest.raises(WrongNumbers):
+        with plant(FAULTS[name], tmp_path / "cache"), pytest.raises(WrongNumbersError):
             nacre.compile(model, tmp_path / "wrong.so")
     nacre.compile(model, tmp_path / "right.so")

@@ -12,7 +12,7 @@ from nacre.compiler.pipeline import Build
 from nacre.compiler.readers.language import load_module
 from nacre.compiler.sizes import parse_bound
 from nacre.compiler.tools.validate.checker import Checker
-from nacre.compiler.tools.validate.faults import WrongNumbers
+from nacre.compiler.tools.validate.triage import WrongNumbersError
 from nacre.passes.registry import PASSES
 from planted.faults import FAULTS
 from planted.planted import Planted
@@ -22,7 +22,7 @@ from planted.planting import plant, write_model
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=list(FAULTS))
 def test_a_planted_fault_is_found(fault: Planted, tmp_path: Path) -> None:
     model, artifact = write_model(fault, tmp_path), tmp_path / "model.so"
-    with plant(fault, tmp_path / "cache"), pytest.raises(WrongNumbers) as caught:
+    with plant(fault, tmp_path / "cache"), pytest.raises(WrongNumbersError) as caught:
         nacre.compile(model, artifact, check_passes=True, size=fault.size)
     wrong = caught.value
     assert wrong.diagnostic.span is not None

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nacre.compiler.tools.validate.inputs import ORDINARY, Trial, draw_array, made_up
+from nacre.compiler.tools.validate.inputs import ORDINARY, Trial, made_up, random_array
 from nacre.compiler.tools.validate.judge import Judge, run_trial
 from nacre.compiler.tools.validate.tolerance import rounding_units
 from nacre.dialect.graph import Function, Module, Value
@@ -32,7 +32,7 @@ def uses(operator: Operator) -> Iterator[tuple[list[Any], dict[str, Any]]]:
             elif dtype.is_float:
                 array = rng.uniform(*case.domain, shape).astype(dtype.numpy)
             else:
-                array = draw_array(rng, dtype, shape, ORDINARY)
+                array = random_array(rng, dtype, shape, ORDINARY)
             arrays.append(array.astype(F32.numpy) if dtype_of(array).is_float else array)
         if case.dtypes is None or F32 in case.dtypes:
             yield arrays, operator.complete(case.attributes)

@@ -1,4 +1,5 @@
-"""`split-blocks`: expands block-quantized values into quantized values and scales, which code generation supports.
+"""`expand-block-quantized`: block-quantized values become quantized values and scales, as code generation
+supports them.
 
 A weight of 5 rows and 64 columns in blocks of 32, and the tensors that it becomes:
 
@@ -27,7 +28,7 @@ from ..rewrite import NodeBuilder, Replacement, Rewriter, constant_array
 
 
 @dataclass(frozen=True)
-class SplitBlocks(Pass):
+class ExpandBlockQuantized(Pass):
     """Expands block-quantized values: `dequantize_blocks` becomes arithmetic on quantized values and scales,
     `quantize_blocks` of activations computes them, and those of parameters are left to `fold-parameters`.
 
@@ -41,7 +42,7 @@ class SplitBlocks(Pass):
     Assumes that loops are unrolled. Leaves unused dequantized values to `dce`.
     """
 
-    name: ClassVar[str] = "split-blocks"
+    name: ClassVar[str] = "expand-block-quantized"
     contract: bool = False
 
     def rewrite(self, module: Module, context: Context) -> Module:

@@ -18,7 +18,7 @@ from ..dialect.printer import collect_elided, print_module
 from ..passes.manager import PassError
 from ..passes.pipeline import format_pass
 from ..runtime.loader import NacreError
-from .base.faults import CompilerFault, new_reproducer, write_reproducer
+from .base.compiler_errors import CompilerError, new_reproducer, write_reproducer
 from .dumps.constants import write_constants
 from .model.source import SourceModel
 
@@ -29,27 +29,27 @@ _TOLD = (DiagnosticError, NacreError, OSError)
 
 @contextmanager
 def contained(stage: str, source_model: SourceModel, module: Module, flags: Sequence[str]) -> Iterator[None]:
-    """Converts any error in the block to a CompilerFault; `module` is the input graph of the stage, and `flags` are the
+    """Converts any error in the block to a CompilerError; `module` is the input graph of the stage, and `flags` are the
     options of the command that builds it. The reproducer of every error contains the model."""
     try:
         yield
-    except CompilerFault as fault:
-        _keep_model(fault.reproducer, source_model, flags)
+    except CompilerError as failure:
+        _keep_model(failure.reproducer, source_model, flags)
         raise
     except _TOLD:
         raise
     except Exception as error:
         try:
-            made = _make_fault(error, stage, source_model, module, flags)
+            made = _make_error(error, stage, source_model, module, flags)
         except OSError:
             raise error from None  # the caller cannot write the folder either, and reports it
         _keep_model(made.reproducer, source_model, flags)
         raise made from error
 
 
-def _make_fault(
+def _make_error(
     error: Exception, stage: str, source_model: SourceModel, module: Module, flags: Sequence[str]
-) -> CompilerFault:
+) -> CompilerError:
     if isinstance(error, PassError):
         stage, module, what = error.step.name, error.before, error.what
         command = [*NACRE, "opt", GRAPH, "--pass", format_pass(error.step), "-o", "after.graph"]
@@ -59,7 +59,7 @@ def _make_fault(
     folder = new_reproducer()
     write_reproducer(folder, {"traceback.txt": traceback.format_exc()}, command)
     write_graph(folder, module)
-    return CompilerFault(what, stage, "", folder)
+    return CompilerError(what, stage, "", folder)
 
 
 def build_command(source_model: SourceModel, flags: Sequence[str], passes: str = "") -> list[str]:

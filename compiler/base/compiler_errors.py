@@ -16,7 +16,7 @@ from pathlib import Path
 RERUN = "rerun.sh"
 
 
-class CompilerFault(Exception):  # noqa: N818 (an internal error, not one of the user)
+class CompilerError(Exception):
     """An internal compiler error. `reproducer` is a folder that reproduces it; `kernel` is the function of machine code
     in which it occurs, if there is one, and `nodes` are the nodes that this function computes."""
 

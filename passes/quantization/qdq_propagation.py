@@ -1,4 +1,4 @@
-"""`propagate`: pushes `dequantize` and `quantize` through integer-compatible operators."""
+"""`qdq-propagation`: pushes `dequantize` and `quantize` through integer-compatible operators."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .integer_contractions import Arrangement, Side, along_channels, arrangement
 
 
 @dataclass(frozen=True)
-class Propagate(Pass):
+class QdqPropagation(Pass):
     """Pushes `dequantize` and `quantize` through integer-compatible operators.
 
     With `dq` for `dequantize`:
@@ -50,14 +50,14 @@ class Propagate(Pass):
     and unused nodes to `dce`.
     """
 
-    name: ClassVar[str] = "propagate"
+    name: ClassVar[str] = "qdq-propagation"
     requantize: bool = True
 
     def rewrite(self, module: Module, context: Context) -> Module:
-        return module.map_functions(lambda function: _Propagator(function, module, context, self.requantize).run())
+        return module.map_functions(lambda function: _Propagation(function, module, context, self.requantize).run())
 
 
-class _Propagator(Rewriter):
+class _Propagation(Rewriter):
     def __init__(self, function: Function, module: Module, context: Context, requantize: bool) -> None:
         super().__init__(function)
         self.context, self.requantize = context, requantize

@@ -16,13 +16,13 @@ import click
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError, Note
 from ...runtime.loader import NacreError
-from ..base.faults import RERUN, CompilerFault, new_reproducer, write_reproducer
+from ..base.compiler_errors import RERUN, CompilerError, new_reproducer, write_reproducer
 from ..codegen.workers.child import NO_ANSWER
-from ..stage_faults import NACRE
-from ..tools.validate.faults import WrongNumbers
+from ..stage_errors import NACRE
+from ..tools.validate.triage import WrongNumbersError
 
-INPUT_FAULT = 1
-COMPILER_FAULT = 70
+INPUT_ERROR = 1
+COMPILER_ERROR = 70
 INTERRUPTED = 130
 
 _COLOURS = {"error": "red", "warning": "yellow"}
@@ -51,7 +51,7 @@ def colour(text: str) -> str:
     return "\n".join(lines)
 
 
-def tell(diagnostics: Sequence[Diagnostic], sources: Mapping[str, str]) -> None:
+def report(diagnostics: Sequence[Diagnostic], sources: Mapping[str, str]) -> None:
     """Writes diagnostics to standard error, with their number."""
     text = str(DiagnosticError(diagnostics, sources))
     click.echo(text if os.environ.get("NO_COLOR") else colour(text), err=True)
@@ -100,7 +100,7 @@ def _keep_file(path: Path, place: Path) -> None:
                 _keep_file(path.parent / named, place.parent / named)
 
 
-def _tell_fault(error: Exception, arguments: Sequence[str]) -> None:
+def _report_error(error: Exception, arguments: Sequence[str]) -> None:
     what = (str(error).splitlines() or [""])[0]
     click.echo(f"nacre: internal compiler error: {type(error).__name__}: {what}"[:300], err=True)
     try:
@@ -109,12 +109,12 @@ def _tell_fault(error: Exception, arguments: Sequence[str]) -> None:
         click.echo(f"the reproducer cannot be written: {reason.strerror}", err=True)
 
 
-def _too_slow(fault: CompilerFault) -> Diagnostic:
+def _too_slow(failure: CompilerError) -> Diagnostic:
     """Returns the diagnostic of a timeout. The user sets the limit; the code generator may hang or be slow."""
-    subject = f"kernel `{fault.kernel}`" if fault.kernel else "the entries"
-    seconds = fault.what.removeprefix(NO_ANSWER).strip()
-    notes = tuple(map(Note, fault.nodes[:1]))
-    message = f"code generation of {subject} took longer than {seconds}, in the stage `{fault.stage}`"
+    subject = f"kernel `{failure.kernel}`" if failure.kernel else "the entries"
+    seconds = failure.what.removeprefix(NO_ANSWER).strip()
+    notes = tuple(map(Note, failure.nodes[:1]))
+    message = f"code generation of {subject} took longer than {seconds}, in the stage `{failure.stage}`"
     return Diagnostic("timeout", message, notes=notes, help="increase the limit with --timeout")
 
 
@@ -125,19 +125,19 @@ def contained(command: Callable[[], object], arguments: Sequence[str]) -> int:
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except DiagnosticError as error:
-        tell(error.diagnostics, error.sources)
-        return INPUT_FAULT
+        report(error.diagnostics, error.sources)
+        return INPUT_ERROR
     except NacreError as error:
-        tell([Diagnostic("bad-call", str(error))], {})
-        return INPUT_FAULT
+        report([Diagnostic("bad-call", str(error))], {})
+        return INPUT_ERROR
     except BrokenPipeError:
         # The reader has closed the pipe. Python would report a second error while it shuts down.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        tell([Diagnostic("file-error", f"`{error.filename}`: {reason}" if error.filename else reason)], {})
-        return INPUT_FAULT
+        report([Diagnostic("file-error", f"`{error.filename}`: {reason}" if error.filename else reason)], {})
+        return INPUT_ERROR
     except click.exceptions.Exit as exit:
         return exit.exit_code
     except click.ClickException as error:
@@ -146,22 +146,22 @@ def contained(command: Callable[[], object], arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)
         return INTERRUPTED
-    except WrongNumbers as fault:
-        tell([fault.diagnostic], fault.sources)
-        click.echo(f"{_AGAIN} {fault.reproducer}", err=True)
-        return COMPILER_FAULT
-    except CompilerFault as fault:
-        if fault.what.startswith(NO_ANSWER):
-            tell([_too_slow(fault)], {})
-            click.echo(f"{_AGAIN} {fault.reproducer}", err=True)
-            return INPUT_FAULT
-        what = (fault.what.splitlines() or [""])[0]
-        click.echo(f"nacre: {fault.headline}: {what}"[:300], err=True)
-        if fault.nodes:
-            more = f", and {len(fault.nodes) - 1} more" if len(fault.nodes) > 1 else ""
-            click.echo(f"the kernel computes {fault.nodes[0]}{more}", err=True)
-        click.echo(f"{_AGAIN} {fault.reproducer}", err=True)
-        return COMPILER_FAULT
+    except WrongNumbersError as failure:
+        report([failure.diagnostic], failure.sources)
+        click.echo(f"{_AGAIN} {failure.reproducer}", err=True)
+        return COMPILER_ERROR
+    except CompilerError as failure:
+        if failure.what.startswith(NO_ANSWER):
+            report([_too_slow(failure)], {})
+            click.echo(f"{_AGAIN} {failure.reproducer}", err=True)
+            return INPUT_ERROR
+        what = (failure.what.splitlines() or [""])[0]
+        click.echo(f"nacre: {failure.headline}: {what}"[:300], err=True)
+        if failure.nodes:
+            more = f", and {len(failure.nodes) - 1} more" if len(failure.nodes) > 1 else ""
+            click.echo(f"the kernel computes {failure.nodes[0]}{more}", err=True)
+        click.echo(f"{_AGAIN} {failure.reproducer}", err=True)
+        return COMPILER_ERROR
     except Exception as error:
-        _tell_fault(error, arguments)
-        return COMPILER_FAULT
+        _report_error(error, arguments)
+        return COMPILER_ERROR

@@ -1,4 +1,4 @@
-"""Reports a failed job as a CompilerFault with a reproducer: a folder with the kernel, the options, the versions, and
+"""Reports a failed job as a CompilerError with a reproducer: a folder with the kernel, the options, the versions, and
 the command that reproduces the failure.
 """
 
@@ -7,13 +7,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from ...base.faults import CompilerFault, new_reproducer, write_reproducer
+from ...base.compiler_errors import CompilerError, new_reproducer, write_reproducer
 from .child import Outcome, Source
 from .forking import worker_command
 from .job import job_path
 
 
-def make_fault(source: Source, outcome: Outcome, timeout: float) -> CompilerFault:
+def make_error(source: Source, outcome: Outcome, timeout: float) -> CompilerError:
     result = outcome.result
     files = {
         **source.files,
@@ -24,4 +24,4 @@ def make_fault(source: Source, outcome: Outcome, timeout: float) -> CompilerFaul
     # A job that hung will hang again.
     folder = new_reproducer()
     write_reproducer(folder, files, ["timeout", f"{timeout:g}", *worker_command(source.worker), "."])
-    return CompilerFault(result.error, result.stage, source.kernel, folder, source.nodes)
+    return CompilerError(result.error, result.stage, source.kernel, folder, source.nodes)

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from ....dialect.diagnostics import Diagnostic, Note, Span, render
 from ....dialect.graph import Function, Module
-from ...base.faults import CompilerFault, new_reproducer, write_reproducer
+from ...base.compiler_errors import CompilerError, new_reproducer, write_reproducer
 from ...base.spans import in_full
 from ...model.source import SourceModel
-from ...stage_faults import build_command, write_graph
+from ...stage_errors import build_command, write_graph
 from .trials import Wrong
 
 
-class WrongNumbers(CompilerFault):
+class WrongNumbersError(CompilerError):
     """A stage of the compiler changed the results. `diagnostic` names the stage and the source line, `sources` are the
     texts of its spans."""
 
@@ -30,7 +30,7 @@ class WrongNumbers(CompilerFault):
 
 
 @dataclass(frozen=True, slots=True)
-class Blame:
+class Triage:
     """The cause of an error: a stage, the kernel if it is one, a description, and the affected source lines.
 
     `module` is the input graph of the stage: building from it with `passes` reproduces the error. `files` are
@@ -49,28 +49,28 @@ class Blame:
 
 
 def make_wrong_numbers(
-    source_model: SourceModel, flags: Sequence[str], function: Function, wrong: Wrong, blame: Blame
-) -> WrongNumbers:
+    source_model: SourceModel, flags: Sequence[str], function: Function, wrong: Wrong, triage: Triage
+) -> WrongNumbersError:
     """Returns the error, and writes its inputs and texts to a folder. `function` has the wrong results; `flags` are the
     options of the build."""
     folder = new_reproducer()
     inputs = wrong.trial.save(folder)
-    notes = (*blame.notes, Note(_describe(function, wrong)), Note(f"{wrong.trial}, in `{inputs}`"))
+    notes = (*triage.notes, Note(_describe(function, wrong)), Note(f"{wrong.trial}, in `{inputs}`"))
 
     def full(span: Span | None) -> Span | None:
         return None if span is None else in_full(span, source_model.file, source_model.sources)
 
     diagnostic = Diagnostic(
         "wrong-numbers",
-        blame.message,
-        full(blame.span),
-        blame.label,
+        triage.message,
+        full(triage.span),
+        triage.label,
         tuple(Note(n.message, full(n.span)) for n in notes),
     )
-    texts = {**blame.files, "fault.txt": render(diagnostic, source_model.sources) + "\n"}
-    write_reproducer(folder, texts, [*build_command(source_model, flags, blame.passes), "--check-passes"])
-    write_graph(folder, blame.module)
-    return WrongNumbers(diagnostic, source_model.sources, blame.stage, blame.kernel, folder)
+    texts = {**triage.files, "fault.txt": render(diagnostic, source_model.sources) + "\n"}
+    write_reproducer(folder, texts, [*build_command(source_model, flags, triage.passes), "--check-passes"])
+    write_graph(folder, triage.module)
+    return WrongNumbersError(diagnostic, source_model.sources, triage.stage, triage.kernel, folder)
 
 
 def _describe(function: Function, wrong: Wrong) -> str:

@@ -30,14 +30,14 @@ from ..tools.validate.inputs import (
     ORDINARY,
     SPECIAL,
     Trial,
-    draw_dims,
-    draw_large_dims,
-    draw_trial,
+    random_dims,
+    random_large_dims,
+    random_trial,
 )
 from ..tools.validate.trials import check_is_bounded
 from ..weights import open_tensors
-from .faults import INPUT_FAULT
-from .options import MODEL, PATH, Chosen, build_options, check_dims, read_dims, told_progress
+from .options import MODEL, PATH, Chosen, build_options, check_dims, progress_line, read_dims
+from .reporting import INPUT_ERROR
 from .tensors import read_inputs
 
 _INPUT = click.option(
@@ -100,11 +100,11 @@ def _trials(module: Module, function: Function, inputs: Sequence[str], dims: Map
     if inputs:
         return [_given_trial(function, inputs)]
     if dims:
-        return [draw_trial(function, {**draw_dims(function.symbols())[0], **dims})]
-    sizes = draw_dims(function.symbols())
-    drawn = [*(draw_trial(function, each) for each in sizes), draw_trial(function, sizes[0], SPECIAL)]
-    drawn += [draw_trial(function, sizes[0], EDGES, seed=seed) for seed in (0, 1)]
-    return drawn + [draw_trial(function, each) for each in draw_large_dims(function.symbols())]
+        return [random_trial(function, {**random_dims(function.symbols())[0], **dims})]
+    sizes = random_dims(function.symbols())
+    drawn = [*(random_trial(function, each) for each in sizes), random_trial(function, sizes[0], SPECIAL)]
+    drawn += [random_trial(function, sizes[0], EDGES, seed=seed) for seed in (0, 1)]
+    return drawn + [random_trial(function, each) for each in random_large_dims(function.symbols())]
 
 
 def _cases(source_model: SourceModel, entry: str | None, inputs: Sequence[str], dims: Mapping[str, int]) -> list[Case]:
@@ -212,12 +212,12 @@ def bisect_command(
         if not inputs:
             raise click.UsageError("--reference requires the inputs it was computed from: --input")
         _compare_reference(cases[0], reference)
-    with told_progress() as tell:
+    with progress_line() as report:
         found = None
         for each in examiners:
-            failing = find_failing(cases, each, tell)
+            failing = find_failing(cases, each, report)
             if failing is not None:
-                found = bisect(*failing, each, seconds=effort, tell=tell)
+                found = bisect(*failing, each, seconds=effort, report=report)
                 break
     if found is None:
         what = "no error found: the passes and the artifact compute the same results as the source"
@@ -225,7 +225,7 @@ def bisect_command(
         return 0
     written = _write(found.small, found.failure, output, describe(found.culprit))
     _report(found, written, as_json)
-    return INPUT_FAULT
+    return INPUT_ERROR
 
 
 def _compare_reference(case: Case, path: Path) -> None:
@@ -257,14 +257,14 @@ def _report(found: Found, written: Sequence[Path], as_json: bool) -> None:
     for line in describe(found.culprit):
         click.echo(line)
     click.echo(f"  {found.failure.message}")
-    _tell_written(written, found.small)
+    _report_written(written, found.small)
 
 
 def _failure_data(failure: Failure) -> dict[str, str]:
     return {"kind": failure.kind, "place": failure.place, "message": failure.message}
 
 
-def _tell_written(written: Sequence[Path], small: Case) -> None:
+def _report_written(written: Sequence[Path], small: Case) -> None:
     click.echo(f"wrote {', '.join(map(str, written))}: {small.nodes} node{'s' * (small.nodes != 1)}", err=True)
 
 
@@ -323,30 +323,30 @@ def reduce_command(
     check_places(output, model)
     source_model = _without_states(chosen.read(model))
     cases = _cases(source_model, entry, inputs, dims)
-    with told_progress() as tell:
+    with progress_line() as report:
         if fails in KINDS:
-            case, failure, find = _failing(cases, fails, _examiner(chosen, source_model, timeout), tell)
+            case, failure, find = _failing(cases, fails, _examiner(chosen, source_model, timeout), report)
         else:
             finder = CommandFinder(fails, exits, timeout)
             failing = finder.find(cases)
             if failing is None:
                 raise _does_not_fail(f"`{fails}` does not fail on the model")
             case, failure, find = failing, Failure("command", fails, f"{exits} exit code"), finder.find
-        small = reduce_case(case, find, seconds=effort, tell=tell)
+        small = reduce_case(case, find, seconds=effort, report=report)
     written = _write(small, failure, output, [f"{failure.kind}: {failure.message}"])
     if as_json:
         paths = [str(path) for path in written]
         click.echo(json.dumps({"failure": _failure_data(failure), "nodes": small.nodes, "written": paths}, indent=2))
     else:
         click.echo(f"{failure.kind}: {failure.message}")
-        _tell_written(written, small)
+        _report_written(written, small)
 
 
 def _failing(
-    cases: Sequence[Case], kind: str, examiner: Examiner, tell: Callable[[str], None]
+    cases: Sequence[Case], kind: str, examiner: Examiner, report: Callable[[str], None]
 ) -> tuple[Case, Failure, Callable[[Sequence[Case]], Case | None]]:
     """Returns the first failing case, its failure, and a function that finds cases with the same failure."""
-    found = find_failing(cases, examiner, tell)
+    found = find_failing(cases, examiner, report)
     if found is None or found[1].kind != kind:
         raise _does_not_fail(
             "the model does not fail" if found is None else f"the model fails in another way: {found[1].message}"
