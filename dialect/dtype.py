@@ -119,6 +119,12 @@ class DType:
         return self.kind is Kind.SIGNED
 
     @property
+    def integer_range(self) -> tuple[int, int]:
+        """The least and the greatest value of an integer dtype."""
+        values = 1 << self.bits
+        return (-values // 2, values // 2 - 1) if self.is_signed else (0, values - 1)
+
+    @property
     def is_storage(self) -> bool:
         """Whether it is a float that is only stored, never computed with."""
         return self.is_float and self.bits == 8

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from cli_harness import DIGITS, Cli, on_terminal
+from cli_harness import DIGITS, DOUBLE, Cli, on_terminal
 from nacre.compiler.graph_passes import GRAPH_PASSES
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
@@ -96,7 +96,12 @@ def test_unknown_stage_does_nothing(cli: Cli, double: Path) -> None:
     assert sorted(double.parent.iterdir()) == before
 
 
-def test_watching_graphs_takes_objects_from_the_cache(cli: Cli, double: Path) -> None:
+def test_watching_graphs_takes_objects_from_the_cache(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NACRE_CACHE", str(tmp_path / "cache"))
+    double = tmp_path / "double.nacre"
+    double.write_text(DOUBLE)
     first = cli("compile", double, "--json").json
     again = cli("compile", double, "--json", "--dump-after", "cse").json
     assert "kernels: emit" in first["seconds"] and "kernels: emit" not in again["seconds"]

@@ -15,7 +15,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ....dialect.ops.support.common import integer_range
 from ....dialect.types import FLOATS, SIGNED
 from ...lower.text import literal
 from .structure import Op, Unsupported
@@ -24,8 +23,8 @@ from .text import Value, Writer
 _INFINITIES, _MINUS, _NANS = (
     {dtype.mlir: literal(number, dtype) for dtype in FLOATS} for number in (math.inf, -math.inf, math.nan)
 )
-_LEAST: Mapping[str, str] = {dtype.mlir: str(integer_range(dtype)[0]) for dtype in SIGNED}
-_GREATEST: Mapping[str, str] = {dtype.mlir: str(integer_range(dtype)[1]) for dtype in SIGNED}
+_LEAST: Mapping[str, str] = {dtype.mlir: str(dtype.integer_range[0]) for dtype in SIGNED}
+_GREATEST: Mapping[str, str] = {dtype.mlir: str(dtype.integer_range[1]) for dtype in SIGNED}
 
 
 @dataclass(frozen=True, slots=True)

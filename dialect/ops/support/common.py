@@ -94,8 +94,7 @@ def compute_dtype(dtype: DType) -> DType:
 
 def integer_range(dtype: DType) -> tuple[int, int]:
     """Returns the least and the greatest value of an integer dtype."""
-    values = 1 << dtype.bits
-    return (-values // 2, values // 2 - 1) if dtype.is_signed else (0, values - 1)
+    return dtype.integer_range
 
 
 def lowest(dtype: DType) -> float | int:
