@@ -28,6 +28,7 @@ LOOP = r"""
 """A loop that keeps a maximum, in a body that computed it already. LLVM keeps the carried value as f32."""
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.skipif(not Target(TARGET).runs_here, reason="this CPU has no AVX2")
 def test_a_value_across_blocks_is_linked_and_exact(tmp_path: Path) -> None:
     (tmp_path / "m.nacre").write_text(TEXT)
