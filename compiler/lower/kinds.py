@@ -27,6 +27,10 @@ _KINDS = (
 )
 
 
+KINDS = (*(kind for kind, _ in _KINDS), "other")
+"""All kinds of kernels."""
+
+
 def kind_of(nodes: Sequence[Node]) -> str:
     """Returns the kind of a kernel of these nodes, by the most expensive one."""
     operators = [OPERATORS[n.op] for n in nodes]

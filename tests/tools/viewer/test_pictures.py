@@ -12,8 +12,11 @@ from typing import Any
 
 import pytest
 from graph_models import DIGITS, build, decoder, items_of, measured, nodes_of
+from nacre.compiler.cli.main import run
+from nacre.compiler.lower.kinds import KINDS
 from nacre.compiler.pipeline import Build
 from nacre.compiler.tools.explorer.profile import read_profile
+from nacre.compiler.tools.viewer.assets import read_asset
 from nacre.compiler.tools.viewer.groups import is_leaf
 from nacre.compiler.tools.viewer.pictures import make_dot, make_page, make_svg
 from nacre.compiler.tools.viewer.tree import build_tree
@@ -226,3 +229,17 @@ def test_dot_names_every_box_once() -> None:
 def test_dot_folds() -> None:
     stage = build(decoder(2)).stages[3]
     assert "subgraph" not in make_dot(stage, 0) and "layer.1" in make_dot(stage, 0)
+
+
+def test_every_kind_has_a_colour_in_light_and_dark() -> None:
+    style = read_asset("graph.css")
+    for kind in KINDS:
+        assert len(re.findall(rf"--{kind}: #[0-9a-f]{{6}};", style)) == 2, kind
+        assert f".{kind} {{ --kind: var(--{kind}); }}" in style
+
+
+def test_a_model_that_checks_indices_is_drawn(tmp_path: Path) -> None:
+    model = tmp_path / "rows.nacre"
+    model.write_text("dim B in 1..8\nmodel f(x: f32[5], i: i64[B]) -> f32[B] { return x[i] }\n")
+    assert run(["graph", str(model), "-o", str(tmp_path / "rows.svg")]) == 0
+    assert "check_indices" in (tmp_path / "rows.svg").read_text()
