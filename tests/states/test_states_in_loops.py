@@ -1,4 +1,4 @@
-"""States whose values come from loops and branches: carried by a `scan`, read around it, kept by one side of an `if`."""
+"""States whose values come from loops and branches: carried by a `scan`, read behind it, kept by one side."""
 
 from __future__ import annotations
 
