@@ -41,7 +41,7 @@ QUICK = (
     "samples/test_digits.py::test_files_are_small",
     "samples/test_digits.py::test_probabilities_are_those_of_the_formula",
     "samples/test_digits.py::test_sample_is_formatted",
-    "states/test_in_place.py::test_rotation_of_three_states",
+    "states/test_states_in_place.py::test_rotation_of_three_states",
     "targets/test_families.py::test_gemm_for_neon_keeps_24_accumulators_in_registers",
     "test_files.py",
     "test_sizes.py",

@@ -22,7 +22,7 @@ from ..tools.bisect.bisect import Found, alike_in_code, alike_in_passes, bisect,
 from ..tools.bisect.case import Case, make_case
 from ..tools.bisect.command import EXITS, NONZERO, CommandFinder
 from ..tools.bisect.culprit import culprit_data, describe
-from ..tools.bisect.failures import KINDS, PASSES, Examiner, Failure
+from ..tools.bisect.failures import KINDS, MEMORY, PASSES, Examiner, Failure
 from ..tools.bisect.reduce import reduce_case
 from ..tools.bisect.storage import check_places, write_case
 from ..tools.validate.inputs import (
@@ -347,6 +347,10 @@ def _failing(
 ) -> tuple[Case, Failure, Callable[[Sequence[Case]], Case | None]]:
     """Returns the first failing case, its failure, and a function that finds cases with the same failure."""
     found = find_failing(cases, examiner, report)
+    if found is not None and found[1].kind == MEMORY != kind:
+        # Kernels run alone, on guarded memory, before the artifact, which may fail in the way that was asked for.
+        whole = examiner.code(found[0])
+        found = found if whole is None else (found[0], whole)
     if found is None or found[1].kind != kind:
         raise _does_not_fail(
             "the model does not fail" if found is None else f"the model fails in another way: {found[1].message}"

@@ -128,7 +128,7 @@ def test_kernels_stand_under_the_graph_and_the_nodes_that_they_compute(dumped: P
             assert f"func @{part.symbol}(" in part.text
         nodes = [node for part in parts for node in part.nodes]
         assert any(re.fullmatch(r".* = matmul\(.*\) in twice at main.nacre:3:\d+", node) for node in nodes), nodes
-        assert all(bool(part.schemes) == (path.stem[3:] != "linalg") for part in parts)
+        assert all(bool(part.schedules) == (path.stem[3:] != "linalg") for part in parts)
         assert format_parts("mlir", found, parts) == path.read_text()
 
 

@@ -59,5 +59,5 @@ def test_every_public_name_exists() -> None:
 
 def test_the_command_line_imports_the_command_at_hand() -> None:
     """Commands that search, draw or compare bring in half of the compiler."""
-    kept = {f"nacre.compiler.cli.{name}" for name in ("main", "faults")}
+    kept = {f"nacre.compiler.cli.{name}" for name in ("main", "reporting")}
     assert {name for name in modules_loaded_by(HELP) if name.startswith("nacre.compiler.cli.")} == kept

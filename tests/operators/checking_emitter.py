@@ -109,6 +109,16 @@ class CheckedScalars:
     def load(self, tensor: CheckedTensor, indices: Sequence[CheckedScalar]) -> CheckedScalar:
         return CheckedScalar(tensor.type.dtype, tensor.data[self._inside(tensor, indices)])
 
+    def load_if(
+        self, condition: CheckedScalar, tensor: CheckedTensor, indices: Sequence[CheckedScalar]
+    ) -> CheckedScalar:
+        assert condition.dtype == BOOL, condition
+        return self.load(tensor, indices) if condition.value else element(tensor.type.dtype, 0)
+
+    def watch(self, place: CheckedScalar, outside: CheckedScalar) -> CheckedScalar:
+        assert outside.dtype == BOOL, outside
+        return place
+
     def iterate(
         self, count: CheckedScalar, initial: Sequence[CheckedScalar], body: Callable[..., Sequence[CheckedScalar]]
     ) -> tuple[CheckedScalar, ...]:

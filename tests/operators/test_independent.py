@@ -22,10 +22,12 @@ from operator_harness import Example, case_dtypes, example
 INDEPENDENT: Mapping[str, Function] = {**ELEMENTS, **TENSORS, **ONNX}
 
 _REGION = "puts nodes together and computes nothing; tests/dialect and tests/passes/test_meaning.py run it"
+_CONTROL = "runs regions; tests/models/test_control_flow.py and test_recurrent.py compare it with Python and PyTorch"
 _BLOCKED = "makes or reads our own stored form; tests/operators/test_blocks.py decodes that byte by byte"
 _WINOGRAD = "one step of three, which has no counterpart; all three together are a convolution, see below"
 NONE: Mapping[str, str] = {
     **dict.fromkeys(("parameter", "repeat", "fusion"), _REGION),
+    **dict.fromkeys(("scan", "while", "if"), _CONTROL),
     **dict.fromkeys(
         ("quantize_blocks", "dequantize_blocks", "join_blocks", "block_codes", "block_scales", "block_zeros"), _BLOCKED
     ),

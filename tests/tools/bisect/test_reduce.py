@@ -77,7 +77,7 @@ def test_wrong_numbers_are_kept_and_shown(tmp_path: Path, capsys: Any) -> None:
 
 def test_a_crash_of_the_code_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     """Rows are read wherever their numbers say."""
-    monkeypatch.setattr(indexing, "clamped", lambda s, index, size: s.cast(index, I64))
+    monkeypatch.setattr(indexing, "clamped", lambda s, index, size, mode: s.cast(index, I64))
     model, small = tmp_path / "model.nacre", tmp_path / "small.nacre"
     model.write_text(
         "dim B in 1..4\n\nmodel f(table: f32[10, 6], ids: i64[B]) -> f32[B, 6] {\n"
