@@ -27,8 +27,8 @@ typedef struct nacre_dim {
     int64_t low, high, multiple; /* high INT64_MAX: none */
 } nacre_dim;
 
-/* How one dim follows from one axis, given the dims bound before it; `solve` returns NACRE_OVERFLOW if none fits. Where
-`argument` is -1, the dim is that of the session with the number `axis`. */
+/* Computes one dim from the size of one axis, given the dims bound before it; `solve` returns NACRE_OVERFLOW if no value
+fits. If `argument` is -1, the dim is the session's dim with the number `axis`. */
 typedef struct nacre_binding {
     int32_t dim, argument, axis;
     int64_t (*solve)(const int64_t *dims, int64_t size);
@@ -82,7 +82,7 @@ typedef struct nacre_level {
     uint64_t features;
 } nacre_level;
 
-/* What a session keeps between calls. Its sizes are formulas of the session's dims. */
+/* A tensor that a session keeps between calls. Its sizes are formulas of the session's dims. */
 typedef struct nacre_state {
     nacre_argument tensor;
     int64_t initial, initial_bytes; /* where its initial value is in the weights; 0 bytes: zeros */

@@ -72,7 +72,7 @@ class Call:
     """A kernel call with the values of its dims and the storage of its tensors; `comment` describes the computation,
     and `span` is its source location. Parts of one kernel have one `number`: that of the call of the whole. `record`
     is the storage for the result of an index check, which is skipped without an alarm if it is `deferred`. `position`
-    is the position among the lowered calls, some of which the memory plan omits. `copies` come before the call."""
+    is the position among the lowered calls; the memory plan omits some calls. `copies` come before the call."""
 
     kernel: str
     dims: tuple[Symbol, ...]

@@ -123,8 +123,8 @@ def _find_chain(
     free: Mapping[str, Size],
     last_check: int,
 ) -> tuple[tuple[str, ...], str]:
-    """Returns the tensors to compute in the state's memory, the last of which is its new value; else the reason why
-    there are none. A chain that begins by overwriting the old value element by element needs no copy of it."""
+    """Returns the tensors to compute in the state's memory, or the reason why there are none. The last tensor is the
+    new value. A chain that begins by overwriting the old value element by element needs no copy of it."""
     last_read = lives[old][1] if old in lives else -1
 
     def over_old(tensor: str) -> tuple[str, ...]:

@@ -86,7 +86,7 @@ class _Scan:
     # --- the nodes that move ---
 
     def scanned_axis(self, node: Node) -> int | None:
-        """Returns the axis of an outer tensor of which the node reads the slice of the iteration."""
+        """Returns the axis of an outer tensor along which the node reads one slice per iteration; None otherwise."""
         if node.op != "gather" or node.inputs[1] != self.index or node.inputs[0].name in self.inside:
             return None
         if node.attribute("mode") == "error":
@@ -193,7 +193,7 @@ class _Scan:
         return any(size != 1 for size in node.inputs[0].type.shape[:axis])
 
     def turn(self, node: Node, axis: int) -> None:
-        """Writes the tensor of which the node reads the slice of the iteration along the first axis."""
+        """Moves the scanned axis to the front: writes the transposed tensor, whose slices are consecutive."""
         if node.output.name in self.whole:
             return
         b, x = NodeBuilder(self.names, node), node.inputs[0]

@@ -19,7 +19,7 @@ CODECS: Mapping[str, Codec] = {
     **{dtype.name: Symmetric(dtype) for dtype in (I8, *STORAGE)},
     **{dtype.name: Blocks(dtype) for dtype in BLOCKED},
 }
-"""How weights are stored, by the dtype as policies write it."""
+"""The storage of weights, by the name of the dtype in policies."""
 
 
 def can_hold(dtype: str, factor: Factor) -> bool:

@@ -119,7 +119,7 @@ def test_wrong_results_are_found(tmp_path: Path) -> None:
 
 @dataclass
 class Clock:
-    """Stands for the module `time`: whoever sleeps wakes up at once, and in time."""
+    """Replaces the module `time`: `sleep` advances the clock and returns immediately."""
 
     now: float = 0.0
 

@@ -287,7 +287,7 @@ class Evaluator:
         zero = writer.broadcast(zero) if vector else zero
 
         def load() -> Value:
-            # In memory of which an axis is empty, steps along the lanes may stay in place.
+            # Strides are 0 where an axis is empty, so that all lanes may load one element, which is broadcast.
             value = self._load_at(node, indices)
             return writer.broadcast(value) if vector else value
 

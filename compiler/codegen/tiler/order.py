@@ -40,7 +40,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The classes of the work items, the last of which runs fastest, and their counts. With a `group`, these are lanes
+    """The classes of the work items and their counts; the last class varies fastest. With a `group`, these are lanes
     and rows."""
 
     roles: Roles

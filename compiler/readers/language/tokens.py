@@ -62,11 +62,11 @@ BODY_STARTS = frozenset({"BLOCK", "MODEL", "TEST", "BUDGET", "QUANTIZE", "REPEAT
 # Control characters, and characters that reorder the text around them, are errors in any position.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _STRANGE_HELP = {  # it contains characters that look alike, hence the `noqa`
-    "×": "multiplication is written `*`",  # noqa: RUF001
+    "×": "multiplication is written `*`",  # noqa: RUF001  (a likely mistake)
     "·": "multiplication is written `*`",
     "÷": "division is written `/`",
-    "−": "a minus is the ASCII character `-`",  # noqa: RUF001
-    "–": "a minus is the ASCII character `-`",  # noqa: RUF001
+    "−": "a minus is the ASCII character `-`",  # noqa: RUF001  (a likely mistake)
+    "–": "a minus is the ASCII character `-`",  # noqa: RUF001  (a likely mistake)
     "≤": "write `<=`",
     "≥": "write `>=`",
     "≠": "write `!=`",
@@ -74,8 +74,8 @@ _STRANGE_HELP = {  # it contains characters that look alike, hence the `noqa`
     "…": "write three dots `...`",
     "“": 'strings are enclosed in ASCII double quotes `"`',
     "”": 'strings are enclosed in ASCII double quotes `"`',
-    "‘": 'strings are enclosed in ASCII double quotes `"`',  # noqa: RUF001
-    "’": 'strings are enclosed in ASCII double quotes `"`',  # noqa: RUF001
+    "‘": 'strings are enclosed in ASCII double quotes `"`',  # noqa: RUF001  (a likely mistake)
+    "’": 'strings are enclosed in ASCII double quotes `"`',  # noqa: RUF001  (a likely mistake)
     "'": 'strings are enclosed in double quotes `"`',
     "`": 'strings are enclosed in double quotes `"`',
     "&": "write `and`",
