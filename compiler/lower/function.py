@@ -158,10 +158,10 @@ class FunctionLowering:
     def add(self, item: Item[LoweredCall, Tensor]) -> None:
         self.items.append(item)
 
-    def copy(self, source: Value, target: Value, *, is_move: bool) -> None:
+    def copy(self, source: Value, target: Value, *, is_move: bool, comment: str = "") -> None:
         writer = self._kernel([source])
         kernel = writer.emitter.finish([writer.outer[source.name]])
-        comment = f"{target.name} = {source.name}"
+        comment = comment or f"{target.name} = {source.name}"
         self._add_call(kernel, writer.inputs, [target], "copy", comment, [comment], copied=source, is_move=is_move)
 
     def in_memory(self, value: Value) -> Tensor:
@@ -195,12 +195,10 @@ class FunctionLowering:
         # For a node with inner nodes, the origins are the inner nodes.
         origins = [_describe(inner) for inner in walk([node]) if not inner.regions]
         stem = name_operators(node) if self.shared.debug else node.op
-        check, over = _check_of(node), self._overwritten(node)
+        check = _check_of(node)
         deferred = bool(check) and dict(node.attributes).get("deferred") is True
-        described = _describe(node)
-        self._add_call(
-            kernel, writer.inputs, outputs, stem, described, origins, node.span, check, deferred=deferred, over=over
-        )
+        comment = _describe(node)
+        self._add_call(kernel, writer.inputs, outputs, stem, comment, origins, node.span, check, deferred, over=over)
 
     def _overwritten(self, node: Node) -> Input | Computed | None:
         """Returns the tensor in whose memory a node writes its result, which it otherwise does not read."""
@@ -264,10 +262,7 @@ class FunctionLowering:
     def _copy(self, value: Value, number: int) -> Value:
         """Adds a copy of the value of result `number`."""
         copy = Value(f"{value.name}.{number}", value.type)
-        writer = self._kernel([value])
-        kernel = writer.emitter.finish([writer.outer[value.name]])
-        comment = f"{value.name}, again"
-        self._add_call(kernel, writer.inputs, [copy], "copy", comment, [comment], copied=value)
+        self.copy(value, copy, is_move=False, comment=f"{value.name}, again")
         return copy
 
     def _find_states(self) -> Iterator[StateValue]:
