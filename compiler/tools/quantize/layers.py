@@ -19,10 +19,17 @@ from ...model.policy import F32, Calibration, Policy, Rule, Scheme
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A candidate precision of a layer: the scheme of its weight, and that of the values that multiply the weight."""
+    """A candidate precision of a layer: the scheme of its weight, and that of the values that multiply the weight.
 
-    weights: Scheme = F32
-    activations: Scheme = F32
+    Attributes:
+        speed: Operations per second on the reference machine, relative to f32.
+        bits: Bits per element of the weight, with scales.
+    """
+
+    weights: Scheme
+    activations: Scheme
+    speed: float
+    bits: float
 
     def rules(self, pattern: str) -> tuple[Rule, ...]:
         """Returns the policy rules for weights under a path pattern; none for f32."""
@@ -32,17 +39,17 @@ class Choice:
 
 
 CHOICES: Mapping[str, Choice] = {
-    "f32": Choice(),
-    "bf16": Choice(Scheme("bf16"), Scheme("bf16")),
-    "f16": Choice(Scheme("f16"), Scheme("f16")),
-    "int8": Choice(Scheme("i8"), Scheme("i8", "dynamic")),
-    "int8-static": Choice(Scheme("i8"), Scheme("i8", "static")),
-    "w8": Choice(Scheme("i8")),
-    "f8": Choice(Scheme("f8e4m3")),
-    "q8": Choice(Scheme("q8[block 32]")),
-    "int4": Choice(Scheme("q4[block 32, zero]")),
-    "int4a8": Choice(Scheme("q4[block 32, zero]"), Scheme("i8", "dynamic")),
-    "int4-fitted": Choice(Scheme("q4[block 32]", "fitted")),
+    "f32": Choice(F32, F32, 1, 32),
+    "bf16": Choice(Scheme("bf16"), Scheme("bf16"), 2, 16),
+    "f16": Choice(Scheme("f16"), Scheme("f16"), 1, 16),
+    "int8": Choice(Scheme("i8"), Scheme("i8", "dynamic"), 4, 8),
+    "int8-static": Choice(Scheme("i8"), Scheme("i8", "static"), 4, 8),
+    "w8": Choice(Scheme("i8"), F32, 1, 8),
+    "f8": Choice(Scheme("f8e4m3"), F32, 1, 8),
+    "q8": Choice(Scheme("q8[block 32]"), F32, 1, 8.5),
+    "int4": Choice(Scheme("q4[block 32, zero]"), F32, 1, 4.75),
+    "int4a8": Choice(Scheme("q4[block 32, zero]"), Scheme("i8", "dynamic"), 3, 4.75),
+    "int4-fitted": Choice(Scheme("q4[block 32]", "fitted"), F32, 1, 4.5),
 }
 """The candidates by the names that `--choices` takes; names of short forms mean the same for a layer."""
 

@@ -31,37 +31,15 @@ from ...quantization.ranges import Ranges
 from ..accuracy.compare import Accuracy, compare_results, results_of
 from ..profile.machine import threads_of
 from ..profile.profile import Profile, profile_entry
-from .layers import CHOICES, Assignment, Layer, find_layers, policy_of
+from .layers import CHOICES, Assignment, Choice, Layer, find_layers, policy_of
 
 SHORTEST = 20e-6
 """Layers below this time in seconds are estimated: clock resolution and other processes dominate the measurement."""
 _SECONDS = 0.3
 
 
-@dataclass(frozen=True, slots=True)
-class Speed:
-    """The speed of a choice on the reference machine: operations relative to f32, and bits per weight element."""
-
-    operations: float
-    bits: float
-
-
-SPEEDS: Mapping[str, Speed] = {
-    "f32": Speed(1, 32),
-    "bf16": Speed(2, 16),
-    "f16": Speed(1, 16),
-    "int8": Speed(4, 8),
-    "int8-static": Speed(4, 8),
-    "w8": Speed(1, 8),
-    "f8": Speed(1, 8),
-    "q8": Speed(1, 8.5),
-    "int4": Speed(1, 4.75),
-    "int4a8": Speed(3, 4.75),
-    "int4-fitted": Speed(1, 4.5),
-}
 FLOPS, BYTES = 150e9, 20e9
-"""The reference machine: f32 operations and bytes read, per second."""
-assert SPEEDS.keys() == CHOICES.keys()
+"""The reference machine: f32 operations and bytes read, per second; `Choice` is relative to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +121,12 @@ class Trials:
 
     def estimate(self, chosen: Assignment) -> Times:
         """Returns estimated times on the reference machine; the time of a call is the sum over its layers."""
-        layers = {layer.path: self._estimated(layer, SPEEDS[chosen.get(layer.path, "f32")]) for layer in self.layers}
+        layers = {layer.path: self._estimated(layer, CHOICES[chosen.get(layer.path, "f32")]) for layer in self.layers}
         return Times(sum(layers.values()), layers)
 
-    def _estimated(self, layer: Layer, speed: Speed) -> float:
-        computing = evaluate(layer.operations, self._dims) / (FLOPS * speed.operations)
-        reading = layer.uses * layer.elements * speed.bits / 8 / BYTES
+    def _estimated(self, layer: Layer, choice: Choice) -> float:
+        computing = evaluate(layer.operations, self._dims) / (FLOPS * choice.speed)
+        reading = layer.uses * layer.elements * choice.bits / 8 / BYTES
         return max(computing, reading)
 
     @cached_property
