@@ -261,6 +261,11 @@ def walk(nodes: Iterable[Node]) -> Iterator[Node]:
             yield from walk(region.body)
 
 
+def parameters_read(nodes: Iterable[Node]) -> tuple[str, ...]:
+    """Returns the names of the parameters that nodes and their regions read, each once, in order of first use."""
+    return tuple(dict.fromkeys(str(n.attribute("name")) for n in walk(nodes) if n.op == "parameter"))
+
+
 def captured(region: Region) -> tuple[Value, ...]:
     """Returns the values of surrounding scopes that the region uses, each once, in order of first use."""
     defined = {v.name for v in region.arguments}

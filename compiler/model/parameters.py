@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
-from ...dialect.graph import Module, Parameter, walk
+from ...dialect.graph import Module, Parameter, parameters_read
 from ...dialect.interpreter import load_parameter
 from ...dialect.ops.support.conversion import cast_array
 from ...dialect.states import used_states
@@ -55,7 +55,7 @@ def used_parameters(module: Module) -> dict[str, list[Parameter]]:
     replaced by the parameters from which it is computed. Initial values of states count as read."""
     used: dict[str, list[Parameter]] = {}
     for function in module.functions:
-        names = dict.fromkeys(str(n.attribute("name")) for n in walk(function.body) if n.op == "parameter")
+        names = dict.fromkeys(parameters_read(function.body))
         begun = (state.initial for state in used_states(module, function))
         names |= dict.fromkeys(name for name in begun if name is not None)
         read = [module.parameter_index[name] for name in names]

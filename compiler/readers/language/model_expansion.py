@@ -18,6 +18,7 @@ from ....dialect.graph import (
     Parameter,
     Region,
     Value,
+    parameters_read,
     substitute_values,
 )
 from ....dialect.interpreter import is_rounded_once
@@ -71,7 +72,7 @@ class _Expansion:
             return [node]
         nodes, self.values[node.output.name] = _computed(parameter.formula, node)
         stored = parameter.formula.module.parameter_index
-        for name in (str(n.attribute("name")) for n in nodes if n.op == "parameter"):
+        for name in parameters_read(nodes):
             self.parameters[name] = stored[name]
         return nodes
 

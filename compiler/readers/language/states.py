@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ....dialect.diagnostics import Note
 from ....dialect.dims import Poly, format_size
-from ....dialect.graph import Attribute, Formula, Node, Parameter, State, Value, fill_braces, walk
+from ....dialect.graph import Attribute, Formula, Node, Parameter, State, Value, fill_braces, parameters_read, walk
 from ....dialect.states import initial_fits
 from ....dialect.types import TensorType
 from . import syntax
@@ -117,12 +117,12 @@ def _formula(context: Context, frame: Frame, node: syntax.Expression, type: Tens
         return ERROR
     assert isinstance(value, Value), value
     made = {v.name for inside in body for v in inside.outputs}
-    used = [str(n.attribute("name")) for n in walk(body) if n.op == "parameter"]
+    used = parameters_read(body)
     if value.name not in made or any(map(_has_dims, walk(body))) or any(n.inputs and n.op == "parameter" for n in body):
         context.program.parameters = known
         message = "an initial value depends on constants and parameters alone"
         return report("not-constant", message, node.span)
-    parameters = tuple(context.program.parameters[name] for name in dict.fromkeys(used))
+    parameters = tuple(context.program.parameters[name] for name in used)
     # Parameters that only initial values read are part of their formulas.
     context.program.parameters = known
     if not initial_fits(type, value.type):

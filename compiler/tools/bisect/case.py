@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ....dialect.dims import evaluate
-from ....dialect.graph import Function, Module, Node, Parameter, walk
+from ....dialect.graph import Function, Module, Node, Parameter, parameters_read, walk
 from ....dialect.interpreter import Interpreter, Load, bind_dims
 from ....dialect.types import Array
 from ....passes.simplify.unroll_repeat import UnrollRepeat
@@ -118,7 +118,7 @@ def make_case(module: Module, name: str, arguments: Mapping[str, Array], load: L
     """Returns the case of the function `name` of a module, with the parameters that it reads. Raises DiagnosticError if
     one cannot be read."""
     function = module.function(name)
-    read = {n.attribute("name") for n in walk(function.body) if n.op == "parameter"}
+    read = set(parameters_read(function.body))
     used = [p for p in module.parameters if p.name in read]
     data = {e.name: np.asarray(load(e)) for p in used for e in elements(p)}
     plain = tuple(replace(p, source=None, transpose=None) for p in used)

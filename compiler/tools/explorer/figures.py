@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from ....dialect.control_flow import CONTROL_FLOW, trip_count
 from ....dialect.dims import Size, evaluate
-from ....dialect.graph import Function, Module, Node
+from ....dialect.graph import Function, Module, Node, parameters_read
 from ....dialect.ops import OPERATORS
 from ....passes.analysis.liveness import Step, find_lives
 from ...lower.cost import count_bytes, count_operations
@@ -167,7 +167,7 @@ class Costs:
 def count_costs(module: Module, function: Function, dims: Mapping[str, int], machine: Machine) -> Costs:
     """Counts every node's cost. Raises DimError if a dim is missing or outside of its declared range."""
     nodes = tuple(_costs(function.body, dims, machine, 1, 0, frozenset(v.name for v in function.results)))
-    used = {str(n.node.attribute("name")) for n in nodes if n.node.op == "parameter"}
+    used = set(parameters_read(n.node for n in nodes))
     sizes = (p.type.bytes for name, p in module.parameter_index.items() if name in used)
     counts = (_product(module.parameter_index[name].counts) for name in module.parameter_index if name in used)
     stored = sum(evaluate(size, dims) * count for size, count in zip(sizes, counts, strict=True))

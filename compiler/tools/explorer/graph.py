@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ....dialect.graph import Function, Module, Parameter, Value
+from ....dialect.graph import Function, Module, Parameter, Value, parameters_read
 from ....dialect.printer import print_module
 from ....dialect.types import Array
 from ....passes.manager import PassManager
@@ -133,8 +133,7 @@ class Graph:
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         """The parameters that the function reads."""
-        used = dict.fromkeys(str(n.attribute("name")) for n in self.flow.order if n.op == "parameter")
-        return tuple(self.module.parameter_index[name] for name in used)
+        return tuple(self.module.parameter_index[name] for name in parameters_read(self.flow.order))
 
     @property
     def dims(self) -> dict[str, tuple[int, int]]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ....dialect.control_flow import CONTROL_FLOW, walk_control
 from ....dialect.dims import Poly, Symbol, symbols
-from ....dialect.graph import Attribute, Function, Module, Node, Value, captured, walk
+from ....dialect.graph import Attribute, Function, Module, Node, Value, captured, parameters_read, walk
 
 
 def cut_function(
@@ -43,7 +43,7 @@ def cut_function(
         result_names=tuple(v.name for v in results),
         states=(),
     )
-    read = {n.attribute("name") for n in walk(body) if n.op == "parameter"}
+    read = set(parameters_read(body))
     parameters = tuple(p for p in module.parameters if p.name in read)
     return Module(module.name, made.symbols(), parameters, (made,))
 
