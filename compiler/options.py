@@ -15,10 +15,10 @@ from .artifact.assemble import Placement
 from .codegen.objects import CodeOptions
 from .codegen.workers.routes import FIRST
 from .dumps.dumps import plain_name
-from .graph_passes import GRAPH_PASSES, STRICT_PASSES
 from .sizes import SizeBound, parse_bound
 from .stages import GRAPH, texts_of
-from .targets.target import LEVELS, PORTABLE, Target, format_targets, parse_targets
+from .targets.family import Family
+from .targets.target import LEVELS, PORTABLE, Target, family_of, format_targets, parse_targets
 
 Scope = Literal["build", "compile"]
 """The commands that take an option: every command that builds a model, or `nacre compile` alone."""
@@ -178,13 +178,23 @@ class Options:
     @cached_property
     def pipeline(self) -> str:
         """The graph passes, as text."""
-        levels = STRICT_PASSES if self.strict else GRAPH_PASSES
+        levels = self.family.strict_passes if self.strict else self.family.passes
         return levels[self.level] if self.passes is None else self.passes
+
+    @property
+    def family(self) -> Family:
+        """The family of the targets."""
+        return family_of(self.targets)
+
+    @property
+    def route(self) -> str:
+        """The route of kernels from linalg to machine code."""
+        return self.family.routes[self.level]
 
     @property
     def packs(self) -> bool:
         """Whether weights are stored in the order in which contractions read them."""
-        return self.level >= 2
+        return self.level >= self.family.packs
 
     def code(self) -> CodeOptions:
         """The options of code generation: the fields that `CodeOptions` shares with this record."""
@@ -203,11 +213,11 @@ class Options:
     @property
     def stages(self) -> tuple[str, ...]:
         """Every stage whose text can be dumped, in order; a pass may occur more than once."""
-        return tuple(name for name, _ in texts_of(self.level, self.pipeline, self.start))
+        return tuple(name for name, _ in texts_of(self.route, self.pipeline, self.start))
 
     def language(self, stage: str) -> str:
         """Returns the language of a stage's text, which is also the suffix of its file."""
-        return dict(texts_of(self.level, self.pipeline)).get(plain_name(stage), GRAPH)
+        return dict(texts_of(self.route, self.pipeline)).get(plain_name(stage), GRAPH)
 
 
 def option_flags() -> Mapping[str, tuple[Flag, Any]]:

@@ -21,19 +21,19 @@ GRAPH = "graph"
 """The name of the source graph, and the language of all graphs."""
 
 
-def _no_texts(level: int, pipeline: str) -> Sequence[Text]:
+def _no_texts(route: str, pipeline: str) -> Sequence[Text]:
     return ()
 
 
-def _graphs(level: int, pipeline: str) -> Sequence[Text]:
+def _graphs(route: str, pipeline: str) -> Sequence[Text]:
     return ((GRAPH, GRAPH), *((step.name, GRAPH) for step in parse_pipeline(pipeline)))
 
 
-def _kernel_texts(level: int, pipeline: str) -> Sequence[Text]:
-    return [text for text in code_stages(level).items() if text[0] not in LLVM_STAGES]
+def _kernel_texts(route: str, pipeline: str) -> Sequence[Text]:
+    return [text for text in code_stages(route).items() if text[0] not in LLVM_STAGES]
 
 
-def _code_texts(level: int, pipeline: str) -> Sequence[Text]:
+def _code_texts(route: str, pipeline: str) -> Sequence[Text]:
     return list(LLVM_STAGES.items())
 
 
@@ -44,7 +44,8 @@ class BuildStage:
     takes: the results of earlier stages that it reads.
     does: its task.
     place: the folder or file that performs it.
-    texts: the texts that it can dump, in order, for an optimisation level and the passes; a pass may occur repeatedly.
+    texts: the texts that it can dump, in order, for a route of code generation and the passes; a pass may occur
+        repeatedly.
     """
 
     name: str
@@ -52,7 +53,7 @@ class BuildStage:
     takes: tuple[str, ...]
     does: str
     place: str
-    texts: Callable[[int, str], Sequence[Text]] = _no_texts
+    texts: Callable[[str, str], Sequence[Text]] = _no_texts
 
 
 PARAMETERS = BuildStage("parameters", "reader", (), "compares checkpoints with the graph", "model/parameters.py")
@@ -82,17 +83,17 @@ def needed_stages(results: Iterable[str]) -> Iterator[BuildStage]:
     return reversed(chosen)
 
 
-def texts_of(level: int, pipeline: str, start: str = FIRST) -> tuple[Text, ...]:
+def texts_of(route: str, pipeline: str, start: str = FIRST) -> tuple[Text, ...]:
     """Returns every text that a build can dump, in order. Code generation begins with the text `start`."""
     graphs, code = (
-        [text for stage in STAGES for text in stage.texts(level, pipeline) if (text[1] == GRAPH) == is_graph]
+        [text for stage in STAGES for text in stage.texts(route, pipeline) if (text[1] == GRAPH) == is_graph]
         for is_graph in (True, False)
     )
     first = [name for name, _ in code].index(start)
     return (*graphs, *code[first:])
 
 
-def result_with_text(name: str, level: int, pipeline: str) -> str:
+def result_with_text(name: str, route: str, pipeline: str) -> str:
     """Returns the result of the stage that dumps the text, named with or without its number."""
-    (found,) = (s for s in STAGES if plain_name(name) in dict(s.texts(level, pipeline)))
+    (found,) = (s for s in STAGES if plain_name(name) in dict(s.texts(route, pipeline)))
     return found.gives

@@ -40,13 +40,13 @@ def test_stages_that_a_result_needs(wanted: str, stages: list[str]) -> None:
 @pytest.mark.parametrize("level", range(4))
 def test_texts(level: int) -> None:
     options = Options(level=level)
-    texts = texts_of(level, options.pipeline)
+    texts = texts_of(options.route, options.pipeline)
     dumps = Dumps(keep=[name for name, _ in texts])
     build = Build(read_model(MODEL), options, dumps)
     build.make("objects")
     assert dumps.texts.keys() == {name for name, _ in texts}
     assert options.stages == tuple(name for name, _ in texts)
-    assert [text[0] for text in texts_of(level, "cse", "llvm-ir")] == [
+    assert [text[0] for text in texts_of(options.route, "cse", "llvm-ir")] == [
         "graph",
         "cse",
         "llvm-ir",
@@ -57,8 +57,8 @@ def test_texts(level: int) -> None:
 
 def test_only_needed_stages_run() -> None:
     options = Options()
-    assert result_with_text("03-unroll-repeat", 2, options.pipeline) == PASSES.gives
-    assert result_with_text("linalg", 2, options.pipeline) == KERNELS.gives
+    assert result_with_text("03-unroll-repeat", options.route, options.pipeline) == PASSES.gives
+    assert result_with_text("linalg", options.route, options.pipeline) == KERNELS.gives
     build = Build(read_model(MODEL), options)
     build.make("program")
     first = build.program

@@ -76,7 +76,7 @@ def _stage_texts(model: Path, chosen: Chosen, wanted: Sequence[str]) -> list[str
     with progress(f"compiling {model}"):
         build = chosen.build(model, dumps)
         options = build.options
-        build.make(*(result_with_text(name, options.level, options.pipeline) for name in wanted))
+        build.make(*(result_with_text(name, options.route, options.pipeline) for name in wanted))
     return [dumps.texts[name] for name in wanted]
 
 

@@ -20,7 +20,7 @@ from ..host.plan import LoweredEntry, entry_ir, plan_entries
 from ..lower.lowered import Lowered, LoweredKernel
 from ..lower.parts import join_targets
 from ..lower.writer import UNITS
-from ..targets.target import Target, check_target_is_known
+from ..targets.target import Target, check_target_is_known, family_of
 from .workers.child import (
     ENTRY_WORKER,
     KERNEL_WORKER,
@@ -35,7 +35,7 @@ from .workers.job import Job, Report
 from .workers.job_errors import make_error
 from .workers.object_cache import ObjectCache
 from .workers.pool import prestart, take_child
-from .workers.routes import FIRST, LEVELS, LLVM_IR, LLVM_STAGES, MODULES, code_stages
+from .workers.routes import FIRST, LLVM_IR, LLVM_STAGES, MODULES, code_stages
 
 _KERNELS_PER_CHILD = 4
 """The number of kernels that compile in about the time that a child takes to start."""
@@ -63,6 +63,11 @@ class CodeOptions:
     strict: bool = False
     debug: bool = False
     start: str = FIRST
+
+    @property
+    def route(self) -> str:
+        """The route of kernels from linalg to machine code."""
+        return family_of(self.targets).routes[self.level]
 
     def suffix(self, target: Target) -> str:
         """Returns the suffix of the symbols for a target."""
@@ -140,7 +145,7 @@ class CodeGenerator:
 
     @property
     def _dump(self) -> bool:
-        return self.dumps.wants((*code_stages(self.options.level), *MODULES))
+        return self.dumps.wants((*code_stages(self.options.route), *MODULES))
 
     def compile_kernels(self, lowered: Lowered) -> Program:
         options = self.options
@@ -182,7 +187,7 @@ class CodeGenerator:
         suffix = self.options.suffix(target)
         symbol = kernel.symbol + suffix
         job = self.options.job(target, [symbol, symbol + UNITS], dump=self._dump)
-        job = replace(job, route=LEVELS[self.options.level])
+        job = replace(job, route=self.options.route)
         if self.given:
             part = self.given.get(symbol) or _no_kernel(symbol, kernel)
             if self.options.start in LLVM_STAGES:
@@ -258,7 +263,7 @@ class CodeGenerator:
         self, sources: Sequence[Source], outcomes: Mapping[int, Outcome], languages: Collection[str]
     ) -> None:
         """Writes one text for every stage: the concatenated texts of the objects, kernels before entries."""
-        for stage, language in code_stages(self.options.level).items():
+        for stage, language in code_stages(self.options.route).items():
             name = f"{stage}.{language}"
             made = [(sources[i], outcomes[i]) for i in sorted(outcomes) if name in outcomes[i].dumps]
             if made and language in languages:

@@ -1,6 +1,7 @@
-"""A family of targets: the CPUs of one instruction set architecture, and the properties that it determines.
+"""A family of targets: the processors of one architecture, and everything in a build that depends on the architecture.
 
-A new family is one more record beside `x86.py`, and a line in `families.py`.
+A new family is one more record beside `x86.py`, and a line in `families.py`. The stages of a build read the fields of
+the record; none of them asks for the name of a family.
 """
 
 from __future__ import annotations
@@ -8,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ..graph_passes import GRAPH_PASSES, STRICT_PASSES
 from .system import LINUX, System
 from .vector_unit import VectorUnit
+
+VECTOR_ROUTES: Mapping[int, str] = {0: "loops", 1: "loops", 2: "tiled", 3: "tiled"}
+"""The routes of a family with a vector unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,9 @@ class Family:
     slow: by LLVM's name of a CPU, features that it has but that are no faster than code without them.
     driver_flags: flags of the C compiler for the runtime, left out where a compiler does not know them.
     system: what its artifacts run on.
+    passes, strict_passes: its graph passes at each optimisation level.
+    packs: the lowest level at which weights are stored in the order in which contractions read them.
+    routes: the route from linalg to machine code at each level; `codegen/workers/routes.py` defines them.
     """
 
     machine: str
@@ -37,6 +45,10 @@ class Family:
     slow: Mapping[str, frozenset[str]] = field(default_factory=dict)
     driver_flags: tuple[str, ...] = ()
     system: System = LINUX
+    passes: Mapping[int, str] = field(default_factory=lambda: GRAPH_PASSES)
+    strict_passes: Mapping[int, str] = field(default_factory=lambda: STRICT_PASSES)
+    packs: int = 2
+    routes: Mapping[int, str] = field(default_factory=lambda: VECTOR_ROUTES)
 
     @property
     def triple(self) -> str:

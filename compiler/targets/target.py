@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -123,6 +123,12 @@ class MadeFor:
     cpu: str = ""
     triple: str = ""
     features: tuple[str, ...] = ()
+
+
+def family_of(targets: Sequence[Target]) -> Family:
+    """Returns the family that targets of one build have in common; that of x86 stands for an architecture that no
+    family describes."""
+    return targets[0].family or X86
 
 
 def machine_of(triple: str) -> str:

@@ -61,10 +61,6 @@ ROUTES: Mapping[str, Route] = {
     "tiled": Route("tiled", (_TILED, _BUFFERIZED, _FAST_MATH, _LOOPS, _LLVM)),
 }
 
-LEVELS: Mapping[int, str] = {0: "loops", 1: "loops", 2: "tiled", 3: "tiled"}
-"""The route of each optimisation level of the compiler."""
-
-
 RENAMED: Mapping[str, str] = {"relaxed": "fast-math"}
 """Former names of stages. An error for such a name gives the present one."""
 
@@ -78,8 +74,8 @@ MODULES: Mapping[str, str] = {"module-ir": "ll", "module-assembly": "s"}
 """Kernels and entries as one module, for other programs: no build continues from these texts."""
 
 
-def code_stages(level: int) -> Mapping[str, str]:
-    """Returns the stages of code generation in order, and the language of each text: kernels as `mlir`, then kernels
+def code_stages(route: str) -> Mapping[str, str]:
+    """Returns the stages of a route in order, and the language of each text: kernels as `mlir`, then kernels
     and entries in LLVM IR (`ll`) and assembly (`s`)."""
-    route = (stage.name for stage in ROUTES[LEVELS[level]].stages)
-    return dict.fromkeys((FIRST, *route), "mlir") | dict(LLVM_STAGES)
+    names = (stage.name for stage in ROUTES[route].stages)
+    return dict.fromkeys((FIRST, *names), "mlir") | dict(LLVM_STAGES)
