@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
+from typing import cast
 
 from ..model.source import SourceModel, WeightSource
 from .language import load_module
@@ -20,7 +22,13 @@ def _read_text(path: Path, weights: WeightSource | None) -> SourceModel:
     return load_module(path, weights=weights)
 
 
-READERS: Mapping[str, Reader] = {".nacre": _read_text, ".graph": _read_graph}
+def _read_onnx(path: Path, weights: WeightSource | None) -> SourceModel:
+    # Imported on demand: most builds read no ONNX file.
+    reader = import_module(".onnx.reader", __package__)
+    return cast(SourceModel, reader.read_onnx(path, weights))
+
+
+READERS: Mapping[str, Reader] = {".nacre": _read_text, ".graph": _read_graph, ".onnx": _read_onnx}
 """Readers by suffix. A file of another suffix is read as model text."""
 
 

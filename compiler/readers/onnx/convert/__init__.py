@@ -1,0 +1,75 @@
+"""The converters of all operators, by domain, name and version: one table made of the families beside this file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..writing.use import Convert, Converters
+from . import (
+    activations,
+    attention,
+    casts,
+    constants,
+    contractions,
+    control_flow,
+    convolutions,
+    elementwise,
+    indexing,
+    joining,
+    normalization,
+    ordering,
+    pooling,
+    quantization,
+    recurrent,
+    reductions,
+    resizing,
+    scattering,
+    sequences,
+    shapes,
+    signal,
+    slicing,
+)
+
+FAMILIES: Mapping[str, Converters] = {
+    "Elementwise": elementwise.CONVERTERS,
+    "Activations": activations.CONVERTERS,
+    "Conversions": casts.CONVERTERS,
+    "Reductions": reductions.CONVERTERS,
+    "Shapes": shapes.CONVERTERS,
+    "Joining and splitting": joining.CONVERTERS,
+    "Slicing and padding": slicing.CONVERTERS,
+    "Indexing": indexing.CONVERTERS,
+    "Scattering": scattering.CONVERTERS,
+    "Ordering": ordering.CONVERTERS,
+    "Constants": constants.CONVERTERS,
+    "Contractions": contractions.CONVERTERS,
+    "Convolutions": convolutions.CONVERTERS,
+    "Pooling": pooling.CONVERTERS,
+    "Normalization": normalization.CONVERTERS,
+    "Quantization": quantization.CONVERTERS,
+    "Resizing": resizing.CONVERTERS,
+    "Recurrent layers": recurrent.CONVERTERS,
+    "Attention": attention.CONVERTERS,
+    "Signals": signal.CONVERTERS,
+    "Control flow": control_flow.CONVERTERS,
+    "Sequences": sequences.CONVERTERS,
+}
+
+_BY_NAME: Mapping[str, Mapping[int, Convert]] = {
+    name: entry if isinstance(entry, Mapping) else {1: entry}
+    for family in FAMILIES.values()
+    for name, entry in family.items()
+}
+assert len(_BY_NAME) == sum(map(len, FAMILIES.values())), "two families convert one operator"
+
+
+def find_converter(op: str, domain: str, version: int) -> Convert | None:
+    """Returns the converter of an operator in a version of its set, or None."""
+    versions = _BY_NAME.get(f"{domain}::{op}" if domain else op, {})
+    fitting = [first for first in versions if first <= version]
+    return versions[max(fitting)] if fitting else None
+
+
+def operator_names() -> list[str]:
+    """Returns the names of all operators with a converter; those of other sets have the name of the set before."""
+    return sorted(_BY_NAME)

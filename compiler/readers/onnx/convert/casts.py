@@ -1,0 +1,58 @@
+"""Conversions between dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .....dialect.types import F32, DType
+from ..writing.graph_writer import GraphWriter
+from ..writing.tensors import Tensor
+from ..writing.use import Converters, Use
+
+_BY_NAME = (
+    "FLOAT", "UINT8", "INT8", "UINT16", "INT16", "INT32", "INT64", "STRING", "BOOL", "FLOAT16", "DOUBLE", "UINT32",
+    "UINT64",
+)  # fmt: skip
+
+
+def _cast(use: Use) -> Sequence[Tensor]:
+    return [converted(use, use.element_type("to"))]
+
+
+def _cast_by_name(use: Use) -> Sequence[Tensor]:
+    name = use.string("to")
+    if name not in _BY_NAME:
+        use.fail(f"has the attribute `to` = {name!r}", code="bad-attribute")
+    return [converted(use, use.dtype(_BY_NAME.index(name) + 1))]
+
+
+def _cast_like(use: Use) -> Sequence[Tensor]:
+    return [converted(use, use.input(1).dtype)]
+
+
+def converted(use: Use, dtype: DType) -> Tensor:
+    """Returns the operand in a dtype. 8-bit floats saturate, unless the node says otherwise."""
+    x, g = use.input(), use.g
+    if x.dtype == dtype:
+        return x
+    result = g.cast(x, dtype=dtype)
+    if dtype.is_storage and not use.integer("saturate", 1):
+        return _overflowing(g, x, result, dtype)
+    return result
+
+
+def _overflowing(g: GraphWriter, x: Tensor, result: Tensor, dtype: DType) -> Tensor:
+    """Replaces the greatest finite numbers that stand for overflow by infinities, or by NaN where there are none."""
+    format = dtype.float_format
+    wide = g.cast(x, dtype=F32)
+    # Numbers up to half a step above the largest round to it.
+    step = format.largest * format.epsilon / (2 - format.epsilon * (2 if format.finite else 1))
+    limit = g.like(format.largest + step / 2, wide)
+    special = float("nan") if format.finite else float("inf")
+    above = g.cast(g.like(special, wide), dtype=dtype)
+    below = g.cast(g.like(-special, wide), dtype=dtype)
+    bounded = g.where(g.greater_equal(wide, limit), above, result)
+    return g.where(g.less_equal(wide, g.negate(limit)), below, bounded)
+
+
+CONVERTERS: Converters = {"Cast": {1: _cast_by_name, 6: _cast}, "CastLike": _cast_like}

@@ -1,0 +1,72 @@
+"""Constants and tensors that are computed from sizes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .....dialect.dims import Size, bounds, ceil_divide, maximum
+from .....dialect.types import F32, I64
+from ..writing.tensors import Tensor, known
+from ..writing.use import Converters, Use
+from .shapes import require_equal
+
+
+def _constant(use: Use) -> Sequence[Tensor]:
+    if use.has("value"):
+        return [use.tensor_of(use.stored("value"))]
+    for name, kind in (("value_float", use.number), ("value_floats", use.floats_of)):
+        if use.has(name):
+            return [known(kind(name), F32)]
+    for name, kind in (("value_int", use.integer), ("value_ints", use.ints_of)):
+        if use.has(name):
+            return [known(kind(name), I64)]
+    use.fail("holds a string or a sparse tensor", code="unsupported-dtype")
+
+
+def _constant_of_shape(use: Use) -> Sequence[Tensor]:
+    value = use.tensor_of(use.stored("value")) if use.has("value") else known(np.float32(0))
+    given, g = use.input(), use.g
+    if given.sizes is None:
+        shape = use.declared_shape("a shape")
+        require_equal(use, given, shape)
+    else:
+        shape = given.sizes
+    if any(bounds(size)[1] < 0 for size in shape):
+        use.fail(f"has a negative size: {', '.join(map(str, shape))}", code="bad-size")
+    return [g.broadcast_to(g.reshape(value, shape=()), shape=shape)]
+
+
+def _range(use: Use) -> Sequence[Tensor]:
+    start, limit, delta = (use.input(i) for i in range(3))
+    g = use.g
+    if start.array is not None and limit.array is not None and delta.array is not None:
+        count: Size = max(int(np.ceil((limit.array.item() - start.array.item()) / delta.array.item())), 0)
+    elif start.sizes is not None and limit.sizes is not None and delta.array is not None:
+        step = int(delta.array.item())
+        extent = limit.sizes[0] - start.sizes[0]
+        count = maximum(ceil_divide(extent, step) if step > 0 else ceil_divide(-1 * extent, -step), 0)
+    else:
+        count = use.declared_shape("bounds")[0]
+        wide = g.divide(*(g.cast(x, dtype=use.dtype(11)) for x in (g.subtract(limit, start), delta)))
+        length = g.maximum(g.cast(g.ceil(wide), dtype=I64), known(np.int64(0)))
+        use.require(g.equal(length, g.size(count)))
+    return [g.add(start, g.multiply(g.cast(g.iota(shape=(count,)), dtype=start.dtype), delta))]
+
+
+def _eye_like(use: Use) -> Sequence[Tensor]:
+    x, g = use.input(), use.g
+    dtype = use.element_type("dtype", x.dtype)
+    rows, columns = x.shape
+    line = g.reshape(g.iota(shape=(rows,)), shape=(rows, 1))
+    hit = g.equal(g.subtract(g.iota(shape=(columns,)), line), known(np.int64(use.integer("k", 0))))
+    return [g.cast(hit, dtype=dtype)]
+
+
+CONVERTERS: Converters = {
+    "Constant": _constant,
+    "ConstantOfShape": _constant_of_shape,
+    "Range": _range,
+    "EyeLike": _eye_like,
+}

@@ -1,0 +1,121 @@
+"""Reading elements by index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .....dialect.dims import Size
+from .....dialect.types import I64
+from ..writing.tensors import Tensor, known
+from ..writing.use import Converters, Use
+
+
+def _gather(use: Use) -> Sequence[Tensor]:
+    x = use.input(0)
+    return [use.g.gather(x, use.input(1), axis=use.axis(x.rank, 0))]
+
+
+def _gather_elements(use: Use) -> Sequence[Tensor]:
+    x, indices, g = use.input(0), use.input(1), use.g
+    axis = use.axis(x.rank, 0)
+    # Other axes of the indices may be shorter than those of x.
+    parts = [slice_to(a, b) if i != axis else None for i, (a, b) in enumerate(zip(x.shape, indices.shape, strict=True))]
+    if any(part is not None for part in parts):
+        x = g.slice(x, starts=(0,) * x.rank, stops=tuple(parts))
+    return [g.take_along_axis(x, indices, axis=axis)]
+
+
+def slice_to(size: Size, wanted: Size) -> Size | None:
+    return None if size == wanted else wanted
+
+
+def _gather_nd(use: Use) -> Sequence[Tensor]:
+    x, indices, g = use.input(0), use.input(1), use.g
+    batch = use.integer("batch_dims", 0)
+    for axis in reversed(range(batch)):
+        # An index into a leading axis is the position in that axis itself.
+        places = g.iota(shape=(indices.shape[axis],))
+        shape = (*(1,) * axis, indices.shape[axis], *(1,) * (indices.rank - axis - 1))
+        column = g.broadcast_to(g.reshape(places, shape=shape), shape=(*indices.shape[:-1], 1))
+        indices = g.concat(g.cast(column, dtype=indices.dtype), indices, axis=-1)
+    return [g.gather_nd(x, indices)]
+
+
+def _one_hot(use: Use) -> Sequence[Tensor]:
+    indices, g = use.input(0), use.g
+    depth, values = use.input(1), use.input(2)
+    axis = use.axis(indices.rank + 1, -1)
+    if depth.array is not None:
+        count: Size = int(depth.array.reshape(-1)[0])
+    elif depth.sizes is not None:
+        count = depth.sizes[0]
+    else:
+        count = use.declared_shape("a depth")[axis]
+        given = g.cast(g.reshape(depth, shape=()), dtype=I64)
+        use.require(g.equal(given, g.size(count)))
+    places = g.cast(indices, dtype=I64)
+    places = g.where(g.less(places, known(np.int64(0))), g.add(places, g.size(count)), places)
+    classes = g.reshape(g.iota(shape=(count,)), shape=(count, *(1,) * (indices.rank - axis)))
+    hot = g.equal(g.unsqueeze(places, axes=(axis,)), classes)
+    off, on = (g.gather(values, known(np.int64(i)), axis=0) for i in (0, 1))
+    return [g.where(hot, on, off)]
+
+
+def _compress(use: Use) -> Sequence[Tensor]:
+    x, g = use.input(), use.g
+    condition = use.known_array(1, "a condition")
+    places = np.flatnonzero(condition).astype(np.int64)
+    if not use.has("axis"):
+        return [g.gather(g.reshape(x, shape=(x.type.elements,)), known(places), axis=0)]
+    return [g.gather(x, known(places), axis=use.axis(x.rank, 0))]
+
+
+def _non_zero(use: Use) -> Sequence[Tensor]:
+    array = use.known_array(0, "a result whose size depends on data, with elements")
+    return [known(np.array(np.nonzero(array), np.int64).reshape(max(array.ndim, 1), -1))]
+
+
+def _reverse_sequence(use: Use) -> Sequence[Tensor]:
+    x, lengths, g = use.input(0), use.input(1), use.g
+    time, batch = use.integer("time_axis", 0), use.integer("batch_axis", 1)
+    count = g.cast(lengths, dtype=I64)
+    shape = [1] * x.rank
+    steps = g.reshape(g.iota(shape=(x.shape[time],)), shape=(*shape[:time], x.shape[time], *shape[time + 1 :]))
+    count = g.reshape(count, shape=(*shape[:batch], x.shape[batch], *shape[batch + 1 :]))
+    mirrored = g.subtract(g.subtract(count, known(np.int64(1))), steps)
+    return [g.take_along_axis(x, g.where(g.less(steps, count), mirrored, steps), axis=time)]
+
+
+def _trilu(use: Use) -> Sequence[Tensor]:
+    x, g = use.input(), use.g
+    upper = use.integer("upper", 1)
+    given = use.optional(1)
+    if given is None or given.sizes is not None:
+        diagonal = 0 if given is None else given.sizes[0]  # type: ignore[index]  # sizes are known here
+        return [g.apply("triu" if upper else "tril", [x], {"diagonal": diagonal})[0]]
+    rows = g.reshape(g.iota(shape=(x.shape[-2],)), shape=(x.shape[-2], 1))
+    offset = g.subtract(g.iota(shape=(x.shape[-1],)), rows)
+    diagonal = g.cast(g.reshape(given, shape=()), dtype=I64)
+    kept = g.greater_equal(offset, diagonal) if upper else g.less_equal(offset, diagonal)
+    return [g.where(kept, x, g.like(0, x))]
+
+
+def _array_features(use: Use) -> Sequence[Tensor]:
+    x, places, g = use.input(0), use.input(1), use.g
+    found = g.gather(x, g.reshape(places, shape=(places.type.elements,)), axis=x.rank - 1)
+    return [g.reshape(found, shape=(1, *found.shape)) if x.rank == 1 else found]
+
+
+CONVERTERS: Converters = {
+    "Gather": _gather,
+    "GatherElements": _gather_elements,
+    "GatherND": _gather_nd,
+    "OneHot": _one_hot,
+    "Compress": _compress,
+    "NonZero": _non_zero,
+    "ReverseSequence": _reverse_sequence,
+    "Trilu": _trilu,
+    "ai.onnx.ml::ArrayFeatureExtractor": _array_features,
+}

@@ -1,0 +1,271 @@
+"""Resampling: `Resize` and `Upsample`.
+
+Each axis is resampled by itself: a result element is a weighted sum of elements at positions that depend on the sizes
+alone. The positions and weights are computed in float64 while the file is read, if the sizes are known; the common
+modes at symbolic sizes are the graph's `resize`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .....dialect.dims import Size
+from .....dialect.types import F32
+from ..writing.tensors import Tensor, known
+from ..writing.use import Converters, Use
+
+_NEAREST: dict[str, Callable[[float], int]] = {
+    "round_prefer_floor": lambda x: math.ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: math.floor(x + 0.5),
+    "floor": math.floor,
+    "ceil": math.ceil,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """One axis: sizes before and after, the scale, and the region of interest."""
+
+    axis: int
+    old: int
+    new: int
+    scale: float
+    region: tuple[float, float]
+
+
+def _coordinate(use: Use, mode: str, at: int, axis: _Axis) -> float:
+    """Returns the position in the operand of element `at` of the result."""
+    old, new, scale = axis.old, axis.new, axis.scale
+    if mode == "half_pixel":
+        return (at + 0.5) / scale - 0.5
+    if mode == "half_pixel_symmetric":
+        adjusted = new / (scale * old)
+        return old / 2 * (1 - adjusted) + (at + 0.5) / scale - 0.5
+    if mode == "pytorch_half_pixel":
+        return (at + 0.5) / scale - 0.5 if new > 1 else 0.0
+    if mode == "align_corners":
+        return at * (old - 1) / (new - 1) if new > 1 else 0.0
+    if mode == "asymmetric":
+        return at / scale
+    if mode == "tf_half_pixel_for_nn":
+        return (at + 0.5) / scale
+    if mode == "tf_crop_and_resize":
+        start, end = axis.region
+        if new > 1:
+            return start * (old - 1) + at * (end - start) * (old - 1) / (new - 1)
+        return 0.5 * (start + end) * (old - 1)
+    use.fail(f"has the coordinate transformation {mode!r}", code="bad-attribute")
+
+
+def _linear_weights(fraction: float, stretch: float) -> tuple[int, list[float]]:
+    """Returns the offset of the first element, and the weights from there on. `stretch` < 1 widens the filter."""
+    if stretch >= 1:
+        return 0, [1 - fraction, fraction]
+    reach = math.ceil(1 / stretch)
+    first = -reach + 1
+    weights = [max(0.0, 1 - abs((i - fraction) * stretch)) for i in range(first, reach + 1)]
+    return first, weights
+
+
+def _cubic_weights(fraction: float, stretch: float, a: float) -> tuple[int, list[float]]:
+    def curve(x: float) -> float:
+        x = abs(x)
+        if x < 1:
+            return (a + 2) * x**3 - (a + 3) * x**2 + 1
+        return a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a if x < 2 else 0.0
+
+    stretch = min(stretch, 1.0)
+    first = math.floor(-2 / stretch) + 1
+    last = 2 - first if stretch < 1 else 2
+    return first, [curve(stretch * (i - fraction)) for i in range(first, last + 1)]
+
+
+def _matrix(use: Use, axis: _Axis, mode: str, coordinates: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Returns the weights [new, old] of an axis, and whether each result is outside of the operand."""
+    made = np.zeros((axis.new, axis.old))
+    outside = np.zeros(axis.new, bool)
+    antialias = bool(use.integer("antialias", 0))
+    stretch = min(axis.scale, 1.0) if antialias else 1.0
+    for at in range(axis.new):
+        x = _coordinate(use, coordinates, at, axis)
+        if coordinates == "tf_crop_and_resize":
+            outside[at] = not 0 <= x <= axis.old - 1
+        if mode == "nearest":
+            rounding = use.string("nearest_mode", "round_prefer_floor")
+            if rounding not in _NEAREST:
+                use.fail(f"has the attribute `nearest_mode` = {rounding!r}", code="bad-attribute")
+            made[at, min(max(_NEAREST[rounding](x), 0), axis.old - 1)] = 1
+            continue
+        base = math.floor(x)
+        if mode == "linear":
+            first, weights = _linear_weights(x - base, stretch)
+        else:
+            first, weights = _cubic_weights(x - base, stretch, use.number("cubic_coeff_a", -0.75))
+        places = [base + first + i for i in range(len(weights))]
+        if use.integer("exclude_outside", 0) and mode == "cubic":
+            weights = [w if 0 <= p < axis.old else 0.0 for p, w in zip(places, weights, strict=True)]
+        total = sum(weights)
+        for place, weight in zip(places, weights, strict=True):
+            made[at, min(max(place, 0), axis.old - 1)] += weight / total
+    return made, outside
+
+
+def _resampled(use: Use, x: Tensor, axes: Sequence[_Axis], mode: str, coordinates: str) -> Tensor:
+    g = use.g
+    dtype = x.dtype
+    wide = g.cast(x, dtype=F32) if mode != "nearest" and (dtype.is_half or not dtype.is_float) else x
+    beyond: Tensor | None = None
+    for axis in axes:
+        weights, outside = _matrix(use, axis, mode, coordinates)
+        if mode == "nearest":
+            wide = g.gather(wide, known(weights.argmax(1).astype(np.int64)), axis=axis.axis)
+        else:
+            wide = _weighted(use, wide, axis.axis, weights)
+        if outside.any():
+            mask = known(outside.reshape(axis.new, *(1,) * (x.rank - axis.axis - 1)))
+            beyond = mask if beyond is None else g.logical_or(beyond, mask)
+    if beyond is not None:
+        wide = g.where(beyond, g.like(use.number("extrapolation_value", 0.0), wide), wide)
+    if wide.dtype == dtype:
+        return wide
+    if dtype.is_integer:
+        low, high = dtype.integer_range
+        wide = g.minimum(g.maximum(g.round(wide), g.like(low, wide)), g.like(high, wide))
+    return g.cast(wide, dtype=dtype)
+
+
+def _weighted(use: Use, x: Tensor, axis: int, weights: np.ndarray[Any, Any]) -> Tensor:
+    """Returns the sums of gathered slices: as many as the row with the most weights has."""
+    g = use.g
+    order = np.argsort(weights == 0, axis=1, kind="stable")
+    terms = int((weights != 0).sum(1).max(initial=1))
+    total: Tensor | None = None
+    for number in range(terms):
+        places = order[:, number]
+        factors = np.take_along_axis(weights, places[:, None], 1).reshape(-1, *(1,) * (x.rank - axis - 1))
+        part = g.multiply(g.gather(x, known(places.astype(np.int64)), axis=axis), known(factors, x.dtype))
+        total = part if total is None else g.add(total, part)
+    assert total is not None
+    return total
+
+
+def _upsample(use: Use) -> Sequence[Tensor]:
+    x = use.input()
+    if use.version >= 9:
+        scales = [float(s) for s in use.known_array(1, "scales").reshape(-1)]
+    elif use.version >= 7:
+        scales = list(use.floats_of("scales"))
+    else:
+        scales = [1.0, 1.0, use.number("height_scale"), use.number("width_scale")]
+    mode = use.string("mode", "nearest")
+    mode = "linear" if mode == "bilinear" else mode
+    return [_by_scales(use, x, tuple(range(x.rank)), scales, mode, "asymmetric", None)]
+
+
+def _resize(use: Use) -> Sequence[Tensor]:
+    x = use.input()
+    mode = use.string("mode", "nearest")
+    if mode not in ("nearest", "linear", "cubic"):
+        use.fail(f"has the attribute `mode` = {mode!r}", code="bad-attribute")
+    if use.version < 11:
+        scales = [float(s) for s in use.known_array(1, "scales").reshape(-1)]
+        return [_by_scales(use, x, tuple(range(x.rank)), scales, mode, "asymmetric", None)]
+    coordinates = use.string("coordinate_transformation_mode", "half_pixel")
+    axes = tuple(axis % x.rank for axis in use.ints_of("axes", tuple(range(x.rank))))
+    region = None
+    if coordinates == "tf_crop_and_resize":
+        region = [float(r) for r in use.known_array(1, "a region of interest").reshape(-1)]
+    given_scales, given_sizes = use.optional(2), use.optional(3)
+    if given_scales is not None and given_scales.shape != (0,):
+        scales = [float(s) for s in use.known_array(2, "scales").reshape(-1)]
+        return [_by_scales(use, x, axes, scales, mode, coordinates, region)]
+    if given_sizes is None:
+        use.fail("has neither scales nor sizes", code="wrong-operands")
+    return [_by_sizes(use, x, axes, use.sizes(3, "sizes"), mode, coordinates, region)]
+
+
+def _by_scales(
+    use: Use,
+    x: Tensor,
+    axes: Sequence[int],
+    scales: Sequence[float],
+    mode: str,
+    coordinates: str,
+    region: Sequence[float] | None,
+) -> Tensor:
+    chosen = []
+    for position, (axis, scale) in enumerate(zip(axes, scales, strict=True)):
+        old = x.shape[axis]
+        if scale == 1 and region is None:
+            continue
+        if not isinstance(old, int):
+            return _symbolic(use, x, axes, scales, None, mode, coordinates)
+        window = (0.0, 1.0) if region is None else (region[position], region[position + len(axes)])
+        new = math.floor(old * scale * (window[1] - window[0])) if region is not None else math.floor(old * scale)
+        chosen.append(_Axis(axis, old, new, scale, window))
+    return _resampled(use, x, chosen, mode, coordinates)
+
+
+def _by_sizes(
+    use: Use,
+    x: Tensor,
+    axes: Sequence[int],
+    sizes: Sequence[Size],
+    mode: str,
+    coordinates: str,
+    region: Sequence[float] | None,
+) -> Tensor:
+    if any(not isinstance(size, int) for size in (*sizes, *(x.shape[axis] for axis in axes))):
+        return _symbolic(use, x, axes, None, sizes, mode, coordinates)
+    olds = [size for axis in axes if isinstance(size := x.shape[axis], int)]
+    news = [size for size in sizes if isinstance(size, int)]
+    scales = [new / old for new, old in zip(news, olds, strict=True)]
+    policy = use.string("keep_aspect_ratio_policy", "stretch")
+    if policy != "stretch":
+        common = min(scales) if policy == "not_larger" else max(scales)
+        scales = [common] * len(scales)
+        news = [math.floor(common * old + 0.5) for old in olds]
+    chosen = []
+    for position, axis in enumerate(axes):
+        window = (0.0, 1.0) if region is None else (region[position], region[position + len(axes)])
+        if olds[position] != news[position] or region is not None:
+            chosen.append(_Axis(axis, olds[position], news[position], scales[position], window))
+    return _resampled(use, x, chosen, mode, coordinates)
+
+
+def _symbolic(
+    use: Use,
+    x: Tensor,
+    axes: Sequence[int],
+    scales: Sequence[float] | None,
+    sizes: Sequence[Size] | None,
+    mode: str,
+    coordinates: str,
+) -> Tensor:
+    """Resamples axes of symbolic sizes with the operator of the graph, which has the common modes."""
+    nearest = use.string("nearest_mode", "floor" if use.version < 11 else "round_prefer_floor")
+    fits = mode == "linear" and coordinates in ("half_pixel", "asymmetric", "align_corners")
+    fits |= mode == "nearest" and coordinates == "asymmetric" and nearest == "floor"
+    whole = scales is not None and all(float(scale).is_integer() for scale in scales)
+    # At whole scales, the nearest element is the same for both.
+    fits |= mode == "nearest" and whole and (coordinates, nearest) == ("half_pixel", "round_prefer_floor")
+    if not fits or use.integer("antialias", 0) or use.string("keep_aspect_ratio_policy", "stretch") != "stretch":
+        use.fail(f"resamples a symbolic size in the mode {mode} of {coordinates}, {nearest}", code="data-dependent")
+    if sizes is not None:
+        full = list(x.shape)
+        for axis, size in zip(axes, sizes, strict=True):
+            full[axis] = size
+        return use.g.resize(x, sizes=tuple(full), mode=mode, coordinates=coordinates)
+    assert scales is not None
+    factors = [1.0] * x.rank
+    for axis, scale in zip(axes, scales, strict=True):
+        factors[axis] = scale
+    return use.g.resize(x, scales=tuple(factors), mode=mode, coordinates=coordinates)
+
+
+CONVERTERS: Converters = {"Resize": _resize, "Upsample": _upsample}

@@ -1,0 +1,76 @@
+"""Writing elements by index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .....dialect.types import I64
+from ..writing.tensors import Tensor, known
+from ..writing.use import Converters, Use
+
+_REDUCTIONS = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum"}
+
+
+def _scatter_elements(use: Use) -> Sequence[Tensor]:
+    x, indices, updates, g = use.input(0), use.input(1), use.input(2), use.g
+    axis, reduction = use.axis(x.rank, 0), use.string("reduction", "none")
+    if reduction == "none" and indices.shape[:axis] + indices.shape[axis + 1 :] == x.shape[:axis] + x.shape[axis + 1 :]:
+        return [g.scatter(x, indices, updates, axis=axis)]
+    # Other axes of the indices may be shorter than those of x: rows of indices name whole positions.
+    columns = []
+    for number in range(x.rank):
+        if number == axis:
+            places = g.cast(indices, dtype=I64)
+        else:
+            line = g.iota(shape=(indices.shape[number],))
+            shape = (*(1,) * number, indices.shape[number], *(1,) * (x.rank - number - 1))
+            places = g.broadcast_to(g.reshape(line, shape=shape), shape=indices.shape)
+        columns.append(places)
+    return [_scattered(use, x, g.stack(*columns, axis=-1), updates, reduction)]
+
+
+def _scatter_nd(use: Use) -> Sequence[Tensor]:
+    return [_scattered(use, use.input(0), use.input(1), use.input(2), use.string("reduction", "none"))]
+
+
+def _scattered(use: Use, x: Tensor, indices: Tensor, updates: Tensor, reduction: str) -> Tensor:
+    g = use.g
+    if reduction == "none":
+        return g.scatter_nd(x, indices, updates)
+    if reduction == "add":
+        return g.scatter_nd_add(x, indices, updates)
+    operator = _REDUCTIONS.get(reduction)
+    if operator is None:
+        use.fail(f"has the reduction {reduction!r}", code="bad-attribute")
+    return _one_by_one(use, x, indices, updates, operator)
+
+
+def _one_by_one(use: Use, x: Tensor, indices: Tensor, updates: Tensor, operator: str) -> Tensor:
+    """Combines updates in their order, in a loop: indices may repeat."""
+    g, depth = use.g, indices.shape[-1]
+    if not isinstance(depth, int):
+        use.fail("has indices of unknown length", code="data-dependent")
+    rows = indices.type.elements // depth
+    rest = x.shape[depth:]
+    flat_indices = g.reshape(indices, shape=(rows, depth))
+    flat_updates = g.reshape(updates, shape=(rows, *rest))
+
+    def body(arguments: Sequence[Tensor]) -> Sequence[Tensor]:
+        step, total = arguments
+        place = g.gather(flat_indices, step, axis=0)
+        update = g.gather(flat_updates, step, axis=0)
+        old = g.gather_nd(total, place)
+        new = g.apply(operator, [old, update], {})[0]
+        return [g.scatter_nd(total, g.unsqueeze(place, axes=(0,)), g.unsqueeze(new, axes=(0,)))]
+
+    region = g.region([known(np.int64(0)).type, x.type], body)
+    return g.control("scan", [x], {"carried": 1, "count": rows}, [region], [x.type])[0]
+
+
+CONVERTERS: Converters = {
+    "Scatter": _scatter_elements,
+    "ScatterElements": _scatter_elements,
+    "ScatterND": _scatter_nd,
+}

@@ -1,0 +1,7 @@
+"""."""
+
+from __future__ import annotations
+
+from ..writing.use import Converters
+
+CONVERTERS: Converters = {}

@@ -1,0 +1,78 @@
+"""Types that a file declares: dims that are numbers, names or unknown, as sizes of the graph."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from ....dialect.diagnostics import Diagnostic, DiagnosticError
+from ....dialect.dims import INFINITY, Size, Symbol
+from ....dialect.types import TensorType
+from .writing.records import ValueRecord, ValueType
+from .writing.tensors import DTYPES
+
+_MOST_BYTES = 1 << 47
+"""The most bytes of a tensor: the address space of a process."""
+
+
+@dataclass(slots=True)
+class Dims:
+    """The symbolic sizes of a model, by their names in the file. A size without a name is a dim of its own."""
+
+    symbols: dict[str, Symbol] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+
+    def named(self, name: str) -> Size:
+        if name not in self.symbols:
+            self.symbols[name] = self._new(name)
+        return self.symbols[name].size
+
+    def unnamed(self, argument: str, axis: int) -> Size:
+        return self._new(f"{argument}_{axis}").size
+
+    def _new(self, wanted: str) -> Symbol:
+        word = re.sub(r"\W+", "_", wanted, flags=re.ASCII).strip("_") or "N"
+        word = f"N{word}" if word[0].isdigit() else word
+        name, number = word, 1
+        while name in self.taken:
+            number += 1
+            name = f"{word}_{number}"
+        self.taken.add(name)
+        return Symbol(name, 1, INFINITY)
+
+
+def _error(code: str, message: str, help: str = "") -> DiagnosticError:
+    return DiagnosticError([Diagnostic(code, message, help=help)])
+
+
+def tensor_type(record: ValueRecord, dims: Dims) -> TensorType:
+    """Returns the type of an input. Raises DiagnosticError if it cannot be one of an entry."""
+    type = record.type
+    if type is None:
+        raise _error("missing-type", f"the input `{record.name}` has no type")
+    if type.kind != "tensor":
+        raise _error("unsupported-type", f"the input `{record.name}` is of type {type.kind}; an entry takes tensors")
+    if type.element not in DTYPES:
+        raise _error("unsupported-dtype", f"the input `{record.name}` is {type.element}, which is not supported")
+    if type.shape is None:
+        raise _error("missing-type", f"the input `{record.name}` has no declared rank")
+    shape: list[Size] = []
+    for axis, size in enumerate(type.shape):
+        if isinstance(size, int):
+            shape.append(size)
+        else:
+            shape.append(dims.unnamed(record.name, axis) if size is None else dims.named(size))
+    total = DTYPES[type.element].bytes
+    for part in shape:
+        total *= max(part, 1) if isinstance(part, int) else 1
+    if total > _MOST_BYTES:
+        raise _error("too-large", f"the input `{record.name}` is declared with {list(type.shape)}, {total} bytes")
+    return TensorType(DTYPES[type.element], tuple(shape))
+
+
+def declared_type(type: ValueType | None) -> TensorType | None:
+    """Returns a declared type of constant shape; None if there is no declaration, or sizes are unknown."""
+    if type is None or type.kind != "tensor" or type.shape is None or type.element not in DTYPES:
+        return None
+    sizes = [size for size in type.shape if isinstance(size, int)]
+    return TensorType(DTYPES[type.element], tuple(sizes)) if len(sizes) == len(type.shape) else None

@@ -1,0 +1,308 @@
+"""Reads an ONNX file: walks its nodes, and gives each to its converter.
+
+Every error of a file is reported in one run: unknown operators first, then nodes that cannot be converted. A result of
+such a node is missing, and nodes that read it are left out without an error of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ....dialect.diagnostics import Collector, Diagnostic, DiagnosticError, Span
+from ....dialect.dims import DimError
+from ....dialect.graph import Function, Module, Value
+from ....dialect.operator import InferenceError
+from ....dialect.types import F32, TensorType
+from ....dialect.verifier import verify
+from ...model.source import SourceModel, WeightSource
+from ...weights import open_arrays
+from .convert import find_converter
+from .functions import bind_function, find_definition
+from .inputs import Dims, declared_type, tensor_type
+from .proto import decode_model, parse_model
+from .supported import find_unsupported
+from .writing.graph_writer import GraphWriter, with_label
+from .writing.records import FunctionRecord, GraphRecord, ModelRecord, NodeRecord, ValueRecord
+from .writing.tensors import Held, Tensor, TensorSequence
+from .writing.use import Use, tensor_of
+
+_DEEPEST = 100
+
+
+def read_onnx(path: Path, weights: WeightSource | None = None) -> SourceModel:
+    """Reads the model of an ONNX file; `weights` replace its initializers, by name. Raises DiagnosticError."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        message = f"`{path}` cannot be read: {error.strerror or error}"
+        raise DiagnosticError([Diagnostic("missing-file", message)]) from error
+    return read_proto(parse_model(data, str(path)), path.stem, str(path), path.parent, weights)
+
+
+def read_proto(
+    model: object, name: str, file: str, folder: Path | None, weights: WeightSource | None = None
+) -> SourceModel:
+    """Reads a parsed `ModelProto`. `name` becomes the name of the entry."""
+    record = decode_model(model, file, folder)
+    sources = {file: record.listing}
+    errors = find_unsupported(record, file)
+    if errors:
+        raise DiagnosticError(errors, sources)
+    run = _Run(record, file)
+    entry = identifier(name) or "model"
+    try:
+        function = run.function(entry)
+    except RecursionError:
+        raise DiagnosticError([Diagnostic("too-deep", f"the graphs of `{file}` are nested too deeply")]) from None
+    run.errors.raise_if_any(sources)
+    dims = function.symbols()
+    module = Module(entry, dims, tuple(run.writer.parameters.values()), (function,))
+    try:
+        verify(module)
+    except DiagnosticError as error:
+        raise DiagnosticError(error.diagnostics, {**sources, **error.sources}) from None
+    stored = open_arrays(run.writer.arrays) if run.writer.arrays else None
+    return SourceModel(module, file, {entry: stored if weights is None else weights}, sources=sources)
+
+
+def identifier(name: str) -> str:
+    """Returns a name of the file as a plain word."""
+    word = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
+    return f"_{word}" if word[:1].isdigit() else word
+
+
+@dataclass
+class _Missing:
+    """Stands for the result of a node that was not converted."""
+
+
+MISSING = _Missing()
+Environment = dict[str, Held | _Missing]
+
+
+@dataclass
+class _Run:
+    model: ModelRecord
+    file: str
+    writer: GraphWriter = field(default_factory=GraphWriter)
+    errors: Collector = field(default_factory=Collector)
+    dims: Dims = field(default_factory=Dims)
+    depth: int = 0
+
+    def function(self, name: str) -> Function:
+        graph = self.model.graph
+        arguments, environment = [], Environment()
+        names: set[str] = set()
+        for record in graph.inputs:
+            if record.name in graph.initializers:
+                continue
+            type = self._checked(record)
+            argument = Value(_unique(identifier(record.name) or "input", names), type)
+            arguments.append(argument)
+            environment[record.name] = Tensor(type, argument)
+        self.errors.raise_if_any({self.file: self.model.listing})
+        outputs = self._graph(graph, [environment], self.model.opsets)
+        results, result_names = [], []
+        taken: set[str] = set()
+        for record, held in zip(graph.outputs, outputs, strict=True):
+            if isinstance(held, Tensor):
+                self._check_declared(record, held)
+                results.append(self.writer.value(with_label(held, record.name)))
+                result_names.append(_unique(identifier(record.name) or "output", taken))
+            elif isinstance(held, TensorSequence):
+                message = f"the output `{record.name}` is a sequence; an entry returns tensors"
+                self.errors.report(Diagnostic("unsupported-type", message))
+        if not graph.outputs:
+            self.errors.report(Diagnostic("bad-onnx", f"the graph of `{self.file}` has no outputs"))
+        body = (*self.writer.prologue, *self.writer.builder.nodes)
+        return Function(name, tuple(arguments), body, tuple(results), tuple(result_names))
+
+    def _checked(self, record: ValueRecord) -> TensorType:
+        try:
+            return tensor_type(record, self.dims)
+        except DiagnosticError as error:
+            for diagnostic in error.diagnostics:
+                self.errors.report(diagnostic)
+            return TensorType(F32)
+
+    def _check_declared(self, record: ValueRecord, held: Tensor) -> None:
+        declared = declared_type(record.type)
+        if declared is None:
+            return
+        fixed = [
+            (a, b)
+            for a, b in zip(declared.shape, held.shape, strict=False)
+            if isinstance(a, int) and isinstance(b, int)
+        ]
+        if declared.dtype != held.dtype or len(declared.shape) != held.rank or any(a != b for a, b in fixed):
+            message = f"the output `{record.name}` is declared {declared}, and its node computes {held.type}"
+            self.errors.report(Diagnostic("type-mismatch", message))
+
+    # --- graphs ---
+
+    def _graph(
+        self, graph: GraphRecord, environments: list[Environment], opsets: Mapping[str, int]
+    ) -> list[Held | _Missing]:
+        """Converts the nodes of a graph in the innermost environment and returns the outputs."""
+        inner = environments[-1]
+        for name, stored in graph.initializers.items():
+            try:
+                inner[name] = tensor_of(stored, None)
+            except DiagnosticError as error:
+                inner[name] = MISSING
+                for diagnostic in error.diagnostics:
+                    self.errors.report(diagnostic)
+        self._nodes(graph.nodes, graph, environments, opsets)
+        found = []
+        for record in graph.outputs:
+            held = _look_up(record.name, environments)
+            if held is None:
+                message = f"the output `{record.name}` of the graph `{graph.name}` is computed by no node"
+                self.errors.report(Diagnostic("undefined-value", message))
+            found.append(MISSING if held is None else held)
+        return found
+
+    def _nodes(
+        self,
+        nodes: Sequence[NodeRecord],
+        graph: GraphRecord | None,
+        environments: list[Environment],
+        opsets: Mapping[str, int],
+    ) -> None:
+        inner = environments[-1]
+        for node in nodes:
+            made: Sequence[Held | _Missing]
+            try:
+                made = self._node(node, graph, environments, opsets)
+            except DiagnosticError as error:
+                for diagnostic in error.diagnostics:
+                    self.errors.report(diagnostic)
+                made = ()
+            for number, name in enumerate(node.outputs):
+                if name:
+                    held = made[number] if number < len(made) else MISSING
+                    inner[name] = with_label(held, name) if isinstance(held, Tensor) else held
+
+    def _node(
+        self,
+        node: NodeRecord,
+        graph: GraphRecord | None,
+        environments: list[Environment],
+        opsets: Mapping[str, int],
+    ) -> Sequence[Held | _Missing]:
+        span = self._span(node)
+        operands: list[Held | None] = []
+        for name in node.inputs:
+            held = _look_up(name, environments) if name else None
+            if name and held is None:
+                message = f"`{node.op}` reads `{name}`, which no node computes"
+                raise DiagnosticError([Diagnostic("undefined-value", message, span)])
+            if isinstance(held, _Missing):
+                return ()
+            operands.append(held)
+        types = {} if graph is None else graph.types
+        declared = tuple(declared_type(types.get(name)) for name in node.outputs)
+        version = opsets.get(node.domain, 1)
+        self.writer.at(_scope(node.name), span)
+
+        def run_graph(inside: GraphRecord, arguments: Sequence[Tensor]) -> list[Held]:
+            names = [record.name for record in inside.inputs]
+            new: Environment = dict(zip(names, arguments, strict=False))
+            found = self._graph(inside, [*environments, new], opsets)
+            self.writer.at(_scope(node.name), span)
+            if any(isinstance(held, _Missing) for held in found):
+                raise _IncompleteError
+            return [held for held in found if not isinstance(held, _Missing)]
+
+        use = Use(node, version, self.writer, tuple(operands), declared, span, run_graph)
+        function = self.model.functions.get((node.domain, node.op))
+        try:
+            if function is not None:
+                return self._expand(function, node, operands)
+            converter = find_converter(node.op, node.domain, version)
+            if converter is not None:
+                return converter(use)
+            definition = find_definition(node, version, operands, self.file)
+            if definition is None:
+                use.fail("has no definition by other operators in this form", code="unsupported-attribute")
+            return self._expand(definition, node, operands)
+        except _IncompleteError:
+            return ()
+        except InferenceError as error:
+            raise DiagnosticError([_described(error, use)]) from None
+        except DimError as error:
+            raise DiagnosticError([Diagnostic("bad-size", f"{_title(use)}: {error}", span)]) from None
+
+    def _expand(
+        self, function: FunctionRecord, node: NodeRecord, operands: Sequence[Held | None]
+    ) -> Sequence[Held | _Missing]:
+        if self.depth >= _DEEPEST:
+            message = f"the function `{node.full_name}` uses itself, or functions are nested more than {_DEEPEST} deep"
+            raise DiagnosticError([Diagnostic("too-deep", message, self._span(node))])
+        environment: Environment = {}
+        for name, held in zip(function.inputs, operands, strict=False):
+            if held is not None:
+                environment[name] = held
+        nodes = bind_function(function, node)
+        omitted = set(function.inputs) - set(environment)
+        nodes = tuple(_without(inner, omitted) for inner in nodes)
+        self.depth += 1
+        try:
+            self._nodes(nodes, None, [environment], function.opsets)
+        finally:
+            self.depth -= 1
+        return [environment.get(name, MISSING) for name in function.outputs]
+
+    def _span(self, node: NodeRecord) -> Span:
+        lines = self.model.listing.split("\n") if self.model.listing else [""]
+        text = lines[node.line - 1] if 0 < node.line <= len(lines) else ""
+        start = len(text) - len(text.lstrip())
+        return Span(self.file, node.line, start + 1, node.line, max(len(text), start + 1) + 1)
+
+
+class _IncompleteError(Exception):
+    """A graph inside a node could not be converted; its errors are reported."""
+
+
+def _title(use: Use) -> str:
+    return f"`{use.node.op}`" + (f" of node `{use.node.name}`" if use.node.name else "")
+
+
+def _described(error: InferenceError, use: Use) -> Diagnostic:
+    operand = ""
+    if error.operand is not None and error.operand < len(use.node.inputs) and use.node.inputs[error.operand]:
+        operand = f" (operand `{use.node.inputs[error.operand]}`)"
+    message = f"{_title(use)}: {error.message}{operand}"
+    return Diagnostic(error.code, message, use.span, error.label, help=error.help)
+
+
+def _scope(name: str) -> str:
+    """Returns the path of the block around a node: `/encoder/layer.0/Conv` is in `encoder.layer.0`."""
+    parts = [part for part in name.split("/") if part][:-1]
+    return re.sub(r"[^\w.{}]", "_", ".".join(parts)).replace("{", "_").replace("}", "_")
+
+
+def _look_up(name: str, environments: Sequence[Environment]) -> Held | _Missing | None:
+    for environment in reversed(environments):
+        if name in environment:
+            return environment[name]
+    return None
+
+
+def _without(node: NodeRecord, omitted: set[str]) -> NodeRecord:
+    """Returns a node of a function without the operands that the use of the function omits."""
+    if not omitted.intersection(node.inputs):
+        return node
+    return replace(node, inputs=tuple("" if name in omitted else name for name in node.inputs))
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    wanted, number = name, 1
+    while name in taken:
+        number += 1
+        name = f"{wanted}_{number}"
+    taken.add(name)
+    return name

@@ -1,0 +1,148 @@
+"""Compiles many small models as the entries of one artifact, and calls them in a process that may crash.
+
+A build has a fixed cost, and every test of the suite needs a real artifact: models with constant shapes are united,
+each with its own names of parameters. If the build of a batch fails, its halves are built, down to single models.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import nacre
+import numpy as np
+from backend_cases import BackendCase, DataSet
+from nacre.compiler.base.compiler_errors import CompilerError
+from nacre.compiler.model.source import SourceModel
+from nacre.compiler.weights import open_arrays
+from nacre.dialect.diagnostics import DiagnosticError
+from nacre.dialect.graph import Function, Module, Node, Parameter, walk
+
+
+@dataclass(frozen=True)
+class ReadCase:
+    """A test whose model was read."""
+
+    case: BackendCase
+    source: SourceModel
+    sets: Sequence[DataSet]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a test: `pass`, or the kind of its failure, with a reason."""
+
+    name: str
+    kind: str
+    reason: str = ""
+
+
+def can_be_united(source: SourceModel) -> bool:
+    return not source.module.dims
+
+
+def unite(sources: Sequence[SourceModel]) -> SourceModel:
+    """Returns one model with the functions `entry_0`, `entry_1`, ..."""
+    functions: list[Function] = []
+    parameters: list[Parameter] = []
+    arrays: dict[str, Any] = {}
+    for number, source in enumerate(sources):
+        (function,) = source.module.functions
+        prefix = f"{number}."
+        parameters += [replace(p, name=prefix + p.name) for p in source.module.parameters]
+        weights = source.weights[function.name]
+        if source.module.parameters:
+            assert weights is not None and not isinstance(weights, Path)
+            arrays |= {prefix + p.name: weights.read(p.key) for p in source.module.parameters}
+        body = tuple(_renamed(node, prefix) for node in function.body)
+        functions.append(replace(function, name=f"entry_{number}", body=body))
+    dims = sources[0].module.dims if len(sources) == 1 else ()
+    module = Module("suite", dims, tuple(parameters), tuple(functions))
+    stored = open_arrays(arrays) if arrays else None
+    return SourceModel(module, "suite", {function.name: stored for function in functions})
+
+
+def _renamed(node: Node, prefix: str) -> Node:
+    assert not any(inner.op == "parameter" for region in node.regions for inner in walk(region.body)), node
+    if node.op != "parameter":
+        return node
+    return replace(node, attributes=(("name", f"{prefix}{node.attribute('name')}"),))
+
+
+def run_batch(cases: Sequence[ReadCase], folder: Path, time_limit: float, level: int = 2) -> list[Outcome]:
+    """Builds the cases as one artifact and calls each entry with all data of its test."""
+    path = folder / f"batch_{abs(hash(tuple(c.case.name for c in cases)))}.so"
+    try:
+        nacre.compile(unite([c.source for c in cases]), path, opt_level=level)
+    except (DiagnosticError, CompilerError, AssertionError, Exception) as error:
+        if len(cases) == 1:
+            return [Outcome(cases[0].case.name, _kind_of(error), _short(error))]
+        half = len(cases) // 2
+        parts = (cases[:half], cases[half:])
+        return [outcome for part in parts for outcome in run_batch(part, folder, time_limit, level)]
+    try:
+        return _call_all(cases, path, time_limit)
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _kind_of(error: BaseException) -> str:
+    return error.diagnostics[0].code if isinstance(error, DiagnosticError) else "compiler-error"
+
+
+def _short(error: BaseException) -> str:
+    text = error.diagnostics[0].message if isinstance(error, DiagnosticError) else f"{type(error).__name__}: {error}"
+    return " ".join(text.split())[:200]
+
+
+def _call_all(cases: Sequence[ReadCase], path: Path, time_limit: float) -> list[Outcome]:
+    """Calls the entries in a child process; a crash or a call over the time limit ends the child, not the run."""
+    context = multiprocessing.get_context("fork")
+    outcomes: list[Outcome] = []
+    while len(outcomes) < len(cases):
+        here, there = context.Pipe()
+        child = context.Process(target=_serve, args=(there, cases, path, len(outcomes)))
+        child.start()
+        there.close()
+        while len(outcomes) < len(cases):
+            case = cases[len(outcomes)].case
+            try:
+                if not here.poll(time_limit):
+                    outcomes.append(Outcome(case.name, "time-out", f"a call took more than {time_limit:g} s"))
+                    break
+                outcomes.append(Outcome(case.name, *here.recv()))
+            except EOFError:
+                child.join(10)
+                outcomes.append(Outcome(case.name, "crash", f"the process ended with code {child.exitcode}"))
+                break
+        child.kill()
+        child.join()
+        here.close()
+    return outcomes
+
+
+def _serve(pipe: Connection, cases: Sequence[ReadCase], path: Path, first: int) -> None:
+    model = nacre.load(path)
+    for number in range(first, len(cases)):
+        pipe.send(_check(model.entries[f"entry_{number}"], cases[number]))
+    pipe.close()
+
+
+def _check(entry: Any, read: ReadCase) -> tuple[str, str]:
+    for data in read.sets:
+        try:
+            arrays = [np.asarray(x) for x in data.inputs]
+            made = entry(*arrays)
+        except Exception as error:
+            return "failed-call", _short(error)
+        results = list(made) if isinstance(made, (tuple, list)) else [made]
+        try:
+            read.case.check(data.outputs, [np.asarray(x) for x in results])
+        except (AssertionError, TypeError, AttributeError) as error:
+            return "wrong-value", _short(error) or traceback.format_exc(limit=1)
+    return "pass", ""

@@ -1,0 +1,132 @@
+"""The backend tests of the package `onnx`, through the reader, -O2 and calls of artifacts.
+
+    python tests/onnx/suite.py                         all tests; compares with results.txt, 1 if a passed test is lost
+    python tests/onnx/suite.py --only 'resize|conv'  some of them
+    python tests/onnx/suite.py --update              writes results.txt
+
+`results.txt` lists every test: those that pass, and the others by the kind of their failure, each with its reason. A
+test passes if a compiled entry, called with the inputs of the test, gives the expected dtypes, shapes and numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from backend_cases import BackendCase, all_cases
+from batches import Outcome, ReadCase, can_be_united, run_batch
+from nacre.compiler.readers.onnx.reader import read_proto
+from nacre.dialect.diagnostics import DiagnosticError
+
+RESULTS = Path(__file__).with_name("results.txt")
+_BATCH = 32
+_TIME_LIMIT = 60.0
+
+
+def read_case(case: BackendCase) -> ReadCase | Outcome:
+    """Reads the model of a test."""
+    model, sets = case.load()
+    try:
+        return ReadCase(case, read_proto(model, case.name.split("/")[1], "model.onnx", None), sets)
+    except DiagnosticError as error:
+        first = error.diagnostics[0]
+        return Outcome(case.name, first.code, " ".join(first.message.split())[:200])
+
+
+def run_cases(
+    cases: Iterable[BackendCase], report: Callable[[Sequence[Outcome]], None] = lambda outcomes: None
+) -> list[Outcome]:
+    """Runs tests in batches and returns their outcomes."""
+    outcomes: list[Outcome] = []
+    waiting: list[ReadCase] = []
+    with tempfile.TemporaryDirectory(prefix="onnx-suite-") as name:
+
+        def run(batch: Sequence[ReadCase]) -> None:
+            if batch:
+                done = run_batch(batch, Path(name), _TIME_LIMIT)
+                outcomes.extend(done)
+                report(done)
+
+        for case in cases:
+            read = read_case(case)
+            if isinstance(read, Outcome):
+                outcomes.append(read)
+                report([read])
+            elif not can_be_united(read.source):
+                run([read])
+            else:
+                waiting.append(read)
+                if len(waiting) == _BATCH:
+                    run(waiting)
+                    waiting = []
+        run(waiting)
+    return outcomes
+
+
+def format_results(outcomes: Sequence[Outcome]) -> str:
+    """Returns the text of results.txt."""
+    counts = Counter(outcome.kind for outcome in outcomes)
+    kinds = ["pass", *sorted(kind for kind in counts if kind != "pass")]
+    lines = [f"# {len(outcomes)} tests: " + ", ".join(f"{counts[kind]} {kind}" for kind in kinds)]
+    for kind in kinds:
+        lines += ["", f"[{kind}] {counts[kind]}"]
+        for outcome in outcomes:
+            if outcome.kind == kind:
+                lines.append(f"{outcome.name}  {outcome.reason}".rstrip())
+    return "\n".join(lines) + "\n"
+
+
+def read_results(text: str) -> dict[str, str]:
+    """Returns the kind of each listed test, by its name."""
+    kinds: dict[str, str] = {}
+    kind = ""
+    for line in text.splitlines():
+        if line.startswith("["):
+            kind = line[1 : line.index("]")]
+        elif line and not line.startswith("#"):
+            kinds[line.split()[0]] = kind
+    return kinds
+
+
+def find_lost(outcomes: Sequence[Outcome], listed: dict[str, str]) -> list[Outcome]:
+    """Returns the outcomes of tests that passed and do not any more."""
+    return [outcome for outcome in outcomes if outcome.kind != "pass" and listed.get(outcome.name) == "pass"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="regular expression that a name must contain")
+    parser.add_argument("--update", action="store_true", help="write results.txt")
+    chosen = parser.parse_args(arguments)
+    start = time.time()
+    done = 0
+
+    def report(outcomes: Sequence[Outcome]) -> None:
+        nonlocal done
+        done += len(outcomes)
+        for outcome in outcomes:
+            if outcome.kind != "pass":
+                print(f"{outcome.kind:20} {outcome.name}  {outcome.reason}", flush=True)
+        print(f"... {done} after {time.time() - start:.0f} s", file=sys.stderr, flush=True)
+
+    outcomes = run_cases((case for case in all_cases() if re.search(chosen.only, case.name)), report)
+    print(Counter(outcome.kind for outcome in outcomes).most_common())
+    order = {case.name: number for number, case in enumerate(all_cases())}
+    outcomes.sort(key=lambda outcome: order[outcome.name])
+    if chosen.update:
+        RESULTS.write_text(format_results(outcomes))
+        return 0
+    lost = find_lost(outcomes, read_results(RESULTS.read_text()) if RESULTS.exists() else {})
+    for outcome in lost:
+        print(f"lost: {outcome.name}: {outcome.kind}: {outcome.reason}")
+    return 1 if lost else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

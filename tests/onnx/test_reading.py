@@ -1,0 +1,123 @@
+"""Models of ONNX files: names, symbolic dims, shape arithmetic, and where the package is missing."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import nacre
+import numpy as np
+import onnx
+import pytest
+from nacre.compiler.api import read_model
+from nacre.compiler.readers.onnx.reader import read_proto
+from nacre.dialect.diagnostics import DiagnosticError
+from onnx import helper, parser
+
+
+def model_of(text: str, **opsets: int) -> onnx.ModelProto:
+    """Returns a model in the text syntax of the package."""
+    return parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opsets.get("main", 22)}]> {text}')
+
+
+SHAPES = """
+net (float[N, C, 4] x, float[4] bias) => (float[N, M] y)
+<int64[1] zero = {0}, int64 one = {1}, int64[1] minus = {-1}>
+{
+  shape = Shape(x)
+  count = Gather<axis = 0>(shape, zero)
+  channels = Gather(shape, one)
+  wide = Unsqueeze(channels, zero)
+  four = Constant<value = int64[1] {4}>()
+  columns = Mul(wide, four)
+  target = Concat<axis = 0>(count, columns)
+  sum = Add(x, bias)
+  y = Reshape(sum, target)
+}"""
+
+
+def test_shape_arithmetic_leaves_no_node() -> None:
+    (function,) = read_proto(model_of(SHAPES), "net", "net.onnx", None).module.functions
+    assert [node.op for node in function.body] == ["add", "reshape"]
+    assert str(function.results[0].type) == "f32[N, 4*C]"
+    assert [v.name for v in function.arguments] == ["x", "bias"] and function.result_names == ("y",)
+
+
+def test_a_file_is_compiled_and_called(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    onnx.save(model_of(SHAPES), path)
+    model = nacre.compile(path, tmp_path / "net.so")
+    rng = np.random.default_rng(0)
+    for n, c in ((1, 1), (3, 5)):
+        x, bias = rng.standard_normal((n, c, 4), np.float32), rng.standard_normal(4, np.float32)
+        np.testing.assert_array_equal(model(x, bias), (x + bias).reshape(n, 4 * c))
+
+
+def test_diagnostics_name_the_node(tmp_path: Path) -> None:
+    path = tmp_path / "bad.onnx"
+    model = model_of("net (float[3] x, float[4] z) => (float[3] y) { y = Add(x, z) }")
+    model.graph.node[0].name = "sum of both"
+    onnx.save(model, path)
+    with pytest.raises(DiagnosticError) as error:
+        read_model(path)
+    (diagnostic,) = error.value.diagnostics
+    assert diagnostic.code == "shape-mismatch" and "sum of both" in diagnostic.message
+    assert 'y = Add(x, z)  "sum of both"' in str(error.value)
+
+
+def test_all_unknown_operators_are_listed_at_once() -> None:
+    model = model_of("net (float[3] x) => (float[3] y) { a = Sigmod(x) b = Frobnicate(a) c = Sigmod(b) y = Add(x, c) }")
+    with pytest.raises(DiagnosticError) as error:
+        read_proto(model, "net", "net.onnx", None)
+    first, second = error.value.diagnostics
+    assert first.code == second.code == "unsupported-operator"
+    assert "`Sigmod`" in first.message and "`a`" in first.message and "`c`" in first.message
+    assert "`Sigmoid`" in first.help
+    assert "`Frobnicate`" in second.message
+
+
+def test_a_function_of_the_file_becomes_its_nodes() -> None:
+    text = """net (float[3] x) => (float[3] y) { y = my.Scaled<factor = 2.0>(x) }
+    <opset_import: ["" : 22], domain: "my"> Scaled <factor> (a) => (b) {
+      f = Constant<value_float: float = @factor>()
+      b = Mul(a, f)
+    }"""
+    model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 22, "my" : 1]> {text}')
+    (function,) = read_proto(model, "net", "net.onnx", None).module.functions
+    assert [node.op for node in function.body] == ["constant", "multiply"]
+
+
+def test_an_axis_of_the_call_is_checked_by_the_call(tmp_path: Path) -> None:
+    path = tmp_path / "sum.onnx"
+    text = "net (float[2, 3] x, int64[1] axes) => (float[2, 1] y) { y = ReduceSum(x, axes) }"
+    onnx.save(model_of(text), path)
+    model = nacre.compile(path, tmp_path / "sum.so")
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for axis in (1, -1):
+        np.testing.assert_array_equal(model(x, np.array([axis])), x.sum(1, keepdims=True))
+    with pytest.raises(nacre.NacreError):
+        model(x, np.array([0]))
+
+
+def test_a_missing_package_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    onnx.save(model_of(SHAPES), path)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(DiagnosticError, match=r"nacre\[onnx\]"):
+        read_model(path)
+
+
+def test_a_newer_operator_set_is_refused() -> None:
+    model = model_of("net (float[3] x) => (float[3] y) { y = Relu(x) }")
+    model.opset_import[0].version = onnx.defs.onnx_opset_version() + 1
+    with pytest.raises(DiagnosticError, match="versions 1 to"):
+        read_proto(model, "net", "net.onnx", None)
+
+
+def test_initializers_are_parameters_by_name() -> None:
+    weight = helper.make_tensor("layer.0.weight", 1, [5, 4], np.arange(20, dtype=np.float32))
+    model = model_of("net (float[N, 5] x) => (float[N, 4] y) { y = MatMul(x, w) }")
+    model.graph.node[0].input[1] = "layer.0.weight"
+    model.graph.initializer.append(weight)
+    module = read_proto(model, "net", "net.onnx", None).module
+    assert [(p.name, str(p.type)) for p in module.parameters] == [("layer.0.weight", "f32[5, 4]")]
