@@ -20,6 +20,7 @@ from .options import Options
 from .pipeline import Build
 from .quantization.choose import in_precision
 from .readers.language import load_module
+from .readers.language.settings import Settings
 from .readers.table import read_file
 from .sizes import parse_bound
 from .targets.target import parse_targets
@@ -35,14 +36,14 @@ Weights = str | os.PathLike[str] | Mapping[str, Any]
 """A checkpoint file or folder, or arrays in memory by parameter key."""
 
 
-def read_model(source: Source, weights: Weights | None = None) -> SourceModel:
+def read_model(source: Source, weights: Weights | None = None, settings: Settings | None = None) -> SourceModel:
     """Returns the model from a path or from its text. Raises DiagnosticError."""
     override = open_arrays(weights) if isinstance(weights, Mapping) else None if weights is None else Path(weights)
     if isinstance(override, Path) and not override.exists():
         raise DiagnosticError([Diagnostic("missing-file", f"`{override}` cannot be read: no such file or folder")])
     if isinstance(source, str) and ("\n" in source or "{" in source):
-        return load_module(source, text=True, weights=override)
-    return read_file(Path(source), override)
+        return load_module(source, text=True, weights=override, settings=settings)
+    return read_file(Path(source), override, settings)
 
 
 def compile(
@@ -61,6 +62,7 @@ def compile(
     check_passes: bool = False,
     precision: str | None = None,
     size: str | None = None,
+    settings: Settings | None = None,
 ) -> Model:
     """Compiles a model and loads it.
 
@@ -83,6 +85,7 @@ def compile(
         of a `.nacre` file with `quantize` blocks, or the text of such a file.
     size: bound for the bytes of the weights, such as `500MiB`, or `1.2x` relative to the parameters. To meet it,
         transformed weights that save the least time per byte are computed in each call or not used.
+    settings: values for the hyper-parameters of models, as `--set` gives them: `{"layers": 4}`.
 
     Issues `nacre.NacreWarning` for the warnings that `nacre compile` prints. A model loaded from the cache does not
     repeat the warning about its size.
@@ -100,7 +103,7 @@ def compile(
     bound = None if size is None else parse_bound(size)
     options = Options(opt_level, targets, strict=strict, weights=placement, cc=cc, debug=debug, size=bound)
     dumps = Dumps(None if dump_dir is None else Path(dump_dir))
-    source_model = source if isinstance(source, SourceModel) else read_model(source, weights)
+    source_model = source if isinstance(source, SourceModel) else read_model(source, weights, settings)
     source_model = with_warnings(in_precision(source_model, precision), targets)
     build = Build(source_model, options, dumps, choose_observer(source_model, options, check=check_passes))
     if output is None:
@@ -112,13 +115,15 @@ def compile(
     return model
 
 
-def find_errors(source: Source, weights: Weights | None = None) -> tuple[list[Diagnostic], Mapping[str, str]]:
+def find_errors(
+    source: Source, weights: Weights | None = None, settings: Settings | None = None
+) -> tuple[list[Diagnostic], Mapping[str, str]]:
     """Returns all errors and warnings of a model, in the order of its text, and the source texts of their spans.
 
     A source without errors is compared with the headers of its checkpoints, if they exist.
     """
     try:
-        source_model = read_model(source, weights)
+        source_model = read_model(source, weights, settings)
         if all(_is_there(path) for path in needed_checkpoints(source_model).values()):
             open_parameters(source_model)
     except DiagnosticError as error:
@@ -131,10 +136,11 @@ def _is_there(weights: WeightSource | None) -> bool:
     return weights is not None and (not isinstance(weights, Path) or weights.exists())
 
 
-def check(source: Source, *, weights: Weights | None = None) -> list[Diagnostic]:
+def check(source: Source, *, weights: Weights | None = None, settings: Settings | None = None) -> list[Diagnostic]:
     """Returns all errors and warnings of a model, given by path or text, in the order of its text.
 
     weights: a checkpoint file or folder; overrides the one named in the source. If the source has no errors, its
         parameters are compared with the header of the checkpoint; no data is read.
+    settings: values for the hyper-parameters of models, as `nacre.compile` takes them.
     """
-    return find_errors(source, weights)[0]
+    return find_errors(source, weights, settings)[0]

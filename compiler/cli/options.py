@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,6 +28,7 @@ from ..model.source import SourceModel
 from ..options import Flag, Options, Scope, check_passes_text, option_flags
 from ..pipeline import Build
 from ..quantization.choose import in_precision
+from ..readers.language.settings import Settings, read_settings
 from ..readers.stages import Resumed, options_after, read_stage
 from ..tools.validate.checker import VARIABLE, choose_observer
 from .reporting import report
@@ -49,6 +50,7 @@ class Chosen:
     check_passes: bool
     precision: str | None = None
     start: str | None = None
+    settings: Settings = field(default_factory=dict)
 
     def options(self, **further: Any) -> Options:
         """Returns the build options. Raises click.BadParameter if the stage to start from does not exist."""
@@ -60,7 +62,7 @@ class Chosen:
 
     def read(self, model: Path) -> SourceModel:
         """Returns the model in its precision. Raises DiagnosticError."""
-        return in_precision(read_model(model, self.checkpoint), self.precision)
+        return in_precision(read_model(model, self.checkpoint, self.settings), self.precision)
 
     def build(self, model: Path, dumps: Dumps | None = None, **further: Any) -> Build:
         """Reads the model and reports its warnings. Raises DiagnosticError."""
@@ -70,6 +72,8 @@ class Chosen:
         else:
             if self.precision is not None:
                 raise click.BadParameter("the dump of a stage already has a precision", param_hint="--precision")
+            if self.settings:
+                raise click.BadParameter("the dump of a stage has no hyper-parameters", param_hint="--set")
             resumed = read_stage(model, options.language(self.start), self.checkpoint)
         source_model = with_warnings(resumed.source_model, options.targets)
         if source_model.warnings:
@@ -132,6 +136,23 @@ def _click_option(name: str, flag: Flag, default: Any) -> Callable[[_Command], _
     )
 
 
+SET = click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=lambda context, parameter, values: _settings(values),
+    help="Value of a hyper-parameter of the model, as in `--set layers=4`; may be repeated.",
+)
+
+
+def _settings(values: Sequence[str]) -> Settings:
+    try:
+        return read_settings(values)
+    except DiagnosticError as error:
+        raise _wrong(error) from error
+
+
 _MODEL_OPTIONS = (
     click.option("--checkpoint", type=PATH, help="Checkpoint file or folder; overrides the one named in the model."),
     click.option(
@@ -145,6 +166,7 @@ _MODEL_OPTIONS = (
         metavar="NAME|FILE.nacre",
         help=f"Overrides the policies of the model: {', '.join(SHORT_FORMS)}, or a file with `quantize` blocks.",
     ),
+    SET,
 )
 
 
@@ -153,7 +175,9 @@ def build_options(command: _Command, *scopes: Scope) -> Callable[..., Any]:
     flags = {name: each for name, each in option_flags().items() if each[0].scope in ("build", *scopes)}
 
     @wraps(command)
-    def with_options(checkpoint: Path | None, check_passes: bool, precision: str | None, **further: Any) -> object:
+    def with_options(
+        checkpoint: Path | None, check_passes: bool, precision: str | None, settings: Settings, **further: Any
+    ) -> object:
         values: dict[str, Any] = {}
         for name, (_, default) in flags.items():
             value = further.pop(f"set_{name}")
@@ -162,7 +186,7 @@ def build_options(command: _Command, *scopes: Scope) -> Callable[..., Any]:
             else:
                 values[name] = default if value in (None, "") else value
         base = Options(**values)
-        return command(chosen=Chosen(base, checkpoint, check_passes, precision), **further)
+        return command(chosen=Chosen(base, checkpoint, check_passes, precision, settings=settings), **further)
 
     options = [_click_option(name, *each) for name, each in flags.items()]
     for option in reversed((*options[:2], _MODEL_OPTIONS[0], *options[2:], *_MODEL_OPTIONS[1:])):

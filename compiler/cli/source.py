@@ -15,15 +15,17 @@ from ..api import find_errors
 from ..base.files import write_whole
 from ..readers.language.format import format_source
 from ..readers.language.parse import decode, normalise
-from .options import PATH
+from ..readers.language.settings import Settings
+from .options import PATH, SET
 from .reporting import INPUT_ERROR, report
 
 
 @click.command("check")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=PATH)
 @click.option("--checkpoint", type=PATH, help="Checkpoint file or folder; overrides those named in the files.")
+@SET
 @click.option("--json", "as_json", is_flag=True, help="Print the diagnostics as a JSON list.")
-def check_command(files: Sequence[Path], checkpoint: Path | None, as_json: bool) -> int:
+def check_command(files: Sequence[Path], checkpoint: Path | None, settings: Settings, as_json: bool) -> int:
     """Report all errors of model files and their checkpoints.
 
     \b
@@ -36,7 +38,7 @@ def check_command(files: Sequence[Path], checkpoint: Path | None, as_json: bool)
     """
     found: list[Diagnostic] = []
     for path in files:
-        diagnostics, sources = find_errors(path, checkpoint)
+        diagnostics, sources = find_errors(path, checkpoint, settings)
         found += diagnostics
         if diagnostics and not as_json:
             report(diagnostics, sources)

@@ -108,7 +108,9 @@ def test_command(model: Path, chosen: Chosen, tests: Path | None, as_json: bool)
     if (chosen.start is None) != (tests is None):
         raise click.UsageError("--from requires --tests, and --tests requires --from: the dump of a stage has no tests")
     with progress(f"compiling and testing {model}"):
-        outcomes = test_model(chosen.build(model), None if tests is None else read_model(tests, chosen.checkpoint))
+        outcomes = test_model(
+            chosen.build(model), None if tests is None else read_model(tests, chosen.checkpoint, chosen.settings)
+        )
     if as_json:
         click.echo(json.dumps([asdict(o) for o in outcomes], indent=2))
     else:

@@ -7,19 +7,23 @@ from importlib import import_module
 from pathlib import Path
 from typing import cast
 
+from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ..model.source import SourceModel, WeightSource
 from .language import load_module
+from .language.settings import Settings
 from .stages import read_stage
 
-Reader = Callable[[Path, WeightSource | None], SourceModel]
+Reader = Callable[[Path, WeightSource | None, Settings], SourceModel]
 
 
-def _read_graph(path: Path, weights: WeightSource | None) -> SourceModel:
+def _read_graph(path: Path, weights: WeightSource | None, settings: Settings) -> SourceModel:
+    if settings:
+        raise DiagnosticError([Diagnostic("bad-setting", f"`{path}` is a graph, which has no hyper-parameters")])
     return read_stage(path, "graph", weights).source_model
 
 
-def _read_text(path: Path, weights: WeightSource | None) -> SourceModel:
-    return load_module(path, weights=weights)
+def _read_text(path: Path, weights: WeightSource | None, settings: Settings) -> SourceModel:
+    return load_module(path, weights=weights, settings=settings)
 
 
 def _read_onnx(path: Path, weights: WeightSource | None) -> SourceModel:
@@ -32,6 +36,7 @@ READERS: Mapping[str, Reader] = {".nacre": _read_text, ".graph": _read_graph, ".
 """Readers by suffix. A file of another suffix is read as model text."""
 
 
-def read_file(path: Path, weights: WeightSource | None = None) -> SourceModel:
-    """Reads the model of a file; `weights` replace the checkpoint that the file names. Raises DiagnosticError."""
-    return READERS.get(path.suffix, _read_text)(path, weights)
+def read_file(path: Path, weights: WeightSource | None = None, settings: Settings | None = None) -> SourceModel:
+    """Reads the model of a file; `weights` replace the checkpoint that the file names, `settings` are values of the
+    hyper-parameters of its models. Raises DiagnosticError."""
+    return READERS.get(path.suffix, _read_text)(path, weights, settings or {})

@@ -51,14 +51,16 @@ class _Builder:
             "pipe": self.pipe,
             "list": lambda t: syntax.List(self.all(t.children), span=self.span(t)),
             "tuple": lambda t: syntax.Tuple(self.all(t.children), span=self.span(t)),
+            "comprehension": self.comprehension,
             "scan": self.scan,
+            "repeat": self.repeat,
             "if": self.if_,
         }
         self.statements: dict[str, Callable[[Tree[Token]], syntax.Statement]] = {
             "param": self.param,
             "state": self.state,
             "use": self.use,
-            "weights": lambda t: syntax.Weights(self.string(_token(t, 0)), span=self.span(t)),
+            "weights": self.weights,
             "assign": self.assign,
             "assign_part": self.assign_part,
             "repeat": self.repeat,
@@ -294,12 +296,15 @@ class _Builder:
         name, type_, *rest = _trees(tree)
         key: syntax.String | None = None
         transpose: tuple[syntax.Integer, ...] | None = None
+        condition: syntax.Expression | None = None
         for part in rest:
             if part.data == "key":
                 key = self.string(_token(part, 0))
+            elif part.data == "condition":
+                condition = self.expression(part.children[0])
             else:
                 transpose = tuple(self.integer_token(cast(Token, axis)) for axis in part.children)
-        return syntax.Param(self.name(name), self.type(type_), key, transpose, span=self.span(tree))
+        return syntax.Param(self.name(name), self.type(type_), key, transpose, condition, span=self.span(tree))
 
     def state(self, tree: Tree[Token]) -> syntax.State:
         name, type_, *rest = _trees(tree)
@@ -313,14 +318,30 @@ class _Builder:
         return syntax.State(self.name(name), self.type(type_), initial, key, span=self.span(tree))
 
     def use(self, tree: Tree[Token]) -> syntax.Use:
-        *instances, block = _trees(tree)
-        path, *hypers = _trees(block)
-        reference = syntax.BlockReference(
+        instances = [part for part in _trees(tree) if part.data == "instance"]
+        block, *rest = (part for part in _trees(tree) if part.data != "instance")
+        condition = self.expression(rest[0].children[0]) if rest else None
+        otherwise = self.block_reference(_as_tree(rest[1].children[0])) if len(rest) > 1 else None
+        return syntax.Use(
+            tuple(self.instance(part) for part in instances),
+            self.block_reference(block),
+            condition,
+            otherwise,
+            span=self.span(tree),
+        )
+
+    def block_reference(self, tree: Tree[Token]) -> syntax.BlockReference:
+        path, *hypers = _trees(tree)
+        return syntax.BlockReference(
             tuple(self.name(part) for part in path.children),
             self.arguments(hypers[0]) if hypers else None,
-            span=self.span(block),
+            span=self.span(tree),
         )
-        return syntax.Use(tuple(self.instance(part) for part in instances), reference, span=self.span(tree))
+
+    def weights(self, tree: Tree[Token]) -> syntax.Weights:
+        path, *prefix = tree.children
+        start = self.string(_token(_as_tree(prefix[0]), 0)) if prefix else None
+        return syntax.Weights(self.string(cast(Token, path)), start, span=self.span(tree))
 
     def instance(self, tree: Tree[Token]) -> syntax.Instance:
         count = self.expression(tree.children[1]) if len(tree.children) > 1 else None
@@ -346,9 +367,31 @@ class _Builder:
         )
 
     def repeat(self, tree: Tree[Token]) -> syntax.Repeat:
-        variable, range_, body = tree.children
-        start, stop = self.all(_as_tree(range_).children)
-        return syntax.Repeat(self.name(variable), start, stop, self.body(body), span=self.span(tree))
+        variable, elements, body, *collected = tree.children
+        start, stop = self.elements(elements)
+        return syntax.Repeat(
+            self.name(variable),
+            start,
+            stop,
+            self.body(body),
+            self.all(_as_tree(collected[0]).children) if collected else (),
+            span=self.span(tree),
+        )
+
+    def elements(self, part: Part) -> tuple[syntax.Expression, syntax.Expression | None]:
+        """Returns the ends of a range, or the one expression that names the elements."""
+        tree = _as_tree(part)
+        if tree.data not in ("range", "elements_range"):
+            return self.expression(tree), None
+        start, stop = self.all(tree.children)
+        return start, stop
+
+    def comprehension(self, tree: Tree[Token]) -> syntax.Comprehension:
+        value, variable, elements, *condition = tree.children
+        start, stop = self.elements(elements)
+        kept = self.expression(_as_tree(condition[0]).children[0]) if condition else None
+        name = self.name(variable)
+        return syntax.Comprehension(self.expression(value), name, start, stop, kept, span=self.span(tree))
 
     # --- loops and branches at run time ---
 

@@ -172,8 +172,8 @@ class _Arguments:
                 return True
             if number in self.operands:
                 continue
-            # A non-tensor is an attribute if the operand is optional.
-            if operand.optional and value is not ERROR and not isinstance(value, Value):
+            # A non-tensor is an attribute if the operand is optional, except None, which omits the operand.
+            if operand.optional and value is not ERROR and value is not None and not isinstance(value, Value):
                 continue
             self.operands[number] = argument
             return True

@@ -13,6 +13,7 @@ from ....dialect.dims import Poly, format_size
 from ....dialect.graph import Value
 from ....dialect.types import TensorType
 from . import syntax
+from .argument_sizes import bind_sizes, forget_sizes
 from .context import CALL_DEPTH, Context, suggest
 from .instances import hyper_bindings
 from .operators import literal
@@ -39,8 +40,9 @@ def call_instance(
     )
     given = _bind_arguments(context, block, arguments, span)
     for parameter in block.parameters:
+        sizes = bind_sizes(context, inner, parameter, given.get(parameter.name.name))
         pattern = resolve_pattern(context, inner, parameter.type)
-        value = _match(context, frame, inner, parameter, pattern, given.get(parameter.name.name))
+        value = _match(context, frame, inner, parameter, pattern, given.get(parameter.name.name), sizes)
         inner.names[parameter.name.name] = Binding(value, Kind.ARGUMENT, parameter.name.span)
     context.program.elaborated.add(id(block))
     returned = run_body(context, inner, block.body)
@@ -104,8 +106,10 @@ def _match(
     parameter: syntax.Parameter,
     pattern: Pattern | Poison,
     given: Given | None,
+    sizes: list[str],
 ) -> Value | Poison:
-    """Returns the argument, or a value of the declared type that replaces a wrong one."""
+    """Returns the argument, or a value of the declared type that replaces a wrong one. `sizes` are the names that this
+    argument determines."""
     if pattern is ERROR:
         return ERROR
     value: AnyValue = ERROR if given is None else given.value
@@ -113,7 +117,8 @@ def _match(
     span = parameter.name.span if given is None else given.span
     result = _fit(context, frame, inner, pattern, value, what, span, parameter.type)
     if result is ERROR:
-        type = pattern.fill(inner.dots)
+        forget_sizes(inner, sizes)
+        type = None if sizes else pattern.fill(inner.dots)
         return ERROR if type is None else _stand_in(context, inner, type, parameter.type)
     if pattern.dots and inner.dots is None:
         inner.dots = leading_sizes(pattern, result.type)
@@ -186,11 +191,15 @@ def _other_hypers(
         hyper = inner.hypers.get(dim.name) if isinstance(dim, syntax.Name) else None
         if hyper is None or hyper.by_default or not hyper.text or not isinstance(dim, syntax.Name):
             return ""
+        if inner.names[dim.name].kind is not Kind.HYPER:
+            return ""
         origin = trace_axis(context, frame, value, axis).origin
         known = origin is not None and frame.hypers.get(origin.name) is origin.hyper
         better = origin.name if origin is not None and known else format_size(actual)
         given = [
-            f"{name}={better if name == dim.name else h.text}" for name, h in inner.hypers.items() if not h.by_default
+            f"{name}={better if name == dim.name else h.text}"
+            for name, h in inner.hypers.items()
+            if not h.by_default and inner.names[name].kind is Kind.HYPER
         ]
         assert inner.block is not None
         names = [h.name.name for h in inner.block.hypers]

@@ -7,9 +7,10 @@ breaks the cycle, so that the imports between the files form a tree.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ....dialect.diagnostics import Diagnostic, Note, Span
 from ....dialect.dims import Extreme, FloorDiv, Poly, Size, Symbol, bounds
@@ -99,7 +100,8 @@ class Program:
     """The tables of the whole program.
 
     `paths` maps the name of each parameter of a fixed index to its path in its arrays; `elaborated` holds the ids of
-    elaborated blocks; `folders` are additional folders for configurations.
+    elaborated blocks; `folders` are additional folders for configurations. `prefix` is the text with which the keys of
+    the current model's checkpoint begin. `settings` are values of the models' hyper-parameters.
     """
 
     dims: dict[str, tuple[Symbol, Span]] = field(default_factory=dict)
@@ -108,6 +110,8 @@ class Program:
     paths: dict[str, InstancePath] = field(default_factory=dict)
     elaborated: set[int] = field(default_factory=set)
     folders: tuple[Path, ...] = ()
+    prefix: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 Evaluate = Callable[["Context", syntax.Expression, Frame], AnyValue]

@@ -15,10 +15,10 @@ from ....dialect.control_flow import collected_type
 from ....dialect.diagnostics import Note, Span
 from ....dialect.dims import Poly, Size, add, bounds, format_size
 from ....dialect.graph import Node, Region, Value
-from ....dialect.types import BOOL, F32, I64, DType, TensorType
+from ....dialect.types import BOOL, I64, TensorType
 from . import syntax
 from .context import Context
-from .operators import literal
+from .operators import as_tensor, literal
 from .statements import assigned_names, check_loop_body, run_body
 from .statics import demand_integer, demand_size
 from .values import (
@@ -72,7 +72,7 @@ def scan(context: Context, node: syntax.Scan, frame: Frame) -> AnyValue:
         run_body(context, frame, node.body)
         results = _next_values(context, frame, carried, arguments)
         for expression in node.collected:
-            collected.append(_tensor(context, frame, context.evaluate(expression, frame), expression.span))
+            collected.append(as_tensor(context, frame, context.evaluate(expression, frame), expression.span))
         failed = any(value is ERROR for value in collected)
         slices = tuple(value for value in collected if value is not ERROR)
         region = writer.close((index, *arguments), (*results, *slices))
@@ -208,7 +208,7 @@ def _as(context: Context, frame: Frame, value: AnyValue, other: AnyValue, span: 
     if isinstance(value, Value):
         return value
     dtype = other.type.dtype if isinstance(other, Value) and other.type.rank == 0 else None
-    return _tensor(context, frame, value, span, dtype)
+    return as_tensor(context, frame, value, span, dtype)
 
 
 # --- shared ---
@@ -236,15 +236,6 @@ def _condition(context: Context, value: AnyValue, span: Span, word: str) -> Valu
     return report("not-a-condition", message, span, help=help_text)
 
 
-def _tensor(context: Context, frame: Frame, value: AnyValue, span: Span, dtype: DType | None = None) -> Value | Poison:
-    """Returns a value as a tensor: integers and sizes are i64, other numbers f32, unless a dtype is given."""
-    if isinstance(value, Value):
-        return value
-    if dtype is None:
-        dtype = BOOL if isinstance(value, bool) else I64 if isinstance(value, (int, Poly)) else F32
-    return literal(context, frame, value, dtype, span)
-
-
 def _initial_values(context: Context, frame: Frame, carries: Sequence[syntax.Carry]) -> list[_Carried]:
     found: list[_Carried] = []
     # All initial values are those before the loop: `with a = b, b = a` exchanges them.
@@ -260,7 +251,7 @@ def _initial_values(context: Context, frame: Frame, carries: Sequence[syntax.Car
             message = f"`{name.name}` is {first.kind} and cannot be carried"
             context.reporter.error("fixed-name", message, name.span, notes=[note])
             continue
-        initial = _tensor(context, frame, value, carry.value.span)
+        initial = as_tensor(context, frame, value, carry.value.span)
         if initial is ERROR:
             frame.names[name.name] = Binding(ERROR, Kind.LOCAL, name.span)
             continue

@@ -27,17 +27,23 @@ from .names import check_names
 from .parse import normalise, parse, read_text
 from .placeholders import check_unused_blocks
 from .policies import read_policies
+from .settings import Settings, check_settings
 from .values import ERROR, FileScope
 
 
 def load_module(
-    source: str | Path, *, text: bool = False, weights: str | WeightSource | None = None, name: str | None = None
+    source: str | Path,
+    *,
+    text: bool = False,
+    weights: str | WeightSource | None = None,
+    name: str | None = None,
+    settings: Settings | None = None,
 ) -> SourceModel:
     """Reads a model: from a path, or, with `text`, from the source itself. Raises DiagnosticError.
 
     `weights` is a checkpoint, a file or a folder, and replaces the one that the source names. A configuration that does
     not lie beside the source may lie there. `name` is the name of the module and, for a text, of the file in its
-    diagnostics.
+    diagnostics. `settings` are values for the hyper-parameters of models.
     """
     override = Path(weights) if isinstance(weights, str) else weights
     if text:
@@ -46,7 +52,7 @@ def load_module(
         path = Path(source)
         content, file, folder = read_text(path), str(source), path.parent
     folders = (override if override.is_dir() else override.parent,) if isinstance(override, Path) else ()
-    run = _Run(normalise(content), file, folder, path, folders)
+    run = _Run(normalise(content), file, folder, path, folders, settings or {})
     run.elaborate()
     diagnostics = run.diagnostics()
     if any(d.severity == "error" for d in diagnostics):
@@ -106,6 +112,7 @@ class _Run:
     folder: Path | None
     path: Path | None
     folders: tuple[Path, ...]
+    settings: Settings = field(default_factory=dict)
     reporter: Reporter = field(init=False)
     program: Program = field(init=False)
     scope: FileScope | None = None
@@ -116,7 +123,7 @@ class _Run:
 
     def __post_init__(self) -> None:
         self.reporter = Reporter({self.file: self.text})
-        self.program = Program(folders=self.folders)
+        self.program = Program(folders=self.folders, settings=self.settings)
 
     def diagnostics(self) -> list[Diagnostic]:
         """Sorts diagnostics by the order of the text, the file itself before its imports; warnings only if there is no
@@ -151,6 +158,7 @@ class _Run:
     def _elaborate(self, context: Context, tree: syntax.File) -> None:
         path = None if self.path is None else self.path.resolve()
         self.scope = Loader(context).load(tree, self.file, self.folder, path)
+        check_settings(context, own_models(self.scope), None)
         for model in own_models(self.scope):
             function = elaborate_model(context, self.scope, model)
             if function is not None:

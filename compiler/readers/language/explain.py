@@ -35,7 +35,20 @@ RESERVED = {
 }
 INDEX_NOTATION = "index notation (`y[b, o] = sum(i) x[b, i] * w[o, i]`)"
 
-_EXPRESSION = NAMES | {"IF", "INT", "FLOAT", "STRING", "LPAR", "LSQB", "MINUS", "NOT", "TRUE", "FALSE", "NONE"}
+_EXPRESSION = NAMES | {
+    "IF",
+    "REPEAT",
+    "INT",
+    "FLOAT",
+    "STRING",
+    "LPAR",
+    "LSQB",
+    "MINUS",
+    "NOT",
+    "TRUE",
+    "FALSE",
+    "NONE",
+}
 _AFTER_EXPRESSION = CONTINUES | {"DOT", "LPAR", "LSQB", "IF", HYPER_OPEN}
 _END_OF_STATEMENT = {NEWLINE, "SEMICOLON", "RBRACE", "$END"}
 
@@ -250,7 +263,7 @@ def _call_in_use(error: Mistake) -> str:
 
 
 def _loop(error: Mistake) -> str:
-    return "a loop is `repeat i in 0..n { ... }`" if error.head.type == "REPEAT" else ""
+    return "a loop is `repeat i in 0..n { ... }`" if error.head.type in ("REPEAT", "FOR") else ""
 
 
 def _value_of_param(error: Mistake) -> str:

@@ -18,7 +18,9 @@ from .calls import call_instance
 from .context import Context
 from .control_flow import if_else, scan, while_loop
 from .instances import bind_hypers
+from .iteration import comprehension
 from .operators import BUILTINS, apply, multiply_matrices
+from .repeats import repeat
 from .shapes import resolve_dtype
 from .sugar import FORMS
 from .unknown import FUNCTIONS, unknown_name
@@ -128,6 +130,8 @@ def _combine(context: Context, node: syntax.Binary, left: AnyValue, frame: Frame
     right = context.evaluate(node.right, frame)
     if contains_error(left) or contains_error(right):
         return ERROR
+    if symbol in ("==", "!=") and (left is None or right is None):
+        return (left is right) == (symbol == "==")
     if contains_tensor(left) or contains_tensor(right) or symbol == "@":
         spans = [node.left.span, node.right.span]
         if symbol == "@":
@@ -247,6 +251,8 @@ _EXPRESSIONS: Mapping[type[syntax.Node], Callable[..., AnyValue]] = {
     syntax.Index: index,
     syntax.Call: _call,
     syntax.Pipe: _pipe,
+    syntax.Comprehension: comprehension,
+    syntax.Repeat: repeat,
     syntax.Scan: scan,
     syntax.While: while_loop,
     syntax.If: if_else,

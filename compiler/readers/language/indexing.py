@@ -269,7 +269,9 @@ class _Selection:
         if new_axes:
             return report("bad-index", "an index cannot contain both a tensor and None", span)
         if not indices.type.dtype.is_integer:
-            help_text = "`where(mask, x, 0)` keeps the shape" if indices.type.dtype.name == "bool" else ""
+            is_mask = indices.type.dtype.name == "bool"
+            chosen = "`where(mask, x, 0)` keeps the shape; `masked_select(x, mask, size=n)` takes up to n slices"
+            help_text = chosen if is_mask else ""
             message = f"an index must be a tensor of integers, not {indices.type}"
             return report("bad-index", message, span, help=help_text)
         return single(

@@ -13,7 +13,7 @@ from ....dialect.diagnostics import Note, Span
 from ....dialect.dims import Poly, Size, bounds, symbols
 from . import syntax
 from .context import ARRAY_COUNT, Context, suggest
-from .statics import demand_integer
+from .statics import demand_integer, demand_truth
 from .values import (
     ERROR,
     AnyValue,
@@ -58,12 +58,18 @@ def resolve_block(context: Context, frame: Frame, path: Sequence[syntax.Name]) -
 
 
 def bind_hypers(
-    context: Context, frame: Frame, block: BlockValue, given: Sequence[syntax.Argument] | None, span: Span
+    context: Context,
+    frame: Frame,
+    block: BlockValue,
+    given: Sequence[syntax.Argument] | None,
+    span: Span,
+    settings: Mapping[str, Hyper] | None = None,
 ) -> dict[str, Hyper] | Poison:
-    """Returns the hyper-parameters of a block by name, from the arguments in `<...>` and from defaults."""
+    """Returns the hyper-parameters of a block by name, from the arguments in `<...>`, from settings and from
+    defaults."""
     report = context.reporter.error
     declared = [h.name.name for h in block.block.hypers]
-    hypers: dict[str, Hyper] = {}
+    hypers: dict[str, Hyper] = dict(settings or {})
     failed = False
     for number, argument in enumerate(given or ()):
         value = context.evaluate(argument.value, frame)
@@ -105,6 +111,8 @@ def bind_hypers(
         help_text = (
             f"hyper-parameters are given between `<` and `>`: `use name = {form}`"
             if given is None and not is_model
+            else f"`nacre compile --set {missing[0].name.name}=...` gives the value"
+            if is_model
             else ""
         )
         message = f"`{block.name}` is missing hyper-parameters: {names}"
@@ -129,10 +137,21 @@ def hyper_bindings(block: BlockValue, hypers: Mapping[str, Hyper]) -> dict[str, 
     return {name: Binding(hyper.value, Kind.HYPER, spans[name]) for name, hyper in hypers.items()}
 
 
+def is_present(context: Context, frame: Frame, condition: syntax.Expression | None) -> bool:
+    """Returns whether a `param` or `use` with this condition exists."""
+    if condition is None:
+        return True
+    truth = demand_truth(context, context.evaluate(condition, frame), condition.span)
+    return truth is ERROR or truth
+
+
 def make_instances(context: Context, frame: Frame, use: syntax.Use) -> list[tuple[syntax.Name, AnyValue]]:
     """Returns the instances of one `use`, by name."""
-    block = resolve_block(context, frame, use.block.path)
-    hypers = ERROR if block is ERROR else bind_hypers(context, frame, block, use.block.hypers, use.block.span)
+    used = use.block if is_present(context, frame, use.condition) else use.otherwise
+    if used is None:
+        return [(item.name, None) for item in use.instances]
+    block = resolve_block(context, frame, used.path)
+    hypers = ERROR if block is ERROR else bind_hypers(context, frame, block, used.hypers, used.span)
     made: list[tuple[syntax.Name, AnyValue]] = []
     for item in use.instances:
         value: AnyValue = ERROR
@@ -141,7 +160,7 @@ def make_instances(context: Context, frame: Frame, use: syntax.Use) -> list[tupl
             count = _array_count(context, frame, item.count)
         if block is not ERROR and hypers is not ERROR and count is not ERROR:
             path = None if frame.path is None else frame.path.child(item.name.name)
-            instance = Instance(block, hypers, path, use.block.span)
+            instance = Instance(block, hypers, path, used.span)
             value = instance if count is None else InstanceArray(instance, count)
         made.append((item.name, value))
     return made

@@ -17,6 +17,7 @@ from . import syntax
 from .calls import match_results
 from .context import Context, Program
 from .instances import bind_hypers, hyper_bindings
+from .settings import settings_of
 from .shapes import resolve_type
 from .statements import run_body
 from .values import ERROR, Binding, BlockValue, FileScope, Frame, InstancePath, Kind, Poison
@@ -29,11 +30,13 @@ def elaborate_model(context: Context, scope: FileScope, model: syntax.Model) -> 
     context.writer = Writer(count=context.writer.count)
     context.program.elaborated.add(id(model))
     value = BlockValue(model, scope)
-    hypers = bind_hypers(context, Frame(scope), value, None, model.name.span)
+    hypers = bind_hypers(context, Frame(scope), value, None, model.name.span, settings_of(context, model))
     if hypers is ERROR:
         return None
     frame = Frame(scope, hyper_bindings(value, hypers), model, InstancePath(), hypers)
     _check_weights_statements(context, model)
+    prefixes = (s.prefix for s in model.body if isinstance(s, syntax.Weights))
+    context.program.prefix = next((prefix.value for prefix in prefixes if prefix is not None), "")
     arguments: list[Value] = []
     for parameter in model.parameters:
         type = resolve_type(context, frame, parameter.type)

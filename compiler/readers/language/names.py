@@ -6,14 +6,16 @@ branches that no condition takes. Nothing is evaluated here.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 from ....dialect.diagnostics import Note
 from ....dialect.types import DTYPES
 from . import syntax
+from .argument_sizes import argument_sizes
 from .context import Context
 from .statics import CONSTANTS
 from .unknown import FUNCTIONS, unknown_name
@@ -51,19 +53,17 @@ def expression_names(node: object) -> Iterator[tuple[syntax.Name, bool]]:
             pending += [p for p in (part.start, part.stop, part.step) if p is not None]
         elif isinstance(part, (syntax.List, syntax.Tuple)):
             pending += part.items
+        elif isinstance(part, syntax.Comprehension):
+            pending += [p for p in (part.start, part.stop) if p is not None]
+            inside = expression_names((part.value, part.condition))
+            yield from ((name, called) for name, called in inside if name.name != part.variable.name)
+        elif isinstance(part, tuple):
+            pending += part
 
 
 def attribute_names(node: object) -> Iterator[str]:
     """Yields every `name` of a `value.name` in a syntax tree."""
-    pending: list[object] = [node]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, syntax.Attribute):
-            yield part.name.name
-        if isinstance(part, tuple):
-            pending += part
-        elif isinstance(part, syntax.Node):
-            pending += [getattr(part, field_.name) for field_ in fields(part)]
+    return (part.name.name for part in syntax.walk(node) if isinstance(part, syntax.Attribute))
 
 
 @dataclass(slots=True)
@@ -88,6 +88,7 @@ class _Block:
             self.define(hyper.name, Kind.HYPER)
             if hyper.default is not None:
                 self.expression(hyper.default)
+        self.sizes()
         for parameter in block.parameters:
             self.type(parameter.type)
             self.define(parameter.name, Kind.ARGUMENT)
@@ -97,6 +98,17 @@ class _Block:
         self.body(block.body)
         self.report_unused()
         return self.used
+
+    def sizes(self) -> None:
+        """Defines the sizes that arguments determine. One that occurs once, and resembles a defined name, is an error
+        of spelling."""
+        found = argument_sizes(self.block, self.scope)
+        words = [node.name for node in syntax.walk(self.block) if isinstance(node, syntax.Name)] if found else []
+        known = [name for name in (*self.scope.names, *self.frame.names) if len(name) > 1]
+        for name, span in found.items():
+            if words.count(name) == 1 and difflib.get_close_matches(name, known, 1, 0.75):
+                unknown_name(self.context, Frame(self.scope, dict(self.frame.names)), syntax.Name(name, span=span))
+            self.frame.names[name] = Binding(ERROR, Kind.SIZE, span)
 
     def define(self, name: syntax.Name, kind: Kind) -> None:
         first = self.frame.names.get(name.name)
@@ -142,6 +154,7 @@ class _Block:
                 if statement.key is not None:
                     braces = re.findall(r"\{([^{}]*)\}", statement.key.value)
                     self.used.update(name.strip() for inside in braces for name in inside.split("+"))
+                self.expression(statement.condition)
                 self.define(statement.name, Kind.PARAMETER)
             elif isinstance(statement, syntax.State):
                 self.type(statement.type)
@@ -149,9 +162,11 @@ class _Block:
                     self.expression(statement.initial)
                 self.define(statement.name, Kind.STATE)
             elif isinstance(statement, syntax.Use):
-                self.used.add(statement.block.path[0].name)
-                for argument in statement.block.hypers or ():
-                    self.expression(argument.value)
+                for block in (statement.block, statement.otherwise):
+                    if block is not None:
+                        self.used.add(block.path[0].name)
+                        self.expression(tuple(argument.value for argument in block.hypers or ()))
+                self.expression(statement.condition)
                 for instance in statement.instances:
                     self.expression(instance.count)
                     self.define(instance.name, Kind.INSTANCE)
@@ -167,14 +182,14 @@ class _Block:
             elif isinstance(statement, syntax.Return):
                 for value in statement.values:
                     self.value(value)
-            elif isinstance(statement, syntax.Repeat):
-                self.loop(statement)
-            elif isinstance(statement, (syntax.Scan, syntax.While)):
+            elif isinstance(statement, (syntax.Repeat, syntax.Scan, syntax.While)):
                 self.value(statement)
 
     def value(self, node: syntax.Expression) -> None:
         """Reads the value of an assignment or a return, which may be a loop or a branch."""
-        if isinstance(node, syntax.Scan):
+        if isinstance(node, syntax.Repeat):
+            self.loop(node)
+        elif isinstance(node, syntax.Scan):
             self.expression(node.start)
             self.expression(node.stop)
             self.carried(node)
@@ -213,6 +228,8 @@ class _Block:
         with self.inside():
             self.frame.names[statement.variable.name] = Binding(ERROR, Kind.LOOP, statement.variable.span)
             self.body(statement.body)
+            for expression in statement.collected:
+                self.expression(expression)
 
     @contextmanager
     def inside(self) -> Iterator[None]:
@@ -229,7 +246,7 @@ class _Block:
     def report_unused(self) -> None:
         for name, binding in self.frame.names.items():
             is_shared = binding.kind in (Kind.PARAMETER, Kind.STATE, Kind.INSTANCE) and name in self.shared
-            if name not in self.used and binding.kind is not Kind.ARGUMENT and not is_shared:
+            if name not in self.used and binding.kind not in (Kind.ARGUMENT, Kind.SIZE) and not is_shared:
                 self.unused(name, binding)
 
     def unused(self, name: str, binding: Binding) -> None:

@@ -69,6 +69,17 @@ def literal(
     return emit(context, frame, "constant", (), {"value": Constant(array)}, span)[0]
 
 
+def as_tensor(
+    context: Context, frame: Frame, value: AnyValue, span: Span, dtype: DType | None = None
+) -> Value | Poison:
+    """Returns a value as a tensor: integers and sizes are i64, other numbers f32, unless a dtype is given."""
+    if isinstance(value, Value):
+        return value
+    if dtype is None:
+        dtype = BOOL if isinstance(value, bool) else I64 if isinstance(value, (int, Poly)) else F32
+    return literal(context, frame, value, dtype, span)
+
+
 def single(value: AnyValue) -> Value | Poison:
     """Returns the result of an operator with one result."""
     assert isinstance(value, Value) or value is ERROR, value

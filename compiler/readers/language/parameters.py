@@ -13,7 +13,7 @@ from ....dialect.dims import Poly, Size, symbols
 from ....dialect.graph import Parameter, Value, fill_braces
 from . import syntax
 from .context import Context, suggest
-from .instances import hyper_bindings, make_instances
+from .instances import hyper_bindings, is_present, make_instances
 from .shapes import is_static, resolve_type
 from .values import ERROR, AnyValue, Frame, Instance, InstancePath, Poison
 
@@ -42,6 +42,8 @@ def define_parameter(
         )
     transpose = _permutation(context, node, type.rank)
     source = None if node.key is None else stored_key(context, frame, node.key, base)
+    if source is None and context.program.prefix:
+        source = f"{context.program.prefix}{base.child(node.name.name).pattern}"
     if transpose is ERROR or source is ERROR:
         return ERROR
     place = base.child(node.name.name)
@@ -81,9 +83,10 @@ def _permutation(context: Context, node: syntax.Param, rank: int) -> tuple[int, 
 def stored_key(context: Context, frame: Frame, key: syntax.String, base: InstancePath) -> str | Poison:
     """Returns the key in the checkpoint with `{}` for each index of an array.
 
-    `{}` is the next index. `{i}` is the index with the loop variable `i`, else the value of a hyper-parameter `i`, else
-    the next index: a block may name the loop variables of its callers, although it does not see them. Integers and
-    integer hyper-parameters may be added to it: `{i+1}`, `{i+first}`.
+    `{path}` is the path of the instance, with its indices. `{}` is the next index. `{i}` is the index with the loop
+    variable `i`, else the value of a hyper-parameter `i`, else the next index: a block may name the loop variables of
+    its callers, although it does not see them. Integers and integer hyper-parameters may be added to it: `{i+1}`,
+    `{i+first}`.
     """
     report = context.reporter.error
     used: list[int] = []
@@ -93,6 +96,10 @@ def stored_key(context: Context, frame: Frame, key: syntax.String, base: Instanc
         if number % 2 == 0:
             if "{" in piece or "}" in piece:
                 return report("bad-key", "a brace in the key is unmatched", key.span)
+            continue
+        if piece == "{path}" and _hyper(frame, "path") is None:
+            pieces[number] = base.pattern
+            used += range(len(base.indices))
             continue
         name, *added = (term.strip() for term in piece[1:-1].split("+"))
         offsets = [int(term) if term.isdecimal() else _hyper(frame, term) for term in added]
@@ -125,7 +132,9 @@ def stored_key(context: Context, frame: Frame, key: syntax.String, base: Instanc
         if len(used) > count:
             message = "the key has more braces than there are enclosing arrays"
         return report("bad-key", message, key.span, label)
-    return "".join(pieces)
+    if not base.pattern:
+        pieces = ["".join(pieces).removeprefix(".")] if pieces[:2] == ["", ""] else pieces
+    return context.program.prefix + "".join(pieces)
 
 
 def _hyper(frame: Frame, name: str) -> AnyValue:
@@ -148,6 +157,8 @@ def member(context: Context, instance: Instance, name: syntax.Name, read_state: 
         if isinstance(statement, syntax.Param):
             known.append(statement.name.name)
             if statement.name.name == name.name:
+                if not is_present(context, frame, statement.condition):
+                    return None
                 return define_parameter(context, frame, statement)
         elif isinstance(statement, syntax.State):
             known.append(statement.name.name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from ....dialect.dims import Symbol
 from ....dialect.types import F32
 from . import syntax
+from .argument_sizes import unknown_sizes
 from .calls import match_results
 from .context import Context, LimitError, Program
 from .shapes import resolve_pattern
@@ -62,6 +63,7 @@ def _check(context: Context, value: BlockValue) -> None:
                 found = context.evaluate(hyper.default, Frame(value.file, dict(bindings)))
             bindings[hyper.name.name] = Binding(found, Kind.HYPER, hyper.name.span)
         hypers = {name: Hyper(b.value, b.span, name) for name, b in bindings.items()}
+        bindings.update(unknown_sizes(block, value.file))
         frame = Frame(value.file, bindings, block, InstancePath(), hypers)
         for parameter in block.parameters:
             pattern = resolve_pattern(context, frame, parameter.type)

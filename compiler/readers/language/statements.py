@@ -1,31 +1,22 @@
-"""The statements of a body, in order: parameters, states, instances, assignments, loops, the return. Loops whose course
-is decided by a call stand in `control_flow`.
-
-A `repeat` becomes one node that carries the names which exist before it and which its body assigns; all other names of
-the body end with it. The body is elaborated once, for any count; one that uses states once more for each iteration.
+"""The statements of a body, in order: parameters, states, instances, assignments, the return. Loops stand in `repeats`
+and `control_flow`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from ....dialect.diagnostics import Note, Span
-from ....dialect.dims import Poly, Symbol, add
-from ....dialect.graph import Node, Value
-from ....dialect.types import I64, TensorType
+from ....dialect.graph import Value
 from . import syntax
 from .context import Context
-from .instances import make_instances
-from .operators import literal
+from .instances import is_present, make_instances
 from .parameters import define_parameter
+from .slices import assign_slice, unstack
 from .state_assignments import assign_part, assign_state
-from .states import define_state, unroll_states
-from .statics import demand_integer
-from .values import ERROR, FIXED, AnyValue, Binding, Frame, Kind, contains_error, contains_tensor, describe, show
-
-REPEATS = 1 << 31
+from .states import define_state
+from .values import ERROR, FIXED, AnyValue, Binding, Frame, Kind, contains_tensor, describe
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +57,8 @@ def _define(context: Context, frame: Frame, name: syntax.Name, value: AnyValue, 
 
 
 def _param(context: Context, frame: Frame, statement: syntax.Param) -> None:
-    _define(context, frame, statement.name, define_parameter(context, frame, statement), Kind.PARAMETER)
+    value = define_parameter(context, frame, statement) if is_present(context, frame, statement.condition) else None
+    _define(context, frame, statement.name, value, Kind.PARAMETER)
 
 
 def _state(context: Context, frame: Frame, statement: syntax.State) -> None:
@@ -91,12 +83,18 @@ def _assign(context: Context, frame: Frame, statement: syntax.Assign) -> None:
         _bind(context, frame, statement.targets[0], value)
         return
     values: tuple[AnyValue, ...] = (ERROR,) * count
+    if isinstance(value, Value) and value.type.rank and value.type.shape[0] == count:
+        value = unstack(context, frame, value, 0, statement.value.span)
     if isinstance(value, tuple) and len(value) == count:
         values = value
     elif value is not ERROR:
         got = f"{len(value)} values" if isinstance(value, tuple) else describe(value)
         message = f"{count} names on the left, and {got} on the right"
-        context.reporter.error("wrong-targets", message, statement.span)
+        help_text = ""
+        if isinstance(value, Value) and count in value.type.shape:
+            text = context.reporter.text(statement.value.span)
+            help_text = f"`unstack({text}, axis={value.type.shape.index(count)})` takes the slices of another axis"
+        context.reporter.error("wrong-targets", message, statement.span, help=help_text)
     for target, part in zip(statement.targets, values, strict=True):
         _bind(context, frame, target, part)
 
@@ -124,9 +122,8 @@ def _assign_part(context: Context, frame: Frame, statement: syntax.AssignPart) -
     if first is None:
         return  # `names` reports it
     if first.kind is not Kind.STATE:
-        notes = [Note(f"the definition of `{name}`", first.span)]
-        message = f"only a part of a state can be assigned, and `{name}` is {first.kind}"
-        context.reporter.error("not-a-state", message, statement.target, notes=notes)
+        part = assign_slice(context, frame, statement, first)
+        frame.names[name] = first if part is ERROR else Binding(part, Kind.LOCAL, statement.name.span)
         return
     value = assign_part(context, frame, statement)
     frame.names[name] = first if value is ERROR else Binding(value, Kind.STATE, first.span)
@@ -144,8 +141,8 @@ def assigned_names(body: Sequence[syntax.Statement]) -> Iterator[syntax.Name]:
             loop = statement.value
         elif isinstance(statement, syntax.AssignPart):
             yield statement.name
-        if isinstance(statement, syntax.Repeat):
-            yield from assigned_names(statement.body)
+        if isinstance(loop, syntax.Repeat):
+            yield from assigned_names(loop.body)
         elif isinstance(loop, (syntax.Scan, syntax.While)):
             yield from (carry.name for carry in loop.carried)
 
@@ -177,148 +174,12 @@ _ELSEWHERE: dict[type[syntax.Statement], str] = {
 }
 
 
-def _repeat(context: Context, frame: Frame, statement: syntax.Repeat) -> None:
-    report = context.reporter.error
-    check_loop_body(context, statement.body, "repeat")
-    bounds = []
-    for node, what in ((statement.start, "the first index"), (statement.stop, "the end of the range")):
-        bounds.append(demand_integer(context, context.evaluate(node, frame), node.span, what))
-    start, stop = bounds
-    before = dict(frame.names)
-    assigned = {name.name: name.span for name in assigned_names(statement.body)}
-    variable = statement.variable
-    if variable.name in before or variable.name in assigned:
-        message = f"the loop variable `{variable.name}` is already defined"
-        report("duplicate-name", message, variable.span)
-        variable = syntax.Name("", span=variable.span)
-    if start is ERROR or stop is ERROR:
-        start, stop = 0, 1
-    if not -REPEATS <= start <= stop <= REPEATS:
-        span = statement.start.span.to(statement.stop.span)
-        message = f"invalid loop range {start}..{stop}"
-        report("bad-range", message, span, "expected first <= end, fewer than 2**31 iterations")
-        start, stop = 0, 1
-    if start < stop:
-        loop = _Loop(context, frame, statement, variable, start, stop)
-        unroll_states(context, frame, partial(loop.write, list(assigned)), loop.run, range(start, stop))
-    # Names that the body introduced go out of scope here.
-    for name, span in assigned.items():
-        if name not in before and name in frame.names:
-            del frame.names[name]
-            frame.gone[name] = span
-    if variable.name not in before:
-        frame.names.pop(variable.name, None)
-
-
-@dataclass(slots=True)
-class _Loop:
-    context: Context
-    frame: Frame
-    statement: syntax.Repeat
-    variable: syntax.Name
-    start: int
-    stop: int
-
-    def write(self, assigned: Sequence[str]) -> None:
-        context, frame, writer = self.context, self.frame, self.context.writer
-        names = frame.names
-        carried = [name for name in assigned if name in names and isinstance(names[name].value, Value)]
-        fixed = {n: names[n] for n in assigned if n in names and n not in carried}
-        initial = [self._value(name) for name in carried]
-        index = Value(writer.name(self.variable.name), TensorType(I64))
-        arguments = [Value(writer.name(name), value.type) for name, value in zip(carried, initial, strict=True)]
-        writer.open()
-        names[self.variable.name] = Binding(self._symbol(index), Kind.LOOP, self.variable.span)
-        for name, argument in zip(carried, arguments, strict=True):
-            names[name] = Binding(argument, names[name].kind, names[name].span)
-        run_body(context, frame, [s for s in self.statement.body if not isinstance(s, syntax.Return)])
-        results = [self._carry(name, argument) for name, argument in zip(carried, arguments, strict=True)]
-        for name, binding in fixed.items():
-            self._check_fixed(name, binding)
-        region = writer.close((index, *arguments), tuple(results))
-        outputs = tuple(Value(writer.name(name), value.type) for name, value in zip(carried, initial, strict=True))
-        if outputs:
-            attributes = (("count", self.stop - self.start),)
-            node = Node("repeat", tuple(initial), outputs, attributes, (region,), frame.scope, self.statement.span)
-            writer.add(node)
-        for name, output in zip(carried, outputs, strict=True):
-            kind = Kind.STATE if names[name].kind is Kind.STATE else Kind.LOCAL
-            names[name] = Binding(output, kind, names[name].span)
-
-    def run(self, index: int) -> None:
-        """Elaborates one iteration on its own. Its new names end with it."""
-        names = self.frame.names
-        before = set(names)
-        names[self.variable.name] = Binding(index, Kind.LOOP, self.variable.span)
-        run_body(self.context, self.frame, [s for s in self.statement.body if not isinstance(s, syntax.Return)])
-        for name in names.keys() - before:
-            del names[name]
-
-    def _value(self, name: str) -> Value:
-        value = self.frame.names[name].value
-        assert isinstance(value, Value), value
-        return value
-
-    def _symbol(self, index: Value) -> AnyValue:
-        """Returns the loop variable as a size that knows its range. As a tensor, it is the index of the region."""
-        writer = self.context.writer
-        name = self.variable.name
-        taken = writer.loop_names() | set(self.context.program.dims)
-        while name in taken:
-            name += "'"
-        symbol = Symbol(name, self.start, self.stop - 1)
-        body = writer.bodies[-1]
-        if self.start:
-            span = self.variable.span
-            first = writer.scalar(self.start, I64, self.frame.scope, span)
-            index = writer.emit("add", (index, first), scope=self.frame.scope, span=span)[0]
-        body.prologue, body.nodes = body.nodes, []
-        body.loops[name] = index
-        return add(symbol.size, 0)
-
-    def _carry(self, name: str, argument: Value) -> Value:
-        """Returns the value carried to the next iteration, which must keep its type."""
-        binding = self.frame.names[name]
-        value = binding.value
-        if contains_error(value):
-            return argument
-        if isinstance(value, (int, float)) and argument.type.rank == 0:
-            value = literal(self.context, self.frame, value, argument.type.dtype, binding.span)
-        if isinstance(value, Value) and value.type == argument.type:
-            return value
-        if value is not ERROR:
-            message = f"`{name}` changes its type in the loop, from {argument.type} to {_type(value)}"
-            self.context.reporter.error(
-                "repeat-type", message, binding.span, "the type must be the same after each iteration"
-            )
-        return argument
-
-    def _check_fixed(self, name: str, before: Binding) -> None:
-        """Reports compile-time values that change between iterations."""
-        after = self.frame.names.get(name, before)
-        if after.value is before.value or contains_error(before.value) or contains_error(after.value):
-            return
-        if contains_tensor(after.value):
-            message = f"`{name}` is {describe(before.value)} before the loop and {_type(after.value)} after it"
-            help_text = f"start with a tensor: `{name} = cast({show(before.value)}, f32)`"
-        else:
-            message = f"`{name}` is {describe(before.value)} and cannot change in a loop"
-            dtype = "i64" if isinstance(before.value, int) and isinstance(after.value, (int, Poly)) else "f32"
-            is_number = isinstance(before.value, (int, float)) and not isinstance(before.value, bool)
-            help_text = f"start with a tensor: `{name} = cast({show(before.value)}, {dtype})`" if is_number else ""
-        self.context.reporter.error("repeat-type", message, after.span, help=help_text)
-        self.frame.names[name] = Binding(ERROR, Kind.LOCAL, after.span)
-
-
-def _type(value: AnyValue) -> str:
-    return str(value.type) if isinstance(value, Value) else describe(value)
-
-
-def _loop(context: Context, frame: Frame, statement: syntax.Scan | syntax.While) -> None:
-    if isinstance(statement, syntax.Scan) and statement.collected:
+def _loop(context: Context, frame: Frame, statement: syntax.Repeat | syntax.Scan | syntax.While) -> None:
+    if isinstance(statement, (syntax.Repeat, syntax.Scan)) and statement.collected:
         span = statement.collected[0].span
         message = "the collected values have no name"
-        context.reporter.error("value-without-name", message, span, help="assign them: `y = scan ... collect ...`")
+        word = type(statement).__name__.lower()
+        context.reporter.error("value-without-name", message, span, help=f"assign them: `y = {word} ... collect ...`")
     context.evaluate(statement, frame)
 
 
@@ -329,7 +190,7 @@ _STATEMENTS: dict[type[syntax.Statement], Callable[..., None]] = {
     syntax.Weights: _weights,
     syntax.Assign: _assign,
     syntax.AssignPart: _assign_part,
-    syntax.Repeat: _repeat,
+    syntax.Repeat: _loop,
     syntax.Scan: _loop,
     syntax.While: _loop,
 }

@@ -12,7 +12,7 @@ from ....dialect.diagnostics import Span
 from ....dialect.dims import Poly, Size, maximum, minimum
 from .context import Context, check_number
 from .statics import WrongError
-from .values import AnyValue, describe, is_number, is_size, show
+from .values import AnyValue, InstanceArray, describe, is_number, is_size, show
 
 
 def _extreme(symbolic: Callable[[Size, Size], Size], plain: Callable[..., float]) -> Callable[..., AnyValue]:
@@ -35,6 +35,8 @@ def _extreme(symbolic: Callable[[Size, Size], Size], plain: Callable[..., float]
 def _length(value: AnyValue) -> AnyValue:
     if isinstance(value, (tuple, str)):
         return len(value)
+    if isinstance(value, InstanceArray):
+        return value.count
     raise WrongError("bad-operand", f"{describe(value)} has no length")
 
 

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from ....dialect.diagnostics import Span
 from ....dialect.dims import Poly, Size
 from ....dialect.graph import Value
 from ....dialect.ops.support.accumulate import INTO
-from ....dialect.types import BOOL, F32, DType
+from ....dialect.types import BOOL, F32, I64, DType
 from .builtins import call_operator, convert_attribute
 from .context import Context, check_size, suggest
 from .operators import BUILTINS, apply, literal, multiply_matrices
+from .random_numbers import random_bits, random_normal, random_uniform
 from .rearrange import Rearrangement
-from .statics import demand_size
+from .selection import masked_select, nonzero
+from .slices import unstack
+from .statics import demand_integer, demand_size
 from .values import ERROR, AnyValue, Frame, Given, Poison, contains_error, contains_tensor, describe
 
 Form = Callable[[Context, Frame, Sequence[Given], Span], AnyValue]
@@ -211,6 +215,49 @@ def _iota(context: Context, frame: Frame, arguments: Sequence[Given], span: Span
     return call_operator(context, frame, BUILTINS["iota"], arguments, span)
 
 
+def _unstack(context: Context, frame: Frame, arguments: Sequence[Given], span: Span) -> AnyValue:
+    bound = _sort(context, "unstack", ("x", "axis"), 1, arguments, span)
+    if bound is ERROR or contains_error(bound["x"].value):
+        return ERROR
+    x, given = bound["x"], bound.get("axis")
+    axis = 0 if given is None else demand_integer(context, given.value, given.span, "the axis")
+    if axis is ERROR:
+        return ERROR
+    if not isinstance(x.value, Value):
+        return context.reporter.error("not-a-tensor", f"`unstack` needs a tensor, not {describe(x.value)}", x.span)
+    if not -x.value.type.rank <= axis < x.value.type.rank:
+        message = f"there is no axis {axis}: `x` of `unstack` is {x.value.type}"
+        return context.reporter.error("bad-axis", message, span if given is None else given.span)
+    return unstack(context, frame, x.value, axis % x.value.type.rank, span)
+
+
+def _where(context: Context, frame: Frame, arguments: Sequence[Given], span: Span) -> AnyValue:
+    """Applies `where`, whose values may both be numbers: integers are i64, others f32."""
+    numbers = [a for a in arguments[1:] if isinstance(a.value, (bool, int, float, Poly))]
+    if len(arguments) == 3 and len(numbers) == 2 and isinstance(arguments[0].value, Value):
+        values = [a.value for a in numbers]
+        is_bool = [isinstance(value, bool) for value in values]
+        dtype = BOOL if all(is_bool) else F32 if any(isinstance(v, float) for v in values) else I64
+        first = literal(context, frame, values[0], dtype, numbers[0].span)
+        if first is ERROR:
+            return ERROR
+        arguments = [arguments[0], replace(numbers[0], value=first), numbers[1]]
+    return call_operator(context, frame, BUILTINS["where"], arguments, span)
+
+
+Sorted = Callable[[Context, Frame, dict[str, Given], Span], AnyValue]
+
+
+def _sorted(name: str, names: Sequence[str], required: int, apply_to: Sorted) -> Form:
+    """Returns a form whose arguments have these names, the first of them required."""
+
+    def form(context: Context, frame: Frame, arguments: Sequence[Given], span: Span) -> AnyValue:
+        bound = _sort(context, name, names, required, arguments, span)
+        return ERROR if bound is ERROR else apply_to(context, frame, bound, span)
+
+    return form
+
+
 FORMS: Mapping[str, Form] = {
     "rearrange": _rearrange,
     "zeros": _filled("zeros", 0.0),
@@ -225,4 +272,11 @@ FORMS: Mapping[str, Form] = {
     "transpose": _axes_in_a_row("transpose"),
     "reshape": _axes_in_a_row("reshape"),
     "iota": _iota,
+    "unstack": _unstack,
+    "where": _where,
+    "nonzero": _sorted("nonzero", ("x", "size", "mode"), 2, nonzero),
+    "masked_select": _sorted("masked_select", ("x", "mask", "size", "mode"), 3, masked_select),
+    "random_bits": _sorted("random_bits", ("shape", "seed"), 2, random_bits),
+    "random_uniform": _sorted("random_uniform", ("shape", "seed", "dtype"), 2, random_uniform),
+    "random_normal": _sorted("random_normal", ("shape", "seed", "dtype"), 2, random_normal),
 }

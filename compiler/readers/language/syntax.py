@@ -7,7 +7,8 @@ formatter works on tokens. Names and shapes are not resolved here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
 from typing import TypeAlias
 
 from ....dialect.diagnostics import Span
@@ -166,6 +167,17 @@ class Tuple(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class Comprehension(Node):
+    """`[value for variable in start..stop if condition]`, or without a `stop` over the elements of `start`."""
+
+    value: Expression
+    variable: Name
+    start: Expression
+    stop: Expression | None
+    condition: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class FileData(Node):
     """`file "x.npy"`: the tensor that a file holds. Only in `given` and `expect`."""
 
@@ -213,6 +225,20 @@ class Scan(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class Repeat(Node):
+    """`repeat i in start..stop { body } collect h`; `stop` is excluded. Its value are the collected values.
+
+    `repeat layer in layers` has no `stop`: `start` is the array of instances or the list.
+    """
+
+    variable: Name
+    start: Expression
+    stop: Expression | None
+    body: tuple[Statement, ...]
+    collected: tuple[Expression, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class While(Node):
     """`while condition with x = x0 { body }`; `span` is the header. The carried names keep their last values."""
 
@@ -254,8 +280,10 @@ Expression: TypeAlias = (
     | Pipe
     | List
     | Tuple
+    | Comprehension
     | BlockDtype
     | Scan
+    | Repeat
     | While
     | If
 )
@@ -277,7 +305,7 @@ class Type(Node):
 
 @dataclass(frozen=True, slots=True)
 class Param(Node):
-    """`param name: type from "key.{i}" transpose 1, 0`.
+    """`param name: type from "key.{i}" transpose 1, 0 if condition`.
 
     `transpose` is None where the word is absent, () where it stands alone (the last two axes), else the axes.
     """
@@ -286,6 +314,7 @@ class Param(Node):
     type: Type
     key: String | None = None
     transpose: tuple[Integer, ...] | None = None
+    condition: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,17 +345,21 @@ class BlockReference(Node):
 
 @dataclass(frozen=True, slots=True)
 class Use(Node):
-    """`use query, key = Linear<width, width>`."""
+    """`use query, key = Linear<width, width> if condition else Other<width>`."""
 
     instances: tuple[Instance, ...]
     block: BlockReference
+    condition: Expression | None = None
+    otherwise: BlockReference | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Weights(Node):
-    """`weights "model.safetensors"`: a file or a folder, relative to the source file."""
+    """`weights "model.safetensors" prefix "module."`: a file or a folder, relative to the source file, and the text
+    with which each key in it begins."""
 
     path: String
+    prefix: String | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,16 +378,6 @@ class AssignPart(Node):
     items: tuple[Expression | Slice | Dots, ...]
     value: Expression
     target: Span = field(kw_only=True, compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Repeat(Node):
-    """`repeat i in start..stop { body }`; `stop` is excluded."""
-
-    variable: Name
-    start: Expression
-    stop: Expression
-    body: tuple[Statement, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -567,3 +590,15 @@ class File(Node):
 
     language: int | None
     items: tuple[Item, ...]
+
+
+def walk(tree: object) -> Iterator[Node]:
+    """Yields every node of a tree, or of the trees of a tuple."""
+    pending: list[object] = [tree]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, tuple):
+            pending += part
+        elif isinstance(part, Node):
+            yield part
+            pending += [getattr(part, field.name) for field in fields(part)]

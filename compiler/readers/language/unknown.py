@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from ....dialect.diagnostics import Note
 from ....dialect.types import DTYPES
 from . import static_functions, statics, syntax
+from .argument_sizes import argument_sizes
 from .context import Context, suggest
 from .operators import BUILTINS
 from .sugar import FORMS
@@ -95,7 +96,13 @@ def unknown_name(context: Context, frame: Frame, name: syntax.Name, what: str = 
         if not help_text and not what and (name.name == "_" or re.fullmatch(r"[A-Z][A-Z0-9]*", name.name)):
             shown = "N" if name.name == "_" else name.name
             help_text = f"a symbolic size is declared as `dim {shown} in 1..64`"
+            if frame.block is not None and not isinstance(frame.block, syntax.Model):
+                help_text += f", and a size that an argument determines stands alone, as in `f32[{shown}]`"
     message = f"there is no {what or 'name'} `{name.name}`"
+    if frame.block is not None and name.name in argument_sizes(frame.block, frame.file):
+        block = frame.block.name.name
+        message, help_text = f"`{name.name}` is known in a call of `{block}` alone", "an argument determines it"
+        notes = []
     return context.reporter.error("unknown-name", message, name.span, notes=notes, help=help_text)
 
 
@@ -108,6 +115,7 @@ def _definitions(body: Sequence[syntax.Statement]) -> list[syntax.Name]:
             found += [i.name for i in statement.instances]
         elif isinstance(statement, syntax.Assign):
             found += statement.targets
+            found += _definitions(statement.value.body) if isinstance(statement.value, syntax.Repeat) else []
         elif isinstance(statement, syntax.Repeat):
             found += _definitions(statement.body)
     return found

@@ -122,6 +122,7 @@ class Kind(Enum):
 
     ARGUMENT = "argument"
     HYPER = "hyper-parameter"
+    SIZE = "size of an argument"
     PARAMETER = "parameter"
     STATE = "state"
     INSTANCE = "instance"

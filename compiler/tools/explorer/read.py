@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ....dialect.diagnostics import Diagnostic, DiagnosticError
 from ....dialect.graph import Function, Module, result_of_state
@@ -32,6 +33,7 @@ def read(
     precision: str | None = None,
     passes: str = "",
     constants: Mapping[str, Array] | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> Graph:
     """Returns the graph of a model: as written, or after the passes of an optimisation level and further passes.
 
@@ -42,6 +44,7 @@ def read(
     precision: as `nacre.compile` takes it; without it, policies in the source are followed if a level is given.
     passes: further passes, as `nacre opt --pass` takes them.
     constants: for graph text, the data of the constants that it shows as a hash, by hash.
+    settings: values for the hyper-parameters of models, as `nacre.compile` takes them.
 
     Raises DiagnosticError for an error in the source, KeyError if the entry does not exist.
 
@@ -53,7 +56,7 @@ def read(
     if _is_graph_text(source):
         module, origin = _read_graph(source, weights, constants)
     else:
-        source_model = read_model(source, weights)
+        source_model = read_model(source, weights, settings)
         if level is not None or precision is not None:
             source_model = in_precision(source_model, precision)
         module, origin = source_model.module, Origin(source_model.file, source_model.weights, source_model.sources)
