@@ -18,7 +18,8 @@ from .dumps.dumps import plain_name
 from .graph_passes import GRAPH_PASSES, STRICT_PASSES
 from .sizes import SizeBound, parse_bound
 from .stages import GRAPH, texts_of
-from .targets.target import LEVELS, PORTABLE, Target, format_targets, parse_targets
+from .targets.target import LEVELS, PORTABLE, Target, choose_panels, format_targets, parse_targets
+from .targets.vector_unit import PanelSizes
 
 Scope = Literal["build", "compile"]
 """The commands that take an option: every command that builds a model, or `nacre compile` alone."""
@@ -182,9 +183,9 @@ class Options:
         return levels[self.level] if self.passes is None else self.passes
 
     @property
-    def packs(self) -> bool:
-        """Whether weights are stored in the order in which contractions read them."""
-        return self.level >= 2
+    def panels(self) -> PanelSizes | None:
+        """The panels in which weights are stored in the order in which contractions read them; None if they are not."""
+        return choose_panels(self.targets) if self.level >= 2 else None
 
     def code(self) -> CodeOptions:
         """The options of code generation: the fields that `CodeOptions` shares with this record."""

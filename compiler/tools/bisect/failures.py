@@ -250,7 +250,7 @@ class Examiner:
         module = build.optimize()
         program = build.generate(build.lower(module))
         parts = cut_kernels(module, program.lowered)
-        way = way_of(self.options.code(), pack=self.options.packs)
+        way = way_of(self.options.code(), pack=self.options.panels)
         trials = part_trials(case, module)
         found = Alone(parts, program, way, case.load, trials).check(lambda what: report(f"{ALONE}: {what}"))
         if found is None:
