@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ..dialect.diagnostics import Diagnostic
 from ..dialect.dims import DimError, Size, evaluate, product
 from ..dialect.graph import Module
+from ..dialect.states import session_bytes
 from .codegen.objects import Program
 from .host.plan import LoweredEntry
 from .lower.cost import count_operations
@@ -34,7 +35,7 @@ class Costs:
     """The costs of a model, by the names that budgets use.
 
     Parameters are counted as the `source` declares them, operations in the graph after the passes, `optimized`; the
-    workspace and the weights are those of the artifact.
+    workspace and the weights are those of the artifact, and the states those of a session, for all models together.
     """
 
     source: Module
@@ -45,6 +46,8 @@ class Costs:
         """Returns the cost as a formula of the dims, or None for a cost that must be measured."""
         if metric == "memory":
             return self._entry(model).workspace
+        if metric == "states":
+            return session_bytes(self.source.states)
         if metric == "operations":
             return count_operations(self.optimized.function(model).body)
         if metric == "weights":

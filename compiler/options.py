@@ -18,7 +18,8 @@ from .dumps.dumps import plain_name
 from .sizes import SizeBound, parse_bound
 from .stages import GRAPH, texts_of
 from .targets.family import Family
-from .targets.target import LEVELS, PORTABLE, Target, family_of, format_targets, parse_targets
+from .targets.target import LEVELS, PORTABLE, Target, choose_panels, family_of, format_targets, parse_targets
+from .targets.vector_unit import PanelSizes
 
 Scope = Literal["build", "compile"]
 """The commands that take an option: every command that builds a model, or `nacre compile` alone."""
@@ -192,9 +193,9 @@ class Options:
         return self.family.routes[self.level]
 
     @property
-    def packs(self) -> bool:
-        """Whether weights are stored in the order in which contractions read them."""
-        return self.level >= self.family.packs
+    def panels(self) -> PanelSizes | None:
+        """The panels in which weights are stored in the order in which contractions read them; None if they are not."""
+        return choose_panels(self.targets) if self.level >= self.family.packs else None
 
     def code(self) -> CodeOptions:
         """The options of code generation: the fields that `CodeOptions` shares with this record."""

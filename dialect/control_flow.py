@@ -42,11 +42,12 @@ _CONDITION = (TensorType(BOOL),)
 class ControlFlow:
     """An operator with regions. `regions` names them; `expectations` lists the types of a node with as many regions;
     `run` computes the results, where `run_region` runs a region once and `size_of` evaluates a size. `repeats` says
-    which regions may run more than once."""
+    whether regions may run more than once, and `is_bounded` whether the dims bound how often."""
 
     name: str
     regions: tuple[str, ...]
     repeats: bool
+    is_bounded: bool
     expectations: Callable[[Node], Iterable[Expectation]]
     run: Callable[[Node, Sequence[Array], RunRegion, SizeOf], list[Array]]
 
@@ -141,8 +142,8 @@ def _run_if(node: Node, inputs: Sequence[Array], run_region: RunRegion, size_of:
 CONTROL_FLOW: Mapping[str, ControlFlow] = {
     each.name: each
     for each in (
-        ControlFlow("scan", ("body",), True, _expect_scan, _run_scan),
-        ControlFlow("while", ("condition", "body"), True, _expect_while, _run_while),
-        ControlFlow("if", ("then", "otherwise"), False, _expect_if, _run_if),
+        ControlFlow("scan", ("body",), True, True, _expect_scan, _run_scan),
+        ControlFlow("while", ("condition", "body"), True, False, _expect_while, _run_while),
+        ControlFlow("if", ("then", "otherwise"), False, True, _expect_if, _run_if),
     )
 }

@@ -36,6 +36,10 @@ class IndexRangeError(DiagnosticError):
     """An exception for an index, or the start of a window, outside of its axis."""
 
 
+class EndlessError(DiagnosticError):
+    """An exception for a `while` with more iterations than the interpreter permits."""
+
+
 def bind_dims(function: Function, arguments: Sequence[Array]) -> dict[str, int]:
     """Returns the values of the dims that the arguments' shapes imply. Raises DimError if they contradict each
     other."""
@@ -71,7 +75,8 @@ def contiguous(array: Array) -> Array:
 
 
 class Interpreter:
-    """Runs functions of a module. `load` returns parameters; `precision` replaces the dtype of every float tensor."""
+    """Runs functions of a module. `load` returns parameters; `precision` replaces the dtype of every float tensor;
+    `most_iterations` is the greatest number of iterations of a `while`, None for any number."""
 
     def __init__(
         self,
@@ -80,8 +85,10 @@ class Interpreter:
         *,
         precision: DType | None = None,
         observe: Observe | None = None,
+        most_iterations: int | None = None,
     ) -> None:
         self.module, self.load, self.precision, self.observe = module, load, precision, observe
+        self.most_iterations = most_iterations
         self._parameters: dict[str, Array] = {}
 
     def run(
@@ -147,14 +154,7 @@ class Interpreter:
         if node.op == "fusion":
             return self._run_region(node.regions[0], inputs, values, dims)
         if node.op in CONTROL_FLOW:
-            run = CONTROL_FLOW[node.op].run
-            found = run(
-                node,
-                inputs,
-                lambda region, arrays: self._run_region(region, arrays, values, dims),
-                lambda size: int(str(self._concrete(size, dims))),
-            )
-            return [self._result(r, v.type.dtype) for r, v in zip(found, node.outputs, strict=True)]
+            return self._run_control(node, inputs, values, dims)
         attributes = self._attributes(node, dims)
         if attributes.get("mode") == "error":
             _check_indices(node, inputs, dims)
@@ -165,6 +165,24 @@ class Interpreter:
         if OPERATORS[node.op].has("checking") and results[0][0] >= 0:
             raise _out_of_range(node, str(attributes["operator"]), *map(int, results[0]))
         return [self._result(r, v.type.dtype) for r, v in zip(results, node.outputs, strict=True)]
+
+    def _run_control(
+        self, node: Node, inputs: Sequence[Array], values: Mapping[str, Array], dims: Mapping[str, int]
+    ) -> Sequence[Array]:
+        control = CONTROL_FLOW[node.op]
+        most = None if control.is_bounded else self.most_iterations
+        iterations = 0
+
+        def run_region(region: Region, arrays: Sequence[Array]) -> list[Array]:
+            nonlocal iterations
+            iterations += region is node.regions[-1]
+            if most is not None and iterations > most:
+                message = f"`{node.op}` does not end within {most} iterations"
+                raise EndlessError([Diagnostic("endless-loop", message, node.span)])
+            return self._run_region(region, arrays, values, dims)
+
+        found = control.run(node, inputs, run_region, lambda size: int(str(self._concrete(size, dims))))
+        return [self._result(r, v.type.dtype) for r, v in zip(found, node.outputs, strict=True)]
 
     def _result(self, array: Array, dtype: DType) -> Array:
         target = self.precision if self.precision is not None and dtype.is_float else dtype

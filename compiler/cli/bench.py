@@ -45,7 +45,7 @@ def bench_command(context: click.Context, call: ChosenCall, seconds: float, warm
       nacre bench model.so --input x=x.npy --seconds 10 --json
 
     Without --input, inputs are random: normally distributed floats, integers 0 and 1. The model is loaded and called in
-    a separate process.
+    a separate process. Before each call, states get their initial values, or those of --states; the time excludes this.
     """
     opened = call.open(context)
     with progress(f"measuring {call.path}"):
@@ -54,6 +54,7 @@ def bench_command(context: click.Context, call: ChosenCall, seconds: float, warm
             opened.entry,
             opened.inputs,
             weights=call.weights,
+            states=call.states,
             threads=call.threads,
             warm_up=warm_up,
             seconds=seconds,
@@ -75,6 +76,8 @@ def _latency_rows(latency: Latency) -> Iterator[tuple[str, str]]:
         yield f"p{percent:g}", show_seconds(latency.percentile(percent))
     yield "load", f"{show_seconds(latency.load)}, first call {show_seconds(latency.first)}"
     yield "workspace", show_bytes(latency.workspace)
+    if latency.states:
+        yield "states", show_bytes(latency.states)
     yield "weights", f"{show_bytes(latency.weights)}, the file {show_bytes(latency.file)}"
     yield "resident", f"{show_bytes(latency.resident)} more than before, {show_bytes(latency.peak)} the process at most"
 
@@ -96,6 +99,7 @@ def _latency_data(entry: Entry, inputs: Sequence[Array], threads: int, latency: 
         "cold": {"load": latency.load, "first_call": latency.first},
         "bytes": {
             "workspace": latency.workspace,
+            "states": latency.states,
             "weights": latency.weights,
             "file": latency.file,
             "resident": latency.resident,

@@ -20,6 +20,7 @@ from ...runtime.observe import evaluate
 from ..cache import cached_path, load_cached
 from ..options import option_flags
 from ..report import usual_size
+from ..tools.repeated import Restart, begin_session
 from ..tools.validate.inputs import ORDINARY, random_array
 from .options import PATH, Chosen, build_options, check_dims, progress, read_dims
 from .tensors import read_inputs
@@ -33,6 +34,9 @@ WEIGHTS = click.option("--weights", type=PATH, help="File of external weights, i
 
 AT = click.option(
     "--at", "dims", metavar="B=1,T=128", callback=read_dims, help="Dims of random inputs.  [default: 128 each]"
+)
+STATES = click.option(
+    "--states", type=PATH, metavar="FILE", help="States before each call, as saved by a session.  [default: initial]"
 )
 THREADS = click.option(
     "--threads", type=click.IntRange(min=0), default=0, help="Threads per call.  [default: $NACRE_THREADS, else all]"
@@ -102,10 +106,17 @@ def refuse_states(tool: str, entry: Mapping[str, Any]) -> None:
 
 
 def open_session(model: Model, entry: Mapping[str, Any], inputs: Sequence[Array], dims: Mapping[str, int]) -> Model:
-    """Returns a new session for a call with these inputs, or the model itself for an entry without states. A dim of
-    the session is given by `dims`, or is the size of an input."""
+    """Returns a new session for a call with these inputs, or the model itself for an entry without states."""
+    return begin_session(model, session_dims(model, entry, inputs, dims))[0]
+
+
+def session_dims(
+    model: Model, entry: Mapping[str, Any], inputs: Sequence[Array], dims: Mapping[str, int]
+) -> dict[str, int] | None:
+    """Returns the dims of a session for a call with these inputs, None for an entry without states. A dim of the
+    session is given by `dims`, or is the size of an input."""
     if "states" not in entry:
-        return model
+        return None
     sizes = {
         size: length
         for argument, array in zip(entry["arguments"], inputs, strict=True)
@@ -117,7 +128,7 @@ def open_session(model: Model, entry: Mapping[str, Any], inputs: Sequence[Array]
     if missing:
         text = ",".join(f"{name}=..." for name in missing)
         raise click.UsageError(f"the model has states: give the dims of its session that no input has, --at {text}")
-    return model.session(**{name: dims.get(name, sizes.get(name, 0)) for name in wanted})
+    return {name: dims.get(name, sizes.get(name, 0)) for name in wanted}
 
 
 def inputs_for(entry: Mapping[str, Any], given: Sequence[str], dims: Mapping[str, int]) -> list[Array]:
@@ -126,15 +137,18 @@ def inputs_for(entry: Mapping[str, Any], given: Sequence[str], dims: Mapping[str
         raise click.UsageError("--at is for random inputs; the given inputs determine the dims")
     if given or not entry["arguments"]:
         return read_inputs(given, entry["arguments"])
-    symbols = [
-        Symbol(d["name"], d["low"], INFINITY if d["high"] is None else d["high"], d["multiple"]) for d in entry["dims"]
-    ]
+    symbols = [_read_dim(d) for d in entry["dims"]]
     known = {symbol.name for symbol in symbols}
     # A session may have dims that this entry does not use.
     check_dims(symbols, {name: size for name, size in dims.items() if name in known or "states" not in entry})
     sizes = {s.name: dims.get(s.name, usual_size(s)) for s in symbols}
     rng = np.random.default_rng(0)
     return [_make_up(rng, a, [evaluate(size, sizes) for size in a["shape"]]) for a in entry["arguments"]]
+
+
+def _read_dim(described: Mapping[str, Any]) -> Symbol:
+    high = INFINITY if described["high"] is None else described["high"]
+    return Symbol(described["name"], described["low"], high, described["multiple"])
 
 
 def _make_up(rng: np.random.Generator, argument: Mapping[str, Any], shape: Sequence[int]) -> Array:
@@ -147,11 +161,13 @@ def _make_up(rng: np.random.Generator, argument: Mapping[str, Any], shape: Seque
 
 @dataclass(frozen=True, slots=True)
 class OpenCall:
-    """A loaded model, an entry and its inputs."""
+    """A loaded model or a session of it, an entry and its inputs. `restart` gives the states their values before a
+    call."""
 
     model: Model
     entry: Entry
     inputs: Sequence[Array]
+    restart: Restart
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,19 +181,30 @@ class ChosenCall:
     weights: Path | None
     chosen: Chosen
     threads: int
+    states: Path | None
 
     def open(self, context: click.Context) -> OpenCall:
         """Loads the model and calls it once: invalid inputs are reported before the measurement."""
         model = open_model(context, self.path, self.chosen, self.weights, self.threads)
         described = choose_entry(model, self.entry)
-        refuse_states(context.info_name or "", described)
         arrays = inputs_for(described, self.given, self.dims)
-        entry = model.entries[described["name"]]
+        if "states" not in described and self.states is not None:
+            raise click.UsageError(f"--states is for entries with states; `{described['name']}` has none")
+        dims = session_dims(model, described, arrays, self._sizes(model, described))
+        session, restart = begin_session(model, dims, self.states)
+        entry = session.entries[described["name"]]
         entry(*arrays)
-        return OpenCall(model, entry, arrays)
+        return OpenCall(session, entry, arrays, restart)
+
+    def _sizes(self, model: Model, entry: Mapping[str, Any]) -> Mapping[str, int]:
+        """Returns the given sizes of dims. Beside random inputs, other dims of a session have usual sizes."""
+        if self.given or "states" not in entry:
+            return self.dims
+        symbols = map(_read_dim, model.describe()["session"]["dims"])
+        return {symbol.name: usual_size(symbol) for symbol in symbols} | dict(self.dims)
 
 
-_CALL_OPTIONS = (MODEL_OR_ARTIFACT, INPUTS, AT, ENTRY, WEIGHTS, build_options, THREADS)
+_CALL_OPTIONS = (MODEL_OR_ARTIFACT, INPUTS, AT, STATES, ENTRY, WEIGHTS, build_options, THREADS)
 
 
 def call_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -192,9 +219,10 @@ def call_options(command: Callable[..., Any]) -> Callable[..., Any]:
         weights: Path | None,
         chosen: Chosen,
         threads: int,
+        states: Path | None,
         **further: Any,
     ) -> object:
-        return command(call=ChosenCall(model, inputs, dims, entry, weights, chosen, threads), **further)
+        return command(call=ChosenCall(model, inputs, dims, entry, weights, chosen, threads, states), **further)
 
     made: Callable[..., Any] = with_options
     for option in reversed(_CALL_OPTIONS):

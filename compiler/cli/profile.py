@@ -94,7 +94,7 @@ def profile_command(
         with progress("measuring the machine"):
             peak = find_peak(used, anew=peak == _ANEW)
     with progress(f"measuring {call.path}"):
-        profile = profile_entry(opened.model, opened.entry, opened.inputs, used, seconds)
+        profile = profile_entry(opened.model, opened.entry, opened.inputs, used, seconds, opened.restart)
     if trace is not None:
         write_whole(trace, json.dumps(trace_events(profile.recording, tuple(opened.model.entries))))
     if as_json or not sys.stdout.isatty():

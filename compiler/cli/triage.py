@@ -34,7 +34,7 @@ from ..tools.validate.inputs import (
     random_large_dims,
     random_trial,
 )
-from ..tools.validate.trials import check_is_bounded
+from ..tools.validate.trials import ending_trials
 from ..weights import open_tensors
 from .options import MODEL, PATH, Chosen, build_options, check_dims, progress_line, read_dims
 from .reporting import INPUT_ERROR
@@ -90,13 +90,16 @@ def _given_trial(function: Function, inputs: Sequence[str]) -> Trial:
         if dtype_of(array) != argument.type.dtype or array.ndim != argument.type.rank:
             message = f"`{argument.name}` is {argument.type}, not {dtype_of(array)}{list(array.shape)}"
             raise click.BadParameter(message, param_hint="--input")
-    return Trial(function.name, {}, ORDINARY, tuple(a.name for a in function.arguments), arrays)
+    try:
+        sizes = bind_dims(function, arrays)
+    except DimError as error:
+        raise click.BadParameter(str(error), param_hint="--input") from error
+    return Trial(function.name, sizes, ORDINARY, tuple(a.name for a in function.arguments), arrays)
 
 
 def _trials(module: Module, function: Function, inputs: Sequence[str], dims: Mapping[str, int]) -> Sequence[Trial]:
     """Returns the calls to examine: the one with the given inputs, or several with random inputs."""
     check_dims(module.dims, dims)
-    check_is_bounded(module)
     if inputs:
         return [_given_trial(function, inputs)]
     if dims:
@@ -112,14 +115,10 @@ def _cases(source_model: SourceModel, entry: str | None, inputs: Sequence[str], 
     reader = open_parameters(source_model)
     function = _choose_function(source_model.module, entry)
     cases = []
-    for trial in _trials(source_model.module, function, inputs, dims):
+    trials = _trials(source_model.module, function, inputs, dims)
+    for trial in ending_trials(source_model.module, trials, reader):
         arguments = dict(zip(trial.names, trial.arguments, strict=True))
         cases.append(make_case(source_model.module, function.name, arguments, reader, trial.kind))
-    try:
-        for case in cases:
-            bind_dims(case.function, case.trial_arrays)
-    except DimError as error:
-        raise click.BadParameter(str(error), param_hint="--input") from error
     return cases
 
 

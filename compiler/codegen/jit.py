@@ -26,7 +26,7 @@ from ..artifact.link import find_linker
 from ..host.entry import FAILURE_WORDS
 from ..host.plan import LoweredEntry
 from ..lower.module import Lowered, lower_module
-from ..targets.target import Target
+from ..targets.target import Target, choose_panels
 from .objects import CodeOptions, generate_objects
 
 
@@ -52,7 +52,11 @@ def build_functions(
     if any(node.op == "repeat" for function in module.functions for node in function.body):
         module = FoldConstants().run(UnrollRepeat().run(module))
     return load_functions(
-        lower_module(module, pack=level >= 2), module.functions, level=level, load=load, target=target
+        lower_module(module, pack=choose_panels((target or Target(),)) if level >= 2 else None),
+        module.functions,
+        level=level,
+        load=load,
+        target=target,
     )
 
 

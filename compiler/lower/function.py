@@ -19,6 +19,7 @@ from ...dialect.ops import OPERATORS, may_fail
 from ...dialect.ops.structure import ELEMENTS_INLINE
 from ...dialect.types import TensorType
 from ..artifact.spec import align, c_identifier
+from ..targets.vector_unit import PanelSizes
 from .control_flow import lower_control_flow
 from .kinds import name_operators
 from .lowered import LoweredCall, LoweredFunction, LoweredWeight, Tensor, name_kernel, static_bytes
@@ -41,7 +42,7 @@ class Shared:
     read rows of."""
 
     module: Module
-    pack: bool = False
+    pack: PanelSizes | None = None
     debug: bool = False
     tied: Mapping[str, Packing] = field(default_factory=dict)
     weights: dict[str, LoweredWeight] = field(default_factory=dict)

@@ -14,6 +14,7 @@ from ...dialect.diagnostics import Span
 from ...dialect.dims import Shape, Size
 from ...dialect.emitter import IndexMap, identity
 from ...dialect.types import I64, TensorType
+from ..targets.vector_unit import PanelSizes
 from .arrange import arrange
 from .bodies import BodyWriter, SequenceWriter
 from .packing import Packing
@@ -46,9 +47,11 @@ class _AnyDims(dict[Any, str]):
 
 
 class KernelEmitter:
-    """An implementation of the emitter protocol. `span` is the source location of the node that is being lowered."""
+    """An implementation of the emitter protocol. `span` is the source location of the node that is being lowered;
+    `panels` are the sizes of panels of packed weights."""
 
-    def __init__(self) -> None:
+    def __init__(self, panels: PanelSizes | None = None) -> None:
+        self.panels = panels
         self.span: Span | None = None
         self._ops: list[Op] = []
         self._inputs: list[TensorType] = []
@@ -69,7 +72,8 @@ class KernelEmitter:
     def finish(self, results: Sequence[protocol.Tensor]) -> Kernel:
         """Returns the text of the kernel that computes these results. Nothing may be recorded after it."""
         refs = [as_ref(r) for r in results]
-        return KernelWriter(arrange(self._ops, refs), self._inputs, [r.type for r in refs], self._tied).write()
+        types = [r.type for r in refs]
+        return KernelWriter(arrange(self._ops, refs), self._inputs, types, self._tied, self.panels).write()
 
     def _add(self, op: Op) -> Op:
         op.span = self.span

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from ...dialect.graph import Module, State
 from ..artifact.spec import c_identifier
+from ..targets.vector_unit import PanelSizes
 from .function import FunctionLowering, Shared
 from .lowered import Lowered, LoweredFunction, LoweredKernel, LoweredWeight, static_bytes
 from .states import LoweredState
@@ -14,9 +15,9 @@ from .tied import find_tied
 __all__ = ["Lowered", "LoweredFunction", "LoweredKernel", "LoweredWeight", "lower_module"]
 
 
-def lower_module(module: Module, *, pack: bool = False, debug: bool = False) -> Lowered:
-    """Lowers every function of the module to calls of kernels; `pack` permits packed weights. With `debug`, kernels
-    have human-readable names, and are shared only where they come from the same lines."""
+def lower_module(module: Module, *, pack: PanelSizes | None = None, debug: bool = False) -> Lowered:
+    """Lowers every function of the module to calls of kernels; `pack` permits packed weights, in panels of these sizes.
+    With `debug`, kernels have human-readable names, and are shared only where they come from the same lines."""
     lowered = _lower(module, Shared(module, pack, debug))
     tied = find_tied(module, lowered.weights)
     # The packing of a weight is known after its contraction is lowered; its row look-ups are then lowered again.

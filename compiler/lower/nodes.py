@@ -14,6 +14,7 @@ from ...dialect.graph import Constant, Node, Parameter, Value
 from ...dialect.operator import Builder
 from ...dialect.ops import OPERATORS
 from ...dialect.types import TensorType
+from ..targets.vector_unit import PanelSizes
 from .kernel import KernelEmitter
 from .packing import Packing
 from .places import Input, Sliced
@@ -56,12 +57,12 @@ class KernelLowering:
         sources: Mapping[str, Source],
         place_constant: Callable[[Constant], Source],
         *,
-        pack: bool = False,
+        pack: PanelSizes | None = None,
         tied: Mapping[str, Packing] = MappingProxyType({}),
     ) -> None:
         self.place_constant = place_constant
         self.pack, self.tied = pack, tied
-        self.emitter = KernelEmitter()
+        self.emitter = KernelEmitter(pack)
         self.inputs: list[Stored] = []
         self.outer: dict[str, Ref] = {}
         self._prefixes = 0
@@ -73,7 +74,7 @@ class KernelLowering:
         if isinstance(source, Inline):
             return self.emitter.constant(type, [x.item() for x in source.constant.data.reshape(-1)])
         self.inputs.append(source)
-        if not self.pack or not isinstance(source, Unplaced):
+        if self.pack is None or not isinstance(source, Unplaced):
             return self.emitter.input(type)
         # A view with other axes is not a view of a table.
         tied = self.tied.get(source.data.name) if isinstance(source.data, Parameter) else None

@@ -1,7 +1,8 @@
 """Packing of weights in the order in which contractions read them: panels of as many columns as a tile is wide.
 
 A weight with one contraction as its only reader is stored as `[batch..., panels, summed..., width]`: a tile reads
-memory from beginning to end. The last panel is padded with zeros, which are never read.
+memory from beginning to end. The last panel is padded with zeros, which are never read. The width depends on the
+targets: see `PanelSizes`.
 
 For numbers narrower than 32 bits, as many as fill 32 bits are multiplied together where both factors are that narrow.
 This many steps of the last summed axis are then adjacent, `[batch..., panels, summed.../group, width, group]`, and that
@@ -26,14 +27,13 @@ import numpy as np
 
 from ...dialect.emitter import ZERO, IndexMap
 from ...dialect.types import ANY, F32, I32, Array, DType, TensorType
+from ..targets.vector_unit import PanelSizes
 from .records import Structured
 from .shapes import panel_indices, plain_loop
 
-LANES = 16
-"""The columns of the narrowest panel: every vector of the targets divides it."""
-MOST = 3
-"""The vectors of LANES in the widest panel."""
-MOST_WINDOW = 2
+WIDE = PanelSizes()
+"""The sizes of panels with adjacent steps, which are the same for every CPU."""
+WIDE_WINDOWS = PanelSizes(most=2)
 """The same, where every column has a separate kernel."""
 LEAST_COLUMNS = 8
 """The least number of columns that makes panels profitable."""
@@ -135,8 +135,11 @@ class Reading:
     map: IndexMap
 
 
-def choose_packing(op: Structured, type: TensorType, map: IndexMap, others: Sequence[Reading]) -> Packing | None:
-    """Returns the packing of a weight that an op reads by `map`, if it is the matrix of a contraction with `others`."""
+def choose_packing(
+    op: Structured, type: TensorType, map: IndexMap, others: Sequence[Reading], sizes: PanelSizes
+) -> Packing | None:
+    """Returns the packing of a weight that an op reads by `map`, if it is the matrix of a contraction with `others`, in
+    panels of these sizes."""
     parallel = [loop.parallel for loop in op.loops]
     loops = [plain_loop(index) for index in map]
     columns = plain_loop(op.result_maps[0][-1]) if op.result_maps[0] else None
@@ -156,14 +159,14 @@ def choose_packing(op: Structured, type: TensorType, map: IndexMap, others: Sequ
         return None
     batch = tuple(axis for loop, axis in ordered if parallel[loop])
     group = _choose_group(op.types[0].dtype, type.dtype, others, loops[summed[-1]])
-    return Packing(batch, summed, lane, _choose_width(size, MOST), group)
+    return Packing(batch, summed, lane, _choose_width(size, sizes if group == 1 else WIDE), group)
 
 
-def _choose_width(columns: int, most: int) -> int:
-    """Returns the width of panels of at most `most` vectors, as few and as even as possible."""
-    vectors = -(-columns // LANES)
-    panels = -(-vectors // most)
-    return LANES * -(-vectors // panels)
+def _choose_width(columns: int, sizes: PanelSizes) -> int:
+    """Returns the width of as few and as even panels as possible."""
+    vectors = -(-columns // sizes.lanes)
+    panels = -(-vectors // sizes.most)
+    return sizes.lanes * -(-vectors // panels)
 
 
 def _choose_window(op: Structured, type: TensorType, map: IndexMap, others: Sequence[Reading]) -> Packing | None:
@@ -183,7 +186,7 @@ def _choose_window(op: Structured, type: TensorType, map: IndexMap, others: Sequ
     *outer, grouped, inner = (axis for _, axis in sorted(moving))
     if type.shape[grouped] == 1:
         return None
-    return Packing(still, (*outer, inner, grouped), lane, _choose_width(columns, MOST_WINDOW), group)
+    return Packing(still, (*outer, inner, grouped), lane, _choose_width(columns, WIDE_WINDOWS), group)
 
 
 def _choose_group(total: DType, weight: DType, others: Sequence[Reading], step: int | None) -> int:

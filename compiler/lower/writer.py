@@ -18,6 +18,7 @@ from ...dialect.diagnostics import Span
 from ...dialect.dims import Size, Symbol
 from ...dialect.emitter import IndexMap, identity
 from ...dialect.types import BOOL, I64, TensorType
+from ..targets.vector_unit import PanelSizes
 from .arrange import Arrangement, Key, key
 from .bodies import BodyWriter, SequenceWriter, as_local
 from .packing import Packing, Packings, Reading, choose_packing
@@ -112,10 +113,15 @@ def location(span: Span | None) -> str:
 
 class KernelWriter:
     """The writer of one kernel. `tied` maps inputs, by slot, to the order in which other kernels store them; it applies
-    to inputs that are read by single elements only."""
+    to inputs that are read by single elements only. `panels` are the sizes of panels of packed weights."""
 
     def __init__(
-        self, plan: Arrangement, inputs: Sequence[TensorType], results: Sequence[TensorType], tied: Packings
+        self,
+        plan: Arrangement,
+        inputs: Sequence[TensorType],
+        results: Sequence[TensorType],
+        tied: Packings,
+        panels: PanelSizes | None,
     ) -> None:
         self.plan, self.tied = plan, tied
         self.input_types, self.result_types = tuple(inputs), tuple(results)
@@ -126,6 +132,7 @@ class KernelWriter:
         self.scratch: list[TensorType] = []
         self.alarm: int | None = None
         self.packings: dict[int, Packing] = {}
+        self.panels = panels
         self._writers: Mapping[type[Op], Callable[..., None]] = {
             Argument: self._write_nothing,
             Dense: self._write_nothing,
@@ -186,8 +193,8 @@ class KernelWriter:
                 if isinstance(ref.op, Argument):
                     readers.setdefault(ref.op.slot, []).append((op, None, []))
         for slot, ((op, map, others), *more) in readers.items():
-            if not more and map is not None and isinstance(op, Structured):
-                packing = choose_packing(op, self.input_types[slot], map, others)
+            if not more and map is not None and self.panels is not None and isinstance(op, Structured):
+                packing = choose_packing(op, self.input_types[slot], map, others, self.panels)
                 if packing is not None:
                     self.packings[slot] = packing
         whole = {ref.op.slot for ref in self._whole() if isinstance(ref.op, Argument)}

@@ -18,6 +18,7 @@ from ..weights import open_checkpoint
 
 METRICS: Mapping[str, str] = {
     "memory": "bytes",
+    "states": "bytes",
     "weights": "bytes",
     "size": "bytes",
     "time": "seconds",

@@ -17,6 +17,7 @@ from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from .cpus import ask_features, ask_names, near_names
 from .families import FAMILIES
 from .family import Family
+from .vector_unit import PanelSizes, VectorUnit
 from .x86 import X86
 
 _V2 = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
@@ -103,6 +104,13 @@ class Target:
         return feature in (LEVELS[self.cpu] if self.cpu in LEVELS else ask_features(self.cpu, ""))
 
     @property
+    def unit(self) -> VectorUnit | None:
+        """The vector unit that code is tiled for; None for an architecture that no family describes."""
+        if self.family is None:
+            return None
+        return next(unit for needed, unit in self.family.units if all(map(self.has, needed)))
+
+    @property
     def runs_here(self) -> bool:
         """Returns whether this machine can run the target's code, as far as the system reports."""
         if machine_of(self.triple) != machine_of(""):
@@ -151,6 +159,13 @@ def parse_targets(text: str) -> tuple[Target, ...]:
             message = f"`{name}` is not a CPU variant, and only CPU variants can share an artifact"
             raise _unknown(message, name)
     return tuple(sorted({_parse(name) for name in names}, key=lambda target: (-len(target.needs), target.name)))
+
+
+def choose_panels(targets: Iterable[Target]) -> PanelSizes:
+    """Returns the sizes of panels of packed weights that all targets of an artifact share: those of the widest unit."""
+    units = [target.unit for target in targets]
+    widest = max((unit for unit in units if unit is not None), key=lambda unit: unit.bytes, default=None)
+    return PanelSizes() if widest is None else widest.panels
 
 
 def format_targets(targets: Iterable[Target]) -> str:

@@ -18,6 +18,18 @@ class Caches:
 
 
 @dataclass(frozen=True, slots=True)
+class PanelSizes:
+    """The widths of panels of packed weights: multiples of `lanes` columns, at most `most` of them.
+
+    A panel is as wide as a tile. Of wider panels, a tile reads parts of rows, at the cost of up to a quarter of its
+    speed where the weight does not fit in the first cache: the other parts of a cache line are loaded again later.
+    """
+
+    lanes: int = 16
+    most: int = 3
+
+
+@dataclass(frozen=True, slots=True)
 class VectorUnit:
     """A vector unit with vectors of `bytes` bytes. The accumulators of a tile are at most `rows` by `vectors`; together
     with the operands loaded beside them, they fill the registers. `window` is the limit where rows share only
@@ -38,6 +50,11 @@ class VectorUnit:
     def lanes(self, width: int) -> int:
         """Returns the number of elements of `width` bits in a vector."""
         return max(self.bytes * 8 // width, FEWEST_LANES)
+
+    @property
+    def panels(self) -> PanelSizes:
+        """The panels of f32 that fit its tiles."""
+        return PanelSizes(self.lanes(32), self.vectors)
 
     def exact(self) -> VectorUnit:
         """Returns the unit without instructions that flush denormal numbers to zero."""

@@ -24,8 +24,9 @@ from ..model.parameters import ParameterReader, open_parameters
 from ..model.source import SourceModel
 from ..pipeline import Build
 from ..stages import LINK
+from .repeated import begin_session
 from .validate.compare import measure_errors
-from .validate.stateful import call_function
+from .validate.stateful import call_function, session_sizes
 
 TIMED_CALLS = 20
 TIMED_SECONDS = 5.0
@@ -164,9 +165,6 @@ def _measure(budget: ModelBudget, costs: Costs, function: Function, model: Model
         return path.stat().st_size
     if budget.metric == "memory":
         return model.entries[budget.model].workspace_bytes(**budget.dims)
-    if budget.metric == "time" and function.states:
-        message = f"the time of `{function.name}` cannot be measured: its calls change states"
-        raise DiagnosticError([Diagnostic("stateful", message, budget.span)])
     if budget.metric == "time":
         return _median_time(function, budget.dims, model)
     formula = costs.formula(budget.metric, budget.model)
@@ -175,12 +173,14 @@ def _measure(budget: ModelBudget, costs: Costs, function: Function, model: Model
 
 
 def _median_time(function: Function, dims: Mapping[str, int], model: Model) -> float:
-    """Returns the median seconds of one call on zeros."""
-    inputs = [np.zeros(a.type.concrete(dims), a.type.dtype.numpy) for a in function.arguments]
-    entry = model.entries[function.name]
+    """Returns the median seconds of one call on zeros, with the initial values of states."""
+    inputs = [np.zeros(a.type.concrete(dims), a.type.dtype.numpy) for a in function.inputs]
+    session, restart = begin_session(model, session_sizes(model, dims) if function.states else None)
+    entry = session.entries[function.name]
     entry(*inputs)
     times: list[float] = []
     while len(times) < TIMED_CALLS and sum(times) < TIMED_SECONDS:
+        restart()
         start = time.perf_counter()
         entry(*inputs)
         times.append(time.perf_counter() - start)

@@ -17,6 +17,7 @@ from cli_harness import Cli, command_line, leftovers, nacre_process, on_terminal
 from nacre.compiler import size_bounds
 from nacre.compiler.cli import source
 from nacre.compiler.lower.module import Lowered, lower_module
+from nacre.compiler.targets.vector_unit import PanelSizes
 
 
 def test_a_fault_of_the_compiler(cli: Cli, double: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,7 +39,7 @@ def test_a_fault_of_the_compiler(cli: Cli, double: Path, monkeypatch: pytest.Mon
 
 
 def test_a_fault_of_code_generation(cli: Cli, double: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(module: size_bounds.Module, *, pack: bool, debug: bool) -> Lowered:
+    def broken(module: size_bounds.Module, *, pack: PanelSizes | None, debug: bool) -> Lowered:
         lowered = lower_module(module, pack=pack, debug=debug)
         kernel = lowered.kernels[0]
         text = kernel.kernel.text.replace("arith.addf", "arith.nonsense")

@@ -105,10 +105,56 @@ def test_inspect_and_the_report(cli: Cli, artifact: Path, file: Path) -> None:
     assert {s["name"]: s["copied"] for s in function["states"]} == {"n": "0", "a": "4", "b": "4", "cache.rows": "0"}
 
 
-@pytest.mark.parametrize("command", ["bench", "profile"])
-def test_commands_that_repeat_calls_refuse_states(cli: Cli, artifact: Path, command: str) -> None:
-    done = cli(command, artifact)
-    assert done.code == 1 and f"error[stateful]: `nacre {command}` does not support states" in done.err
+def test_measured_calls_begin_with_the_initial_states(cli: Cli, artifact: Path) -> None:
+    """A second call without a restart would write rows 5 to 9 of 8, and fail."""
+    done = cli("bench", artifact, "--at", "T=5,S=8", "--seconds", "0.05", "--warm-up", "0.01")
+    assert done.code == 0 and done.json["calls"] > 1 and done.json["dims"] == {"S": 8, "T": 5}, done.err
+    assert done.json["bytes"]["states"] == 3 * 64 + 128
+    done = cli("profile", artifact, "--at", "T=5,S=8", "--seconds", "0.05")
+    assert done.code == 0 and done.json["runs"] > 1 and done.json["kernels"], done.err
+
+
+def test_measured_calls_begin_with_the_states_of_a_file(cli: Cli, artifact: Path, tmp_path: Path) -> None:
+    session = nacre.load(artifact).session(S=8)
+    for name, n in (("fits", 3), ("full", 4)):
+        session.states["n"] = n
+        session.save(tmp_path / name)
+    for command in ("bench", "profile"):
+        measured = (command, artifact, "--at", "T=5,S=8", "--seconds", "0.02")
+        assert cli(*measured, "--states", tmp_path / "fits").code == 0
+        done = cli(*measured, "--states", tmp_path / "full")
+        assert done.code == 1 and "a window of 5 that starts at 4 is out of range" in done.err, done.err
+        done = cli(command, artifact, "--at", "T=5,S=9", "--states", tmp_path / "fits")
+        assert done.code == 1 and "holds F32[8, 4] for the state `cache.rows`, expected F32[9, 4]" in done.err, done.err
+
+
+def test_random_inputs_determine_no_dim_of_a_session(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "free.nacre"
+    file.write_text("dim S in 1..9\nmodel f(x: f32) -> f32[S] {\n  state a: f32[S]\n  a = a + x\n  return a\n}\n")
+    done = cli("profile", file, "--seconds", "0.01")
+    assert done.code == 0 and done.json["dims"] == {"S": 9}, done.err
+    done = cli("bench", file, "--input", "x=1", "--seconds", "0.01")
+    assert done.code == 2 and "--at S=..." in done.err
+    stateless = tmp_path / "plain.nacre"
+    stateless.write_text("model f(x: f32) -> f32 { return x }\n")
+    done = cli("bench", stateless, "--states", tmp_path / "fits")
+    assert done.code == 2 and "--states is for entries with states" in done.err
+
+
+def test_budgets_of_states(cli: Cli, file: Path) -> None:
+    def with_budget(text: str) -> Path:
+        path = file.with_name("limited.nacre")
+        path.write_text(TEXT + f"\nbudget step {{ {text} }}\n")
+        return path
+
+    done = cli("test", with_budget("states(S=8) <= 320 B\n  time(S=8, T=5) <= 10 s"))
+    assert done.code == 0 and "8 passed, 0 failed" in done.out + done.err, done.out + done.err
+    done = cli("compile", with_budget("states(S=8) <= 319 B"), "-o", file.with_name("limited.so"))
+    assert done.code == 1 and "`states(S=8)` of `step` is 320 B, the budget is <= 319 B" in done.err, done.err
+    done = cli("check", with_budget("states <= 1 KiB"))
+    assert done.code == 1 and "`states` depends on `S`" in done.err
+    done = cli("check", with_budget("states(S=8, T=5) <= 1 KiB"))
+    assert done.code == 1 and "a session has no dim `T`" in done.err, done.err
 
 
 def test_accuracy_and_quantize_refuse_states(cli: Cli, file: Path, artifact: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from nacre.compiler.lower.module import lower_module
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.compiler.readers.language import load_module
+from nacre.compiler.targets.vector_unit import PanelSizes
 from nacre.dialect.graph import walk
 from saving import save_npz
 
@@ -135,7 +136,7 @@ def test_the_code_is_the_same_as_without(level: int, model: Path, tmp_path: Path
     module = build.optimize()
     made = {}
     for debug in (False, True):
-        lowered = lower_module(module, pack=level >= 2, debug=debug)
+        lowered = lower_module(module, pack=PanelSizes() if level >= 2 else None, debug=debug)
         program, _ = generate_objects(lowered, CodeOptions(level=level, debug=debug))
         (kernels,) = program.kernels.values()
         made[debug] = [machine_code(kernels[call.symbol].code, tmp_path) for call in lowered.functions[0].calls]

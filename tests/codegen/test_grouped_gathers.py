@@ -13,6 +13,7 @@ import pytest
 from nacre.compiler.api import read_model
 from nacre.compiler.codegen.jit import load_functions
 from nacre.compiler.lower.module import lower_module
+from nacre.compiler.targets.vector_unit import PanelSizes
 from nacre.compiler.tools.validate.inputs import made_up
 from nacre.dialect.graph import Function, Module, Node, Region, Value
 from nacre.dialect.interpreter import Interpreter
@@ -68,7 +69,7 @@ def write_model(fixed: Mapping[str, int]) -> Module:
 def test_gathers_and_reductions(fixed: Mapping[str, int]) -> None:
     module = write_model(fixed)
     groups = replace(module, functions=tuple(map(grouped, module.functions)))
-    compiled = load_functions(lower_module(groups, pack=True), groups.functions, level=2)
+    compiled = load_functions(lower_module(groups, pack=PanelSizes()), groups.functions, level=2)
     interpreter, rng = Interpreter(module, made_up), np.random.default_rng(0)
     for function in module.functions:
         for _ in range(24):

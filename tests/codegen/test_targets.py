@@ -13,7 +13,8 @@ from nacre.compiler.codegen.objects import CodeOptions, Untiled, generate_object
 from nacre.compiler.lower.module import lower_module
 from nacre.compiler.readers.language import load_module
 from nacre.compiler.targets.features import find_features, native_features, target_features
-from nacre.compiler.targets.target import LEVELS, Target, parse_targets
+from nacre.compiler.targets.target import LEVELS, Target, choose_panels, parse_targets
+from nacre.compiler.targets.vector_unit import PanelSizes
 from nacre.compiler.targets.x86 import X86
 from nacre.dialect.diagnostics import DiagnosticError
 from nacre.dialect.graph import Module
@@ -115,6 +116,22 @@ def test_vectors_are_those_of_the_features(text: str, bytes: int, features: str)
     (target,) = parse_targets(text)
     machine = X86.choose_unit(vector_features(target))
     assert (machine.bytes, machine.features - X86.base) == (bytes, set(features.split()))
+    assert target.unit is not None and target.unit.bytes == bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "lanes", "most"),
+    [
+        ("x86-64-v4", 16, 3),
+        ("x86-64-v3", 8, 3),
+        ("x86-64", 4, 2),
+        ("x86-64,x86-64-v3", 8, 3),
+        ("portable", 16, 3),
+        ("aarch64-linux-gnu", 4, 3),
+    ],
+)
+def test_panels_of_weights_are_as_wide_as_the_widest_tiles(text: str, lanes: int, most: int) -> None:
+    assert choose_panels(parse_targets(text)) == PanelSizes(lanes, most)
 
 
 @HERE

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from nacre.compiler.codegen.objects import CodeOptions, generate_objects
 from nacre.compiler.graph_passes import GRAPH_PASSES
 from nacre.compiler.lower.module import Lowered, lower_module
-from nacre.compiler.targets.target import parse_targets
+from nacre.compiler.targets.target import Target, choose_panels, parse_targets
 from nacre.compiler.tools.validate.inputs import made_up
 from nacre.compiler.tools.validate.native import Library
 from nacre.dialect.graph import Module
@@ -50,7 +50,10 @@ def joined(modules: Sequence[Module]) -> Module:
 
 
 def lower(graphs: Sequence[Graph], level: Level) -> Lowered:
-    return lower_module(joined([level.optimize(g.module) for g in graphs]), pack=level.level >= 2)
+    return lower_module(
+        joined([level.optimize(g.module) for g in graphs]),
+        pack=choose_panels((Target(),)) if level.level >= 2 else None,
+    )
 
 
 def build_library(lowered: Lowered, level: Level) -> Library:

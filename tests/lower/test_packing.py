@@ -7,6 +7,7 @@ import pytest
 from nacre.compiler.codegen.jit import build_functions
 from nacre.compiler.lower.module import lower_module
 from nacre.compiler.lower.packing import Packing, read_packing
+from nacre.compiler.targets.vector_unit import PanelSizes
 from nacre.dialect.graph import Constant, Function, Module, Node, Parameter, Value
 from nacre.dialect.operator import Builder
 from nacre.dialect.ops import OPERATORS
@@ -24,11 +25,19 @@ def product(rows: int, inner: int, columns: int, dtype: DType = F32, *, again: b
     return Module("m", (), (Parameter("w", w.type),), (Function("f", (x,), tuple(b.nodes), tuple(results), names),))
 
 
+WIDE = PanelSizes(lanes=16, most=3)
+NARROW = PanelSizes(lanes=8, most=3)
+
+
 @pytest.mark.parametrize(
-    ("columns", "panels", "width"), [(8, 1, 16), (16, 1, 16), (48, 1, 48), (64, 2, 32), (100, 3, 48)]
+    ("columns", "sizes", "panels", "width"),
+    [
+        *((8, WIDE, 1, 16), (16, WIDE, 1, 16), (48, WIDE, 1, 48), (64, WIDE, 2, 32), (100, WIDE, 3, 48)),
+        *((8, NARROW, 1, 8), (16, NARROW, 1, 16), (48, NARROW, 2, 24), (64, NARROW, 3, 24), (100, NARROW, 5, 24)),
+    ],
 )
-def test_panels_hold_every_column(columns: int, panels: int, width: int) -> None:
-    (weight,) = lower_module(product(4, 5, columns), pack=True).weights
+def test_panels_hold_every_column(columns: int, sizes: PanelSizes, panels: int, width: int) -> None:
+    (weight,) = lower_module(product(4, 5, columns), pack=sizes).weights
     assert weight.packing is not None and weight.type.shape == (panels, 5, width)
     data = np.arange(5 * columns, dtype=np.float32).reshape(5, columns)
     stored = weight.store(data)
@@ -60,7 +69,7 @@ def test_batches_and_several_summed_axes_keep_their_order() -> None:
 
 @pytest.mark.parametrize(("inner", "groups"), [(1, 1), (6, 3), (7, 4)])
 def test_steps_of_bfloats_stand_in_pairs(inner: int, groups: int) -> None:
-    (weight,) = lower_module(product(4, inner, 40, BF16), pack=True).weights
+    (weight,) = lower_module(product(4, inner, 40, BF16), pack=PanelSizes()).weights
     assert weight.packing is not None and weight.packing.group == 2 and weight.type.shape == (1, groups, 48, 2)
     data = np.arange(inner * 40).reshape(inner, 40).astype(BF16.numpy)
     stored = weight.store(data)
@@ -81,7 +90,7 @@ def test_groups_are_of_the_last_summed_axis() -> None:
 
 @pytest.mark.parametrize("columns", [1, 7])
 def test_few_columns_stay_as_they_are(columns: int) -> None:
-    (weight,) = lower_module(product(4, 5, columns), pack=True).weights
+    (weight,) = lower_module(product(4, 5, columns), pack=PanelSizes()).weights
     assert weight.packing is None and weight.type.shape == (5, columns)
 
 
@@ -92,7 +101,7 @@ def test_nothing_is_packed_unless_asked_for() -> None:
 
 def test_who_else_reads_a_weight_gets_it_as_it_is() -> None:
     module = product(3, 5, 40, again=True)
-    packings = [weight.packing is None for weight in lower_module(module, pack=True).weights]
+    packings = [weight.packing is None for weight in lower_module(module, pack=PanelSizes()).weights]
     assert sorted(packings) == [False, True]
     rng = np.random.default_rng(0)
     x, w = (rng.standard_normal(s).astype(np.float32) for s in ((3, 5), (5, 40)))
@@ -110,7 +119,7 @@ def test_a_view_of_a_weight_is_packed_as_it_is_seen() -> None:
     b.nodes.append(Node("parameter", (), (w,), (("name", "w"),)))
     result = b.matmul(x, b.reshape(w, shape=(6, 40)))
     module = Module("m", (), (Parameter("w", w.type),), (Function("f", (x,), tuple(b.nodes), (result,), ("y",)),))
-    (weight,) = lower_module(module, pack=True).weights
+    (weight,) = lower_module(module, pack=PanelSizes()).weights
     data = np.arange(240, dtype=np.float32).reshape(2, 3, 40)
     stored = weight.store(data)
     assert stored.shape == weight.type.shape == (1, 6, 48)
@@ -142,7 +151,7 @@ def test_a_weight_is_stored_once_for_each_way_to_read_it() -> None:
     expected = [long_rows @ tall, rows @ wide, rows @ tall.T, rows @ wide, np.exp(data), np.exp(wide)]
     for actual, wanted in zip(made, expected, strict=True):
         np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-4)
-    ways = [(weight.packing, weight.seen.shape) for weight in lower_module(module, pack=True).weights]
+    ways = [(weight.packing, weight.seen.shape) for weight in lower_module(module, pack=PanelSizes()).weights]
     assert len(ways) == len(set(ways)) == 3, "wide, tall, and as it is"
 
 
@@ -176,7 +185,7 @@ def depthwise(x: DType, kernel: tuple[int, int], channels: int, into: DType) -> 
 def test_rows_of_windows_of_bytes_stand_in_groups(
     kernel: tuple[int, int], channels: int, shape: tuple[int, ...]
 ) -> None:
-    (weight,) = lower_module(depthwise(U8, kernel, channels, I32), pack=True).weights
+    (weight,) = lower_module(depthwise(U8, kernel, channels, I32), pack=PanelSizes()).weights
     assert weight.packing is not None and weight.type.shape[1:] == shape
     data = np.arange(np.prod(kernel) * channels).reshape(*kernel, 1, channels).astype(np.int8)
     stored = weight.store(data)[0]
@@ -188,5 +197,5 @@ def test_rows_of_windows_of_bytes_stand_in_groups(
     ("kernel", "channels", "into"), [((1, 3), 40, I32), ((3, 3), 7, I32), ((3, 3), 40, F32)], ids=str
 )
 def test_other_windows_stay_as_they_are(kernel: tuple[int, int], channels: int, into: DType) -> None:
-    (weight,) = lower_module(depthwise(U8 if into is I32 else F32, kernel, channels, into), pack=True).weights
+    (weight,) = lower_module(depthwise(U8 if into is I32 else F32, kernel, channels, into), pack=PanelSizes()).weights
     assert weight.packing is None

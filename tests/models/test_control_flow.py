@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 from nacre.compiler.api import compile as compile_model
 from nacre.compiler.readers.language import load_module
+from nacre.compiler.tools.validate.inputs import ORDINARY, SPECIAL
+from nacre.compiler.tools.validate.trials import Trials
 from nacre.dialect.diagnostics import DiagnosticError
+from nacre.dialect.graph import Module
 from nacre.dialect.interpreter import IndexRangeError, Interpreter
 from nacre.dialect.parser import parse_module
 from nacre.dialect.printer import print_module
@@ -160,12 +163,8 @@ def results_of(call: Callable[..., Any], arguments: Arrays) -> Any:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_compiled_loops_compute_what_the_interpreter_computes(
-    name: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_compiled_loops_compute_what_the_interpreter_computes(name: str, tmp_path: Path) -> None:
     text, draw = MODELS[name]
-    if name.startswith("while"):
-        request.getfixturevalue("unchecked")
     module = load_module(text, text=True).module
     verify(module)
     assert print_module(parse_module(print_module(module))) == print_module(module)
@@ -183,7 +182,37 @@ def test_compiled_loops_compute_what_the_interpreter_computes(
                 np.testing.assert_allclose(a, b, rtol=3e-5, atol=3e-6, err_msg=f"level {level}")
 
 
-def test_random_arguments_do_not_check_a_while(tmp_path: Path) -> None:
-    text, _ = MODELS["while: Newton's method for square roots"]
-    with pytest.raises(DiagnosticError, match="cannot check a `while`"):
-        compile_model(text, tmp_path / "m.so", check_passes=True)
+COUNTED = """
+model m(x: f32[3]) -> f32[3], i64 {
+  while max(x) > 0.5 and n < 40 with x = x, n = 0 { x = x * 0.5; n = n + 1 }
+  return x, n
+}
+"""
+
+
+def changed(graph: Module, old: str, new: str) -> Module:
+    text = print_module(graph)
+    assert text.count(old) == 1, (old, text)
+    return parse_module(text.replace(old, new))
+
+
+def test_calls_that_end_check_a_while() -> None:
+    graph = load_module(COUNTED, text=True).module
+    trials = Trials(graph, lambda parameter: pytest.fail(f"there is no {parameter}"))
+    assert {trial.kind for trial in trials.trials} >= {ORDINARY, SPECIAL}
+    assert trials.find_wrong(graph) is None
+    wrong = trials.find_wrong(changed(graph, "constant<i64, 40>", "constant<i64, 2>"))
+    assert wrong is not None and wrong.difference.different
+    endless = changed(graph, "constant<i64, 1>", "constant<i64, 0>")
+    wrong = trials.find_wrong(changed(endless, "multiply(", "divide("))
+    assert wrong is not None and "`while` does not end within" in wrong.difference.message
+
+
+def test_calls_that_do_not_end_are_left_out(tmp_path: Path) -> None:
+    text = COUNTED.replace(" and n < 40", "")
+    graph = load_module(text, text=True).module
+    kinds = [trial.kind for trial in Trials(graph, lambda parameter: pytest.fail(f"there is no {parameter}")).trials]
+    assert ORDINARY in kinds and kinds.count(SPECIAL) < 2  # one of the two has an infinity
+    compile_model(text, tmp_path / "m.so", check_passes=True)
+    with pytest.raises(DiagnosticError, match="this `while` does not end within 1024 iterations in any of"):
+        compile_model(text.replace("max(x) > 0.5", "n >= 0"), tmp_path / "m.so", check_passes=True)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from nacre.compiler.codegen.objects import CodeOptions, generate_objects
 from nacre.compiler.lower.module import lower_module
+from nacre.compiler.targets.target import Target, choose_panels
 from nacre.compiler.tools.validate.isolated import Died, Progress, run_isolated
 from nacre.compiler.tools.validate.native import Library
 from nacre.dialect.graph import Function, Module
@@ -68,7 +69,9 @@ def build_library(uses: Uses, level: int) -> Library:
     module = CheckIndices().run(written)
     # At level 0 functions run twice: optimising them would take longer than that.
     options = CodeOptions(level=level, quick=level == 0, visible=True)
-    return Library(*generate_objects(lower_module(module, pack=level >= 2), options), None)
+    return Library(
+        *generate_objects(lower_module(module, pack=choose_panels((Target(),)) if level >= 2 else None), options), None
+    )
 
 
 def call(library: Library, function: Function, item: Example) -> str | None:

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from nacre.compiler.codegen.objects import CodeOptions, generate_objects
 from nacre.compiler.lower.module import lower_module
-from nacre.compiler.targets.target import parse_targets
+from nacre.compiler.targets.target import Target, choose_panels, parse_targets
 from nacre.compiler.tools.validate.isolated import Died, Progress, run_isolated
 from nacre.compiler.tools.validate.native import Library
 from nacre.dialect.graph import Function, Module
@@ -303,7 +303,9 @@ def check(chosen: Sequence[Try], level: int, cpu: str) -> None:
     ]
     # LLVM's optimisations are the same for all variants.
     options = CodeOptions((target,), level, quick=level == 0 or cpu != "native", visible=True)
-    lowered = lower_module(Module("special", functions=tuple(functions)), pack=level >= 2)
+    lowered = lower_module(
+        Module("special", functions=tuple(functions)), pack=choose_panels((Target(),)) if level >= 2 else None
+    )
     library = Library(*generate_objects(lowered, options), None)
 
     def task(function: Function, entry: Try) -> Callable[[Progress], str | None]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ....dialect.diagnostics import Span
-from ....dialect.dims import DimError, Poly
+from ....dialect.dims import DimError, Poly, Symbol
 from ....dialect.graph import Function, Value, result_of_state, walk
 from ....dialect.interpreter import bind_dims
 from ....dialect.types import DType, TensorType
@@ -175,17 +175,26 @@ def _constant(
     return Function(name, (), body, (value,), (name,), node.span)
 
 
+_AT_SIZES = frozenset({"memory", "states", "time", "operations"})
+"""The metrics that depend on the sizes of dims."""
+
+
 def read_budget(
     context: Context, scope: FileScope, functions: Mapping[str, Function], budget: syntax.Budget
 ) -> list[ModelBudget]:
     function = _model(context, scope, functions, budget.model)
     if function is ERROR:
         return []
-    found = [_limit(context, scope, function, limit) for limit in budget.limits]
+    kept = {s for f in functions.values() for v in f.state_arguments for s in v.type.symbols()}
+    session = sorted(kept, key=lambda symbol: symbol.name)
+    found = [_limit(context, scope, function, session, limit) for limit in budget.limits]
     return [limit for limit in found if limit is not ERROR]
 
 
-def _limit(context: Context, scope: FileScope, function: Function, limit: syntax.Limit) -> ModelBudget | Poison:
+def _limit(
+    context: Context, scope: FileScope, function: Function, session: Sequence[Symbol], limit: syntax.Limit
+) -> ModelBudget | Poison:
+    """Reads a limit of a model. A session holds the states of all models; `session` are its dims."""
     report = context.reporter.error
     metric = limit.metric.name
     if metric not in METRICS:
@@ -195,12 +204,13 @@ def _limit(context: Context, scope: FileScope, function: Function, limit: syntax
         unit = f"`{limit.quantity.unit}`" if limit.quantity.unit else "a plain number"
         message = f"`{metric}` is measured in {METRICS[metric]}, not in {unit}"
         return report("wrong-unit", message, limit.quantity.span)
-    symbols = {s.name: s for s in function.symbols()}
+    symbols = {s.name: s for s in (session if metric == "states" else function.symbols())}
     dims: dict[str, int] = {}
     for argument in limit.arguments:
         if argument.name is None or argument.name.name not in symbols:
             name = "" if argument.name is None else argument.name.name
-            message = f"`{function.name}` has no dim `{name}`" if name else "a size is given by name: `B=1`"
+            owner = "a session" if metric == "states" else f"`{function.name}`"
+            message = f"{owner} has no dim `{name}`" if name else "a size is given by name: `B=1`"
             return report("wrong-arguments", message, argument.value.span, help=suggest(name, symbols))
         symbol = symbols[argument.name.name]
         what = f"the size of `{symbol.name}`"
@@ -212,7 +222,7 @@ def _limit(context: Context, scope: FileScope, function: Function, limit: syntax
             return report("bad-range", message, argument.value.span, f"declared as `{symbol}`")
         dims[symbol.name] = value
     missing = [f"`{name}`" for name in symbols if name not in dims]
-    if missing and metric in ("memory", "time", "operations"):
+    if missing and metric in _AT_SIZES:
         text = ", ".join(f"{name}=..." for name in symbols)
         message = f"`{metric}` depends on {', '.join(missing)}"
         return report("wrong-arguments", message, limit.span, help=f"`{metric}({text})`")

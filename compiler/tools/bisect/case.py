@@ -20,7 +20,7 @@ from ....passes.simplify.unroll_repeat import UnrollRepeat
 from ...model.source import SourceModel
 from ...weights.parameters import elements
 from ..validate.inputs import ORDINARY, Trial
-from ..validate.judge import Judge
+from ..validate.judge import Judge, ends
 from . import smaller
 
 
@@ -63,6 +63,11 @@ class Case:
         if in_blocks not in self._judges:
             self._judges[in_blocks] = Judge(self.module, self.trial, self.load, in_blocks=in_blocks)
         return self._judges[in_blocks]
+
+    @cached_property
+    def ends(self) -> bool:
+        """Whether every `while` ends: the smaller cases of a search may have other arguments."""
+        return ends(self.module, self.trial, self.load)
 
     @property
     def source_model(self) -> SourceModel:

@@ -43,7 +43,7 @@ class _Hunt:
         self.optimized = self.build.optimize()
         self.function = smaller.only_function(self.optimized)
         self.lowered = self.build.lower(self.optimized)
-        self.way = way_of(options.code(), pack=options.packs)
+        self.way = way_of(options.code(), pack=options.panels)
 
     def triage(self, failure: Failure) -> Culprit:
         if failure.place == RUNTIME:

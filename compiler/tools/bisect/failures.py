@@ -21,7 +21,7 @@ import numpy as np
 
 from ....dialect.diagnostics import DiagnosticError
 from ....dialect.graph import Module, Node, Region
-from ....dialect.interpreter import Interpreter, Load, Observe, load_parameter
+from ....dialect.interpreter import EndlessError, Interpreter, Load, Observe, load_parameter
 from ....dialect.types import Array
 from ....passes.manager import PassError
 from ....passes.pipeline import format_pipeline
@@ -40,7 +40,7 @@ from ..validate.alone import Alone, Part, cut_kernels, way_of
 from ..validate.boundaries import random_boundary_dims, random_crossing_dims, steps_of
 from ..validate.inputs import UNUSUAL, Trial, random_trial
 from ..validate.isolated import Died, Progress, run_each_isolated
-from ..validate.judge import Difference, Judge
+from ..validate.judge import MOST_ITERATIONS, PATIENCE, Difference, Judge, ends
 from ..validate.trials import is_in_blocks
 from ..validate.usage import RUNTIME, check_use
 from . import smaller
@@ -132,6 +132,8 @@ class Examiner:
             for dims in tried:
                 report(f"sizes {json.dumps(dims)}")
                 trial = random_trial(function, dims)
+                if not ends(source_model.module, trial, reader):
+                    continue
                 judge = Judge(source_model.module, trial, reader, in_blocks=is_in_blocks(build.optimized))
                 results = entry(*trial.arguments)
                 if judge.difference(results if isinstance(results, tuple) else (np.asarray(results),)) is not None:
@@ -163,8 +165,12 @@ class Examiner:
         return self.first([case], self.call_in_ways, RUNTIME)
 
     def each(self, cases: Sequence[Case], compute: Compute, place: str) -> Iterator[Failure | None]:
-        """Yields the failure of each case, or None; cases are tried lazily, one after another."""
+        """Yields the failure of each case, or None; cases are tried lazily, one after another. A case whose loops do
+        not end has no failure."""
         for case, answer in zip(cases, self.run(cases, compute), strict=True):
+            if not case.ends:
+                yield None
+                continue
             if not isinstance(answer, Answer):
                 yield answer
                 continue
@@ -198,6 +204,8 @@ class Examiner:
                 return Failure(CRASH, PACKING, _first_line(str(cause)), weight=cause.weight)
             kind = TIMEOUT if fault.what.startswith(NO_ANSWER) else CRASH
             return Failure(kind, f"stage {fault.stage}", _first_line(fault.what), kernel=fault.kernel)
+        except EndlessError as error:
+            return Failure(TIMEOUT, PASSES, error.diagnostics[0].message)
         except Exception as error:
             frame = traceback.extract_tb(error.__traceback__)[-1]
             said = f"{type(error).__name__}: {_first_line(str(error))}"
@@ -211,7 +219,8 @@ class Examiner:
         module = Build(case.source_model, self.options).optimize()
         report("the interpreter on what the passes left")
         trial = case.trial
-        results = Interpreter(module, case.load).run(trial.function, trial.arguments, trial.dims)
+        interpreter = Interpreter(module, case.load, most_iterations=PATIENCE * MOST_ITERATIONS)
+        results = interpreter.run(trial.function, trial.arguments, trial.dims)
         return Answer(results, is_in_blocks(module))
 
     def compile_and_call(self, case: Case, report: Progress) -> Answer:
@@ -250,7 +259,7 @@ class Examiner:
         module = build.optimize()
         program = build.generate(build.lower(module))
         parts = cut_kernels(module, program.lowered)
-        way = way_of(self.options.code(), pack=self.options.packs)
+        way = way_of(self.options.code(), pack=self.options.panels)
         trials = part_trials(case, module)
         found = Alone(parts, program, way, case.load, trials).check(lambda what: report(f"{ALONE}: {what}"))
         if found is None:

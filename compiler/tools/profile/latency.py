@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ....runtime.arguments import Array
-from ....runtime.loader import Entry, Model, NacreError
+from ....runtime.loader import Entry, Model, NacreError, Session
 
 WORKER = "nacre.compiler.tools.profile.latency_worker"
 PERCENTILES = (50, 90, 99, 99.9)
@@ -23,13 +23,14 @@ PERCENTILES = (50, 90, 99, 99.9)
 @dataclass(frozen=True, slots=True)
 class Latency:
     """Sequential calls: their times in seconds, sorted; the times of loading and of the first call in a new process;
-    and memory in bytes. `resident` is the maximum increase due to loading and calling, including weights, which
-    processes share; `peak` is the maximum of the process."""
+    and memory in bytes. `states` are those of the session; `resident` is the maximum increase due to loading and
+    calling, including weights, which processes share; `peak` is the maximum of the process."""
 
     seconds: tuple[float, ...]
     load: float
     first: float
     workspace: int
+    states: int
     weights: int
     file: int
     resident: int
@@ -49,21 +50,26 @@ def measure_latency(
     inputs: Sequence[Array],
     *,
     weights: Path | None = None,
+    states: Path | None = None,
     threads: int = 0,
     warm_up: float = 0.5,
     seconds: float = 3.0,
 ) -> Latency:
-    """Calls an entry in a separate process for `seconds` seconds, after `warm_up` seconds that are not counted.
+    """Calls an entry in a separate process for `seconds` seconds, after `warm_up` seconds that are not counted. A
+    `model` that is a session stands for a new session of its dims, with the states of a file, if there is one.
 
     Raises NacreError if the artifact rejects the call, or if the process dies.
     """
     dims = entry.bind(*inputs)
+    session = dict(model.dims) if isinstance(model, Session) else None
     with tempfile.TemporaryDirectory(prefix="nacre-") as folder:
         arrays: dict[str, Any] = {str(i): _plain(x) for i, x in enumerate(inputs)}
         np.savez(Path(folder) / "inputs.npz", **arrays)
         job = {
             "path": str(Path(model.path).resolve()),
             "weights": None if weights is None else str(weights.resolve()),
+            "session": session,
+            "states": None if states is None else str(states.resolve()),
             "entry": entry.name,
             "threads": threads,
             "warm_up": warm_up,
@@ -79,6 +85,7 @@ def measure_latency(
     return Latency(
         seconds=tuple(np.sort(times).tolist()),
         workspace=entry.workspace_bytes(**dims),
+        states=0 if session is None else model.session_bytes(**session),
         weights=model.describe()["weights"]["bytes"],
         file=Path(model.path).stat().st_size,
         **reported,

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ....runtime.loader import NacreError, load
+from ..repeated import begin_session
 
 _MOST = 1 << 20
 """Maximum number of calls whose times are kept."""
@@ -34,19 +35,22 @@ def main(folder: Path) -> None:
     before = _resident("VmRSS")
     started = time.perf_counter()
     model = load(job["path"], weights=job["weights"], threads=job["threads"], raw_floats=True)
+    model, restart = begin_session(model, job["session"], None if job["states"] is None else Path(job["states"]))
     loaded = time.perf_counter()
     entry = model.entries[job["entry"]]
     entry(*inputs)
     called = time.perf_counter()
     while time.perf_counter() - called < job["warm_up"]:
+        restart()
         entry(*inputs)
     times: list[float] = []
-    now = begin = time.perf_counter()
-    while len(times) < _MOST and (not times or now - begin < job["seconds"]):
+    after = begin = time.perf_counter()
+    while len(times) < _MOST and (not times or after - begin < job["seconds"]):
+        restart()
+        now = time.perf_counter()
         entry(*inputs)
         after = time.perf_counter()
         times.append(after - now)
-        now = after
     most = _resident("VmHWM")
     np.save(folder / "times.npy", np.array(times))
     result = {"load": loaded - started, "first": called - loaded, "resident": max(0, most - before), "peak": most}

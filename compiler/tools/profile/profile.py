@@ -17,6 +17,7 @@ import numpy as np
 from ....runtime.arguments import Array
 from ....runtime.loader import Entry, Model
 from ....runtime.observe import Call, Operation, Recording, evaluate, record
+from ..repeated import Restart
 from .machine import Peak
 
 _LEAST_RUNS = 3
@@ -176,14 +177,24 @@ def _split(call: Call, dims: Mapping[str, int]) -> Iterator[tuple[str, float, fl
         yield operation.line, count / total if total else 1 / len(counts), count, [operation.op]
 
 
-def profile_entry(model: Model, entry: Entry, inputs: Sequence[Array], threads: int, seconds: float) -> Profile:
-    """Calls an entry for `seconds` seconds, at least a few times. `threads` is the number that a call may use."""
+def profile_entry(
+    model: Model,
+    entry: Entry,
+    inputs: Sequence[Array],
+    threads: int,
+    seconds: float,
+    restart: Restart = lambda: None,
+) -> Profile:
+    """Calls an entry for `seconds` seconds, at least a few times. `threads` is the number that a call may use;
+    `restart` runs before each call."""
     for _ in range(_WARM_UP):
+        restart()
         entry(*inputs)
     with record(model, _CAPACITY) as recording:
         began = time.perf_counter()
         runs = 0
         while runs < _LEAST_RUNS or time.perf_counter() - began < seconds:
+            restart()
             entry(*inputs)
             runs += 1
             # An incompletely recorded run is discarded.

@@ -18,6 +18,7 @@ from ...codegen.workers.routes import FIRST
 from ...lower.lowered import Lowered, LoweredCall, LoweredFunction
 from ...lower.module import lower_module
 from ...targets.target import Target
+from ...targets.vector_unit import PanelSizes
 from .cut import cut_function, flatten
 from .inputs import Trial
 from .isolated import TIMEOUT, Died, Progress, run_each_isolated, run_isolated
@@ -56,10 +57,10 @@ class WrongPart:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A configuration for compiling kernels: the options of code generation, and whether weights are packed."""
+    """A configuration for compiling kernels: the options of code generation, and the panels of packed weights."""
 
     options: CodeOptions
-    pack: bool
+    pack: PanelSizes | None
 
     def __post_init__(self) -> None:
         assert self.options.visible, "entries have to be found"
@@ -69,7 +70,7 @@ class Way:
         return tuple(target for target in self.options.targets if target.runs_here)
 
 
-def way_of(options: CodeOptions, *, pack: bool) -> Way:
+def way_of(options: CodeOptions, *, pack: PanelSizes | None) -> Way:
     """Returns the configuration of a build, adapted to compile from the graph."""
     return Way(replace(options, visible=True, start=FIRST, debug=False), pack)
 
@@ -205,7 +206,7 @@ def find_stage(found: WrongPart, way: Way, load: Load, seconds: float = TIMEOUT)
     options = replace(way.options, targets=(found.target,))
     plain = replace(options, level=0, quick=True)
 
-    def is_wrong(options: CodeOptions, pack: bool) -> bool:
+    def is_wrong(options: CodeOptions, pack: PanelSizes | None) -> bool:
         tried = Way(options, pack)
         program = CodeGenerator(options).compile_kernels(lower_module(found.part.module, pack=pack))
         parts = cut_kernels(found.part.module, program.lowered)
@@ -215,9 +216,9 @@ def find_stage(found: WrongPart, way: Way, load: Load, seconds: float = TIMEOUT)
 
         return Alone(parts, program, tried, load, trials, seconds).find_wrong() is not None
 
-    if is_wrong(plain, False):
+    if is_wrong(plain, None):
         return "linalg", "the -O0 kernel, which shares the lowering to linalg, is wrong too"
-    if way.pack and is_wrong(plain, True):
+    if way.pack is not None and is_wrong(plain, way.pack):
         return "pack", "it is correct with unpacked weights"
     if options.level >= 2 and is_wrong(replace(options, quick=True), way.pack):
         program = CodeGenerator(options).compile_kernels(lower_module(found.part.module, pack=way.pack))

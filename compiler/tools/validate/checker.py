@@ -86,7 +86,7 @@ class Checker(Observer):
 
     def accept_kernels(self, module: Module, program: Program) -> None:
         self.program = program
-        way = way_of(self.options.code(), pack=self.options.packs)
+        way = way_of(self.options.code(), pack=self.options.panels)
         wrong = find_wrong_kernel(module, program, way, self.load, self.passed)
         if wrong is not None:
             function, found = wrong.found.part.function, wrong.found.wrong

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ....dialect.graph import Function, Module
-from ....dialect.interpreter import IndexRangeError, Interpreter, Load
+from ....dialect.control_flow import CONTROL_FLOW
+from ....dialect.graph import Function, Module, walk
+from ....dialect.interpreter import EndlessError, IndexRangeError, Interpreter, Load
 from ....dialect.types import F64, Array, DType
 from ....passes.simplify.decompose import Decompose
 from .compare import Numbers, absolute_errors
@@ -26,6 +27,11 @@ MORE_SAMPLES = 40
 """Samples taken before a difference is reported: comparisons may amplify a rounding error that the noise has missed."""
 FACTOR = 2.0
 """The multiple of the samples' spread that is allowed; correct programs reach about half of it."""
+UNBOUNDED = frozenset(name for name, control in CONTROL_FLOW.items() if not control.is_bounded)
+MOST_ITERATIONS = 1024
+"""The most iterations of a `while` in a call that can be judged. Programs that are examined get `PATIENCE` times as
+many, since rounding may delay the end."""
+PATIENCE = 4
 _NUMBER = 8
 _NO_ZERO = 4
 
@@ -162,7 +168,8 @@ class Expectation:
 class Judge:
     """The admissible results of one call of a function; more samples are drawn before a difference is reported.
 
-    `load` returns the data of parameters. `in_blocks`: convolutions may be computed in blocks.
+    `load` returns the data of parameters. `in_blocks`: convolutions may be computed in blocks. A call in which a
+    `while` does not end has no admissible results: it is `endless`, and never judged to differ.
     """
 
     def __init__(self, module: Module, trial: Trial, load: Load, *, in_blocks: bool = False, seed: int = 0) -> None:
@@ -170,9 +177,13 @@ class Judge:
         self.rng = np.random.default_rng(seed)
         self.decomposed = Decompose().run(module)
         self.expected: list[Expectation] = []
-        self._sampled_more = True
-        exact = run_trial(Interpreter(module, load, precision=F64), trial)
-        plain = run_trial(Interpreter(module, load), trial)
+        self._sampled_more, self.endless, self.refused = True, False, False
+        try:
+            exact = run_trial(Interpreter(module, load, precision=F64, most_iterations=MOST_ITERATIONS), trial)
+            plain = run_trial(Interpreter(module, load, most_iterations=MOST_ITERATIONS), trial)
+        except EndlessError:
+            self.endless = True
+            return
         self.refused = exact is None or plain is None
         if exact is None or plain is None:
             return
@@ -197,14 +208,21 @@ class Judge:
                 precision=precision,
                 amplitude=amplitude,
                 in_blocks=self.in_blocks,
+                most_iterations=PATIENCE * MOST_ITERATIONS,
             )
-            # Noise may move a computed index out of range.
-            for expectation, array in zip(self.expected, run_trial(interpreter, self.trial) or (), strict=False):
+            # Noise may move a computed index out of range, and a condition away from its end.
+            try:
+                results = run_trial(interpreter, self.trial)
+            except EndlessError:
+                continue
+            for expectation, array in zip(self.expected, results or (), strict=False):
                 expectation.add(array)
 
     def difference(self, results: Sequence[Array] | None) -> Difference | None:
         """Returns the difference of the first wrong result. None for `results` denotes a call that was rejected for an
         index out of range."""
+        if self.endless:
+            return None
         if self.refused or results is None:
             expected, actual = ("an error" if refused else "none" for refused in (self.refused, results is None))
             message = f"gives {actual} for an index out of range, expected {expected}"
@@ -222,6 +240,21 @@ class Judge:
             if found is not None:
                 return found
         return None
+
+
+def may_be_endless(function: Function) -> bool:
+    return any(node.op in UNBOUNDED for node in walk(function.body))
+
+
+def ends(module: Module, trial: Trial, load: Load) -> bool:
+    """Returns whether every `while` ends in a call, within `MOST_ITERATIONS` iterations."""
+    if not may_be_endless(module.function(trial.function)):
+        return True
+    try:
+        run_trial(Interpreter(module, load, most_iterations=MOST_ITERATIONS), trial)
+    except EndlessError:
+        return False
+    return True
 
 
 def run_trial(interpreter: Interpreter, trial: Trial) -> tuple[Array, ...] | None:

@@ -15,6 +15,12 @@ from ....dialect.types import Array
 from ....runtime.loader import Model
 
 
+def session_sizes(model: Model, dims: Mapping[str, int]) -> dict[str, int]:
+    """Returns the sizes of a session's dims for calls of an entry with these dims. The others, which occur in states
+    that the entry does not use, do not matter."""
+    return {d["name"]: dims.get(d["name"], d["low"]) for d in model.describe()["session"]["dims"]}
+
+
 def call_function(
     model: Model,
     name: str,
@@ -28,9 +34,7 @@ def call_function(
     count = len(entry.arguments)
     caller = model
     if entry.states:
-        described = model.describe()["session"]["dims"]
-        # The dims of states that the entry does not use do not matter.
-        session = model.session(**{d["name"]: dims.get(d["name"], d["low"]) for d in described})
+        session = model.session(**session_sizes(model, dims))
         for state, value in zip(entry.states, arguments[count:], strict=True):
             session.states[state] = value
         caller = session

@@ -76,8 +76,9 @@ class NoisyInterpreter(Interpreter):
         precision: DType | None,
         amplitude: float,
         in_blocks: bool,
+        most_iterations: int | None = None,
     ) -> None:
-        super().__init__(module, load, precision=precision)
+        super().__init__(module, load, precision=precision, most_iterations=most_iterations)
         self.rng, self.amplitude, self.in_blocks = rng, amplitude, in_blocks
 
     def _run_node(self, node: Node, values: Mapping[str, Array], dims: Mapping[str, int]) -> Sequence[Array]:

@@ -6,13 +6,13 @@ the dims, there is only one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ....dialect.diagnostics import Diagnostic, DiagnosticError
 from ....dialect.dims import evaluate
 from ....dialect.graph import Function, Module, walk
-from ....dialect.interpreter import Interpreter, Load
+from ....dialect.interpreter import EndlessError, Interpreter, Load
 from ...lower.cost import count_operations
 from .inputs import (
     EDGES,
@@ -26,7 +26,7 @@ from .inputs import (
     random_large_dims,
     random_trial,
 )
-from .judge import Difference, Judge, run_trial
+from .judge import MOST_ITERATIONS, PATIENCE, UNBOUNDED, Difference, Judge, ends, run_trial
 
 MOST_OPERATIONS = 1 << 30
 """Maximum operations of a call, unless it is the only call."""
@@ -60,15 +60,20 @@ def random_trials(function: Function) -> Iterator[Trial]:
             yield random_trial(function, dims)
 
 
-def check_is_bounded(module: Module) -> None:
-    """Raises DiagnosticError for a `while`. It may never end for random arguments, and its number of iterations depends
-    on rounding, so that no error bound holds."""
-    loops = [node for function in module.functions for node in walk(function.body) if node.op == "while"]
-    tools = "`--check-passes`, `nacre bisect` and `nacre reduce`"
-    message = f"{tools} cannot check a `while`, which may never end for random arguments"
-    help_text = "`nacre test` compares the results of arguments in the model file"
-    if loops:
-        raise DiagnosticError([Diagnostic("unsupported", message, loop.span, help=help_text) for loop in loops])
+def ending_trials(module: Module, trials: Sequence[Trial], load: Load) -> list[Trial]:
+    """Returns the calls of a function in which every `while` ends. Raises DiagnosticError if there are none: then
+    nothing can be compared."""
+    ending = [trial for trial in trials if ends(module, trial, load)]
+    if trials and not ending:
+        function = module.function(trials[0].function)
+        loop = next(node for node in walk(function.body) if node.op in UNBOUNDED)
+        calls = "the call" if len(trials) == 1 else f"any of {len(trials)} calls"
+        message = f"this `{loop.op}` does not end within {MOST_ITERATIONS} iterations in {calls}"
+        help_text = (
+            "`nacre test` compares results for arguments in the model file, and `nacre bisect --input` for others"
+        )
+        raise DiagnosticError([Diagnostic("endless-loop", message, loop.span, help=help_text)])
+    return ending
 
 
 def is_in_blocks(module: Module) -> bool:
@@ -80,9 +85,9 @@ class Trials:
     """The trials of every function of a module, which is assumed to be correct."""
 
     def __init__(self, module: Module, load: Load) -> None:
-        check_is_bounded(module)
         self.module, self.load = module, load
-        self.trials = [trial for function in module.functions for trial in random_trials(function)]
+        drawn = (list(random_trials(function)) for function in module.functions)
+        self.trials = [trial for trials in drawn for trial in ending_trials(module, trials, load)]
         self._judges: dict[tuple[int, bool], Judge] = {}
 
     def first_trials(self) -> Iterator[Trial]:
@@ -93,7 +98,8 @@ class Trials:
     def add(self, function: str, sizes: Iterable[Mapping[str, int]]) -> None:
         """Adds ordinary calls of a function."""
         known = [trial.dims for trial in self.trials if (trial.function, trial.kind) == (function, ORDINARY)]
-        self.trials += [random_trial(self.module.function(function), dims) for dims in sizes if dims not in known]
+        added = (random_trial(self.module.function(function), dims) for dims in sizes if dims not in known)
+        self.trials += [trial for trial in added if ends(self.module, trial, self.load)]
 
     def judges(self, *, in_blocks: bool) -> Iterator[Judge]:
         """Yields a judge for each applicable trial, created on demand."""
@@ -110,7 +116,11 @@ class Trials:
         return next((w for j in self.judges(in_blocks=is_in_blocks(module)) if (w := self.judge(j, module))), None)
 
     def judge(self, judge: Judge, module: Module) -> Wrong | None:
-        found = judge.difference(run_trial(Interpreter(module, self.load), judge.trial))
+        interpreter = Interpreter(module, self.load, most_iterations=PATIENCE * MOST_ITERATIONS)
+        try:
+            found = judge.difference(run_trial(interpreter, judge.trial))
+        except EndlessError as error:
+            found = Difference(0, f"is missing: {error.diagnostics[0].message}")
         return None if found is None else Wrong(judge.trial, found)
 
     def is_wrong(self, trial: Trial) -> Callable[[Module], bool]:
