@@ -83,6 +83,8 @@ def _specify_entry(entry: LoweredEntry, function: Function, module: Module, call
     optimized = module.function(entry.name)
     positions = {state.name: position for position, state in enumerate(module.states)}
     bound = session_dims(used_states(module, function))
+    # A call passes one address for each of these results: a result without a name would not have one.
+    assert len(function.result_names) >= len(function.outputs), (function.name, function.result_names)
     return EntrySpec(
         name=entry.name,
         symbol=symbol,

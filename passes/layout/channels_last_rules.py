@@ -24,6 +24,7 @@ from ...dialect.ops.support.layouts import (
     FIRST_TO_LAST,
     LAST,
     first_order,
+    kernel_first_order,
     kernel_last_order,
     last_order,
     pick,
@@ -55,9 +56,17 @@ class Layouts:
 
     def is_reason(self, node: Node) -> bool:
         """Returns whether the node is a channels-first convolution that pays for transposes around it."""
-        if not OPERATORS[node.op].has("contraction") or dict(node.attributes).get("layout") != FIRST:
+        if not OPERATORS[node.op].has("convolution") or dict(node.attributes).get("layout") != FIRST:
             return False
         return bounds(node.inputs[1].type.shape[0])[0] >= self.channels and self.has_known_weight(node)
+
+    def is_weight_reason(self, node: Node) -> bool:
+        """Returns whether the node is the channels-first gradient of a weight with enough results for vectors of
+        them."""
+        if _BY_NAME.get(node.op) is not _weight_gradient or node.attribute("layout") != FIRST:
+            return False
+        results, groups = node.output.type.shape[0], node.attribute("groups")
+        return isinstance(groups, int) and bounds(results)[0] >= groups * self.channels
 
     def is_small_reason(self, node: Node) -> bool:
         """Returns whether the node is a convolution that runs equally well channels first, so that transposes pay only
@@ -196,6 +205,23 @@ def _convolution(site: Site) -> Made | None:
     w = conv_geometry(node.op, node.inputs[0].type.shape[2:], node.inputs[1].type.shape[2:], site.attributes)
     x, attributes = _padded(site, x, w, 0, attributes, 2 if direct else 1)
     return Made((_with_bias(site, x, weight, bias, attributes),))
+
+
+def _weight_gradient(site: Site) -> Made | None:
+    """Rewrites the gradient of a weight between transposes of its own, so that a single one does not change the layout
+    of its neighbours."""
+    node, b = site.node, site.b
+    if not site.layouts.is_weight_reason(node):
+        return None
+    x, g = (site.layouts.last.get(v.name) or move(b, v, last_order(v.type.rank)) for v in node.inputs)
+    kernel = node.output.type.shape[2:]
+    w = conv_geometry(node.op, node.inputs[0].type.shape[2:], kernel, site.attributes)
+    attributes = site.attributes | {"layout": LAST}
+    pairs = tuple(zip(w.low, w.high, strict=True))
+    if any(pair != (0, 0) for pair in pairs):
+        x, attributes["padding"] = b.pad(x, widths=((0, 0), *pairs, (0, 0))), 0
+    value = b.apply(node.op, [x, g], attributes)[0]
+    return Made((move(b, value, kernel_first_order(value.type.rank)),), last=False)
 
 
 def _with_bias(site: Site, x: Value, weight: Value, bias: Sequence[Value], attributes: dict[str, Any]) -> Value:
@@ -363,6 +389,7 @@ def _open(site: Site) -> Opened | None:
 
 _BY_NAME: Mapping[str, Rule] = {
     **{f"conv{rank}d": _convolution for rank in (1, 2, 3)},
+    "conv_weight_gradient": _weight_gradient,
     **{f"avg_pool{rank}d": _pool for rank in (1, 2, 3)},
     **{f"max_pool{rank}d": _max_pool for rank in (1, 2, 3)},
     "batch_norm": _batch_norm,

@@ -107,16 +107,18 @@ def _conv_transpose(
     return result if bias is None else result + bias.reshape(-1, *[1] * rank)
 
 
-def _weight_gradient(x: Array, gradient: Array, *, kernel: Any, groups: int, **a: Any) -> Any:
+def _weight_gradient(x: Array, gradient: Array, *, kernel: Any, groups: int, layout: str, **a: Any) -> Any:
     """The convolution is linear in its weight: of each element of it, the results' sum times their gradient."""
     rank = x.ndim - 2
+    if layout == "channels_last":
+        x, gradient = _first(x), _first(gradient)
     shape = (gradient.shape[1], x.shape[1] // groups, *_all(kernel, rank))
     result = np.zeros(shape)
     for place in np.ndindex(shape):
         unit = np.zeros(shape)
         unit[place] = 1
         result[place] = np.sum(_conv(x, unit, groups=groups, **a).astype(float) * gradient)
-    return result
+    return result if layout == "channels_first" else np.moveaxis(np.moveaxis(result, 1, -1), 0, -1)
 
 
 def _pool(name: str, outputs: int = 1) -> Function:
