@@ -1,40 +1,41 @@
 """Plants small faults, one at a time, and reports which of them no test notices.
 
-    python tests/mutation/mutate.py --count 300 --seed 1 --minutes 120 --log mutants.jsonl
+    python tests/mutation/mutate.py --record --reach reach.jsonl
+    python tests/mutation/mutate.py --count 300 --seed 1 --minutes 120 --log mutants.jsonl --reach reach.jsonl
 
-A mutant is killed if a test fails, does not end, or cannot begin. It survives if every circle of tests passes: the
-nearest ones, those of the files, the quick ones, then models and operators. The log has a line for each mutant and is
-read again, so that a run continues where an earlier one with the same seed ended. `--again` runs the survivors of a log
-anew, for example after a test was added. The tree is copied: the checkout does not change.
+The first command runs tests once, with a probe for each mutant, and records which tests reach which mutants. The second
+plants each mutant. A mutant is killed if a test fails, does not end, or cannot begin. It survives if every circle of
+tests passes: those that reach it, the shortest first; the nearest files; and with `--wide` also the files, the quick
+tests, models and operators. The log has a line for each mutant and is read again, so that a run continues where an
+earlier one with the same seed ended. `--again` tests the survivors of a log once more, for example after a test was
+added. Tests run on a copy of the checkout: the checkout does not change.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
-import shutil
-import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from threading import Lock, local
 
 import c_mutants
+import forks
+import probes
 import python_mutants
-from nearest import WIDER, nearest_tests
+from nearest import SMALL, WIDER, nearest_tests
 from python_mutants import Mutant
+from reach import Reach
+from tree import ROOT, Tree
 
-ROOT = Path(__file__).parents[2]
 AREAS = ("passes", "compiler/lower", "compiler/codegen/tiler", "runtime", "compiler/readers")
-ROOMS = ("compiler", "dialect", "passes", "runtime")
+PYTEST = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts=--strict-markers", "--tb=line")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,84 +51,79 @@ class Verdict:
     failure: str
     seconds: float
 
+    @property
+    def key(self) -> tuple[str, int, str]:
+        return self.file, self.start, self.replacement
 
-def find_mutants(path: Path) -> list[Mutant]:
-    find = python_mutants.find_mutants if path.suffix == ".py" else c_mutants.find_mutants
+
+def candidates(path: Path) -> list[Mutant]:
+    find = python_mutants.candidates if path.suffix == ".py" else c_mutants.find_mutants
     return find(path.read_text())
 
 
 def choose(areas: Sequence[str], count: int, seed: int) -> list[tuple[str, Mutant]]:
     """Returns so many mutants, as many of each area, and in an area each place as likely as another."""
-    chooser, chosen = random.Random(seed), []
+    chooser = random.Random(seed)
+    chosen: list[tuple[str, Mutant]] = []
     for number, area in enumerate(areas):
         paths = sorted(path for suffix in ("py", "c") for path in (ROOT / area).rglob(f"*.{suffix}"))
-        found = [(str(path.relative_to(ROOT)), mutant) for path in paths for mutant in find_mutants(path)]
+        found = [(str(path.relative_to(ROOT)), mutant) for path in paths for mutant in candidates(path)]
         share = count // len(areas) + (number < count % len(areas))
-        chosen += chooser.sample(found, min(share, len(found)))
+        chooser.shuffle(found)
+        valid = (each for each in found if is_valid(*each))
+        chosen += itertools.islice(valid, share)
     chooser.shuffle(chosen)
     return chosen
 
 
-class Tree:
-    """A copy of the checkout, in which one mutant at a time is tested."""
+def is_valid(file: str, mutant: Mutant) -> bool:
+    return not file.endswith(".py") or python_mutants.parses(mutant.apply((ROOT / file).read_text()))
+
+
+class Tester:
+    """Runs tests on a copy of the checkout, one mutant at a time."""
 
     def __init__(self, folder: Path) -> None:
-        self.root, self.view = folder / "tree", folder / "view"
-        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-        for name in filter(None, listed.split("\0")):
-            if (ROOT / name).exists():
-                (self.root / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(ROOT / name, self.root / name)
-        package = self.view / "nacre"
-        package.mkdir(parents=True)
-        for room in ROOMS:
-            (package / room).symlink_to(self.root / room)
-        for path in (self.root / "compiler" / "nacre").iterdir():
-            (package / path.name).symlink_to(path)
+        self.tree, self.folder = Tree(folder), folder
 
-    def judge(self, file: str, mutant: Mutant, limit: float) -> Verdict:
+    def run(self, tests: Sequence[str], limit: float, *more: str, **variables: str) -> forks.Ending:
+        arguments = [*PYTEST, "-p", "reach_cache", f"--basetemp={self.folder / 'run'}", *more, *tests]
+        environment = {"PYTHONPATH": str(self.tree.view), "NACRE_SHARED_CACHE": str(self.tree.cache), **variables}
+        return forks.run_pytest(arguments, self.tree.root, environment, limit, self.folder / "output")
+
+    def record(self, wanted: Sequence[tuple[str, Mutant]], log: Path, tests: Sequence[str], limit: float) -> None:
+        """Runs the tests once with a probe for each mutant, and writes into `log` which tests reach which mutants."""
+        numbered: dict[str, list[tuple[int, Mutant]]] = {}
+        for number, (file, mutant) in enumerate(wanted):
+            numbered.setdefault(file, []).append((number, mutant))
+        texts = {file: (self.tree.root / file).read_text() for file in numbered if file.endswith(".py")}
+        bytes_of_mutants = self.folder / "reached"
+        bytes_of_mutants.write_bytes(bytes(len(wanted)))
+        for file, text in texts.items():
+            self.tree.write(file, probes.insert_probes(text, numbered[file])[0])
+        variables = {"NACRE_REACHED": str(bytes_of_mutants), "NACRE_REACH_LOG": str(log)}
+        ending = self.run(tests, limit, "-p", "reach_plugin", **variables)
+        print("\n".join(ending.output.splitlines()[-30:]), f"\n{ending.seconds:.0f} seconds")
+        for file, text in texts.items():
+            self.tree.write(file, text)
+
+    def judge(self, file: str, mutant: Mutant, circles: Sequence[tuple[str, Sequence[str]]], limit: float) -> Verdict:
         """Runs the circles of tests until one fails, each for at most `limit` seconds."""
-        path, begin = self.root / file, time.monotonic()
-        original = path.read_text()
-        killed_by, failure = "", ""
+        original = (self.tree.root / file).read_text()
+        killed_by, failure, seconds = "", "", 0.0
+        self.tree.write(file, mutant.apply(original))
         try:
-            path.write_text(mutant.apply(original))
-            circles = [("nearest", [*nearest_tests(Path(file), self.root)]), *WIDER]
             for name, arguments in circles:
-                failure = self.fails(arguments, limit) if arguments else ""
+                ending = self.run(arguments, limit, "-x")
+                failure, seconds = ending.failure, seconds + ending.seconds
                 if failure:
                     killed_by = name
                     break
         finally:
-            path.write_text(original)
-        seconds = round(time.monotonic() - begin, 1)
-        return Verdict(file, mutant.kind, mutant.line, mutant.start, mutant.replacement, killed_by, failure, seconds)
-
-    def fails(self, arguments: Sequence[str], limit: float) -> str:
-        """Returns how the tests fail: the first failing one, or "time"; "" if they pass, or if all that ran within the
-        limit did."""
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", *arguments]
-        environment = {**os.environ, "PYTHONPATH": str(self.view), "PYTHONDONTWRITEBYTECODE": "1"}
-        with subprocess.Popen(
-            command,
-            cwd=self.root,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        ) as process:
-            try:
-                output, _ = process.communicate(timeout=limit)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                output, _ = process.communicate()
-                # Dots say that tests go on passing; without one, the first test does not end.
-                return "" if "." in output else "time"
-        lines = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))]
-        if process.returncode in (0, 5):  # 5: no test was selected
-            return ""
-        return lines[0][:200] if lines else output.strip().splitlines()[-1][:200] if output.strip() else "it ended"
+            self.tree.write(file, original)
+        return Verdict(
+            file, mutant.kind, mutant.line, mutant.start, mutant.replacement, killed_by, failure, round(seconds, 1)
+        )
 
 
 def main() -> None:
@@ -135,38 +131,48 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=300, help="mutants; default 300")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=120, help="start no further mutant after so many minutes")
-    parser.add_argument("--limit", type=float, default=300, help="seconds for a circle of tests; default 300")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="mutants that are tested at a time")
+    parser.add_argument("--limit", type=float, default=120, help="seconds for a circle of tests; default 120")
+    parser.add_argument("--budget", type=float, default=20, help="seconds of tests that reach a mutant; default 20")
     parser.add_argument("--areas", nargs="+", default=AREAS, help=f"folders; default {' '.join(AREAS)}")
+    parser.add_argument("--only", nargs="+", default=("",), help="test the chosen mutants of these folders alone")
     parser.add_argument("--log", type=Path, default=Path("mutants.jsonl"), help="verdicts, one in a line")
+    parser.add_argument("--reach", type=Path, default=Path("reach.jsonl"), help="which tests reach which mutants")
+    parser.add_argument("--record", nargs="*", metavar="TESTS", help="write the file of --reach, from these tests")
     parser.add_argument("--again", action="store_true", help="test the survivors of the log once more")
+    parser.add_argument("--wide", action="store_true", help="also run the files, the quick tests, models and operators")
     options = parser.parse_args()
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    forks.prepare()
+    wanted = choose(options.areas, options.count, options.seed)
+    with tempfile.TemporaryDirectory(prefix="nacre-mutants-") as folder:
+        tester = Tester(Path(folder))
+        if options.record is not None:
+            tester.record(wanted, options.reach.resolve(), options.record or SMALL, 60 * options.minutes)
+        else:
+            test_all(tester, wanted, options)
+
+
+def test_all(tester: Tester, wanted: Sequence[tuple[str, Mutant]], options: argparse.Namespace) -> None:
     verdicts = read_log(options.log)
     if options.again:
         verdicts = {key: verdict for key, verdict in verdicts.items() if verdict.killed_by}
-    wanted = choose(options.areas, options.count, options.seed)
-    left = [(file, mutant) for file, mutant in wanted if (file, mutant.start, mutant.replacement) not in verdicts]
-    end = time.monotonic() + 60 * options.minutes
-    lock, trees = Lock(), local()
-
-    with tempfile.TemporaryDirectory(prefix="nacre-mutants-") as folder, options.log.open("a") as log:
-
-        def work(each: tuple[str, Mutant]) -> None:
-            if time.monotonic() > end:
-                return
-            if not hasattr(trees, "tree"):
-                trees.tree = Tree(Path(tempfile.mkdtemp(dir=folder)))
-            verdict = trees.tree.judge(*each, options.limit)
-            with lock:
-                verdicts[(verdict.file, verdict.start, verdict.replacement)] = verdict
-                log.write(json.dumps(asdict(verdict)) + "\n")
-                log.flush()
-                print(
-                    f"{verdict.killed_by or 'SURVIVED':8}  {verdict.kind:10}  {verdict.file}:{verdict.line}", flush=True
-                )
-
-        with ThreadPoolExecutor(options.workers) as pool:
-            list(pool.map(work, left))
+    reach, end = Reach.read(options.reach), time.monotonic() + 60 * options.minutes
+    with options.log.open("a") as log:
+        for number, (file, mutant) in enumerate(wanted):
+            known = (file, mutant.start, mutant.replacement) in verdicts
+            if known or time.monotonic() > end or not file.startswith(tuple(options.only)):
+                continue
+            near = nearest_tests(Path(file), tester.tree.root)
+            circles = [
+                ("reaching", reach.tests_of(number, near, options.budget)),
+                ("nearest", reach.files_within(near, 2 * options.budget)),
+                *(WIDER if options.wide else ()),
+            ]
+            verdict = tester.judge(file, mutant, [each for each in circles if each[1]], options.limit)
+            verdicts[verdict.key] = verdict
+            log.write(json.dumps(asdict(verdict)) + "\n")
+            log.flush()
+            print(f"{verdict.killed_by or 'SURVIVED':8}  {verdict.kind:10}  {file}:{verdict.line}  {verdict.seconds}")
     summarize(list(verdicts.values()), len(wanted))
 
 
@@ -174,7 +180,7 @@ def read_log(path: Path) -> dict[tuple[str, int, str], Verdict]:
     """Returns the last verdict on each mutant."""
     lines = path.read_text().splitlines() if path.exists() else []
     found = [Verdict(**json.loads(line)) for line in lines]
-    return {(verdict.file, verdict.start, verdict.replacement): verdict for verdict in found}
+    return {verdict.key: verdict for verdict in found}
 
 
 def summarize(verdicts: Sequence[Verdict], wanted: int) -> None:

@@ -14,6 +14,14 @@ WIDER = (
 """Circles beyond the nearest tests, each with pytest's arguments."""
 
 
+SMALL = (
+    "tests/test_files.py",
+    *("tests/readers", "tests/passes", "tests/lower", "tests/weights", "tests/quantization", "tests/dialect"),
+    *("tests/runtime", "tests/artifact", "tests/codegen", "tests/operators/test_operators.py", "tests/states"),
+)
+"""Tests that are recorded: those of the folders that mutants are taken from."""
+
+
 def nearest_tests(path: Path, root: Path) -> list[str]:
     """Returns test files that name the file's stem in their own name, then those that import it, then those of the
     folder that mirrors its folder. `path` is relative to `root`."""

@@ -158,13 +158,18 @@ def _is_type_alias(node: ast.AST) -> bool:
     )
 
 
-def find_mutants(text: str) -> list[Mutant]:
-    """Returns all mutants of a Python file, in the order of the text. Each parses."""
-    found = {mutant: None for mutant in _Finder(text).find(ast.parse(text)) if _parses(mutant.apply(text))}
+def candidates(text: str) -> list[Mutant]:
+    """Returns all mutants of a Python file, in the order of the text. A few may not parse."""
+    found = dict.fromkeys(_Finder(text).find(ast.parse(text)))
     return sorted(found, key=lambda mutant: (mutant.start, mutant.end, mutant.kind))
 
 
-def _parses(text: str) -> bool:
+def find_mutants(text: str) -> list[Mutant]:
+    """Returns the mutants that parse."""
+    return [mutant for mutant in candidates(text) if parses(mutant.apply(text))]
+
+
+def parses(text: str) -> bool:
     try:
         ast.parse(text)
     except SyntaxError:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import c_mutants
+import probes
 import pytest
 import python_mutants
+import reached
 from nearest import nearest_tests
+from reach import Reach
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,3 +64,44 @@ def test_nearest_tests() -> None:
     assert any(test.startswith("tests/readers/language/") for test in found)
     assert "tests/artifact/test_overlaps.py" not in found
     assert nearest_tests(Path("runtime/check.c"), ROOT)
+
+
+PROBED = """from __future__ import annotations
+
+def count(values, limit):
+    found = 0
+    for value in values:
+        if value < limit and value != 3:
+            found += value // 2
+            continue
+        found = found - 1
+    return found
+"""
+
+
+def test_probes_change_nothing_and_record_what_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    mutants = list(enumerate(python_mutants.find_mutants(PROBED)))
+    text, left = probes.insert_probes(PROBED, mutants)
+    assert not left
+    plain: dict[str, object] = {}
+    exec(compile(PROBED, "plain", "exec", dont_inherit=True), plain)
+    for arguments in (([], 5), ([4], 4), ([1, 2, 3], 9)):
+        monkeypatch.setattr(reached, "SEEN", seen := bytearray(len(mutants)))
+        probed: dict[str, object] = {}
+        exec(compile(text, "probed", "exec", dont_inherit=True), probed)
+        assert probed["count"](*arguments) == plain["count"](*arguments)  # type: ignore[operator]
+        for number, mutant in mutants:
+            changed: dict[str, object] = {}
+            exec(compile(mutant.apply(PROBED), "mutated", "exec", dont_inherit=True), changed)
+            if changed["count"](*arguments) != plain["count"](*arguments):  # type: ignore[operator]
+                assert seen[number] == 2, (arguments, mutant)
+        compared = next(number for number, mutant in mutants if mutant.replacement == "(value <= limit)")
+        assert seen[compared] == {0: 0, 1: 2, 3: 1}[len(arguments[0])]
+
+
+def test_tests_that_reach_a_mutant_come_by_their_time() -> None:
+    seconds = {"far::a": 0.1, "near::b": 3.0, "near::c": 1.0, "far::d": 9.0, "far::e": 0.2}
+    reach = Reach(seconds, {7: list(seconds)})
+    assert reach.tests_of(7, ["near"], 10) == ["near::c", "near::b", "far::a", "far::e"]
+    assert reach.tests_of(8, ["near"], 10) == []
+    assert reach.files_within(["near", "far", "unknown"], 5) == ["near"]

@@ -9,6 +9,8 @@ from typing import Any
 from nacre.compiler import describe
 from nacre.compiler.codegen.tiler import kernels, sharing
 from nacre.compiler.host import entry
+from nacre.compiler.lower import function
+from nacre.compiler.lower.places import Weight
 from nacre.dialect.dims import Size
 from nacre.passes.analysis import compare_sizes, plan_memory
 from nacre.passes.analysis.liveness import Life, Step
@@ -62,6 +64,19 @@ def wrong_weights(setter: Setter) -> None:
     """A weight's rows stand in the file in another order."""
     data = describe._data
     setter.attribute(describe, "_data", lambda weight, reader: data(weight, reader)[::-1].copy())
+
+
+def shared_weight(setter: Setter) -> None:
+    """A weight that is packed for a kernel is taken for the same weight seen under another shape."""
+    weight = function.Shared.weight
+
+    def wrong(self: Any, source: Any, packing: Any, seen: Any) -> Any:
+        for known in self.weights.values():
+            if packing is not None and known.source is source and known.packing == packing:
+                return Weight(known.offset)
+        return weight(self, source, packing, seen)
+
+    setter.attribute(function.Shared, "weight", wrong)
 
 
 FAULTS = (
@@ -157,6 +172,27 @@ block Layer(x: f32[B, 8]) -> f32[B, 8] {
 }
 
 model f(x: f32[B, 8]) -> f32[B, 8] {
+  weights "weights.npz"
+  use layer = Layer
+  return layer(x)
+}
+""",
+    ),
+    Planted(
+        "shared-weight",
+        "entry",
+        shared_weight,
+        """language 1
+
+dim B in 1..64
+
+block Layer(x: f32[B, 9]) -> f32[B, 36] {
+  param weight: f32[9, 40]
+  y = tanh(x @ weight)
+  return y[:, :10] @ reshape(weight, (10, 36))  # here
+}
+
+model f(x: f32[B, 9]) -> f32[B, 36] {
   weights "weights.npz"
   use layer = Layer
   return layer(x)

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from nacre.compiler.codegen.llvm import machine
-from nacre.compiler.codegen.tiler import folds, kernels, maps, reciprocals, rows, text
+from nacre.compiler.codegen.llvm import literals, machine
+from nacre.compiler.codegen.tiler import dots, folds, kernels, maps, reciprocals, rows, text
 from nacre.compiler.codegen.tiler.vector_math import circular, exponential
 from nacre.compiler.lower import arithmetic, packing
 from nacre.dialect.dims import add
@@ -137,6 +137,30 @@ def odd_nan(setter: Setter) -> None:
         return finish(self, [(total, odd) for total, _ in strands], start)
 
     setter.attribute(folds.Extreme, "finish", wrong)
+
+
+def narrow_literals(setter: Setter) -> None:
+    """Numbers of f64 in the code are rounded to f32."""
+    literal_bits = literals.literal_bits
+
+    def wrong(literal: str, type: str) -> int:
+        bits = literal_bits(literal, type)
+        if type != "double":
+            return bits
+        value = np.array(bits, np.uint64).view(np.float64)
+        return int(value.astype(np.float32).astype(np.float64).view(np.uint64))
+
+    setter.attribute(literals, "literal_bits", wrong)
+
+
+def wrong_sign(setter: Setter) -> None:
+    """Every second one of bytes without a sign is read with one, where bytes are multiplied as 16-bit integers."""
+    half_bytes = dots._half_bytes
+
+    def wrong(writer: Any, word: str, widening: str, half: str) -> str:
+        return half_bytes(writer, word, "arith.extsi" if half == "odd" else widening, half)
+
+    setter.attribute(dots, "_half_bytes", wrong)
 
 
 _HEAD = """language 1
@@ -311,5 +335,36 @@ model f(x: f32[B, 2, 9, 9]) -> f32[B, 2, 9, 9] {
   return y
 }
 """,
+    ),
+    Planted(
+        "narrow-literals",
+        "linalg",
+        narrow_literals,
+        _HEAD
+        + """
+model f(x: f64[B, 9]) -> f64[B, 9] {
+  y = abs(x)
+  return y * 0.1  # here
+}
+""",
+    ),
+    Planted(
+        "wrong-sign",
+        "tiled",
+        wrong_sign,
+        _HEAD
+        + """
+block Layer(x: u8[B, 24]) -> i32[B, 32] {
+  param weight: i8[24, 32]
+  return matmul(x, weight, into=i32)  # here
+}
+
+model f(x: u8[B, 24]) -> i32[B, 32] {
+  weights "weights.npz"
+  use layer = Layer
+  return layer(x)
+}
+""",
+        target="x86-64-v3",
     ),
 )

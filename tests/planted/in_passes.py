@@ -115,6 +115,20 @@ def wrong_in_call(setter: Setter) -> None:
     setter.attribute(winograd._Rewriter, "rewritten", wrong)
 
 
+def lost_frame(setter: Setter) -> None:
+    """Padding in front of a convolution is widened with zeros, whatever it holds."""
+
+    def filled(self: Any, b: Any, x: Any, below: Any, right: Any) -> Any:
+        inner = self.definitions.get(x.name)
+        widths: Any = ((0, 0),) * 4
+        if inner is not None and inner.op == "pad":
+            x, widths = inner.inputs[0], inner.attribute("widths")
+        more = ((0, 0), (0, below), (0, right), (0, 0))
+        return b.pad(x, widths=tuple((low + a, high + c) for (low, high), (a, c) in zip(widths, more, strict=True)))
+
+    setter.attribute(winograd._Rewriter, "filled", filled)
+
+
 def wrong_channels(setter: Setter) -> None:
     """A scale goes into the channels that a weight reads, of which it has as many as it gives."""
 
@@ -329,6 +343,25 @@ block Convolution(x: f32[1, 32, 16, 16]) -> f32[1, 32, 16, 16] {
 }
 
 model f(x: f32[1, 32, 16, 16]) -> f32[1, 32, 16, 16] {
+  weights "weights.npz"
+  use convolution = Convolution
+  return x |> relu |> convolution
+}
+""",
+    ),
+    Planted(
+        "lost-frame",
+        "winograd",
+        lost_frame,
+        """language 1
+
+block Convolution(x: f32[1, 13, 13, 32]) -> f32[1, 13, 13, 32] {
+  param kernel: f32[3, 3, 32, 32]
+  framed = pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), value=1.5)
+  return conv2d(framed, kernel, layout="channels_last")  # here
+}
+
+model f(x: f32[1, 13, 13, 32]) -> f32[1, 13, 13, 32] {
   weights "weights.npz"
   use convolution = Convolution
   return x |> relu |> convolution

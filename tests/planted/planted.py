@@ -19,7 +19,8 @@ class Planted:
     """`plant` puts the fault into the compiler, which then gets the model wrong.
 
     To be blamed are `stage`: a pass, or the stage of code generation, or of putting the artifact together; and the line
-    of the model at which it goes wrong, which the text marks with a comment `# here`. `size` bounds the weights.
+    of the model at which it goes wrong, which the text marks with a comment `# here`. `size` bounds the weights, and
+    `target` is the CPU variant that has the fault.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Planted:
     plant: Callable[[Setter], None]
     model: str
     size: str | None = None
+    target: str | None = None
 
     @property
     def place(self) -> str:

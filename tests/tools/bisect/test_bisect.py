@@ -43,10 +43,11 @@ CHECKED_ALONE = {"repeated-vector", "rows-twice", "lost-power"}
 IN_RUNTIME = [fault for fault in FAULTS.values() if fault.stage == "runtime"]
 ONLY_NAMED = (
     *("lost-sign", "least-maximum", "denormal-reciprocal", "odd-nan", "short-reduction", "wrong-in-call"),
-    *("lost-vector", "sampled-sizes"),
+    *("lost-vector", "sampled-sizes", "lost-frame", "shared-weight"),
 )
 NAMED = [*IN_RUNTIME, *(FAULTS[name] for name in ONLY_NAMED)]
-"""Faults of the runtime, of special numbers and of sizes: they are named, and no smaller model is looked for."""
+"""Faults of the runtime, of special numbers, of sizes and of weights: they are named, and no smaller model is looked
+for."""
 BISECTED = [fault for fault in FAULTS.values() if fault.name not in CHECKED_ALONE and fault not in NAMED]
 
 
@@ -54,7 +55,7 @@ BISECTED = [fault for fault in FAULTS.values() if fault.name not in CHECKED_ALON
 def test_a_planted_fault_is_blamed_and_shown(fault: Planted, tmp_path: Path, nacre: Run) -> None:
     model, small = write_model(fault, tmp_path), tmp_path / "small.nacre"
     with plant(fault, tmp_path / "cache"):
-        code, said = nacre("bisect", model, "-o", small, "--json")
+        code, said = nacre("bisect", model, "--target", fault.target or "native", "-o", small, "--json")
         assert code == 1, said
         report = json.loads(said)
         culprit = report["culprit"]

@@ -11,6 +11,7 @@ from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.compiler.readers.language import load_module
 from nacre.compiler.sizes import parse_bound
+from nacre.compiler.targets.target import parse_targets
 from nacre.compiler.tools.validate.checker import Checker
 from nacre.compiler.tools.validate.triage import WrongNumbersError
 from nacre.passes.registry import PASSES
@@ -23,7 +24,7 @@ from planted.planting import plant, write_model
 def test_a_planted_fault_is_found(fault: Planted, tmp_path: Path) -> None:
     model, artifact = write_model(fault, tmp_path), tmp_path / "model.so"
     with plant(fault, tmp_path / "cache"), pytest.raises(WrongNumbersError) as caught:
-        nacre.compile(model, artifact, check_passes=True, size=fault.size)
+        nacre.compile(model, artifact, check_passes=True, size=fault.size, target=fault.target or "native")
     wrong = caught.value
     assert wrong.diagnostic.span is not None
     found = (wrong.stage, wrong.diagnostic.span.line)
@@ -36,7 +37,8 @@ def test_a_planted_fault_is_found(fault: Planted, tmp_path: Path) -> None:
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=list(FAULTS))
 def test_without_it_all_is_quiet(fault: Planted, tmp_path: Path) -> None:
     source_model = load_module(write_model(fault, tmp_path))
-    options = Options(size=None if fault.size is None else parse_bound(fault.size))
+    size = None if fault.size is None else parse_bound(fault.size)
+    options = Options(size=size, targets=parse_targets(fault.target or "native"))
     build = Build(source_model, options, observer=Checker(source_model, options))
     if fault.stage in PASSES:
         build.optimize()

@@ -1,0 +1,53 @@
+"""Which tests reach which mutants, and how long each takes: what a run with probes has recorded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Reach:
+    """`seconds` has each recorded test; `reaching` the tests in which a mutant computes something else, by number."""
+
+    seconds: Mapping[str, float]
+    reaching: Mapping[int, Sequence[str]]
+
+    @staticmethod
+    def read(path: Path) -> Reach:
+        lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        seconds = {line["test"]: line["seconds"] for line in lines if line["test"]}
+        reaching: dict[int, list[str]] = {}
+        for line in lines:
+            for number in line["infected"] if line["test"] else ():
+                reaching.setdefault(number, []).append(line["test"])
+        return Reach(seconds, reaching)
+
+    def tests_of(self, number: int, near: Sequence[str], budget: float) -> list[str]:
+        """Returns tests that reach a mutant, as many as fit into so many seconds: half of the time for those of the
+        nearest files, and the rest for others, the shortest first."""
+        tests = sorted(self.reaching.get(number, ()), key=lambda test: self.seconds[test])
+        first = self._within([test for test in tests if test.split("::")[0] in near], budget / 2)
+        rest = self._within([test for test in tests if test not in first], budget / 2)
+        return [*first, *rest]
+
+    def _within(self, tests: Sequence[str], budget: float) -> list[str]:
+        chosen: list[str] = []
+        for test in tests:
+            budget -= self.seconds[test] + 0.02
+            if budget < 0 and chosen:
+                break
+            chosen.append(test)
+        return chosen
+
+    def files_within(self, files: Sequence[str], budget: float) -> list[str]:
+        """Returns the first of the files that fit into so many seconds; files that were not recorded are left out."""
+        chosen = []
+        for file in files:
+            times = [seconds for test, seconds in self.seconds.items() if test.startswith(f"{file}::")]
+            if times and sum(times) <= budget:
+                budget -= sum(times)
+                chosen.append(file)
+        return chosen
