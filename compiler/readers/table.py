@@ -17,8 +17,7 @@ Reader = Callable[[Path, WeightSource | None, Settings], SourceModel]
 
 
 def _read_graph(path: Path, weights: WeightSource | None, settings: Settings) -> SourceModel:
-    if settings:
-        raise DiagnosticError([Diagnostic("bad-setting", f"`{path}` is a graph, which has no hyper-parameters")])
+    _refuse_settings(path, settings, "a graph")
     return read_stage(path, "graph", weights).source_model
 
 
@@ -26,10 +25,16 @@ def _read_text(path: Path, weights: WeightSource | None, settings: Settings) -> 
     return load_module(path, weights=weights, settings=settings)
 
 
-def _read_onnx(path: Path, weights: WeightSource | None) -> SourceModel:
+def _read_onnx(path: Path, weights: WeightSource | None, settings: Settings) -> SourceModel:
+    _refuse_settings(path, settings, "an ONNX model")
     # Imported on demand: most builds read no ONNX file.
     reader = import_module(".onnx.reader", __package__)
     return cast(SourceModel, reader.read_onnx(path, weights))
+
+
+def _refuse_settings(path: Path, settings: Settings, kind: str) -> None:
+    if settings:
+        raise DiagnosticError([Diagnostic("bad-setting", f"`{path}` is {kind}, which has no hyper-parameters")])
 
 
 READERS: Mapping[str, Reader] = {".nacre": _read_text, ".graph": _read_graph, ".onnx": _read_onnx}
