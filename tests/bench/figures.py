@@ -70,8 +70,8 @@ def compile_report(command: list[str]) -> tuple[float, float]:
 def measure_digits(folder: Path) -> Iterator[Row]:
     output = folder / "digits.so"
     seconds, peak = compile_report([str(SAMPLES / "digits/digits.nacre"), "-o", str(output)])
-    data = np.load(SAMPLES / "digits/test_images.npz")
-    images, labels = data["images"].astype(np.float32), data["labels"]
+    with np.load(SAMPLES / "digits/test_images.npz") as data:
+        images, labels = data["images"].astype(np.float32), data["labels"]
     model = nacre.load(output)
     answers = np.concatenate([model(images[i : i + 256]).argmax(axis=1) for i in range(0, len(images), 256)])
     yield "digits: held-out accuracy", f"{(answers == labels).mean():.2%} of {len(labels)}"

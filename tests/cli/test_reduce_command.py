@@ -19,7 +19,8 @@ def test_progress_is_for_terminals_and_the_result_runs(cli: Cli, tmp_path: Path)
     silent = cli(*arguments)
     assert silent.code == 0 and silent.err.startswith("wrote ") and silent.err.count("\n") == 1
     inputs = tmp_path / "small.inputs.npz"
-    (name,) = np.load(inputs).files
+    with np.load(inputs) as saved:
+        (name,) = saved.files
     done = cli("run", small, "--input", f"{name}={inputs}:{name}")
     assert done.code == 0, done.err
     assert cli("test", small).code == 0

@@ -65,8 +65,10 @@ def test_scales_are_those_of_the_samples(folder: Path) -> None:
     stored = [n for n in body if n.op == "quantize" and str(n.output.type.dtype) == "u8"]
     scales = [known.get(n.inputs[1].name) for n in stored]
     assert scales[2:] == [None] and len(scales) == 3
-    x = np.load(folder / "data.npz")["x"]
-    weights = np.load(folder / "weights.npz")
+    with np.load(folder / "data.npz") as data:
+        x = data["x"]
+    with np.load(folder / "weights.npz") as file:
+        weights = dict(file)
     hidden = np.maximum(x @ weights["layer.0.weight"].T, 0)
     for scale, node, seen in zip(scales[:2], stored, (x, hidden), strict=False):
         low, high = min(seen.min(), 0), seen.max()

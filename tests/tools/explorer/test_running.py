@@ -34,7 +34,8 @@ def test_optimized_graph_compiles(tmp_path: Path) -> None:
 
 def test_weights_of_the_model_are_found() -> None:
     graph = nacre.graph.read(SAMPLES / "digits" / "digits.nacre")
-    images = np.load(SAMPLES / "digits" / "test_images.npz")["images"][:2].astype(np.float32)
+    with np.load(SAMPLES / "digits" / "test_images.npz") as data:
+        images = data["images"][:2].astype(np.float32)
     expected = nacre.compile(SAMPLES / "digits" / "digits.nacre")(images)
     np.testing.assert_allclose(graph.run(images), expected, atol=1e-6)
     np.testing.assert_allclose(graph.compile()(images), expected, atol=1e-6)

@@ -81,7 +81,8 @@ def test_places_are_drawn_from_their_axis(tmp_path: Path) -> None:
     again = random_trial(function, dims)
     assert all(np.array_equal(a, b) for a, b in zip(trial.arguments, again.arguments, strict=True))
     assert not np.array_equal(random_trial(function, dims, seed=1).arguments[1], ids)
-    saved = np.load(trial.save(tmp_path))
+    with np.load(trial.save(tmp_path)) as file:
+        saved = dict(file)
     assert list(saved) == ["table", "ids", "scale"] and np.array_equal(saved["ids"], ids)
     assert str(trial) == "ordinary inputs with B=5, T=40"
 

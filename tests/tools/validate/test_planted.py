@@ -30,7 +30,8 @@ def test_a_planted_fault_is_found(fault: Planted, tmp_path: Path) -> None:
     found = (wrong.stage, wrong.diagnostic.span.line)
     assert found == (fault.stage, fault.line)
     assert not artifact.exists()
-    inputs = np.load(wrong.reproducer / "inputs.npz")
+    with np.load(wrong.reproducer / "inputs.npz") as file:
+        inputs = dict(file)
     assert list(inputs) == ["x"] and fault.name in (wrong.reproducer / "fault.txt").read_text()
 
 
