@@ -6,7 +6,7 @@ attributes of the use. The standard defines many operators by others; such a def
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,9 +36,10 @@ def has_definition(op: str, domain: str, version: int) -> bool:
 
 
 def find_definition(
-    node: NodeRecord, version: int, operands: Sequence[Held | None], file: str
+    node: NodeRecord, opsets: Mapping[str, int], operands: Sequence[Held | None], file: str
 ) -> FunctionRecord | None:
     """Returns the standard's definition of a node by other nodes, or None if there is none."""
+    version = opsets.get(node.domain, 1)
     schema = schema_of(node.op, node.domain, version)
     if schema is None:
         return None
@@ -48,7 +49,7 @@ def find_definition(
     elif schema.has_context_dependent_function:
         types = [_type_proto(held).SerializeToString() for held in operands]
         number = _latest(schema.context_dependent_function_opset_versions, version)
-        body = schema.get_context_dependent_function_with_opset_version(number, node.proto.SerializeToString(), types)
+        body = schema.get_context_dependent_function_with_opset_version(number, _bound_proto(node), types)
     else:
         return None
     if not body:
@@ -63,9 +64,20 @@ def find_definition(
     }
     decoder.raise_if_any()
     # The body's own set may be older than the version in which the operator is used.
-    opsets = {"": version, **record.opsets}
     nodes = tuple(_on_line(inner, node) for inner in record.nodes)
-    return replace(record, opsets=opsets, nodes=nodes, defaults=defaults)
+    return replace(record, opsets={**opsets, **record.opsets}, nodes=nodes, defaults=defaults)
+
+
+def _bound_proto(node: NodeRecord) -> bytes:
+    """Returns the message of a node with the attributes of its record: inside a function, those of the use."""
+    proto = load_onnx().NodeProto()
+    proto.CopyFrom(node.proto)
+    del proto.attribute[:]
+    for name, attribute in node.attributes.items():
+        added = proto.attribute.add()
+        added.CopyFrom(attribute.proto)
+        added.name = name
+    return bytes(proto.SerializeToString())
 
 
 def _latest(versions: Sequence[int], version: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ....dialect.diagnostics import Diagnostic, DiagnosticError
@@ -17,18 +18,39 @@ _MOST_BYTES = 1 << 47
 
 @dataclass(slots=True)
 class Dims:
-    """The symbolic sizes of a model, by their names in the file. A size without a name is a dim of its own."""
+    """The symbolic sizes of a model, by their names in the file. A size without a name is a dim of its own, unless an
+    operator needs it to equal another one: `same` maps the one to the other."""
 
     symbols: dict[str, Symbol] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
+    unnamed: dict[str, Symbol] = field(default_factory=dict)
+    same: dict[str, str] = field(default_factory=dict)
 
     def named(self, name: str) -> Size:
         if name not in self.symbols:
             self.symbols[name] = self._new(name)
         return self.symbols[name].size
 
-    def unnamed(self, argument: str, axis: int) -> Size:
-        return self._new(f"{argument}_{axis}").size
+    def of_axis(self, argument: str, axis: int) -> Size:
+        """Returns the size of an axis that has no name."""
+        symbol = self._new(f"{argument}_{axis}")
+        self.unnamed[symbol.name] = symbol
+        name = symbol.name
+        while name in self.same:
+            name = self.same[name]
+        return self.unnamed.get(name, symbol).size
+
+    def find_equal(self, types: Sequence[TensorType]) -> tuple[str, str] | None:
+        """Returns two sizes without a name that stand in one axis of the types, counted from the last."""
+        sizes = {symbol.size: name for name, symbol in self.unnamed.items()}
+        for axis in range(1, 1 + max((type.rank for type in types), default=0)):
+            found = dict.fromkeys(type.shape[-axis] for type in types if type.rank >= axis)
+            names = sorted(sizes[size] for size in found if size in sizes)
+            if len(names) > 1:
+                order = list(self.unnamed)
+                first, second = sorted(names, key=order.index)[:2]
+                return first, second
+        return None
 
     def _new(self, wanted: str) -> Symbol:
         word = re.sub(r"\W+", "_", wanted, flags=re.ASCII).strip("_") or "N"
@@ -61,7 +83,7 @@ def tensor_type(record: ValueRecord, dims: Dims) -> TensorType:
         if isinstance(size, int):
             shape.append(size)
         else:
-            shape.append(dims.unnamed(record.name, axis) if size is None else dims.named(size))
+            shape.append(dims.of_axis(record.name, axis) if size is None else dims.named(size))
     total = DTYPES[type.element].bytes
     for part in shape:
         total *= max(part, 1) if isinstance(part, int) else 1

@@ -136,7 +136,7 @@ class Decoder:
         kind = proto.type
         types = load_onnx().AttributeProto
         if proto.ref_attr_name:
-            return AttributeRecord(proto.name, "reference", None, proto.ref_attr_name)
+            return AttributeRecord(proto.name, "reference", None, proto, proto.ref_attr_name)
         simple: dict[int, tuple[str, Callable[[], Any]]] = {
             types.FLOAT: (records.FLOAT, lambda: float(proto.f)),
             types.INT: (records.INTEGER, lambda: int(proto.i)),
@@ -149,9 +149,9 @@ class Decoder:
             types.TENSORS: (f"{records.TENSOR}s", lambda: tuple(read_stored(t, self.folder) for t in proto.tensors)),
         }
         if kind not in simple:
-            return AttributeRecord(proto.name, "other", None)
+            return AttributeRecord(proto.name, "other", None, proto)
         word, read = simple[kind]
-        return AttributeRecord(proto.name, word, read())
+        return AttributeRecord(proto.name, word, read(), proto)
 
 
 def _at(diagnostic: Diagnostic, span: Span) -> Diagnostic:

@@ -51,10 +51,9 @@ def read_proto(
     errors = find_unsupported(record, file)
     if errors:
         raise DiagnosticError(errors, sources)
-    run = _Run(record, file)
     entry = identifier(name) or "model"
     try:
-        function = run.function(entry)
+        run, function = _convert(record, file, entry)
     except RecursionError:
         raise DiagnosticError([Diagnostic("too-deep", f"the graphs of `{file}` are nested too deeply")]) from None
     run.errors.raise_if_any(sources)
@@ -66,6 +65,18 @@ def read_proto(
         raise DiagnosticError(error.diagnostics, {**sources, **error.sources}) from None
     stored = open_arrays(run.writer.arrays) if run.writer.arrays else None
     return SourceModel(module, file, {entry: stored if weights is None else weights}, sources=sources)
+
+
+def _convert(record: ModelRecord, file: str, entry: str) -> tuple[_Run, Function]:
+    """Converts the graph. Each time two sizes without a name turn out to be equal, it begins again with one for both."""
+    same: dict[str, str] = {}
+    while True:
+        run = _Run(record, file, dims=Dims(same=same))
+        try:
+            return run, run.function(entry)
+        except _EqualSizesError as error:
+            first, second = error.names
+            same = {**same, second: first}
 
 
 def identifier(name: str) -> str:
@@ -225,13 +236,16 @@ class _Run:
             converter = find_converter(node.op, node.domain, version)
             if converter is not None:
                 return converter(use)
-            definition = find_definition(node, version, operands, self.file)
+            definition = find_definition(node, opsets, operands, self.file)
             if definition is None:
                 use.fail("has no definition by other operators in this form", code="unsupported-attribute")
             return self._expand(definition, node, operands)
         except _IncompleteError:
             return ()
         except InferenceError as error:
+            equal = self.dims.find_equal(self.writer.checked) if error.code == "shape-mismatch" else None
+            if equal is not None:
+                raise _EqualSizesError(equal) from None
             raise DiagnosticError([_described(error, use)]) from None
         except DimError as error:
             raise DiagnosticError([Diagnostic("bad-size", f"{_title(use)}: {error}", span)]) from None
@@ -261,6 +275,14 @@ class _Run:
         text = lines[node.line - 1] if 0 < node.line <= len(lines) else ""
         start = len(text) - len(text.lstrip())
         return Span(self.file, node.line, start + 1, node.line, max(len(text), start + 1) + 1)
+
+
+class _EqualSizesError(Exception):
+    """Two sizes without a name are equal: an operator needs it."""
+
+    def __init__(self, names: tuple[str, str]) -> None:
+        super().__init__(names)
+        self.names = names
 
 
 class _IncompleteError(Exception):

@@ -71,7 +71,10 @@ def _dropout(use: Use) -> Sequence[Tensor]:
         is_off = training.array is not None and not training.array.any()
         keeps_all = ratio is not None and ratio.array is not None and not ratio.array.any()
         if training.array is None and not keeps_all:
-            use.require(g.logical_not(g.reshape(training, shape=())))
+            off = g.logical_not(g.reshape(training, shape=()))
+            if ratio is not None:
+                off = g.logical_or(off, g.equal(g.reshape(ratio, shape=()), g.like(0, ratio)))
+            use.require(off)
         elif not is_off and not keeps_all:
             use.fail("drops elements at random", code="random")
     mask = g.broadcast_to(known(True, BOOL if use.version >= 10 else x.dtype), shape=x.shape)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from .....dialect.types import F32, DType
 from ..writing.graph_writer import GraphWriter
-from ..writing.tensors import Tensor
+from ..writing.tensors import Tensor, known
 from ..writing.use import Converters, Use
 
 _BY_NAME = (
@@ -49,8 +49,7 @@ def _overflowing(g: GraphWriter, x: Tensor, result: Tensor, dtype: DType) -> Ten
     step = format.largest * format.epsilon / (2 - format.epsilon * (2 if format.finite else 1))
     limit = g.like(format.largest + step / 2, wide)
     special = float("nan") if format.finite else float("inf")
-    above = g.cast(g.like(special, wide), dtype=dtype)
-    below = g.cast(g.like(-special, wide), dtype=dtype)
+    above, below = known(special, dtype), known(-special, dtype)
     bounded = g.where(g.greater_equal(wide, limit), above, result)
     return g.where(g.less_equal(wide, g.negate(limit)), below, bounded)
 

@@ -10,7 +10,13 @@ from ..writing.use import Converters, Use
 
 
 def _matmul(use: Use) -> Sequence[Tensor]:
-    return [use.g.matmul(use.input(0), use.input(1))]
+    a, b, g = use.input(0), use.input(1), use.g
+    # A vector is a matrix of one row on the left, of one column on the right.
+    left = g.unsqueeze(a, axes=(0,)) if a.rank == 1 else a
+    right = g.unsqueeze(b, axes=(1,)) if b.rank == 1 else b
+    result = g.matmul(left, right)
+    dropped = (*((result.rank - 2,) if a.rank == 1 else ()), *((result.rank - 1,) if b.rank == 1 else ()))
+    return [g.squeeze(result, axes=dropped) if dropped else result]
 
 
 def _gemm(use: Use) -> Sequence[Tensor]:

@@ -1,6 +1,7 @@
 """`If`, `Loop` and `Scan` as regions of the graph.
 
-A branch that is known while the file is read is taken at once. A loop of a known number of iterations becomes a `scan`,
+A branch that is known while the file is read is taken at once; so is the first of two branches that a comparison of
+sizes chooses, if their results differ in type. A loop of a known number of iterations becomes a `scan`,
 or is unrolled if a carried value changes its type; any other loop becomes a `while`.
 """
 
@@ -43,6 +44,11 @@ def _if(use: Use) -> Sequence[Held]:
 
     regions = [build(then), build(otherwise)]
     types = [value.type for value in regions[0].results]
+    differ = [a.type for a in regions[0].results] != [b.type for b in regions[1].results]
+    if differ and condition.elements is not None:
+        # The condition compares sizes, as in an optional `Squeeze`: calls whose sizes lead to the second branch fail.
+        use.require(condition)
+        return use.run_graph(then, ())
     for number, (a, b) in enumerate(zip(regions[0].results, regions[1].results, strict=True)):
         if a.type != b.type:
             use.fail(

@@ -67,8 +67,6 @@ def _never_negative(x: Tensor) -> bool:
 def _mod(use: Use) -> Sequence[Tensor]:
     x, y, g = use.input(0), use.input(1), use.g
     if not use.integer("fmod", 0):
-        if x.dtype.is_float:
-            use.fail("takes floats only with `fmod`", code="bad-attribute")
         return [g.remainder(x, y)]
     # The remainder of C has the sign of x; the graph's has the sign of y.
     magnitude = g.remainder(g.abs(x), g.abs(y)) if x.dtype.is_signed or x.dtype.is_float else g.remainder(x, y)

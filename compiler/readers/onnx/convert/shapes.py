@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .....dialect.dims import Size, at_least, divide_exactly, product
+from .....dialect.dims import Poly, Size, at_least, divide_exactly, product
 from .....dialect.types import I64
 from ..writing.tensors import Tensor, known, of_size, of_sizes
 from ..writing.use import Converters, Use
@@ -112,7 +112,20 @@ def _squeeze(use: Use) -> Sequence[Tensor]:
         _require_axes(use, use.input(1), x.shape, declared)
         return [g.reshape(x, shape=declared)]
     axes = _given_axes(use)
-    return [g.squeeze(x, axes=axes if axes is None else tuple(sorted({a % max(x.rank, 1) for a in axes})))]
+    if axes is None:
+        return [g.squeeze(x, axes=None)]
+    if any(not -x.rank <= axis < x.rank for axis in axes):
+        use.fail(f"has no axes {list(axes)}: the operand has rank {x.rank}", code="bad-axis")
+    dropped = sorted({axis % x.rank for axis in axes}, reverse=True)
+    # A symbolic size is 1 in every call that does not fail.
+    symbolic = [axis for axis in dropped if isinstance(x.shape[axis], Poly)]
+    for axis in symbolic:
+        use.require(g.equal(g.size(x.shape[axis]), known(np.int64(1))))
+    fixed = [axis for axis in dropped if axis not in symbolic]
+    for axis in dropped:
+        x = g.gather(x, known(np.int64(0)), axis=axis) if axis in symbolic else x
+        x = g.squeeze(x, axes=(axis,)) if axis in fixed else x
+    return [x]
 
 
 def _unsqueeze(use: Use) -> Sequence[Tensor]:

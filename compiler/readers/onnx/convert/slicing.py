@@ -12,7 +12,7 @@ from .....dialect.types import I64
 from ..writing.tensors import Tensor, known
 from ..writing.use import Converters, Use
 
-_FAR = 1 << 31
+_FAR = (1 << 31) - 1
 """A bound that is at least as large as this means the end of an axis: exporters write the greatest integer."""
 
 

@@ -33,6 +33,7 @@ class GraphWriter:
         self.prologue: list[Node] = []
         self.parameters: dict[str, Parameter] = {}
         self.arrays: dict[str, Array] = {}
+        self.checked: tuple[TensorType, ...] = ()  # the operands of the operator that was checked last
         self._made: dict[int, tuple[Tensor, Value]] = {}
         self._sizes: dict[Size, Value] = {}
 
@@ -55,7 +56,8 @@ class GraphWriter:
         """Adds a node, or evaluates it, and returns its results. Raises InferenceError."""
         operator = OPERATORS[name]
         full = operator.complete(attributes)
-        types = operator.check([tensor.type for tensor in inputs], full)
+        self.checked = tuple(tensor.type for tensor in inputs)
+        types = operator.check(self.checked, full)
         folded = fold(operator, full, inputs, types)
         if folded is not None and all(_is_known(tensor) for tensor in folded):
             return folded

@@ -41,11 +41,13 @@ class ValueRecord:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AttributeRecord:
-    """An attribute: a value, a list of values, or a reference to an attribute of the function around the node."""
+    """An attribute: a value, a list of values, or a reference to an attribute of the function around the node. `proto`
+    is the message that it was made of."""
 
     name: str
     kind: str
     value: Any
+    proto: Any
     reference: str = ""
 
 
