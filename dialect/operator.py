@@ -215,6 +215,8 @@ class Operator:
       this dtype; so may its own error unless it is `exact`
     - `overwriting`: writes elements of its first operand, whose other elements are those of its only result; the
       lowering touches no other element
+    - `windowed`: reads or writes a window that starts at run time and need not be known to fit; the dims of a call are
+      required to admit it
 
     `row_axes` returns the axes of the first operand that a result element depends on as a whole; required for `rowwise`
     operators and for reductions over axes. `addresses` lists the operands with indices. With the attribute
@@ -350,6 +352,7 @@ PROPERTIES = frozenset(
         "extreme",
         "stepped",
         "overwriting",
+        "windowed",
     }
 )
 

@@ -87,9 +87,10 @@ def _may_overflow(size: Size) -> bool:
 
 
 def _box_extents(node: Node) -> Iterator[Size]:
-    """Yields the elements that remain beside the box that a node overwrites, for each axis on which it moves."""
+    """Yields the elements that remain beside the box that a node reads or overwrites, for each axis on which it
+    moves."""
     operator = OPERATORS.get(node.op)
-    if operator is not None and operator.has("overwriting") and operator.addresses is not None:
+    if operator is not None and operator.has("windowed") and operator.addresses is not None:
         for use in operator.addresses([v.type for v in node.inputs], dict(node.attributes)):
             for size in use.sizes:
                 yield add(size, multiply(-1, use.window))

@@ -1,7 +1,8 @@
 """Windows of tensors whose starts are i64 scalars at run time: reading and writing them.
 
 A start counts from the end if negative. A window that does not lie inside the tensor fails the call, or with the mode
-`clamp` is moved inside.
+`clamp` is moved inside. A window that is larger than the tensor is not in either: the dims of a call are required to
+admit it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..dims import Shape, at_least
+from ..dims import Shape, add, bounds, multiply
 from ..emitter import BodyEmitter, Emitter, Scalar, SequenceEmitter, Tensor
 from ..graph import Value
 from ..operator import Addressing, Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
@@ -19,7 +20,7 @@ from .support.accumulate import Numbers
 from .support.arguments import read_sizes
 from .support.places import WINDOW_MODE, clamped, clamped_array
 
-_MOVEMENT = frozenset({"movement"})
+_PROPERTIES = frozenset({"movement", "windowed"})
 
 
 def _check_window(name: str, x: TensorType, window: Shape, starts: int) -> None:
@@ -28,13 +29,9 @@ def _check_window(name: str, x: TensorType, window: Shape, starts: int) -> None:
             "wrong-operands", f"`{name}` needs a start and a size for each axis of {x}, not {starts} and {len(window)}"
         )
     for axis, (size, part) in enumerate(zip(x.shape, window, strict=True)):
-        if not at_least(size, part):
-            raise InferenceError(
-                "shape-mismatch",
-                f"`{name}` reaches over {part} elements of axis {axis}, which has {size}",
-                label="there may be fewer",
-                operand=0,
-            )
+        if bounds(add(size, multiply(-1, part)))[1] < 0:
+            message = f"a window of {part} elements never fits into axis {axis}, which has {size}"
+            raise InferenceError("shape-mismatch", message, operand=0)
 
 
 def _check_starts(name: str, starts: Sequence[TensorType], first: int) -> None:
@@ -112,7 +109,7 @@ dynamic_slice = Operator(
         Case(((0, 3), (), ()), {"sizes": (0, 1)}, arrays=_starts(0, -2)),
         Case(((3,), ()), {"sizes": (2,), "mode": "clamp"}, arrays=_starts(-100)),
     ),
-    properties=_MOVEMENT,
+    properties=_PROPERTIES,
 )
 
 
@@ -178,7 +175,7 @@ dynamic_update_slice = Operator(
             ((3,), (1,), (-1,), "error"),
         )
     ),
-    properties=_MOVEMENT,
+    properties=_PROPERTIES,
 )
 
 OPERATORS = (dynamic_slice, dynamic_update_slice)

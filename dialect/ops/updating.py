@@ -134,7 +134,7 @@ update_slice = Operator(
         _case((0, 3), (0, 1), (0, 1), (0, 0), 0, 2),
         _case((1, 7, 1), (1, 1, 1), (1,), (0, 0, 0), 6),
     ),
-    properties=frozenset({"internal", "overwriting"}),
+    properties=frozenset({"internal", "overwriting", "windowed"}),
 )
 
 OPERATORS = (update_slice,)

@@ -1,4 +1,4 @@
-"""`x[...]` of a tensor: integers, ranges with steps, None, `...`, and one tensor of indices.
+"""`x[...]` of a tensor: integers, ranges with steps, windows, None, `...`, and one tensor of indices.
 
 The rules are those of numpy and the array API: negative indices count from the end, ranges are cut to the axis. Bounds
 may be symbolic. An integer index must lie inside for every value of the dims; it is never cut. An index that depends on
@@ -19,6 +19,7 @@ from .operators import apply, single
 from .provenance import size_notes, trace_axis
 from .statics import demand_integer, demand_size
 from .values import ERROR, AnyValue, Frame, Poison, describe
+from .windows import Window, pick_window
 
 STEP_LIMIT = 1 << 31
 
@@ -26,13 +27,14 @@ STEP_LIMIT = 1 << 31
 @dataclass(frozen=True, slots=True)
 class Pick:
     """The selection of one axis, as for `slice`; `drop` removes the axis. `moves` is an offset that depends on a loop
-    variable; `stop` is then a length."""
+    variable, `at` a start that is known at run time; `stop` is then a length."""
 
     start: Size | None = None
     stop: Size | None = None
     step: int = 1
     drop: bool = False
     moves: Poly | None = None
+    at: Value | None = None
 
     def is_all_of(self, size: Size) -> bool:
         return self.step == 1 and self.start in (None, 0) and (self.stop is None or self.stop == size)
@@ -57,7 +59,8 @@ def index_tensor(context: Context, frame: Frame, x: Value, node: syntax.Index) -
         if item is None:
             pick = Pick()
         elif isinstance(item, syntax.Slice):
-            pick = pick_range(context, frame, item, size, axis)
+            window = pick_window(context, frame, item)
+            pick = pick_range(context, frame, item, size, axis) if window is None else _pick_of(window)
         else:
             value = context.evaluate(item, frame)
             if isinstance(value, Value):
@@ -75,6 +78,10 @@ def index_tensor(context: Context, frame: Frame, x: Value, node: syntax.Index) -
     if failed:
         return ERROR
     return _Selection(context, frame, node.span).apply(x, picks, new_axes, gathers)
+
+
+def _pick_of(window: Window | Poison) -> Pick | Poison:
+    return ERROR if window is ERROR else Pick(0, window.size, at=window.start)
 
 
 def expand(context: Context, x: Value, node: syntax.Index) -> list[syntax.Expression | syntax.Slice | None] | Poison:
@@ -233,14 +240,15 @@ class _Selection:
         return result, kept
 
     def _move(self, x: Value, picks: Sequence[Pick]) -> Value | Poison:
-        """Returns the window that moves with loops; the other steps count from its start."""
-        if not any(pick.moves for pick in picks):
+        """Returns the window that moves with loops, or starts at run time; the other steps count from its start."""
+        if not any(pick.moves or pick.at for pick in picks):
             return x
         writer, scope = self.context.writer, self.frame.scope
-        starts = [writer.size_value(0 if p.moves is None else p.moves, scope, self.span) for p in picks]
-        sizes = tuple(n if p.moves is None else p.stop for p, n in zip(picks, x.type.shape, strict=True))
-        # Every start is known to be inside in all iterations of the loops.
-        attributes: dict[str, object] = {"sizes": sizes, "mode": "clamp"}
+        starts = [p.at or writer.size_value(0 if p.moves is None else p.moves, scope, self.span) for p in picks]
+        moving = (p.moves is not None or p.at is not None for p in picks)
+        sizes = tuple(p.stop if m else n for p, n, m in zip(picks, x.type.shape, moving, strict=True))
+        # A start that moves with loops is known to be inside in all iterations.
+        attributes: dict[str, object] = {"sizes": sizes, "mode": "error" if any(p.at for p in picks) else "clamp"}
         spans = [self.span] * (1 + len(starts))
         return single(
             apply(self.context, self.frame, "dynamic_slice", [x, *starts], attributes, self.span, spans, symbol="[]")

@@ -8,18 +8,18 @@ each call.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ....dialect.diagnostics import Span
 from ....dialect.dims import Poly, Size, add, at_least, bounds, format_size
 from ....dialect.graph import Value, fill_braces
-from ....dialect.types import I64, TensorType
+from ....dialect.types import TensorType
 from . import syntax
 from .context import Context
 from .indexing import Pick, expand, pick_range, pick_single
 from .operators import apply, literal, single
-from .statics import demand_size
 from .values import ERROR, AnyValue, Frame, Poison, contains_error, describe
+from .windows import pick_window, window_start
 
 
 def assign_state(context: Context, frame: Frame, name: syntax.Name, value: AnyValue, span: Span) -> Value | Poison:
@@ -115,15 +115,7 @@ def _write(
     context: Context, frame: Frame, current: Value, update: Value, parts: Sequence[_Part], span: Span
 ) -> Value | Poison:
     axes = tuple(axis for axis, part in enumerate(parts) if isinstance(part.start, Value))
-    given: list[Value] = []
-    for part in parts:
-        if isinstance(part.start, Value):
-            start: Value | Poison = part.start
-            if part.start.type.dtype != I64:
-                start = _apply(context, frame, "cast", [part.start], {"dtype": I64}, span)
-            if start is ERROR:
-                return ERROR
-            given.append(start)
+    given = [part.start for part in parts if isinstance(part.start, Value)]
     starts = tuple(0 if isinstance(part.start, Value) else part.start for part in parts)
     return _apply(context, frame, "update_slice", [current, update, *given], {"axes": axes, "starts": starts}, span)
 
@@ -145,7 +137,7 @@ def _part(
         return _range_part(context, frame, item, size, axis)
     value = context.evaluate(item, frame)
     if isinstance(value, Value):
-        start = _start(context, value, item.span)
+        start = window_start(context, frame, value, item.span)
         return ERROR if start is ERROR else _Part(start, 1, drop=True)
     pick = pick_single(context, frame, value, current, axis, item.span)
     if pick is ERROR:
@@ -153,39 +145,14 @@ def _part(
     return _static_part(context, pick, size, axis, item.span)
 
 
-def _start(context: Context, value: Value, span: Span) -> Value | Poison:
-    if value.type.rank or not value.type.dtype.is_integer:
-        message = f"the start of an assigned part is an integer scalar, not {value.type}"
-        return context.reporter.error("bad-index", message, span)
-    return value
-
-
-def _beyond(stop: syntax.Expression, start: syntax.Expression) -> syntax.Expression | None:
-    """Returns the length in `start + length`, also in `start + a - b`; None for other expressions."""
-    if not isinstance(stop, syntax.Binary) or stop.operator not in ("+", "-"):
-        return None
-    if stop.operator == "+" and start in (stop.left, stop.right):
-        return stop.right if stop.left == start else stop.left
-    before = _beyond(stop.left, start)
-    return None if before is None else replace(stop, left=before)
-
-
 def _range_part(context: Context, frame: Frame, item: syntax.Slice, size: Size, axis: int) -> _Part | Poison:
-    report = context.reporter.error
-    first = None if item.start is None else context.evaluate(item.start, frame)
-    if not isinstance(first, Value):
-        pick = pick_range(context, frame, item, size, axis)
-        return ERROR if pick is ERROR else _static_part(context, pick, size, axis, item.span)
-    start, stop = _start(context, first, item.span), item.stop
-    if start is ERROR:
+    window = pick_window(context, frame, item)
+    if window is ERROR:
         return ERROR
-    length = None if stop is None or item.start is None else _beyond(stop, item.start)
-    if length is None or item.step is not None:
-        shown = context.reporter.text(item.start.span) if item.start is not None else "at"
-        message = "a part that starts at a tensor needs a length that is known from the dims"
-        return report("not-constant", message, item.span, help=f"`{shown}:{shown}+length`")
-    part = demand_size(context, context.evaluate(length, frame), length.span, "the length of a part")
-    return ERROR if part is ERROR else _Part(start, part)
+    if window is not None:
+        return _Part(window.start, window.size)
+    pick = pick_range(context, frame, item, size, axis)
+    return ERROR if pick is ERROR else _static_part(context, pick, size, axis, item.span)
 
 
 def _static_part(context: Context, pick: Pick, size: Size, axis: int, span: Span) -> _Part | Poison:
