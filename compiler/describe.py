@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from functools import partial
 
 from ..dialect.graph import Constant, Function, Module
@@ -11,7 +12,19 @@ from ..dialect.printer import print_module
 from ..dialect.requirements import Requirement, requirements
 from ..dialect.states import session_dims, used_states
 from ..dialect.types import Array
-from .artifact.spec import ArgumentSpec, ArtifactSpec, CallSpec, Constraint, EntrySpec, LevelSpec, StateSpec, WeightSpec
+from .artifact.spec import (
+    ArgumentSpec,
+    ArtifactSpec,
+    CallSpec,
+    Constraint,
+    DeviceEntrySpec,
+    DeviceLevelSpec,
+    DeviceSpec,
+    EntrySpec,
+    LevelSpec,
+    StateSpec,
+    WeightSpec,
+)
 from .base.spans import without_spans
 from .codegen.objects import Program
 from .host.calls import describe_calls
@@ -41,14 +54,14 @@ def specify(
     for function, entry in zip(lowered.functions, program.entries, strict=True):
         rewritten = optimized.function(entry.name)
         calls.append(describe_calls(rewritten, function, entry, name_points(written.function(entry.name), rewritten)))
-    return ArtifactSpec(
+    made = ArtifactSpec(
         name=lowered.name,
         entries=tuple(
             _specify_entry(entry, functions[entry.name], optimized, described)
             for entry, described in zip(program.entries, calls, strict=True)
         ),
         weights=tuple(WeightSpec(w.name, w.type, w.offset, partial(_data, w, reader)) for w in lowered.weights),
-        levels=tuple(_specify_level(program, target) for target in options.targets),
+        levels=tuple(_specify_level(program, target) for target in options.own_targets),
         states=tuple(StateSpec(s.name, s.type, s.initial or 0, s.initial_bytes) for s in lowered.states),
         triple=_made_for(program, options.targets[0]).triple,
         compiler_version=__version__,
@@ -58,6 +71,33 @@ def specify(
             **{name: getattr(options, name) for name in ("level", "passes", "strict", "debug")},
         },
     )
+    return _move_to_device(made, options) if options.family.device else made
+
+
+def _move_to_device(spec: ArtifactSpec, options: Options) -> ArtifactSpec:
+    """Returns the description of an artifact whose machine code is for devices alone."""
+    device = DeviceSpec(
+        tuple(_specify_device_level(target) for target in options.own_targets),
+        tuple(DeviceEntrySpec(entry.symbol, entry.workspace, entry.checks) for entry in spec.entries),
+        options.family.runtime,
+    )
+    entries = tuple(replace(entry, observed="", calls=(), workspace=0) for entry in spec.entries)
+    return replace(spec, entries=entries, levels=(), device=device)
+
+
+def _specify_device_level(target: Target) -> DeviceLevelSpec:
+    number = target.cpu.removeprefix("sm_")
+    return DeviceLevelSpec(target.name, target.suffix, int(number.removesuffix("a")), number.endswith("a"))
+
+
+def join_device(spec: ArtifactSpec, other: ArtifactSpec) -> ArtifactSpec:
+    """Returns the description of an artifact that has the code of `spec`, and that of `other` for devices."""
+    assert other.device is not None, other
+    entries = []
+    for entry, more in zip(spec.entries, other.entries, strict=True):
+        assert (entry.name, entry.dims) == (more.name, more.dims), (entry.dims, more.dims)
+        entries.append(replace(entry, constraints=tuple(dict.fromkeys((*entry.constraints, *more.constraints)))))
+    return replace(spec, entries=tuple(entries), device=replace(other.device, weights=other.weights))
 
 
 def _made_for(program: Program, target: Target) -> MadeFor:

@@ -6,7 +6,7 @@ A new option is a field here, a keyword of `nacre.compile`, and the code that re
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -184,8 +184,22 @@ class Options:
 
     @property
     def family(self) -> Family:
-        """The family of the targets."""
+        """The family of the first targets: a build is for one family, and has a further build for each other one."""
         return family_of(self.targets)
+
+    @property
+    def own_targets(self) -> tuple[Target, ...]:
+        """The targets of the first family."""
+        return tuple(target for target in self.targets if family_of((target,)) is self.family)
+
+    @property
+    def further(self) -> tuple[Options, ...]:
+        """The options of the builds for the other families."""
+        rest = tuple(target for target in self.targets if target not in self.own_targets)
+        if not rest:
+            return ()
+        first = replace(self, targets=rest)
+        return (replace(first, targets=first.own_targets), *first.further)
 
     @property
     def route(self) -> str:
@@ -199,7 +213,8 @@ class Options:
 
     def code(self) -> CodeOptions:
         """The options of code generation: the fields that `CodeOptions` shares with this record."""
-        return CodeOptions(**{f.name: getattr(self, f.name) for f in fields(CodeOptions) if hasattr(self, f.name)})
+        options = {f.name: getattr(self, f.name) for f in fields(CodeOptions) if hasattr(self, f.name)}
+        return CodeOptions(**{**options, "targets": self.own_targets})
 
     @property
     def identity(self) -> str:

@@ -22,7 +22,7 @@ from .base.files import check_writable
 from .base.spans import relative_to
 from .budgets import Costs, check_budgets
 from .codegen.objects import CodeGenerator, Program
-from .describe import specify
+from .describe import join_device, specify
 from .dumps import Dumps
 from .dumps.parts import Part
 from .lower.module import Lowered
@@ -74,9 +74,12 @@ class Build:
     grown: list[FoldedConstant] = field(default_factory=list)
     stages: list[Stage] = field(default_factory=list)
     rewrites: list[Rewrite] = field(default_factory=list)
+    further: tuple[Build, ...] = ()
+    """The builds of the same model for the other families of targets; their code becomes part of the same library."""
 
     def __post_init__(self) -> None:
         self.dumps.begin(self.options.stages)
+        self.further = tuple(Build(self.source_model, options) for options in self.options.further)
 
     @contextmanager
     def _timed(self, stage: BuildStage) -> Iterator[None]:
@@ -146,7 +149,11 @@ class Build:
     def generate_entries(self, program: Program) -> tuple[bytes, ...]:
         """Returns all object files. Raises CompilerError."""
         with self._generator(ENTRIES) as generator:
-            return generator.compile_entries(program)
+            objects = generator.compile_entries(program)
+        for build in self.further:
+            build.make(ENTRIES.gives)
+            objects += build.objects or ()
+        return objects
 
     @contextmanager
     def _generator(self, stage: BuildStage) -> Iterator[CodeGenerator]:
@@ -168,7 +175,7 @@ class Build:
     def merge(self, objects: Sequence[bytes]) -> bytes:
         """Merges the object files into one."""
         with self._timed(LINK):
-            return merge_objects(find_linker(self.options.cc, self.options.targets[0].triple), objects)
+            return merge_objects(find_linker(self.options.cc, self.options.targets[0].host.triple), objects)
 
     def _accept(self, artifact: Path) -> None:
         """Checks an artifact before it is renamed to its final path."""
@@ -191,7 +198,7 @@ class Build:
                 weights=self.options.weights,
                 cc=self.options.cc,
                 kept=kept,
-                triple=self.options.targets[0].triple,
+                triple=self.options.targets[0].host.triple,
                 accept=self._accept,
             )
 
@@ -199,7 +206,13 @@ class Build:
         """Returns the description of the artifact and its weights."""
         assert self.optimized is not None, "nothing was compiled yet"
         with self._timed(DESCRIPTION):
-            return specify(self.source_model, self.optimized, self.options, program, reader)
+            spec = specify(self.source_model, self.optimized, self.options, program, reader)
+        for build in self.further:
+            build.reader = self.reader
+            build.make(DESCRIPTION.gives)
+            assert build.spec is not None
+            spec = join_device(spec, build.spec)
+        return spec
 
     def link(self, spec: ArtifactSpec, objects: Sequence[bytes]) -> Path:
         assert self.output is not None, "no path was given"

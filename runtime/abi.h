@@ -15,11 +15,13 @@ typedef int32_t nacre_status;
 enum {
     NACRE_OK = 0,
     NACRE_INVALID = 1,       /* an argument, a dim or a workspace that the entry does not take */
-    NACRE_OUT_OF_MEMORY = 2, /* session_create and session_reserve only */
+    NACRE_OUT_OF_MEMORY = 2, /* session_create, session_reserve, and calls on a device */
     NACRE_NO_WEIGHTS = 3,    /* the weights file is missing, or is not the one of this artifact */
     NACRE_BUSY = 4,          /* the session's own workspace, or its states, are in use by another call */
     NACRE_WRONG_CPU = 5,     /* session_create only: the CPU lacks instructions that the artifact's code needs */
-    NACRE_OUT_OF_RANGE = 6   /* run and call only: an index of an operator is out of range; results are unspecified */
+    NACRE_OUT_OF_RANGE = 6,  /* run and call only: an index of an operator is out of range; results are unspecified */
+    NACRE_NO_DEVICE = 7,     /* session_create only: the device is not there, or the artifact has no code for it */
+    NACRE_DEVICE_FAILED = 8  /* the device, or its driver, reported an error; results are unspecified */
 };
 
 typedef int32_t nacre_dtype;
@@ -60,6 +62,7 @@ typedef struct nacre_options {
     uint32_t huge_pages; /* 1: compute from a copy of the weights on huge pages */
     uint32_t dim_count;  /* how many dims a session has whose artifact has states */
     const int64_t *dims; /* their values; NULL: a session without states */
+    const char *device;  /* auto, cpu, cuda or cuda:N; NULL: $NACRE_DEVICE, else auto, a GPU where there is one */
 } nacre_options;
 
 /* One call with known dims: data pointers only, in the order of arguments and results. */

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "device.h"
 #include "internal.h"
 #include "pool.h"
 #include "state.h"
@@ -75,8 +76,17 @@ static nacre_status compute_kernels(const nacre_session *session, const nacre_ar
     return failed ? refuse_index(a->entry->checks[failed - 1], &failure) : NACRE_OK;
 }
 
+static nacre_status compute_on_device(const nacre_session *session, const nacre_entry *entry,
+                                      const void *const *inputs, void *const *outputs, const int64_t *dims) {
+    nacre_failure failure;
+    int64_t failed;
+    nacre_status status = nacre_device_call(session, entry, inputs, outputs, dims, &failure, &failed);
+    return failed ? refuse_index(nacre_device_check(session, entry, failed), &failure) : status;
+}
+
 static nacre_status compute(nacre_session *session, const nacre_entry *entry, const void *const *inputs,
                             void *const *outputs, char *workspace, int64_t bytes, const int64_t *dims) {
+    if (session->device) return compute_on_device(session, entry, inputs, outputs, dims);
     const int64_t needed = nacre_value(&entry->workspace, dims);
     const int borrow = workspace == NULL && needed > 0;
     if (borrow) {

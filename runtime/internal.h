@@ -22,6 +22,7 @@ struct nacre_session {
     char **states;      /* where each is in their memory, or NULL */
     char *state_memory; /* of all of them, or NULL */
     atomic_int state_user; /* as `workspace_user` */
+    struct nacre_device_session *device; /* that computes, or NULL for the CPU */
 };
 
 /* error.c: each returns the status, so that a failure is one statement. */

@@ -69,6 +69,7 @@ class _Options(ctypes.Structure):
         ("huge_pages", ctypes.c_uint32),
         ("dim_count", ctypes.c_uint32),
         ("dims", ctypes.c_void_p),
+        ("device", ctypes.c_char_p),
     )
 
 
@@ -108,16 +109,17 @@ class _Session:
     def __init__(
         self,
         library: Library,
-        settings: tuple[str | None, int, bool],
+        settings: tuple[str | None, int, bool, str | None],
         dims: Mapping[str, int] | None = None,
         source: int = 0,
     ) -> None:
         self.library, self.settings, self.dims = library, settings, dims
-        weights, threads, huge_pages = settings
+        weights, threads, huge_pages, device = settings
         file = os.fsencode(weights) if weights is not None else None
+        name = device.encode() if device is not None else None
         values = array.array("q", [*(dims or {}).values(), 0])
         places = (0, None) if dims is None else (len(dims), values.buffer_info()[0])
-        options = _Options(ctypes.sizeof(_Options), threads, file, huge_pages, *places)
+        options = _Options(ctypes.sizeof(_Options), threads, file, huge_pages, *places, name)
         handle = ctypes.c_void_p()
         functions = library.functions
         given, made = ctypes.addressof(options), ctypes.addressof(handle)
@@ -421,6 +423,7 @@ def load(
     threads: int = 0,
     huge_pages: bool = False,
     raw_floats: bool = False,
+    device: str | None = None,
 ) -> Model:
     """Loads an artifact.
 
@@ -428,6 +431,8 @@ def load(
     threads: maximum number of threads of a call; 0 for `$NACRE_THREADS`, else one thread per CPU. The results are
         bitwise identical for any number.
     huge_pages: reads the weights from a copy on large pages of memory, which is faster if they exceed the caches.
+    device: `cpu`, `cuda:0` or another GPU by its number, or `auto`: a GPU where there is one for which the artifact has
+        code, else the CPU; by default `$NACRE_DEVICE`, else `auto`.
     raw_floats: arrays of bf16, f8e4m3 and f8e5m2 are their bits as uint16 and uint8, not arrays of `ml_dtypes`.
     """
     if threads < 0:
@@ -437,4 +442,4 @@ def load(
     library = open_library(path)
     if file is None and library.description["weights"]["placement"] == "external":
         file = f"{os.path.abspath(path)}.safetensors"
-    return Model(path, _Session(library, (file, threads, huge_pages)), raw_floats)
+    return Model(path, _Session(library, (file, threads, huge_pages, device)), raw_floats)

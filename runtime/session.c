@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device.h"
 #include "internal.h"
 #include "pool.h"
 #include "state.h"
@@ -38,15 +39,18 @@ nacre_status nacre_session_create(const nacre_options *options, nacre_session **
     nacre_options given;
     nacre_status wrong = nacre_read_options(options, &given);
     if (wrong) return wrong;
-    int32_t level = 0;
-    nacre_status unfit = nacre_choose_level(&level);
-    if (unfit) return unfit;
     nacre_session *session = calloc(1, sizeof *session);
     if (session == NULL) return nacre_fail(NACRE_OUT_OF_MEMORY, "no memory for a session");
-    session->level = level;
+    nacre_status unfit = nacre_device_open(session, &given);
+    if (!unfit && session->device == NULL) unfit = nacre_choose_level(&session->level);
+    if (unfit) {
+        free(session);
+        return unfit;
+    }
     int32_t cpus = 1;
     nacre_status status = nacre_library_open(&cpus);
     if (status) {
+        nacre_device_close(session);
         free(session);
         return status;
     }
@@ -60,6 +64,7 @@ nacre_status nacre_session_create(const nacre_options *options, nacre_session **
     }
     if (status) {
         nacre_library_close();
+        nacre_device_close(session);
         free(session);
         return status;
     }
@@ -70,6 +75,7 @@ nacre_status nacre_session_create(const nacre_options *options, nacre_session **
 void nacre_session_destroy(nacre_session *session) {
     if (session == NULL) return;
     nacre_library_close();
+    nacre_device_close(session);
     nacre_close_weights(session);
     nacre_states_close(session);
     free(session->workspace);

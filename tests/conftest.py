@@ -19,6 +19,7 @@ QUICK = (
     "codegen/test_literals.py",
     "dialect/",
     "differential/test_machinery.py",
+    "gpu/test_ptx_to_c.py",
     "house/test_imports_point_down.py",
     "house/test_recipes.py",
     "lower/test_cost.py",

@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -58,8 +59,11 @@ def _write(
     (folder / "description.json").write_text(to_json({**description, "hash": digest.hex()}))
     (folder / "tables.c").write_text(emit_tables(spec, written))
     emit_blob = BLOB_WRITERS[linker.system.format]
-    weights_file = "weights.bin" if spec.weight_bytes and not external else None
-    (folder / "blob.s").write_text(emit_blob(folder, digest, weights_file))
+    weights = {"nacre_weights": "weights.bin"} if spec.weight_bytes and not external else {}
+    if spec.device is not None and spec.device.weight_bytes:
+        write_blob(spec.device, folder / "device_weights.bin")
+        weights["nacre_device_weights"] = "device_weights.bin"
+    (folder / "blob.s").write_text(emit_blob(folder, digest, weights))
     names = [f"code_{i}.o" for i in range(len(objects))]
     for name, data in zip(names, objects, strict=True):
         (folder / name).write_bytes(data)
@@ -88,12 +92,17 @@ def build_artifact(
     errors = check_artifact(spec)
     if errors:
         raise DiagnosticError(errors)
+    if weights == "external" and spec.device is not None:
+        message = "an artifact for a GPU carries its weights"
+        raise DiagnosticError([Diagnostic("external-weights", message, help="use embedded weights")])
     if weights == "embedded" and spec.weight_bytes > _EMBEDDED_LIMIT:
         message = (
             f"{spec.weight_bytes} bytes of weights do not fit into a shared library; the limit is {_EMBEDDED_LIMIT}"
         )
         raise DiagnosticError([Diagnostic("weights-too-large", message, help="use external weights")])
     linker = find_linker(cc, triple)
+    if spec.device is not None:
+        linker = replace(linker, devices=spec.device.runtime)
     if weights == "external" and not linker.system.external_weights:
         message = f"an artifact for `{triple}` has no file system to read external weights from"
         raise DiagnosticError([Diagnostic("external-weights", message, help="use embedded weights")])

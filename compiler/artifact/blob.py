@@ -8,8 +8,9 @@ from pathlib import Path
 from .describe import ABI_VERSION
 
 
-def emit_elf_blob(folder: Path, digest: bytes, weights_file: str | None) -> str:
-    """Returns assembly for any ELF machine. It includes files of the folder, from which it is assembled."""
+def emit_elf_blob(folder: Path, digest: bytes, weights: Mapping[str, str]) -> str:
+    """Returns assembly for any ELF machine. It includes files of the folder, from which it is assembled; `weights` are
+    those of weights, by symbol."""
     lines = [
         '.section .rodata.nacre,"a",%progbits',
         ".globl nacre_description",
@@ -29,24 +30,24 @@ def emit_elf_blob(folder: Path, digest: bytes, weights_file: str | None) -> str:
         f".4byte {ABI_VERSION}",
         ".byte " + ", ".join(map(str, digest)),
     ]
-    if weights_file:
+    for symbol, file in weights.items():
         lines += [
             '.section .nacre.weights,"a",%progbits',
             ".balign 4096",
-            ".globl nacre_weights",
-            ".hidden nacre_weights",
-            "nacre_weights:",
-            f'.incbin "{weights_file}"',
+            f".globl {symbol}",
+            f".hidden {symbol}",
+            f"{symbol}:",
+            f'.incbin "{file}"',
         ]
     return "\n".join([*lines, '.section .note.GNU-stack,"",%progbits', ""])
 
 
-def emit_wasm_blob(folder: Path, digest: bytes, weights_file: str | None) -> str:
+def emit_wasm_blob(folder: Path, digest: bytes, weights: Mapping[str, str]) -> str:
     """Returns assembly for WebAssembly, where a symbol has a size. The note is a custom section of the module."""
     lines = _wasm_symbol(folder, "nacre_description", "description.json", text=True)
     lines += _wasm_symbol(folder, "nacre_calls", "calls.json", text=True)
-    if weights_file:
-        lines += _wasm_symbol(folder, "nacre_weights", weights_file, text=False)
+    for symbol, file in weights.items():
+        lines += _wasm_symbol(folder, symbol, file, text=False)
     note = ABI_VERSION.to_bytes(4, "little") + digest
     escaped = "".join(f"\\{byte:03o}" for byte in note)
     return "\n".join([*lines, '.section .custom_section.nacre,"",@', f'.ascii "{escaped}"', ""])
@@ -66,5 +67,8 @@ def _wasm_symbol(folder: Path, symbol: str, file: str, *, text: bool) -> list[st
     ]
 
 
-BLOB_WRITERS: Mapping[str, Callable[[Path, bytes, str | None], str]] = {"elf": emit_elf_blob, "wasm": emit_wasm_blob}
+BLOB_WRITERS: Mapping[str, Callable[[Path, bytes, Mapping[str, str]], str]] = {
+    "elf": emit_elf_blob,
+    "wasm": emit_wasm_blob,
+}
 """By the object format of a system."""

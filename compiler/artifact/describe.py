@@ -60,6 +60,15 @@ def _level(level: LevelSpec) -> dict[str, JsonValue]:
     return described
 
 
+def _device(spec: ArtifactSpec) -> dict[str, JsonValue]:
+    """Describes the code for a device, if there is some."""
+    if spec.device is None:
+        return {}
+    levels: list[JsonValue] = [level.name for level in spec.device.levels]
+    size = spec.weight_bytes if spec.device.weights is None else spec.device.weight_bytes
+    return {"device": {"levels": levels, "weight_bytes": size}}
+
+
 def describe_artifact(
     spec: ArtifactSpec, *, placement: str = "embedded", weights_hash: str = ""
 ) -> dict[str, JsonValue]:
@@ -71,7 +80,7 @@ def describe_artifact(
         "name": spec.name,
         "compiler": spec.compiler_version,
         "source_hash": spec.source_hash,
-        "target": {"triple": spec.triple, "levels": [_level(level) for level in spec.levels]},
+        "target": {"triple": spec.triple, "levels": [_level(level) for level in spec.levels], **_device(spec)},
         "options": dict(spec.options),
         "entries": [_entry(e) for e in spec.entries],
         "weights": {"placement": placement, "bytes": spec.weight_bytes, "hash": weights_hash, "tensors": tensors},

@@ -26,6 +26,8 @@ __sched_cpualloc@2.7 __sched_cpucount@2.6 __sched_cpufree@2.7 __snprintf_chk@2.3
 __stpcpy_chk@2.3.4 __strcat_chk@2.3.4 __strcpy_chk@2.3.4 __strncat_chk@2.3.4 __strncpy_chk@2.3.4 __vsnprintf_chk@2.3.4
 __getauxval@2.16 aligned_alloc@2.16 clock_gettime@2.17 memcpy@2.14 sched_getaffinity@2.3.4 sched_getcpu@2.6
 """
+_LIBDL = "dlerror dlopen dlsym"
+"""The functions that open the driver of a device."""
 _LIBPTHREAD = """
 pthread_attr_setstacksize pthread_create pthread_join pthread_mutex_trylock pthread_sigmask
 pthread_setaffinity_np@2.3.4 pthread_setname_np@2.12
@@ -44,6 +46,7 @@ def stub_sources(machine: str) -> Mapping[str, tuple[str, str]]:
     libraries = {
         "libc.so.6": _LIBC.split(),
         "libpthread.so.0": _LIBPTHREAD.split(),
+        "libdl.so.2": _LIBDL.split(),
         "libm.so.6": [_of_float(text, suffix) for text in _LIBM.split() for suffix in ("", "f")],
     }
     return {library: _source([_versioned(text, base) for text in texts]) for library, texts in libraries.items()}

@@ -24,13 +24,29 @@ from ... import runtime
 from ...dialect.diagnostics import Diagnostic, DiagnosticError, Note
 from ..base.store import Store
 from ..targets.families import FAMILIES
-from ..targets.system import LINUX, System
+from ..targets.system import LINUX, NO_DEVICE, System
 from .glibc import BASE_VERSIONS, stub_sources
 
 RUNTIME_FOLDER = Path(runtime.__file__).parent
 RUNTIME_HEADERS = tuple(
     f"{stem}.h"
-    for stem in ("abi", "affinity", "cpu", "floating", "internal", "job", "park", "pool", "state", "tables", "ticks")
+    for stem in (
+        *(
+            "abi",
+            "affinity",
+            "cpu",
+            "device",
+            "floating",
+            "internal",
+            "job",
+            "park",
+            "pool",
+            "state",
+            "tables",
+            "ticks",
+        ),
+        *("cuda/code", "cuda/driver", "cuda/program", "cuda/session"),
+    )
 )
 
 
@@ -40,12 +56,20 @@ class Linker:
 
     command: tuple[str, ...]
     machine: str = platform.machine()
+    devices: tuple[str, ...] = ()
+    """The C sources that reach devices, if the artifact has code for some."""
 
     @property
     def system(self) -> System:
         """The system of its artifacts."""
         family = FAMILIES.get(self.machine)
         return LINUX if family is None else family.system
+
+    @property
+    def runtime(self) -> tuple[str, ...]:
+        """The C sources of the runtime, without `.c`."""
+        own = self.system.runtime
+        return (*(stem for stem in own if stem != NO_DEVICE), *self.devices) if self.devices else tuple(own)
 
     @property
     def is_zig(self) -> bool:
@@ -132,7 +156,11 @@ def _runtime_objects(
 
 
 def _object_names(linker: Linker) -> list[str]:
-    return [*(f"runtime_{stem}.o" for stem in linker.system.runtime), *linker.stubs]
+    return [*map(_object_name, linker.runtime), *linker.stubs]
+
+
+def _object_name(stem: str) -> str:
+    return f"runtime_{stem.replace('/', '_')}.o"
 
 
 def _kept_objects(linker: Linker, store: Store, key: str) -> tuple[tuple[str, bytes], ...]:
@@ -147,6 +175,7 @@ def _compiled_objects(
     with tempfile.TemporaryDirectory(prefix="nacre-") as name:
         folder = Path(name)
         for file, text in sources:
+            (folder / file).parent.mkdir(exist_ok=True)
             (folder / file).write_text(text)
         _compile(linker, folder, dialect)
         _make_stubs(linker, folder)
@@ -169,8 +198,8 @@ def _key(linker: Linker, dialect: tuple[str, ...], sources: tuple[tuple[str, str
 def _compile(linker: Linker, folder: Path, dialect: Sequence[str]) -> None:
     """Compiles the runtime, one source at a time, since zig writes the first object of several alone."""
     flags = linker.system.compile_flags
-    for stem in linker.system.runtime:
-        arguments = [*flags, "-c", f"{stem}.c", "-o", f"runtime_{stem}.o"]
+    for stem in linker.runtime:
+        arguments = [*flags, "-c", f"{stem}.c", "-o", _object_name(stem)]
         result = linker.run([*dialect, *arguments], folder)
         if result.returncode > 0 and dialect:
             result = linker.run(arguments, folder)
@@ -210,12 +239,13 @@ def link(
     """Links `tables.c`, `blob.s` and the named objects, all in `folder`, with the runtime. The runtime's objects are
     cached in the folder `kept`, if it is not None."""
     system = linker.system
-    files = (*(f"{stem}.c" for stem in system.runtime), *RUNTIME_HEADERS)
+    files = (*(f"{stem}.c" for stem in linker.runtime), *RUNTIME_HEADERS)
     sources = tuple((file, (RUNTIME_FOLDER / file).read_text()) for file in files)
     compiled = _runtime_objects(linker, sources, kept)
     for file, data in compiled:
         (folder / file).write_bytes(data)
     for file in RUNTIME_HEADERS:
+        (folder / file).parent.mkdir(exist_ok=True)
         shutil.copyfile(RUNTIME_FOLDER / file, folder / file)
     (folder / "exports.map").write_text(f"{{ global: {' '.join(f'{e};' for e in exports)} local: *; }};\n")
     libraries = ["-Wl,--exclude-libs,ALL"] if not linker.is_zig and system.format == "elf" else []
@@ -230,6 +260,7 @@ def link(
         output,
         *inputs,
         "-lm",
+        *(["-ldl"] if linker.devices else []),
     ]
     result = linker.run(arguments, folder)
     if result.returncode:

@@ -175,10 +175,50 @@ class WeightSpec:
         return size
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceLevelSpec:
+    """Code for one architecture of devices: the suffix of its symbols, its compute capability, times ten, and whether
+    it runs on that architecture alone."""
+
+    name: str
+    suffix: str
+    capability: int
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceEntrySpec:
+    """An entry as a device computes it: its symbol, without the suffix of a level."""
+
+    symbol: str
+    workspace: Size
+    checks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceSpec:
+    """The part of an artifact that runs on a device, for each of the `levels`, the most demanding first. `runtime` are
+    the C sources that reach the device. Without `weights` of its own, it reads those of the artifact."""
+
+    levels: tuple[DeviceLevelSpec, ...]
+    entries: tuple[DeviceEntrySpec, ...]
+    runtime: tuple[str, ...]
+    weights: tuple[WeightSpec, ...] | None = None
+
+    @property
+    def weight_bytes(self) -> int:
+        """The size of its own weight blob, a multiple of the alignment."""
+        return blob_bytes(self.weights or ())
+
+
+def blob_bytes(weights: Iterable[WeightSpec]) -> int:
+    return align(max((w.offset + w.nbytes for w in weights), default=0))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ArtifactSpec:
     """The contents of an artifact except machine code, which exists for each of the `levels`, the most demanding
-    first."""
+    first. An artifact for a `device` alone has none of them."""
 
     name: str
     entries: tuple[EntrySpec, ...]
@@ -189,6 +229,7 @@ class ArtifactSpec:
     options: Mapping[str, JsonValue] = field(default_factory=dict)
     levels: tuple[LevelSpec, ...] = (LevelSpec(),)
     states: tuple[StateSpec, ...] = ()
+    device: DeviceSpec | None = None
 
     @property
     def session_dims(self) -> tuple[Symbol, ...]:
@@ -207,7 +248,7 @@ class ArtifactSpec:
     @property
     def weight_bytes(self) -> int:
         """The size of the weight blob, a multiple of the alignment."""
-        return align(max((w.offset + w.nbytes for w in self.weights), default=0))
+        return blob_bytes(self.weights)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from ...dialect.dims import INFINITY, Size, Symbol, format_size
 from ...dialect.types import TensorType
 from .formulas import Functions, c_expression
-from .spec import ArgumentSpec, ArtifactSpec, Binding, EntrySpec, LevelSpec, bind_dims, c_identifier
+from .spec import ArgumentSpec, ArtifactSpec, Binding, DeviceSpec, EntrySpec, LevelSpec, bind_dims, c_identifier
 from .weights import WrittenWeights, fnv1a
 
 _RELATIONS = {"==": "NACRE_EQUAL", ">=": "NACRE_AT_LEAST", "multiple-of": "NACRE_MULTIPLE_OF", "fits": "NACRE_FITS"}
@@ -82,7 +82,7 @@ class _EntryTables:
         self.lines += _array("int32_t", f"{prefix}_states", list(map(str, entry.states)))
         fields = [
             c_string(entry.name),
-            f"{prefix}_kernels",
+            _pointer(f"{prefix}_kernels", self.symbols),
             _pointer(f"{prefix}_observed", self.observed),
             _pointer(f"{prefix}_arguments", entry.arguments),
             _pointer(f"{prefix}_results", entry.results),
@@ -141,6 +141,38 @@ def _declare(symbol: str, further: str) -> str:
     return f'extern __attribute__((visibility("hidden"))) int64_t {symbol}({arguments});'
 
 
+def _emit_device(spec: ArtifactSpec, device: DeviceSpec, functions: Functions) -> list[str]:
+    """Returns the tables of the code for a device."""
+    weights, size = "nacre_device_weights", device.weight_bytes
+    if device.weights is None:
+        weights, size = "nacre_weights", spec.weight_bytes
+    lines: list[str] = []
+    rows: list[str] = []
+    for i, (entry, computed) in enumerate(zip(spec.entries, device.entries, strict=True)):
+        symbols = [computed.symbol + level.suffix for level in device.levels]
+        index = {symbol: position for position, symbol in enumerate(entry.dims)}
+        lines += [_declare(symbol, "nacre_team *, nacre_failure *") for symbol in symbols]
+        lines += _array("nacre_kernel", f"device_{i}_kernels", symbols)
+        lines += _array("char *const", f"device_{i}_checks", [c_string(text) for text in computed.checks])
+        checks = _pointer(f"device_{i}_checks", computed.checks)
+        rows.append(f"{{device_{i}_kernels, {checks}, {_size(computed.workspace, index, functions)}}}")
+    levels = []
+    for level in device.levels:
+        lines.append(f'extern __attribute__((visibility("hidden"))) const nacre_images nacre_images{level.suffix};')
+        fields = (c_string(level.name), str(level.capability), str(int(level.exact)), f"&nacre_images{level.suffix}")
+        levels.append(f"{{{', '.join(fields)}}}")
+    return [
+        f'extern __attribute__((visibility("hidden"))) const char {weights}[];',
+        *lines,
+        *_array("nacre_device_level", "device_levels", levels),
+        *_array("nacre_device_entry", "device_entries", rows),
+        "const nacre_device_code nacre_this_device_code = {",
+        f"    device_levels, device_entries, {len(levels)},",
+        f"    {weights if size else '0'}, INT64_C({size})",
+        "};",
+    ]
+
+
 def emit_tables(spec: ArtifactSpec, weights: WrittenWeights) -> str:
     """Returns the C source of the tables of one artifact."""
     functions = Functions()
@@ -154,21 +186,25 @@ def emit_tables(spec: ArtifactSpec, weights: WrittenWeights) -> str:
         kernels += [_declare(symbol, "nacre_team *, nacre_failure *") for symbol in tables.symbols]
         kernels += [_declare(symbol, "nacre_team *, nacre_failure *, nacre_watch *") for symbol in tables.observed]
     lines += _emit_states(spec, functions)
+    device = [] if spec.device is None else _emit_device(spec, spec.device, functions)
     alias = f"nacre_get_api_{c_identifier(spec.name)}"
     embedded = spec.weight_bytes and not weights.header
     return "\n".join(
         [
             '#include "cpu.h"',
             '#include "tables.h"',
+            *(['#include "cuda/code.h"'] if device else []),
             'extern __attribute__((visibility("hidden"))) const char '
             "nacre_description[], nacre_calls[], nacre_weights[];",
             *kernels,
             *functions.definitions(),
             *lines,
+            *device,
             *_array("nacre_level", "levels", [_level(level) for level in spec.levels]),
             *_array("nacre_entry", "entries", rows),
             "const nacre_artifact nacre_this_artifact = {",
-            f"    nacre_description, nacre_calls, levels, entries, {len(spec.levels)}, {len(rows)},",
+            f"    nacre_description, nacre_calls, {_pointer('levels', spec.levels)}, entries,"
+            f" {len(spec.levels)}, {len(rows)},",
             f"    {'nacre_weights' if embedded else '0'},",
             f"    INT64_C({spec.weight_bytes}), {len(weights.header)}, UINT64_C({fnv1a(weights.header)}),",
             f"    {_pointer('states', spec.states)}, {_pointer('session_dims', spec.session_dims)},",

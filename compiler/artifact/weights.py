@@ -16,7 +16,7 @@ import numpy as np
 
 from ...dialect.types import Array
 from ..weights.safetensors_file import name_of
-from .spec import ArtifactSpec, align
+from .spec import ArtifactSpec, DeviceSpec, align
 
 _CHUNK = 1 << 22
 
@@ -42,7 +42,7 @@ def _chunks(array: Array) -> Iterator[memoryview]:
         yield flat[start : start + _CHUNK].data
 
 
-def _stream(spec: ArtifactSpec, file: BinaryIO) -> str:
+def _stream(spec: ArtifactSpec | DeviceSpec, file: BinaryIO) -> str:
     digest = hashlib.sha256()
 
     def write(data: bytes | memoryview) -> None:
@@ -50,7 +50,7 @@ def _stream(spec: ArtifactSpec, file: BinaryIO) -> str:
         file.write(data)
 
     position = 0
-    for weight in sorted(spec.weights, key=lambda w: (w.offset, w.nbytes)):
+    for weight in sorted(spec.weights or (), key=lambda w: (w.offset, w.nbytes)):
         write(bytes(weight.offset - position))
         data = weight.read()
         assert weight.type.shape == data.shape, (weight.name, weight.type, data.shape)
@@ -62,7 +62,7 @@ def _stream(spec: ArtifactSpec, file: BinaryIO) -> str:
     return digest.hexdigest()
 
 
-def write_blob(spec: ArtifactSpec, path: Path) -> WrittenWeights:
+def write_blob(spec: ArtifactSpec | DeviceSpec, path: Path) -> WrittenWeights:
     with path.open("wb") as file:
         return WrittenWeights(_stream(spec, file))
 

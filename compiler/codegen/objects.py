@@ -71,7 +71,7 @@ class CodeOptions:
 
     def suffix(self, target: Target) -> str:
         """Returns the suffix of the symbols for a target."""
-        return target.suffix if len(self.targets) > 1 else ""
+        return target.suffix if len(self.targets) > 1 or target.is_device else ""
 
     def job(self, target: Target, keep: Sequence[str], *, dump: bool) -> Job:
         # Level 0 selects a route, not slow machine code.
@@ -203,16 +203,16 @@ class CodeGenerator:
         suffix = self.options.suffix(target)
         keep = [symbol for entry in program.entries for symbol in entry.symbols(suffix)]
         start = self.options.start if self.options.start in LLVM_STAGES else LLVM_IR
-        job = replace(self.options.job(target, keep, dump=self._dump), visible=self.options.visible, start=start)
+        job = replace(self.options.job(target.host, keep, dump=self._dump), visible=self.options.visible, start=start)
         dumped: dict[str, str] = {}
-        if self.dumps.wants(MODULES):
+        if self.dumps.wants(MODULES) and not target.is_device:
             kernels = program.kernels[target].values()
             dumped = {f"{i:06}-{stage}": text for i, k in enumerate(kernels) for stage, text in k.dumps.items()}
         if self.given and start == self.options.start:
             part = self.given.get(keep[0]) or _no_entries(keep[0])
             return entry_source(part.text, job, dumped)
         parts = {symbol: k.report.parts for symbol, k in program.kernels[target].items()}
-        text = entry_ir(program.entries, suffix, parts, debug=self.options.debug)
+        text = entry_ir(program.entries, suffix, parts, debug=self.options.debug, device=target.is_device)
         return entry_source(text, job, dumped)
 
     def _make(self, sources: Sequence[Source], worker: str, dumped: Collection[str]) -> list[ObjectCode]:

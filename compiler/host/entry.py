@@ -55,7 +55,8 @@ ARGUMENTS = ", ".join(
 )
 WATCHED = f"{ARGUMENTS}, ptr %watch"
 """The additional argument of an observed entry: see `nacre_watch` in the runtime's tables.h."""
-_RECORD = 8 * RECORD
+RECORD_BYTES = 8 * RECORD
+"""The bytes of the record of a check."""
 FAILURE_WORDS = RECORD + 1
 """The 64-bit words of the struct `nacre_failure` in the runtime's tables.h: the record of a check, and the alarm."""
 LAUNCH, TASK, PACE = "_launch", "_task", "_pace"
@@ -86,7 +87,9 @@ class Call:
     copies: tuple[Copy, ...] = ()
 
 
-class _EntryText:
+class EntryText:
+    """The text of an entry whose kernels run on the same machine. A subclass changes how memory is reached."""
+
     def __init__(self, dims: Sequence[Symbol], scope: Scope) -> None:
         self.scope = scope
         self.lines: list[str] = []
@@ -127,63 +130,77 @@ class _EntryText:
     # Values that are defined inside a region are unknown after it.
 
     @contextmanager
-    def _inside(self) -> Iterator[None]:
+    def inside(self) -> Iterator[None]:
         known = dict(self._memo)
         yield
         self._memo = known
 
-    def _choose(self, condition: str, then: str, otherwise: str) -> None:
+    def next_control(self) -> int:
+        """Returns a number for the labels of one loop or branch."""
+        return next(self._controls)
+
+    def name_loop(self, loop: Loop[Call, Place], value: str) -> None:
+        """Remembers the value that is the number of the iteration."""
+        self._loops[loop.name] = value
+
+    def choose(self, condition: str, then: str, otherwise: str) -> None:
         self.lines += [f"  br i1 {condition}, label %{then}, label %{otherwise}", f"{then}:"]
 
-    def _jump(self, label: str, after: str) -> None:
+    def jump(self, label: str, after: str) -> None:
         self.lines += [f"  br label %{label}", f"{after}:"]
 
     def loop(self, loop: Loop[Call, Place], write: Callable[[Sequence[Item[Call, Place]]], None]) -> None:
         """The number of the iteration is in memory, where kernels read it."""
-        number = next(self._controls)
+        number = self.next_control()
         index, limit = self.place(loop.index), self.size(loop.count)
-        self.lines.append(f"  store i64 0, ptr {index}, align 8")
-        self._jump(f"loop{number}", f"loop{number}")
-        self._loops[loop.name] = f"%i{number}"
+        self.store_word("0", index)
+        self.jump(f"loop{number}", f"loop{number}")
+        self.name_loop(loop, f"%i{number}")
         self.lines += [
-            f"  %i{number} = load i64, ptr {index}, align 8",
+            f"  %i{number} = {self.load('i64', index)}",
             f"  %more{number} = icmp slt i64 %i{number}, {limit}",
         ]
-        self._choose(f"%more{number}", f"body{number}", f"done{number}")
-        with self._inside():
+        self.choose(f"%more{number}", f"body{number}", f"done{number}")
+        with self.inside():
             write(loop.body)
-        self.lines += [
-            f"  %after{number} = add i64 %i{number}, 1",
-            f"  store i64 %after{number}, ptr {index}, align 8",
-        ]
-        self._jump(f"loop{number}", f"done{number}")
+        self.lines.append(f"  %after{number} = add i64 %i{number}, 1")
+        self.store_word(f"%after{number}", index)
+        self.jump(f"loop{number}", f"done{number}")
 
     def while_loop(self, loop: While[Call, Place], write: Callable[[Sequence[Item[Call, Place]]], None]) -> None:
-        number = next(self._controls)
-        self._jump(f"loop{number}", f"loop{number}")
-        with self._inside():
+        number = self.next_control()
+        self.jump(f"loop{number}", f"loop{number}")
+        with self.inside():
             write(loop.condition)
             self._test(loop.test, number)
-            self._choose(f"%test{number}", f"body{number}", f"done{number}")
+            self.choose(f"%test{number}", f"body{number}", f"done{number}")
             write(loop.body)
-        self._jump(f"loop{number}", f"done{number}")
+        self.jump(f"loop{number}", f"done{number}")
 
     def branch(self, branch: Branch[Call, Place], write: Callable[[Sequence[Item[Call, Place]]], None]) -> None:
-        number = next(self._controls)
+        number = self.next_control()
         self._test(branch.test, number)
-        self._choose(f"%test{number}", f"then{number}", f"else{number}")
-        with self._inside():
+        self.choose(f"%test{number}", f"then{number}", f"else{number}")
+        with self.inside():
             write(branch.then)
-        self._jump(f"done{number}", f"else{number}")
-        with self._inside():
+        self.jump(f"done{number}", f"else{number}")
+        with self.inside():
             write(branch.otherwise)
-        self._jump(f"done{number}", f"done{number}")
+        self.jump(f"done{number}", f"done{number}")
 
     def _test(self, place: Place, number: int) -> None:
         self.lines += [
-            f"  %byte{number} = load i8, ptr {self.place(place)}, align 1",
+            f"  %byte{number} = {self.load('i8', self.place(place))}",
             f"  %test{number} = icmp ne i8 %byte{number}, 0",
         ]
+
+    def load(self, type: str, pointer: str) -> str:
+        """Returns the instruction that reads a number of memory which kernels write."""
+        return f"load {type}, ptr {pointer}, align {int(type[1:]) // 8}"
+
+    def store_word(self, value: str, pointer: str) -> None:
+        """Writes an i64 where kernels read it."""
+        self.lines.append(f"  store i64 {value}, ptr {pointer}, align 8")
 
     def copy(self, copy: Copy) -> None:
         source, target, size = self.place(copy.source), self.place(copy.target), self.size(copy.size)
@@ -204,19 +221,19 @@ class _EntryText:
         if not call.deferred:
             yield
             return
-        number, alarm = next(self._controls), self.place(Alarm())
+        number, alarm = self.next_control(), self.place(Alarm())
         self.lines += [
-            f"  %alarm{number} = load i64, ptr {alarm}, align 8",
+            f"  %alarm{number} = {self.load('i64', alarm)}",
             f"  %alarmed{number} = icmp ne i64 %alarm{number}, 0",
         ]
-        self._choose(f"%alarmed{number}", f"due{number}", f"done{number}")
-        with self._inside():
+        self.choose(f"%alarmed{number}", f"due{number}", f"done{number}")
+        with self.inside():
             yield
-        self._jump(f"done{number}", f"done{number}")
+        self.jump(f"done{number}", f"done{number}")
 
     def clear_alarm(self, calls: Iterable[Call]) -> None:
         if any(isinstance(place, Alarm) for call in calls for place in call.places):
-            self.lines.append(f"  store i64 0, ptr {self.place(Alarm())}, align 8")
+            self.store_word("0", self.place(Alarm()))
 
     def check(self, call: Call, number: int) -> None:
         """Returns after a call with a failed check: its record holds an index, and the return value is `number`, from
@@ -224,15 +241,19 @@ class _EntryText:
         assert call.record is not None, call
         record, line = self.place(call.record), self.scope.at(call.span)
         self.lines += [
-            f"  %c{number} = load i64, ptr {record}, align 8",
+            f"  %c{number} = {self.load('i64', record)}",
             f"  %good{number} = icmp slt i64 %c{number}, 0",
             f"  br i1 %good{number}, label %next{number}, label %failed{number}",
             f"failed{number}:",
         ]
-        if not isinstance(call.record, Failure):
-            copied = f"ptr %failure, ptr {record}, i64 {_RECORD}, i1 false"
-            self.lines.append(f"  call void @llvm.memcpy.p0.p0.i64({copied}){line}")
+        self.keep_record(call.record, line)
         self.lines += [f"  ret i64 {number}{line}", f"next{number}:"]
+
+    def keep_record(self, record: Place, line: str) -> None:
+        """Copies the record of a failed check to the caller."""
+        if not isinstance(record, Failure):
+            copied = f"ptr %failure, ptr {self.place(record)}, i64 {RECORD_BYTES}, i1 false"
+            self.lines.append(f"  call void @llvm.memcpy.p0.p0.i64({copied}){line}")
 
     def dim(self, symbol: Symbol) -> str:
         number = self._dims[symbol]
@@ -276,10 +297,10 @@ class _EntryText:
         return self.define(f"add i64 {quotient}, {step}")
 
 
-WriteCall = Callable[[_EntryText, Call], None]
+WriteCall = Callable[[EntryText, Call], None]
 
 
-def _write_items(text: _EntryText, items: Sequence[Item[Call, Place]], write_call: WriteCall) -> None:
+def _write_items(text: EntryText, items: Sequence[Item[Call, Place]], write_call: WriteCall) -> None:
     def write(part: Sequence[Item[Call, Place]]) -> None:
         _write_items(text, part, write_call)
 
@@ -300,17 +321,18 @@ def write_entry(
     items: Sequence[Item[Call, Place]],
     scopes: Scopes = no_lines,
     copies: Sequence[Copy] = (),
+    kind: type[EntryText] = EntryText,
 ) -> str:
     """Returns the definition of an entry, hidden from the users of the object. The `copies` come after all calls."""
     checks = count(1)
 
-    def write(text: _EntryText, call: Call) -> None:
+    def write(text: EntryText, call: Call) -> None:
         with text.if_due(call):
             text.launch(call)
             if call.record is not None:
                 text.check(call, next(checks))
 
-    return _write_parts(symbol, ARGUMENTS, dims, items, scopes, write, copies)
+    return _write_parts(symbol, ARGUMENTS, dims, items, scopes, write, copies, kind)
 
 
 def observed(symbol: str) -> str:
@@ -329,7 +351,7 @@ def write_observed_entry(
     checks = count(1)
     last = {call.number: call for call in calls_in(items)}
 
-    def write(text: _EntryText, call: Call) -> None:
+    def write(text: EntryText, call: Call) -> None:
         with text.if_due(call):
             begin = text.define("load ptr, ptr %watch, align 8")
             text.lines.append(f"  call void {begin}(ptr %watch){text.scope.at(call.span)}")
@@ -341,7 +363,7 @@ def write_observed_entry(
             if call.record is not None:
                 text.check(call, next(checks))
 
-    return _write_parts(observed(symbol), WATCHED, dims, items, scopes, write, copies)
+    return _write_parts(observed(symbol), WATCHED, dims, items, scopes, write, copies, EntryText)
 
 
 def _write_parts(
@@ -352,15 +374,16 @@ def _write_parts(
     scopes: Scopes,
     write_call: WriteCall,
     copies: Sequence[Copy],
+    kind: type[EntryText],
 ) -> str:
     """Writes one function with all calls, or one for each `CALLS_PER_PART` of them and a function that calls those.
     Each returns the number of the failed check, or 0. Loops and branches are in one part as a whole."""
 
-    def define(linkage: str, name: str, attributes: str, text: _EntryText) -> str:
+    def define(linkage: str, name: str, attributes: str, text: EntryText) -> str:
         head = f"define {linkage} i64 @{name}({arguments}){attributes}{text.scope.definition} {{"
         return "\n".join([head, *text.lines, f"  ret i64 0{text.scope.at(None)}", "}", ""])
 
-    entry = _EntryText(dims, scopes(symbol))
+    entry = kind(dims, scopes(symbol))
     entry.clear_alarm(calls_in(items))
     split = list(_split(items))
     if len(split) <= 1:
@@ -372,7 +395,7 @@ def _write_parts(
     line = entry.scope.at(None)
     for number, part in enumerate(split):
         name = f"{symbol}_part{number}"
-        text = _EntryText(dims, scopes(name))
+        text = kind(dims, scopes(name))
         _write_items(text, part, write_call)
         parts.append(define("internal", name, " noinline", text))
         entry.lines += [

@@ -28,6 +28,7 @@ from ..lower.parts import Parts
 from ..lower.places import Alarm, Failure, Input, Output, Place, Sliced, Unused, Workspace
 from ..lower.schedule import Item, calls_in, map_items
 from ..lower.writer import part_name
+from .device import DeviceEntryText, declare_device
 from .entry import Call, declare, observed, write_entry, write_observed_entry
 from .moves import Operand, Timeline
 from .states import Copy, StateReport, old_values, plan_states, report_states, state_tensor, write_copies
@@ -63,12 +64,16 @@ class LoweredEntry:
         """Returns a lower bound of the workspace at these dims, in bytes: see `lower_bound`."""
         return lower_bound(self.steps, self.sizes, dims)
 
-    def text(self, suffix: str = "", parts: Parts | None = None, lines: Metadata | None = None) -> str:
+    def text(
+        self, suffix: str = "", parts: Parts | None = None, lines: Metadata | None = None, *, device: bool = False
+    ) -> str:
         """Returns the text of the entry, with the suffix at its symbol and at the kernels that it calls, and of its
-        observed copy. `lines` receives their line tables."""
+        observed copy. `lines` receives their line tables. An entry for a device cannot be observed."""
         symbol, items = self.symbols(suffix)[0], self._items(suffix, parts)
         span = self.span
         scopes = no_lines if lines is None or span is None else lambda name: lines.subprogram(name, span)
+        if device:
+            return write_entry(symbol, self.dims, items, scopes, self.copies, DeviceEntryText)
         text = write_entry(symbol, self.dims, items, scopes, self.copies)
         return text + "\n" + write_observed_entry(symbol, self.dims, items, scopes, self.copies)
 
@@ -103,13 +108,20 @@ def plan_entries(lowered: Lowered, parts: Parts | None = None) -> tuple[LoweredE
 
 
 def entry_ir(
-    entries: Sequence[LoweredEntry], suffix: str = "", parts: Parts | None = None, *, debug: bool = False
+    entries: Sequence[LoweredEntry],
+    suffix: str = "",
+    parts: Parts | None = None,
+    *,
+    debug: bool = False,
+    device: bool = False,
 ) -> str:
-    """Returns the entries as a module of LLVM IR, to be linked with the kernels of the same suffix."""
+    """Returns the entries as a module of LLVM IR, to be linked with the kernels of the same suffix, which run on a
+    device or on the same machine."""
     calls = [call for entry in entries for call in entry.parts(suffix, parts)]
     lines = Metadata() if debug else None
-    texts = [entry.text(suffix, parts, lines) for entry in entries]
-    return "\n".join([declare(calls), *texts, *([] if lines is None else [lines.text()])])
+    texts = [entry.text(suffix, parts, lines, device=device) for entry in entries]
+    declared = declare_device(calls, suffix) if device else declare(calls)
+    return "\n".join([declared, *texts, *([] if lines is None else [lines.text()])])
 
 
 def _plan_entry(function: LoweredFunction, parts: Parts) -> LoweredEntry:

@@ -38,12 +38,16 @@ class System:
 
 _PORTABLE = ("api", "check", "cpu", "error", "observe", "session", "state")
 """The sources that need nothing but standard C and a clock."""
+NO_DEVICE = "no_device"
+"""The source that stands for those of devices in an artifact without code for one."""
 
 LINUX = System(
     name="linux-gnu",
     format="elf",
     relocation="pic",
-    runtime=tuple(sorted((*_PORTABLE, "affinity", "helpers", "park", "pool", "share", "weights", "workers"))),
+    runtime=tuple(
+        sorted((*_PORTABLE, NO_DEVICE, "affinity", "helpers", "park", "pool", "share", "weights", "workers"))
+    ),
     compile_flags=("-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-pthread"),
     link_flags=(
         "-shared",
@@ -62,7 +66,7 @@ WASI = System(
     name="wasi",
     format="wasm",
     relocation="static",
-    runtime=(*_PORTABLE, "single_thread"),
+    runtime=(*_PORTABLE, NO_DEVICE, "single_thread"),
     compile_flags=("-std=c11", "-O2", "-fvisibility=hidden"),
     # A module without `main`: the caller allocates tensors in its memory and calls functions through its table.
     link_flags=(

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from .cpus import ask_features, ask_names, near_names
+from .cuda import CUDA, PREFIX, PTX_VERSIONS, TRIPLE
 from .families import FAMILIES
 from .family import Family
 from .vector_unit import PanelSizes, VectorUnit
@@ -64,6 +65,8 @@ class Target:
     @property
     def name(self) -> str:
         """The target as a user types it."""
+        if self.is_device:
+            return f"{PREFIX}:{self.cpu}"
         if self.triple not in ("", X86.triple):
             return self.triple + self._beyond_family
         for name, added in _BEYOND_V4.items():
@@ -83,6 +86,19 @@ class Target:
     def family(self) -> Family | None:
         """The family of its CPU; None for an architecture that no family describes."""
         return FAMILIES.get(machine_of(self.triple))
+
+    @property
+    def is_device(self) -> bool:
+        """Whether its kernels run on a device of their own."""
+        return self.family is not None and self.family.device
+
+    @property
+    def host(self) -> Target:
+        """The target of the code that calls kernels: for a device, the least CPU of this machine's family."""
+        if not self.is_device:
+            return self
+        family = FAMILIES.get(machine_of(""))
+        return Target() if family is None else Target(family.cpu, features=family.features)
 
     @property
     def suffix(self) -> str:
@@ -148,10 +164,18 @@ def parse_targets(text: str) -> tuple[Target, ...]:
 
     The text is `native`; levels, separated by commas; `portable` for the levels from x86-64-v3 on; the triple of
     another machine, such as `aarch64-linux-gnu`, or one of its CPUs, such as `aarch64-linux-gnu:neoverse-n1`; or any of
-    LLVM's names of CPUs for this machine, such as `znver4`. `native`, one level, a CPU or a triple may be followed by
+    LLVM's names of CPUs for this machine, such as `znver4`. GPUs may be added to any of these, as in
+    `native,cuda:sm_90a`, or stand alone. `native`, one level, a CPU or a triple may be followed by
     `+feature` and `-feature`.
     """
     names = [name.strip() for part in text.split(",") for name in (_PORTABLE_LEVELS if part == PORTABLE else (part,))]
+    devices = tuple(_parse_device(name) for name in dict.fromkeys(filter(_is_device, names)))
+    return (*_parse_cpus([name for name in names if not _is_device(name)], bool(devices)), *devices)
+
+
+def _parse_cpus(names: Sequence[str], optional: bool) -> tuple[Target, ...]:
+    if optional and not names:
+        return ()
     if len(set(names)) == 1:
         return (_parse(names[0]),)
     for name in names:
@@ -166,6 +190,19 @@ def choose_panels(targets: Iterable[Target]) -> PanelSizes:
     units = [target.unit for target in targets]
     widest = max((unit for unit in units if unit is not None), key=lambda unit: unit.bytes, default=None)
     return PanelSizes() if widest is None else widest.panels
+
+
+def _is_device(name: str) -> bool:
+    return name.partition(":")[0] == PREFIX
+
+
+def _parse_device(name: str) -> Target:
+    architecture = name.partition(":")[2] if ":" in name else CUDA.cpu
+    if architecture not in PTX_VERSIONS:
+        message = f"`{architecture}` is not a supported GPU architecture"
+        help_text = f"supported: {', '.join(PTX_VERSIONS)}"
+        raise DiagnosticError([Diagnostic("unknown-target", message, help=help_text)])
+    return Target(architecture, TRIPLE, f"+ptx{PTX_VERSIONS[architecture]}")
 
 
 def format_targets(targets: Iterable[Target]) -> str:

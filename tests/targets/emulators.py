@@ -6,7 +6,7 @@ from emulation import Emulator
 from nacre.compiler.targets.families import FAMILIES
 from web_assembly import Engine
 
-OTHERS = [machine for machine in FAMILIES if machine != "x86_64"]
+OTHERS = [machine for machine, family in FAMILIES.items() if machine != "x86_64" and not family.device]
 
 
 def find_emulator(machine: str) -> Emulator | Engine:

@@ -14,16 +14,20 @@ from typing import Any
 from ...base import mlir
 from ...lower.parts import KernelPart
 from ...lower.writer import part_name
-from ...targets.target import Target, machine_of
+from ...targets.target import MadeFor, Target, machine_of
+from ..gpu.image import make_image
+from ..gpu.math import expand_device_math, find_foreign_math
+from ..gpu.outline import Launch, outline
+from ..gpu.ptx import DeviceMachine, mark_kernels
 from ..llvm.lines import attach_lines, settle_places
 from ..llvm.literals import rewrite_literals
 from ..llvm.locations import keep_source_locations
-from ..llvm.machine import vector_features
+from ..llvm.machine import Machine, Options, vector_features
 from ..tiler.fast_math import allow_fast_math, expand_math
 from ..tiler.kernels import read_in_place, tile_kernels
-from .emit import make_object
+from .emit import dump_name, make_object
 from .job import KERNEL
-from .routes import FIRST, LLVM_IR, LLVM_STAGES, ROUTES
+from .routes import ASSEMBLY, DEVICE, FIRST, LLVM_IR, LLVM_STAGES, OPTIMIZED, ROUTES
 from .serve import Task, serve
 
 CONTEXT: Any = mlir.ir.Context()
@@ -44,6 +48,8 @@ def compile_kernel(task: Task) -> bytes:
         with task.timed("literals"):
             text = rewrite_literals(text)
         stage = LLVM_IR
+    if task.job.route == DEVICE:
+        return _make_image(task, text)
     # Tiles are vectors already, of their final length.
     return make_object(task, text, stage, _kept(task), vectorize=not task.report.tiled)
 
@@ -87,6 +93,26 @@ def _pass_manager(passes: str) -> Any:
 def _print(module: Any) -> str:
     """Returns the text of a module, with source locations, and without aliases at its top."""
     return keep_source_locations(module.operation.get_asm(use_local_scope=True, enable_debug_info=True)) + "\n"
+
+
+def _make_image(task: Task, text: str) -> bytes:
+    """Compiles device functions to PTX and wraps it into an object of the host."""
+    job, symbol = task.job, task.job.keep[0]
+    target = Target(job.cpu, job.triple, job.features)
+    launches = [Launch.read(schedule) for schedule in task.report.schedules]
+    threads = {part_name(symbol, number): launch.threads for number, launch in enumerate(launches)}
+    text = mark_kernels(text, threads)
+    machine = DeviceMachine(target)
+    task.dump(dump_name(LLVM_IR), lambda: text)
+    with task.timed("optimize"):
+        optimized = machine.optimize(text, frozenset(threads))
+    task.dump(dump_name(OPTIMIZED), lambda: optimized)
+    with task.timed("emit"):
+        ptx = machine.emit(optimized)
+        task.dump(dump_name(ASSEMBLY), lambda: ptx)
+        host = Machine(target.host, Options(2))
+        task.report = replace(task.report, made_for=MadeFor(target.cpu, host.made_for.triple))
+        return make_image(host, text, ptx, symbol, launches)
 
 
 def _kept(task: Task) -> frozenset[str]:
@@ -192,6 +218,21 @@ def _tile(module: Any, task: Task) -> None:
         _run_passes("inline,symbol-dce", module)
 
 
+def _outline(module: Any, task: Task) -> None:
+    launches = outline(module, task.job.keep[0])
+    task.report = replace(task.report, schedules=tuple(map(str, launches)))
+
+
+def _expand_math(module: Any, task: Task) -> None:
+    expand_device_math(module)
+
+
+def _assert_device_math(module: Any, task: Task) -> None:
+    foreign = find_foreign_math(module)
+    if foreign is not None:
+        raise KernelError(f"there is no `{foreign.name}` of {foreign.results[0].type} for GPUs at {foreign.location}")
+
+
 def _allow_fast_math(module: Any, task: Task) -> None:
     allow_fast_math(module)
     expand_math(module)
@@ -212,6 +253,9 @@ def _report_parts(module: Any, task: Task) -> None:
 
 ACTIONS: Mapping[str, Callable[[Any, Task], None]] = {
     ":tile": _tile,
+    ":outline": _outline,
+    ":expand-math": _expand_math,
+    ":assert-device-math": _assert_device_math,
     ":fast-math": _allow_fast_math,
     ":copies-to-linalg": _copies_to_linalg,
     ":round-by-instruction": _round_by_instruction,

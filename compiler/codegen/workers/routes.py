@@ -53,11 +53,42 @@ _LLVM = Stage(
     ),
 )
 
+_DEVICE = Stage(
+    "device",
+    (
+        "func.func(linalg-generalize-named-ops)",
+        ":outline",
+        # The bodies of ops become functions, which their schedules call.
+        "inline,symbol-dce",
+        ":expand-math",
+        "inline,symbol-dce",
+        ":assert-device-math",
+    ),
+)
+_DEVICE_LLVM = Stage(
+    "llvm-dialect",
+    (
+        ":round-by-instruction",
+        ":round-integers-twice",
+        "convert-vector-to-scf{full-unroll=true},expand-strided-metadata,lower-affine,convert-scf-to-cf,"
+        "convert-vector-to-llvm,convert-ub-to-llvm,arith-expand{include-bf16=true},"
+        "convert-math-to-llvm,convert-arith-to-llvm,convert-index-to-llvm,"
+        "finalize-memref-to-llvm,convert-func-to-llvm{use-bare-ptr-memref-call-conv=1},convert-cf-to-llvm,"
+        "canonicalize,cse,reconcile-unrealized-casts",
+        ":assert-llvm",
+    ),
+)
+
+DEVICE = "device"
+"""The route of kernels for a device: it ends with an object that holds the code of the device."""
+
 ROUTES: Mapping[str, Route] = {
     # Upstream passes alone, one loop nest per structured op in the stated order.
     "loops": Route("loops", (_BUFFERIZED, _LOOPS, _LLVM)),
     # Kernels as loops over vectors; kernels that the tiler leaves unchanged take the route above, with elementary
     # functions that vectorise.
+    # Functions for the threads of a GPU, one for each launch.
+    DEVICE: Route(DEVICE, (_BUFFERIZED, _DEVICE, _LOOPS, _DEVICE_LLVM)),
     "tiled": Route("tiled", (_TILED, _BUFFERIZED, _FAST_MATH, _LOOPS, _LLVM)),
 }
 

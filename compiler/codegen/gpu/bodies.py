@@ -1,0 +1,152 @@
+"""Reads structured ops on memory through MLIR's bindings: a body becomes a function, the rest of an op a `Nest`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ...base.mlir import ir
+from .nest import Nest, Operand
+
+COMBINING = frozenset(
+    f"arith.{name}"
+    for name in (
+        *("addf", "mulf", "maximumf", "minimumf", "maxnumf", "minnumf"),
+        *("addi", "muli", "maxsi", "minsi", "maxui", "minui", "andi", "ori", "xori"),
+    )
+)
+"""Operations that are associative, up to rounding."""
+
+
+def operands_of(op: Any) -> tuple[list[Any], list[Any]]:
+    """Returns the inputs and the results of a structured op."""
+    count, _ = ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"])
+    operands = list(op.operands)
+    return operands[:count], operands[count:]
+
+
+def iterators(op: Any) -> tuple[bool, ...]:
+    """Returns whether each loop is parallel."""
+    return tuple("parallel" in str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"]))
+
+
+def is_fill(op: Any) -> bool:
+    """Returns whether an op writes one number that it is given into all elements."""
+    (inputs, results), block = operands_of(op), op.regions[0].blocks[0]
+    yielded = block.operations[0].operation
+    given = len(inputs) == len(results) == 1 and not _in_memory(inputs[0])
+    return given and yielded.name == "linalg.yield" and yielded.operands[0] == block.arguments[0]
+
+
+def take_body(module: Any, op: Any, name: str, starts: Sequence[Any]) -> tuple[Nest, list[Any]]:
+    """Moves the body of an op into a function of the module. Returns the nest of the op, whose schedule is the function
+    `name`, and the values that the op captures, in the order of the nest. `starts` has the first value of each result,
+    or None."""
+    inputs, results = operands_of(op)
+    block = op.regions[0].blocks[0]
+    used = [bool(list(argument.uses)) for argument in block.arguments]
+    combines = tuple(_combining(block, len(inputs) + number) for number in range(len(results)))
+    captured = list(_captured(block))
+    parallel, symbol = iterators(op), f"{name}_body"
+    types = [*(a.type for a in block.arguments), *[ir.IndexType.get()] * len(parallel), *(v.type for v in captured)]
+    function = _empty_function(module, symbol, types, [a.type for a in list(block.arguments)[len(inputs) :]])
+    _move(block, function.regions[0].blocks[0], len(parallel), captured)
+    maps = [tuple(map(str, ir.AffineMapAttr(m).value.results)) for m in op.attributes["indexing_maps"]]
+    described = [_operand(*each) for each in zip((*inputs, *results), maps, used, strict=True)]
+    return (
+        Nest(
+            name,
+            symbol,
+            tuple(described[: len(inputs)]),
+            tuple(described[len(inputs) :]),
+            parallel,
+            tuple(str(value.type) for value in captured),
+            tuple(start is not None for start in starts),
+            combines,
+        ),
+        captured,
+    )
+
+
+def _in_memory(value: Any) -> bool:
+    return str(value.type).startswith("memref")
+
+
+def _operand(value: Any, index: tuple[str, ...], used: bool) -> Operand:
+    if not _in_memory(value):
+        return Operand(str(value.type), str(value.type), (), ())
+    type = ir.MemRefType(value.type)
+    strides, _ = type.get_strides_and_offset()
+    dynamic, unknown = ir.ShapedType.get_dynamic_size(), ir.ShapedType.get_dynamic_stride_or_offset()
+    shape = tuple(None if size == dynamic else size for size in type.shape)
+    steps = tuple(None if step == unknown else step for step in strides)
+    return Operand(str(type), str(type.element_type), shape, index, used, steps)
+
+
+def _walk(block: Any) -> Iterator[Any]:
+    """Yields the operations of a block and of the regions inside it."""
+    for op in list(block.operations):
+        yield op.operation
+        for region in op.operation.regions:
+            for inner in region.blocks:
+                yield from _walk(inner)
+
+
+def _captured(block: Any) -> dict[Any, None]:
+    inside = set(block.arguments)
+    for op in _walk(block):
+        inside |= set(op.results)
+        for region in op.regions:
+            for inner in region.blocks:
+                inside |= set(inner.arguments)
+    return {value: None for op in _walk(block) for value in op.operands if value not in inside}
+
+
+def _combining(block: Any, argument: int) -> str | None:
+    """Returns the operation that combines a result with a new value, if the body reads the result nowhere else."""
+    total = block.arguments[argument]
+    yielded = list(block.operations)[-1].operation
+    value = yielded.operands[argument - (len(block.arguments) - len(yielded.operands))]
+    made = value.owner
+    uses = list(total.uses)
+    if isinstance(made, ir.Block) or len(uses) != 1 or len(list(value.uses)) != 1:
+        return None
+    operation = made.operation if hasattr(made, "operation") else made
+    is_last = any(operand == total for operand in operation.operands)
+    return str(operation.name) if is_last and operation.name in COMBINING else None
+
+
+def _empty_function(module: Any, symbol: str, types: Sequence[Any], results: Sequence[Any]) -> Any:
+    attributes = {
+        "sym_name": ir.StringAttr.get(symbol),
+        "sym_visibility": ir.StringAttr.get("private"),
+        "function_type": ir.TypeAttr.get(ir.FunctionType.get(list(types), list(results))),
+    }
+    with ir.InsertionPoint(module.body), ir.Location.unknown():
+        function = ir.Operation.create("func.func", attributes=attributes, regions=1)
+    locations = [ir.Location.unknown(function.context)] * len(types)
+    function.regions[0].blocks.append(*types, arg_locs=locations)
+    return function
+
+
+def _move(block: Any, target: Any, loops: int, captured: Sequence[Any]) -> None:
+    """Moves the operations of a body; `target` has the arguments of the body, then the loops, then captured values."""
+    own = list(block.arguments)
+    arguments = list(target.arguments)
+    positions, outside = arguments[len(own) : len(own) + loops], arguments[len(own) + loops :]
+    for old, new in zip(own, arguments, strict=False):
+        old.replace_all_uses_with(new)
+    for op in list(block.operations):
+        if op.operation.name == "linalg.yield":
+            with ir.InsertionPoint(target), op.location:
+                ir.Operation.create("func.return", operands=list(op.operands))
+            op.operation.erase()
+        else:
+            target.append(op)
+    for op in list(_walk(target)):
+        if op.name == "linalg.index":
+            op.results[0].replace_all_uses_with(positions[ir.IntegerAttr(op.attributes["dim"]).value])
+            op.erase()
+            continue
+        for old, new in zip(captured, outside, strict=True):
+            op.replace_uses_of_with(old, new)

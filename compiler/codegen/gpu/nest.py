@@ -1,0 +1,120 @@
+"""A structured op on memory as a schedule sees it: loops, index maps, and a body that is a function of its own.
+
+The op `z[i, j] = x[i, j] + y[j]` over memory, with the bias `y`:
+
+    loops     parallel, parallel
+    operands  x: memref<?x20xf32> at (d0, d1)    y: memref<20xf32> at (d1)    z: memref<?x20xf32> at (d0, d1)
+    body      @k_body(%x: f32, %y: f32, %z: f32, %d0: index, %d1: index) -> f32
+
+A schedule reads nothing else. It never sees the name of a graph operator.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_PLAIN = re.compile(r"d(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A tensor in memory, or a number that is the same in all iterations. `index` is its index in terms of the loops
+    `d0`, `d1` and so on, an affine expression for each axis. `used` tells whether the body reads an element of it."""
+
+    type: str
+    element: str
+    shape: tuple[int | None, ...]
+    index: tuple[str, ...]
+    used: bool = True
+    strides: tuple[int | None, ...] = ()
+
+    @property
+    def in_memory(self) -> bool:
+        return self.type.startswith("memref")
+
+    def plain_axes(self) -> tuple[int | None, ...]:
+        """Returns the loop that each axis is the position of, or None for another expression."""
+        found = (_PLAIN.fullmatch(text) for text in self.index)
+        return tuple(int(match[1]) if match else None for match in found)
+
+    def loops(self) -> frozenset[int]:
+        """Returns the loops that the index depends on."""
+        return frozenset(int(number) for text in self.index for number in _PLAIN.findall(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """A structured op. `parallel` has a flag for each loop. `body` is the symbol of a function of the elements of all
+    operands, the loops, and the captured values, whose types are `captures`. A result with a `start` begins with that
+    value, an operand behind the captured ones; another one begins with the content of its memory. `combines` names the
+    operation by which each result combines what was accumulated with a new value, if it is one operation."""
+
+    name: str
+    body: str
+    inputs: tuple[Operand, ...]
+    results: tuple[Operand, ...]
+    parallel: tuple[bool, ...]
+    captures: tuple[str, ...]
+    started: tuple[bool, ...]
+    combines: tuple[str | None, ...]
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        return (*self.inputs, *self.results)
+
+    @property
+    def reductions(self) -> tuple[int, ...]:
+        return tuple(loop for loop, parallel in enumerate(self.parallel) if not parallel)
+
+    @property
+    def outer(self) -> tuple[int, ...]:
+        """The parallel loops, in the order of the axes of the first result: neighbouring threads write neighbouring
+        elements."""
+        ordered = [loop for loop in self.results[0].plain_axes() if loop is not None]
+        rest = [loop for loop, parallel in enumerate(self.parallel) if parallel and loop not in ordered]
+        return (*rest, *dict.fromkeys(ordered))
+
+    def is_independent(self) -> bool:
+        """Returns whether different iterations of the parallel loops write different elements."""
+        wanted = {loop for loop, parallel in enumerate(self.parallel) if parallel}
+        return all(wanted <= set(result.plain_axes()) for result in self.results)
+
+    def extent(self, loop: int) -> tuple[int, int]:
+        """Returns an operand and the axis of it whose size is the number of iterations of a loop."""
+        for number, operand in enumerate(self.operands):
+            if operand.in_memory and loop in operand.plain_axes():
+                return number, operand.plain_axes().index(loop)
+        raise NotImplementedError(f"no operand has the size of loop {loop}")
+
+    def static_extent(self, loop: int) -> int | None:
+        """Returns the number of iterations of a loop, if it is the same in every call."""
+        operands = [operand for operand in self.operands if operand.in_memory]
+        sizes = (
+            operand.shape[operand.plain_axes().index(loop)] for operand in operands if loop in operand.plain_axes()
+        )
+        return next((size for size in sizes if size is not None), None)
+
+
+def arguments_of(nest: Nest) -> list[tuple[str, str]]:
+    """Returns the arguments of a schedule's function, each a name and a type: operands, captured values, starts."""
+    named = [(f"%m{number}", operand.type) for number, operand in enumerate(nest.operands)]
+    named += [(f"%c{number}", type) for number, type in enumerate(nest.captures)]
+    starts = [(i, r.element) for i, (r, given) in enumerate(zip(nest.results, nest.started, strict=True)) if given]
+    return named + [(f"%s{number}", element) for number, element in starts]
+
+
+def declare_body(nest: Nest) -> str:
+    """Returns the declaration of the body, for a text that is parsed separately."""
+    types = [*(o.element for o in nest.operands), *["index"] * len(nest.parallel), *nest.captures]
+    results = ", ".join(result.element for result in nest.results)
+    return f"func.func private @{nest.body}({', '.join(types)}) -> ({results})\n"
+
+
+def call_body(nest: Nest, elements: Sequence[str], loops: Sequence[str]) -> str:
+    """Returns the call of the body, with the names of all operands' elements and of the positions of all loops."""
+    names = [*elements, *loops, *(f"%c{number}" for number in range(len(nest.captures)))]
+    types = [*(o.element for o in nest.operands), *["index"] * len(loops), *nest.captures]
+    results = [r.element for r in nest.results]
+    return f"func.call @{nest.body}({', '.join(names)}) : ({', '.join(types)}) -> ({', '.join(results)})"

@@ -1,0 +1,195 @@
+"""Turns a kernel of structured ops on memory into device functions, one for each launch, and counts their blocks.
+
+A launch is a part of the kernel: all blocks of one have ended before the next one begins. A fill and the reduction that
+begins with its value are one launch:
+
+    func @softmax(%d0, %p0, %r0, ...) {      @softmax          fill and generic (maximum of each row)
+      fill; generic (maximum)           =>   @softmax_part1    generic (exponentials)
+      generic (exponentials)                 ...
+      ...                                    @softmax_blocks, @softmax_part1_blocks, ...   on the host
+    }
+
+Every function has all arguments of the kernel, without the range of work items. Loops that depend on earlier steps, as
+in a sort, are a launch of one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...base.mlir import ir
+from ...host.device import BLOCKS
+from ...lower.parts import SEQUENCE
+from ...lower.writer import UNITS, part_name
+from ..tiler.functions import append_functions
+from .bodies import is_fill, iterators, operands_of, take_body
+from .nest import declare_body
+from .schedules import Schedule, choose_schedule
+
+_VIEWS = frozenset(
+    f"memref.{name}" for name in ("reinterpret_cast", "expand_shape", "collapse_shape", "subview", "cast")
+)
+_PURE = _VIEWS | {"memref.dim", "memref.get_global", "affine.apply", "func.return"}
+_GENERIC = "linalg.generic"
+
+
+class NotOutlinedError(Exception):
+    """A kernel that has no device function."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch of a kernel: its schedule, and the threads of each of its blocks."""
+
+    schedule: str
+    threads: int
+
+    def __str__(self) -> str:
+        return f"{self.schedule} of {self.threads} threads"
+
+    @staticmethod
+    def read(text: str) -> Launch:
+        schedule, _, threads = text.removesuffix(" threads").rpartition(" of ")
+        return Launch(schedule, int(threads))
+
+
+def outline(module: Any, symbol: str) -> tuple[Launch, ...]:
+    """Replaces the function `symbol` of a module by its device functions, named as parts of the kernel, and by the
+    host's functions that count blocks."""
+    function = next(op.operation for op in module.body.operations if _symbol(op.operation) == symbol)
+    _rename(function, f"{symbol}_whole")
+    _drop_range(function)
+    for op in list(module.body.operations):
+        if _symbol(op.operation) == symbol + UNITS:
+            op.operation.erase()
+    computing = _computing(function)
+    for op in computing:
+        if any(list(result.uses) for result in op.results):
+            raise NotOutlinedError(f"`{op.name}` gives a value to other operations at {op.location}")
+    groups = _group(computing)
+    launches = [_outline_part(module, function, part_name(symbol, n), group) for n, group in enumerate(groups)]
+    function.erase()
+    return tuple(launches)
+
+
+def _symbol(operation: Any) -> str:
+    return str(ir.StringAttr(operation.attributes["sym_name"]).value)
+
+
+def _rename(function: Any, name: str) -> None:
+    function.attributes["sym_name"] = ir.StringAttr.get(name)
+
+
+def _drop_range(function: Any) -> None:
+    """Removes the last two arguments, the range of work items: a launch computes all of them."""
+    block = function.regions[0].blocks[0]
+    for _ in range(2):
+        block.erase_argument(len(block.arguments) - 1)
+    types = [argument.type for argument in block.arguments]
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, []))
+    if "arg_attrs" in function.attributes:
+        attached = list(ir.ArrayAttr(function.attributes["arg_attrs"]))
+        function.attributes["arg_attrs"] = ir.ArrayAttr.get(attached[: len(types)])
+
+
+def _computing(function: Any) -> list[Any]:
+    """Returns the operations of a function that write memory."""
+    operations = (op.operation for op in function.regions[0].blocks[0].operations)
+    return [op for op in operations if not op.name.startswith("arith.") and op.name not in _PURE]
+
+
+def _group(computing: Sequence[Any]) -> list[list[int]]:
+    """Returns the launches, each as positions among the operations; the last one is the main one."""
+    groups: list[list[int]] = []
+    fills: list[int] = []
+    for number, op in enumerate(computing):
+        if op.name == _GENERIC and is_fill(op):
+            fills.append(number)
+            continue
+        merged = [n for n in fills if op.name == _GENERIC and _begins(computing[n], op)]
+        groups += [[n] for n in fills if n not in merged]
+        groups.append([*merged, number])
+        fills = []
+    return groups + [[n] for n in fills]
+
+
+def _begins(fill: Any, op: Any) -> bool:
+    """Returns whether an op accumulates into what a fill has written, and reads it nowhere else."""
+    (written,), (inputs, results) = operands_of(fill)[1], operands_of(op)
+    reads = any(_root(value) == _root(written) for value in inputs)
+    return not all(iterators(op)) and written in results and not reads
+
+
+def _root(value: Any) -> Any:
+    """Returns the argument of the kernel that a view is of."""
+    while not isinstance(value.owner, ir.Block) and value.owner.name in _VIEWS:
+        value = value.owner.operands[0]
+    return value
+
+
+def _outline_part(module: Any, function: Any, name: str, group: Sequence[int]) -> Launch:
+    device, count = function.clone(), function.clone()
+    for clone, symbol in ((device, name), (count, name + BLOCKS)):
+        module.body.append(clone)
+        _rename(clone, symbol)
+    of_device, of_count = ([_computing(clone)[n] for n in group] for clone in (device, count))
+    *fills, op = of_device
+    if op.name != _GENERIC:
+        _leave_only(device, of_device)
+        _leave_only(count, [])
+        _count_one(count)
+        return Launch(SEQUENCE, 1)
+    started = {operands_of(fill)[1][0]: operands_of(fill)[0][0] for fill in fills}
+    inputs, results = operands_of(op)
+    starts = [started.get(result) for result in results]
+    nest, captured = take_body(module, op, f"{name}_nest", starts)
+    schedule = choose_schedule(nest)
+    if schedule is None:
+        raise NotOutlinedError(f"parallel iterations write the same element at {op.location}")
+    append_functions(module, declare_body(nest) + schedule.text)
+    _call(op, nest.name, [*inputs, *results, *captured, *(s for s in starts if s is not None)])
+    _leave_only(device, [], keep_calls=True)
+    _count_blocks(count, of_count[-1], schedule, nest.name)
+    return Launch(schedule.name, schedule.threads)
+
+
+def _leave_only(function: Any, kept: Sequence[Any], *, keep_calls: bool = False) -> None:
+    for op in _computing(function):
+        if op not in kept and not (keep_calls and op.name == "func.call"):
+            op.erase()
+
+
+def _call(op: Any, callee: str, arguments: Sequence[Any], results: Sequence[Any] = ()) -> Any:
+    with ir.InsertionPoint(op), op.location:
+        symbol = ir.FlatSymbolRefAttr.get(callee)
+        return ir.Operation.create(
+            "func.call", results=list(results), operands=list(arguments), attributes={"callee": symbol}
+        )
+
+
+def _count_blocks(function: Any, op: Any, schedule: Schedule, name: str) -> None:
+    inputs, results = operands_of(op)
+    made = _call(op, f"{name}_count", [*inputs, *results], [ir.IndexType.get()])
+    _leave_only(function, [], keep_calls=True)
+    _return(function, made.results[0])
+
+
+def _count_one(function: Any) -> None:
+    block = function.regions[0].blocks[0]
+    with ir.InsertionPoint.at_block_begin(block), function.location:
+        one = ir.IntegerAttr.get(ir.IndexType.get(), 1)
+        made = ir.Operation.create("arith.constant", results=[ir.IndexType.get()], attributes={"value": one})
+    _return(function, made.results[0])
+
+
+def _return(function: Any, value: Any) -> None:
+    """Makes a function return a value."""
+    block = function.regions[0].blocks[0]
+    back = list(block.operations)[-1].operation
+    with ir.InsertionPoint(back), back.location:
+        ir.Operation.create("func.return", operands=[value])
+    back.erase()
+    types = [argument.type for argument in block.arguments]
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, [value.type]))

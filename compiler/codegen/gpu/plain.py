@@ -1,0 +1,121 @@
+"""The plain schedule: a thread for each element of the results, which runs the reduction loops alone.
+
+Every structured op whose parallel iterations write different elements has this schedule:
+
+    thread t of block b:  n = b * THREADS + t, if n is below the product of the parallel sizes
+                          positions of the parallel loops: n split by their sizes, the last one the fastest
+                          accumulate over the reduction loops, then write
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .nest import Nest, arguments_of, call_body
+from .text import Text
+
+THREADS = 256
+"""The threads of a block."""
+
+
+def write_plain(nest: Nest) -> str:
+    """Returns the text of the schedule: the function of the threads, and the one that counts the blocks."""
+    text = Text()
+    sizes = write_sizes(text, nest)
+    block, thread = text.special("ctaid.x"), text.special("tid.x")
+    number = text.add(text.multiply(block, text.constant(THREADS)), thread)
+    with text.block(f"scf.if {text.below(number, count_elements(text, nest, sizes))}"):
+        positions = split_number(text, number, [sizes[loop] for loop in nest.outer])
+        loops = dict(zip(nest.outer, positions, strict=True))
+        _accumulate(text, nest, sizes, loops)
+    arguments = ", ".join(f"{name}: {type}" for name, type in arguments_of(nest))
+    return text.function(f"@{nest.name}({arguments})") + write_count(nest, THREADS)
+
+
+def write_count(nest: Nest, per_block: int) -> str:
+    """Returns the text of the function that counts the blocks: `per_block` elements in each."""
+    text = Text()
+    total = count_elements(text, nest, write_sizes(text, nest))
+    blocks = text.let(f"arith.ceildivui {total}, {text.constant(per_block)} : index")
+    arguments = ", ".join(f"%m{number}: {operand.type}" for number, operand in enumerate(nest.operands))
+    return text.function(f"@{nest.name}_count({arguments}) -> index", [blocks], ["index"])
+
+
+def write_sizes(text: Text, nest: Nest) -> list[str]:
+    """Returns the number of iterations of every loop."""
+    sizes = []
+    for loop in range(len(nest.parallel)):
+        operand, axis = nest.extent(loop)
+        type = nest.operands[operand].type
+        sizes.append(text.let(f"memref.dim %m{operand}, {text.constant(axis)} : {type}"))
+    return sizes
+
+
+def count_elements(text: Text, nest: Nest, sizes: Sequence[str]) -> str:
+    return text.multiply(text.constant(1), *(sizes[loop] for loop in nest.outer))
+
+
+def split_number(text: Text, number: str, sizes: Sequence[str]) -> list[str]:
+    """Returns the positions in loops of these sizes, the last one the fastest, of an iteration by its number."""
+    positions: list[str] = []
+    for size in reversed(sizes[1:]):
+        positions.append(text.index("remui", number, size))
+        number = text.index("divui", number, size)
+    return [*([number] if sizes else []), *reversed(positions)]
+
+
+def load(text: Text, nest: Nest, operand: int, loops: Sequence[str]) -> str:
+    """Returns the element of an operand at positions of the loops."""
+    what = nest.operands[operand]
+    if not what.in_memory:
+        return f"%m{operand}"
+    indices = ", ".join(text.apply(expression, loops) for expression in what.index)
+    return text.let(f"memref.load %m{operand}[{indices}] : {what.type}")
+
+
+def store(text: Text, nest: Nest, result: int, value: str, loops: Sequence[str]) -> None:
+    what, number = nest.results[result], len(nest.inputs) + result
+    indices = ", ".join(text.apply(expression, loops) for expression in what.index)
+    text.line(f"memref.store {value}, %m{number}[{indices}] : {what.type}")
+
+
+def _accumulate(text: Text, nest: Nest, sizes: Sequence[str], outer: dict[int, str]) -> None:
+    """Runs the reduction loops. A result whose index depends on them is written in every iteration."""
+    zero, one = text.constant(0), text.constant(1)
+    at = [outer.get(loop, zero) for loop in range(len(nest.parallel))]
+    total_of = [n for n, result in enumerate(nest.results) if not result.loops() & set(nest.reductions)]
+    types = [nest.results[n].element for n in total_of]
+
+    def run_body(totals: Sequence[str]) -> list[str]:
+        elements = [load(text, nest, number, at) for number in range(len(nest.inputs))]
+        known = dict(zip(total_of, totals, strict=True))
+        before = [known[n] if n in known else first_value(text, nest, n, at) for n in range(len(nest.results))]
+        after = text.let_many(len(before), call_body(nest, [*elements, *before], at))
+        for number, value in enumerate(after):
+            if number not in known:
+                store(text, nest, number, value, at)
+        return [after[n] for n in total_of]
+
+    def iterate(left: Sequence[int], totals: Sequence[str]) -> list[str]:
+        if not left:
+            return run_body(totals)
+        loop, *inner = left
+        carried, at[loop] = [text.fresh() for _ in types], text.fresh()
+        bounds = f"{at[loop]} = {zero} to {sizes[loop]} step {one}"
+        with text.loop(bounds, carried, totals, types) as results:
+            text.carry(iterate(inner, carried), types)
+        return results
+
+    starts = [first_value(text, nest, n, at) for n in total_of]
+    for number, value in zip(total_of, iterate(nest.reductions, starts), strict=True):
+        store(text, nest, number, value, at)
+
+
+def first_value(text: Text, nest: Nest, result: int, loops: Sequence[str]) -> str:
+    """Returns the value that an element of a result begins with; a body that only writes does not read it."""
+    operand = nest.results[result]
+    if nest.started[result]:
+        return f"%s{result}"
+    if operand.used:
+        return load(text, nest, len(nest.inputs) + result, loops)
+    return text.let(f"llvm.mlir.undef : {operand.element}")

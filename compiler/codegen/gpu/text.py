@@ -1,0 +1,114 @@
+"""Writes a device function as MLIR text: names for values, indentation for regions, and the position of a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+_REGISTER = "llvm.nvvm.read.ptx.sreg"
+
+
+class Text:
+    """The lines of one function. Every method that computes returns the name of the value."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._count = 0
+        self._depth = 1
+        self._constants: dict[str, str] = {}
+
+    def fresh(self) -> str:
+        self._count += 1
+        return f"%v{self._count}"
+
+    def line(self, text: str) -> None:
+        self.lines.append("  " * self._depth + text)
+
+    def let(self, text: str) -> str:
+        name = self.fresh()
+        self.line(f"{name} = {text}")
+        return name
+
+    def let_many(self, count: int, text: str) -> list[str]:
+        name = self.fresh()
+        if count == 1:
+            self.line(f"{name} = {text}")
+            return [name]
+        self.line(f"{name}:{count} = {text}")
+        return [f"{name}#{number}" for number in range(count)]
+
+    @contextmanager
+    def block(self, head: str, tail: str = "}") -> Iterator[None]:
+        self.line(f"{head} {{")
+        self._depth += 1
+        yield
+        self._depth -= 1
+        self.line(tail)
+
+    @contextmanager
+    def loop(
+        self, bounds: str, carried: Sequence[str], starts: Sequence[str], types: Sequence[str]
+    ) -> Iterator[list[str]]:
+        """Encloses the body of an `scf.for` with carried values; yields the names of its results."""
+        if not types:
+            with self.block(f"scf.for {bounds}"):
+                yield []
+            return
+        pairs = ", ".join(f"{name} = {start}" for name, start in zip(carried, starts, strict=True))
+        name = self.fresh()
+        count = f":{len(types)}" if len(types) > 1 else ""
+        with self.block(f"{name}{count} = scf.for {bounds} iter_args({pairs}) -> ({', '.join(types)})"):
+            yield [f"{name}#{number}" for number in range(len(types))] if len(types) > 1 else [name]
+
+    def carry(self, values: Sequence[str], types: Sequence[str]) -> None:
+        """Ends the body of such a loop."""
+        if values:
+            self.line(f"scf.yield {', '.join(values)} : {', '.join(types)}")
+
+    def constant(self, value: int, type: str = "index") -> str:
+        """Returns a constant, defined at the top of the function."""
+        return self._constants.setdefault(f"{value} : {type}", f"%k{len(self._constants)}")
+
+    def function(self, head: str, results: Sequence[str] = (), types: Sequence[str] = ()) -> str:
+        """Returns the whole function, which returns `results`."""
+        constants = [f"  {name} = arith.constant {text}" for text, name in self._constants.items()]
+        back = f"  return {', '.join(results)} : {', '.join(types)}" if results else "  return"
+        return "\n".join([f"func.func private {head} {{", *constants, *self.lines, back, "}", ""])
+
+    # Arithmetic of indices
+
+    def index(self, operation: str, left: str, right: str) -> str:
+        return self.let(f"arith.{operation} {left}, {right} : index")
+
+    def multiply(self, *factors: str) -> str:
+        product, *others = factors
+        for factor in others:
+            product = self.let(f"arith.muli {product}, {factor} overflow<nsw, nuw> : index")
+        return product
+
+    def add(self, left: str, right: str) -> str:
+        return self.let(f"arith.addi {left}, {right} overflow<nsw, nuw> : index")
+
+    def below(self, left: str, right: str) -> str:
+        return self.let(f"arith.cmpi ult, {left}, {right} : index")
+
+    def apply(self, expression: str, loops: Sequence[str]) -> str:
+        """Returns the value of an affine expression in `d0`, `d1` and so on."""
+        if expression.isdigit():
+            return self.constant(int(expression))
+        if expression[0] == "d" and expression[1:].isdigit():
+            return loops[int(expression[1:])]
+        dims = ", ".join(f"d{number}" for number in range(len(loops)))
+        return self.let(f"affine.apply affine_map<({dims}) -> ({expression})>({', '.join(loops)})")
+
+    # Threads
+
+    def special(self, register: str) -> str:
+        """Returns a special register, such as `tid.x`."""
+        value = self.let(f'llvm.call_intrinsic "{_REGISTER}.{register}"() : () -> i32')
+        return self.let(f"arith.index_castui {value} : i32 to index")
+
+    def barrier(self) -> None:
+        """Waits until every thread of the block is here; writes before it are seen by reads behind it."""
+        zero = self.constant(0, "i32")
+        self.line(f'llvm.call_intrinsic "llvm.nvvm.barrier.cta.sync.aligned.all"({zero}) : (i32) -> ()')

@@ -1,0 +1,43 @@
+/* What generated code and generated tables say about kernels for a GPU. Not part of the ABI. */
+#ifndef NACRE_CUDA_CODE_H
+#define NACRE_CUDA_CODE_H
+
+#include "../internal.h"
+
+/* A kernel: text of PTX, its name there, and the threads of each block. */
+typedef struct nacre_kernel_image {
+    const char *ptx, *name;
+    int64_t threads;
+} nacre_kernel_image;
+
+/* All kernels of a level, in the order of their numbers. */
+typedef struct nacre_images {
+    int64_t count;
+    const nacre_kernel_image *kernels[];
+} nacre_images;
+
+/* Code for one architecture: its compute capability, times ten, and whether it is for that one alone. */
+typedef struct nacre_device_level {
+    const char *name;
+    int32_t capability, exact;
+    const nacre_images *images;
+} nacre_device_level;
+
+/* An entry of the artifact as it is computed on a device. */
+typedef struct nacre_device_entry {
+    const nacre_kernel *kernels; /* one for each level */
+    const char *const *checks;
+    nacre_size workspace;
+} nacre_device_entry;
+
+typedef struct nacre_device_code {
+    const nacre_device_level *levels; /* the most demanding first */
+    const nacre_device_entry *entries; /* in the order of the artifact */
+    int32_t level_count;
+    const char *weights;
+    int64_t weight_bytes;
+} nacre_device_code;
+
+extern const nacre_device_code nacre_this_device_code;
+
+#endif

@@ -1,0 +1,56 @@
+/* The functions of the CUDA driver that the runtime calls, found when a device is first asked for. */
+#ifndef NACRE_CUDA_DRIVER_H
+#define NACRE_CUDA_DRIVER_H
+
+#include "code.h"
+
+typedef struct driver_context *driver_context;
+typedef struct driver_module *driver_module;
+typedef struct driver_function *driver_function;
+typedef struct driver_stream *driver_stream;
+typedef uint64_t driver_pointer; /* into the memory of a device */
+
+/* Field, symbol, arguments: https://docs.nvidia.com/cuda/cuda-driver-api/ */
+#define NACRE_DRIVER(X) \
+    X(init, "cuInit", (unsigned flags)) \
+    X(count_devices, "cuDeviceGetCount", (int *count)) \
+    X(get_device, "cuDeviceGet", (int *device, int ordinal)) \
+    X(get_attribute, "cuDeviceGetAttribute", (int *value, int attribute, int device)) \
+    X(retain_context, "cuDevicePrimaryCtxRetain", (driver_context *context, int device)) \
+    X(release_context, "cuDevicePrimaryCtxRelease_v2", (int device)) \
+    X(push_context, "cuCtxPushCurrent_v2", (driver_context context)) \
+    X(pop_context, "cuCtxPopCurrent_v2", (driver_context *context)) \
+    X(load_module, "cuModuleLoadDataEx", \
+      (driver_module *module, const void *image, unsigned count, int *options, void **values)) \
+    X(unload_module, "cuModuleUnload", (driver_module module)) \
+    X(get_function, "cuModuleGetFunction", (driver_function *function, driver_module module, const char *name)) \
+    X(allocate, "cuMemAlloc_v2", (driver_pointer *pointer, size_t bytes)) \
+    X(release, "cuMemFree_v2", (driver_pointer pointer)) \
+    X(create_stream, "cuStreamCreate", (driver_stream *stream, unsigned flags)) \
+    X(destroy_stream, "cuStreamDestroy_v2", (driver_stream stream)) \
+    X(synchronize, "cuStreamSynchronize", (driver_stream stream)) \
+    X(to_device, "cuMemcpyHtoDAsync_v2", \
+      (driver_pointer target, const void *source, size_t bytes, driver_stream stream)) \
+    X(to_host, "cuMemcpyDtoHAsync_v2", (void *target, driver_pointer source, size_t bytes, driver_stream stream)) \
+    X(copy, "cuMemcpyDtoDAsync_v2", \
+      (driver_pointer target, driver_pointer source, size_t bytes, driver_stream stream)) \
+    X(launch, "cuLaunchKernel", \
+      (driver_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, \
+       unsigned block_y, unsigned block_z, unsigned shared, driver_stream stream, void **arguments, void **extra)) \
+    X(describe_error, "cuGetErrorString", (int result, const char **text))
+
+typedef struct nacre_driver {
+#define X(field, symbol, arguments) int (*field) arguments;
+    NACRE_DRIVER(X)
+#undef X
+} nacre_driver;
+
+enum { DRIVER_OUT_OF_MEMORY = 2 };
+
+/* Loads the driver, once in the process. Returns NULL if there is none; `why` tells the reason. */
+const nacre_driver *nacre_open_driver(const char **why);
+
+/* Records the failure of a call of the driver. */
+nacre_status nacre_driver_failed(const nacre_driver *driver, int result, const char *action);
+
+#endif

@@ -1,0 +1,24 @@
+/* An artifact without code for devices: the CPU computes. */
+#include <string.h>
+
+#include "device.h"
+
+nacre_status nacre_device_open(nacre_session *session, const nacre_options *options) {
+    session->device = NULL;
+    const char *name = options->device; /* the variable is for artifacts that have a choice */
+    if (name == NULL || *name == '\0' || strcmp(name, "auto") == 0 || strcmp(name, "cpu") == 0) return NACRE_OK;
+    return nacre_fail(NACRE_NO_DEVICE, "the artifact has no code for the device `%s`", name);
+}
+
+void nacre_device_close(nacre_session *session) { (void)session; }
+
+nacre_status nacre_device_call(const nacre_session *session, const nacre_entry *entry, const void *const *inputs,
+                               void *const *outputs, const int64_t *dims, nacre_failure *failure, int64_t *failed) {
+    (void)session, (void)entry, (void)inputs, (void)outputs, (void)dims, (void)failure, (void)failed;
+    return nacre_fail(NACRE_NO_DEVICE, "the artifact has no code for a device");
+}
+
+const char *nacre_device_check(const nacre_session *session, const nacre_entry *entry, int64_t failed) {
+    (void)session;
+    return entry->checks[failed - 1];
+}

@@ -1,0 +1,23 @@
+"""The fake driver, one for all tests of a process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fake_driver import Machine, start_machine
+
+
+@pytest.fixture(scope="session")
+def machine_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("machine")
+
+
+@pytest.fixture
+def machine(machine_folder: Path) -> Iterator[Machine]:
+    """The machine, as after its start; no test leaves anything allocated."""
+    made = start_machine(machine_folder)
+    made.reset()
+    yield made
+    made.reset()

@@ -1,0 +1,204 @@
+/* A driver without a device: memory is that of the host, and kernels run as the C code that a callback makes of PTX.
+ *
+ * It logs each call, fails where a test tells it to, and knows what was allocated: `fake_left` tells what was never
+ * released. `Machine` in fake_driver.py uses the functions whose names begin with `fake_`.
+ */
+#include <dlfcn.h>
+
+#include "machine.h"
+
+typedef uint64_t pointer;
+typedef int (*compiler)(const char *ptx, char *library, int capacity, char *log, int log_bytes);
+typedef int (*launcher)(machine *, uint32_t, uint32_t, const uint8_t *);
+typedef struct module { void *library; } module;
+typedef struct function { launcher launch; const int *parameters; } function;
+
+enum { OK = 0, INVALID = 1, NO_MEMORY = 2, NO_DEVICE = 100, INVALID_CONTEXT = 201, INVALID_PTX = 218, NOT_FOUND = 500,
+       ILLEGAL_ADDRESS = 700, INJECTED = 999 };
+enum { MOST = 4096 };
+
+static machine device;
+static allocation slots[MOST];
+static void *blocks_of[MOST];
+static compiler compile;
+static char injected[64], log_text[1 << 16];
+static int capability = 80, devices = 1, depth, contexts, streams, modules, launches, countdown;
+static uint64_t limit = 1ull << 33, used;
+
+void fake_set(compiler made, int cc, int count, uint64_t bytes) {
+    compile = made, capability = cc, devices = count, limit = bytes;
+    device.allocations = slots;
+    device.error[0] = 0;
+}
+/* Lets the nth call of a function fail. */
+void fake_fail(const char *function, int nth) { snprintf(injected, sizeof injected, "%s", function); countdown = nth; }
+const char *fake_error(void) { return device.error; }
+const char *fake_log(void) { return log_text; }
+void fake_clear(void) { log_text[0] = 0; device.error[0] = 0; launches = 0; }
+int fake_launches(void) { return launches; }
+int fake_left(void) { return device.count + contexts + streams + modules; }
+int fake_depth(void) { return depth; }
+
+static int wants_failure(const char *name) {
+    const size_t length = strlen(log_text);
+    snprintf(log_text + length, sizeof log_text - length, "%s\n", name);
+    if (strcmp(name, injected) != 0 || --countdown > 0) return 0;
+    injected[0] = 0;
+    return 1;
+}
+#define BEGIN(name) if (wants_failure(name)) return INJECTED
+#define INSIDE(name) BEGIN(name); if (depth == 0) return INVALID_CONTEXT
+
+int cuInit(unsigned flags) { (void)flags; BEGIN("cuInit"); return devices ? OK : NO_DEVICE; }
+int cuDeviceGetCount(int *count) { BEGIN("cuDeviceGetCount"); *count = devices; return OK; }
+int cuDeviceGet(int *number, int ordinal) { BEGIN("cuDeviceGet"); *number = ordinal; return OK; }
+int cuDeviceGetAttribute(int *value, int attribute, int number) {
+    (void)number;
+    BEGIN("cuDeviceGetAttribute");
+    *value = attribute == 75 ? capability / 10 : attribute == 76 ? capability % 10 : 0;
+    return OK;
+}
+int cuDevicePrimaryCtxRetain(void **context, int number) {
+    (void)number;
+    BEGIN("cuDevicePrimaryCtxRetain");
+    *context = &device, contexts++;
+    return OK;
+}
+int cuDevicePrimaryCtxRelease_v2(int number) { (void)number; BEGIN("cuDevicePrimaryCtxRelease"); contexts--; return OK; }
+int cuCtxPushCurrent_v2(void *context) { (void)context; BEGIN("cuCtxPushCurrent"); depth++; return OK; }
+int cuCtxPopCurrent_v2(void **context) { BEGIN("cuCtxPopCurrent"); *context = &device, depth--; return OK; }
+
+static void insert(uint64_t begin, uint64_t bytes, void *block, int is_written) {
+    int i = device.count++;
+    for (; i > 0 && slots[i - 1].begin > begin; i--) slots[i] = slots[i - 1], blocks_of[i] = blocks_of[i - 1];
+    slots[i] = (allocation){begin, begin + bytes, calloc(bytes + 1, 1)};
+    if (is_written) memset(slots[i].written, 1, bytes);
+    blocks_of[i] = block;
+}
+static void drop(int i) {
+    free(slots[i].written), free(blocks_of[i]);
+    device.count--;
+    for (; i < device.count; i++) slots[i] = slots[i + 1], blocks_of[i] = blocks_of[i + 1];
+}
+int cuMemAlloc_v2(pointer *result, size_t bytes) {
+    INSIDE("cuMemAlloc");
+    if (bytes == 0 || device.count == MOST) return INVALID;
+    if (used + bytes > limit) return NO_MEMORY;
+    char *block = malloc(bytes + 1024);
+    memset(block, 0xA5, bytes + 1024);
+    *result = ((uint64_t)(uintptr_t)block + 511) / 512 * 512;
+    insert(*result, bytes, block, 0);
+    used += bytes;
+    return OK;
+}
+int cuMemFree_v2(pointer freed) {
+    INSIDE("cuMemFree");
+    for (int i = 0; i < device.count; i++)
+        if (slots[i].begin == freed) {
+            used -= slots[i].end - slots[i].begin;
+            drop(i);
+            return OK;
+        }
+    return INVALID;
+}
+static int move(uint64_t target, uint64_t source, size_t bytes, int to_device, int from_device) {
+    allocation *t = to_device ? find(&device, target) : NULL, *s = from_device ? find(&device, source) : NULL;
+    if ((to_device && (t == NULL || target + bytes > t->end)) || (from_device && (s == NULL || source + bytes > s->end)))
+        return INVALID;
+    if (to_device && from_device) memmove(t->written + (target - t->begin), s->written + (source - s->begin), bytes);
+    else if (to_device) memset(t->written + (target - t->begin), 1, bytes);
+    else if (memchr(s->written + (source - s->begin), 0, bytes)) {
+        snprintf(device.error, sizeof device.error, "the host reads memory that was never written");
+        return ILLEGAL_ADDRESS;
+    }
+    memmove((void *)(uintptr_t)target, (const void *)(uintptr_t)source, bytes);
+    return OK;
+}
+int cuMemcpyHtoDAsync_v2(pointer target, const void *source, size_t bytes, void *stream) {
+    (void)stream;
+    INSIDE("cuMemcpyHtoDAsync");
+    return move(target, (uint64_t)(uintptr_t)source, bytes, 1, 0);
+}
+int cuMemcpyDtoHAsync_v2(void *target, pointer source, size_t bytes, void *stream) {
+    (void)stream;
+    INSIDE("cuMemcpyDtoHAsync");
+    return move((uint64_t)(uintptr_t)target, source, bytes, 0, 1);
+}
+int cuMemcpyDtoDAsync_v2(pointer target, pointer source, size_t bytes, void *stream) {
+    (void)stream;
+    INSIDE("cuMemcpyDtoDAsync");
+    return move(target, source, bytes, 1, 1);
+}
+int cuModuleLoadDataEx(module **result, const char *ptx, unsigned count, int *options, void **values) {
+    INSIDE("cuModuleLoadDataEx");
+    char path[512], unused[8], *log = unused;
+    int bytes = sizeof unused;
+    for (unsigned i = 0; i < count; i++) {
+        if (options[i] == 5) log = values[i];
+        if (options[i] == 6) bytes = (int)(uintptr_t)values[i];
+    }
+    if (compile(ptx, path, sizeof path, log, bytes)) return INVALID_PTX;
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) { snprintf(log, (size_t)bytes, "%s", dlerror()); return INVALID_PTX; }
+    const struct { const void *begin; uint64_t bytes; } *data = dlsym(library, "nacre_data");
+    for (; data->begin; data++)
+        if (find(&device, (uint64_t)(uintptr_t)data->begin) == NULL)
+            insert((uint64_t)(uintptr_t)data->begin, data->bytes, NULL, 1), device.count += 0;
+    *result = malloc(sizeof **result);
+    (*result)->library = library, modules++;
+    return OK;
+}
+int cuModuleUnload(module *m) {
+    INSIDE("cuModuleUnload");
+    const struct { const void *begin; uint64_t bytes; } *data = dlsym(m->library, "nacre_data");
+    for (; data->begin; data++)
+        for (int i = 0; i < device.count; i++)
+            if (slots[i].begin == (uint64_t)(uintptr_t)data->begin) drop(i--);
+    free(m), modules--;
+    return OK;
+}
+int cuModuleGetFunction(function **result, module *m, const char *name) {
+    INSIDE("cuModuleGetFunction");
+    static function known[MOST];
+    static int count;
+    char symbol[400];
+    if (count == MOST) return NO_MEMORY;
+    function *f = &known[count];
+    snprintf(symbol, sizeof symbol, "launch_%s", name);
+    *(void **)&f->launch = dlsym(m->library, symbol);
+    snprintf(symbol, sizeof symbol, "parameters_%s", name);
+    f->parameters = dlsym(m->library, symbol);
+    if (f->launch == NULL || f->parameters == NULL) return NOT_FOUND;
+    count++, *result = f;
+    return OK;
+}
+int cuStreamCreate(void **stream, unsigned flags) { (void)flags; INSIDE("cuStreamCreate"); *stream = &device, streams++; return OK; }
+int cuStreamDestroy_v2(void *stream) { (void)stream; INSIDE("cuStreamDestroy"); streams--; return OK; }
+int cuStreamSynchronize(void *stream) { (void)stream; INSIDE("cuStreamSynchronize"); return device.error[0] ? ILLEGAL_ADDRESS : OK; }
+int cuLaunchKernel(function *f, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned threads_y,
+                   unsigned threads_z, unsigned shared_bytes, void *stream, void **arguments, void **extra) {
+    (void)stream, (void)extra;
+    INSIDE("cuLaunchKernel");
+    if (x == 0 || y != 1 || z != 1 || threads == 0 || threads_y != 1 || threads_z != 1 || threads > MOST_THREADS ||
+        shared_bytes)
+        return INVALID;
+    uint8_t parameters[4096];
+    size_t end = 0;
+    for (int i = 0; f->parameters[i]; i++) {
+        const size_t bytes = (size_t)f->parameters[i];
+        end = (end + bytes - 1) / bytes * bytes;
+        memcpy(parameters + end, arguments[i], bytes);
+        end += bytes;
+    }
+    launches++;
+    /* Like a GPU, it reports a failure when the host next waits. */
+    if (!device.error[0]) f->launch(&device, x, threads, parameters);
+    return OK;
+}
+int cuGetErrorString(int result, const char **text) {
+    *text = result == NO_MEMORY ? "out of memory" : result == NO_DEVICE ? "no CUDA-capable device is detected"
+          : result == INVALID_PTX ? "a PTX JIT compilation failed" : result == ILLEGAL_ADDRESS ? "an illegal memory access was encountered"
+          : result == INJECTED ? "injected failure" : "invalid argument";
+    return OK;
+}
+int cuDriverGetVersion(int *version) { *version = 12090; return OK; }

@@ -1,0 +1,471 @@
+"""Translates PTX to C, so that a CPU runs what a GPU would run; `machine.h` has the memory and the threads.
+
+Every instruction becomes one statement, on registers that are fields of a struct. An unknown instruction is an error.
+The translation knows the instructions that the compiler writes: no texture, no atomic, no call.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+_REGISTERS = re.compile(r"\.reg \.(\w+)\s+(%\w+)<(\d+)>;")
+_DEPOT = re.compile(r"\.local \.align (\d+) \.b8\s+(\w+)\[(\d+)\];")
+_SHARED = re.compile(r"\.shared \.align (\d+) \.b8 (\w+)\[(\d+)\]")
+_GLOBAL = re.compile(r"\.(?:global|const) \.align (\d+) \.b(\d+) (\w+)(?:\[(\d+)\])?(?: = (?:\{([^}]*)\}|(\w+)))?;")
+_PARAMETER = re.compile(r"\.param \.(\w+)\s+(?:\.ptr [^,)]*?)?([\w$]+)\s*[,\n)]")
+_ENTRY = re.compile(r"\.entry ([\w$]+)\((.*?)\)(.*?)\n\{\n(.*?)\n\}", re.DOTALL)
+
+_C_TYPES = {"pred": "uint8_t", "b8": "uint8_t", "b16": "uint16_t", "b32": "uint32_t", "b64": "uint64_t"}
+_C_TYPES |= {f"{kind}{bits}": f"{'u' if kind == 'u' else ''}int{bits}_t" for kind in "us" for bits in (8, 16, 32, 64)}
+_READ = {"f32": "f32({})", "f64": "f64({})", "f16": "f16({})", "bf16": "bf16({})"}
+_WRITE = {"f32": "of_f32({})", "f64": "of_f64({})", "f16": "of_f16({})", "bf16": "of_bf16({})"}
+_WIDTHS = {"f16": 16, "bf16": 16, "pred": 8}
+_BINARY = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "div": "/", "rem": "%"}
+_COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "lo": "<", "hs": ">=", "hi": ">"}
+_ROUND = {"rni": "nearbyint", "rmi": "floor", "rpi": "ceil", "rzi": "trunc"}
+_SHUFFLES = {"bfly": 0, "down": 1, "up": 2, "idx": 3}
+_SPECIAL = {"%tid.x": "B->thread", "%ntid.x": "B->threads", "%ctaid.x": "B->number", "%nctaid.x": "B->blocks"}
+_SPECIAL |= {"%tid.y": "0", "%tid.z": "0", "%ctaid.y": "0", "%ctaid.z": "0", "%laneid": "(B->thread % 32)"}
+
+
+class UnknownError(Exception):
+    """An instruction that has no translation."""
+
+
+def width(type: str) -> int:
+    return _WIDTHS.get(type) or int(re.sub(r"\D", "", type))
+
+
+@dataclass
+class _Kernel:
+    name: str
+    parameters: dict[str, tuple[int, str]]
+    shared: Mapping[str, int]
+    globals: frozenset[str]
+    types: dict[str, str] = field(default_factory=dict)
+    depot: tuple[str, int] | None = None
+    lines: list[str] = field(default_factory=list)
+    places: int = 0
+
+    # Operands
+
+    def register(self, name: str) -> str:
+        return f"R->{name[1:]}"
+
+    def raw(self, text: str, type: str) -> str:
+        """The bits of an operand, as an unsigned number of the type's width."""
+        text = text.strip()
+        if text in _SPECIAL:
+            return f"(uint32_t){_SPECIAL[text]}"
+        if text.startswith("%") and text in self.types:
+            return self.register(text)
+        if text.startswith(("0f", "0d")):
+            return f"0x{text[2:]}{'u' if text[1] == 'f' else 'ull'}"
+        if text in self.shared:
+            return f"{self.shared[text]}ull"
+        if text in self.globals:
+            return f"(uint64_t)(uintptr_t)data_{text.replace('$', '_')}"
+        if self.depot is not None and text == self.depot[0]:
+            return "(uint64_t)(uintptr_t)R->depot"
+        if re.fullmatch(r"-?\d+|0x[0-9a-fA-F]+", text):
+            number = int(text, 0) & ((1 << width(type)) - 1)
+            return f"{number}{'ull' if width(type) == 64 else 'u'}"
+        if text in ("true", "false"):
+            return str(int(text == "true"))
+        raise UnknownError(f"operand {text}")
+
+    def value(self, text: str, type: str) -> str:
+        bits = self.raw(text, type)
+        if type in _READ:
+            return _READ[type].format(bits)
+        return f"({_C_TYPES[type]})({bits})"
+
+    def assign(self, target: str, value: str, type: str) -> str:
+        if target == "_":
+            return ""
+        if type in _WRITE:
+            return f"{self.register(target)} = {_WRITE[type].format(value)};"
+        if self.types[target] == "pred":
+            return f"{self.register(target)} = ({value}) != 0;"
+        return f"{self.register(target)} = ({_C_TYPES[type]})({value});"
+
+    def address(self, text: str) -> str:
+        base, _, offset = text.strip()[1:-1].partition("+")
+        value = self.raw(base, "b64" if width(self.types.get(base, "b64")) == 64 else "b32")
+        return f"(uint64_t){value}" + (f" + (uint64_t)({offset}ll)" if offset else "")
+
+    def pointer(self, modifiers: list[str], text: str, bytes: int, write: bool, shown: str) -> str:
+        place, quoted = self.address(text), f'"{shown}"'
+        if "shared" in modifiers or "shared::cta" in modifiers:
+            return f"shared(B, {place}, {bytes}, {int(write)}, {quoted})"
+        if "local" in modifiers or (self.depot and not {"global", "const"} & set(modifiers)):
+            assert self.depot is not None, text
+            return f"local(B, {place}, {bytes}, R->depot, {self.depot[1]}, {quoted})"
+        return f"global(B, {place}, {bytes}, {int(write)}, {quoted})"
+
+    # Instructions
+
+    def write(self, text: str) -> None:
+        """Translates one instruction."""
+        guard = ""
+        if text.startswith("@"):
+            predicate, _, text = text[1:].partition(" ")
+            negated = predicate.startswith("!")
+            guard = f"if ({'!' if negated else ''}{self.register(predicate.lstrip('!'))}) "
+        name, _, rest = text.strip().partition(" ")
+        operation, *modifiers = name.split(".")
+        operands = split_operands(rest)
+        made = self.translate(operation, modifiers, operands, text.strip())
+        self.lines.append(f"  {guard}{{ {made} }}")
+
+    def translate(self, operation: str, modifiers: list[str], operands: list[str], text: str) -> str:
+        special: Callable[[list[str], list[str], str], str] | None = getattr(self, f"_{operation}", None)
+        if special is not None:
+            return special(modifiers, operands, text)
+        type = modifiers[-1] if modifiers else ""
+        values = [self.value(operand, type) for operand in operands[1:]]
+        if operation in _BINARY:
+            return self.assign(operands[0], self._combine(operation, modifiers, type, values), type)
+        raise UnknownError(text)
+
+    def _combine(self, operation: str, modifiers: list[str], type: str, values: list[str]) -> str:
+        if operation == "mul" and "wide" in modifiers:
+            wide = f"{'u' if type[0] == 'u' else ''}int{2 * width(type)}_t"
+            return f"({wide}){values[0]} * ({wide}){values[1]}"
+        if operation == "mul" and "hi" in modifiers:
+            wide = "unsigned __int128" if type[0] == "u" else "__int128"
+            return f"(({wide}){values[0]} * ({wide}){values[1]}) >> {width(type)}"
+        if operation in ("div", "rem") and type not in _READ:
+            return f"{values[1]} == 0 ? 0 : {values[0]} {_BINARY[operation]} {values[1]}"
+        return f"{values[0]} {_BINARY[operation]} {values[1]}"
+
+    def _mul(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        type = modifiers[-1]
+        made = self._combine("mul", modifiers, type, [self.value(o, type) for o in operands[1:]])
+        if "wide" in modifiers:
+            return f"{self.register(operands[0])} = ({_C_TYPES[f'b{2 * width(type)}']})({made});"
+        return self.assign(operands[0], made, type)
+
+    def _mad(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        type = modifiers[-1]
+        product = self._combine("mul", modifiers, type, [self.value(o, type) for o in operands[1:3]])
+        wide = f"{type[0]}{2 * width(type)}" if "wide" in modifiers else type
+        return self.assign(operands[0], f"({product}) + {self.value(operands[3], wide)}", wide)
+
+    def _fma(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        type = modifiers[-1]
+        values = ", ".join(self.value(operand, type) for operand in operands[1:])
+        return self.assign(operands[0], f"{'fmaf' if type == 'f32' else 'fma'}({values})", type)
+
+    def _not(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        type = modifiers[-1]
+        negate = "!" if type == "pred" else "~"
+        return self.assign(operands[0], f"{negate}{self.raw(operands[1], type)}", type)
+
+    def _neg(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        type = modifiers[-1]
+        if type in _READ:
+            sign = 1 << (width(type) - 1)
+            suffix = "ull" if type == "f64" else "u"
+            return f"{self.register(operands[0])} = {self.raw(operands[1], type)} ^ {sign}{suffix};"
+        return self.assign(operands[0], f"-{self.value(operands[1], type)}", type)
+
+    def _abs(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        type = modifiers[-1]
+        if type in _READ:
+            rest = (1 << (width(type) - 1)) - 1
+            suffix = "ull" if type == "f64" else "u"
+            return f"{self.register(operands[0])} = {self.raw(operands[1], type)} & {rest}{suffix};"
+        value = self.value(operands[1], type)
+        return self.assign(operands[0], f"{value} < 0 ? -{value} : {value}", type)
+
+    def _copysign(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        type = modifiers[-1]
+        sign, value = (self.value(operand, type) for operand in operands[1:])
+        return self.assign(operands[0], f"copysign({value}, {sign})", type)
+
+    def _extreme(self, name: str, modifiers: list[str], operands: list[str]) -> str:
+        type = modifiers[-1]
+        a, b = (self.value(operand, type) for operand in operands[1:])
+        if type in _READ:
+            return self.assign(operands[0], f"f{name}_{'nan' if 'NaN' in modifiers else 'num'}({a}, {b})", type)
+        return self.assign(operands[0], f"{a} {'>' if name == 'max' else '<'} {b} ? {a} : {b}", type)
+
+    def _max(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        return self._extreme("max", modifiers, operands)
+
+    def _min(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        return self._extreme("min", modifiers, operands)
+
+    def _sqrt(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        type = modifiers[-1]
+        function = "sqrtf" if type == "f32" else "sqrt"
+        return self.assign(operands[0], f"{function}({self.value(operands[1], type)})", type)
+
+    def _rcp(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        type = modifiers[-1]
+        return self.assign(operands[0], f"1 / {self.value(operands[1], type)}", type)
+
+    def _shift(self, modifiers: list[str], operands: list[str], sign: str) -> str:
+        type = modifiers[-1]
+        value, count = self.value(operands[1], type), self.value(operands[2], "u32")
+        beyond = f"{value} < 0 ? -1 : 0" if type[0] == "s" else "0"
+        return self.assign(operands[0], f"{count} >= {width(type)} ? ({beyond}) : {value} {sign} {count}", type)
+
+    def _shl(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        return self._shift(modifiers, operands, "<<")
+
+    def _shr(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        return self._shift(modifiers, operands, ">>")
+
+    def _shf(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        low, high, count = (self.value(operand, "u32") for operand in operands[1:])
+        both = f"((uint64_t){high} << 32 | {low})"
+        count = f"({count} & 31)" if "wrap" in modifiers else f"({count} > 32 ? 32 : {count})"
+        made = f"{both} << {count} >> 32" if "l" in modifiers else f"{both} >> {count}"
+        return self.assign(operands[0], made, "b32")
+
+    def _prmt(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        return self.assign(operands[0], f"prmt({', '.join(self.value(o, 'u32') for o in operands[1:])})", "b32")
+
+    def _bfe(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        type, value = modifiers[-1], self.value(operands[1], modifiers[-1])
+        begin, length = (self.value(operand, "u32") for operand in operands[2:])
+        wide = "int64_t" if type[0] == "s" else "uint64_t"
+        up = f"(64 - {begin} - {length})"
+        return self.assign(
+            operands[0], f"{length} == 0 ? 0 : ({wide})((uint64_t){value} << {up}) >> (64 - {length})", type
+        )
+
+    def _bfi(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        type = modifiers[-1]
+        part, whole = (f"(uint64_t){self.raw(operand, type)}" for operand in operands[1:3])
+        begin, length = (self.value(operand, "u32") for operand in operands[3:])
+        mask = f"((({length} >= 64 ? 0 : 1ull << {length}) - 1) << {begin})"
+        return self.assign(operands[0], f"({whole} & ~{mask}) | ({part} << {begin} & {mask})", type)
+
+    def _popc(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        return self.assign(operands[0], f"__builtin_popcountll({self.raw(operands[1], modifiers[-1])})", "b32")
+
+    def _clz(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        value, bits = self.raw(operands[1], modifiers[-1]), width(modifiers[-1])
+        return self.assign(operands[0], f"{value} ? __builtin_clzll({value}) - {64 - bits} : {bits}", "b32")
+
+    def _brev(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        value, type = self.raw(operands[1], modifiers[-1]), modifiers[-1]
+        turn = f"for (int i = 0; i < {width(type)}; i++) r = r << 1 | (v >> i & 1);"
+        made = f"({{ uint64_t v = {value}, r = 0; {turn} r; }})"
+        return self.assign(operands[0], made, type)
+
+    def _setp(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        compare, type = modifiers[0], modifiers[-1]
+        a, b = (self.value(operand, type) for operand in operands[1:])
+        if type not in _READ:
+            sign = "<=" if compare == "ls" else _COMPARE[compare]
+            return self.assign(operands[0], f"{a} {sign} {b}", "pred")
+        unordered = f"isunordered({a}, {b})"
+        if compare in ("nan", "num"):
+            return self.assign(operands[0], unordered if compare == "nan" else f"!{unordered}", "pred")
+        made = f"{a} {_COMPARE[compare.removesuffix('u') if compare[:2] != 'ne' or compare == 'neu' else compare]} {b}"
+        made = f"({unordered} || {made})" if compare.endswith("u") else f"(!{unordered} && {made})"
+        return self.assign(operands[0], made, "pred")
+
+    def _selp(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        type = f"b{width(modifiers[-1])}"
+        yes, no = (self.raw(operand, type) for operand in operands[1:3])
+        return self.assign(operands[0], f"{self.register(operands[3])} ? {yes} : {no}", type)
+
+    def _mov(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        type, (target, source) = modifiers[-1], operands
+        bits = width(type)
+        if target.startswith("{"):
+            parts = split_operands(target[1:-1])
+            each = bits // len(parts)
+            moves = [
+                "" if p == "_" else f"{self.register(p)} = ({_C_TYPES[f'b{each}']})(v >> {i * each});"
+                for i, p in enumerate(parts)
+            ]
+            return f"const uint64_t v = {self.raw(source, type)}; {' '.join(moves)}"
+        if source.startswith("{"):
+            parts = split_operands(source[1:-1])
+            each = bits // len(parts)
+            joined = " | ".join(f"(uint64_t){self.raw(p, f'b{each}')} << {i * each}" for i, p in enumerate(parts))
+            return self.assign(target, joined, f"b{bits}")
+        return self.assign(target, self.raw(source, type), "pred" if type == "pred" else f"b{bits}")
+
+    def _cvta(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        return self.assign(operands[0], self.raw(operands[1], "b64"), "b64")
+
+    def _cvt(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        *how, target, source = modifiers
+        if target in ("f16x2", "bf16x2"):
+            half = target.removesuffix("x2")
+            high, low = (_WRITE[half].format(self.value(operand, "f32")) for operand in operands[1:])
+            return self.assign(operands[0], f"(uint32_t){high} << 16 | {low}", "b32")
+        value = self.value(operands[1], source)
+        rounding = next((_ROUND[word] for word in how if word in _ROUND), None)
+        if source in _READ and rounding is not None:
+            value = f"{rounding}({value})"
+        if target in _READ:
+            if target == "f16" and source == "f64":
+                return f"{self.register(operands[0])} = f64_to_f16({value});"
+            return self.assign(operands[0], f"({'double' if target == 'f64' else 'float'})({value})", target)
+        if source in _READ:
+            return self._sized(operands[0], f"to_{target}({value})", target)
+        if "sat" in how:
+            raise UnknownError(text)
+        return self._sized(operands[0], value, target)
+
+    def _sized(self, target: str, value: str, type: str) -> str:
+        """Assigns a number that may be narrower than its register, which takes its sign."""
+        return f"{self.register(target)} = ({_C_TYPES[type]})({value});"
+
+    def _ld(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        type = modifiers[-1]
+        bytes = width(type) // 8
+        targets = split_operands(operands[0][1:-1]) if operands[0].startswith("{") else [operands[0]]
+        if "param" in modifiers:
+            name, _, offset = operands[1][1:-1].partition("+")
+            begin = self.parameters[name][0] + int(offset or 0)
+            read = f"{_C_TYPES[f'b{8 * bytes}']} v; memcpy(&v, B->parameters + {begin}, {bytes});"
+            return f"{read} {self.register(targets[0])} = v;"
+        pointer = self.pointer(modifiers, operands[1], bytes * len(targets), False, text)
+        kind = _C_TYPES[type if type in _C_TYPES and type[0] == "s" else f"b{8 * bytes}"]
+        loads = [
+            "" if target == "_" else f"memcpy(&v, p + {i * bytes}, {bytes}); {self.register(target)} = v;"
+            for i, target in enumerate(targets)
+        ]
+        return f"const uint8_t *p = {pointer}; {kind} v; {' '.join(loads)}"
+
+    def _st(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        type = f"b{width(modifiers[-1])}"
+        bytes = width(type) // 8
+        sources = split_operands(operands[1][1:-1]) if operands[1].startswith("{") else [operands[1]]
+        pointer = self.pointer(modifiers, operands[0], bytes * len(sources), True, text)
+        stores = [
+            f"v = ({_C_TYPES[type]})({self.raw(source, type)}); memcpy(p + {i * bytes}, &v, {bytes});"
+            for i, source in enumerate(sources)
+        ]
+        return f"uint8_t *p = {pointer}; {_C_TYPES[type]} v; {' '.join(stores)}"
+
+    def _bra(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        return f"goto {label(operands[0])};"
+
+    def _ret(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        return "return DONE;"
+
+    # Meetings
+
+    def _wait(self, kind: str) -> str:
+        self.places += 1
+        return f"M->place = R->place = {self.places}; return {kind}; case {self.places}:;"
+
+    def _bar(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        return self._wait("BARRIER")
+
+    _barrier = _bar
+
+    def _shfl(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        targets = operands[0].split("|")
+        value, by = (self.value(operand, "u32") for operand in operands[1:3])
+        sent = f"M->in[0] = {value}; M->in[1] = {by}; M->in[2] = {_SHUFFLES[modifiers[1]]};"
+        taken = " ".join(f"{self.register(t)} = M->out[{i}];" for i, t in enumerate(targets))
+        return f"{sent} {self._wait('SHUFFLE')} {taken}"
+
+    def _mma(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        shape, types = modifiers[2], modifiers[-4:]
+        dtype = {"f16": 0, "bf16": 1, "tf32": 2}[types[1]]
+        assert shape == ("m16n8k8" if dtype == 2 else "m16n8k16") and types[0] == types[3] == "f32", text
+        inputs = [p for operand in operands[1:] for p in split_operands(operand[1:-1])]
+        sent = " ".join(f"M->in[{i}] = {self.raw(p, 'b32')};" for i, p in enumerate(inputs))
+        results = split_operands(operands[0][1:-1])
+        taken = " ".join(f"{self.register(p)} = M->out[{i}];" for i, p in enumerate(results))
+        return f"{sent} M->in[10] = {dtype}; {self._wait('MATRIX')} {taken}"
+
+
+def split_operands(text: str) -> list[str]:
+    """Splits at the commas outside of brackets."""
+    return [part.strip() for part in re.split(r",(?![^{\[]*[}\]])", text.strip()) if part.strip()]
+
+
+def label(name: str) -> str:
+    return f"L{name.strip().replace('$', '_')}"
+
+
+def translate(ptx: str) -> str:
+    """Returns the C source of a module: for each kernel `launch_NAME(machine, blocks, threads, parameters)`, and
+    `parameters_NAME`, the sizes of its parameters."""
+    ptx = re.sub(r"//[^\n]*", "", ptx)
+    assert ".extern .func" not in ptx
+    lines = ['#include "machine.h"', ""]
+    shared: dict[str, int] = {}
+    end = 0
+    for align, name, size in _SHARED.findall(ptx):
+        end = -(-end // int(align)) * int(align)
+        shared[name], end = end, end + int(size)
+    data = []
+    for align, bits, name, count, values, single in _GLOBAL.findall(ptx):
+        kind, name = _C_TYPES[f"b{bits}"], name
+        numbers = values or single or "0"
+        size = int(count or 1)
+        lines.append(f"_Alignas({align}) static {kind} data_{name.replace('$', '_')}[{size}] = {{{numbers}}};")
+        data.append((name, size * int(bits) // 8))
+    lines += [
+        "const struct { const void *begin; uint64_t bytes; } nacre_data[] = {",
+        *(f"  {{data_{name.replace('$', '_')}, {size}}}," for name, size in data),
+        "  {0, 0}};",
+    ]
+    for name, parameters, _, body in _ENTRY.findall(ptx):
+        lines += _write_kernel(name, parameters, body, shared, frozenset(n for n, _ in data), end)
+    return "\n".join(lines)
+
+
+def _write_kernel(
+    name: str, parameters: str, body: str, shared: Mapping[str, int], globals: frozenset[str], shared_bytes: int
+) -> list[str]:
+    places: dict[str, tuple[int, str]] = {}
+    end = 0
+    for type, parameter in _PARAMETER.findall(parameters + ")"):
+        size = width(type) // 8
+        end = -(-end // size) * size
+        places[parameter] = (end, type)
+        end += size
+    kernel = _Kernel(name, places, shared, globals)
+    for type, prefix, count in _REGISTERS.findall(body):
+        for number in range(int(count)):
+            kernel.types[f"{prefix}{number}"] = type
+    for special in ("%SP", "%SPL"):
+        if f"{special};" in body:
+            kernel.types[special] = "b64"
+    depot = _DEPOT.search(body)
+    if depot is not None:
+        kernel.depot = (depot[2], int(depot[3]))
+    for statement in body.split(";"):
+        text = " ".join(statement.split())
+        while (found := re.match(r"([\w$]+):\s*", text)) is not None:
+            kernel.lines.append(f"{label(found[1])}:;")
+            text = text[found.end() :]
+        if text.startswith(("{", "}")) and text not in ("{", "}"):
+            raise UnknownError(text)
+        if text and not text.startswith((".", "{", "}")):
+            kernel.write(text)
+    fields = " ".join(f"{_C_TYPES[type]} {register[1:]};" for register, type in kernel.types.items())
+    local = f"_Alignas(16) uint8_t depot[{kernel.depot[1]}];" if kernel.depot else ""
+    struct = f"registers_{name}"
+    sizes = ", ".join(str(width(type) // 8) for _, type in places.values())
+    return [
+        f"typedef struct {struct} {{ int place; {fields} {local} }} {struct};",
+        f"static int run_{name}(void *memory, mail *M, block *B) {{",
+        f"  {struct} *R = memory; (void)M;",
+        "  switch (R->place) { case 0:;",
+        *kernel.lines,
+        "  }",
+        "  return DONE;",
+        "}",
+        f"const int parameters_{name}[] = {{{sizes}{', ' if sizes else ''}0}};",
+        f"int launch_{name}(machine *m, uint32_t blocks, uint32_t threads, const uint8_t *parameters) {{",
+        f"  return run_grid(m, run_{name}, sizeof({struct}), {shared_bytes}, blocks, threads, parameters);",
+        "}",
+    ]

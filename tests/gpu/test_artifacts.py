@@ -1,0 +1,245 @@
+"""Whole artifacts on a GPU: the real runtime and the real code, with the fake driver in place of a device."""
+
+from __future__ import annotations
+
+import gc
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nacre
+import numpy as np
+import pytest
+from fake_driver import Machine
+from nacre.compiler.api import read_model
+from nacre.compiler.options import Options
+from nacre.compiler.pipeline import Build
+from nacre.compiler.targets.target import parse_targets
+from nacre.runtime.library import ArtifactError, OutOfRangeError
+
+ROOT = Path(__file__).parents[2]
+MODEL = """language 1
+dim B in 0..64
+model pick(x: f32[B, 8], i: i64[B]) -> y: f32[B, 20], z: f32[B, 8] {
+  param w: f32[20, 8]
+  return softmax(x @ w.T), gather(w, i, axis=0) + x
+}
+"""
+WEIGHT = np.random.default_rng(1).normal(size=(20, 8)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("artifacts")
+    np.savez(folder / "w.npz", w=WEIGHT)
+    for name, target in (("both", "native,cuda:sm_80"), ("gpu", "cuda"), ("new", "cuda:sm_90a"), ("cpu", "native")):
+        source_model = read_model(MODEL, folder / "w.npz")
+        Build(source_model, Options(targets=parse_targets(target))).run(folder / f"{name}.so")
+    return folder
+
+
+def arguments(batch: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(batch)
+    return rng.normal(size=(batch, 8)).astype(np.float32), rng.integers(-20, 20, batch)
+
+
+def assert_right(model: nacre.Model, batch: int) -> None:
+    x, i = arguments(batch)
+    y, z = map(np.asarray, model(x, i))
+    scores = x.astype(np.float64) @ WEIGHT.T
+    parts = np.exp(scores - scores.max(1, keepdims=True, initial=-np.inf))
+    # Scores reach 16, where steps of f32 are 2e-6; the error of a score is the relative error of its exponential.
+    np.testing.assert_allclose(y, parts / parts.sum(1, keepdims=True), rtol=5e-6)
+    np.testing.assert_array_equal(z, WEIGHT[i] + x)
+
+
+@pytest.mark.parametrize("name", ["both", "gpu"])
+def test_entry_computes_on_the_device(machine: Machine, folder: Path, name: str) -> None:
+    model = nacre.load(folder / f"{name}.so", device="cuda:0")
+    for batch in (5, 64, 1, 0, 3):
+        assert_right(model, batch)
+    assert machine.launches >= 5 and not machine.error
+    assert machine.log.count("cuModuleLoadDataEx") < machine.launches
+    del model
+    gc.collect()
+    assert machine.left == 0 and machine.library.fake_depth() == 0
+
+
+def test_sessions_share_code_and_weights(machine: Machine, folder: Path) -> None:
+    first = nacre.load(folder / "both.so", device="cuda")
+    loaded = machine.log.count("cuModuleLoadDataEx")
+    second = nacre.load(folder / "both.so", device="cuda")
+    assert_right(first, 4)
+    assert_right(second, 4)
+    assert machine.log.count("cuModuleLoadDataEx") == loaded > 0
+    del first, second
+    gc.collect()
+    assert machine.left == 0
+
+
+def test_index_out_of_range(machine: Machine, folder: Path) -> None:
+    model = nacre.load(folder / "gpu.so", device="cuda")
+    x, i = arguments(4)
+    i[2] = 20
+    with pytest.raises(OutOfRangeError, match=r"index 20 is out of range for an axis of size 20 \(element 2"):
+        model(x, i)
+    assert_right(model, 4)
+
+
+def test_cpu_computes_without_a_device(machine: Machine, folder: Path) -> None:
+    machine.reset(devices=0)
+    for device in ("auto", "cpu", None):
+        assert_right(nacre.load(folder / "both.so", device=device), 5)
+    assert machine.launches == 0
+
+
+def test_auto_takes_the_device(machine: Machine, folder: Path) -> None:
+    assert_right(nacre.load(folder / "both.so"), 5)
+    assert machine.launches > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "capability", "message"),
+    [
+        ("gpu", "cpu", 80, "the artifact has no code for a CPU"),
+        ("cpu", "cuda:0", 80, "the artifact has no code for the device `cuda:0`"),
+        ("both", "cuda:1", 80, "there is no device `cuda:1`; the driver has 1"),
+        ("both", "gpu", 80, "`gpu` is none of `auto`, `cpu`, `cuda` and `cuda:NUMBER`"),
+        ("gpu", "cuda", 75, "the artifact is for cuda:sm_80 or newer, and the device is sm_75"),
+        ("gpu", "auto", 75, "the artifact is for cuda:sm_80 or newer, and the device is sm_75"),
+        ("new", "cuda", 120, "the artifact is for cuda:sm_90a, and the device is sm_120"),
+    ],
+)
+def test_device_that_is_not_there(
+    machine: Machine, folder: Path, name: str, device: str, capability: int, message: str
+) -> None:
+    machine.reset(capability=capability)
+    with pytest.raises(ArtifactError, match=message):
+        nacre.load(folder / f"{name}.so", device=device)
+    assert machine.left == 0 and machine.library.fake_depth() == 0
+
+
+def test_newer_device_runs_the_code(machine: Machine, folder: Path) -> None:
+    machine.reset(capability=120)
+    assert_right(nacre.load(folder / "gpu.so", device="cuda"), 5)
+
+
+LOADING = (
+    *("cuDeviceGetAttribute", "cuDevicePrimaryCtxRetain", "cuCtxPushCurrent", "cuModuleLoadDataEx"),
+    *("cuModuleGetFunction", "cuMemAlloc", "cuMemcpyHtoDAsync", "cuStreamSynchronize", "cuStreamCreate"),
+)
+CALLING = ("cuMemAlloc", "cuMemcpyHtoDAsync", "cuLaunchKernel", "cuStreamSynchronize", "cuMemcpyDtoHAsync")
+
+
+@pytest.mark.parametrize("function", LOADING)
+def test_failure_while_loading(machine: Machine, folder: Path, function: str) -> None:
+    """No failure is hidden, and none leaves anything behind."""
+    for nth in (1, 2):
+        machine.reset()
+        machine.fail(function, nth)
+        try:
+            model = nacre.load(folder / "both.so")
+        except ArtifactError as error:
+            assert "injected failure" in str(error)
+        else:
+            assert nth == 2
+            del model
+        gc.collect()
+        assert machine.left == 0 and machine.library.fake_depth() == 0
+
+
+@pytest.mark.parametrize("function", CALLING)
+def test_failure_of_a_call(machine: Machine, folder: Path, function: str) -> None:
+    model = nacre.load(folder / "gpu.so", device="cuda")
+    for nth in (1, 2):
+        machine.fail(function, nth)
+        x, i = arguments(6)
+        try:
+            model(x, i)
+        except nacre.NacreError as error:
+            assert "injected failure" in str(error)
+            assert function != "cuLaunchKernel" or "could not launch `" in str(error)
+        else:
+            assert nth == 2
+        machine.fail("", 0)
+        assert_right(model, 6)
+    del model
+    gc.collect()
+    assert machine.left == 0 and machine.library.fake_depth() == 0
+
+
+def test_device_out_of_memory(machine: Machine, folder: Path) -> None:
+    machine.reset(memory=16 << 10)
+    model = nacre.load(folder / "gpu.so", device="cuda")
+    assert_right(model, 1)
+    with pytest.raises(nacre.NacreError, match="could not allocate memory for a call: out of memory"):
+        model(*arguments(64))
+    assert_right(model, 1)
+
+
+def test_sizes_of_a_state_and_its_values(machine: Machine, tmp_path: Path) -> None:
+    text = """language 1
+dim N in 1..8
+model add(x: f32[N]) -> total: f32[N] {
+  state sum: f32[N]
+  sum = sum + x
+  return sum
+}
+"""
+    Build(read_model(text), Options(targets=parse_targets("native,cuda"))).run(tmp_path / "s.so")
+    session = nacre.load(tmp_path / "s.so", device="cuda").session(N=3)
+    x = np.arange(3, dtype=np.float32)
+    for count in (1, 2, 3):
+        np.testing.assert_array_equal(session(x), count * x)
+    assert machine.launches > 0
+
+
+def test_missing_driver(folder: Path) -> None:
+    """In a process of its own, which opens another driver."""
+    code = f"import nacre; nacre.load({str(folder / 'gpu.so')!r}, device='cuda')"
+    environment = {"NACRE_CUDA_DRIVER": "/nowhere/libcuda.so", "PATH": ""}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert "there is no CUDA driver: /nowhere/libcuda.so" in done.stderr
+
+
+def test_caller_that_knows_no_device(machine: Machine, folder: Path, machine_folder: Path, tmp_path: Path) -> None:
+    """A C program passes pointers of the host, and the environment selects the device."""
+    if shutil.which("cc") is None:
+        pytest.skip("the program needs a C compiler named `cc`")
+    program = tmp_path / "program.c"
+    program.write_text(PROGRAM)
+    done = subprocess.run(
+        ["cc", "-std=c11", f"-I{ROOT / 'runtime'}", str(program), "-o", str(tmp_path / "program"), "-ldl"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    run = subprocess.run([str(tmp_path / "program"), str(folder / "both.so")], capture_output=True, text=True, env={})
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+PROGRAM = r"""
+#include <dlfcn.h>
+#include <stdio.h>
+#include "abi.h"
+
+int main(int count, char **arguments) {
+    void *library = dlopen(arguments[count - 1], RTLD_NOW);
+    const nacre_api *(*get)(uint32_t) = (const nacre_api *(*)(uint32_t))dlsym(library, "nacre_get_api");
+    const nacre_api *api = get(NACRE_ABI_VERSION);
+    nacre_options options = {sizeof options, .device = "cuda"};
+    nacre_session *session;
+    if (api->session_create(&options, &session) != NACRE_NO_DEVICE) return 1;
+    options.device = NULL;
+    if (api->session_create(&options, &session)) return puts(api->last_error()), 2;
+    float x[16] = {0}, y[40], z[16];
+    int64_t i[2] = {0, 19}, wide[] = {2, 8}, tall[] = {2, 20}, one[] = {2};
+    nacre_tensor in[] = {{x, wide, 0, NACRE_F32, 2}, {i, one, 0, NACRE_I64, 1}};
+    nacre_tensor out[] = {{y, tall, 0, NACRE_F32, 2}, {z, wide, 0, NACRE_F32, 2}};
+    static _Alignas(64) char workspace[1 << 16];
+    if (api->run(session, 0, in, 2, out, 2, workspace, sizeof workspace)) return puts(api->last_error()), 3;
+    api->session_destroy(session);
+    return y[0] > 0.049f && y[0] < 0.051f ? 0 : 4;
+}
+"""

@@ -1,0 +1,125 @@
+"""The machine that stands for a GPU finds what a GPU would not forgive: the tests of kernels depend on it."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fake_driver import compile_ptx
+from ptx_to_c import UnknownError, translate
+
+HEAD = ".version 7.0\n.target sm_80\n.address_size 64\n"
+TURN = """
+.shared .align 4 .b8 tile[256];
+.visible .entry turn(
+	.param .u64 .ptr .align 1 turn_param_0
+)
+.maxntid 64
+{
+	.reg .b32 	%r<6>;
+	.reg .b64 	%rd<5>;
+
+	ld.param.b64 	%rd1, [turn_param_0];
+	cvta.to.global.u64 	%rd2, %rd1;
+	mov.u32 	%r1, %tid.x;
+	shl.b32 	%r2, %r1, 2;
+	st.shared.b32 	[%r2], %r1;
+	bar.sync 	0;
+	sub.s32 	%r3, 252, %r2;
+	ld.shared.b32 	%r4, [%r3];
+	mul.wide.u32 	%rd3, %r1, 4;
+	add.s64 	%rd4, %rd2, %rd3;
+	st.global.b32 	[%rd4], %r4;
+	ret;
+}
+"""
+SUM = """
+.visible .entry sum(
+	.param .u64 .ptr .align 1 sum_param_0
+)
+{
+	.reg .pred 	%p<2>;
+	.reg .b32 	%r<8>;
+	.reg .b64 	%rd<5>;
+
+	ld.param.b64 	%rd1, [sum_param_0];
+	mov.u32 	%r1, %tid.x;
+	mov.b32 	%r2, 16;
+	mov.b32 	%r6, %r1;
+$L__BB0_1:
+	shfl.sync.bfly.b32 	%r4, %r6, %r2, 31, -1;
+	add.s32 	%r6, %r6, %r4;
+	shr.u32 	%r2, %r2, 1;
+	setp.ne.b32 	%p1, %r2, 0;
+	@%p1 bra 	$L__BB0_1;
+	mul.wide.u32 	%rd3, %r1, 4;
+	add.s64 	%rd4, %rd1, %rd3;
+	st.global.b32 	[%rd4], %r6;
+	ret;
+}
+"""
+
+
+class Allocation(ctypes.Structure):
+    _fields_ = (("begin", ctypes.c_uint64), ("end", ctypes.c_uint64), ("written", ctypes.c_void_p))
+
+
+class State(ctypes.Structure):
+    _fields_ = (
+        ("allocations", ctypes.POINTER(Allocation)),
+        ("count", ctypes.c_int),
+        ("error", ctypes.c_char * 512),
+    )
+
+
+def run(ptx: str, name: str, threads: int, result: np.ndarray, folder: Path) -> str:
+    """Runs one block of a kernel whose parameter is the result; returns the error."""
+    library = ctypes.CDLL(str(compile_ptx(HEAD + ptx, folder)))
+    written = np.zeros(result.nbytes, np.uint8)
+    begin = result.ctypes.data
+    allocation = Allocation(begin, begin + result.nbytes, written.ctypes.data)
+    state = State(ctypes.pointer(allocation), 1, b"")
+    parameters = np.array([begin], np.uint64)
+    getattr(library, f"launch_{name}")(ctypes.byref(state), 1, threads, ctypes.c_void_p(parameters.ctypes.data))
+    return str(state.error.decode())
+
+
+def test_threads_exchange_through_shared_memory(tmp_path: Path) -> None:
+    result = np.zeros(64, np.int32)
+    assert run(TURN, "turn", 64, result, tmp_path) == ""
+    np.testing.assert_array_equal(result, np.arange(64)[::-1])
+
+
+def test_warp_sums_by_shuffles(tmp_path: Path) -> None:
+    result = np.zeros(64, np.int32)
+    assert run(SUM, "sum", 64, result, tmp_path) == ""
+    np.testing.assert_array_equal(result, [496] * 32 + [496 + 1024] * 32)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("bar.sync \t0;", "", "was never written: ld.shared"),
+        ("sub.s32 \t%r3, 252", "sub.s32 \t%r3, 256", "shared address 256 is beyond 256"),
+        ("sub.s32 \t%r3, 252", "sub.s32 \t%r3, 253", "not aligned to 4: ld.shared"),
+        ("%r1, 4;", "%r1, 8;", "is outside of all allocations: st.global"),
+        ("%r1, 4;", "%r1, 3;", "not aligned to 4: st.global"),
+        ("st.global.b32 \t[%rd4], %r4", "ld.global.b32 \t%r4, [%rd4]", "was never written: ld.global"),
+    ],
+)
+def test_fault_is_found(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert old in TURN
+    result = np.zeros(64, np.int32)
+    assert message in run(TURN.replace(old, new), "turn", 64, result, tmp_path)
+
+
+def test_threads_of_a_warp_that_part_before_a_shuffle(tmp_path: Path) -> None:
+    text = SUM.replace("\tmov.b32 \t%r2, 16;", "\tmov.b32 \t%r2, 16;\n\tsetp.eq.b32 \t%p1, %r1, 3;\n\t@%p1 ret;")
+    assert "deadlock" in run(text, "sum", 32, np.zeros(32, np.int32), tmp_path)
+
+
+def test_unknown_instruction_is_refused() -> None:
+    with pytest.raises(UnknownError, match=r"sad\.s32"):
+        translate(HEAD + SUM.replace("add.s32 \t%r6, %r6, %r4", "sad.s32 \t%r6, %r6, %r4"))
