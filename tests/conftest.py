@@ -13,6 +13,7 @@ from nacre.compiler.tools.validate.checker import VARIABLE
 QUICK = (
     "artifact/test_loader_files.py",
     "artifact/test_size_formulas.py",
+    "bench/test_compile_costs.py::test_bounds_are_reported",
     "cli/test_check_command.py",
     "cli/test_opt_command.py",
     "codegen/test_forking.py",
@@ -28,6 +29,7 @@ QUICK = (
     "lower/test_packing.py",
     "models/test_float8.py::test_numbers_are_converted",
     "mutation/",
+    "onnx/test_reading.py",
     "operators/test_inference_errors.py",
     "operators/test_operators.py",
     "passes/test_manager.py",

@@ -121,10 +121,9 @@ class Target:
 
     @property
     def unit(self) -> VectorUnit | None:
-        """The vector unit that code is tiled for; None for an architecture that no family describes."""
-        if self.family is None:
-            return None
-        return next(unit for needed, unit in self.family.units if all(map(self.has, needed)))
+        """The vector unit that code is tiled for; None for a device, and for an architecture that no family describes."""
+        units = () if self.family is None else self.family.units
+        return next((unit for needed, unit in units if all(map(self.has, needed))), None)
 
     @property
     def runs_here(self) -> bool:

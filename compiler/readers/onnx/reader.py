@@ -68,7 +68,7 @@ def read_proto(
 
 
 def _convert(record: ModelRecord, file: str, entry: str) -> tuple[_Run, Function]:
-    """Converts the graph. Each time two sizes without a name turn out to be equal, it begins again with one for both."""
+    """Converts the graph. Whenever two sizes without a name turn out to be equal, it begins again with one for both."""
     same: dict[str, str] = {}
     while True:
         run = _Run(record, file, dims=Dims(same=same))
