@@ -138,6 +138,7 @@ def main() -> None:
     parser.add_argument("--log", type=Path, default=Path("mutants.jsonl"), help="verdicts, one in a line")
     parser.add_argument("--reach", type=Path, default=Path("reach.jsonl"), help="which tests reach which mutants")
     parser.add_argument("--record", nargs="*", metavar="TESTS", help="write the file of --reach, from these tests")
+    parser.add_argument("--tests", nargs="+", default=[], help="further tests for each mutant")
     parser.add_argument("--again", action="store_true", help="test the survivors of the log once more")
     parser.add_argument("--wide", action="store_true", help="also run the files, the quick tests, models and operators")
     options = parser.parse_args()
@@ -166,7 +167,7 @@ def test_all(tester: Tester, wanted: Sequence[tuple[str, Mutant]], options: argp
             circles = [("reaching", reach.tests_of(number, near, options.budget))]
             if options.wide or not circles[0][1]:
                 circles.append(("nearest", reach.files_within(near, 3 * options.budget)))
-            circles += WIDER if options.wide else ()
+            circles += [("named", options.tests), *(WIDER if options.wide else ())]
             verdict = tester.judge(file, mutant, [each for each in circles if each[1]], options.limit)
             verdicts[verdict.key] = verdict
             log.write(json.dumps(asdict(verdict)) + "\n")
