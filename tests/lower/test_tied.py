@@ -110,3 +110,11 @@ def test_a_packed_transpose_is_the_packed_tensor(order: tuple[int, ...]) -> None
         stored = Tied(Module("m", (), (base, source), ())).stored(source, packing, source.type)
         assert stored is not None and stored.source is base
         assert np.array_equal(stored.packing(data), packing(data.transpose(order)))
+
+
+def test_axes_of_size_one_are_left_out_of_a_packing() -> None:
+    stored = Parameter("w", TensorType(F32, (2, 17)))
+    seen = TensorType(F32, (1, 2, 1, 17))
+    found = Tied(Module("m", (), (stored,), ())).stored(stored, Packing((0,), (2, 1), 3, 16), seen)
+    assert found is not None and found.packing == Packing((), (0,), 1, 16)
+    assert Tied(Module("m", (), (stored,), ())).stored(stored, Packing((), (1, 2), 3, 16), seen) is None
