@@ -9,6 +9,7 @@ import llvmlite.binding as llvm
 import ml_dtypes
 import numpy as np
 import pytest
+from differential.emulated import HOST, emulate
 from nacre.compiler.codegen.tiler.isa import INSTRUCTIONS, Instruction, find
 from nacre.compiler.codegen.tiler.isa.instruction import WIDTHS, ZERO
 
@@ -65,12 +66,26 @@ def operand(element: str, count: int, random: np.random.Generator, name: str) ->
 def test_meaning(instruction: Instruction) -> None:
     if not runs_here(instruction):
         pytest.skip(f"this CPU lacks {', '.join(sorted(instruction.needs))}")
+    check(instruction, llvm_text(instruction))
+
+
+@pytest.mark.skipif(not HOST.runs_here, reason=f"emulation needs {HOST.name}")
+@pytest.mark.parametrize("intrinsic", sorted({i.intrinsic for i in INSTRUCTIONS if ".avx512" in i.intrinsic}))
+def test_emulation_computes_the_meaning(intrinsic: str) -> None:
+    """Tests of other variants rely on it."""
+    instruction = next(i for i in INSTRUCTIONS if i.intrinsic == intrinsic)
+    text = emulate(llvm_text(instruction))
+    assert "llvm.x86" not in text
+    check(instruction, text)
+
+
+def check(instruction: Instruction, text: str) -> None:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(), features=str(llvm.get_host_cpu_features().flatten())
     )
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(llvm_text(instruction)), machine)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(text), machine)
     run = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (len(instruction.operands) + 1))(engine.get_function_address("f"))
     random = np.random.default_rng(0)
     for _ in range(ROUNDS):

@@ -16,16 +16,17 @@ from nacre.dialect.ops.support.layouts import LAST
 from nacre.dialect.types import BF16, F32, I32, U8
 
 WIDE = tuple(Level(2, cpu, quick=True) for cpu in ("x86-64-v4", "x86-64-v4-vnni-bf16"))
-"""Vectors of 512 bits, without products of bytes and of bfloats, and with both: what the CPU that compiles does not put
-to use where it is slow."""
-EVERY = [
-    *LEVELS,
-    *(
-        pytest.param(level, marks=pytest.mark.skipif(not parse_targets(level.cpu)[0].runs_here, reason="another CPU"))
-        for level in WIDE
-    ),
-]
+"""Vectors of 512 bits, without products of bytes and of bfloats, and with both: emulated where this CPU lacks them."""
+EVERY = [*LEVELS, *WIDE]
 SIZES = ((1, 1, 8), (3, 5, 40), (8, 2, 16), (9, 33, 100), (7, 64, 17), (17, 6, 48), (2, 255, 130))
+
+
+@pytest.fixture(autouse=True)
+def _emulated(request: pytest.FixtureRequest) -> None:
+    """Emulation takes a minute; by default, `tests/operators/test_variants.py` has fewer cases of it."""
+    level = getattr(request.node, "callspec", None) and request.node.callspec.params.get("level")
+    if level in WIDE and not parse_targets(level.cpu)[0].runs_here and not request.config.getoption("--variants"):
+        pytest.skip("another CPU: is emulated with --variants")
 
 
 def product(b: Any, x: Any, w: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from nacre.compiler.codegen.objects import CodeOptions, generate_objects
+from nacre.compiler.codegen.objects import CodeOptions
 from nacre.compiler.graph_passes import GRAPH_PASSES
 from nacre.compiler.lower.module import Lowered, lower_module
 from nacre.compiler.targets.target import Target, choose_panels, parse_targets
@@ -15,6 +15,7 @@ from nacre.dialect.graph import Module
 from nacre.passes.manager import PassManager
 from nacre.passes.pipeline import parse_pipeline
 
+from .emulated import generate_for_here
 from .maker import Graph
 
 
@@ -57,9 +58,10 @@ def lower(graphs: Sequence[Graph], level: Level) -> Lowered:
 
 
 def build_library(lowered: Lowered, level: Level) -> Library:
-    """The code of a lowered module, with made-up weights. Raises CompilerError."""
+    """The code of a lowered module, with made-up weights, emulated where this CPU lacks the target's instructions.
+    Raises CompilerError."""
     options = CodeOptions(parse_targets(level.cpu), level.level, quick=level.quick or level.level == 0, visible=True)
-    return Library(*generate_objects(lowered, options), made_up)
+    return Library(*generate_for_here(lowered, options), made_up)
 
 
 def kernels_of(lowered: Lowered) -> Iterator[tuple[str, frozenset[str]]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 from nacre.compiler.codegen.jit import build_functions
@@ -199,3 +201,25 @@ def test_rows_of_windows_of_bytes_stand_in_groups(
 def test_other_windows_stay_as_they_are(kernel: tuple[int, int], channels: int, into: DType) -> None:
     (weight,) = lower_module(depthwise(U8 if into is I32 else F32, kernel, channels, into), pack=PanelSizes()).weights
     assert weight.packing is None
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
+@pytest.mark.parametrize("batched", [0, 1])
+@pytest.mark.parametrize("group", [1, 4])
+def test_what_is_packed_is_unpacked_in_its_order(order: tuple[int, ...], batched: int, group: int) -> None:
+    *outer, lane = order
+    packing = Packing(tuple(outer[:batched]), tuple(outer[batched:]), lane, 16, group)
+    data = np.arange(27, dtype=np.float32).reshape(3, 3, 3)
+    unpacked = packing.unpacked(packing(data))
+    assert np.array_equal(unpacked[:3, :3, :3], data)
+    # A tensor under a transpose is packed like the tensor itself, if the axes are counted there.
+    turned = data.transpose(1, 2, 0)
+    number = (1, 2, 0)
+    again = Packing(
+        tuple(number.index(a) for a in packing.batch),
+        tuple(number.index(a) for a in packing.summed),
+        number.index(lane),
+        16,
+        group,
+    )
+    assert np.array_equal(again(turned), packing(data))

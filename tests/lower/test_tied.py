@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from pathlib import Path
 
 import nacre
@@ -9,13 +10,15 @@ import numpy as np
 import pytest
 from nacre.compiler.api import read_model
 from nacre.compiler.lower import function
+from nacre.compiler.lower.packing import Packing
 from nacre.compiler.lower.tied import Tied
 from nacre.compiler.model.parameters import open_parameters
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.compiler.quantization.choose import in_precision
-from nacre.dialect.graph import Module
+from nacre.dialect.graph import Formula, Module, Node, Parameter, Value
 from nacre.dialect.interpreter import Interpreter
+from nacre.dialect.types import F32, TensorType
 from saving import save_npz
 
 MODEL = """language 1
@@ -90,3 +93,28 @@ def test_parameters_are_indexed_once_for_all_weights(path: Path, monkeypatch: py
     build = Build(read_model(path), Options())
     build.lower(build.optimize())
     assert len(made) == 1, "three weights are packed"
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
+def test_a_packed_transpose_is_the_packed_tensor(order: tuple[int, ...]) -> None:
+    """The axes of a packing are those of the stored tensor, also where they are permuted in a cycle."""
+    x = Value("x", TensorType(F32, (3, 3, 3)))
+    base = Parameter("w", x.type)
+    read = Node("parameter", (), (x,), (("name", "w"),))
+    turned = Value("y", x.type)
+    transpose = Node("transpose", (x,), (turned,), (("axes", order),))
+    source = Parameter("w.turned", x.type, formula=Formula((base,), (read, transpose), turned))
+    data = np.arange(27, dtype=np.float32).reshape(3, 3, 3)
+    for batch, summed, lane in (((), (0, 1), 2), ((0,), (2,), 1), ((), (2, 0), 1)):
+        packing = Packing(batch, summed, lane, 16)
+        stored = Tied(Module("m", (), (base, source), ())).stored(source, packing, source.type)
+        assert stored is not None and stored.source is base
+        assert np.array_equal(stored.packing(data), packing(data.transpose(order)))
+
+
+def test_axes_of_size_one_are_left_out_of_a_packing() -> None:
+    stored = Parameter("w", TensorType(F32, (2, 17)))
+    seen = TensorType(F32, (1, 2, 1, 17))
+    found = Tied(Module("m", (), (stored,), ())).stored(stored, Packing((0,), (2, 1), 3, 16), seen)
+    assert found is not None and found.packing == Packing((), (0,), 1, 16)
+    assert Tied(Module("m", (), (stored,), ())).stored(stored, Packing((), (1, 2), 3, 16), seen) is None

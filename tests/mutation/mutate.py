@@ -5,10 +5,10 @@
 
 The first command runs tests once, with a probe for each mutant, and records which tests reach which mutants. The second
 plants each mutant. A mutant is killed if a test fails, does not end, or cannot begin. It survives if every circle of
-tests passes: those that reach it, the shortest first; the nearest files; and with `--wide` also the files, the quick
-tests, models and operators. The log has a line for each mutant and is read again, so that a run continues where an
-earlier one with the same seed ended. `--again` tests the survivors of a log once more, for example after a test was
-added. Tests run on a copy of the checkout: the checkout does not change.
+tests passes: those that reach it, the shortest first, or the nearest files if none does; with `--wide` also the nearest
+files, the files, the quick tests, models and operators. The log has a line for each mutant and is read again, so that a
+run continues where an earlier one with the same seed ended. `--again` tests the survivors of a log once more, for
+example after a test was added. Tests run on a copy of the checkout: the checkout does not change.
 """
 
 from __future__ import annotations
@@ -138,6 +138,7 @@ def main() -> None:
     parser.add_argument("--log", type=Path, default=Path("mutants.jsonl"), help="verdicts, one in a line")
     parser.add_argument("--reach", type=Path, default=Path("reach.jsonl"), help="which tests reach which mutants")
     parser.add_argument("--record", nargs="*", metavar="TESTS", help="write the file of --reach, from these tests")
+    parser.add_argument("--tests", nargs="+", default=[], help="further tests for each mutant")
     parser.add_argument("--again", action="store_true", help="test the survivors of the log once more")
     parser.add_argument("--wide", action="store_true", help="also run the files, the quick tests, models and operators")
     options = parser.parse_args()
@@ -163,11 +164,10 @@ def test_all(tester: Tester, wanted: Sequence[tuple[str, Mutant]], options: argp
             if known or time.monotonic() > end or not file.startswith(tuple(options.only)):
                 continue
             near = nearest_tests(Path(file), tester.tree.root)
-            circles = [
-                ("reaching", reach.tests_of(number, near, options.budget)),
-                ("nearest", reach.files_within(near, 2 * options.budget)),
-                *(WIDER if options.wide else ()),
-            ]
+            circles = [("reaching", reach.tests_of(number, near, options.budget))]
+            if options.wide or not circles[0][1]:
+                circles.append(("nearest", reach.files_within(near, 3 * options.budget)))
+            circles += [("named", options.tests), *(WIDER if options.wide else ())]
             verdict = tester.judge(file, mutant, [each for each in circles if each[1]], options.limit)
             verdicts[verdict.key] = verdict
             log.write(json.dumps(asdict(verdict)) + "\n")

@@ -15,6 +15,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from nacre.compiler.codegen.objects import CodeOptions, generate_objects
+from nacre.compiler.lower.lowered import Lowered
 from nacre.compiler.lower.module import lower_module
 from nacre.compiler.targets.target import Target, choose_panels
 from nacre.compiler.tools.validate.isolated import Died, Progress, run_isolated
@@ -63,15 +64,16 @@ def symbolic_uses(group: tuple[Operator, ...], limit: int | None = None) -> Uses
     return found
 
 
-def build_library(uses: Uses, level: int) -> Library:
+def lower_uses(uses: Uses, level: int, target: Target = Target()) -> Lowered:
     dims = {symbol for function, _ in uses.values() for symbol in function.symbols()}
     written = Module("operators", tuple(sorted(dims, key=str)), functions=tuple(f for f, _ in uses.values()))
-    module = CheckIndices().run(written)
+    return lower_module(CheckIndices().run(written), pack=choose_panels((target,)) if level >= 2 else None)
+
+
+def build_library(uses: Uses, level: int) -> Library:
     # At level 0 functions run twice: optimising them would take longer than that.
     options = CodeOptions(level=level, quick=level == 0, visible=True)
-    return Library(
-        *generate_objects(lower_module(module, pack=choose_panels((Target(),)) if level >= 2 else None), options), None
-    )
+    return Library(*generate_objects(lower_uses(uses, level), options), None)
 
 
 def call(library: Library, function: Function, item: Example) -> str | None:
@@ -87,9 +89,7 @@ def call(library: Library, function: Function, item: Example) -> str | None:
     return None
 
 
-def check(uses: Uses, level: int) -> None:
-    library = build_library(uses, level)
-
+def check(uses: Uses, library: Library) -> None:
     def task(function: Function, item: Example) -> Callable[[Progress], str | None]:
         return lambda tell: call(library, function, item)
 
@@ -103,9 +103,11 @@ def check(uses: Uses, level: int) -> None:
 
 @with_group
 def test_without_optimisation(group: tuple[Operator, ...]) -> None:
-    check(uses(group, everything=True) | symbolic_uses(group), 0)
+    found = uses(group, everything=True) | symbolic_uses(group)
+    check(found, build_library(found, 0))
 
 
 @with_group
 def test_at_the_default_level(group: tuple[Operator, ...]) -> None:
-    check(uses(group, everything=False) | symbolic_uses(group, 2), 2)
+    found = uses(group, everything=False) | symbolic_uses(group, 2)
+    check(found, build_library(found, 2))

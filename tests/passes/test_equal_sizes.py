@@ -190,3 +190,18 @@ def test_codes_of_codes(name: str) -> None:
     zeros = [] if zero is None else [g.constant(zero)]
     result = g.b.quantize(numbers, g.constant(scale), *zeros, dtype=dtype)
     g.check(result, "qdq-propagation", changes=name == "the same", tolerance=0)
+
+
+@pytest.mark.parametrize("order", list(permutations(range(4))), ids=str)
+def test_channels_that_come_last_are_transposed(order: tuple[int, ...]) -> None:
+    g = Graph(F32, N, N, N, N)
+    y = g.b.relu(g.b.conv2d(g.argument, g.parameter(N, N, N, N), padding=1))
+    g.check(g.b.transpose(y, axes=order), "channels-last{channels=1}", tolerance=1e-10)
+
+
+@pytest.mark.parametrize("widths", [(1, 0, 2, 0, 0, 1, 1, 3), ((1, 0), (2, 0), (0, 1), (1, 3))], ids=["flat", "pairs"])
+def test_padding_between_convolutions_keeps_its_axes(widths: Any) -> None:
+    g = Graph(F32, N, N, N, N)
+    y = g.b.pad(g.b.conv2d(g.argument, g.parameter(N, N, N, N), padding=1), widths=widths)
+    y = g.b.conv2d(y, g.parameter(N, N + 2, N, N), padding=1)
+    g.check(y, "channels-last{channels=1}", tolerance=1e-10)

@@ -1,0 +1,195 @@
+"""Code for CPU variants that this machine lacks, made to run on it.
+
+Kernels are tiled for the variant, with its vectors, masks and instructions, down to LLVM IR. There, each intrinsic that
+only the variant has becomes a function with the meaning that `compiler/codegen/tiler/isa/` states, and LLVM compiles
+vectors of 512 bits as pairs of 256 bits. So the schedules of a variant are tested, and the numbers that they give; the
+instructions that LLVM selects for the variant are not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from nacre.compiler.codegen.objects import CodeGenerator, CodeOptions, Program, generate_objects
+from nacre.compiler.codegen.workers.routes import LLVM_IR
+from nacre.compiler.dumps import Dumps
+from nacre.compiler.dumps.parts import Part
+from nacre.compiler.host.plan import entry_ir
+from nacre.compiler.lower.lowered import Lowered
+from nacre.compiler.targets.target import Target
+
+HOST = Target("x86-64-v3")
+"""The variant that emulates the others: it has FMA, so that products are rounded as there."""
+
+_CALLED = re.compile(r"@(llvm\.x86\.avx512[\w.]*)\(")
+_DECLARED = re.compile(r"^declare .*@(llvm\.x86\.avx512[\w.]*)\(.*$", re.MULTILINE)
+
+
+def generate_for_here(lowered: Lowered, options: CodeOptions) -> tuple[Program, tuple[bytes, ...]]:
+    """Generates objects that this CPU can run; only one target may be one that it cannot run itself."""
+    if all(target.runs_here for target in options.targets):
+        return generate_objects(lowered, options)
+    return generate_emulated(lowered, options)
+
+
+def generate_emulated(lowered: Lowered, options: CodeOptions) -> tuple[Program, tuple[bytes, ...]]:
+    """Generates objects for the only target of the options, to be run on `HOST`."""
+    first = CodeGenerator(options, Dumps(keep=(LLVM_IR,)))
+    program = first.compile_kernels(lowered)
+    (kernels,) = program.kernels.values()
+    given = {
+        symbol: Part(
+            emulate(made.dumps[f"{LLVM_IR}.ll"]), symbol, (), made.report.schedules, functions=made.report.parts
+        )
+        for symbol, made in kernels.items()
+    }
+    parts = {symbol: made.report.parts for symbol, made in kernels.items()}
+    entries = [symbol for entry in program.entries for symbol in entry.symbols("")]
+    given[entries[0]] = Part(entry_ir(program.entries, "", parts), entries[0], kind="entries")
+    second = CodeGenerator(replace(options, targets=(HOST,), start=LLVM_IR), given=given)
+    emulated = second.compile_kernels(lowered)
+    return emulated, second.compile_entries(emulated)
+
+
+def emulate(text: str) -> str:
+    """Returns LLVM IR in which functions take the place of instructions that `HOST` lacks."""
+    names = sorted(set(_CALLED.findall(text)))
+    text = _CALLED.sub(lambda found: f"@{_emulated(found[1])}(", _DECLARED.sub("", text))
+    return "\n".join([text, *(_define(name) for name in names)])
+
+
+def _emulated(name: str) -> str:
+    return name.replace("llvm.x86", "emulated")
+
+
+def _define(name: str) -> str:
+    for pattern, define in _DEFINITIONS.items():
+        if found := re.fullmatch(pattern, name):
+            bits = int(found[1]) if found.groups() else 512
+            return define(f"@{_emulated(name)}", bits // 32)
+    raise KeyError(f"{name} has no definition here")
+
+
+def _dot_bytes(name: str, lanes: int) -> str:
+    bytes, words = f"<{4 * lanes} x i8>", f"<{4 * lanes} x i32>"
+    sums = f"<{lanes} x i32>"
+    parts = "\n".join(
+        f"  %p{n} = shufflevector {words} %products, {words} poison, {_every(4, n, lanes)}\n"
+        f"  %s{n} = add {sums} %{'total' if n == 0 else f's{n - 1}'}, %p{n}"
+        for n in range(4)
+    )
+    return f"""
+define internal {sums} {name}({sums} %total, {bytes} %a, {bytes} %b) alwaysinline {{
+  %x = zext {bytes} %a to {words}
+  %y = sext {bytes} %b to {words}
+  %products = mul {words} %x, %y
+{parts}
+  ret {sums} %s3
+}}"""
+
+
+def _multiply_pairs(name: str, lanes: int) -> str:
+    halves, words, sums = f"<{2 * lanes} x i16>", f"<{2 * lanes} x i32>", f"<{lanes} x i32>"
+    return f"""
+define internal {sums} {name}({halves} %a, {halves} %b) alwaysinline {{
+  %x = sext {halves} %a to {words}
+  %y = sext {halves} %b to {words}
+  %products = mul {words} %x, %y
+  %even = shufflevector {words} %products, {words} poison, {_every(2, 0, lanes)}
+  %odd = shufflevector {words} %products, {words} poison, {_every(2, 1, lanes)}
+  %sums = add {sums} %even, %odd
+  ret {sums} %sums
+}}"""
+
+
+def _dot_bfloats(name: str, lanes: int) -> str:
+    halves, words = f"<{2 * lanes} x bfloat>", f"<{2 * lanes} x i32>"
+    floats, sums = f"<{2 * lanes} x float>", f"<{lanes} x float>"
+    widened = "\n".join(
+        f"  %{v}bits = bitcast {halves} %{v} to <{2 * lanes} x i16>\n"
+        f"  %{v}low = zext <{2 * lanes} x i16> %{v}bits to {words}\n"
+        f"  %{v}high = shl {words} %{v}low, splat (i32 16)\n"
+        f"  %{v}wide = bitcast {words} %{v}high to {floats}"
+        for v in "ab"
+    )
+    return f"""
+define internal {sums} {name}({sums} %total, {halves} %a, {halves} %b) alwaysinline {{
+{widened}
+  %products = fmul {floats} %awide, %bwide
+  %even = shufflevector {floats} %products, {floats} poison, {_every(2, 0, lanes)}
+  %odd = shufflevector {floats} %products, {floats} poison, {_every(2, 1, lanes)}
+  %pairs = fadd {sums} %even, %odd
+  %sums = fadd {sums} %total, %pairs
+  ret {sums} %sums
+}}"""
+
+
+def _nearest(name: str, lanes: int) -> str:
+    floats, words = f"<{lanes} x float>", f"<{lanes} x i32>"
+    return f"""
+declare {floats} @llvm.rint.v{lanes}f32({floats})
+declare {floats} @llvm.fabs.v{lanes}f32({floats})
+define internal {words} {name}({floats} %x, {words} %masked, i16 %mask, i32 %mode) alwaysinline {{
+  %whole = call {floats} @llvm.rint.v{lanes}f32({floats} %x)
+  %size = call {floats} @llvm.fabs.v{lanes}f32({floats} %whole)
+  %fits = fcmp olt {floats} %size, splat (float 0x41E0000000000000)
+  %number = fptosi {floats} %whole to {words}
+  %result = select <{lanes} x i1> %fits, {words} %number, {words} splat (i32 -2147483648)
+  ret {words} %result
+}}"""
+
+
+def _scale_by_power(name: str, lanes: int) -> str:
+    """The product with a power of two is exact in f64, and rounded once."""
+    floats, doubles, longs = f"<{lanes} x float>", f"<{lanes} x double>", f"<{lanes} x i64>"
+    return f"""
+declare {floats} @llvm.floor.v{lanes}f32({floats})
+declare {floats} @llvm.minnum.v{lanes}f32({floats}, {floats})
+declare {floats} @llvm.maxnum.v{lanes}f32({floats}, {floats})
+define internal {floats} {name}({floats} %x, {floats} %n, {floats} %masked, i16 %mask, i32 %mode) alwaysinline {{
+  %whole = call {floats} @llvm.floor.v{lanes}f32({floats} %n)
+  %most = call {floats} @llvm.minnum.v{lanes}f32({floats} %whole, {floats} splat (float 300.0))
+  %power = call {floats} @llvm.maxnum.v{lanes}f32({floats} %most, {floats} splat (float -300.0))
+  %number = fptosi {floats} %power to {longs}
+  %biased = add {longs} %number, splat (i64 1023)
+  %bits = shl {longs} %biased, splat (i64 52)
+  %factor = bitcast {longs} %bits to {doubles}
+  %wide = fpext {floats} %x to {doubles}
+  %product = fmul {doubles} %wide, %factor
+  %result = fptrunc {doubles} %product to {floats}
+  ret {floats} %result
+}}"""
+
+
+def _look_up(name: str, lanes: int) -> str:
+    floats, words = f"<{lanes} x float>", f"<{lanes} x i32>"
+    lines = [f"  %r{lanes} = and {words} %index, splat (i32 15)", f"  %v0 = freeze {floats} zeroinitializer"]
+    for n in range(lanes):
+        lines += [
+            f"  %i{n} = extractelement {words} %r{lanes}, i32 {n}",
+            f"  %e{n} = extractelement {floats} %table, i32 %i{n}",
+            f"  %v{n + 1} = insertelement {floats} %v{n}, float %e{n}, i32 {n}",
+        ]
+    body = "\n".join(lines)
+    return f"""
+define internal {floats} {name}({floats} %table, {words} %index) alwaysinline {{
+{body}
+  ret {floats} %v{lanes}
+}}"""
+
+
+def _every(step: int, first: int, lanes: int) -> str:
+    numbers = ", ".join(f"i32 {step * lane + first}" for lane in range(lanes))
+    return f"<{lanes} x i32> <{numbers}>"
+
+
+_DEFINITIONS: Mapping[str, Callable[[str, int], str]] = {
+    r"llvm\.x86\.avx512\.vpdpbusd\.(\d+)": _dot_bytes,
+    r"llvm\.x86\.avx512\.pmaddw\.d\.(512)": _multiply_pairs,
+    r"llvm\.x86\.avx512bf16\.dpbf16ps\.(\d+)": _dot_bfloats,
+    r"llvm\.x86\.avx512\.mask\.cvtps2dq\.(512)": _nearest,
+    r"llvm\.x86\.avx512\.mask\.scalef\.ps\.(512)": _scale_by_power,
+    r"llvm\.x86\.avx512\.permvar\.sf\.(512)": _look_up,
+}

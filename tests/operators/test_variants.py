@@ -1,0 +1,48 @@
+"""Every operator as code of every CPU variant: equal to its reference.
+
+Variants that this CPU lacks are emulated; `differential/emulated.py` states what that covers. By default, one case of
+each operator runs in the widest variant. With `--variants`, all cases run in all variants.
+"""
+
+from __future__ import annotations
+
+import pytest
+from differential.emulated import HOST, generate_for_here
+from nacre.compiler.codegen.objects import CodeOptions
+from nacre.compiler.targets.target import LEVELS, Target, parse_targets
+from nacre.compiler.tools.validate.native import Library
+from test_compiled import GROUP, TESTED, Uses, check, lower_uses, symbolic_uses, uses
+
+VARIANTS = [parse_targets(name)[0] for name in LEVELS]
+WIDEST = VARIANTS[-1]
+each_variant = pytest.mark.parametrize("target", VARIANTS, ids=lambda target: target.name)
+pytestmark = pytest.mark.skipif(not HOST.runs_here, reason=f"needs {HOST.name}")
+
+
+def build(uses: Uses, target: Target) -> Library:
+    options = CodeOptions((target,), 2, quick=True, visible=True)
+    return Library(*generate_for_here(lower_uses(uses, 2, target), options), None)
+
+
+@each_variant
+def test_one_case_of_each_operator(target: Target, request: pytest.FixtureRequest) -> None:
+    if target != WIDEST and not request.config.getoption("--variants"):
+        pytest.skip("is run with --variants")
+    found = symbolic_uses(TESTED, 1)
+    missing = {operator.name for operator in TESTED} - {item.operator.name for _, item in found.values()}
+    for name, use in uses(TESTED, everything=False).items():
+        if use[1].operator.name in missing:
+            missing.remove(use[1].operator.name)
+            found[name] = use
+    assert not missing
+    check(found, build(found, target))
+
+
+@pytest.mark.parametrize("first", range(0, len(TESTED), GROUP))
+@each_variant
+def test_every_case(target: Target, first: int, request: pytest.FixtureRequest) -> None:
+    if not request.config.getoption("--variants"):
+        pytest.skip("takes minutes: is run with --variants")
+    group = TESTED[first : first + GROUP]
+    found = uses(group, everything=True) | symbolic_uses(group)
+    check(found, build(found, target))

@@ -1,0 +1,220 @@
+"""Keys of caches: a change of any one input gives another key, and a change of nothing else does.
+
+Tables have a changed value for each field of a record; a new field without one fails the test.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from nacre.compiler.artifact import link
+from nacre.compiler.artifact.link import Linker
+from nacre.compiler.codegen.workers.job import Job, Report
+from nacre.compiler.codegen.workers.object_cache import ObjectCache
+from nacre.compiler.lower.parts import KernelPart
+from nacre.compiler.options import Options
+from nacre.compiler.sizes import parse_bound
+from nacre.compiler.targets.target import MadeFor, Target
+from nacre.compiler.tools.validate import passed
+from nacre.compiler.tools.validate.passed import Passed
+from nacre.dialect.graph import Constant, Function, Module, Node, Parameter, Region, Value
+from nacre.dialect.types import F32, I32, TensorType
+from nacre.passes.simplify.cse import node_key
+
+
+def assert_each_field_counts(record: Any, changed: Mapping[str, Any], ignored: set[str], key: Any) -> None:
+    assert set(changed) == {field.name for field in fields(record)}
+    keys = {"": key(record)}
+    for name, value in changed.items():
+        assert value != getattr(record, name), name
+        other = key(replace(record, **{name: value}))
+        if name in ignored:
+            assert other == keys[""], name
+        else:
+            keys[name] = other
+    assert len(set(keys.values())) == len(keys)
+
+
+def test_keys_of_objects() -> None:
+    changed: Mapping[str, Any] = {
+        "level": 3,
+        "cpu": "x86-64-v4",
+        "triple": "aarch64-linux-gnu",
+        "features": "+fma",
+        "keep": ("g",),
+        "route": "tiled",
+        "visible": True,
+        "dump": True,
+        "strict": True,
+        "debug": True,
+        "start": "llvm-ir",
+        "known": Report(schedules=("tile",)),
+    }
+    job = Job(2, "x86-64-v3", "", "", ("f",), "loops")
+    assert_each_field_counts(job, changed, {"dump"}, lambda j: ObjectCache(None).key("text", j))
+
+
+def test_known_reports_of_objects() -> None:
+    report = Report((KernelPart((True, False), ()),), ("tile",))
+    changed: Mapping[str, Any] = {
+        "parts": (KernelPart((True, False), ((1, 0),)),),
+        "schedules": ("rows",),
+        "reason": "a loop",
+        "made_for": MadeFor("znver4"),
+        "steps": (8,),
+    }
+
+    def key(known: Report) -> str:
+        return ObjectCache(None).key("text", Job(2, "x86-64-v3", "", "", ("f",), known=known))
+
+    assert_each_field_counts(report, changed, set(), key)
+
+
+def test_identities_of_options() -> None:
+    changed: Mapping[str, Any] = {
+        "level": 1,
+        "targets": (Target("x86-64-v3"),),
+        "passes": "dce",
+        "strict": True,
+        "debug": True,
+        "rewrite_limit": 0,
+        "size": parse_bound("1.5x"),
+        "cache": False,
+        "weights": "external",
+        "cc": "clang",
+        "timeout": 1.0,
+        "start": "llvm-ir",
+    }
+    assert_each_field_counts(Options(), changed, {"cache", "timeout"}, lambda options: options.identity)
+
+
+def test_keys_of_compiled_runtimes(tmp_path: Path) -> None:
+    compiler, other = (tmp_path / name for name in ("cc", "other"))
+    for path in (compiler, other):
+        path.write_text("#!/bin/sh\n")
+        path.chmod(0o755)
+        os.utime(path, (1, 1))
+    sources = (("a.c", "int a;"), ("a.h", "int b;"))
+
+    def key(*command: object, machine: str = "x86_64", dialect: tuple[str, ...] = (), files: Any = sources) -> str:
+        link._key.cache_clear()  # it assumes that the compiler stays as it is while a process runs
+        return link._key(Linker(tuple(map(str, command)), machine), dialect, files)
+
+    first = key(compiler)
+    assert key(compiler) == first
+    keys = {
+        "path": key(other),
+        "argument": key(compiler, "-m32"),
+        "machine": key(compiler, machine="wasm32"),
+        "dialect": key(compiler, dialect=("-mtls-dialect=gnu2",)),
+        "text": key(compiler, files=(("a.c", "int c;"), sources[1])),
+        "name": key(compiler, files=(("b.c", "int a;"), sources[1])),
+        "order": key(compiler, files=sources[::-1]),
+        "border": key(compiler, files=(("a.ci", "nt a;"), sources[1])),
+    }
+    os.utime(compiler, (2, 2))
+    keys["date"] = key(compiler)
+    os.utime(compiler, (1, 1))
+    assert key(compiler) == first
+    compiler.write_text("#!/bin/sh\n\n")
+    os.utime(compiler, (1, 1))
+    keys["size"] = key(compiler)
+    assert len({first, *keys.values()}) == len(keys) + 1
+
+
+X, Y = (Value(name, TensorType(F32, (2, 3))) for name in "xy")
+
+
+def module(op: str = "exp", name: str = "f", parameters: tuple[Parameter, ...] = ()) -> Module:
+    node = Node(op, (X,), (Y,))
+    return Module("m", (), parameters, (Function(name, (X,), (node,), (Y,), ("y",)),))
+
+
+def test_keys_of_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = Parameter("w", X.type)
+    data = np.ones((2, 3), np.float32)
+
+    def key(*subject: Any, reference: Module | None = None, data: Any = data) -> str:
+        checks = Passed(tmp_path, lambda parameter: data)
+        return checks.key(reference or module(parameters=(weight,)), *subject)
+
+    first = key("kernel", b"text", module())
+    assert key("kernel", b"text", module()) == first
+    keys = {
+        "kind": key("artifact", b"text", module()),
+        "text": key("kernel", b"another", module()),
+        "graph": key("kernel", b"text", module("tanh")),
+        "order": key("kernel", module(), b"text"),
+        "border": key("kernelt", b"ext", module()),
+        "less": key("kernel", b"text"),
+        "reference": key("kernel", b"text", module(), reference=module("tanh", parameters=(weight,))),
+        "data": key("kernel", b"text", module(), data=2 * data),
+        "sign": key("kernel", b"text", module(), data=-data),
+    }
+    for name, changed in {"identify_compiler": ("another version",), "identify_host": "another CPU"}.items():
+        with monkeypatch.context() as patch:
+            patch.setattr(passed, name, lambda changed=changed: changed)
+            keys[name] = key("kernel", b"text", module())
+    assert len({first, *keys.values()}) == len(keys) + 1
+
+
+def attribute(value: object) -> Node:
+    return Node("sum", (X,), (Y,), (("axis", value),))  # type: ignore[arg-type]  # any attribute
+
+
+def region(
+    body: Callable[[Value], Node] = lambda a: Node("exp", (a,), (Y,)), argument: Value = X, result: Value = Y
+) -> Node:
+    return Node("scan", (X,), (Y,), (), (Region((argument,), (body(argument),), (result,)),))
+
+
+A = Value("a", X.type)
+DIFFERENT: Mapping[str, Node] = {
+    "base": Node("exp", (X,), (Y,)),
+    "operator": Node("tanh", (X,), (Y,)),
+    "operand": Node("exp", (Y,), (Y,)),
+    "two operands": Node("exp", (X, X), (Y,)),
+    "dtype of the result": Node("exp", (X,), (Value("y", TensorType(I32, (2, 3))),)),
+    "shape of the result": Node("exp", (X,), (Value("y", TensorType(F32, (3, 2))),)),
+    "two results": Node("exp", (X,), (Y, X)),
+    "order": Node("subtract", (X, Y), (Y,)),
+    "other order": Node("subtract", (Y, X), (Y,)),
+    **{f"attribute {value!r}": attribute(value) for value in (0, 1, 1.0, 0.0, -0.0, True, (1,), "1", F32)},
+    **{
+        f"constant of {array.dtype}, {array.shape}": attribute(Constant(array))
+        for array in (np.ones(4, np.float32), np.ones((2, 2), np.float32), np.full(4, 0x3F800000, np.int32))
+    },
+    "name of an attribute": Node("sum", (X,), (Y,), (("axes", 0),)),
+    "region": region(),
+    "operator in a region": region(lambda a: Node("tanh", (a,), (Y,))),
+    "a value from outside in a region": region(lambda a: Node("exp", (Value("z", X.type),), (Y,)), A),
+    "another one from outside": region(lambda a: Node("exp", (Value("w", X.type),), (Y,)), A),
+    "result of a region": region(result=X),
+    "type of an argument": region(argument=Value("x", TensorType(F32, (3, 3)))),
+}
+EQUAL: Mapping[str, tuple[Node, Node]] = {
+    "name of a result": (Node("exp", (X,), (Y,)), Node("exp", (X,), (A,))),
+    "order of a sum": (Node("add", (X, Y), (Y,)), Node("add", (Y, X), (Y,))),
+    "names in a region": (region(), region(argument=A)),
+    "scope": (Node("exp", (X,), (Y,)), Node("exp", (X,), (Y,), scope="layer.0")),
+}
+
+
+def test_keys_of_nodes() -> None:
+    keys = {name: node_key(node, {}) for name, node in DIFFERENT.items()}
+    found: dict[object, str] = {}
+    for name, key in keys.items():
+        assert key not in found, (name, found[key])
+        found[key] = name
+
+
+@pytest.mark.parametrize("name", EQUAL)
+def test_nodes_that_compute_the_same(name: str) -> None:
+    first, second = EQUAL[name]
+    assert node_key(first, {}) == node_key(second, {})
