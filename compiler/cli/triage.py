@@ -59,10 +59,10 @@ _TIMEOUT = click.option(
 )
 _EFFORT = click.option(
     "--effort",
-    type=click.FloatRange(min=0),
-    default=600.0,
+    type=click.IntRange(min=0),
+    default=400,
     show_default=True,
-    help="Time limit for the search for smaller models, in seconds.",
+    help="Maximum number of smaller models to try.",
 )
 
 
@@ -181,7 +181,7 @@ def bisect_command(
     chosen: Chosen,
     output: Path | None,
     timeout: float,
-    effort: float,
+    effort: int,
     as_json: bool,
 ) -> int:
     """Find the rewrite or the kernel that computes wrong numbers.
@@ -216,7 +216,7 @@ def bisect_command(
         for each in examiners:
             failing = find_failing(cases, each, report)
             if failing is not None:
-                found = bisect(*failing, each, seconds=effort, report=report)
+                found = bisect(*failing, each, attempts=effort, report=report)
                 break
     if found is None:
         what = "no error found: the passes and the artifact compute the same results as the source"
@@ -303,7 +303,7 @@ def reduce_command(
     chosen: Chosen,
     output: Path,
     timeout: float,
-    effort: float,
+    effort: int,
     as_json: bool,
 ) -> None:
     """Reduce a failing model to a small one.
@@ -331,7 +331,7 @@ def reduce_command(
             if failing is None:
                 raise _does_not_fail(f"`{fails}` does not fail on the model")
             case, failure, find = failing, Failure("command", fails, f"{exits} exit code"), finder.find
-        small = reduce_case(case, find, seconds=effort, report=report)
+        small = reduce_case(case, find, attempts=effort, report=report)
     written = _write(small, failure, output, [f"{failure.kind}: {failure.message}"])
     if as_json:
         paths = [str(path) for path in written]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..differentiate import by_decomposition
-from ..dims import Shape, divide_exactly
+from ..dims import Shape, Size, divide_exactly, product
 from ..operator import Attributes, AttributeSpec, Case, Gradient, InferenceError, Operand, Operator, RowAxes
 from ..types import FLOATS, Array, TensorType
 from .support.algebra import Term, decomposition, gradient_of
@@ -221,18 +221,35 @@ def _affine(x: Term, weight: Term | None, bias: Term | None) -> Term:
     return _scaled(x, weight, bias)
 
 
+def _standardized_rows(x: Term, rows: Shape, size: Size, eps: float, repeats: Size) -> Term:
+    """Returns the elements with mean 0 and variance 1 over each row of `size` neighbours in memory. A row of an image
+    covers `repeats` channels.
+
+    The statistics are sums over one axis, so that they need one loop; the elements keep their shape for the operators
+    behind them.
+    """
+    flat = x.reshape(shape=(*rows, size))
+    mean = flat.mean(axis=-1, keepdims=True)
+    distance = flat - mean
+    factor = ((distance * distance).mean(axis=-1, keepdims=True) + eps).rsqrt()
+
+    def per_channel(value: Term) -> Term:
+        each = value if repeats == 1 else value.broadcast_to(shape=(*rows, repeats))
+        return each.reshape(shape=(*x.shape[:2], *(1,) * (x.rank - 2)))
+
+    return (x - per_channel(mean)) * per_channel(factor)
+
+
 def _group_norm(x: Term, weight: Term | None = None, bias: Term | None = None, *, groups: int, eps: float) -> Term:
     batch, channels, *spatial = x.shape
     each = divide_exactly(channels, groups)
     assert each is not None, (channels, groups)
-    grouped = x.reshape(shape=(batch, groups, each, *spatial))
-    standard, _ = _standardized(grouped, tuple(range(2, grouped.rank)), eps)
-    return _affine(standard.reshape(shape=x.shape), weight, bias)
+    return _affine(_standardized_rows(x, (batch, groups), product((each, *spatial)), eps, each), weight, bias)
 
 
 def _instance_norm(x: Term, weight: Term | None = None, bias: Term | None = None, *, eps: float) -> Term:
-    standard, _ = _standardized(x, tuple(range(2, x.rank)), eps)
-    return _affine(standard, weight, bias)
+    batch, channels, *spatial = x.shape
+    return _affine(_standardized_rows(x, (batch, channels), product(spatial), eps, 1), weight, bias)
 
 
 def _affine_array(x: Any, weight: Any, bias: Any) -> Any:

@@ -90,9 +90,12 @@ def _source(s: BodyEmitter, place: Scalar, size: Size, pair: tuple[Size, Size], 
     place = s.binary("sub", place, s.size(pair[0]))
     if mode == "edge":
         return s.binary("max", s.binary("min", place, s.size(size - 1)), zero)
-    # The reflection alternates direction; with one element its period is 0, and so is every index.
     period = s.size(2 * (size - 1))
-    place = s.binary("mod", place, period)
+    if _reaches_once(size, pair, mode):
+        place = s.binary("max", place, s.binary("sub", zero, place))
+    else:
+        # The reflection alternates direction; with one element its period is 0, and so is every index.
+        place = s.binary("mod", place, period)
     return s.binary("min", place, s.binary("sub", period, place))
 
 

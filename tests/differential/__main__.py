@@ -34,10 +34,10 @@ def _seeds(text: str) -> range:
     return range(int(first), int(last) if last else int(first) + 1)
 
 
-def _report(graph: Graph, failure: Failure, check: Check, folder: Path | None, seconds: float) -> None:
+def _report(graph: Graph, failure: Failure, check: Check, folder: Path | None, attempts: int) -> None:
     print(f"FAILED {failure}", flush=True)
-    if seconds:
-        shrunk = shrink(graph, failure, check, seconds=seconds)
+    if attempts:
+        shrunk = shrink(graph, failure, check, attempts=attempts)
         graph, failure = shrunk.graph, shrunk.failure
         print(f"shrunk to: {failure}")
     print(describe(graph), flush=True)
@@ -47,7 +47,7 @@ def _report(graph: Graph, failure: Failure, check: Check, folder: Path | None, s
 
 
 def run(
-    batches: Sequence[Sequence[Graph]], levels: Sequence[Level], check: Check, folder: Path | None, seconds: float
+    batches: Sequence[Sequence[Graph]], levels: Sequence[Level], check: Check, folder: Path | None, attempts: int
 ) -> int:
     failed = 0
     for graphs in batches:
@@ -55,7 +55,7 @@ def run(
         for level in levels:
             for failure in check(graphs, level):
                 failed += 1
-                _report(by_name[failure.name], failure, check, folder, seconds)
+                _report(by_name[failure.name], failure, check, folder, attempts)
     return failed
 
 
@@ -67,7 +67,7 @@ def main() -> int:
     parser.add_argument("--interpret", action="store_true", help="compile nothing: interpret what the passes leave")
     parser.add_argument("--quick", action="store_true", help="leave out LLVM's optimisations")
     parser.add_argument("--replay", type=Path, help="a file of a failed graph")
-    parser.add_argument("--shrink", type=float, default=0, metavar="SECONDS", help="for each failure; 0: not at all")
+    parser.add_argument("--shrink", type=int, default=0, metavar="N", help="attempts for each failure; 0: none")
     parser.add_argument("--save", type=Path, help="a folder for failed graphs")
     parser.add_argument("--print", action="store_true", help="print the graphs, and run nothing")
     options = parser.parse_args()

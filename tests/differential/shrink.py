@@ -80,8 +80,8 @@ def weigh(graph: Graph) -> tuple[int, int]:
     return len(graph.function.body) + len(graph.function.results) + len(graph.bindings), sizes
 
 
-def shrink(graph: Graph, failure: Failure, check: Check, *, seconds: float = 120.0) -> Shrunk:
-    """The smallest graph that was found within the time, and how it fails."""
+def shrink(graph: Graph, failure: Failure, check: Check, *, attempts: int = 200) -> Shrunk:
+    """The smallest graph that was found within the attempts, and how it fails."""
     failures = {id(graph): failure}
 
     def find(graphs: Sequence[Graph]) -> Graph | None:
@@ -94,7 +94,7 @@ def shrink(graph: Graph, failure: Failure, check: Check, *, seconds: float = 120
                 return each
         return None
 
-    small = Search(weigh, find, seconds, _AT_ONCE).run(graph, WAYS)
+    small = Search(weigh, find, attempts, _AT_ONCE).run(graph, WAYS)
     return Shrunk(small, failures[id(small)])
 
 

@@ -22,16 +22,16 @@ ASKED = int(os.environ.get("NACRE_RANDOM_GRAPHS", "0"))
 # The default level is what changes most; the oracle is slower to build than it is likely to break.
 COUNTS = {Level(2): ASKED or 125, Level(0): ASKED or 25}
 SLICES = [(level, first) for level, count in COUNTS.items() for first in range(0, count, BATCH)]
-SHRINKING = 60.0
-"""Seconds that the first failure of a slice is shrunk for."""
+SHRINKING = 200
+"""The attempts to shrink the first failure of a slice."""
 
 
 def explain(graphs: list[Graph], failures: list[Failure]) -> str:
     first = failures[0]
-    shrunk = shrink(next(g for g in graphs if g.name == first.name), first, check_graphs, seconds=SHRINKING)
+    shrunk = shrink(next(g for g in graphs if g.name == first.name), first, check_graphs, attempts=SHRINKING)
     lines = [f"{len(failures)} of {len(graphs)} graphs fail", *map(str, failures), "the first one, shrunk:"]
     lines += [str(shrunk.failure), describe(shrunk.graph)]
-    again = f"python -m differential --seeds {first.seed} --levels {first.level.text} --shrink 60"
+    again = f"python -m differential --seeds {first.seed} --levels {first.level.text} --shrink 200"
     return "\n".join([*lines, f"again, in `tests`: {again}"])
 
 

@@ -30,6 +30,7 @@ from .decoded import share_rows_of, write_decoded
 from .evaluate import Evaluator
 from .forms import Form, constant, variable
 from .functions import append_functions
+from .lanes import count_lanes
 from .maps import MapStage
 from .nest import divisors
 from .order import choose_order
@@ -46,8 +47,6 @@ from .tiles import write_tiles
 from .turned import share_turned, write_turned
 from .vector_math import declare_function, emit_function, function_name
 
-WIDTHS = {"f64": 64, "i64": 64, "index": 64}
-"""The element types, in bits, that halve the lanes of a stage that writes them; narrower types use the lanes of f32."""
 IN_PLACE = "nacre.in_place"
 """The function attribute that lists pairs of tensor indices that may share memory."""
 
@@ -136,7 +135,7 @@ def _write_slices(writer: Writer, slices: Slices, unit: VectorUnit, *, strict: b
 
     def prepare(stage: Stage) -> _Schedule:
         merge_loops(stage)
-        writer.lanes = _lanes(stage, unit)
+        writer.lanes = count_lanes(stage, unit)
         return _choose(Evaluator(writer, stage, strict=strict), unit)
 
     if not slices.locals:
@@ -217,10 +216,6 @@ def _argument_type(type: str) -> str:
     if not type.startswith("memref<"):
         return type
     return f"memref<{stored_type(type.removeprefix('memref<').removesuffix('>'))}>"
-
-
-def _lanes(stage: Stage, unit: VectorUnit) -> int:
-    return unit.lanes(max(WIDTHS.get(op.result.element, 32) for op in stage.ops))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,9 @@ For y[i, j] = x[j, i] with 4 lanes, lanes run along j, the memory of y; `across`
     x[j + 3, i .. i+3]   m n o p            d h l p   y[i + 3, j .. j+3]
 
 A work item is CHUNK vectors along the lanes, for one position of the other classes, or for one block of `across`.
+
+Where the memory of the result has a few elements only, vectors run along the class around them and are interleaved; or
+copies are made element by element, if the class around them lies further apart. See `few.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ from collections.abc import Sequence
 
 from ....dialect.dims import Size
 from .evaluate import Evaluator, Place
-from .forms import LANES, Form, variable
+from .few import find_around, is_copy, write_interleaved
+from .forms import LANES, Form, constant, variable
 from .nest import blocks, units
 from .structure import Access, Op
 from .text import Value, Writer
@@ -39,8 +43,12 @@ class MapStage:
         around = self.stage.around
         self.order = [c for c in self.stage.loops(self.last) if self.stage.sizes[c] != 1 and c not in around]
         self.lane = self._choose_lane()
-        self.across = self._choose_across()
-        self.outer = [*around, *(c for c in self.order if c not in (self.lane, self.across))]
+        self.few = find_around(self.stage, self.lane, self.writer.lanes)
+        if self.few is not None:
+            self.lane = self.few.around
+        self.across = None if self.few is not None else self._choose_across()
+        inner = (self.lane, self.across, None if self.few is None else self.few.lane)
+        self.outer = [*around, *(c for c in self.order if c not in inner)]
 
     def _accesses(self) -> list[tuple[Op, Access]]:
         own = self.stage.ops
@@ -86,11 +94,22 @@ class MapStage:
             chunk = CHUNK * writer.lanes
             first = writer.index(numbers[-1].times(chunk))
             last = self._end(first, self.stage.sizes[self.lane], chunk)
-            if self.across is None:
+            if self.few is not None:
+                write_interleaved(self.evaluator, self.few, place, first, last)
+            elif self.across is None and self._is_narrow():
+                lane, size = self.lane, self.stage.sizes[self.lane]
+                self._store([{**place, lane: constant(i)} for i in range(int(str(size)))])
+            elif self.across is None:
                 self._along(place, first, last)
             else:
                 row = writer.index(numbers[-2].times(writer.lanes))
                 self._turned(place, row, self._end(row, self.stage.sizes[self.across], writer.lanes), first, last)
+
+    def _is_narrow(self) -> bool:
+        """Returns whether the lanes of copies would be a small part of a vector."""
+        assert self.lane is not None
+        size = self.stage.sizes[self.lane]
+        return isinstance(size, int) and 2 * size <= self.writer.lanes and all(map(is_copy, self.stage.ops))
 
     def _end(self, start: str, size: Size, step: int) -> str:
         writer = self.writer

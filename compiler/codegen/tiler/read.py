@@ -13,7 +13,7 @@ from .codes import group_codes
 from .dense import read_dense
 from .dots import group_steps
 from .positions import read_map
-from .regions import Region
+from .regions import Region, behind
 from .reshape import collapse, expand
 from .rounding import find_nearest
 from .structure import (
@@ -257,12 +257,18 @@ class _Reader:
         self.tensors[operation.results[0]] = Tensor(target.shape, target.element, target.view)
 
     def _forget_fill(self, sizes: tuple[Size, ...], home: View) -> None:
-        """Drops a constant fill that is overwritten completely: the insertion is the only reader of its target."""
+        """Drops the part of a constant fill that is overwritten: the insertion is the only reader of its target."""
         for op in self.ops:
-            if op.body.kind == "constant" and not op.reads and op.loops == sizes and op.result.view == home:
-                self.ops.remove(op)
-                self.written.remove(op.result)
-                return
+            if op.body.kind != "constant" or op.reads or op.result.view is None:
+                continue
+            rest = behind(op.loops, op.result.view, sizes, home)
+            if rest is None:
+                continue
+            self.ops.remove(op)
+            self.written.remove(op.result)
+            if 0 not in rest.shape:
+                self._fill_memory(Tensor(rest.shape, op.result.element, rest.view, op.body.text), op.location)
+            return
 
     def _in_memory(self, tensor: Tensor, at: Any) -> None:
         """Ensures that a tensor is stored in its home."""

@@ -10,6 +10,33 @@ from .structure import Tensor, Unsupported, View
 
 
 @dataclass(frozen=True, slots=True)
+class Rest:
+    """A part of memory that is left: its sizes and its view."""
+
+    shape: tuple[Size, ...]
+    view: View
+
+
+def behind(shape: tuple[Size, ...], view: View, sizes: tuple[Size, ...], part: View) -> Rest | None:
+    """Returns the elements of a view that lie behind a part along one axis; None where the part is not its beginning,
+    with the same sizes along all other axes.
+
+    Such parts are the tensors of a concatenation after the first one, in turn.
+    """
+    if (part.buffer, part.offset, part.strides) != (view.buffer, view.offset, view.strides):
+        return None
+    axes = [axis for axis, (all, size) in enumerate(zip(shape, sizes, strict=True)) if all != size]
+    if len(axes) > 1:
+        return None
+    axis = axes[0] if axes else len(shape) - 1
+    if axis < 0:
+        return Rest((0,), view)
+    left = add(shape[axis], multiply(-1, sizes[axis]))
+    offset = add(view.offset, multiply(sizes[axis], view.strides[axis]))
+    return Rest((*shape[:axis], left, *shape[axis + 1 :]), View(view.buffer, offset, view.strides))
+
+
+@dataclass(frozen=True, slots=True)
 class Region:
     """A part of a tensor: elements `start + i * step` of each axis."""
 

@@ -61,12 +61,12 @@ def find_failing(cases: Sequence[Case], examiner: Examiner, report: Progress) ->
     return None
 
 
-def bisect(case: Case, failure: Failure, examiner: Examiner, *, seconds: float, report: Progress) -> Found:
-    """Finds the cause of the failure, and reduces the case for at most `seconds` seconds."""
+def bisect(case: Case, failure: Failure, examiner: Examiner, *, attempts: int, report: Progress) -> Found:
+    """Finds the cause of the failure, and reduces the case in at most `attempts` attempts."""
     in_passes = failure.place == PASSES or (failure.place != RUNTIME and examiner.passes(case) is not None)
     culprit = (triage_rewrite if in_passes else triage_code)(case, examiner, failure, report)
     alike = _alike_in_passes(examiner, failure, culprit) if in_passes else alike_in_code(examiner, failure)
-    small = reduce_case(case, alike, seconds=seconds, near=culprit.values, report=report)
+    small = reduce_case(case, alike, attempts=attempts, near=culprit.values, report=report)
     return Found(culprit, failure, small)
 
 

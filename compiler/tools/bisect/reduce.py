@@ -103,9 +103,9 @@ WAYS: tuple[Way[Case], ...] = (
 
 
 def reduce_case(
-    case: Case, find: Find, *, seconds: float, near: Collection[str] = (), report: Progress = lambda text: None
+    case: Case, find: Find, *, attempts: int, near: Collection[str] = (), report: Progress = lambda text: None
 ) -> Case:
-    """Returns the smallest case found within the time limit that fails as `find` requires. The search starts at the
+    """Returns the smallest case found within the attempts that fails as `find` requires. The search starts at the
     values `near`."""
     plain = case.unrolled()
     if plain.nodes != case.nodes:
@@ -115,7 +115,7 @@ def reduce_case(
     def reported(best: Case, way: str, left: int) -> None:
         report(f"{best.nodes} nodes are left; {way}: {left} more tries")
 
-    return Search(weigh, find, seconds, _AT_ONCE, reported).run(case, WAYS)
+    return Search(weigh, find, attempts, _AT_ONCE, reported).run(case, WAYS)
 
 
 def _around(case: Case, find: Find, near: Collection[str]) -> Case | None:

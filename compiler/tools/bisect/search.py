@@ -2,14 +2,14 @@
 none does.
 
 The caller defines the objects and the failure. Attempts are expensive, so nested candidates are bisected, and several
-candidates are tried at once if the caller permits.
+candidates are tried at once if the caller permits. The limit is a number of attempts, so that the result does not
+depend on the load of the machine.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -32,42 +32,48 @@ class Search(Generic[T]):
 
     weigh: Callable[[T], Any]
     find: Callable[[Sequence[T]], T | None]
-    seconds: float
+    attempts: int
     at_once: int = 1
     report: Callable[[T, str, int], None] = lambda thing, way, left: None
+    left: int = field(init=False, default=0)
 
     def run(self, start: T, ways: Sequence[Way[T]]) -> T:
-        """Returns the smallest failing object found within the time limit."""
-        best, end = start, time.monotonic() + self.seconds
+        """Returns the smallest failing object found within `attempts` attempts."""
+        best, self.left = start, self.attempts
         progress = True
-        while progress and time.monotonic() < end:
+        while progress and self.left > 0:
             progress = False
             for way in ways:
-                while time.monotonic() < end:
-                    found = self._smallest(best, way, end)
+                while self.left > 0:
+                    found = self._smallest(best, way)
                     if found is None:
                         break
                     best, progress = found, True
         return best
 
-    def _smallest(self, best: T, way: Way[T], end: float) -> T | None:
+    def _try(self, things: Sequence[T]) -> T | None:
+        tried = things[: self.left]
+        self.left -= len(tried)
+        return self.find(tried) if tried else None
+
+    def _smallest(self, best: T, way: Way[T]) -> T | None:
         weight = self.weigh(best)
         lighter = sorted((t for t in way.make(best) if self.weigh(t) < weight), key=self.weigh)
         if way.nested:
-            return self._halve(best, way, lighter, end)
+            return self._halve(best, way, lighter)
         for start in range(0, len(lighter), self.at_once):
             self.report(best, way.name, len(lighter) - start)
-            found = self.find(lighter[start : start + self.at_once])
-            if found is not None or time.monotonic() > end:
+            found = self._try(lighter[start : start + self.at_once])
+            if found is not None or self.left == 0:
                 return found
         return None
 
-    def _halve(self, best: T, way: Way[T], lighter: Sequence[T], end: float) -> T | None:
+    def _halve(self, best: T, way: Way[T], lighter: Sequence[T]) -> T | None:
         found, low, high = None, 0, len(lighter)
-        while low < high and time.monotonic() < end:
+        while low < high and self.left > 0:
             self.report(best, way.name, (high - low).bit_length())
             middle = (low + high) // 2
-            failing = self.find([lighter[middle]])
+            failing = self._try([lighter[middle]])
             if failing is None:
                 low = middle + 1
             else:

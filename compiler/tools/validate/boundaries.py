@@ -11,7 +11,7 @@ between small and large dims, a memory plan is tried on both sides, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, islice
 
 from ....dialect.dims import Size, Symbol, evaluate, product, symbols
 from ....dialect.graph import Function, Value, walk
@@ -23,7 +23,9 @@ _MOST_OPERATIONS = 1 << 22
 _MOST_BYTES = 1 << 22
 """Maximum bytes of a call: some milliseconds of work."""
 _MOST_SIZES = 12
-"""Maximum number of sizes of each dim of a kernel."""
+"""Maximum number of sizes of each dim of a kernel at which the dim itself is not near a step."""
+_MOST_WORK = 1 << 25
+"""Maximum operations, and maximum bytes, of all calls at the boundaries of a kernel."""
 _MOST_CROSSINGS = 8
 _LARGEST = 1 << 16
 _SMALL = 3
@@ -39,11 +41,16 @@ def steps_of(program: Program) -> dict[str, tuple[int, ...]]:
 
 
 def random_boundary_dims(function: Function, steps: Collection[int], most: int = _MOST_SIZES) -> list[dict[str, int]]:
-    """Returns sizes just below, at and just above the steps, for each extent that depends on dims, with at most `most`
-    sizes of each dim. All dims vary together if the call stays short, otherwise one at a time."""
+    """Returns sizes just below, at and just above all steps, for each dim, and for other extents that depend on dims
+    with at most `most` sizes of each dim. All dims vary together if the call stays short, otherwise one at a time. A
+    limit of work bounds all calls together, so that the sizes do not depend on the load of the machine."""
     small = _small(function)
     extents = _extents(function)
-    sizes = {s: _sizes_at(s, extents, sorted(steps), small)[:most] for s in function.symbols()}
+    sizes: dict[Symbol, tuple[int, ...]] = {}
+    for s in function.symbols():
+        own = _sizes_at(s, [s.size], sorted(steps), small)
+        others = (n for n in _sizes_at(s, extents, sorted(steps), small) if n not in own)
+        sizes[s] = (*own, *islice(others, max(0, most - len(own))))
     drawn: list[dict[str, int]] = []
     for number in range(max(map(len, sizes.values()), default=0)):
         # Shifted, so that not all dims are at the same step.
@@ -51,7 +58,7 @@ def random_boundary_dims(function: Function, steps: Collection[int], most: int =
         together = {**small, **chosen}
         apart = [{**small, name: value} for name, value in chosen.items()]
         drawn += [together] if is_short(function, together) else [dims for dims in apart if is_short(function, dims)]
-    return _unique(drawn)
+    return _within(function, _unique(drawn), _MOST_WORK)
 
 
 def random_crossing_dims(function: Function, planned: Function) -> list[dict[str, int]]:
@@ -90,9 +97,26 @@ def random_largest_dims(function: Function) -> dict[str, int] | None:
 
 def is_short(function: Function, dims: Mapping[str, int], times: int = 1) -> bool:
     """Returns whether a call with these sizes takes some milliseconds at most, or `times` times as much."""
-    if evaluate(count_operations(function.body), dims) > times * _MOST_OPERATIONS:
-        return False
-    return sum(evaluate(v.type.bytes, dims) for v in _values(function)) <= times * _MOST_BYTES
+    operations, bytes = _work(function, dims)
+    return operations <= times * _MOST_OPERATIONS and bytes <= times * _MOST_BYTES
+
+
+def _work(function: Function, dims: Mapping[str, int]) -> tuple[int, int]:
+    """Returns the operations and the bytes of a call."""
+    bytes = sum(evaluate(v.type.bytes, dims) for v in _values(function))
+    return evaluate(count_operations(function.body), dims), bytes
+
+
+def _within(function: Function, drawn: Iterable[dict[str, int]], most: int) -> list[dict[str, int]]:
+    """Returns sizes whose calls together stay within a limit of operations and of bytes: those that still fit, in their
+    order."""
+    kept, operations, bytes = [], 0, 0
+    for dims in drawn:
+        work = _work(function, dims)
+        if operations + work[0] <= most and bytes + work[1] <= most:
+            operations, bytes = operations + work[0], bytes + work[1]
+            kept.append(dims)
+    return kept
 
 
 def _values(function: Function) -> list[Value]:

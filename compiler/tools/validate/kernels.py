@@ -12,7 +12,7 @@ from ....dialect.interpreter import Load
 from ...codegen.objects import Program
 from ...lower.cost import count_operations
 from .alone import Alone, Part, Way, WrongPart, cut_kernels, find_stage
-from .boundaries import random_boundary_dims, steps_of
+from .boundaries import random_boundary_dims, random_largest_dims, steps_of
 from .inputs import (
     EDGES,
     ORDINARY,
@@ -43,8 +43,8 @@ class WrongKernel:
 
 def random_trials(function: Function, steps: Sequence[int] = ()) -> Iterator[Trial]:
     """Yields trials with ordinary numbers at all sizes, then with a NaN, an infinity, rows and columns of edges, and an
-    index out of range; then at sizes that reach main loops, and on both sides of the boundaries of loops with these
-    steps."""
+    index out of range; then at sizes that reach main loops, on both sides of the boundaries of loops with these steps,
+    and at the largest sizes of a short call."""
     sizes = random_dims(function.symbols())
     chosen = [(dims, ORDINARY, 0) for dims in sizes]
     chosen += [(sizes[0], SPECIAL, 0), (sizes[-1], SPECIAL, 1), (sizes[0], EDGES, 0), (sizes[0], EDGES, 1)]
@@ -56,7 +56,8 @@ def random_trials(function: Function, steps: Sequence[int] = ()) -> Iterator[Tri
     for dims in random_large_dims(function.symbols()):
         if evaluate(operations, dims) <= MOST_OF_LARGE:
             yield random_trial(function, dims)
-    for dims in random_boundary_dims(function, steps):
+    largest = random_largest_dims(function) if function.symbols() else None
+    for dims in [*random_boundary_dims(function, steps), *([largest] if largest is not None else [])]:
         yield random_trial(function, dims)
 
 

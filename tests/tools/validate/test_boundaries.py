@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nacre.compiler.lower.cost import count_operations
 from nacre.compiler.pipeline import Build
 from nacre.compiler.readers.language import load_module
 from nacre.compiler.tools.validate.boundaries import (
@@ -10,6 +11,8 @@ from nacre.compiler.tools.validate.boundaries import (
     random_crossing_dims,
     random_largest_dims,
 )
+from nacre.compiler.tools.validate.kernels import random_trials
+from nacre.dialect.dims import evaluate
 from nacre.dialect.graph import Function
 
 
@@ -25,6 +28,26 @@ def test_each_dim_is_below_at_and_above_each_step() -> None:
     assert {7, 8, 9} <= {dims["B"] for dims in drawn}
     assert {7, 8, 9, 511, 512, 513} <= {dims["T"] for dims in drawn}
     assert all(1 <= dims["B"] <= 20 and is_short(ROWS, dims) for dims in drawn)
+
+
+def test_every_one_of_many_steps_is_reached_on_both_sides() -> None:
+    steps = (8, 16, 32, 64, 128, 256, 512)
+    sizes = {dims["T"] for dims in random_boundary_dims(ROWS, steps)}
+    assert {step + offset for step in steps for offset in (-1, 0, 1)} <= sizes
+
+
+def test_the_calls_together_are_bounded() -> None:
+    heavy = function("dim T in 1..4096\nmodel f(x: f32[T, 64], w: f32[64, 64]) -> f32[T, 64] { return x @ w }\n")
+    steps = tuple(range(8, 512, 8))
+    work = count_operations(heavy.body)
+    drawn = random_boundary_dims(heavy, steps, most=1000)
+    assert 8 < len(drawn) < len(steps)
+    assert sum(evaluate(work, dims) for dims in drawn) <= 1 << 25
+
+
+def test_a_kernel_is_tried_at_the_largest_sizes_of_a_short_call() -> None:
+    trials = [trial.dims for trial in random_trials(ROWS, (8,))]
+    assert random_largest_dims(ROWS) in trials
 
 
 def test_products_of_dims_reach_a_step() -> None:
