@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,8 +20,8 @@ from ..tools.accuracy.bounds import EXAMPLES, Bound, parse_bound
 from ..tools.accuracy.compare import Accuracy, PointAccuracy, Scores, compare_models
 from ..tools.accuracy.picture import check_picture, draw_accuracy
 from ..tools.accuracy.present import SHOWN, accuracy_data, histogram_lines, sparkline
-from .models import ENTRY, choose_entry, open_side, refuse_states
-from .options import PATH, Chosen, build_options, progress_line
+from .models import ENTRY, choose_entry, open_side, session_dims
+from .options import PATH, Chosen, build_options, progress_line, read_dims
 from .reporting import INPUT_ERROR
 
 _WIDTH = 160
@@ -58,6 +58,7 @@ def read_bounds(context: click.Context, parameter: click.Parameter, values: Sequ
 @click.option("--reference", metavar="MODEL[@PRECISION]", help="Reference model.  [default: MODEL@f32]")
 @DATA
 @ENTRY
+@click.option("--at", "dims", metavar="S=64", callback=read_dims, help="Dims of the session of a model with states.")
 @BATCH
 @click.option(
     "--require",
@@ -75,6 +76,7 @@ def accuracy_command(
     reference: str | None,
     data: Path,
     entry: str | None,
+    dims: Mapping[str, int],
     batch: int,
     bounds: tuple[Bound, ...],
     picture: Path | None,
@@ -92,7 +94,7 @@ def accuracy_command(
     after a model file overrides its policies. For every value that both builds store in memory, the report shows the
     largest relative error, the signal-to-noise ratio, the mean and least cosine similarity of a sample, and a histogram
     of the errors. For results that can be class scores, it shows how often the top classes agree. An array `labels`
-    gives the correct classes.
+    gives the correct classes. Each call begins with the initial states, and the states after it are compared.
     """
     if picture is not None:
         check_writable(picture)
@@ -100,8 +102,11 @@ def accuracy_command(
     other = _refer(model, reference)
     first = open_side(model, chosen)
     described = choose_entry(first.model, entry)
-    refuse_states("accuracy", described)
     samples = open_samples(data, described, batch)
+    for batch_of_samples in samples:
+        # The first call tells whether dims of the session are missing.
+        session_dims(first.model, described, batch_of_samples.inputs, dims)
+        break
     path, _, precision = other.partition("@")
     second = open_side(Path(path), replace(chosen, precision=precision) if precision else chosen)
     choose_entry(second.model, described["name"])
@@ -112,6 +117,7 @@ def accuracy_command(
             described["name"],
             samples,
             lambda done: report(f"comparing call {done} of {samples.calls}"),
+            dims,
         )
     names = first.name, second.name
     if picture is not None:

@@ -12,7 +12,6 @@ import click
 import numpy as np
 from click.core import ParameterSource
 
-from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...dialect.dims import INFINITY, Symbol
 from ...dialect.types import DTYPES, Array
 from ...runtime.loader import Entry, Model, load
@@ -20,7 +19,7 @@ from ...runtime.observe import evaluate
 from ..cache import cached_path, load_cached
 from ..options import option_flags
 from ..report import usual_size
-from ..tools.repeated import Restart, begin_session
+from ..tools.repeated import MissingDimsError, Restart, begin_session, find_session_dims
 from ..tools.validate.inputs import ORDINARY, random_array
 from .options import PATH, Chosen, build_options, check_dims, progress, read_dims
 from .tensors import read_inputs
@@ -97,14 +96,6 @@ def choose_entry(model: Model, entry: str | None) -> Mapping[str, Any]:
     return by_name[entry]
 
 
-def refuse_states(tool: str, entry: Mapping[str, Any]) -> None:
-    """Raises DiagnosticError for an entry with states, which the tool does not support."""
-    if "states" in entry:
-        message = f"`nacre {tool}` does not support states, and the entry `{entry['name']}` has some"
-        help_text = "`nacre run`, `nacre test` and `nacre diff` call entries with states"
-        raise DiagnosticError([Diagnostic("stateful", message, help=help_text)])
-
-
 def open_session(model: Model, entry: Mapping[str, Any], inputs: Sequence[Array], dims: Mapping[str, int]) -> Model:
     """Returns a new session for a call with these inputs, or the model itself for an entry without states."""
     return begin_session(model, session_dims(model, entry, inputs, dims))[0]
@@ -113,22 +104,13 @@ def open_session(model: Model, entry: Mapping[str, Any], inputs: Sequence[Array]
 def session_dims(
     model: Model, entry: Mapping[str, Any], inputs: Sequence[Array], dims: Mapping[str, int]
 ) -> dict[str, int] | None:
-    """Returns the dims of a session for a call with these inputs, None for an entry without states. A dim of the
-    session is given by `dims`, or is the size of an input."""
-    if "states" not in entry:
-        return None
-    sizes = {
-        size: length
-        for argument, array in zip(entry["arguments"], inputs, strict=True)
-        for size, length in zip(argument["shape"], array.shape, strict=False)
-        if isinstance(size, str)
-    }
-    wanted = [d["name"] for d in model.describe()["session"]["dims"]]
-    missing = [name for name in wanted if name not in dims and name not in sizes]
-    if missing:
-        text = ",".join(f"{name}=..." for name in missing)
-        raise click.UsageError(f"the model has states: give the dims of its session that no input has, --at {text}")
-    return {name: dims.get(name, sizes.get(name, 0)) for name in wanted}
+    """Returns the dims of a session for calls with these inputs, None for an entry without states."""
+    try:
+        return find_session_dims(model, entry["name"], inputs, dims)
+    except MissingDimsError as error:
+        text = ",".join(f"{name}=..." for name in error.names)
+        message = f"the model has states: give the dims of its session that no input has, --at {text}"
+        raise click.UsageError(message) from None
 
 
 def inputs_for(entry: Mapping[str, Any], given: Sequence[str], dims: Mapping[str, int]) -> list[Array]:

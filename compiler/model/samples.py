@@ -102,9 +102,6 @@ class Samples:
 def open_samples(path: Path, entry: Mapping[str, Any], most: int = MOST) -> Samples:
     """Opens the samples of a file or folder for an entry described by its artifact, with at most `most` samples in a
     call. Reads only headers. Raises DiagnosticError if the array of an argument is missing or does not fit."""
-    if "states" in entry:
-        message = f"`{entry['name']}` has states: the results of a sample would depend on the samples before it"
-        raise _error("stateful", message)
     arguments = tuple(_read_argument(a, entry["dims"]) for a in entry["arguments"])
     if not arguments:
         raise _error("no-arguments", f"`{entry['name']}` takes no arguments: there is nothing to sample")

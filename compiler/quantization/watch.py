@@ -18,6 +18,7 @@ from ..model.samples import MOST, open_samples
 from ..model.source import SourceModel
 from ..options import Options
 from ..pipeline import Build
+from ..tools.repeated import new_session
 
 Progress = Callable[[str], None]
 """Receives progress messages."""
@@ -36,11 +37,8 @@ def watch_values(
     report: Progress = lambda text: None,
 ) -> int:
     """Passes values of the function `model`, all outside of loops, to `see` on all samples, and returns the number of
-    samples. Raises DiagnosticError if the samples do not fit."""
+    samples. Each call begins with the initial states. Raises DiagnosticError if the samples do not fit."""
     function = source_model.module.function(model)
-    if function.states:
-        message = f"`{model}` has states, and calibration supports models without states alone"
-        raise DiagnosticError([Diagnostic("stateful", message, function.span)])
     watched = replace(source_model.module, functions=(_watched(function, values),))
     with TemporaryDirectory(prefix="nacre-calibrate-") as folder:
         library = Path(folder) / "watched.so"
@@ -49,10 +47,10 @@ def watch_values(
         loaded = load(library)
         (described,) = loaded.describe()["entries"]
         samples = open_samples(data, described, most)
-        called, done = loaded.entries[model], 0
+        done = 0
         for batch in samples:
-            made = called(*batch.inputs)
-            watched_results = (made if isinstance(made, tuple) else (made,))[len(function.results) :]
+            made = new_session(loaded, model, batch.inputs).entries[model](*batch.inputs)
+            watched_results = (made if isinstance(made, tuple) else (made,))[len(function.outputs) :]
             for name, array in zip(values, watched_results, strict=True):
                 see(name, array)
             done += batch.count
@@ -72,4 +70,9 @@ def _watched(function: Function, names: Sequence[str]) -> Function:
     known = {v.name: v for v in (*function.arguments, *(v for node in function.body for v in node.outputs))}
     values: tuple[Value, ...] = tuple(known[name] for name in names)
     more = tuple(f"watched_{number}" for number in range(len(values)))
-    return replace(function, results=(*function.results, *values), result_names=(*function.result_names, *more))
+    count = len(function.outputs)
+    return replace(
+        function,
+        results=(*function.outputs, *values, *function.state_results),
+        result_names=(*function.result_names[:count], *more, *function.result_names[count:]),
+    )

@@ -157,12 +157,42 @@ def test_budgets_of_states(cli: Cli, file: Path) -> None:
     assert done.code == 1 and "a session has no dim `T`" in done.err, done.err
 
 
-def test_accuracy_and_quantize_refuse_states(cli: Cli, file: Path, artifact: Path, tmp_path: Path) -> None:
+def test_accuracy_compares_states(cli: Cli, file: Path, tmp_path: Path) -> None:
+    """Every call begins with the initial states: the second one would find a full cache."""
     np.savez(tmp_path / "x.npz", x=np.ones((3, 2, 4), np.float32))
-    done = cli("accuracy", file, "--data", tmp_path / "x.npz")
-    assert done.code == 1 and "error[stateful]" in done.err, done.err
-    done = cli("quantize", file, "--data", tmp_path / "x.npz", "--budget", "error <= 0.1")
-    assert done.code == 1 and "error[stateful]" in done.err, done.err
+    changed = tmp_path / "changed.nacre"
+    changed.write_text(TEXT.replace("rows[at:at+T] = k", "rows[at:at+T] = k * 2"))
+    measured = ("accuracy", file, "--data", tmp_path / "x.npz", "--at", "S=3", "--json")
+    done = cli(*measured, "--reference", changed)
+    assert done.code == 0 and done.json["calls"] == 3, done.err
+    errors = {point["point"]: point["error"] for point in done.json["points"]}
+    assert errors["state n"] == 0 and errors["state cache.rows"] == 0.5, done.out
+    done = cli("accuracy", file, "--reference", file, "--data", tmp_path / "x.npz")
+    assert done.code == 2 and "give the dims of its session that no input has, --at S=..." in done.err, done.err
+
+
+def test_calibration_and_quantize_call_models_with_states(cli: Cli, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "x.npz", x=rng.standard_normal((8, 64)).astype(np.float32))
+    np.savez(tmp_path / "w.npz", w=rng.standard_normal((64, 64)).astype(np.float32))
+    file = tmp_path / "model.nacre"
+    file.write_text(
+        """dim B in 1..8
+model f(x: f32[B, 64]) -> f32[B, 64] {
+  weights "w.npz"
+  param w: f32[64, 64]
+  state last: f32[B, 64]
+  state calls: i64
+  last = tanh((x + last) @ w)
+  calls = calls + 1
+  return last
+}
+"""
+    )
+    done = cli("accuracy", file, "--precision", "int8", "--data", tmp_path / "x.npz", "--json")
+    assert done.code == 0 and 0 < done.json["error"] < 0.2, done.out + done.err
+    done = cli("quantize", file, "--data", tmp_path / "x.npz", "--budget", "error <= 0.2", "--threads", "1")
+    assert done.code == 0, done.out + done.err
 
 
 def test_the_text_of_the_graph_is_compiled(cli: Cli, file: Path) -> None:

@@ -64,7 +64,7 @@ def symbolic_uses(group: tuple[Operator, ...], limit: int | None = None) -> Uses
     return found
 
 
-def lower_uses(uses: Uses, level: int, target: Target = Target()) -> Lowered:
+def lower_uses(uses: Uses, level: int, target: Target) -> Lowered:
     dims = {symbol for function, _ in uses.values() for symbol in function.symbols()}
     written = Module("operators", tuple(sorted(dims, key=str)), functions=tuple(f for f, _ in uses.values()))
     return lower_module(CheckIndices().run(written), pack=choose_panels((target,)) if level >= 2 else None)
@@ -73,7 +73,7 @@ def lower_uses(uses: Uses, level: int, target: Target = Target()) -> Lowered:
 def build_library(uses: Uses, level: int) -> Library:
     # At level 0 functions run twice: optimising them would take longer than that.
     options = CodeOptions(level=level, quick=level == 0, visible=True)
-    return Library(*generate_objects(lower_uses(uses, level), options), None)
+    return Library(*generate_objects(lower_uses(uses, level, Target()), options), None)
 
 
 def call(library: Library, function: Function, item: Example) -> str | None:

@@ -2,7 +2,7 @@
 
 Each becomes one node with regions. Carried values are named after `with`; their types are those of their initial values
 and stay the same. All other names that a body assigns are new and end with it, since an assignment to an outer name
-would have no effect outside. After a loop, the carried names hold their last values.
+would have no effect outside. After a loop, the carried names hold their last values, and carried states are assigned.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ....dialect.types import BOOL, I64, TensorType
 from . import syntax
 from .context import Context
 from .operators import as_tensor, literal
+from .state_assignments import assign_state
 from .statements import assigned_names, check_loop_body, run_body
 from .statics import demand_integer, demand_size
 from .values import (
@@ -40,11 +41,12 @@ BOOL_SCALAR = TensorType(BOOL)
 
 @dataclass(frozen=True, slots=True)
 class _Carried:
-    """A carried name, its initial value, and where both are in the source."""
+    """A carried name, its initial value, and where both are in the source; `node` is the name in the syntax tree."""
 
     name: str
     initial: Value
     span: Span
+    node: syntax.Name
 
 
 # --- scan ---
@@ -81,7 +83,7 @@ def scan(context: Context, node: syntax.Scan, frame: Frame) -> AnyValue:
     attributes = (("carried", len(carried)), ("count", count))
     initial = tuple(c.initial for c in carried)
     writer.add(Node("scan", initial, (*finals, *stacked), attributes, (region,), frame.scope, node.span))
-    _bind(frame, carried, finals)
+    _bind_finals(context, frame, carried, finals)
     if failed:
         return ERROR
     return stacked[0] if len(stacked) == 1 else stacked
@@ -133,7 +135,7 @@ def while_loop(context: Context, node: syntax.While, frame: Frame) -> AnyValue:
     finals = tuple(Value(writer.name(c.name), c.initial.type) for c in carried)
     initial = tuple(c.initial for c in carried)
     writer.add(Node("while", initial, finals, (), (condition, body), frame.scope, node.span))
-    _bind(frame, carried, finals)
+    _bind_finals(context, frame, carried, finals)
     return ()
 
 
@@ -255,7 +257,7 @@ def _initial_values(context: Context, frame: Frame, carries: Sequence[syntax.Car
         if initial is ERROR:
             frame.names[name.name] = Binding(ERROR, Kind.LOCAL, name.span)
             continue
-        found.append(_Carried(name.name, initial, carry.span))
+        found.append(_Carried(name.name, initial, carry.span, name))
     return found
 
 
@@ -266,6 +268,17 @@ def _arguments(context: Context, carried: Sequence[_Carried]) -> tuple[Value, ..
 def _bind(frame: Frame, carried: Sequence[_Carried], values: Sequence[Value]) -> None:
     for each, value in zip(carried, values, strict=True):
         frame.names[each.name] = Binding(value, Kind.LOCAL, each.span)
+
+
+def _bind_finals(context: Context, frame: Frame, carried: Sequence[_Carried], values: Sequence[Value]) -> None:
+    """Gives the carried names their last values; a state that is carried is assigned."""
+    for each, value in zip(carried, values, strict=True):
+        first = frame.names.get(each.name)
+        if first is None or first.kind is not Kind.STATE:
+            _bind(frame, [each], [value])
+            continue
+        kept = assign_state(context, frame, each.node, value, each.span)
+        frame.names[each.name] = first if kept is ERROR else Binding(kept, Kind.STATE, first.span)
 
 
 def _next_values(

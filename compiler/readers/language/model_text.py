@@ -87,6 +87,16 @@ class Words:
         return str(value)
 
 
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """The text of a use of a value. A known scalar has a `literal`, which takes the dtype of the other operand; the
+    literal of a size may have any dtype."""
+
+    expression: str
+    literal: str = ""
+    size: str = ""
+
+
 def write_element(constant: Constant) -> str:
     """Returns a constant of rank 0 as a plain number."""
     return format_element(constant.data, constant.type.dtype)

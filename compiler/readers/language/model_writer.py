@@ -1,9 +1,10 @@
 """Writes a graph as model text, which reads back to a graph that computes the same bits.
 
-Each node becomes one statement, in order. Blocks are not restored; a comment names the origin of the nodes. Loops stay
-loops, fused groups are expanded, and a parameter that is computed from others becomes that computation, in float64.
-Graphs that the language cannot express (operators that only passes create, constants of more than 65536 elements, names
-of parameters with unknown numbers) are a diagnostic, `not-expressible`.
+Each node becomes one statement, in order. Blocks are not restored; a comment names the origin of the nodes. Loops and
+branches stay, states keep their initial values and get names without dots, fused groups are expanded, and a parameter
+that is computed from others becomes that computation, in float64. Graphs that the language cannot express (operators
+that only passes create, constants of more than 65536 elements, names of parameters with unknown numbers) are a
+diagnostic, `not-expressible`.
 """
 
 from __future__ import annotations
@@ -11,9 +12,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from ....dialect.control_flow import CONTROL_FLOW
 from ....dialect.graph import Constant, Function, Module, Node, Parameter, Value, walk
 from ....dialect.operator import REQUIRED, Operator
 from ....dialect.ops import OPERATORS
@@ -22,9 +22,21 @@ from ....dialect.types import BOOL, I64, TensorType
 from .expressions import OPERATORS as INFIX
 from .format import format_source
 from .imports import DIM_LIMIT
+from .model_control import WRITERS as CONTROL_WRITERS
 from .model_expansion import expand_function
 from .model_parameters import ParameterTable
-from .model_text import KEYWORDS, RESERVED, Names, Words, flattened, not_expressible, write_constant, write_element
+from .model_states import StateWriter, full_starts, initial_parameters, name_states
+from .model_text import (
+    KEYWORDS,
+    RESERVED,
+    Expression,
+    Names,
+    Words,
+    flattened,
+    not_expressible,
+    write_constant,
+    write_element,
+)
 from .operators import BUILTINS
 from .unknown import FUNCTIONS
 
@@ -41,8 +53,6 @@ def write_model(module: Module, weights: Mapping[str, str] | None = None) -> str
 
     Raises DiagnosticError if the language cannot express a part of the graph.
     """
-    if module.states:
-        raise not_expressible(f"the states of a graph, such as `{module.states[0].name}`", module.states[0].span)
     expanded = [expand_function(function, module) for function in module.functions]
     # Dims, models and arguments keep their names if these hide no needed name.
     needed = {node.op for function, _ in expanded for node in walk(function.body)} & FUNCTIONS | _ALWAYS_NEEDED
@@ -51,24 +61,16 @@ def write_model(module: Module, weights: Mapping[str, str] | None = None) -> str
     dims = {s.name: file_names.give(flattened(s.name), needed) for s in symbols}
     models = [file_names.give(flattened(function.name, "model"), needed) for function, _ in expanded]
     words = Words(lambda name: dims[name])
+    arguments = {flattened(a.name) for function, _ in expanded for a in function.inputs}
+    spelled = name_states(module, Names(set(dims.values())), needed | arguments)
     parts = ["language 1"]
     for s in symbols:
         multiple = f" multiple {s.multiple}" if s.multiple != 1 else ""
         parts.append(f"dim {dims[s.name]} in {s.low}..{min(s.high, DIM_LIMIT)}{multiple}")
-    writers = [_FunctionWriter(*each, words, file_names, needed) for each in expanded]
+    writers = [_FunctionWriter(module, *each, words, file_names, needed, spelled) for each in expanded]
     for name, writer in zip(models, writers, strict=True):
         parts += ["", *writer.write(name, (weights or {}).get(writer.function.name))]
     return format_source("\n".join(parts) + "\n")
-
-
-@dataclass(frozen=True, slots=True)
-class _Text:
-    """The text of a use of a value. A known scalar has a `literal`, which takes the dtype of the other operand; the
-    literal of a size may have any dtype."""
-
-    expression: str
-    literal: str = ""
-    size: str = ""
 
 
 class _FunctionWriter:
@@ -77,15 +79,17 @@ class _FunctionWriter:
 
     def __init__(
         self,
+        module: Module,
         function: Function,
         parameters: Mapping[str, Parameter],
         words: Words,
         file_names: Names,
         needed: Collection[str],
+        spelled: Mapping[str, str],
     ) -> None:
         self.function, self.words, self.file_names = function, words, file_names
         self.uses = _uses(function)
-        self.texts: dict[str, _Text] = {}
+        self.texts: dict[str, Expression] = {}
         self.makers: dict[str, Node] = {}
         self.indices: dict[str, str] = {}  # the loop variables, by the name of their value in the graph
         self.lines: list[str] = []
@@ -94,9 +98,13 @@ class _FunctionWriter:
         self.checks = {_origin(node, node.attribute("operator")) for node in walk(function.body) if _checks(node)}
         self.used_here: set[str] = set()  # names that the nodes of the body itself use, not nodes of inner loops
         self.names = file_names.inside()
-        for argument in function.arguments:
-            self.texts[argument.name] = _Text(self.names.give(flattened(argument.name), needed))
-        self.table = ParameterTable(parameters.values(), file_names, self.names, words)
+        self.names.taken |= set(spelled.values())
+        for argument in function.inputs:
+            self.texts[argument.name] = Expression(self.names.give(flattened(argument.name), needed))
+        stored = {**parameters} | {p.name: p for p in initial_parameters(module, function)}
+        self.table = ParameterTable(stored.values(), file_names, self.names, words)
+        self.states = StateWriter(module, function, words, self.table, spelled, self.uses)
+        self.depth = 0
 
     def write(self, name: str, weights: str | None) -> list[str]:
         """Writes the blocks that the model needs, and the model."""
@@ -104,9 +112,11 @@ class _FunctionWriter:
         if weights is not None:
             self.lines.append(f"weights {self.words.attribute(weights)}")
         self.lines += self.table.declarations(self.table.model)
+        self.lines += self.states.declarations(self)
         self.nodes(self.function.body)
-        self.lines.append(f"return {self.expressions(self.function.results)}")
-        head = ", ".join(f"{self.texts[a.name].expression}: {self.words.type(a.type)}" for a in self.function.arguments)
+        self.states.finish(self)
+        self.lines.append(f"return {self.expressions(self.function.outputs)}")
+        head = ", ".join(f"{self.texts[a.name].expression}: {self.words.type(a.type)}" for a in self.function.inputs)
         lines = "\n".join(self.lines)
         return [*self.table.blocks(), f"model {name}({head}) -> {self.results()} {{\n{lines}\n}}"]
 
@@ -114,36 +124,39 @@ class _FunctionWriter:
         return ", ".join(self.texts[v.name].expression for v in values)
 
     def results(self) -> str:
-        types = [self.words.type(v.type) for v in self.function.results]
-        if not self.function.result_names or self.function.result_names == ("result",):
+        types = [self.words.type(v.type) for v in self.function.outputs]
+        given = self.function.result_names[: len(types)]
+        if not given or given == ("result",):
             return ", ".join(types)
         names = Names()
         return ", ".join(
             f"{names.give(flattened(name, 'result'), KEYWORDS)}: {type}"
-            for name, type in zip(self.function.result_names, types, strict=True)
+            for name, type in zip(given, types, strict=True)
         )
 
     # --- nodes ---
 
     def nodes(self, nodes: Sequence[Node]) -> None:
         around, self.used_here = self.used_here, {v.name for node in nodes for v in node.inputs}
+        self.depth += 1
         for node in nodes:
             self.makers |= {v.name: node for v in node.outputs}
             if (_is_index(node) and not self.uses[node.output.name]) or _checks(node):
                 continue
             write = _STRUCTURE.get(node.op, _FunctionWriter.operator)
             write(self, node)
+        self.depth -= 1
         self.used_here = around
 
     def assign(self, node: Node, expression: str) -> None:
         names = [self.names.give(flattened(v.name)) for v in node.outputs]
-        self.texts |= {v.name: _Text(name) for v, name in zip(node.outputs, names, strict=True)}
+        self.texts |= {v.name: Expression(name) for v, name in zip(node.outputs, names, strict=True)}
         if node.scope and node.scope != self.scope:
             self.lines.append(f"# {' '.join(node.scope.split())}")
         self.scope = node.scope
         self.lines.append(f"{', '.join(names)} = {expression}")
 
-    def known(self, node: Node, text: _Text) -> None:
+    def known(self, node: Node, text: Expression) -> None:
         """Writes a known value inline if it has one use, otherwise as an assignment."""
         if self.uses[node.output.name] == 1 and text.literal:
             self.texts[node.output.name] = text
@@ -154,17 +167,17 @@ class _FunctionWriter:
         value = node.attribute("value")
         assert isinstance(value, Constant)
         literal = write_element(value) if value.array is not None and value.array.ndim == 0 else ""
-        self.known(node, _Text(write_constant(value), literal))
+        self.known(node, Expression(write_constant(value), literal))
 
     def size_value(self, node: Node) -> None:
         literal = self.words.attribute(node.attribute("size"))
-        self.known(node, _Text(f"cast({literal}, {I64})", literal, literal))
+        self.known(node, Expression(f"cast({literal}, {I64})", literal, literal))
 
     def parameter(self, node: Node) -> None:
         name = str(node.attribute("name"))
         indices = [self.index(value, node).removeprefix("(").removesuffix(")") for value in node.inputs]
         access = self.table.access(name, indices)
-        self.texts[node.output.name] = _Text(access)
+        self.texts[node.output.name] = Expression(access)
 
     def index(self, value: Value, node: Node) -> str:
         """Returns the number of an instance as an expression of loop variables."""
@@ -190,19 +203,25 @@ class _FunctionWriter:
         targets = ", ".join(names)
         self.lines.append(f"{targets} = {self.expressions(node.inputs)}")
         index = self.names.give(flattened(variable.name, "i"))
-        self.texts[variable.name] = _Text(f"cast({index}, {I64})", index, index)
+        self.texts[variable.name] = Expression(f"cast({index}, {I64})", index, index)
         self.indices[variable.name] = index
-        self.texts |= {v.name: _Text(name) for v, name in zip(carried, names, strict=True)}
-        self.texts |= {v.name: _Text(name) for v, name in zip(node.outputs, names, strict=True)}
+        self.texts |= {v.name: Expression(name) for v, name in zip(carried, names, strict=True)}
+        self.texts |= {v.name: Expression(name) for v, name in zip(node.outputs, names, strict=True)}
         self.lines.append(f"repeat {index} in 0..{node.attribute('count')} {{")
         self.nodes(region.body)
         self.lines.append(f"{targets} = {self.expressions(region.results)}")
         self.lines.append("}")
 
+    def update_slice(self, node: Node) -> None:
+        # A body cannot assign states.
+        if self.depth == 1 and self.states.update_slice(self, node):
+            return
+        operands = [*(self.texts[v.name].expression for v in node.inputs[:2]), *full_starts(self.words, self, node)]
+        self.assign(node, f"dynamic_update_slice({', '.join(operands)})")
+
     def operator(self, node: Node) -> None:
         if node.op not in BUILTINS:
-            what = "model text is not written for" if node.op in CONTROL_FLOW else "the language cannot express"
-            raise not_expressible(f"{what} `{node.op}`", node.span)
+            raise not_expressible(f"the language cannot express `{node.op}`", node.span)
         if _origin(node, node.op) in self.checks:
             node = replace(node, attributes=tuple((n, v) for n, v in node.attributes if n != "mode"))
         operands = self.operands(node, BUILTINS[node.op])
@@ -211,7 +230,7 @@ class _FunctionWriter:
         if node.op in _SIGN and not attributes and min(ranks) >= _LEAST_RANK.get(node.op, 0):
             self.assign(node, f" {_SIGN[node.op]} ".join(operands))
         elif (suffix := _transposition(node)) and self.uses[node.output.name] == 1 and self.is_used_here(node):
-            self.texts[node.output.name] = _Text(operands[0] + suffix)
+            self.texts[node.output.name] = Expression(operands[0] + suffix)
         elif node.op == "cast":
             self.assign(node, f"cast({self.texts[node.inputs[0].name].size or operands[0]}, {node.output.type.dtype})")
         else:
@@ -260,6 +279,8 @@ _STRUCTURE: Mapping[str, Callable[[_FunctionWriter, Node], None]] = {
     "size_value": _FunctionWriter.size_value,
     "parameter": _FunctionWriter.parameter,
     "repeat": _FunctionWriter.repeat,
+    "update_slice": _FunctionWriter.update_slice,
+    **CONTROL_WRITERS,
 }
 
 

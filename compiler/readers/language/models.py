@@ -69,8 +69,9 @@ def elaborate_model(context: Context, scope: FileScope, model: syntax.Model) -> 
 def _check_states(context: Context) -> None:
     """Checks that no region is left that uses states."""
     if context.writer.stateful is not None:
-        message = "a state cannot be used inside of this construct"
-        context.reporter.error("misplaced-state", message, context.writer.stateful)
+        message = "a state cannot be declared or assigned inside of a loop or branch"
+        help_text = "carry it through the loop, `with rows = rows`, or give the new value as the result of the branch"
+        context.reporter.error("misplaced-state", message, context.writer.stateful, help=help_text)
 
 
 def _check_passed(context: Context, node: syntax.Type, type: TensorType | Poison) -> None:

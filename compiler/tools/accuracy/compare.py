@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from ....dialect.types import DTYPES, Array, dtype_of
 from ....runtime.loader import Model
 from ...model.samples import Batch, Samples
 from ..diff.capture import Point, capture, result_point
+from ..repeated import new_session
 from .tally import ErrorFigures, Tally
 
 Progress = Callable[[int], None]
@@ -194,14 +196,21 @@ def scored_results(model: Model, entry: str) -> frozenset[str]:
 
 
 def compare_models(
-    model: Model, reference: Model, entry: str, samples: Samples, report: Progress = lambda done: None
+    model: Model,
+    reference: Model,
+    entry: str,
+    samples: Samples,
+    report: Progress = lambda done: None,
+    dims: Mapping[str, int] = MappingProxyType({}),
 ) -> Accuracy:
-    """Calls both on all samples. Raises NacreError if inputs do not fit an artifact or it cannot be observed, and
-    DiagnosticError if the results of the two have different shapes."""
+    """Calls both on all samples, each call with the initial states. `dims` are those of sessions that no input has.
+    Raises NacreError if inputs do not fit an artifact or it cannot be observed, and DiagnosticError if the results of
+    the two have different shapes."""
     results = [r.name for r in model.entries[entry].results]
     comparing = Comparing(samples.labelled, scored_results(model, entry))
     for batch in samples:
-        actual, expected = (capture(m, entry, batch.inputs).points for m in (model, reference))
+        sessions = (new_session(m, entry, batch.inputs, dims) for m in (model, reference))
+        actual, expected = (capture(session, entry, batch.inputs).points for session in sessions)
         comparing.add(batch, actual, expected, results)
         report(comparing.calls)
     return comparing.accuracy(results)
@@ -209,7 +218,7 @@ def compare_models(
 
 def results_of(model: Model, entry: str, batch: Batch) -> dict[str, Array]:
     """Returns the results of a call, by name."""
-    called = model.entries[entry]
+    called = new_session(model, entry, batch.inputs).entries[entry]
     made = called(*batch.inputs)
     return dict(zip([r.name for r in called.results], made if isinstance(made, tuple) else (made,), strict=True))
 

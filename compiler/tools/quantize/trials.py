@@ -31,6 +31,7 @@ from ...quantization.ranges import Ranges
 from ..accuracy.compare import Accuracy, compare_results, results_of
 from ..profile.machine import threads_of
 from ..profile.profile import Profile, profile_entry
+from ..repeated import begin_session, find_session_dims, new_session
 from .layers import CHOICES, Assignment, Choice, Layer, find_layers, policy_of
 
 SHORTEST = 20e-6
@@ -116,7 +117,10 @@ class Trials:
         return compare_results(model, self._expected, self.name, self.samples)
 
     def times(self, model: Model) -> Times:
-        profile = profile_entry(model, model.entries[self.name], self._first, threads_of(self.threads), _SECONDS)
+        dims = find_session_dims(model, self.name, self._first, {})
+        session, restart = begin_session(model, dims)
+        threads = threads_of(self.threads)
+        profile = profile_entry(session, session.entries[self.name], self._first, threads, _SECONDS, restart)
         return Times(profile.seconds, {layer.path: _seconds(profile, layer) for layer in self.layers})
 
     def estimate(self, chosen: Assignment) -> Times:
@@ -135,7 +139,7 @@ class Trials:
 
     @cached_property
     def _dims(self) -> Mapping[str, int]:
-        return self.plain.entries[self.name].bind(*self._first)
+        return new_session(self.plain, self.name, self._first).entries[self.name].bind(*self._first)
 
 
 def _seconds(profile: Profile, layer: Layer) -> float:

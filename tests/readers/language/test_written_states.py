@@ -1,0 +1,142 @@
+"""Graphs with states, loops and branches as model text: the text reads back as a graph that computes the same bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from nacre.compiler.graph_passes import GRAPH_PASSES
+from nacre.compiler.readers.language import load_module
+from nacre.compiler.readers.language.model_writer import write_model
+from nacre.compiler.tools.validate.inputs import made_up
+from nacre.dialect.diagnostics import DiagnosticError
+from nacre.dialect.graph import Module
+from nacre.dialect.interpreter import Interpreter, load_parameter
+from nacre.dialect.parser import parse_module
+from nacre.dialect.states import initial_values, stateless
+from nacre.dialect.types import BOOL, Array, TensorType
+from nacre.passes.manager import PassManager
+from nacre.passes.pipeline import parse_pipeline
+
+TEXTS = {
+    "a cache of two blocks, and a counter": """
+        dim T in 0..4
+        dim S in 0..9
+        block Cache(k: f32[T, 4], at: i64) -> f32[S, 4] {
+          state rows: f32[S, 4]
+          rows[at:at+T] = k
+          rows[at:at+T, 1:3] = k[:, 1:3] * 2
+          return rows
+        }
+        model put(x: f32[T, 4]) -> first: f32[S, 4], second: f32[S, 4], length: i64 {
+          state length: i64 = 1
+          use cache[2] = Cache
+          before = cache[0](x, length)
+          length = length + T
+          return before, cache[1](x + 1, length - T), length
+        }
+        model length() -> i64 {
+          state length: i64 = 1
+          return length
+        }""",
+    "old and new values are results": """
+        model f(x: f32[3]) -> f32[3], f32[3], f32[3], f32[3] {
+          state a: f32[2, 3] = [1, 2, 3]
+          state b: f32[3] = zeros([3], f32) + 0.5
+          before = a[0]
+          a[1] = x
+          middle = a[0] + a[1]
+          old = b
+          b = b + middle
+          a = a * 2
+          a[0, 1:2] = 7
+          return before, middle, old, b
+        }""",
+    "states that are exchanged": """
+        model f(x: f32) -> f32, f32 {
+          state a: f32 = 1
+          state b: f32 = 2
+          state same: f32 = 3
+          a, b = b, a
+          return a + x, b + same
+        }""",
+    "an initial value of parameters and of a checkpoint": """
+        model f(x: f32[3]) -> f32[2, 3] {
+          param w: f32[3]
+          state a: f32[2, 3] = w * 2 + 1
+          state b: f32[3] from "start"
+          a = a + x + w
+          b = b + x
+          return a * b
+        }""",
+    "states before and after a loop": """
+        dim T in 0..5
+        model f(x: f32[T, 3], c: bool) -> f32[T, 3], f32[3] {
+          state h: f32[3]
+          y = scan t in 0..T with k = h { k = tanh(k + x[t]) } collect k
+          h = if c { k * 2 } else { h }
+          while max(abs(h)) > 1 with n = 0, h = h { h = h * 0.5; n = n + 1 }
+          return y, h
+        }""",
+}
+PASSES = {"graph": "", "-O2": GRAPH_PASSES[2]}
+
+
+def run(module: Module, name: str, dims: dict[str, int]) -> list[tuple[bytes, ...]]:
+    """Returns the results and the states of three calls, one after another."""
+    function, rng = module.function(name), np.random.default_rng(0)
+
+    def draw(type: TensorType) -> Array:
+        numbers = rng.standard_normal(type.concrete(dims))
+        return np.asarray(numbers > 0 if type.dtype == BOOL else numbers).astype(type.dtype.numpy)
+
+    values: tuple[Array, ...] = initial_values(module, function, dims, lambda p: load_parameter(p, made_up))
+    found = []
+    for _ in range(3):
+        inputs = [draw(argument.type) for argument in function.inputs]
+        results = Interpreter(module, made_up).run(function, [*inputs, *values], dims)
+        values = results[len(function.outputs) :]
+        found.append(tuple(result.tobytes() for result in results))
+    return found
+
+
+@pytest.mark.parametrize("passes", PASSES)
+@pytest.mark.parametrize("name", TEXTS)
+def test_states_come_back(name: str, passes: str) -> None:
+    module = load_module(TEXTS[name], text=True).module
+    before = PassManager(parse_pipeline(PASSES[passes])).run(module) if PASSES[passes] else module
+    text = write_model(before)
+    after = load_module(text, text=True).module
+    assert [(s.name, s.type) for s in after.states] == [(s.name.replace(".", "_"), s.type) for s in module.states]
+    for dims in ({"T": 0, "S": 9}, {"T": 1, "S": 9}, {"T": 2, "S": 9}):
+        for function in module.functions:
+            assert run(before, function.name, dims) == run(after, function.name, dims), text
+
+
+def test_a_part_of_an_argument_is_written_without_a_state() -> None:
+    module = stateless(load_module(TEXTS["a cache of two blocks, and a counter"], text=True).module)
+    text = write_model(module)
+    after = load_module(text, text=True).module
+    assert "dynamic_update_slice" in text and not after.states
+    given = [np.ones((2, 4), np.float32), np.int64(3), *np.zeros((2, 9, 4), np.float32)]
+    dims = {"T": 2, "S": 9}
+    expected, found = (Interpreter(m, made_up).run("put", given, dims) for m in (module, after))
+    assert [x.tobytes() for x in found] == [x.tobytes() for x in expected]
+
+
+def test_a_loop_in_the_written_form_is_written_alike() -> None:
+    text = "model f(x: f32) -> f32 { while x > 1 with x = x { x = x / 2 }\n  return x\n}"
+    once = write_model(load_module(text, text=True).module)
+    twice = write_model(load_module(once, text=True).module)
+    assert once.count("> 1.0") == twice.count("> 1.0") == 2 and "goes_on = v1" in once
+
+
+def test_what_is_not_expressible() -> None:
+    text = """
+        module m
+        dim T in 0..4
+        func f(%x: f32, %y: f32[T]) -> (f32) {
+          %1 = scan(%x) {carried = 1, count = T - 2} : f32 do (%t: i64, %a: f32) { yield %a }
+          return %1
+        }"""
+    with pytest.raises(DiagnosticError, match="a `scan` over T - 2 iterations, which may be negative"):
+        write_model(parse_module(text))
