@@ -272,6 +272,10 @@ class _Kernel:
         made = f"({unordered} || {made})" if compare.endswith("u") else f"(!{unordered} && {made})"
         return self.assign(operands[0], made, "pred")
 
+    def _testp(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        test = {"infinite": "isinf", "finite": "isfinite", "notanumber": "isnan"}[modifiers[0]]
+        return self.assign(operands[0], f"{test}({self.value(operands[1], modifiers[-1])})", "pred")
+
     def _selp(self, modifiers: list[str], operands: list[str], text: str) -> str:
         type = f"b{width(modifiers[-1])}"
         yes, no = (self.raw(operand, type) for operand in operands[1:3])
@@ -447,10 +451,13 @@ def _write_kernel(
         while (found := re.match(r"([\w$]+):\s*", text)) is not None:
             kernel.lines.append(f"{label(found[1])}:;")
             text = text[found.end() :]
-        if text.startswith(("{", "}")) and text not in ("{", "}"):
-            raise UnknownError(text)
-        if text and not text.startswith((".", "{", "}")):
-            kernel.write(text)
+        # A block of its own declares the half of a register that nothing reads.
+        if text.startswith("{ .reg .b16 tmp"):
+            kernel.types["%tmp"] = "b16"
+            continue
+        text = text.removeprefix("}").strip()
+        if text and not text.startswith("."):
+            kernel.write(re.sub(r"\btmp\b", "%tmp", text))
     fields = " ".join(f"{_C_TYPES[type]} {register[1:]};" for register, type in kernel.types.items())
     local = f"_Alignas(16) uint8_t depot[{kernel.depot[1]}];" if kernel.depot else ""
     struct = f"registers_{name}"

@@ -38,19 +38,24 @@ def is_fill(op: Any) -> bool:
     return given and yielded.name == "linalg.yield" and yielded.operands[0] == block.arguments[0]
 
 
-def take_body(module: Any, op: Any, name: str, starts: Sequence[Any]) -> tuple[Nest, list[Any]]:
+def take_body(
+    module: Any, op: Any, name: str, starts: Sequence[Any], *, strict: bool = False
+) -> tuple[Nest, list[Any]]:
     """Moves the body of an op into a function of the module. Returns the nest of the op, whose schedule is the function
     `name`, and the values that the op captures, in the order of the nest. `starts` has the first value of each result,
-    or None."""
+    or None. Unless the code is `strict`, a product is not rounded before it is added to a sum."""
     inputs, results = operands_of(op)
     block = op.regions[0].blocks[0]
     used = [bool(list(argument.uses)) for argument in block.arguments]
     combines = tuple(_combining(block, len(inputs) + number) for number in range(len(results)))
+    is_product = len(inputs) == 2 and combines == ("arith.addf",) and _is_product(block)
     captured = list(_captured(block))
     parallel, symbol = iterators(op), f"{name}_body"
     types = [*(a.type for a in block.arguments), *[ir.IndexType.get()] * len(parallel), *(v.type for v in captured)]
     function = _empty_function(module, symbol, types, [a.type for a in list(block.arguments)[len(inputs) :]])
     _move(block, function.regions[0].blocks[0], len(parallel), captured)
+    if not strict and not all(parallel):
+        _fuse_products(function.regions[0].blocks[0])
     maps = [tuple(map(str, ir.AffineMapAttr(m).value.results)) for m in op.attributes["indexing_maps"]]
     described = [_operand(*each) for each in zip((*inputs, *results), maps, used, strict=True)]
     return (
@@ -63,6 +68,7 @@ def take_body(module: Any, op: Any, name: str, starts: Sequence[Any]) -> tuple[N
             tuple(str(value.type) for value in captured),
             tuple(start is not None for start in starts),
             combines,
+            is_product,
         ),
         captured,
     )
@@ -116,6 +122,20 @@ def _combining(block: Any, argument: int) -> str | None:
     return str(operation.name) if is_last and operation.name in COMBINING else None
 
 
+def _is_product(block: Any) -> bool:
+    """Returns whether a body adds the product of its first two arguments to the third one."""
+    operations = [op.operation for op in block.operations]
+    widened = {argument: argument for argument in list(block.arguments)[:2]}
+    for op in operations:
+        if op.name == "arith.extf" and op.operands[0] in widened:
+            widened[op.results[0]] = widened[op.operands[0]]
+    products = [op for op in operations if op.name == "arith.mulf" and all(value in widened for value in op.operands)]
+    others = [op for op in operations if op.name not in ("arith.extf", "arith.mulf", "arith.addf", "linalg.yield")]
+    if len(products) != 1 or others or len([op for op in operations if op.name == "arith.addf"]) != 1:
+        return False
+    return len({widened[value] for value in products[0].operands}) == 2
+
+
 def _empty_function(module: Any, symbol: str, types: Sequence[Any], results: Sequence[Any]) -> Any:
     attributes = {
         "sym_name": ir.StringAttr.get(symbol),
@@ -127,6 +147,14 @@ def _empty_function(module: Any, symbol: str, types: Sequence[Any], results: Seq
     locations = [ir.Location.unknown(function.context)] * len(types)
     function.regions[0].blocks.append(*types, arg_locs=locations)
     return function
+
+
+def _fuse_products(block: Any) -> None:
+    """Lets LLVM make one instruction of a multiplication and the addition of its result."""
+    flags = ir.Attribute.parse("#arith.fastmath<contract>")
+    for op in _walk(block):
+        if op.name in ("arith.mulf", "arith.addf"):
+            op.attributes["fastmath"] = flags
 
 
 def _move(block: Any, target: Any, loops: int, captured: Sequence[Any]) -> None:

@@ -49,7 +49,8 @@ class Nest:
     """A structured op. `parallel` has a flag for each loop. `body` is the symbol of a function of the elements of all
     operands, the loops, and the captured values, whose types are `captures`. A result with a `start` begins with that
     value, an operand behind the captured ones; another one begins with the content of its memory. `combines` names the
-    operation by which each result combines what was accumulated with a new value, if it is one operation."""
+    operation by which each result combines what was accumulated with a new value, if it is one operation. If it
+    `is_product`, the new value is the product of the two inputs, widened exactly."""
 
     name: str
     body: str
@@ -59,6 +60,7 @@ class Nest:
     captures: tuple[str, ...]
     started: tuple[bool, ...]
     combines: tuple[str | None, ...]
+    is_product: bool = False
 
     @property
     def operands(self) -> tuple[Operand, ...]:

@@ -31,7 +31,7 @@ from .schedules import Schedule, choose_schedule
 _VIEWS = frozenset(
     f"memref.{name}" for name in ("reinterpret_cast", "expand_shape", "collapse_shape", "subview", "cast")
 )
-_PURE = _VIEWS | {"memref.dim", "memref.get_global", "affine.apply", "func.return"}
+_PURE = _VIEWS | {"memref.load", "memref.dim", "memref.get_global", "affine.apply", "func.return"}
 _GENERIC = "linalg.generic"
 
 
@@ -55,7 +55,7 @@ class Launch:
         return Launch(schedule, int(threads))
 
 
-def outline(module: Any, symbol: str) -> tuple[Launch, ...]:
+def outline(module: Any, symbol: str, *, strict: bool = False) -> tuple[Launch, ...]:
     """Replaces the function `symbol` of a module by its device functions, named as parts of the kernel, and by the
     host's functions that count blocks."""
     function = next(op.operation for op in module.body.operations if _symbol(op.operation) == symbol)
@@ -65,11 +65,10 @@ def outline(module: Any, symbol: str) -> tuple[Launch, ...]:
         if _symbol(op.operation) == symbol + UNITS:
             op.operation.erase()
     computing = _computing(function)
-    for op in computing:
-        if any(list(result.uses) for result in op.results):
-            raise NotOutlinedError(f"`{op.name}` gives a value to other operations at {op.location}")
-    groups = _group(computing)
-    launches = [_outline_part(module, function, part_name(symbol, n), group) for n, group in enumerate(groups)]
+    _check(function, computing)
+    # A kernel that writes nothing, since its results are empty, is a launch too: entries call it.
+    groups = _group(computing) or [[]]
+    launches = [_outline_part(module, function, part_name(symbol, n), g, strict) for n, g in enumerate(groups)]
     function.erase()
     return tuple(launches)
 
@@ -98,6 +97,32 @@ def _computing(function: Any) -> list[Any]:
     """Returns the operations of a function that write memory."""
     operations = (op.operation for op in function.regions[0].blocks[0].operations)
     return [op for op in operations if not op.name.startswith("arith.") and op.name not in _PURE]
+
+
+def _check(function: Any, computing: Sequence[Any]) -> None:
+    """Raises NotOutlinedError where operations cannot be told apart: each launch repeats what is not a launch."""
+    for op in computing:
+        if any(list(result.uses) for result in op.results):
+            raise NotOutlinedError(f"`{op.name}` gives a value to other operations at {op.location}")
+    written = {_root(value) for op in computing for value in _written(op)}
+    for op in (op.operation for op in function.regions[0].blocks[0].operations):
+        if op.name == "memref.load" and _root(op.operands[0]) in written:
+            raise NotOutlinedError(f"`{op.name}` reads memory that the kernel may write at {op.location}")
+
+
+def _written(op: Any) -> list[Any]:
+    """Returns the memory that an operation writes, also in its regions."""
+    found: list[Any] = []
+
+    def visit(inner: Any) -> Any:
+        if inner.name == "memref.store":
+            found.append(inner.operands[1])
+        elif inner.name.startswith("linalg.") and "operandSegmentSizes" in inner.attributes:
+            found.extend(operands_of(inner)[1])
+        return ir.WalkResult.ADVANCE
+
+    op.walk(visit)
+    return found
 
 
 def _group(computing: Sequence[Any]) -> list[list[int]]:
@@ -129,22 +154,22 @@ def _root(value: Any) -> Any:
     return value
 
 
-def _outline_part(module: Any, function: Any, name: str, group: Sequence[int]) -> Launch:
+def _outline_part(module: Any, function: Any, name: str, group: Sequence[int], strict: bool) -> Launch:
     device, count = function.clone(), function.clone()
     for clone, symbol in ((device, name), (count, name + BLOCKS)):
         module.body.append(clone)
         _rename(clone, symbol)
     of_device, of_count = ([_computing(clone)[n] for n in group] for clone in (device, count))
-    *fills, op = of_device
-    if op.name != _GENERIC:
+    if not of_device or of_device[-1].name != _GENERIC:
         _leave_only(device, of_device)
         _leave_only(count, [])
         _count_one(count)
         return Launch(SEQUENCE, 1)
+    *fills, op = of_device
     started = {operands_of(fill)[1][0]: operands_of(fill)[0][0] for fill in fills}
     inputs, results = operands_of(op)
     starts = [started.get(result) for result in results]
-    nest, captured = take_body(module, op, f"{name}_nest", starts)
+    nest, captured = take_body(module, op, f"{name}_nest", starts, strict=strict)
     schedule = choose_schedule(nest)
     if schedule is None:
         raise NotOutlinedError(f"parallel iterations write the same element at {op.location}")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from . import contraction, plain, rows, tensor_cores, vectors
 from .nest import Nest
-from .plain import THREADS, write_plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,4 +21,14 @@ def choose_schedule(nest: Nest) -> Schedule | None:
     """Returns the schedule of an op; None where parallel iterations may write the same element."""
     if not nest.is_independent():
         return None
-    return Schedule("plain", THREADS, write_plain(nest))
+    groups = contraction.find_groups(nest)
+    if groups is not None and tensor_cores.fits_tensor_cores(nest):
+        return Schedule("tensor cores", contraction.THREADS, tensor_cores.write_tensor_cores(nest, groups))
+    if groups is not None:
+        return Schedule("contraction", contraction.THREADS, contraction.write_contraction(nest, groups))
+    lanes = rows.lanes_of(nest)
+    if lanes is not None:
+        return Schedule("row per warp" if lanes == rows.WARP else "row", plain.THREADS, rows.write_rows(nest, lanes))
+    if vectors.can_vectorize(nest):
+        return Schedule("vectors", plain.THREADS, vectors.write_vectors(nest))
+    return Schedule("plain", plain.THREADS, plain.write_plain(nest))

@@ -65,6 +65,10 @@ class Text:
         if values:
             self.line(f"scf.yield {', '.join(values)} : {', '.join(types)}")
 
+    def deeper(self, steps: int) -> None:
+        """Changes the indentation, for a second region of one operation."""
+        self._depth += steps
+
     def constant(self, value: int, type: str = "index") -> str:
         """Returns a constant, defined at the top of the function."""
         return self._constants.setdefault(f"{value} : {type}", f"%k{len(self._constants)}")
@@ -107,6 +111,28 @@ class Text:
         """Returns a special register, such as `tid.x`."""
         value = self.let(f'llvm.call_intrinsic "{_REGISTER}.{register}"() : () -> i32')
         return self.let(f"arith.index_castui {value} : i32 to index")
+
+    def exchange(self, value: str, type: str, distance: int) -> str:
+        """Returns the value of the lane whose number differs in the bit `distance`; the whole warp calls it."""
+        bits = 16 if type == "bf16" else int(type[1:])
+        number = value if type[0] == "i" else self.let(f"arith.bitcast {value} : {type} to i{bits}")
+        if bits == 64:
+            high = self.let(f"arith.shrui {number}, {self.constant(32, 'i64')} : i64")
+            low, high = (self._exchange(self.let(f"arith.trunci {n} : i64 to i32"), distance) for n in (number, high))
+            low, high = (self.let(f"arith.extui {n} : i32 to i64") for n in (low, high))
+            shifted = self.let(f"arith.shli {high}, {self.constant(32, 'i64')} : i64")
+            number = self.let(f"arith.ori {low}, {shifted} : i64")
+        else:
+            wide = number if bits == 32 else self.let(f"arith.extui {number} : i{bits} to i32")
+            number = self._exchange(wide, distance)
+            number = number if bits == 32 else self.let(f"arith.trunci {number} : i32 to i{bits}")
+        return number if type[0] == "i" else self.let(f"arith.bitcast {number} : i{bits} to {type}")
+
+    def _exchange(self, value: str, distance: int) -> str:
+        everyone, by, last = (self.constant(n, "i32") for n in (-1, distance, 31))
+        name = "llvm.nvvm.shfl.sync.bfly.i32"
+        arguments = f"({everyone}, {value}, {by}, {last}) : (i32, i32, i32, i32) -> i32"
+        return self.let(f'llvm.call_intrinsic "{name}"{arguments}')
 
     def barrier(self) -> None:
         """Waits until every thread of the block is here; writes before it are seen by reads behind it."""

@@ -19,7 +19,7 @@ def append_functions(module: Any, text: str, locations: Sequence[Any] = ()) -> N
 
     parsed = ir.Module.parse(text)  # kept alive while its operations are read: they do not keep it alive
     for function in parsed.body.operations:
-        if len(function.regions[0].blocks) > 0:
+        if len(function.regions) == 0 or len(function.regions[0].blocks) > 0:
             if locations:
                 function.operation.walk(locate)
             module.body.append(function.operation.clone())

@@ -219,7 +219,7 @@ def _tile(module: Any, task: Task) -> None:
 
 
 def _outline(module: Any, task: Task) -> None:
-    launches = outline(module, task.job.keep[0])
+    launches = outline(module, task.job.keep[0], strict=task.job.strict)
     task.report = replace(task.report, schedules=tuple(map(str, launches)))
 
 

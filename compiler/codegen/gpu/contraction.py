@@ -1,0 +1,239 @@
+"""The schedule of contractions: blocks of results in registers, operands in shared memory.
+
+A contraction has two inputs. Its loops fall into four groups by the inputs that depend on them, and each group is one
+number, split by sizes where it is used. A convolution is a contraction too: its windows are part of an index.
+
+    z[b, m, n] += x[b, m, k] * w[k, n]    rows m: x alone    columns n: w alone    depth k: reduced    batch: others
+
+A block of 256 threads computes ROWS x COLUMNS results, each thread 4 x 4 of them:
+
+    for every DEPTH of k:  copy x[rows, DEPTH] and w[DEPTH, columns] to shared memory, zeros outside; wait
+                           each thread: for k: 4 elements of x, 4 of w, 16 calls of the body; wait
+
+The last step has only as many iterations as are left, so that zeros never enter a sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from .nest import Nest, arguments_of, call_body
+from .plain import split_number, store, write_sizes
+from .text import Text
+
+ROWS = COLUMNS = 64
+DEPTH = 16
+SIDE = 4
+"""The results of a thread along each side."""
+THREADS = ROWS * COLUMNS // SIDE**2
+_ELEMENTS = frozenset({"f32", "f16", "bf16", "f64", "i8", "i16", "i32", "i64"})
+_FEWEST = 16
+"""A side with fewer elements leaves most threads without work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """The loops of a contraction; `rows` belong to the first input, `columns` to the second one."""
+
+    batch: tuple[int, ...]
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    depth: tuple[int, ...]
+
+
+def find_groups(nest: Nest) -> Groups | None:
+    """Returns the groups of the loops; None if the nest is no contraction that is large enough."""
+    if len(nest.inputs) != 2 or len(nest.results) != 1 or not nest.reductions or nest.started != (True,):
+        return None
+    if nest.combines[0] is None or not all(o.in_memory and o.element in _ELEMENTS for o in nest.operands):
+        return None
+    (x, w), (result,) = nest.inputs, nest.results
+    if result.loops() & set(nest.reductions):
+        return None
+    own = [tuple(n for n in nest.outer if n in a.loops() - b.loops()) for a, b in ((x, w), (w, x))]
+    batch = tuple(n for n in nest.outer if n not in own[0] + own[1])
+    shared = {n for n in nest.reductions if n in x.loops() and n in w.loops()}
+    small = any(_static(nest, loops, _FEWEST) for loops in own) or _static(nest, nest.reductions, 4)
+    if not all(own) or not shared or small:
+        return None
+    return Groups(batch, own[0], own[1], nest.reductions)
+
+
+def _static(nest: Nest, loops: Sequence[int], least: int) -> bool:
+    """Returns whether loops together have fewer than `least` iterations in every call."""
+    total = 1
+    for loop in loops:
+        size = nest.static_extent(loop)
+        if size is None:
+            return False
+        total *= size
+    return total < least
+
+
+def write_contraction(nest: Nest, groups: Groups) -> str:
+    """Returns the text of the schedule: the function of the threads, and the one that counts the blocks."""
+    return ContractionWriter(nest, groups).write() + write_contraction_count(nest, groups)
+
+
+def write_contraction_count(nest: Nest, groups: Groups) -> str:
+    text = Text()
+    blocks = text.multiply(*_grid(text, nest, groups, write_sizes(text, nest)))
+    arguments = ", ".join(f"%m{number}: {operand.type}" for number, operand in enumerate(nest.operands))
+    return text.function(f"@{nest.name}_count({arguments}) -> index", [blocks], ["index"])
+
+
+def _product(text: Text, sizes: Sequence[str], loops: Sequence[int]) -> str:
+    return text.multiply(text.constant(1), *(sizes[loop] for loop in loops))
+
+
+def _grid(text: Text, nest: Nest, groups: Groups, sizes: Sequence[str]) -> tuple[str, str, str]:
+    """Returns the numbers of batches, and of blocks along the rows and the columns."""
+    rows, columns = (
+        text.index("ceildivui", _product(text, sizes, loops), text.constant(tile))
+        for loops, tile in ((groups.rows, ROWS), (groups.columns, COLUMNS))
+    )
+    return _product(text, sizes, groups.batch), rows, columns
+
+
+class ContractionWriter:
+    """The writer of the threads' function. `at` maps loops to their positions; `tiles` are the copies of the inputs,
+    each as [k, row] or [k, column]."""
+
+    def __init__(self, nest: Nest, groups: Groups) -> None:
+        self.nest, self.groups, self.text = nest, groups, Text()
+        self.at: dict[int, str] = {}
+        self.element = nest.results[0].element
+        self.tiles = [self.tile_type(number) for number in range(2)]
+
+    def tile_type(self, number: int) -> str:
+        """Returns the type of the copy of an input; elements behind each row spread the columns over the banks."""
+        return f"memref<{DEPTH}x{(ROWS, COLUMNS)[number] + SIDE}x{self.nest.inputs[number].element}, 3>"
+
+    def tile_place(self, k: str, side: str) -> str:
+        """Returns the index of an element of a copy."""
+        return f"{k}, {side}"
+
+    def own_places(self) -> list[str]:
+        """Returns the first row and column of the thread in the block."""
+        text = self.text
+        side = text.constant(COLUMNS // SIDE)
+        own = [text.index(operation, self.thread, side) for operation in ("divui", "remui")]
+        return [text.multiply(number, text.constant(SIDE)) for number in own]
+
+    def write(self) -> str:
+        text, nest, groups = self.text, self.nest, self.groups
+        self.sizes = write_sizes(text, nest)
+        batches, _, columns = _grid(text, nest, groups, self.sizes)
+        self.total = {loops: _product(text, self.sizes, loops) for loops in (groups.rows, groups.columns, groups.depth)}
+        block, self.thread = text.special("ctaid.x"), text.special("tid.x")
+        column = text.index("remui", block, columns)
+        rest = text.index("divui", block, columns)
+        row, batch = text.index("divui", rest, batches), text.index("remui", rest, batches)
+        self._place(groups.batch, batch)
+        first = [text.multiply(row, text.constant(ROWS)), text.multiply(column, text.constant(COLUMNS))]
+        self.shared = [
+            text.let(f"memref.get_global @{nest.name}_tile{n} : {type}") for n, type in enumerate(self.tiles)
+        ]
+        own = self.own_places()
+        totals = self.run_steps(first, own)
+        self.store_totals(first, own, totals)
+        arguments = ", ".join(f"{name}: {type}" for name, type in arguments_of(nest))
+        globals = [
+            f'memref.global "private" @{nest.name}_tile{n} : {type} = uninitialized {{alignment = 16 : i64}}\n'
+            for n, type in enumerate(self.tiles)
+        ]
+        return "".join(globals) + text.function(f"@{nest.name}({arguments})")
+
+    def _place(self, loops: Sequence[int], number: str) -> None:
+        positions = split_number(self.text, number, [self.sizes[loop] for loop in loops])
+        self.at.update(zip(loops, positions, strict=True))
+
+    def positions(self) -> list[str]:
+        zero = self.text.constant(0)
+        return [self.at.get(loop, zero) for loop in range(len(self.nest.parallel))]
+
+    def run_steps(self, first: Sequence[str], own: Sequence[str]) -> list[str]:
+        text = self.text
+        zero, one, step, depth = text.constant(0), text.constant(1), text.constant(DEPTH), self.total[self.groups.depth]
+        count = SIDE * SIDE
+        types = [self.element] * count
+        outer, inner = ([text.fresh() for _ in types] for _ in range(2))
+        begin, k = text.fresh(), text.fresh()
+        with text.loop(f"{begin} = {zero} to {depth} step {step}", outer, ["%s0"] * count, types) as totals:
+            for number in range(2):
+                self.copy(number, first[number], begin)
+            text.barrier()
+            left = text.let(f"arith.subi {depth}, {begin} : index")
+            bound = text.index("minui", left, step)
+            with text.loop(f"{k} = {zero} to {bound} step {one}", inner, outer, types) as sums:
+                values = [self._read(number, k, own[number]) for number in range(2)]
+                self._place(self.groups.depth, text.add(begin, k))
+                text.carry(self._multiply(values, inner, first, own), types)
+            text.barrier()
+            text.carry(sums, types)
+        return totals
+
+    def copy(self, number: int, first: str, begin: str) -> None:
+        """Copies the elements of one step of an input to shared memory; neighbouring threads read along the axis that
+        is contiguous in memory."""
+        text, operand = self.text, self.nest.inputs[number]
+        loops, width = ((self.groups.rows, ROWS), (self.groups.columns, COLUMNS))[number]
+        along_depth = operand.plain_axes()[-1] in self.groups.depth
+        inner = text.constant(DEPTH if along_depth else width)
+        for part in range(width * DEPTH // THREADS):
+            place = text.add(self.thread, text.constant(part * THREADS))
+            fast, slow = text.index("remui", place, inner), text.index("divui", place, inner)
+            k, side = (fast, slow) if along_depth else (slow, fast)
+            here, deep = text.add(first, side), text.add(begin, k)
+            known = [text.below(here, self.total[loops]), text.below(deep, self.total[self.groups.depth])]
+            inside = text.let(f"arith.andi {known[0]}, {known[1]} : i1")
+            value = text.fresh()
+            with text.block(f"{value} = scf.if {inside} -> ({operand.element})", "} else {"):
+                self._place(loops, here)
+                self._place(self.groups.depth, deep)
+                indices = ", ".join(text.apply(expression, self.positions()) for expression in operand.index)
+                read = text.let(f"memref.load %m{number}[{indices}] : {operand.type}")
+                text.line(f"scf.yield {read} : {operand.element}")
+            zero = "0" if operand.element.startswith("i") else "0.0"
+            none = text.let(f"arith.constant {zero} : {operand.element}")
+            text.line(f"scf.yield {none} : {operand.element}")
+            text.line("}")
+            text.line(f"memref.store {value}, {self.shared[number]}[{self.tile_place(k, side)}] : {self.tiles[number]}")
+
+    def _read(self, number: int, k: str, first: str) -> list[str]:
+        text = self.text
+        places = [text.add(first, text.constant(i)) for i in range(SIDE)]
+        return [text.let(f"memref.load {self.shared[number]}[{k}, {p}] : {self.tiles[number]}") for p in places]
+
+    def _multiply(
+        self, values: Sequence[Sequence[str]], sums: Sequence[str], first: Sequence[str], own: Sequence[str]
+    ) -> list[str]:
+        text, made = self.text, []
+        for i in range(SIDE):
+            self._place(self.groups.rows, self._number(first[0], own[0], i))
+            for j in range(SIDE):
+                self._place(self.groups.columns, self._number(first[1], own[1], j))
+                call = call_body(self.nest, [values[0][i], values[1][j], sums[i * SIDE + j]], self.positions())
+                made.append(text.let(call))
+        return made
+
+    def _number(self, first: str, own: str, step: int) -> str:
+        return self.text.add(self.text.add(first, own), self.text.constant(step))
+
+    def store_totals(self, first: Sequence[str], own: Sequence[str], totals: Sequence[str]) -> None:
+        for i in range(SIDE):
+            for j in range(SIDE):
+                with self.inside(self._number(first[0], own[0], i), self._number(first[1], own[1], j)):
+                    store(self.text, self.nest, 0, totals[i * SIDE + j], self.positions())
+
+    @contextmanager
+    def inside(self, row: str, column: str) -> Iterator[None]:
+        """Encloses what happens only for a row and a column that exist."""
+        text, groups = self.text, self.groups
+        known = [text.below(row, self.total[groups.rows]), text.below(column, self.total[groups.columns])]
+        with text.block(f"scf.if {text.let(f'arith.andi {known[0]}, {known[1]} : i1')}"):
+            self._place(groups.rows, row)
+            self._place(groups.columns, column)
+            yield

@@ -1,0 +1,109 @@
+"""Every operator on a GPU, as translated PTX: results agree with the references, and ptxas accepts the code.
+
+Elementary functions of f64 are refused, by name: there is no device code for them.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from pathlib import Path
+
+import nacre
+import numpy as np
+import pytest
+from assembler import assemble, find_ptxas, ptx_of
+from fake_driver import Machine
+from nacre.compiler.base.compiler_errors import CompilerError
+from nacre.compiler.model.source import SourceModel
+from nacre.compiler.options import Options
+from nacre.compiler.pipeline import Build
+from nacre.compiler.targets.target import parse_targets
+from nacre.dialect.graph import Function, Module
+from nacre.dialect.operator import Operator
+from nacre.dialect.types import BF16, BOOL, F16, F32, F64, I32
+
+sys.path.append(str(Path(__file__).parents[1] / "operators"))
+from operator_harness import TESTED, Example
+from test_compiled import symbolic_uses, uses
+
+GROUP = 8
+GROUPS = [TESTED[i : i + GROUP] for i in range(0, len(TESTED), GROUP)]
+with_group = pytest.mark.parametrize("group", GROUPS, ids=[f"{group[0].name}..{group[-1].name}" for group in GROUPS])
+Uses = dict[str, tuple[Function, Example]]
+
+
+def chosen(group: tuple[Operator, ...]) -> Uses:
+    """The cases of each operator in one dtype of each kind, the first one in narrow floats, and one with dims."""
+    found = uses(group, everything=False)
+    kept: Uses = {}
+    for name, (function, item) in found.items():
+        if item.dtype in (F32, I32, BOOL, F16, BF16) or not any(
+            other.operator is item.operator and other.dtype in (F32, I32, BOOL) for _, other in found.values()
+        ):
+            kept[name] = (function, item)
+    return kept | symbolic_uses(group, 1)
+
+
+F64_FUNCTIONS = frozenset(
+    (
+        *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "celu", "cos", "cosh", "elu"),
+        *("erf", "erfc", "exp", "exp2", "expm1", "gelu", "log", "log10", "log1p", "log2", "log_sigmoid"),
+        *("power", "quick_gelu", "selu", "sigmoid", "silu", "sin", "sinh", "softplus", "tan", "tanh"),
+        *("tanh_shrink"),
+    )
+)
+"""Operators whose first case is refused in f64."""
+
+
+def build(found: Uses, path: Path) -> None:
+    dims = {symbol for function, _ in found.values() for symbol in function.symbols()}
+    module = Module("operators", tuple(sorted(dims, key=str)), functions=tuple(f for f, _ in found.values()))
+    source = SourceModel(module, "operators.graph", dict.fromkeys(found))
+    Build(source, Options(targets=parse_targets("cuda:sm_80"), passes="check-indices")).run(path)
+
+
+def call(model: nacre.Model, name: str, item: Example) -> str | None:
+    """How the results of a call differ from the reference, if they do."""
+    results = model.entries[name](*item.arrays)
+    results = results if isinstance(results, tuple) else (results,)
+    return item.disagreement([np.asarray(result) for result in results], item.reference())
+
+
+@with_group
+def test_operators_agree_with_their_references(machine: Machine, group: tuple[Operator, ...], tmp_path: Path) -> None:
+    found = chosen(group)
+    build(found, tmp_path / "operators.so")
+    model = nacre.load(tmp_path / "operators.so", device="cuda")
+    failures = []
+    for name, (function, item) in found.items():
+        if item.operator.has("checking"):
+            continue
+        message = call(model, name, item)
+        failures += [f"{name} {item} as {function.arguments}: {message or machine.error}"] if message else []
+    assert not failures, f"{len(failures)} of {len(found)} differ:\n" + "\n".join(failures[:20])
+    assert machine.launches and not machine.error
+    del model
+    gc.collect()
+    assert machine.left == 0
+
+
+@with_group
+def test_kernels_are_assembled(machine: Machine, group: tuple[Operator, ...], tmp_path: Path) -> None:
+    """For the oldest and the newest architecture: without calls, and without registers in memory."""
+    ptxas = find_ptxas()
+    path = tmp_path / "operators.so"
+    build(chosen(group), path)
+    texts = ptx_of(path)
+    assert texts
+    for text in texts:
+        for architecture in ("sm_80", "sm_120"):
+            assert assemble(ptxas, text, architecture, tmp_path) == []
+
+
+def test_functions_of_f64_are_refused(tmp_path: Path) -> None:
+    for operator in (operator for operator in TESTED if operator.name in F64_FUNCTIONS):
+        found = {n: use for n, use in uses((operator,), everything=False).items() if use[1].dtype is F64}
+        assert found
+        with pytest.raises(CompilerError, match="of f64 for GPUs"):
+            build(found, tmp_path / "operators.so")
