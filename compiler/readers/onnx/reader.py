@@ -23,6 +23,7 @@ from .convert import find_converter
 from .functions import bind_function, find_definition
 from .inputs import Dims, declared_type, tensor_type
 from .proto import decode_model, parse_model
+from .schemas import find_misuse
 from .supported import find_unsupported
 from .writing.graph_writer import GraphWriter, with_label
 from .writing.records import FunctionRecord, GraphRecord, ModelRecord, NodeRecord, ValueRecord
@@ -68,7 +69,7 @@ def read_proto(
 
 
 def _convert(record: ModelRecord, file: str, entry: str) -> tuple[_Run, Function]:
-    """Converts the graph. Each time two sizes without a name turn out to be equal, it begins again with one for both."""
+    """Converts the graph. Whenever two sizes without a name turn out to be equal, it begins again with one for both."""
     same: dict[str, str] = {}
     while True:
         run = _Run(record, file, dims=Dims(same=same))
@@ -233,6 +234,9 @@ class _Run:
         try:
             if function is not None:
                 return self._expand(function, node, operands)
+            fault = find_misuse(node, version)
+            if fault:
+                use.fail(fault, code="wrong-operands")
             converter = find_converter(node.op, node.domain, version)
             if converter is not None:
                 return converter(use)
