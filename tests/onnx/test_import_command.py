@@ -12,7 +12,7 @@ from nacre.compiler.cli.main import run
 from nacre.compiler.tools.reference.onnx_operators import PAGE, format_page
 from onnx import helper, parser
 
-TEXT = """net (float[N, 5] x) => (float[N, 3] y) {
+TEXT = """net (float[N, 5] x) => (float[N, 7] y) {
   h = Gemm<transB = 1>(x, layer.weight, layer.bias)
   r = Relu(h)
   y = Softmax(r)
@@ -22,7 +22,7 @@ TEXT = """net (float[N, 5] x) => (float[N, 3] y) {
 def saved(folder: Path) -> Path:
     model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 22]> {TEXT}')
     rng = np.random.default_rng(0)
-    for name, shape in (("layer_weight", (3, 5)), ("layer_bias", (3,))):
+    for name, shape in (("layer_weight", (7, 5)), ("layer_bias", (7,))):
         values = rng.standard_normal(shape).astype(np.float32)
         stored = name.replace("_", ".", 1)
         model.graph.initializer.append(helper.make_tensor(stored, 1, shape, values.reshape(-1)))
