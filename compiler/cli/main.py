@@ -35,6 +35,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "dump": ("stages", "Print the output of a stage, or the difference of two stages"),
     "fmt": ("source", "Rewrite model files in the canonical format; comments are kept"),
     "graph": ("graph", "Draw a model: its blocks, nodes, shapes, parameters and kernels"),
+    "import": ("importing", "Write an ONNX model as model text, with its parameters beside it"),
     "inspect": ("inspection", "Describe an artifact: entries, memory, target, libraries"),
     "opt": ("stages", "Run graph passes on the text of a graph"),
     "profile": ("profile", "Attribute the time of a call to kernels and source lines"),

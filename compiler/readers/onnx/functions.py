@@ -13,26 +13,12 @@ from typing import Any
 from ....dialect.types import TensorType
 from .package import load_onnx
 from .proto import Decoder
+from .schemas import schema_of
 from .writing.records import AttributeRecord, FunctionRecord, GraphRecord, NodeRecord
 from .writing.tensors import DTYPES, Held, Tensor
 from .writing.use import ELEMENT_NUMBERS
 
 _ELEMENTS = {dtype: ELEMENT_NUMBERS[name] for name, dtype in DTYPES.items()}
-
-
-def schema_of(op: str, domain: str, version: int) -> Any:
-    """Returns the standard's schema of an operator, or None."""
-    defs = load_onnx("defs")
-    try:
-        return defs.get_schema(op, version, domain)
-    except Exception:
-        return None
-
-
-def has_definition(op: str, domain: str, version: int) -> bool:
-    """Returns whether the standard defines the operator by others."""
-    schema = schema_of(op, domain, version)
-    return schema is not None and bool(schema.has_function or schema.has_context_dependent_function)
 
 
 def find_definition(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ....dialect.diagnostics import Diagnostic, DiagnosticError
 from ....dialect.dims import INFINITY, Size, Symbol
 from ....dialect.types import TensorType
-from .writing.records import ValueRecord, ValueType
+from .writing.records import NodeRecord, ValueRecord, ValueType
 from .writing.tensors import DTYPES
 
 _MOST_BYTES = 1 << 47
@@ -98,3 +98,25 @@ def declared_type(type: ValueType | None) -> TensorType | None:
         return None
     sizes = [size for size in type.shape if isinstance(size, int)]
     return TensorType(DTYPES[type.element], tuple(sizes)) if len(sizes) == len(type.shape) else None
+
+
+_SAME_SHAPE = frozenset(
+    {
+        "Abs", "Add", "Cast", "CastLike", "Ceil", "Clip", "Cos", "Div", "Exp", "Floor", "Identity", "Log", "Mul", "Neg",
+        "Reciprocal", "Relu", "Sigmoid", "Sin", "Sqrt", "Sub", "Tanh", "Where",
+    }
+)  # fmt: skip
+"""Operators whose operands usually have the shape of their result."""
+
+
+def with_deduced(nodes: Sequence[NodeRecord], types: Mapping[str, ValueType]) -> Mapping[str, ValueType]:
+    """Returns the declared types, and for other values the shape that an elementwise use suggests. Such a shape is used
+    where one depends on data of a call, and the call checks it."""
+    found = dict(types)
+    for node in reversed(nodes):
+        type = found.get(node.outputs[0]) if node.outputs else None
+        if type is not None and type.kind == "tensor" and node.op in _SAME_SHAPE and not node.domain:
+            for name in node.inputs:
+                if name:
+                    found.setdefault(name, type)
+    return found

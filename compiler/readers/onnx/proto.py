@@ -43,9 +43,28 @@ def parse_model(data: bytes, file: str) -> Any:
     except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise file_error("bad-onnx", f"`{file}` is no ONNX model, or is damaged: {reason}") from error
+    _check_text(model)
     if not model.HasField("graph"):
         raise file_error("bad-onnx", f"`{file}` is no ONNX model: it has no graph")
     return model
+
+
+def _check_text(message: Any) -> None:
+    """Checks that all strings are UTF-8; the parser gives others as bytes. Raises DiagnosticError."""
+    for described, value in message.ListFields():
+        if described.cpp_type == described.CPPTYPE_STRING and described.type == described.TYPE_STRING:
+            for text in value if _is_repeated(described) else (value,):
+                if isinstance(text, bytes):
+                    shown = text.decode("utf-8", "replace")
+                    owner = message.DESCRIPTOR.name
+                    raise file_error("bad-onnx", f"`{shown}`, a `{described.name}` of a {owner}, is not UTF-8")
+        elif described.cpp_type == described.CPPTYPE_MESSAGE:
+            for inner in value if _is_repeated(described) else (value,):
+                _check_text(inner)
+
+
+def _is_repeated(field: Any) -> bool:
+    return bool(field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED)
 
 
 def decode_model(model: Any, file: str, folder: Path | None) -> ModelRecord:
@@ -62,8 +81,12 @@ def decode_model(model: Any, file: str, folder: Path | None) -> ModelRecord:
 
 
 def _opsets(imports: Iterable[Any]) -> Mapping[str, int]:
+    opsets = {domain_of(each.domain): int(each.version) for each in imports}
+    for domain, version in opsets.items():
+        if not -(1 << 31) < version < 1 << 31:
+            raise file_error("bad-onnx", f"the file uses version {version} of the operator set `{domain}`")
     # A file without versions is from before operator sets: version 1.
-    return {domain_of(each.domain): int(each.version) for each in imports} or {"": 1}
+    return opsets or {"": 1}
 
 
 @dataclass(slots=True)

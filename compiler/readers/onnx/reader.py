@@ -21,12 +21,13 @@ from ...model.source import SourceModel, WeightSource
 from ...weights import open_arrays
 from .convert import find_converter
 from .functions import bind_function, find_definition
-from .inputs import Dims, declared_type, tensor_type
+from .inputs import Dims, declared_type, tensor_type, with_deduced
 from .proto import decode_model, parse_model
+from .schemas import find_misuse
 from .supported import find_unsupported
 from .writing.graph_writer import GraphWriter, with_label
-from .writing.records import FunctionRecord, GraphRecord, ModelRecord, NodeRecord, ValueRecord
-from .writing.tensors import Held, Tensor, TensorSequence
+from .writing.records import FunctionRecord, GraphRecord, ModelRecord, NodeRecord, ValueRecord, ValueType
+from .writing.tensors import DTYPES, Held, Tensor, TensorSequence
 from .writing.use import Use, tensor_of
 
 _DEEPEST = 100
@@ -142,6 +143,11 @@ class _Run:
     def _check_declared(self, record: ValueRecord, held: Tensor) -> None:
         declared = declared_type(record.type)
         if declared is None:
+            if record.type is not None and DTYPES.get(record.type.element, held.dtype) != held.dtype:
+                message = (
+                    f"the output `{record.name}` is declared {record.type.element}, and its node computes {held.type}"
+                )
+                self.errors.report(Diagnostic("type-mismatch", message))
             return
         fixed = [
             (a, b)
@@ -166,7 +172,7 @@ class _Run:
                 inner[name] = MISSING
                 for diagnostic in error.diagnostics:
                     self.errors.report(diagnostic)
-        self._nodes(graph.nodes, graph, environments, opsets)
+        self._nodes(graph.nodes, with_deduced(graph.nodes, graph.types), environments, opsets)
         found = []
         for record in graph.outputs:
             held = _look_up(record.name, environments)
@@ -179,7 +185,7 @@ class _Run:
     def _nodes(
         self,
         nodes: Sequence[NodeRecord],
-        graph: GraphRecord | None,
+        types: Mapping[str, ValueType],
         environments: list[Environment],
         opsets: Mapping[str, int],
     ) -> None:
@@ -187,7 +193,7 @@ class _Run:
         for node in nodes:
             made: Sequence[Held | _Missing]
             try:
-                made = self._node(node, graph, environments, opsets)
+                made = self._node(node, types, environments, opsets)
             except DiagnosticError as error:
                 for diagnostic in error.diagnostics:
                     self.errors.report(diagnostic)
@@ -200,7 +206,7 @@ class _Run:
     def _node(
         self,
         node: NodeRecord,
-        graph: GraphRecord | None,
+        types: Mapping[str, ValueType],
         environments: list[Environment],
         opsets: Mapping[str, int],
     ) -> Sequence[Held | _Missing]:
@@ -214,7 +220,6 @@ class _Run:
             if isinstance(held, _Missing):
                 return ()
             operands.append(held)
-        types = {} if graph is None else graph.types
         declared = tuple(declared_type(types.get(name)) for name in node.outputs)
         version = opsets.get(node.domain, 1)
         self.writer.at(_scope(node.name), span)
@@ -232,14 +237,17 @@ class _Run:
         function = self.model.functions.get((node.domain, node.op))
         try:
             if function is not None:
-                return self._expand(function, node, operands)
+                return self._expand(function, node, operands, types)
+            fault = find_misuse(node, version)
+            if fault:
+                use.fail(fault, code="wrong-operands")
             converter = find_converter(node.op, node.domain, version)
             if converter is not None:
                 return converter(use)
             definition = find_definition(node, opsets, operands, self.file)
             if definition is None:
                 use.fail("has no definition by other operators in this form", code="unsupported-attribute")
-            return self._expand(definition, node, operands)
+            return self._expand(definition, node, operands, types)
         except _IncompleteError:
             return ()
         except InferenceError as error:
@@ -251,7 +259,11 @@ class _Run:
             raise DiagnosticError([Diagnostic("bad-size", f"{_title(use)}: {error}", span)]) from None
 
     def _expand(
-        self, function: FunctionRecord, node: NodeRecord, operands: Sequence[Held | None]
+        self,
+        function: FunctionRecord,
+        node: NodeRecord,
+        operands: Sequence[Held | None],
+        types: Mapping[str, ValueType],
     ) -> Sequence[Held | _Missing]:
         if self.depth >= _DEEPEST:
             message = f"the function `{node.full_name}` uses itself, or functions are nested more than {_DEEPEST} deep"
@@ -265,7 +277,8 @@ class _Run:
         nodes = tuple(_without(inner, omitted) for inner in nodes)
         self.depth += 1
         try:
-            self._nodes(nodes, None, [environment], function.opsets)
+            declared = {a: types[b] for a, b in zip(function.outputs, node.outputs, strict=False) if b in types}
+            self._nodes(nodes, with_deduced(nodes, declared), [environment], function.opsets)
         finally:
             self.depth -= 1
         return [environment.get(name, MISSING) for name in function.outputs]

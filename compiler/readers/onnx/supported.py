@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ....dialect.diagnostics import Diagnostic, Span
 from .convert import find_converter, operator_names
-from .functions import has_definition
 from .package import load_onnx
+from .schemas import has_definition
 from .writing.records import GraphRecord, ModelRecord, NodeRecord
 
 _MOST_NAMED = 8

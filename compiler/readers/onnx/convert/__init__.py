@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from ..writing.use import Convert, Converters
 from . import (
     activations,
-    attention,
     casts,
     constants,
     contractions,
     control_flow,
     convolutions,
     elementwise,
+    grid_sampling,
     indexing,
     joining,
     normalization,
@@ -23,11 +23,13 @@ from . import (
     recurrent,
     reductions,
     resizing,
+    sampling_grids,
     scattering,
     sequences,
     shapes,
     signal,
     slicing,
+    training,
 )
 
 FAMILIES: Mapping[str, Converters] = {
@@ -48,9 +50,10 @@ FAMILIES: Mapping[str, Converters] = {
     "Normalization": normalization.CONVERTERS,
     "Quantization": quantization.CONVERTERS,
     "Resizing": resizing.CONVERTERS,
+    "Sampling": {**grid_sampling.CONVERTERS, **sampling_grids.CONVERTERS},
     "Recurrent layers": recurrent.CONVERTERS,
-    "Attention": attention.CONVERTERS,
     "Signals": signal.CONVERTERS,
+    "Optimizers": training.CONVERTERS,
     "Control flow": control_flow.CONVERTERS,
     "Sequences": sequences.CONVERTERS,
 }

@@ -35,6 +35,8 @@ def _tensors(use: Use, held: Sequence[Held]) -> list[Tensor]:
 def _if(use: Use) -> Sequence[Held]:
     condition, g = use.input(), use.g
     then, otherwise = use.graph("then_branch"), use.graph("else_branch")
+    if not len(then.outputs) == len(otherwise.outputs) == len(use.node.outputs):
+        use.fail("has branches with other numbers of results than its own", code="wrong-operands")
     if condition.array is not None:
         return use.run_graph(then if bool(condition.array.reshape(-1)[0]) else otherwise, ())
     condition = g.reshape(condition, shape=()) if condition.rank else condition
@@ -61,6 +63,13 @@ def _if(use: Use) -> Sequence[Held]:
 def _loop(use: Use) -> Sequence[Held]:
     body = use.graph("body")
     trips, condition = use.optional(0), use.optional(1)
+    carries = len(use.operands) - 2
+    if (
+        len(body.inputs) != carries + 2
+        or len(body.outputs) != len(use.node.outputs) + 1
+        or any(held is None for held in use.operands[2:])
+    ):
+        use.fail("has a body whose arguments or results do not fit its own", code="wrong-operands")
     if any(isinstance(held, TensorSequence) for held in use.operands[2:]):
         return _unrolled(use, body, trips, condition)
     carried = [use.input(index) for index in range(2, len(use.operands))]
@@ -194,6 +203,8 @@ def _scan(use: Use) -> Sequence[Tensor]:
             use.fail("has sequences of different lengths")
         operands = operands[1:]
     inputs = _tensors(use, [held for held in operands if held is not None])
+    if not 0 < count <= len(inputs) or len(body.inputs) != len(inputs) or len(body.outputs) != len(use.node.outputs):
+        use.fail("has a body whose arguments or results do not fit its own", code="wrong-operands")
     states, sequences = inputs[: len(inputs) - count], inputs[len(inputs) - count :]
     outputs = len(body.outputs) - len(states)
     if batched:

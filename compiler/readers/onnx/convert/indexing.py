@@ -65,11 +65,27 @@ def _one_hot(use: Use) -> Sequence[Tensor]:
 
 def _compress(use: Use) -> Sequence[Tensor]:
     x, g = use.input(), use.g
+    if use.input(1).array is None:
+        return [_compress_in_call(use, x, use.input(1))]
     condition = use.known_array(1, "a condition")
     places = np.flatnonzero(condition).astype(np.int64)
     if not use.has("axis"):
         return [g.gather(g.reshape(x, shape=(x.type.elements,)), known(places), axis=0)]
     return [g.gather(x, known(places), axis=use.axis(x.rank, 0))]
+
+
+def _compress_in_call(use: Use, x: Tensor, condition: Tensor) -> Tensor:
+    """Selects elements by a condition of the call: the declared shape gives their number, the call checks it."""
+    g, declared = use.g, use.declared_shape("a condition")
+    if not use.has("axis"):
+        x, axis = g.reshape(x, shape=(x.type.elements,)), 0
+    else:
+        axis = use.axis(x.rank, 0)
+    count = declared[axis]
+    use.require(g.equal(g.sum(g.cast(condition, dtype=I64)), g.size(count)))
+    # A stable sort puts the selected positions first, in their order.
+    order = g.argsort(g.cast(g.logical_not(condition), dtype=I64), axis=0)
+    return g.gather(x, g.slice(order, starts=(0,), stops=(count,)), axis=axis)
 
 
 def _non_zero(use: Use) -> Sequence[Tensor]:

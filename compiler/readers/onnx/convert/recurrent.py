@@ -75,6 +75,9 @@ def _layer(use: Use, gates: int, states: int, defaults: Sequence[str], make_cell
     if direction not in ("forward", "reverse", "bidirectional"):
         use.fail(f"has the direction {direction!r}", code="bad-attribute")
     count = 2 if direction == "bidirectional" else 1
+    ranks = [x.rank, use.input(1).rank, use.input(2).rank]
+    if ranks != [3, 3, 3]:
+        use.fail(f"takes three tensors of rank 3, not of ranks {ranks}", code="rank-mismatch")
     hidden = use.input(2).shape[2]
     lengths = use.optional(4)
     names = use.strings_of("activations", tuple(defaults) * count)
@@ -125,7 +128,7 @@ def _read_layer(
         return g.squeeze(g.slice(whole, starts=(number,), stops=(number + 1,)), axes=(0,))
 
     weight, recurrence, bias = part(1), part(2), part(3)
-    assert weight is not None and recurrence is not None
+    assert weight is not None and recurrence is not None, use.node.inputs
     biases = None
     if bias is not None:
         biases = g.apply("split", [bias], {"parts": 2, "axis": 0})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,8 +20,17 @@ from ..writing.use import Convert, Converters, Use
 Reduce = Callable[[Use, Tensor, tuple[int, ...], bool], Tensor]
 
 
-def reduced_axes(use: Use, x: Tensor, keepdims: bool) -> tuple[int, ...]:
-    """Returns the axes of a reduction, counted from 0; all axes if none are given, unless the node says otherwise."""
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Axes that lead to the declared shape; `chosen` is a boolean scalar that is true if the call gives these."""
+
+    axes: tuple[int, ...]
+    chosen: Tensor
+
+
+def reduced_axes(use: Use, x: Tensor, keepdims: bool) -> tuple[int, ...] | list[_Choice]:
+    """Returns the axes of a reduction, counted from 0; all axes if none are given, unless the node says otherwise. For
+    axes that the call gives, returns the choices."""
     if use.has("axes"):
         given = use.ints_of("axes")
     elif len(use.operands) > 1 and use.operands[1] is not None:
@@ -37,8 +47,8 @@ def reduced_axes(use: Use, x: Tensor, keepdims: bool) -> tuple[int, ...]:
     return tuple(sorted({axis % x.rank for axis in given}))
 
 
-def _deduced(use: Use, x: Tensor, axes: Tensor, keepdims: bool) -> tuple[int, ...]:
-    """Returns the axes that lead to the declared shape, and lets the call check them."""
+def _deduced(use: Use, x: Tensor, axes: Tensor, keepdims: bool) -> tuple[int, ...] | list[_Choice]:
+    """Returns the axes that lead to the declared shape, and lets the call check that it gives one of these choices."""
     shape, g = use.declared_shape("axes"), use.g
     if axes.rank != 1 or not isinstance(axes.shape[0], int):
         use.fail_unknown("axes")
@@ -53,14 +63,15 @@ def _deduced(use: Use, x: Tensor, axes: Tensor, keepdims: bool) -> tuple[int, ..
     ]
     if not found:
         use.fail("has operands that contradict the declared type of its result", code="type-mismatch")
-    if len(found) > 1 and not keepdims:
-        use.fail_unknown("axes")
-    chosen = found[-1] if len(found[-1]) == axes.shape[0] else found[0]
     normal = g.remainder(g.cast(axes, dtype=I64), known(np.int64(max(x.rank, 1))))
     hits = g.any(g.equal(g.unsqueeze(normal, axes=(1,)), known(np.arange(x.rank))), axis=0)
-    wanted = np.isin(np.arange(x.rank), chosen)
-    use.require(g.all(g.equal(hits, known(wanted))))
-    return chosen
+    masks = [known(np.isin(np.arange(x.rank), subset)) for subset in found]
+    choices = [_Choice(subset, g.all(g.equal(hits, mask))) for subset, mask in zip(found, masks, strict=True)]
+    is_one = choices[0].chosen
+    for choice in choices[1:]:
+        is_one = g.logical_or(is_one, choice.chosen)
+    use.require(is_one)
+    return choices
 
 
 def _reduced_shape(shape: tuple[Size, ...], axes: Sequence[int], keepdims: bool) -> tuple[Size, ...]:
@@ -75,7 +86,12 @@ def _converter(reduce: Reduce, before: Callable[[Use, Tensor], Tensor] | None = 
         axes = reduced_axes(use, x, keepdims)
         if before is not None:
             x = before(use, x)
-        return [reduce(use, x, axes, keepdims)]
+        if isinstance(axes, tuple):
+            return [reduce(use, x, axes, keepdims)]
+        result = reduce(use, x, axes[0].axes, keepdims)
+        for choice in axes[1:]:
+            result = use.g.where(choice.chosen, reduce(use, x, choice.axes, keepdims), result)
+        return [result]
 
     return convert
 

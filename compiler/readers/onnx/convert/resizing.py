@@ -18,6 +18,7 @@ from .....dialect.dims import Size
 from .....dialect.types import F32
 from ..writing.tensors import Tensor, known
 from ..writing.use import Converters, Use
+from .resizing_in_call import resize_in_call
 
 _NEAREST: dict[str, Callable[[float], int]] = {
     "round_prefer_floor": lambda x: math.ceil(x - 0.5),
@@ -49,7 +50,8 @@ def _coordinate(use: Use, mode: str, at: int, axis: _Axis) -> float:
     if mode == "pytorch_half_pixel":
         return (at + 0.5) / scale - 0.5 if new > 1 else 0.0
     if mode == "align_corners":
-        return at * (old - 1) / (new - 1) if new > 1 else 0.0
+        # The last element of an exact size, which need not be whole, lies on the last element of the operand.
+        return at * (old - 1) / (scale * old - 1) if new > 1 else 0.0
     if mode == "asymmetric":
         return at / scale
     if mode == "tf_half_pixel_for_nn":
@@ -96,7 +98,7 @@ def _matrix(use: Use, axis: _Axis, mode: str, coordinates: str) -> tuple[np.ndar
         if coordinates == "tf_crop_and_resize":
             outside[at] = not 0 <= x <= axis.old - 1
         if mode == "nearest":
-            rounding = use.string("nearest_mode", "round_prefer_floor")
+            rounding = use.string("nearest_mode", "floor" if use.version < 11 else "round_prefer_floor")
             if rounding not in _NEAREST:
                 use.fail(f"has the attribute `nearest_mode` = {rounding!r}", code="bad-attribute")
             made[at, min(max(_NEAREST[rounding](x), 0), axis.old - 1)] = 1
@@ -156,7 +158,13 @@ def _weighted(use: Use, x: Tensor, axis: int, weights: np.ndarray[Any, Any]) -> 
 
 def _upsample(use: Use) -> Sequence[Tensor]:
     x = use.input()
-    if use.version >= 9:
+    if use.version >= 9 and use.input(1).elements is None:
+        new, old = use.declared_shape("scales"), x.shape
+        if not all(isinstance(size, int) for size in (*new, *old)):
+            use.fail_unknown("scales")
+        scales = [a / b for a, b in zip(new, old, strict=True) if isinstance(a, int) and isinstance(b, int)]
+        use.require(use.g.all(use.g.equal(use.input(1), known(scales, F32))))
+    elif use.version >= 9:
         scales = [float(s) for s in use.known_array(1, "scales").reshape(-1)]
     elif use.version >= 7:
         scales = list(use.floats_of("scales"))
@@ -177,6 +185,8 @@ def _resize(use: Use) -> Sequence[Tensor]:
         return [_by_scales(use, x, tuple(range(x.rank)), scales, mode, "asymmetric", None)]
     coordinates = use.string("coordinate_transformation_mode", "half_pixel")
     axes = tuple(axis % x.rank for axis in use.ints_of("axes", tuple(range(x.rank))))
+    if any(held.elements is None for held in use.inputs_given()[1:]):
+        return [resize_in_call(use, x, axes, mode, coordinates)]
     region = None
     if coordinates == "tf_crop_and_resize":
         region = [float(r) for r in use.known_array(1, "a region of interest").reshape(-1)]

@@ -128,11 +128,13 @@ def _pad(use: Use) -> Sequence[Tensor]:
     mode = use.string("mode", "constant")
     value = use.optional(2)
     axes = tuple(range(x.rank))
+    if use.optional(3) is not None and use.input(3).sizes is None:
+        return [_pad_in_call(use, x, pads=use.input(1), axes=None, mode=mode, value=value)]
     if use.optional(3) is not None:
         axes = tuple(axis % x.rank for axis in use.ints(3, "axes"))
     pads = use.input(1)
     if pads.sizes is None:
-        use.fail_unknown("widths")
+        return [_pad_in_call(use, x, pads, axes, mode, value)]
     widths: list[Size] = [0] * (2 * x.rank)
     if len(pads.sizes) != 2 * len(axes):
         use.fail(f"has {len(pads.sizes)} widths for {len(axes)} axes", code="shape-mismatch")
@@ -144,6 +146,51 @@ def _pad(use: Use) -> Sequence[Tensor]:
         return [padded(use, x, widths, mode, value.array.reshape(-1)[0].item())]
     inside = padded(use, g.broadcast_to(known(True), shape=x.shape), widths, "constant", 0.0)
     return [g.where(inside, padded(use, x, widths, "constant", 0.0), g.reshape(value, shape=()))]
+
+
+def _pad_in_call(
+    use: Use, x: Tensor, pads: Tensor, axes: Sequence[int] | None, mode: str, value: Tensor | None
+) -> Tensor:
+    """Pads by widths of the call: the declared shape gives the sizes, the call checks them."""
+    g, declared = use.g, use.declared_shape("widths")
+    zero, one = known(np.int64(0)), known(np.int64(1))
+    inside = g.broadcast_to(known(True), shape=(1,) * x.rank)
+    count = pads.shape[0]
+    if not isinstance(count, int) or mode not in ("constant", "edge", "reflect", "wrap"):
+        use.fail_unknown("widths")
+    widths = g.cast(pads, dtype=I64)
+    result = x
+    for axis in range(x.rank):
+        size = g.size(x.shape[axis])
+        if axes is not None:
+            if axis not in axes:
+                continue
+            places = [axes.index(axis), axes.index(axis) + len(axes)]
+            before, after = (g.gather(widths, known(np.int64(at)), axis=0) for at in places)
+        else:
+            # The axes come with the call as well: a width counts if its axis is this one.
+            normal = g.remainder(g.cast(use.input(3), dtype=I64), known(np.int64(x.rank)))
+            hits = g.cast(g.equal(normal, known(np.int64(axis))), dtype=I64)
+            halves = g.reshape(widths, shape=(2, count // 2))
+            sums = g.sum(g.multiply(halves, hits), axis=1)
+            before, after = (g.gather(sums, known(np.int64(k)), axis=0) for k in (0, 1))
+        use.require(g.equal(g.add(g.add(before, size), after), g.size(declared[axis])))
+        at = g.subtract(g.iota(shape=(declared[axis],)), before)
+        if mode == "wrap":
+            at = g.remainder(at, size)
+        elif mode == "reflect":
+            period = g.maximum(g.multiply(g.subtract(size, one), known(np.int64(2))), one)
+            at = g.remainder(at, period)
+            at = g.minimum(at, g.subtract(period, at))
+        index = g.minimum(g.maximum(at, zero), g.subtract(size, one))
+        result = g.gather(result, index, axis=axis, mode="clamp")
+        if mode == "constant":
+            here = g.reshape(g.equal(index, at), shape=(declared[axis], *(1,) * (x.rank - axis - 1)))
+            inside = g.logical_and(inside, here)
+    if mode != "constant":
+        return result
+    filler = g.like(0, x) if value is None else g.reshape(value, shape=())
+    return g.where(inside, result, filler)
 
 
 def padded(use: Use, x: Tensor, widths: Sequence[Size], mode: str, value: float) -> Tensor:

@@ -18,7 +18,7 @@ from .tensors import Elements, Tensor, settle
 
 MOST_ELEMENTS = 1 << 16
 """The most elements of a tensor of integers that is evaluated."""
-_MOST_FLOATS = 256
+_MOST_FLOATS = 16
 _MOST_SIZES = 64
 
 

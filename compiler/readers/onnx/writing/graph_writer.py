@@ -22,7 +22,8 @@ from .tensors import Elements, Tensor, known, of_size
 
 _INLINE = 16
 _INLINE_INTEGERS = 4096
-"""The most elements of an array that is a constant of the graph; a larger one is a parameter."""
+"""The most elements of an array that is a constant of the graph; a larger one is a parameter, and so is a named vector
+of floats of any size."""
 
 
 class GraphWriter:
@@ -99,7 +100,8 @@ class GraphWriter:
             assert tensor.elements is not None, tensor
             return self._sizes_as_value(tensor.elements, tensor.type)
         most = _INLINE if tensor.dtype.is_float else _INLINE_INTEGERS
-        if array.size <= most:
+        is_weight = bool(tensor.label) and tensor.dtype.is_float and tensor.rank > 0 and array.size > 1
+        if array.size <= most and not is_weight:
             return self.builder.apply("constant", (), {"value": Constant(array.copy())})[0]
         return self._parameter(tensor, array)
 

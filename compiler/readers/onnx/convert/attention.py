@@ -1,7 +1,0 @@
-"""."""
-
-from __future__ import annotations
-
-from ..writing.use import Converters
-
-CONVERTERS: Converters = {}

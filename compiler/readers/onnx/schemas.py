@@ -1,0 +1,57 @@
+"""The schemas of the standard: the number of operands and the kinds of attributes of each operator, and whether the
+standard defines it by others."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from .package import load_onnx
+from .writing.records import NodeRecord
+
+
+@lru_cache(maxsize=1024)
+def schema_of(op: str, domain: str, version: int) -> Any:
+    """Returns the standard's schema of an operator in a version of its set, or None."""
+    defs = load_onnx("defs")
+    try:
+        return defs.get_schema(op, version, domain)
+    except defs.SchemaError:
+        return None
+
+
+def has_definition(op: str, domain: str, version: int) -> bool:
+    """Returns whether the standard defines the operator by others."""
+    schema = schema_of(op, domain, version)
+    return schema is not None and bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def find_misuse(node: NodeRecord, version: int) -> str:
+    """Returns the way in which a node contradicts its schema: `has 3 operands`, for example; empty if it does not."""
+    schema = schema_of(node.op, node.domain, version)
+    if schema is None:
+        return ""
+    count = len(node.inputs)
+    if not schema.min_input <= count <= schema.max_input:
+        return f"has {count} operands, and takes {_range(schema.min_input, schema.max_input)}"
+    if not schema.min_output <= len(node.outputs) <= schema.max_output:
+        return f"has {len(node.outputs)} results, and gives {_range(schema.min_output, schema.max_output)}"
+    single = load_onnx("defs").OpSchema.FormalParameterOption.Single
+    for name, formal in zip(node.inputs, schema.inputs, strict=False):
+        if not name and formal.option == single:
+            return f"lacks the operand `{formal.name}`"
+    for name, attribute in schema.attributes.items():
+        given = node.attributes.get(name)
+        if given is None:
+            if attribute.required:
+                return f"lacks the attribute `{name}`"
+        elif not given.reference and given.proto.type != int(attribute.type.value):
+            expected = attribute.type.name.lower()
+            return f"has an attribute `{name}` of another kind than {expected}"
+    return ""
+
+
+def _range(low: int, high: int) -> str:
+    if low == high:
+        return str(low)
+    return f"{low} to {high}" if high < 1 << 20 else f"at least {low}"

@@ -1,0 +1,28 @@
+"""A fixed part of the backend tests: each passes that is listed as passed. `python tests/onnx/suite.py` runs all."""
+
+from __future__ import annotations
+
+import pytest
+import suite
+from backend_cases import all_cases
+
+PART = 16
+"""One of so many passed tests runs here."""
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_no_test_is_lost() -> None:
+    listed = suite.read_results(suite.RESULTS.read_text())
+    passed = [case for case in all_cases() if listed.get(case.name) == "pass"]
+    outcomes = suite.run_cases(passed[::PART])
+    assert suite.find_lost(outcomes, listed) == []
+    assert len(outcomes) == len(passed[::PART]) > 80
+
+
+def test_every_test_is_listed() -> None:
+    text = suite.RESULTS.read_text()
+    listed = suite.read_results(text)
+    assert set(listed) == {case.name for case in all_cases()}
+    # A wrong value, a crash or a time-out is no limit of the compiler, but an error.
+    assert not {"wrong-value", "crash", "time-out", "compiler-error"} & set(listed.values())
+    assert text.startswith(f"# {len(listed)} tests: {sum(kind == 'pass' for kind in listed.values())} pass")
