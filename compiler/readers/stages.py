@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...dialect.graph import Function, Module
@@ -69,3 +70,10 @@ def _with_names(module: Module) -> Module:
         return replace(function, result_names=function.result_names or default_names(len(function.results)))
 
     return module.map_functions(name)
+
+
+def read_graph_file(path: Path, *, weights: WeightSource | None, settings: Mapping[str, Any]) -> SourceModel:
+    """Reads the text of a graph, which has no hyper-parameters. Raises DiagnosticError."""
+    if settings:
+        raise DiagnosticError([Diagnostic("bad-setting", f"`{path}` is a graph, which has no hyper-parameters")])
+    return read_stage(path, "graph", weights).source_model

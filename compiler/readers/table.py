@@ -1,34 +1,26 @@
-"""The readers of model files, by the suffix of the file."""
+"""The readers of model files, by the suffix of the file. The module of a reader is imported when it reads a file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import importlib
+from collections.abc import Mapping
 from pathlib import Path
 
-from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ..model.source import SourceModel, WeightSource
-from .language import load_module
 from .language.settings import Settings
-from .stages import read_stage
 
-Reader = Callable[[Path, WeightSource | None, Settings], SourceModel]
-
-
-def _read_graph(path: Path, weights: WeightSource | None, settings: Settings) -> SourceModel:
-    if settings:
-        raise DiagnosticError([Diagnostic("bad-setting", f"`{path}` is a graph, which has no hyper-parameters")])
-    return read_stage(path, "graph", weights).source_model
-
-
-def _read_text(path: Path, weights: WeightSource | None, settings: Settings) -> SourceModel:
-    return load_module(path, weights=weights, settings=settings)
-
-
-READERS: Mapping[str, Reader] = {".nacre": _read_text, ".graph": _read_graph}
-"""Readers by suffix. A file of another suffix is read as model text."""
+READERS: Mapping[str, tuple[str, str]] = {
+    ".nacre": ("language", "load_module"),
+    ".graph": ("stages", "read_graph_file"),
+}
+"""The module and the function of each reader by suffix. A file of another suffix is read as model text."""
 
 
 def read_file(path: Path, weights: WeightSource | None = None, settings: Settings | None = None) -> SourceModel:
     """Reads the model of a file; `weights` replace the checkpoint that the file names, `settings` are values of the
     hyper-parameters of its models. Raises DiagnosticError."""
-    return READERS.get(path.suffix, _read_text)(path, weights, settings or {})
+    module, function = READERS.get(path.suffix, READERS[".nacre"])
+    read = getattr(importlib.import_module(f".{module}", __package__), function)
+    model = read(path, weights=weights, settings=settings or {})
+    assert isinstance(model, SourceModel), model
+    return model
