@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..dialect.diagnostics import Diagnostic, DiagnosticError
+from ..dialect.diagnostics import Diagnostic, DiagnosticError, MissingFileError
 from .model.parameters import needed_checkpoints, open_parameters
 from .model.source import SourceModel, WeightSource
 from .readers.language import load_module
@@ -28,7 +28,7 @@ def read_model(source: Source, weights: Weights | None = None, settings: Setting
     """Returns the model from a path or from its text. Raises DiagnosticError."""
     override = open_arrays(weights) if isinstance(weights, Mapping) else None if weights is None else Path(weights)
     if isinstance(override, Path) and not override.exists():
-        raise DiagnosticError([Diagnostic("missing-file", f"`{override}` cannot be read: no such file or folder")])
+        raise MissingFileError([Diagnostic("missing-file", f"`{override}` cannot be read: no such file or folder")])
     if isinstance(source, str) and ("\n" in source or "{" in source):
         return load_module(source, text=True, weights=override, settings=settings)
     return read_file(Path(source), override, settings)
