@@ -6,7 +6,6 @@ Diagnostics for the user are not internal errors; they propagate unchanged.
 from __future__ import annotations
 
 import shlex
-import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,11 +17,10 @@ from ..dialect.printer import collect_elided, print_module
 from ..passes.manager import PassError
 from ..passes.pipeline import format_pass
 from ..runtime.loader import NacreError
-from .base.compiler_errors import CompilerError, new_reproducer, write_reproducer
+from .base.compiler_errors import NACRE, CompilerError, new_reproducer, write_reproducer
 from .dumps.constants import write_constants
 from .model.source import SourceModel
 
-NACRE = (sys.executable, "-m", "nacre.compiler.cli.main")
 GRAPH = "stage.graph"
 _TOLD = (DiagnosticError, NacreError, OSError)
 

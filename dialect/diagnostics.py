@@ -68,6 +68,10 @@ class DiagnosticError(Exception):
         return render_all(self.diagnostics, self.sources)
 
 
+class MissingFileError(DiagnosticError, FileNotFoundError):
+    """A path without a readable file, which the caller gave."""
+
+
 class NacreWarning(UserWarning):
     """A warning of the compiler, with the text that the command line prints."""
 

@@ -7,6 +7,7 @@ decompositions; the operators themselves stand in `ops/`.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -357,6 +358,28 @@ PROPERTIES = frozenset(
 )
 
 
+_SIGNATURES: dict[str, inspect.Signature] = {}
+"""The signatures of the methods of builders, by operator: passes ask for methods often."""
+
+
+def _signature_of(operator: Operator) -> inspect.Signature:
+    """Returns the operands by position and the attributes by name, as a builder takes them."""
+    operand, variadic, attribute = (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.VAR_POSITIONAL,
+        inspect.Parameter.KEYWORD_ONLY,
+    )
+    parameters = []
+    for each in operator.operands:
+        kind = variadic if each.variadic else operand
+        default = None if each.optional and not each.variadic else inspect.Parameter.empty
+        parameters.append(inspect.Parameter(each.name, kind, default=default))
+    for spec in operator.attributes:
+        default = inspect.Parameter.empty if spec.default is REQUIRED else spec.default
+        parameters.append(inspect.Parameter(spec.name, attribute, default=default))
+    return inspect.Signature(parameters)
+
+
 class Builder:
     """Appends nodes one after another; `b.add(x, y)` and `b.softmax(x, axis=-1)` name operators of the given table.
 
@@ -387,7 +410,14 @@ class Builder:
             assert len(results) == 1, f"{name} has {len(results)} results: use apply"
             return results[0]
 
+        build.__name__, build.__doc__ = name, self.operators[name].summary
+        if name not in _SIGNATURES:
+            _SIGNATURES[name] = _signature_of(self.operators[name])
+        build.__signature__ = _SIGNATURES[name]  # type: ignore[attr-defined]  # `inspect` reads it
         return build
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self.operators})
 
     def fresh(self, type: TensorType) -> Value:
         self._count += 1

@@ -1,7 +1,7 @@
 """Arguments of an entry: arrays, numbers for scalars, and arrays for the results.
 
 This module or the artifact's own `bind` refuses invalid arguments, with the argument's name, the expected and the
-actual type. Nothing is copied or converted: an array of another dtype, shape or layout is an error.
+actual type. Nothing is converted: an array of another dtype or shape is an error. A view that is not dense is copied.
 """
 
 from __future__ import annotations
@@ -154,12 +154,44 @@ def as_array(argument: Argument, value: object, dtypes: DTypes) -> Array:
     if isinstance(value, int | float):
         return _as_scalar(argument, value, dtypes)
     kind = type(value).__name__
+    bits = bits_of_torch(argument, value, dtypes)
+    if bits is not None:
+        return bits
     if hasattr(value, "__dlpack__"):
         try:
             return np.from_dlpack(value)
         except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
             raise refuse("argument", argument, f"{_article(kind)} that numpy cannot share: {error}") from None
     raise refuse("argument", argument, f"{_article(kind)}; pass a numpy array, or an object with __dlpack__")
+
+
+def bits_of_torch(argument: Argument, value: object, dtypes: DTypes) -> Array | None:
+    """Returns a tensor of PyTorch whose dtype numpy lacks, as an array of its memory; None for other values."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.Tensor) or argument.dtype not in _OTHERS:
+        return None
+    theirs, bits = _OTHERS[argument.dtype]
+    if value.dtype is not getattr(torch, theirs, None):
+        return None
+    raw: Array = value.detach().view(getattr(torch, f"uint{8 * np.dtype(bits).itemsize}")).numpy()
+    return raw.view(dtypes.of(argument))
+
+
+def as_output(result: Argument, value: object, dtypes: DTypes) -> object:
+    """Returns a tensor for a result as a writable array that shares its memory; other values as they are."""
+    if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
+        return value
+    x = as_array(result, value, dtypes)
+    if x.flags.writeable or not x.nbytes:
+        return x
+    # numpy marks what it imports as read-only; its owner passed it to be written.
+    memory = (ctypes.c_char * x.nbytes).from_address(address_of(x))
+    return np.ndarray(x.shape, x.dtype, memoryview(memory)) if x.flags.c_contiguous else x
+
+
+def dense(x: Array) -> Array:
+    """Returns the array itself if it is dense and row-major, otherwise a copy."""
+    return x if x.flags.c_contiguous else np.array(x, order="C")
 
 
 def _class(value: float) -> tuple[bool, bool]:
@@ -195,10 +227,6 @@ def fill_tensor(tensor: Tensor, argument: Argument, x: Array, dtypes: DTypes, sh
         raise refuse("argument", argument, f"{dtypes.describe_array(x)} (dtype {name}, expected {argument.dtype})")
     tensor.data, tensor.dtype, tensor.rank = address_of(x), DTYPE_CODES[argument.dtype], x.ndim
     tensor.shape, tensor.strides = shape, strides
-
-
-def refuse_layout(argument: Argument) -> ArgumentError:
-    return refuse("argument", argument, "a view that is not dense and row-major")
 
 
 def order_named(

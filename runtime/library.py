@@ -28,6 +28,10 @@ class ArtifactError(NacreError):
     """A file that is not an artifact, or cannot be loaded here."""
 
 
+class MissingFileError(ArtifactError, FileNotFoundError):
+    """A path without a file."""
+
+
 class OutOfRangeError(NacreError, IndexError):
     """An index that an operator takes is out of range; the contents of the call's results are unspecified."""
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 import array
 import collections
 import ctypes
+import errno
+import html
+import inspect
 import json
 import os
 import weakref
@@ -28,16 +31,26 @@ from .arguments import (
     Tensor,
     address_of,
     as_array,
+    as_output,
     check_out,
+    dense,
     empty_aligned,
     fill_tensor,
     order_named,
     order_out,
     refuse,
-    refuse_layout,
     take_out,
 )
-from .library import ArgumentError, ArtifactError, BusyError, Library, NacreError, OutOfRangeError, open_library
+from .library import (
+    ArgumentError,
+    ArtifactError,
+    BusyError,
+    Library,
+    MissingFileError,
+    NacreError,
+    OutOfRangeError,
+    open_library,
+)
 from .states import States, raise_status
 
 __all__ = [
@@ -45,6 +58,7 @@ __all__ = [
     "ArtifactError",
     "BusyError",
     "Entry",
+    "MissingFileError",
     "Model",
     "NacreError",
     "OutOfRangeError",
@@ -98,6 +112,10 @@ class _Frame:
         self.workspace = workspace
 
 
+_Settings = tuple[str | None, int, bool, str | None]
+"""The file of the weights, the number of threads, whether huge pages are used, and the device."""
+
+
 class _Session:
     """A session of a library, and the frames that no call is using.
 
@@ -109,7 +127,7 @@ class _Session:
     def __init__(
         self,
         library: Library,
-        settings: tuple[str | None, int, bool, str | None],
+        settings: _Settings,
         dims: Mapping[str, int] | None = None,
         source: int = 0,
     ) -> None:
@@ -186,6 +204,16 @@ class Entry:
         results = ", ".join(f"{r.name}: {r.type}" for r in self.results)
         return f"{self.name}({arguments}) -> {results if len(self.results) == 1 else f'({results})'}"
 
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """The arguments by name, with their types as text."""
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        parameters = [inspect.Parameter(a.name, kind, annotation=a.type) for a in self.arguments]
+        out = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None)
+        types = [r.type for r in self.results]
+        returned = types[0] if len(types) == 1 else f"({', '.join(types)})"
+        return inspect.Signature([*parameters, out], return_annotation=returned)
+
     # Only the artifact knows the type of a call's results, hence Any.
     def __call__(self, *inputs: object, out: object = None, **named: object) -> Any:
         """Runs the entry. One result is returned as an array, several as a named tuple; with `out` these are its
@@ -234,6 +262,8 @@ class Entry:
         self._frames.append(frame)
         if status:
             raise _FAILURES.get(status, NacreError)(self._session.library.error())
+        if out is not None:
+            results = order_out(self.name, self.results, out)  # type: ignore[assignment]  # tensors of other libraries
         return results[0] if self._record is None else self._record(*results)
 
     def _check_alignment(self, arrays: Sequence[Array]) -> None:
@@ -265,7 +295,7 @@ class Entry:
             names = ", ".join(a.name for a in self.arguments)
             count = f"{len(self.arguments)} argument{'s' * (len(self.arguments) != 1)}"
             raise ArgumentError(f"entry `{self.name}` takes {count} ({names}), got {len(inputs)}")
-        arrays = [as_array(a, x, self._dtypes) for a, x in zip(self.arguments, inputs, strict=True)]
+        arrays = [dense(as_array(a, x, self._dtypes)) for a, x in zip(self.arguments, inputs, strict=True)]
         key = tuple(part for x in arrays for part in (type(x), x.dtype, x.shape, x.strides))
         plan = self._plans.get(key)
         if plan is None:
@@ -297,10 +327,6 @@ class Entry:
             failed = library.functions["bind"](*given)
         if failed:
             raise ArgumentError(library.error())
-        for argument, x in zip(self.arguments, arrays, strict=True):
-            # Strides of a view need not be whole elements, which the artifact cannot represent.
-            if not x.flags.c_contiguous:
-                raise refuse_layout(argument)
         mask = max((x.itemsize for x in arrays), default=1) - 1
         results = tuple(self._plan_result(i, address) for i in range(len(self.results)))
         workspace = library.functions["workspace_bytes"](self._index, address)
@@ -318,7 +344,8 @@ class Entry:
         return tuple(shape[:rank]), dtype, size
 
     def _check_out(self, out: object, plan: _Plan, inputs: Sequence[Array]) -> list[Array]:
-        given = order_out(self.name, self.results, out)
+        ordered = order_out(self.name, self.results, out)
+        given = [as_output(r, x, self._dtypes) for r, x in zip(self.results, ordered, strict=True)]
         others = {f"argument `{a.name}`": x for a, x in zip(self.arguments, inputs, strict=True)}
         taken: list[Array] = []
         for result, x, expected in zip(self.results, given, plan.results, strict=True):
@@ -343,6 +370,25 @@ class Model:
 
     def __repr__(self) -> str:
         return "\n".join([f"<nacre model {self.name}>", *(f"  {entry!r}" for entry in self.entries.values())])
+
+    def _repr_html_(self) -> str:
+        """The entries as a table, for notebooks."""
+        rows = [f"<tr><td>{html.escape(text)}</td></tr>" for text in map(repr, self.entries.values())]
+        return f"<table><tr><th>nacre model {html.escape(self.name)}</th></tr>{''.join(rows)}</table>"
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """That of the entry that a call of the model calls."""
+        if self._main is None:
+            return inspect.Signature()
+        return self._main.__signature__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the path of the artifact and its hash, not its content."""
+        settings = self._session.settings
+        file = None if settings[0] is None else os.path.abspath(settings[0])
+        digest = self._session.library.description["hash"]
+        return _reload, (os.path.abspath(self.path), digest, (file, *settings[1:]), self._raw_floats)
 
     def describe(self) -> dict[str, Any]:
         """Returns the artifact's description: entries, shapes, weights, target, hashes."""
@@ -392,6 +438,12 @@ class Session(Model):
         self.dims: Mapping[str, int] = MappingProxyType(dict(session.dims))
         self.states = States(session, session.library, session.handle, self.dims, DTypes(raw_floats))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("a session cannot be pickled: `save` writes its states, and `fork` copies it")
+
+    def __deepcopy__(self, memo: object) -> Session:
+        return self.fork()
+
     def reset(self, *names: str) -> None:
         """Gives the named states, or all, their initial values."""
         library = self._session.library
@@ -435,6 +487,8 @@ def load(
         code, else the CPU; by default `$NACRE_DEVICE`, else `auto`.
     raw_floats: arrays of bf16, f8e4m3 and f8e5m2 are their bits as uint16 and uint8, not arrays of `ml_dtypes`.
     """
+    if not os.path.exists(path):
+        raise MissingFileError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path))
     if threads < 0:
         raise ArgumentError(f"threads must be at least 0, not {threads}")
     path = os.fspath(path)
@@ -443,3 +497,12 @@ def load(
     if file is None and library.description["weights"]["placement"] == "external":
         file = f"{os.path.abspath(path)}.safetensors"
     return Model(path, _Session(library, (file, threads, huge_pages, device)), raw_floats)
+
+
+def _reload(path: str, digest: str, settings: _Settings, raw_floats: bool) -> Model:
+    """Loads the artifact of a pickled model. Raises ArtifactError if the file has changed since."""
+    weights, threads, huge_pages, device = settings
+    model = load(path, weights=weights, threads=threads, huge_pages=huge_pages, device=device, raw_floats=raw_floats)
+    if model.describe()["hash"] != digest:
+        raise ArtifactError(f"`{path}` is not the artifact that was pickled: its hash differs")
+    return model

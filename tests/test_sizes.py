@@ -8,7 +8,7 @@ from typing import Any
 import nacre
 import numpy as np
 import pytest
-from nacre.compiler.api import read_model
+from nacre.compiler.checking import read_model
 from nacre.compiler.graph_passes import GRAPH_PASSES
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build

@@ -1,7 +1,7 @@
 """The table of stages: builds, dumps and times follow from it."""
 
 import pytest
-from nacre.compiler.api import read_model
+from nacre.compiler.checking import read_model
 from nacre.compiler.dumps import Dumps
 from nacre.compiler.options import Options
 from nacre.compiler.outputs import EMIT_KINDS

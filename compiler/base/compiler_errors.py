@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import platform
 import shlex
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from ...dialect.diagnostics import Diagnostic, render
+
 RERUN = "rerun.sh"
+NACRE = (sys.executable, "-m", "nacre.compiler.cli.main")
+NO_ANSWER = "no answer within"
+"""The beginning of the error of a child process that did not end in time."""
 
 
 class CompilerError(Exception):
@@ -30,6 +36,20 @@ class CompilerError(Exception):
     def headline(self) -> str:
         where = f" in `{self.kernel}`" if self.kernel else ""
         return f"the compiler failed at stage {self.stage}{where}"
+
+
+class WrongNumbersError(CompilerError):
+    """A stage of the compiler changed the results. `diagnostic` names the stage and the source line, `sources` are the
+    texts of its spans."""
+
+    def __init__(
+        self, diagnostic: Diagnostic, sources: Mapping[str, str], stage: str, kernel: str, reproducer: Path
+    ) -> None:
+        super().__init__(diagnostic.message, stage, kernel, reproducer)
+        self.diagnostic, self.sources = diagnostic, sources
+
+    def __str__(self) -> str:
+        return f"{render(self.diagnostic, self.sources)}\nreproducer: {self.reproducer}"
 
 
 def versions() -> list[str]:

@@ -20,8 +20,9 @@ from ..tools.accuracy.bounds import EXAMPLES, Bound, parse_bound
 from ..tools.accuracy.compare import Accuracy, PointAccuracy, Scores, compare_models
 from ..tools.accuracy.picture import check_picture, draw_accuracy
 from ..tools.accuracy.present import SHOWN, accuracy_data, histogram_lines, sparkline
+from .model_options import PATH
 from .models import ENTRY, choose_entry, open_side, session_dims
-from .options import PATH, Chosen, build_options, progress_line, read_dims
+from .options import Chosen, build_options, progress_line, read_dims
 from .reporting import INPUT_ERROR
 
 _WIDTH = 160

@@ -15,7 +15,8 @@ from ..pipeline import Build
 from ..report import format_report, report_data
 from ..sizes import folded_data, format_folded
 from .dumping import ChosenDumps, dump_options, report_unmatched
-from .options import MODEL, PATH, Chosen, check_dims, compile_options, from_option, progress, read_dims
+from .model_options import PATH
+from .options import MODEL, Chosen, check_dims, compile_options, from_option, progress, read_dims
 from .reporting import report
 
 

@@ -18,8 +18,9 @@ from ..tools.diff.onnx_reference import ONNX, run_onnx
 from ..tools.diff.present import comparison_data, format_comparison
 from ..tools.diff.references import TENSORS, read_reference
 from ..tools.diff.stored import Weights, pair_weights
+from .model_options import PATH
 from .models import AT, ENTRY, INPUTS, Side, choose_entry, inputs_for, open_session, open_side
-from .options import PATH, Chosen, build_options
+from .options import Chosen, build_options
 from .reporting import INPUT_ERROR
 
 ORACLE = 0

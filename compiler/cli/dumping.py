@@ -15,7 +15,8 @@ from ..dumps.dumps import When
 from ..dumps.parts import COMMENTS
 from ..dumps.select import Selection
 from .differences import colour_difference
-from .options import PATH, check_stages
+from .model_options import PATH
+from .options import check_stages
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

@@ -12,7 +12,8 @@ from ..pipeline import Build
 from ..tools.explorer.profile import Profile, read_profile
 from ..tools.viewer.layout import check_layout_package
 from ..tools.viewer.pictures import make_dot, make_page, make_svg
-from .options import MODEL, PATH, Chosen, build_options, check_dims, progress, read_dims
+from .model_options import PATH
+from .options import MODEL, Chosen, build_options, check_dims, progress, read_dims
 
 _FORMS = (".html", ".svg", ".dot")
 

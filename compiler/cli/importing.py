@@ -15,7 +15,8 @@ from ..model.parameters import open_parameters
 from ..model.source import SourceModel
 from ..readers.language.model_writer import write_model
 from ..readers.table import read_file
-from .options import PATH, progress
+from .model_options import PATH
+from .options import progress
 
 
 @click.command("import")

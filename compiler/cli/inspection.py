@@ -16,7 +16,7 @@ from rich.text import Text
 
 from ...runtime.library import open_library
 from ..artifact.needs import read_needs
-from .options import PATH
+from .model_options import PATH
 
 
 @click.command("inspect")

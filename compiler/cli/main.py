@@ -22,6 +22,7 @@ A first look:
   nacre test model.nacre                     run the tests and budgets in the file
   nacre dump model.nacre --stage linalg      print the output of a compiler stage
   nacre profile model.so                     profile a call by kernel and source line
+  nacre help shape-mismatch                  explain a diagnostic, an operator or a construct
 """
 
 
@@ -31,10 +32,12 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "bisect": ("triage", "Find the rewrite or the kernel that computes wrong numbers"),
     "check": ("source", "Report all errors of model files and their checkpoints"),
     "compile": ("build", "Compile a model file into a shared library"),
+    "completion": ("help", "Print a script that completes commands in a shell"),
     "diff": ("diff", "Compare two builds tensor by tensor"),
     "dump": ("stages", "Print the output of a stage, or the difference of two stages"),
     "fmt": ("source", "Rewrite model files in the canonical format; comments are kept"),
     "graph": ("graph", "Draw a model: its blocks, nodes, shapes, parameters and kernels"),
+    "help": ("help", "Explain an operator, a construct, a diagnostic or a pass"),
     "import": ("importing", "Write an ONNX model as model text, with its parameters beside it"),
     "inspect": ("inspection", "Describe an artifact: entries, memory, target, libraries"),
     "opt": ("stages", "Run graph passes on the text of a graph"),

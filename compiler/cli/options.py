@@ -18,8 +18,8 @@ from rich.text import Text
 from ...dialect.diagnostics import DiagnosticError
 from ...dialect.dims import Symbol
 from ...passes.registry import RENAMED as RENAMED_PASSES
-from ..api import read_model
 from ..build_warnings import with_warnings
+from ..checking import read_model
 from ..codegen.workers.routes import RENAMED as RENAMED_STAGES
 from ..dumps import Dumps
 from ..dumps.dumps import known_names, plain_name
@@ -28,16 +28,16 @@ from ..model.source import SourceModel
 from ..options import Flag, Options, Scope, check_passes_text, option_flags
 from ..pipeline import Build
 from ..quantization.choose import in_precision
-from ..readers.language.settings import Settings, read_settings
+from ..readers.language.settings import Settings
 from ..readers.stages import Resumed, options_after, read_stage
 from ..tools.validate.checker import VARIABLE, choose_observer
+from .model_options import PATH, SET, wrong
 from .reporting import report
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Context = click.Context
 _Parameter = click.Parameter
 
-PATH = click.Path(path_type=Path)
 MODEL = click.argument("model", metavar="MODEL.nacre", type=PATH)
 
 
@@ -82,12 +82,6 @@ class Chosen:
         return Build(source_model, options, dumps or Dumps(), observer, resumed.kernels)
 
 
-def _wrong(error: DiagnosticError) -> click.BadParameter:
-    """Converts an error in an option to an error in the command line."""
-    first = error.diagnostics[0]
-    return click.BadParameter(f"{first.message}; {first.help}" if first.help else first.message)
-
-
 def _reading(read: Callable[[str], Any]) -> Callable[[_Context, _Parameter, Any], Any]:
     """Returns a callback that converts the text of an option to its value, or raises an error of the command line."""
 
@@ -95,7 +89,7 @@ def _reading(read: Callable[[str], Any]) -> Callable[[_Context, _Parameter, Any]
         try:
             return read(value) if isinstance(value, str) else value
         except DiagnosticError as error:
-            raise _wrong(error) from error
+            raise wrong(error) from error
 
     return callback
 
@@ -134,23 +128,6 @@ def _click_option(name: str, flag: Flag, default: Any) -> Callable[[_Command], _
         callback=callback,
         help=flag.help,
     )
-
-
-SET = click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    callback=lambda context, parameter, values: _settings(values),
-    help="Value of a hyper-parameter of the model, as in `--set layers=4`; may be repeated.",
-)
-
-
-def _settings(values: Sequence[str]) -> Settings:
-    try:
-        return read_settings(values)
-    except DiagnosticError as error:
-        raise _wrong(error) from error
 
 
 _MODEL_OPTIONS = (

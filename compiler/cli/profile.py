@@ -28,8 +28,9 @@ from ..tools.profile.profile import (
 )
 from ..tools.profile.trace import trace_events
 from .figures import headline, show_seconds
+from .model_options import PATH
 from .models import ChosenCall, call_options
-from .options import PATH, progress
+from .options import progress
 
 _NUMBER = 5
 """Characters of a number in a table, except for seconds with their unit."""

@@ -13,8 +13,8 @@ from typing import Any, get_args
 import click
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
-from ..api import read_model
 from ..base.files import check_writable, write_whole
+from ..checking import read_model
 from ..describe import source_hash
 from ..model.policy import Calibration, Method
 from ..model.source import SourceModel
@@ -27,8 +27,9 @@ from ..tools.quantize.search import Found, search
 from ..tools.quantize.trials import Trials
 from ..version import __version__
 from .accuracy import BATCH, DATA, read_bound
+from .model_options import PATH
 from .models import ENTRY, THREADS
-from .options import MODEL, PATH, Chosen, build_options, progress_line
+from .options import MODEL, Chosen, build_options, progress_line
 
 _USUAL = "bf16,int8,int8-static"
 

@@ -15,11 +15,16 @@ from pathlib import Path
 import click
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError, Note
-from ...runtime.loader import NacreError
-from ..base.compiler_errors import RERUN, CompilerError, new_reproducer, write_reproducer
-from ..codegen.workers.child import NO_ANSWER
-from ..stage_errors import NACRE
-from ..tools.validate.triage import WrongNumbersError
+from ...runtime.library import NacreError
+from ..base.compiler_errors import (
+    NACRE,
+    NO_ANSWER,
+    RERUN,
+    CompilerError,
+    WrongNumbersError,
+    new_reproducer,
+    write_reproducer,
+)
 
 INPUT_ERROR = 1
 COMPILER_ERROR = 70

@@ -11,12 +11,12 @@ from pathlib import Path
 import click
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
-from ..api import find_errors
 from ..base.files import write_whole
+from ..checking import find_errors
 from ..readers.language.format import format_source
 from ..readers.language.parse import decode, normalise
 from ..readers.language.settings import Settings
-from .options import PATH, SET
+from .model_options import PATH, SET
 from .reporting import INPUT_ERROR, report
 
 

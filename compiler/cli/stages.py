@@ -22,7 +22,8 @@ from ..readers.language.parse import decode
 from ..stages import result_with_text
 from .differences import show_difference
 from .dumping import FILTER_HELP, report_unmatched
-from .options import MODEL, PATH, Chosen, build_options, check_stages, from_option, progress, read_passes
+from .model_options import PATH
+from .options import MODEL, Chosen, build_options, check_stages, from_option, progress, read_passes
 
 
 @click.command("dump")

@@ -36,7 +36,8 @@ from ..tools.validate.inputs import (
 )
 from ..tools.validate.trials import ending_trials
 from ..weights import open_tensors
-from .options import MODEL, PATH, Chosen, build_options, check_dims, progress_line, read_dims
+from .model_options import PATH
+from .options import MODEL, Chosen, build_options, check_dims, progress_line, read_dims
 from .reporting import INPUT_ERROR
 from .tensors import read_inputs
 

@@ -15,11 +15,12 @@ from rich.text import Text
 
 from ...dialect.types import Array
 from ...runtime.loader import Session
-from ..api import read_model
 from ..base.files import replacing
+from ..checking import read_model
 from ..tools.model_tests import Outcome, test_model
+from .model_options import PATH
 from .models import ENTRY, INPUTS, MODEL_OR_ARTIFACT, WEIGHTS, choose_entry, open_model, open_session
-from .options import MODEL, PATH, Chosen, build_options, from_option, progress, read_dims
+from .options import MODEL, Chosen, build_options, from_option, progress, read_dims
 from .reporting import INPUT_ERROR
 from .tensors import read_inputs, summary
 

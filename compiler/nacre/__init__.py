@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import graph as graph
-    from .compiler.api import check, compile
+    from .compiler.api import compile
+    from .compiler.checking import check
     from .compiler.version import __version__
     from .dialect.diagnostics import Diagnostic, DiagnosticError, NacreWarning
     from .runtime.loader import BusyError, Model, NacreError, Session, load
@@ -45,7 +46,7 @@ _HOMES = {
     "NacreWarning": ".dialect.diagnostics",
     "Session": ".runtime.loader",
     "__version__": ".compiler.version",
-    "check": ".compiler.api",
+    "check": ".compiler.checking",
     "compile": ".compiler.api",
     "load": ".runtime.loader",
 }

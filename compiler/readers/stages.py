@@ -69,3 +69,8 @@ def _with_names(module: Module) -> Module:
         return replace(function, result_names=function.result_names or default_names(len(function.results)))
 
     return module.map_functions(name)
+
+
+def read_graph_file(path: Path, weights: WeightSource | None = None) -> SourceModel:
+    """Reads the text of a graph. Raises DiagnosticError."""
+    return read_stage(path, "graph", weights).source_model

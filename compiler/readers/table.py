@@ -2,46 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import cast
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ..model.source import SourceModel, WeightSource
-from .language import load_module
 from .language.settings import Settings
-from .stages import read_stage
-
-Reader = Callable[[Path, WeightSource | None, Settings], SourceModel]
 
 
-def _read_graph(path: Path, weights: WeightSource | None, settings: Settings) -> SourceModel:
-    _refuse_settings(path, settings, "a graph")
-    return read_stage(path, "graph", weights).source_model
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A function that reads a model: `function(path, weights=...)`, and `settings=...` where models have them.
+
+    Its module, relative to this package, is imported when a file is read.
+    """
+
+    module: str
+    function: str
+    settings: bool = False
 
 
-def _read_text(path: Path, weights: WeightSource | None, settings: Settings) -> SourceModel:
-    return load_module(path, weights=weights, settings=settings)
-
-
-def _read_onnx(path: Path, weights: WeightSource | None, settings: Settings) -> SourceModel:
-    _refuse_settings(path, settings, "an ONNX model")
-    # Imported on demand: most builds read no ONNX file.
-    reader = import_module(".onnx.reader", __package__)
-    return cast(SourceModel, reader.read_onnx(path, weights))
-
-
-def _refuse_settings(path: Path, settings: Settings, kind: str) -> None:
-    if settings:
-        raise DiagnosticError([Diagnostic("bad-setting", f"`{path}` is {kind}, which has no hyper-parameters")])
-
-
-READERS: Mapping[str, Reader] = {".nacre": _read_text, ".graph": _read_graph, ".onnx": _read_onnx}
+READERS: Mapping[str, Reader] = {
+    ".nacre": Reader("language", "load_module", settings=True),
+    ".graph": Reader("stages", "read_graph_file"),
+    ".onnx": Reader("onnx.reader", "read_onnx"),
+}
 """Readers by suffix. A file of another suffix is read as model text."""
 
 
 def read_file(path: Path, weights: WeightSource | None = None, settings: Settings | None = None) -> SourceModel:
     """Reads the model of a file; `weights` replace the checkpoint that the file names, `settings` are values of the
     hyper-parameters of its models. Raises DiagnosticError."""
-    return READERS.get(path.suffix, _read_text)(path, weights, settings or {})
+    reader = READERS.get(path.suffix, READERS[".nacre"])
+    if settings and not reader.settings:
+        raise DiagnosticError([Diagnostic("bad-setting", f"models of `{path.suffix}` files have no hyper-parameters")])
+    read = getattr(import_module(f".{reader.module}", __package__), reader.function)
+    model = read(path, weights=weights, **({"settings": settings or {}} if reader.settings else {}))
+    assert isinstance(model, SourceModel), model
+    return model

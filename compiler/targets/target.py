@@ -121,7 +121,7 @@ class Target:
 
     @property
     def unit(self) -> VectorUnit | None:
-        """The vector unit that code is tiled for; None for a device, and for an architecture that no family describes."""
+        """The vector unit that code is tiled for; None for a device and for an architecture without a family."""
         units = () if self.family is None else self.family.units
         return next((unit for needed, unit in units if all(map(self.has, needed))), None)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import nacre
 import numpy as np
 import pytest
-from nacre.compiler.api import read_model
 from nacre.compiler.artifact.link import find_linker
+from nacre.compiler.checking import read_model
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.compiler.tools.validate.inputs import made_up

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from nacre.compiler.api import read_model
+from nacre.compiler.checking import read_model
 from nacre.compiler.model.parameters import open_parameters
 from nacre.dialect.dims import evaluate
 from nacre.dialect.graph import Node

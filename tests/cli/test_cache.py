@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from cli_harness import DOUBLE, command_line
 from nacre.compiler import cache as module
-from nacre.compiler.api import read_model
 from nacre.compiler.cache import cache_folder, cached_path
+from nacre.compiler.checking import read_model
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.compiler.targets.target import Target

@@ -13,7 +13,7 @@ import nacre
 import numpy as np
 import numpy.typing as npt
 import pytest
-from nacre.compiler.api import read_model
+from nacre.compiler.checking import read_model
 from nacre.compiler.pipeline import Build
 
 Floats = npt.NDArray[np.float32]

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from nacre.compiler.api import read_model
+from nacre.compiler.checking import read_model
 from nacre.compiler.codegen.jit import load_functions
 from nacre.compiler.lower.module import lower_module
 from nacre.compiler.targets.vector_unit import PanelSizes

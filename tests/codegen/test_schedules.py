@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from nacre.compiler.api import read_model
+from nacre.compiler.checking import read_model
 from nacre.compiler.pipeline import Build
 
 ATTENTION = {

@@ -10,7 +10,7 @@ import pytest
 from differential.directed import LEVELS, assert_right, case
 from differential.maker import Graph
 from differential.native import Level
-from nacre.compiler.api import read_model
+from nacre.compiler.checking import read_model
 from nacre.compiler.pipeline import Build
 
 

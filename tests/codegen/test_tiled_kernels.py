@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from codegen.untiled import find_untiled
-from nacre.compiler.api import read_model
+from nacre.compiler.checking import read_model
 from nacre.compiler.codegen.llvm.machine import vector_features
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build

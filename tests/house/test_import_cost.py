@@ -61,3 +61,40 @@ def test_the_command_line_imports_the_command_at_hand() -> None:
     """Commands that search, draw or compare bring in half of the compiler."""
     kept = {f"nacre.compiler.cli.{name}" for name in ("main", "reporting")}
     assert {name for name in modules_loaded_by(HELP) if name.startswith("nacre.compiler.cli.")} == kept
+
+
+CHECK = """
+import contextlib, io
+from nacre.compiler.cli.main import run
+with contextlib.redirect_stderr(io.StringIO()):
+    assert run(["check", {model!r}]) == 0"""
+BUILDING = (
+    "nacre.compiler.pipeline",
+    "nacre.compiler.options",
+    "nacre.compiler.codegen",
+    "nacre.compiler.lower",
+    "rich",
+)
+
+
+def test_the_version_needs_no_numpy() -> None:
+    program = "import sys, nacre.compiler.cli.main; assert 'numpy' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_checking_imports_no_part_of_a_build() -> None:
+    model = Path(__file__).parents[2] / "samples" / "digits" / "digits.nacre"
+    loaded = modules_loaded_by(CHECK.format(model=str(model)))
+    assert not [name for name in loaded if name.startswith(BUILDING)]
+
+
+def test_the_version_takes_little_time() -> None:
+    """Of processor time, relative to the start of Python with click, which any command needs."""
+    ratio = min(cpu_time("nacre.compiler.cli.main") / cpu_time("click, importlib.metadata") for _ in range(5))
+    assert ratio < 2.5
+
+
+def cpu_time(module: str) -> float:
+    program = f"import {module}, time; print(time.process_time())"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    return float(done.stdout)

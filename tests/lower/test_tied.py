@@ -8,7 +8,7 @@ from pathlib import Path
 import nacre
 import numpy as np
 import pytest
-from nacre.compiler.api import read_model
+from nacre.compiler.checking import read_model
 from nacre.compiler.lower import function
 from nacre.compiler.lower.packing import Packing
 from nacre.compiler.lower.tied import Tied

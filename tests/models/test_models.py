@@ -15,7 +15,7 @@ import ml_dtypes
 import nacre
 import numpy as np
 import pytest
-from nacre.compiler.api import read_model
+from nacre.compiler.checking import read_model
 from nacre.compiler.model.parameters import open_parameters
 from nacre.compiler.readers.language.format import format_source
 from nacre.dialect.interpreter import Interpreter

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nacre.compiler.api import read_model
+from nacre.compiler.checking import read_model
 from nacre.compiler.model.parameters import open_parameters
 from nacre.compiler.model.policy import Calibration
 from nacre.compiler.quantization.calibrate import calibrate

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from nacre.compiler.api import read_model
+from nacre.compiler.checking import read_model
 from nacre.compiler.quantization.choose import in_precision
 from nacre.compiler.quantization.effects import find_slow_products
 from nacre.compiler.targets.target import parse_targets

@@ -8,7 +8,7 @@ from typing import Any
 import nacre
 import numpy as np
 import pytest
-from nacre.compiler.api import read_model
+from nacre.compiler.checking import read_model
 from nacre.compiler.model.parameters import open_parameters
 from nacre.compiler.quantization.choose import in_precision
 from nacre.compiler.quantization.fit_codes import Codes, fit_codes

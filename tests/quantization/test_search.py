@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from nacre.compiler.api import read_model
+from nacre.compiler.checking import read_model
 from nacre.compiler.model.policy import SHORT_FORMS, Calibration
 from nacre.compiler.quantization.apply import without_loops
 from nacre.compiler.tools.quantize.findings import Findings, Measured, Tried, open_findings

@@ -7,7 +7,7 @@ from pathlib import Path
 import nacre
 import numpy as np
 import pytest
-from nacre.compiler.api import read_model
+from nacre.compiler.checking import read_model
 from nacre.compiler.quantization.choose import in_precision
 from nacre.dialect.diagnostics import DiagnosticError
 from nacre.dialect.graph import Constant, Node

@@ -7,7 +7,7 @@ from pathlib import Path
 import nacre
 import numpy as np
 import pytest
-from nacre.compiler.api import read_model
+from nacre.compiler.checking import read_model
 from nacre.compiler.model.parameters import open_parameters
 from nacre.compiler.quantization.choose import in_precision
 from nacre.dialect.interpreter import Interpreter

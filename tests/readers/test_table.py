@@ -7,8 +7,8 @@ from pathlib import Path
 import nacre
 import numpy as np
 import pytest
-from nacre.compiler.api import read_model
 from nacre.compiler.cache import cached_path
+from nacre.compiler.checking import read_model
 from nacre.compiler.pipeline import Build
 from nacre.dialect.diagnostics import DiagnosticError
 from nacre.dialect.printer import print_module

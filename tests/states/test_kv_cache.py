@@ -6,7 +6,7 @@ import nacre
 import numpy as np
 import pytest
 from cached_attention import TEXT, WIDTH, make_weights
-from nacre.compiler.api import read_model
+from nacre.compiler.checking import read_model
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.runtime.loader import ArgumentError, Model, OutOfRangeError

@@ -11,10 +11,10 @@ import ml_dtypes
 import nacre
 import numpy as np
 import pytest
-from nacre.compiler.api import read_model
 from nacre.compiler.artifact.header import emit_header
 from nacre.compiler.artifact.python_loader import emit_python
 from nacre.compiler.artifact.spec import ArtifactSpec
+from nacre.compiler.checking import read_model
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.dialect.interpreter import Interpreter

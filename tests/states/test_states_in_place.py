@@ -10,7 +10,7 @@ from pathlib import Path
 import nacre
 import numpy as np
 import pytest
-from nacre.compiler.api import read_model
+from nacre.compiler.checking import read_model
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.runtime.loader import Model, OutOfRangeError

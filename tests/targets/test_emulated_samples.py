@@ -9,7 +9,7 @@ import nacre
 import numpy as np
 import pytest
 from emulators import OTHERS, find_emulator
-from nacre.compiler.api import read_model
+from nacre.compiler.checking import read_model
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.compiler.targets.target import parse_targets

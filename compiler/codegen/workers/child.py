@@ -17,13 +17,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from ...base.compiler_errors import NO_ANSWER
 from .forking import ForkServer, read_status
 from .job import ENTRIES, KERNEL, Job, Result, text_name
 from .messages import STAGE, Answer, Request
 
 TIMEOUT = 600.0
 """Seconds after which code generation is assumed to hang."""
-NO_ANSWER = "no answer within"
 """The prefix of the message about a child that hangs."""
 KERNEL_WORKER = "nacre.compiler.codegen.workers.kernel_worker"
 ENTRY_WORKER = "nacre.compiler.codegen.workers.entry_worker"

@@ -11,7 +11,7 @@ from .instances import element
 from .operators import apply
 from .parameters import member
 from .states import define_state
-from .unknown import FOREIGN, FUNCTIONS
+from .unknown import FUNCTIONS, counterpart
 from .values import (
     ERROR,
     AnyValue,
@@ -54,8 +54,8 @@ def attribute(context: Context, node: syntax.Attribute, frame: Frame) -> AnyValu
         return value.type.dtype
     if name in ("rank", "ndim"):
         return value.type.rank
-    if name in FUNCTIONS or name in FOREIGN:
-        function = name if name in FUNCTIONS else FOREIGN[name]
+    function = name if name in FUNCTIONS else counterpart(name)
+    if function and name not in _FOREIGN:
         help_text = f"functions take tensors as arguments: `{function}(x, ...)` or `x |> {function}(...)`"
     else:
         help_text = f"did you mean `.{_FOREIGN[name]}`?" if name in _FOREIGN else suggest(name, ATTRIBUTES)

@@ -14,6 +14,7 @@ from ....dialect.dims import Poly, Size, bounds, symbols
 from . import syntax
 from .context import ARRAY_COUNT, Context, suggest
 from .statics import demand_integer, demand_truth
+from .unknown import counterpart
 from .values import (
     ERROR,
     AnyValue,
@@ -42,6 +43,9 @@ def resolve_block(context: Context, frame: Frame, path: Sequence[syntax.Name]) -
         if binding is None:
             blocks = [n for n, b in file.names.items() if isinstance(b.value, (BlockValue, ModuleValue))]
             help_text = suggest(name.name, blocks)
+            function = counterpart(name.name)
+            if not help_text and function:
+                help_text = f"`{function}` is a function; a block declares the parameters that it takes"
             return report("unknown-name", f"there is no block `{name.name}`", name.span, help=help_text)
         value = binding.value
         if value is ERROR:

@@ -15,7 +15,7 @@ from lark import Token, Tree
 from lark.exceptions import UnexpectedToken
 from lark.parsers.lalr_interactive_parser import InteractiveParser
 
-from ....dialect.diagnostics import Collector, Diagnostic, DiagnosticError, Span
+from ....dialect.diagnostics import Collector, Diagnostic, DiagnosticError, MissingFileError, Span
 from .arrange import tokenize
 from .build import build
 from .explain import INDEX_NOTATION, RESERVED, Mistake, explain, reserved
@@ -103,7 +103,10 @@ def read_text(path: Path) -> str:
         reason = (
             (error.strerror or "the system refuses access").lower() if isinstance(error, OSError) else "no such name"
         )
-        raise DiagnosticError([Diagnostic("missing-file", f"`{path}` cannot be read: {reason}")]) from None
+        wrong = Diagnostic("missing-file", f"`{path}` cannot be read: {reason}")
+        if isinstance(error, FileNotFoundError):
+            raise MissingFileError([wrong]) from None
+        raise DiagnosticError([wrong]) from None
     return decode(data, str(path))
 
 

@@ -19,6 +19,37 @@ FUNCTIONS = frozenset({*BUILTINS, *FORMS, *static_functions.FUNCTIONS})
 """Every name that can be called without being defined."""
 
 FOREIGN = {
+    "pixel_shuffle": "depth_to_space",
+    "pixel_unshuffle": "space_to_depth",
+    "index_add": "scatter_add",
+    "index_select": "gather",
+    "index_copy": "scatter",
+    "segment_sum": "scatter_add",
+    "unsorted_segment_sum": "scatter_add",
+    "reduce_mean": "mean",
+    "reduce_sum": "sum",
+    "reduce_max": "max",
+    "reduce_min": "min",
+    "reduce_prod": "prod",
+    "reduce_any": "any",
+    "reduce_all": "all",
+    "unbind": "unstack",
+    "rotary": "rotary_embedding",
+    "rope": "rotary_embedding",
+    "apply_rotary": "rotary_embedding",
+    "apply_rotary_pos_emb": "rotary_embedding",
+    "to": "cast",
+    "type_as": "cast",
+    "argwhere": "nonzero",
+    "flatnonzero": "nonzero",
+    "boolean_mask": "masked_select",
+    "compress": "masked_select",
+    "extract": "masked_select",
+    "rand": "random_uniform",
+    "randn": "random_normal",
+    "tensordot": "einsum",
+    "outer": "einsum",
+    "kron": "einsum",
     "concatenate": "concat",
     "cat": "concat",
     "permute": "transpose",
@@ -70,6 +101,30 @@ FOREIGN = {
 }
 """The names of operators in other libraries."""
 
+ADVICE = {
+    "quantile": "`sort(x, axis)` gives the order; an index of it is a quantile",
+    "percentile": "`sort(x, axis)` gives the order; an index of it is a percentile",
+    "median": "`sort(x, axis)` gives the order; the middle of it is the median",
+    "nanmedian": "`sort(x, axis)` gives the order; the middle of it is the median",
+    "cross": "a cross product is `roll(x, 2, axis) * roll(y, 1, axis) - roll(x, 1, axis) * roll(y, 2, axis)`",
+    "dropout": "a model that is trained multiplies by `where(random_uniform(x.shape, seed) < keep, 1 / keep, 0)`",
+    "meshgrid": "`iota(n)[:, None]` and `iota(m)[None, :]` broadcast",
+    "linspace": "`cast(iota(n), f32) * step + start`",
+}
+"""Words of other libraries for which there is no operator, and how their results are written."""
+
+
+def counterpart(name: str) -> str:
+    """Returns the function for a name of another library, also written as a class: `LayerNorm`; empty if none is."""
+    for word in (name, name.lower()):
+        if word in FOREIGN:
+            return FOREIGN[word]
+    if name in ADVICE:
+        return ""
+    joined = {function.replace("_", ""): function for function in FUNCTIONS}
+    return joined.get(name.replace("_", "").lower(), "")
+
+
 _KEYWORDS = frozenset({"true", "false", "None"})
 
 
@@ -81,8 +136,10 @@ def unknown_name(context: Context, frame: Frame, name: syntax.Name, what: str = 
     elif frame.block is not None:
         later = [s for s in _definitions(frame.block.body) if s.name == name.name]
         notes = [Note("it is defined later", later[0].span)] if later else []
-    foreign = FOREIGN.get(name.name, "")
-    if foreign in FUNCTIONS or foreign in DTYPES or foreign in _KEYWORDS:
+    foreign = counterpart(name.name)
+    if name.name in ADVICE:
+        help_text = ADVICE[name.name]
+    elif foreign in FUNCTIONS or foreign in DTYPES or foreign in _KEYWORDS:
         help_text = f"did you mean `{foreign}`?"
     elif notes:
         help_text = ""

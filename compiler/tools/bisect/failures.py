@@ -26,9 +26,9 @@ from ....dialect.types import Array
 from ....passes.manager import PassError
 from ....passes.pipeline import format_pipeline
 from ....runtime.loader import load
-from ...base.compiler_errors import CompilerError
+from ...base.compiler_errors import NO_ANSWER, CompilerError
 from ...codegen.objects import Program
-from ...codegen.workers.child import ENTRY_WORKER, KERNEL_WORKER, NO_ANSWER
+from ...codegen.workers.child import ENTRY_WORKER, KERNEL_WORKER
 from ...codegen.workers.pool import prestart
 from ...lower.lowered import PackingError
 from ...model.parameters import open_parameters

@@ -15,7 +15,7 @@ from ....dialect.types import Array
 from ....dialect.verifier import verify
 from ....passes.manager import PassManager
 from ....passes.pipeline import parse_pipeline
-from ...api import Source, read_model
+from ...checking import Source, read_model
 from ...options import Options
 from ...quantization.choose import in_precision
 from ...readers.language.parse import decode

@@ -22,9 +22,9 @@ from safetensors.numpy import save_file
 
 from ....dialect.types import BF16, F32, I8, I32, U8, DType
 from ....runtime.loader import load
-from ...api import read_model
 from ...base.cache_folder import cache_folder, cache_is_wanted
 from ...base.files import write_whole
+from ...checking import read_model
 from ...options import Options
 from ...pipeline import Build
 from ...version import __version__

@@ -138,11 +138,33 @@ def _facts(operator: Operator) -> Iterator[str]:
         if spec.choices:
             choices = ", ".join(f'`"{choice}"`' for choice in spec.choices)
             yield f"`{spec.name}` is one of {choices}."
+    example = _call(operator)
+    if example:
+        yield f"Example: {example}."
     if operator.decompose is not None:
         yield f"Decomposes to {_format_names(decomposition(operator))}."
     if operator.gradient is not None and any(d.is_differentiable for o in operator.operands for d in o.dtypes):
         names = gradient(operator)
         yield f"Differentiable; the gradient uses {_format_names(names)}." if names else "Differentiable."
+
+
+def _call(operator: Operator) -> str:
+    """Returns a call with the types of its operands and results, from the first case that gives operands."""
+    if not operator.operands or not operator.cases or operator.has("structure") or operator.has("internal"):
+        return ""
+    _, operands, case = _example(operator)
+    names = [min(number, len(operator.operands) - 1) for number in range(len(operands))]
+    shown = [f"{operator.operands[n].name}: {value.type}" for n, value in zip(names, operands, strict=True)]
+    shown += [f"{name}={_format_value(value)}" for name, value in case.attributes.items()]
+    full = operator.complete(case.attributes)
+    results = operator.check([value.type for value in operands], full)
+    return f"`{operator.name}({', '.join(shown)})` gives {' and '.join(f'`{type}`' for type in results)}"
+
+
+def _format_value(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 def _format_dtypes(operands: Sequence[Operand]) -> str:

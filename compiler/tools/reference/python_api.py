@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ....runtime import loader
 from ....runtime.observe import observe, record
-from ... import api
+from ... import api, checking
 from ..explorer import read
 from ..explorer.graph import Graph
 
@@ -21,7 +21,7 @@ _BEGIN, _END = "<!-- generated: begin -->\n", "<!-- generated: end -->\n"
 
 FUNCTIONS: tuple[tuple[str, Callable[..., object]], ...] = (
     ("nacre.compile", api.compile),
-    ("nacre.check", api.check),
+    ("nacre.check", checking.check),
     ("nacre.load", loader.load),
     ("Model.describe", loader.Model.describe),
     ("Entry.__call__", loader.Entry.__call__),

@@ -17,6 +17,7 @@ from ....dialect.printer import print_module
 from ....passes.manager import Stage
 from ....passes.pipeline import format_pass
 from ...artifact.assemble import weights_path
+from ...base.compiler_errors import WrongNumbersError
 from ...codegen.objects import Program
 from ...model.parameters import open_parameters
 from ...model.source import SourceModel
@@ -30,7 +31,7 @@ from .inputs import made_up
 from .judge import Difference
 from .kernels import WrongKernel, find_wrong_kernel
 from .passed import Passed
-from .triage import Triage, WrongNumbersError, make_wrong_numbers
+from .triage import Triage, make_wrong_numbers
 from .trials import Trials, Wrong, is_in_blocks
 from .usage import RUNTIME, find_wrong_use
 

@@ -4,29 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from ....dialect.diagnostics import Diagnostic, Note, Span, render
 from ....dialect.graph import Function, Module
-from ...base.compiler_errors import CompilerError, new_reproducer, write_reproducer
+from ...base.compiler_errors import WrongNumbersError, new_reproducer, write_reproducer
 from ...base.spans import in_full
 from ...model.source import SourceModel
 from ...stage_errors import build_command, write_graph
 from .trials import Wrong
-
-
-class WrongNumbersError(CompilerError):
-    """A stage of the compiler changed the results. `diagnostic` names the stage and the source line, `sources` are the
-    texts of its spans."""
-
-    def __init__(
-        self, diagnostic: Diagnostic, sources: Mapping[str, str], stage: str, kernel: str, reproducer: Path
-    ) -> None:
-        super().__init__(diagnostic.message, stage, kernel, reproducer)
-        self.diagnostic, self.sources = diagnostic, sources
-
-    def __str__(self) -> str:
-        return f"{render(self.diagnostic, self.sources)}\nreproducer: {self.reproducer}"
 
 
 @dataclass(frozen=True, slots=True)

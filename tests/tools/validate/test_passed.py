@@ -7,9 +7,9 @@ from pathlib import Path
 import nacre
 import numpy as np
 import pytest
+from nacre.compiler.base.compiler_errors import WrongNumbersError
 from nacre.compiler.tools.validate.checker import VARIABLE
 from nacre.compiler.tools.validate.judge import Judge
-from nacre.compiler.tools.validate.triage import WrongNumbersError
 from nacre.dialect.graph import Module
 from planted.faults import FAULTS
 from planted.planting import plant, write_model

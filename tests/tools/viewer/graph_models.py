@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from nacre.compiler.api import read_model
+from nacre.compiler.checking import read_model
 from nacre.compiler.lower.cost import count_operations
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build

@@ -1,0 +1,65 @@
+"""Reads and checks models: what `nacre check` and `nacre.check` do. It imports readers, and no later stage."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..dialect.diagnostics import Diagnostic, DiagnosticError, MissingFileError
+from .model.parameters import needed_checkpoints, open_parameters
+from .model.source import SourceModel, WeightSource
+from .readers.language import load_module
+from .readers.language.settings import Settings
+from .readers.table import read_file
+from .weights import open_arrays
+
+Source = str | os.PathLike[str]
+"""A path, or the text of a model: a `str` with a line break or a brace, which a path to be read may not contain. A
+`Path` is always a path."""
+
+
+Weights = str | os.PathLike[str] | Mapping[str, Any]
+"""A checkpoint file or folder, or arrays in memory by parameter key."""
+
+
+def read_model(source: Source, weights: Weights | None = None, settings: Settings | None = None) -> SourceModel:
+    """Returns the model from a path or from its text. Raises DiagnosticError."""
+    override = open_arrays(weights) if isinstance(weights, Mapping) else None if weights is None else Path(weights)
+    if isinstance(override, Path) and not override.exists():
+        raise MissingFileError([Diagnostic("missing-file", f"`{override}` cannot be read: no such file or folder")])
+    if isinstance(source, str) and ("\n" in source or "{" in source):
+        return load_module(source, text=True, weights=override, settings=settings)
+    return read_file(Path(source), override, settings)
+
+
+def find_errors(
+    source: Source, weights: Weights | None = None, settings: Settings | None = None
+) -> tuple[list[Diagnostic], Mapping[str, str]]:
+    """Returns all errors and warnings of a model, in the order of its text, and the source texts of their spans.
+
+    A source without errors is compared with the headers of its checkpoints, if they exist.
+    """
+    try:
+        source_model = read_model(source, weights, settings)
+        if all(_is_there(path) for path in needed_checkpoints(source_model).values()):
+            open_parameters(source_model)
+    except DiagnosticError as error:
+        # A file that contains only blocks is valid: other files import it.
+        return [d for d in error.diagnostics if d.code != "no-model"], error.sources
+    return list(source_model.warnings), source_model.sources
+
+
+def _is_there(weights: WeightSource | None) -> bool:
+    return weights is not None and (not isinstance(weights, Path) or weights.exists())
+
+
+def check(source: Source, *, weights: Weights | None = None, settings: Settings | None = None) -> list[Diagnostic]:
+    """Returns all errors and warnings of a model, given by path or text, in the order of its text.
+
+    weights: a checkpoint file or folder; overrides the one named in the source. If the source has no errors, its
+        parameters are compared with the header of the checkpoint; no data is read.
+    settings: values for the hyper-parameters of models, as `nacre.compile` takes them.
+    """
+    return find_errors(source, weights, settings)[0]

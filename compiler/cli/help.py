@@ -1,0 +1,73 @@
+"""`nacre help`: explains a word from the documentation; `nacre completion`: a script for the shell."""
+
+from __future__ import annotations
+
+import difflib
+
+import click
+from click.shell_completion import get_completion_class
+
+from ..tools.help.layout import lay_out, overview
+from ..tools.help.sections import find, known_words
+from .reporting import INPUT_ERROR
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command("help")
+@click.argument("word", required=False)
+@click.pass_context
+def help_command(context: click.Context, word: str | None) -> int:
+    """Explain an operator, a construct, a diagnostic or a pass.
+
+    \b
+      nacre help softmax
+      nacre help shape-mismatch
+      nacre help repeat
+
+    Precisions, targets and commands are explained too. Without a word, all words are listed. The texts are those of the
+    documentation.
+    """
+    if word is None:
+        click.echo(overview(), nl=False)
+        return 0
+    sections = find(word)
+    if sections:
+        click.echo("\n".join(map(lay_out, sections)), nl=False)
+    command = _command(context, word)
+    if command is not None:
+        if sections:
+            click.echo()
+        with click.Context(command, info_name=word, parent=context.parent) as inner:
+            click.echo(command.get_help(inner))
+    if sections or command is not None:
+        return 0
+    near = difflib.get_close_matches(word, known_words(), 3, 0.6)
+    said = f"; did you mean {' or '.join(f'`{name}`' for name in near)}?" if near else ""
+    click.echo(f"nacre: there is no help for `{word}`{said}", err=True)
+    return INPUT_ERROR
+
+
+def _command(context: click.Context, word: str) -> click.Command | None:
+    group = context.parent.command if context.parent is not None else None
+    return group.get_command(context, word) if isinstance(group, click.Group) else None
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(SHELLS))
+@click.pass_context
+def completion_command(context: click.Context, shell: str) -> int:
+    """Print a script that completes commands in a shell.
+
+    \b
+      nacre completion bash >> ~/.bashrc
+      nacre completion zsh > ~/.zfunc/_nacre
+      nacre completion fish > ~/.config/fish/completions/nacre.fish
+    """
+    complete = get_completion_class(shell)
+    assert complete is not None, shell
+    root = context.find_root()
+    # A class of click checks the version of bash when it writes the script; the text does not depend on it.
+    script = complete(root.command, {}, "nacre", "_NACRE_COMPLETE")
+    click.echo(script.source_template % script.source_vars())
+    return 0

@@ -1,0 +1,79 @@
+"""Lays out sections for a terminal: paragraphs and tables in 80 columns, examples indented."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+
+from .sections import LANGUAGE, Section, names_of
+
+WIDTH = 80
+
+
+def lay_out(section: Section) -> str:
+    """Returns a section as plain text."""
+    lines = [f"{_plain(section.heading)}  ({section.page}.md)", ""]
+    lines = [*textwrap.wrap(lines[0], WIDTH, subsequent_indent="    "), ""]
+    for part in filter(None, _parts(section.lines)):
+        lines += [*_part(part), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _parts(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Yields paragraphs, lists, tables and examples; an example begins with its fence."""
+    part: list[str] = []
+    in_code = False
+    for line in lines:
+        if line.startswith("```"):
+            in_code = not in_code
+            if in_code:
+                yield part
+                part = [line]
+            continue
+        if not line and not in_code:
+            yield part
+            part = []
+            continue
+        part.append(line)
+    yield part
+
+
+def _part(lines: Sequence[str]) -> Iterator[str]:
+    if lines[0].startswith("```"):
+        yield from (f"    {line}".rstrip() for line in lines[1:])
+    elif lines[0].startswith("|"):
+        for line in lines:
+            cells = [_plain(cell.strip()) for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+            if any(cells) and not set("".join(cells)) <= set("-: "):
+                yield from textwrap.wrap("  " + "   ".join(cells), WIDTH, subsequent_indent="      ")
+    elif lines[0].startswith("- "):
+        items = re.split(r"\n(?=- )", "\n".join(lines))
+        for item in items:
+            yield from textwrap.wrap(_plain(" ".join(item.split())), WIDTH, subsequent_indent="  ")
+    elif not lines[0].startswith("<!--"):
+        yield from textwrap.wrap(_plain(" ".join(lines)), WIDTH)
+
+
+def _plain(text: str) -> str:
+    """Removes the marks of links and emphasis; backticks stay."""
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    return text.replace("\\|", "|").replace("**", "")
+
+
+def overview() -> str:
+    """Returns the words of each kind."""
+    kinds = {
+        "Constructs": sorted({word for words in LANGUAGE.values() for word in words}),
+        "Operators": sorted(names_of("operators")),
+        "Passes": sorted(names_of("passes")),
+        "Diagnostics": sorted(names_of("diagnostics")),
+    }
+    lines = ["`nacre help WORD` explains a word of these, a command, a target or a precision.", ""]
+    for kind, words in kinds.items():
+        lines += [f"{kind}:", *_indented(" ".join(words)), ""]
+    return "\n".join(lines)
+
+
+def _indented(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)

@@ -1,0 +1,108 @@
+"""Sections of the pages in `compiler/docs`, and the words that lead to them.
+
+The pages are the only source of the texts; nothing is written twice. A word leads to a section whose heading is that
+word in backticks (operators, passes, diagnostics), or to one that a table below names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+LANGUAGE: Mapping[str, Sequence[str]] = {
+    "Files": ("language", "comment", "constant"),
+    "Types": ("type", "types", "dtype", "dtypes", "q8", "q4"),
+    "Dims": ("dim", "dims", "multiple"),
+    "Blocks and models": ("block", "model", "return"),
+    "Sizes of arguments": ("size", "sizes"),
+    "Hyper-parameters of models": ("--set", "settings", "hyper-parameters"),
+    "Parameters": ("param", "parameters", "from", "prefix", "weights", "key"),
+    "Instances": ("use", "instances", "instance"),
+    "Statements": ("assignment", "statements"),
+    "States": ("state", "states", "session"),
+    "Loops": ("repeat", "loop", "loops", "for", "collect", "comprehension", "list"),
+    "scan": ("scan", "with"),
+    "while": ("while",),
+    "if": ("if", "else"),
+    "Expressions": ("expressions", "pipe", "|>", "literals", ".T", ".mT"),
+    "Indexing": ("index", "indexing", "slice", "slices"),
+    "Functions": ("functions", "rearrange", "zeros", "ones", "tensor", "unstack"),
+    "Selected elements": ("nonzero", "masked_select", "mask"),
+    "Random numbers": ("random_uniform", "random_normal", "random_bits", "random", "seed"),
+    "Configurations": ("config", "configuration"),
+    "Imports": ("import", "imports"),
+    "Tests": ("test", "tests", "given", "expect", "within", "signed", "file"),
+    "Budgets": ("budget", "budgets"),
+    "Precision": ("quantize", "precision", "keep", "calibrate", "require"),
+}
+"""Sections of language.md, and the words that lead to them."""
+
+OTHERS: Mapping[str, tuple[str, str]] = {
+    **dict.fromkeys(("target", "targets", "native", "portable", "aarch64"), ("artifact", "Targets")),
+    "wasm": ("artifact", "WebAssembly"),
+    "threads": ("artifact", "Threads"),
+    **dict.fromkeys(("int8", "int4", "int4a8", "bf16", "f16"), ("precision", "Lower precision")),
+    **dict.fromkeys(("f8", "f8e4m3", "f8e5m2"), ("precision", "8-bit floats")),
+    "calibration": ("precision", "Calibration"),
+    **dict.fromkeys(("-O", "-O0", "-O1", "-O2", "-O3"), ("command_line", "Optimisation levels")),
+    "environment": ("command_line", "Environment variables"),
+    "exit-codes": ("command_line", "Exit codes"),
+    **dict.fromkeys(("passes", "pass"), ("passes", "Passes of each optimisation level")),
+}
+"""The page and the section of further words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section of a page: its heading without `#`, and its lines."""
+
+    page: str
+    heading: str
+    level: int
+    lines: tuple[str, ...]
+
+
+def read_sections(page: str) -> list[Section]:
+    """Returns the sections of a page in order, each without the sections inside it."""
+    found: list[Section] = []
+    lines: list[str] = []
+    in_code = False
+    heading, level = "", 0
+    for line in (DOCS / f"{page}.md").read_text(encoding="utf-8").splitlines():
+        in_code ^= line.startswith("```")
+        match = None if in_code else re.match(r"(#+) (.*)", line)
+        if match is None:
+            lines.append(line)
+            continue
+        found.append(Section(page, heading, level, tuple(lines)))
+        heading, level, lines = match[2], len(match[1]), []
+    found.append(Section(page, heading, level, tuple(lines)))
+    return [section for section in found if section.heading]
+
+
+def names_of(page: str) -> dict[str, Section]:
+    """Returns the sections whose heading begins with a word in backticks, by this word."""
+    found: dict[str, Section] = {}
+    for section in read_sections(page):
+        match = re.match(r"`([\w-]+)", section.heading)
+        if match:
+            found.setdefault(match[1], section)
+    return found
+
+
+def find(word: str) -> list[Section]:
+    """Returns the sections about a word: those of a construct, an operator, a pass and a diagnostic."""
+    headings = [heading for heading, words in LANGUAGE.items() if word in words or word == heading]
+    places = [("language", heading) for heading in headings] + [p for w, p in OTHERS.items() if w == word]
+    found = [s for page, heading in places for s in read_sections(page) if s.heading == heading]
+    return found + [names[word] for names in map(names_of, ("operators", "passes", "diagnostics")) if word in names]
+
+
+def known_words() -> list[str]:
+    """Returns every word that leads to a section."""
+    named = [name for page in ("operators", "passes", "diagnostics") for name in names_of(page)]
+    return [*named, *(word for words in LANGUAGE.values() for word in words), *OTHERS]

@@ -1,0 +1,99 @@
+"""Loaded models in Python: views, tensors of PyTorch, copies, signatures, and missing files."""
+
+import copy
+import inspect
+import pickle
+from pathlib import Path
+
+import nacre
+import numpy as np
+import pytest
+
+TEXT = "dim B in 0..8\nmodel scale(x: f32[B, 3], factor: f32) -> y: f32[B, 3] { return x * factor }"
+X = np.arange(12, dtype=np.float32).reshape(4, 3)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("daily") / "scale.so"
+    nacre.compile(TEXT, made)
+    return made
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3])
+def test_views_are_copied(path: Path, rows: int) -> None:
+    model = nacre.load(path)
+    for view in (np.ones((3, rows), np.float32).T, X[::-1][:rows], np.broadcast_to(X[:1], (rows, 3))):
+        np.testing.assert_array_equal(model(view, 2), view * 2)
+
+
+def test_a_loaded_model_is_pickled_by_its_path_and_hash(path: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "model.so"
+    moved.write_bytes(path.read_bytes())
+    model = nacre.load(moved, threads=1)
+    for other in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model), copy.copy(model)):
+        np.testing.assert_array_equal(other(X, 3), X * 3)
+    text = pickle.dumps(model)
+    assert len(text) < 1000
+    nacre.compile(TEXT.replace("x * factor", "x + factor"), moved)
+    with pytest.raises(nacre.NacreError, match="its hash differs"):
+        pickle.loads(text)
+
+
+def test_a_session_is_copied_but_not_pickled() -> None:
+    model = nacre.compile("model count(step: i64) -> i64 {\n  state n: i64\n  n = n + step\n  return n\n}")
+    session = model.session()
+    assert session(2) == 2
+    other = copy.deepcopy(session)
+    assert (session(1), other(5)) == (3, 7)
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(session)
+
+
+def test_the_signature_is_that_of_the_entry(path: Path) -> None:
+    model = nacre.load(path)
+    for called in (model, model.entries["scale"]):
+        signature = inspect.signature(called)
+        assert str(signature) == "(x: 'f32[B, 3]', factor: 'f32', *, out=None) -> 'f32[B, 3]'"
+    assert "scale(x: f32[B, 3]" in model._repr_html_()
+
+
+@pytest.mark.parametrize("read", [nacre.load, nacre.compile, nacre.graph.read])
+def test_a_missing_file_is_a_file_not_found(tmp_path: Path, read: object) -> None:
+    with pytest.raises(FileNotFoundError):
+        read(str(tmp_path / "no.nacre"))  # type: ignore[operator]  # one of three functions
+
+
+def test_a_missing_checkpoint_is_a_file_not_found(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        nacre.compile(TEXT, weights=tmp_path / "no.safetensors")
+
+
+def test_tensors_of_pytorch() -> None:
+    torch = pytest.importorskip("torch")
+    model = nacre.compile("dim B in 0..8\nmodel double(x: bf16[B, 3]) -> bf16[B, 3] { return x + x }")
+    x = torch.arange(12, dtype=torch.bfloat16).reshape(4, 3)
+    out = torch.zeros(4, 3, dtype=torch.bfloat16)
+    for given in (x, x.T.contiguous().T):
+        assert model(given, out=out) is out
+        assert torch.equal(out, x + x)
+        assert torch.equal(torch.from_numpy(model(given).astype(np.float32)), (x + x).float())
+
+
+def test_out_takes_tensors_of_other_libraries(path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    model = nacre.load(path)
+    out = torch.zeros(4, 3)
+    assert model(torch.from_numpy(X), 2, out=out) is out
+    np.testing.assert_array_equal(out.numpy(), X * 2)
+    with pytest.raises(nacre.NacreError, match="result `y`"):
+        model(X, 2, out=torch.zeros(3, 4).T)
+    assert model(X, 2, out={"y": out}) is out
+
+
+def test_weights_are_arrays_of_any_library() -> None:
+    torch = pytest.importorskip("torch")
+    text = "model m(x: f32[3]) -> f32[3] {\n  param w: f32[3]\n  return x * w\n}"
+    for weight in (X[0], torch.from_numpy(X[0].copy())):
+        model = nacre.compile(text, weights={"w": weight})
+        np.testing.assert_array_equal(model(X[1]), X[0] * X[1])
