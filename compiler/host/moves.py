@@ -39,9 +39,8 @@ class Timeline:
     """The steps of a function in order. `operands` are the tensors of each call in the order of the kernel's arguments,
     and `scratch` the bytes of those that only the kernel uses. `omitted` are the moves that need no code; `aliases`
     maps their sources to the tensors whose memory they share, and `slices` tensors to the larger ones that hold them.
-    `old` are the names of the values of states before the call, by their numbers among the inputs; loops keep them to
-    their end. `last_check` is the last step of a kernel that checks indices, or of the loop around it; -1 if there is
-    none.
+    `old` are the names of inputs that copies of states read or overwrite, by number; loops keep them to their end.
+    `last_check` is the last step of a kernel that checks indices, or of the loop around it; -1 if there is none.
     """
 
     function: LoweredFunction
@@ -121,7 +120,7 @@ class Timeline:
             self._moves.append((number, len(self.steps) - 1, source, target))
 
     def name(self, tensor: Tensor) -> Operand:
-        """Returns a tensor by name, or by storage. The values of states before the call have names."""
+        """Returns a tensor by name, or by storage. The inputs that copies of states use have names."""
         if isinstance(tensor, Input):
             return self.old.get(tensor.number, tensor)
         return tensor.name if isinstance(tensor, Computed) else tensor

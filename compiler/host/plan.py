@@ -31,7 +31,7 @@ from ..lower.writer import part_name
 from .device import DeviceEntryText, declare_device
 from .entry import Call, declare, observed, write_entry, write_observed_entry
 from .moves import Operand, Timeline
-from .states import Copy, StateReport, old_values, plan_states, report_states, state_tensor, write_copies
+from .states import Copy, StateReport, old_values, plan_states, report_states, write_copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +151,7 @@ def _plan_entry(function: LoweredFunction, parts: Parts) -> LoweredEntry:
         **dict.fromkeys(alarms, Alarm()),
         **states.placed,
     }
-    kept = (s.source for s in function.states if isinstance(s.source, Input))
-    places |= {state_tensor(number): Input(number) for number in (*old, *(source.number for source in kept))}
+    places |= {name: Input(number) for number, name in old.items()}
 
     def place(tensor: Tensor | Operand) -> Place:
         if isinstance(tensor, Computed):

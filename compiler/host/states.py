@@ -66,8 +66,10 @@ def state_tensor(number: int) -> str:
 
 
 def old_values(function: LoweredFunction) -> dict[int, str]:
-    """Returns the names of the values before the call of the states that the function changes."""
-    return {state.argument: state_tensor(state.argument) for state in function.states}
+    """Returns the names, by number, of the inputs that the copies of states read or overwrite: the values before the
+    call of the states that the function changes, and the inputs that become values of states."""
+    sources = (state.source.number for state in function.states if isinstance(state.source, Input))
+    return {n: state_tensor(n) for n in (*(state.argument for state in function.states), *sources)}
 
 
 def plan_states(
@@ -98,12 +100,7 @@ def plan_states(
             placed |= dict.fromkeys(chain, Output(state.result))
         else:
             pending.append(Pending(state, name, reason))
-    ordered, saved = _order(pending, function)
-    return StatePlan(placed, ordered, saved, {t: _size_of(function, t) for t in saved})
-
-
-def _size_of(function: LoweredFunction, saved: str) -> Size:
-    return next(s.size for s in function.states if f"saved {s.argument}" == saved)
+    return StatePlan(placed, *_order(pending, function))
 
 
 def _lives(steps: Sequence[Step]) -> Mapping[str, tuple[int, int]]:
@@ -148,11 +145,13 @@ def _find_chain(
     return chain, ""
 
 
-def _order(pending: Sequence[Pending], function: LoweredFunction) -> tuple[tuple[Pending, ...], dict[str, str]]:
+def _order(
+    pending: Sequence[Pending], function: LoweredFunction
+) -> tuple[tuple[Pending, ...], dict[str, str], dict[str, Size]]:
     """Orders the copies such that each old value is read before it is overwritten. Where that is impossible, the value
-    is read from a saved copy."""
+    is read from a saved copy: returns the old value that each of these holds, and its bytes."""
     changed = {state_tensor(state.argument) for state in function.states}
-    rest, ordered, saved = list(pending), list[Pending](), dict[str, str]()
+    rest, ordered, saved, sizes = list(pending), list[Pending](), dict[str, str](), dict[str, Size]()
     while rest:
         read = {p.source for p in rest if p.source in changed}
         ready = next((p for p in rest if state_tensor(p.state.argument) not in read - {p.source}), None)
@@ -160,12 +159,12 @@ def _order(pending: Sequence[Pending], function: LoweredFunction) -> tuple[tuple
             # A cycle: the value that the first one overwrites is saved.
             old = state_tensor(rest[0].state.argument)
             name = f"saved {rest[0].state.argument}"
-            saved[name] = old
+            saved[name], sizes[name] = old, rest[0].state.size
             rest = [replace(p, source=name) if p.source == old else p for p in rest]
             continue
         ordered.append(ready)
         rest.remove(ready)
-    return tuple(ordered), saved
+    return tuple(ordered), saved, sizes
 
 
 def write_copies(plan: StatePlan, places: Mapping[str, Place]) -> tuple[Copy, ...]:
