@@ -87,7 +87,8 @@ class Tester:
         self.tree, self.folder, self.reach = Tree(folder), folder, reach
 
     def run(self, tests: Sequence[str], limit: float, *more: str, **variables: str) -> forks.Ending:
-        arguments = [*PYTEST, "-p", "reach_cache", f"--basetemp={self.folder / 'run'}", *more, *tests]
+        left_out = [part for test in self.reach.failed for part in ("--deselect", test)]
+        arguments = [*PYTEST, *left_out, "-p", "reach_cache", f"--basetemp={self.folder / 'run'}", *more, *tests]
         environment = {"PYTHONPATH": str(self.tree.view), "NACRE_SHARED_CACHE": str(self.tree.cache), **variables}
         return forks.run_pytest(arguments, self.tree.root, environment, limit, self.folder / "output")
 
