@@ -42,6 +42,8 @@ class Ending:
         if self.status is None:
             # Dots say that tests went on passing; without one, the first test does not end.
             return "" if any(set(line.split(" ")[0]) <= set(".sx") and "." in line for line in lines) else "time"
+        if self.status == 4 and any(line.startswith(("ERROR: not found", "ERROR: file or dir")) for line in lines):
+            return ""  # no test has run
         told = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
         return (told or lines[-1:] or ["it ended"])[0][:200]
 

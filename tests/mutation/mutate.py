@@ -83,11 +83,12 @@ def is_valid(file: str, mutant: Mutant) -> bool:
 class Tester:
     """Runs tests on a copy of the checkout, one mutant at a time."""
 
-    def __init__(self, folder: Path) -> None:
-        self.tree, self.folder = Tree(folder), folder
+    def __init__(self, folder: Path, reach: Reach) -> None:
+        self.tree, self.folder, self.reach = Tree(folder), folder, reach
 
     def run(self, tests: Sequence[str], limit: float, *more: str, **variables: str) -> forks.Ending:
-        arguments = [*PYTEST, "-p", "reach_cache", f"--basetemp={self.folder / 'run'}", *more, *tests]
+        left_out = [part for test in self.reach.failed for part in ("--deselect", test)]
+        arguments = [*PYTEST, *left_out, "-p", "reach_cache", f"--basetemp={self.folder / 'run'}", *more, *tests]
         environment = {"PYTHONPATH": str(self.tree.view), "NACRE_SHARED_CACHE": str(self.tree.cache), **variables}
         return forks.run_pytest(arguments, self.tree.root, environment, limit, self.folder / "output")
 
@@ -114,7 +115,10 @@ class Tester:
         self.tree.write(file, mutant.apply(original))
         try:
             for name, arguments in circles:
-                ending = self.run(arguments, limit, "-x")
+                # A test that is slow under load is not one that does not end.
+                ending = self.run(
+                    arguments, max(limit, 20 + 5 * sum(self.reach.seconds.get(test, 0.0) for test in arguments)), "-x"
+                )
                 failure, seconds = ending.failure, seconds + ending.seconds
                 if failure:
                     killed_by = name
@@ -146,7 +150,7 @@ def main() -> None:
     forks.prepare()
     wanted = choose(options.areas, options.count, options.seed)
     with tempfile.TemporaryDirectory(prefix="nacre-mutants-") as folder:
-        tester = Tester(Path(folder))
+        tester = Tester(Path(folder), Reach.read(options.reach))
         if options.record is not None:
             tester.record(wanted, options.reach.resolve(), options.record or SMALL, 60 * options.minutes)
         else:
@@ -157,7 +161,7 @@ def test_all(tester: Tester, wanted: Sequence[tuple[str, Mutant]], options: argp
     verdicts = read_log(options.log)
     if options.again:
         verdicts = {key: verdict for key, verdict in verdicts.items() if verdict.killed_by}
-    reach, end = Reach.read(options.reach), time.monotonic() + 60 * options.minutes
+    reach, end = tester.reach, time.monotonic() + 60 * options.minutes
     with options.log.open("a") as log:
         for number, (file, mutant) in enumerate(wanted):
             known = (file, mutant.start, mutant.replacement) in verdicts

@@ -10,20 +10,23 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Reach:
-    """`seconds` has each recorded test; `reaching` the tests in which a mutant computes something else, by number."""
+    """`seconds` has each recorded test; `reaching` the tests in which a mutant computes something else, by number;
+    `failed` the tests that fail without a mutant, which kill none."""
 
     seconds: Mapping[str, float]
     reaching: Mapping[int, Sequence[str]]
+    failed: frozenset[str] = frozenset()
 
     @staticmethod
     def read(path: Path) -> Reach:
         lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
         seconds = {line["test"]: line["seconds"] for line in lines if line["test"]}
+        failed = frozenset(line["test"] for line in lines if line.get("failed"))
         reaching: dict[int, list[str]] = {}
         for line in lines:
-            for number in line["infected"] if line["test"] else ():
+            for number in line["infected"] if line["test"] and line["test"] not in failed else ():
                 reaching.setdefault(number, []).append(line["test"])
-        return Reach(seconds, reaching)
+        return Reach(seconds, reaching, failed)
 
     def tests_of(self, number: int, near: Sequence[str], budget: float) -> list[str]:
         """Returns tests that reach a mutant, as many as fit into so many seconds: half of the time for those of the

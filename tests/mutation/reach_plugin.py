@@ -15,9 +15,12 @@ LOG = "NACRE_REACH_LOG"
 """Names the file of these lines."""
 
 
+_failed: set[str] = set()
+
+
 def _write(test: str, seconds: float) -> None:
     infected = [number for number, state in enumerate(SEEN[:]) if state == 2]
-    line = {"test": test, "seconds": round(seconds, 3), "infected": infected}
+    line = {"test": test, "seconds": round(seconds, 3), "infected": infected, "failed": test in _failed}
     with Path(os.environ[LOG]).open("a") as log:
         log.write(json.dumps(line) + "\n")
     SEEN[:] = bytes(len(SEEN))
@@ -25,6 +28,11 @@ def _write(test: str, seconds: float) -> None:
 
 def pytest_collection_finish() -> None:
     _write("", 0.0)  # what the imports of all modules reach
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.failed:
+        _failed.add(report.nodeid)
 
 
 @pytest.hookimpl(hookwrapper=True)
