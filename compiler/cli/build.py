@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -27,6 +28,16 @@ def _print_times(build: Build) -> None:
     Console(stderr=True).print(table)
 
 
+def _default_library(model: Path) -> Path:
+    """Returns the path of the library beside the model. Python imports `name.so` in place of the module `name`."""
+    library, name = model.with_suffix(".so"), model.stem
+    beside = model.with_suffix(".py").exists() or (model.with_suffix("") / "__init__.py").exists()
+    spec = find_spec(name) if name.isidentifier() else None
+    if beside or (spec is not None and Path(spec.origin or "").absolute() != library.absolute()):
+        return model.with_name(f"{name}_model.so")
+    return library
+
+
 def _check_places(model: Path, places: dict[str, Path]) -> None:
     """Checks that no output overwrites the model or another output."""
     for kind, path in places.items():
@@ -40,7 +51,7 @@ def _check_places(model: Path, places: dict[str, Path]) -> None:
 
 @click.command("compile")
 @MODEL
-@click.option("-o", "--output", type=PATH, help="Output path.  [default: MODEL.so]")
+@click.option("-o", "--output", type=PATH, help="Output path.  [default: MODEL.so; MODEL_model.so for a Python module]")
 @compile_options
 @from_option
 @click.option("--emit", "kinds", multiple=True, type=click.Choice(list(EMIT_KINDS)), help="Kind of output; repeatable.")
@@ -81,7 +92,7 @@ def compile_command(
     each with its own suffix. If one fails, none is written.
     """
     wanted = set(kinds) or {LIBRARY}
-    library = output or model.with_suffix(".so")
+    library = output or _default_library(model)
     places = place_outputs(wanted, library)
     if output is not None and len(wanted) == 1:
         places = dict.fromkeys(wanted, output)

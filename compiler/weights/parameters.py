@@ -14,6 +14,8 @@ from ...dialect.graph import Parameter
 from ...dialect.types import DType
 from . import Checkpoint
 
+REPORTED_KEYS = 4
+"""The maximum number of missing tensors that are reported one by one."""
 REPORTED_ELEMENTS = 3
 """The maximum number of elements that are named if several elements of a parameter array have the same error."""
 
@@ -49,6 +51,16 @@ def check_parameters(parameters: Sequence[Parameter], checkpoint: Checkpoint) ->
     if prefix:
         message = f"`{checkpoint.path.name}` is missing `{missing[0].key}` and {len(missing) - 1} more tensors"
         errors.append(Diagnostic("missing-tensor", message, missing[0].span, help=prefix))
+    elif len(missing) > REPORTED_KEYS:
+        # A checkpoint of another model is one error, not one for each parameter.
+        prefix = "another checkpoint, or another `prefix` of its keys, may be meant"
+        names = ", ".join(f"`{e.key}`" for e in missing[:REPORTED_ELEMENTS])
+        count = sum(len(list(elements(p))) for p in parameters)
+        message = f"`{checkpoint.path.name}` has no tensor {names} and {len(missing) - REPORTED_ELEMENTS} more"
+        label = f"{len(missing)} of {count} parameters are missing"
+        near = next((n for n in checkpoint.names()), None)
+        help_text = f"{prefix}: its first key is `{near}`" if near is not None else "the checkpoint is empty"
+        errors.append(Diagnostic("missing-tensor", message, missing[0].span, label, help=help_text))
     for parameter in parameters:
         found: list[Diagnostic] = []
         for element in elements(parameter):

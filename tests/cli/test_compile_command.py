@@ -351,3 +351,13 @@ def test_constants_that_grow_are_listed(cli: Cli, tmp_path: Path) -> None:
     assert re.search(r"the constant of `\w+` at \S+:2:\d+ takes 16.4 kB, made of \d+ B", done.err)
     model.write_text("model f(x: f32[64, 64]) -> f32[64, 64] { return x * (2 + 3) }\n")
     assert cli("compile", model, "--json").json["constants"] == []
+
+
+def test_the_default_output_hides_no_python_module(cli: Cli, tmp_path: Path) -> None:
+    text = "model m(x: f32[2]) -> f32[2] { return x }\n"
+    for name, expected in (("json", "json_model.so"), ("beside", "beside_model.so"), ("own_name", "own_name.so")):
+        (tmp_path / f"{name}.nacre").write_text(text)
+        (tmp_path / "beside.py").write_text("")
+        for _ in range(2):  # the library of the first time is no module
+            assert cli("compile", str(tmp_path / f"{name}.nacre")).code == 0
+        assert sorted(path.name for path in tmp_path.glob(f"{name}*.so")) == [expected]

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import ml_dtypes
+import nacre
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -97,3 +98,14 @@ def test_a_dtype_that_nacre_lacks_is_named_when_read(tmp_path: Path) -> None:
     assert checkpoint.info("x") == (None, (2,))
     with pytest.raises(DiagnosticError, match=r"tensor `x` .* is F8_E8M0, which is not supported"):
         checkpoint.read("x")
+
+
+def test_a_checkpoint_of_another_model_is_one_error() -> None:
+    names = [f"layer{i}" for i in range(9)]
+    text = "model m(x: f32[3]) -> f32[3] {\n" + "".join(f"  param {name}: f32[3]\n" for name in names)
+    text += f"  return x * {' * '.join(names)}\n}}"
+    with pytest.raises(DiagnosticError) as caught:
+        nacre.compile(text, weights={"other": np.ones(3, np.float32)})
+    (error,) = caught.value.diagnostics
+    assert error.message == "`<memory>` has no tensor `layer0`, `layer1`, `layer2` and 6 more"
+    assert error.label == "9 of 9 parameters are missing" and "its first key is `other`" in error.help

@@ -132,6 +132,8 @@ def _combine(context: Context, node: syntax.Binary, left: AnyValue, frame: Frame
         return ERROR
     if symbol in ("==", "!=") and (left is None or right is None):
         return (left is right) == (symbol == "==")
+    if symbol == "+" and isinstance(left, tuple) and isinstance(right, tuple):
+        return statics.binary(context, symbol, left, right, node.span)
     if contains_tensor(left) or contains_tensor(right) or symbol == "@":
         spans = [node.left.span, node.right.span]
         if symbol == "@":
