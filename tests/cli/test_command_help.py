@@ -14,7 +14,9 @@ COMMANDS = sorted(GROUP)
 
 
 def test_there_are_commands() -> None:
-    expected = "accuracy bench bisect check compile diff dump fmt graph inspect opt profile quantize reduce run test"
+    expected = (
+        "accuracy bench bisect check compile diff dump fmt graph import inspect opt profile quantize reduce run test"
+    )
     assert expected.split() == COMMANDS
 
 
