@@ -29,7 +29,7 @@ QUICK = (
     "lower/test_packing.py",
     "models/test_float8.py::test_numbers_are_converted",
     "mutation/",
-    "onnx/test_reading.py",
+    "onnx/test_bad_files.py",
     "operators/test_inference_errors.py",
     "operators/test_operators.py",
     "passes/test_manager.py",

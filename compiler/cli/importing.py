@@ -23,7 +23,7 @@ from .options import progress
 @click.argument("file", metavar="FILE.onnx", type=PATH)
 @click.option("-o", "--output", type=PATH, help="A .nacre or .graph file.  [default: FILE.nacre]")
 def import_command(file: Path, output: Path | None) -> None:
-    """Write a model of another format as model text, with its parameters beside it.
+    """Write an ONNX model as model text, with its parameters beside it.
 
     \b
       nacre import net.onnx -o net.nacre

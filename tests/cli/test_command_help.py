@@ -14,8 +14,8 @@ COMMANDS = sorted(GROUP)
 
 
 def test_there_are_commands() -> None:
-    expected = "accuracy bench bisect check compile completion diff dump fmt graph help inspect opt profile quantize"
-    assert [*expected.split(), "reduce", "run", "test"] == COMMANDS
+    expected = "accuracy bench bisect check compile completion diff dump fmt graph help import inspect opt profile"
+    assert [*expected.split(), "quantize", "reduce", "run", "test"] == COMMANDS
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])

@@ -42,8 +42,9 @@ class Outcome:
     reason: str = ""
 
 
-def can_be_united(source: SourceModel) -> bool:
-    return not source.module.dims
+def can_be_united(read: ReadCase) -> bool:
+    """Returns whether a model is small and has constant shapes; a whole network is built alone."""
+    return not read.source.module.dims and not read.case.name.startswith("real/")
 
 
 def unite(sources: Sequence[SourceModel]) -> SourceModel:

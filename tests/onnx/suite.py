@@ -2,7 +2,7 @@
 
     python tests/onnx/suite.py                         all tests; compares with results.txt, 1 if a passed test is lost
     python tests/onnx/suite.py --only 'resize|conv'  some of them
-    python tests/onnx/suite.py --update              writes results.txt
+    python tests/onnx/suite.py --update              writes results.txt; with --only, the results of these tests alone
 
 `results.txt` lists every test: those that pass, and the others by the kind of their failure, each with its reason. A
 test passes if a compiled entry, called with the inputs of the test, gives the expected dtypes, shapes and numbers.
@@ -58,7 +58,7 @@ def run_cases(
             if isinstance(read, Outcome):
                 outcomes.append(read)
                 report([read])
-            elif not can_be_united(read.source):
+            elif not can_be_united(read):
                 run([read])
             else:
                 waiting.append(read)
@@ -82,16 +82,22 @@ def format_results(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def read_results(text: str) -> dict[str, str]:
-    """Returns the kind of each listed test, by its name."""
-    kinds: dict[str, str] = {}
+def read_outcomes(text: str) -> dict[str, Outcome]:
+    """Returns the listed outcome of each test, by its name."""
+    outcomes: dict[str, Outcome] = {}
     kind = ""
     for line in text.splitlines():
         if line.startswith("["):
             kind = line[1 : line.index("]")]
         elif line and not line.startswith("#"):
-            kinds[line.split()[0]] = kind
-    return kinds
+            name, _, reason = line.partition("  ")
+            outcomes[name] = Outcome(name, kind, reason)
+    return outcomes
+
+
+def read_results(text: str) -> dict[str, str]:
+    """Returns the kind of each listed test, by its name."""
+    return {name: outcome.kind for name, outcome in read_outcomes(text).items()}
 
 
 def find_lost(outcomes: Sequence[Outcome], listed: dict[str, str]) -> list[Outcome]:
@@ -111,18 +117,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         nonlocal done
         done += len(outcomes)
         for outcome in outcomes:
-            if outcome.kind != "pass":
-                print(f"{outcome.kind:20} {outcome.name}  {outcome.reason}", flush=True)
+            print(f"{outcome.kind:20} {outcome.name}  {outcome.reason}".rstrip(), flush=True)
         print(f"... {done} after {time.time() - start:.0f} s", file=sys.stderr, flush=True)
 
-    outcomes = run_cases((case for case in all_cases() if re.search(chosen.only, case.name)), report)
+    cases = all_cases()
+    outcomes = run_cases((case for case in cases if re.search(chosen.only, case.name)), report)
     print(Counter(outcome.kind for outcome in outcomes).most_common())
-    order = {case.name: number for number, case in enumerate(all_cases())}
-    outcomes.sort(key=lambda outcome: order[outcome.name])
+    listed = read_outcomes(RESULTS.read_text()) if RESULTS.exists() else {}
     if chosen.update:
-        RESULTS.write_text(format_results(outcomes))
+        known = listed | {outcome.name: outcome for outcome in outcomes}
+        RESULTS.write_text(format_results([known[case.name] for case in cases if case.name in known]))
         return 0
-    lost = find_lost(outcomes, read_results(RESULTS.read_text()) if RESULTS.exists() else {})
+    lost = find_lost(outcomes, {name: outcome.kind for name, outcome in listed.items()})
     for outcome in lost:
         print(f"lost: {outcome.name}: {outcome.kind}: {outcome.reason}")
     return 1 if lost else 0
