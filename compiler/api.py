@@ -47,8 +47,8 @@ def compile(
         has been read already, with its weights.
     output: path of the shared library; by default a file in the user's cache, which later calls reuse.
     weights: a checkpoint (.safetensors, .npz, .npy) or a folder with one; overrides the one named in the source.
-    target: `native`, a CPU variant such as `x86-64-v3` or several separated by commas, `portable`, or any other value
-        of `--target`.
+    target: `native`, a CPU variant such as `x86-64-v3` or several separated by commas, `portable`, `native,cuda`, or
+        any other value of `--target`.
     opt_level: 0 (the reference) to 3.
     strict: disables transformations that change rounding beyond reassociation.
     debug: adds line tables for debuggers and readable kernel names; the generated code does not change.

@@ -92,7 +92,8 @@ class Options:
             always=True,
             help=f"Target: native; one of {', '.join(LEVELS)}, or several, separated by commas; {PORTABLE} (all of "
             "these from x86-64-v3 on); an LLVM CPU name such as znver4; any of these followed by +feature or "
-            "-feature; or a triple such as aarch64-linux-gnu or wasm32-wasi, which may be followed by :CPU.",
+            "-feature; or a triple such as aarch64-linux-gnu or wasm32-wasi, which may be followed by :CPU. For GPUs: "
+            "cuda, or an architecture such as cuda:sm_90a, alone or after CPUs, as in native,cuda.",
         ),
     )
     passes: str | None = field(

@@ -31,7 +31,7 @@ from .workers.child import (
     entry_source,
     kernel_source,
 )
-from .workers.job import Job, Report
+from .workers.job import NO_DEVICE_CODE, Job, Report
 from .workers.job_errors import make_error
 from .workers.object_cache import ObjectCache
 from .workers.pool import prestart, take_child
@@ -238,6 +238,8 @@ class CodeGenerator:
             check_target_is_known(outcome.output, sources[number].job.triple)
             if outcome.result.error and self.given and outcome.result.stage == self.options.start:
                 raise _unreadable(sources[number], outcome)
+            if outcome.result.error.startswith(NO_DEVICE_CODE):
+                raise _no_device_code(sources[number], outcome)
             if outcome.result.error:
                 raise make_error(sources[number], outcome, self.options.timeout)
             for stage, seconds in outcome.result.times.items():
@@ -304,6 +306,15 @@ def _no_entries(symbol: str) -> NoReturn:
     message = f"the text does not have the entries, of which `{symbol}` is the first"
     help_text = "entries follow the kernels in a dump of LLVM IR or assembly"
     raise DiagnosticError([Diagnostic("missing-entries", message, help=help_text)])
+
+
+def _no_device_code(source: Source, outcome: Outcome) -> DiagnosticError:
+    """Returns the error about a kernel that a GPU cannot compute; its notes name the operators and their lines."""
+    reason = outcome.result.error.removeprefix(NO_DEVICE_CODE).removeprefix(": ")
+    message = f"`{source.kernel}` cannot be compiled for {source.job.cpu}: {reason}"
+    notes = tuple(map(Note, source.nodes))
+    help_text = "compile the model for CPUs, or change the operator or its dtype"
+    return DiagnosticError([Diagnostic("no-device-code", message, notes=notes, help=help_text)])
 
 
 def _unreadable(source: Source, outcome: Outcome) -> DiagnosticError:

@@ -3,9 +3,11 @@
  * It logs each call, fails where a test tells it to, and knows what was allocated: `fake_left` tells what was never
  * released. `Machine` in fake_driver.py uses the functions whose names begin with `fake_`.
  */
-#include <dlfcn.h>
-
 #include "machine.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 typedef uint64_t pointer;
 typedef int (*compiler)(const char *ptx, char *library, int capacity, char *log, int log_bytes);

@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -17,7 +18,7 @@ _HERE = Path(__file__).parent
 _COMPILER = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_int
 )
-_FLAGS = ("-std=gnu11", "-O1", "-w", "-fPIC", "-shared", "-ffp-contract=off", "-fwrapv", "-fno-strict-aliasing")
+_FLAGS = ("-std=gnu11", "-w", "-fPIC", "-shared", "-ffp-contract=off", "-fwrapv", "-fno-strict-aliasing")
 
 
 class Machine:
@@ -25,13 +26,15 @@ class Machine:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.translated: list[str] = []
-        self.library = ctypes.CDLL(str(_build(folder)))
+        self.edit: Callable[[str], str] = str
+        """Changes the PTX of every module that is loaded, to plant a fault."""
+        self.library = ctypes.CDLL(str(build_driver(folder)))
         self.library.fake_error.restype = self.library.fake_log.restype = ctypes.c_char_p
         self._callback = _COMPILER(self._compile)
         self.reset()
 
     def reset(self, capability: int = 80, devices: int = 1, memory: int = 1 << 33) -> None:
+        self.edit = str
         self.library.fake_set(self._callback, capability, devices, ctypes.c_uint64(memory))
         self.library.fake_fail(b"", 0)
         self.library.fake_clear()
@@ -58,7 +61,7 @@ class Machine:
 
     def _compile(self, ptx: bytes, path: int, capacity: int, log: int, log_bytes: int) -> int:
         try:
-            made = compile_ptx(ptx.decode(), self.folder)
+            made = compile_ptx(self.edit(ptx.decode()), self.folder)
         except (UnknownError, AssertionError, RuntimeError, KeyError) as error:
             text = f"{type(error).__name__}: {error}".encode()[: log_bytes - 1] + b"\0"
             ctypes.memmove(log, text, len(text))
@@ -74,22 +77,22 @@ def compile_ptx(ptx: str, folder: Path) -> Path:
     if not made.exists():
         source = made.with_suffix(".c")
         source.write_text(translate(ptx))
-        _run(source, made)
+        driver = build_driver(folder)
+        _run(made, str(source), str(driver), f"-Wl,-rpath,{folder}")
     return made
 
 
-def _run(source: Path, made: Path, *further: str) -> None:
-    done = subprocess.run(
-        ["cc", *_FLAGS, f"-I{_HERE}", str(source), "-o", str(made), "-lm", *further], capture_output=True, text=True
-    )
+def _run(made: Path, *inputs: str) -> None:
+    command = ["cc", *_FLAGS, f"-I{_HERE}", *inputs, "-o", str(made), "-lm", "-ldl"]
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(done.stderr[:400])
 
 
-def _build(folder: Path) -> Path:
+def build_driver(folder: Path) -> Path:
     made = folder / "libfakecuda.so"
     if not made.exists():
-        _run(_HERE / "fake_driver.c", made, "-ldl")
+        _run(made, str(_HERE / "fake_driver.c"), str(_HERE / "machine.c"), "-O2")
     return made
 
 

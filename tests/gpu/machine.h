@@ -4,12 +4,11 @@
  * barrier, at an exchange within its warp, or at its end. Each thread runs as far as it can before the next one begins,
  * so that a missing barrier shows: what another thread should have written was never written.
  */
+#ifndef MACHINE_H
+#define MACHINE_H
+
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct allocation {
@@ -38,63 +37,20 @@ typedef struct block {
     uint8_t *shared, *shared_written;
     uint64_t shared_bytes;
     const uint8_t *parameters;
-    jmp_buf failure;
+    void *failure; /* a jmp_buf */
 } block;
 
-static _Noreturn void fail(block *b, const char *format, ...) {
-    char text[400];
-    va_list values;
-    va_start(values, format);
-    vsnprintf(text, sizeof text, format, values);
-    va_end(values);
-    snprintf(b->machine->error, sizeof b->machine->error, "block %u, thread %u: %s", b->number, b->thread, text);
-    longjmp(b->failure, 1);
-}
+_Noreturn void fail(block *b, const char *format, ...);
+allocation *find(machine *m, uint64_t address);
+/* Check an access of so many bytes, and return where the bytes are; `text` is the instruction. */
+void *global(block *b, uint64_t address, unsigned bytes, int is_write, const char *text);
+void *shared(block *b, uint64_t address, unsigned bytes, int is_write, const char *text);
+void *local(block *b, uint64_t address, unsigned bytes, uint8_t *depot, uint64_t size, const char *text);
 
-static allocation *find(machine *m, uint64_t address) {
-    static allocation *last;
-    if (last >= m->allocations && last < m->allocations + m->count && address >= last->begin && address < last->end)
-        return last;
-    int low = 0, high = m->count;
-    while (low < high) {
-        const int middle = (low + high) / 2;
-        if (m->allocations[middle].end <= address) low = middle + 1;
-        else high = middle;
-    }
-    return low < m->count && m->allocations[low].begin <= address ? last = &m->allocations[low] : NULL;
-}
+typedef int (*thread_function)(void *registers, mail *mail, block *block);
 
-static void *global(block *b, uint64_t address, unsigned bytes, int is_write, const char *text) {
-    if (address % bytes) fail(b, "address %#llx is not aligned to %u: %s", (unsigned long long)address, bytes, text);
-    allocation *a = find(b->machine, address);
-    if (a == NULL || address + bytes > a->end)
-        fail(b, "address %#llx is outside of all allocations: %s", (unsigned long long)address, text);
-    uint8_t *written = a->written + (address - a->begin);
-    for (unsigned i = 0; i < bytes; i++) {
-        if (is_write) written[i] = 1;
-        else if (!written[i]) fail(b, "address %#llx was never written: %s", (unsigned long long)address, text);
-    }
-    return (void *)(uintptr_t)address;
-}
-
-static void *shared(block *b, uint64_t address, unsigned bytes, int is_write, const char *text) {
-    if (address % bytes) fail(b, "shared address %llu is not aligned to %u: %s", (unsigned long long)address, bytes, text);
-    if (address + bytes > b->shared_bytes)
-        fail(b, "shared address %llu is beyond %llu: %s", (unsigned long long)address,
-             (unsigned long long)b->shared_bytes, text);
-    for (unsigned i = 0; i < bytes; i++) {
-        if (is_write) b->shared_written[address + i] = 1;
-        else if (!b->shared_written[address + i])
-            fail(b, "shared address %llu was never written: %s", (unsigned long long)address, text);
-    }
-    return b->shared + address;
-}
-
-static void *local(block *b, uint64_t address, unsigned bytes, uint8_t *depot, uint64_t size, const char *text) {
-    const uint64_t begin = (uint64_t)(uintptr_t)depot;
-    if (address % bytes || address < begin || address + bytes > begin + size) fail(b, "wrong local address: %s", text);
-    return (void *)(uintptr_t)address;
-}
+int run_grid(machine *m, thread_function run, size_t bytes, uint64_t shared_bytes, uint32_t blocks, uint32_t threads,
+             const uint8_t *parameters);
 
 /* Numbers by their bits */
 
@@ -136,109 +92,4 @@ static inline uint64_t prmt(uint32_t a, uint32_t b, uint32_t selector) {
     return result;
 }
 
-/* Meetings of a warp */
-
-static void shuffle(block *b, mail *mails, int mode) {
-    for (int lane = 0; lane < WARP; lane++) {
-        const int by = (int)mails[lane].in[1];
-        int from = mode == 0 ? lane ^ by : mode == 1 ? lane + by : mode == 2 ? lane - by : by;
-        const int is_inside = from >= 0 && from < WARP;
-        if (!is_inside) from = lane;
-        mails[lane].out[0] = mails[from].in[0];
-        mails[lane].out[1] = (uint32_t)is_inside;
-    }
-    (void)b;
-}
-
-/* D = A * B + C of m16n8k16 (f16 if `dtype` is 0, bf16 if 1) and of m16n8k8 (tf32 if 2), in the layout of PTX. */
-static void multiply(mail *mails, int dtype) {
-    float a[16][16] = {{0}}, b[16][8] = {{0}};
-    const int depth = dtype == 2 ? 8 : 16;
-    for (int lane = 0; lane < WARP; lane++) {
-        const int group = lane / 4, part = lane % 4;
-        const uint32_t *in = mails[lane].in;
-        if (dtype == 2) {
-            for (int i = 0; i < 4; i++) a[group + 8 * (i & 1)][part + 4 * (i >> 1)] = f32(in[i] & 0xffffe000u);
-            for (int i = 0; i < 2; i++) b[part + 4 * i][group] = f32(in[4 + i] & 0xffffe000u);
-            continue;
-        }
-        for (int i = 0; i < 8; i++) {
-            const uint16_t bits = (uint16_t)(in[i / 2] >> 16 * (i & 1));
-            a[group + 8 * (i / 2 & 1)][2 * part + (i & 1) + 8 * (i / 4)] = dtype ? bf16(bits) : f16(bits);
-        }
-        for (int i = 0; i < 4; i++) {
-            const uint16_t bits = (uint16_t)(in[4 + i / 2] >> 16 * (i & 1));
-            b[2 * part + (i & 1) + 8 * (i / 2)][group] = dtype ? bf16(bits) : f16(bits);
-        }
-    }
-    for (int lane = 0; lane < WARP; lane++) {
-        const int first = dtype == 2 ? 6 : 6;
-        for (int i = 0; i < 4; i++) {
-            const int row = lane / 4 + 8 * (i / 2), column = 2 * (lane % 4) + (i & 1);
-            double total = f32(mails[lane].in[first + i]);
-            for (int k = 0; k < depth; k++) total += (double)a[row][k] * b[k][column];
-            mails[lane].out[i] = of_f32((float)total);
-        }
-    }
-}
-
-typedef int (*thread_function)(void *registers, mail *mail, block *block);
-
-static void meet(block *b, mail *mails) {
-    for (int lane = 1; lane < WARP; lane++)
-        if (mails[lane].kind != mails[0].kind || mails[lane].place != mails[0].place)
-            fail(b, "the threads of a warp are at different instructions that all of them execute");
-    if (mails[0].kind == SHUFFLE) shuffle(b, mails, (int)mails[0].in[2]);
-    else multiply(mails, (int)mails[0].in[10]);
-}
-
-/* Runs one block; `registers` has memory for those of all threads. */
-static void run_block(block *b, thread_function run, uint8_t *registers, size_t bytes, mail *mails) {
-    static uint8_t waits[MOST_THREADS];
-    uint32_t done = 0;
-    memset(registers, 0, bytes * b->threads);
-    memset(waits, 0, sizeof waits);
-    memset(b->shared_written, 0, b->shared_bytes);
-    for (uint32_t t = 0; t < b->threads; t++) mails[t].kind = -1;
-    while (done < b->threads) {
-        int moved = 0;
-        for (uint32_t t = 0; t < b->threads; t++) {
-            if (waits[t]) continue;
-            b->thread = t;
-            mails[t].kind = run(registers + t * bytes, &mails[t], b);
-            waits[t] = 1;
-            moved = 1;
-            if (mails[t].kind == DONE) done++;
-        }
-        for (uint32_t w = 0; w < b->threads; w += WARP) {
-            int wants = 0;
-            for (uint32_t t = w; t < w + WARP && t < b->threads; t++) wants += mails[t].kind >= SHUFFLE;
-            if (wants < WARP) continue;
-            b->thread = w;
-            meet(b, mails + w);
-            for (uint32_t t = w; t < w + WARP; t++) waits[t] = 0;
-            moved = 1;
-        }
-        uint32_t arrived = 0;
-        for (uint32_t t = 0; t < b->threads; t++) arrived += mails[t].kind == BARRIER;
-        if (arrived && arrived + done == b->threads) {
-            for (uint32_t t = 0; t < b->threads; t++)
-                if (mails[t].kind == BARRIER) waits[t] = 0, mails[t].kind = -1;
-            moved = 1;
-        }
-        if (!moved) fail(b, "deadlock: %u of %u threads wait at a barrier, %u have ended", arrived, b->threads, done);
-    }
-}
-
-static int run_grid(machine *m, thread_function run, size_t bytes, uint64_t shared_bytes, uint32_t blocks,
-                    uint32_t threads, const uint8_t *parameters) {
-    block b = {.machine = m, .threads = threads, .blocks = blocks, .parameters = parameters, .shared_bytes = shared_bytes};
-    uint8_t *registers = malloc(bytes * threads + 1);
-    mail *mails = calloc(threads, sizeof *mails);
-    b.shared = malloc(shared_bytes + 1);
-    b.shared_written = malloc(shared_bytes + 1);
-    if (!setjmp(b.failure))
-        for (b.number = 0; b.number < blocks; b.number++) run_block(&b, run, registers, bytes, mails);
-    free(registers), free(mails), free(b.shared), free(b.shared_written);
-    return m->error[0] != 0;
-}
+#endif

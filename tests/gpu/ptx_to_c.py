@@ -446,18 +446,20 @@ def _write_kernel(
     depot = _DEPOT.search(body)
     if depot is not None:
         kernel.depot = (depot[2], int(depot[3]))
+    half = ""
     for statement in body.split(";"):
         text = " ".join(statement.split())
         while (found := re.match(r"([\w$]+):\s*", text)) is not None:
             kernel.lines.append(f"{label(found[1])}:;")
             text = text[found.end() :]
         # A block of its own declares the half of a register that nothing reads.
-        if text.startswith("{ .reg .b16 tmp"):
-            kernel.types["%tmp"] = "b16"
+        if (own := re.fullmatch(r"\{ \.reg \.(b\d+) %?tmp", text)) is not None:
+            kernel.types["%tmp" + own[1]] = own[1]
+            half = "%tmp" + own[1]
             continue
         text = text.removeprefix("}").strip()
         if text and not text.startswith("."):
-            kernel.write(re.sub(r"\btmp\b", "%tmp", text))
+            kernel.write(re.sub(r"%?\btmp\b", half, text))
     fields = " ".join(f"{_C_TYPES[type]} {register[1:]};" for register, type in kernel.types.items())
     local = f"_Alignas(16) uint8_t depot[{kernel.depot[1]}];" if kernel.depot else ""
     struct = f"registers_{name}"

@@ -35,8 +35,8 @@ _PURE = _VIEWS | {"memref.load", "memref.dim", "memref.get_global", "affine.appl
 _GENERIC = "linalg.generic"
 
 
-class NotOutlinedError(Exception):
-    """A kernel that has no device function."""
+class NoDeviceCodeError(Exception):
+    """A kernel that a device cannot compute, for a reason in the model rather than in the compiler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +100,14 @@ def _computing(function: Any) -> list[Any]:
 
 
 def _check(function: Any, computing: Sequence[Any]) -> None:
-    """Raises NotOutlinedError where operations cannot be told apart: each launch repeats what is not a launch."""
+    """Raises NoDeviceCodeError where operations cannot be told apart: each launch repeats what is not a launch."""
     for op in computing:
         if any(list(result.uses) for result in op.results):
-            raise NotOutlinedError(f"`{op.name}` gives a value to other operations at {op.location}")
+            raise NoDeviceCodeError(f"`{op.name}` gives a value to other operations at {op.location}")
     written = {_root(value) for op in computing for value in _written(op)}
     for op in (op.operation for op in function.regions[0].blocks[0].operations):
         if op.name == "memref.load" and _root(op.operands[0]) in written:
-            raise NotOutlinedError(f"`{op.name}` reads memory that the kernel may write at {op.location}")
+            raise NoDeviceCodeError(f"`{op.name}` reads memory that the kernel may write at {op.location}")
 
 
 def _written(op: Any) -> list[Any]:
@@ -172,7 +172,7 @@ def _outline_part(module: Any, function: Any, name: str, group: Sequence[int], s
     nest, captured = take_body(module, op, f"{name}_nest", starts, strict=strict)
     schedule = choose_schedule(nest)
     if schedule is None:
-        raise NotOutlinedError(f"parallel iterations write the same element at {op.location}")
+        raise NoDeviceCodeError(f"parallel iterations write the same element at {op.location}")
     append_functions(module, declare_body(nest) + schedule.text)
     _call(op, nest.name, [*inputs, *results, *captured, *(s for s in starts if s is not None)])
     _leave_only(device, [], keep_calls=True)

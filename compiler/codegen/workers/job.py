@@ -14,6 +14,8 @@ from .routes import FIRST, LLVM_STAGES
 
 KERNEL = "kernel"
 ENTRIES = "entries"
+NO_DEVICE_CODE = "NoDeviceCodeError"
+"""The prefix of the error about a kernel that a device cannot compute: the name of its exception."""
 OBJECT = "code.o"
 DUMPS = "dump"
 RESULT = "result.json"

@@ -17,7 +17,7 @@ from ...lower.writer import part_name
 from ...targets.target import MadeFor, Target, machine_of
 from ..gpu.image import make_image
 from ..gpu.math import expand_device_math, find_foreign_math
-from ..gpu.outline import Launch, outline
+from ..gpu.outline import Launch, NoDeviceCodeError, outline
 from ..gpu.ptx import DeviceMachine, mark_kernels
 from ..llvm.lines import attach_lines, settle_places
 from ..llvm.literals import rewrite_literals
@@ -230,7 +230,8 @@ def _expand_math(module: Any, task: Task) -> None:
 def _assert_device_math(module: Any, task: Task) -> None:
     foreign = find_foreign_math(module)
     if foreign is not None:
-        raise KernelError(f"there is no `{foreign.name}` of {foreign.results[0].type} for GPUs at {foreign.location}")
+        name, dtype = foreign.name.removeprefix("math."), foreign.results[0].type
+        raise NoDeviceCodeError(f"there is no `{name}` of {dtype} for GPUs")
 
 
 def _allow_fast_math(module: Any, task: Task) -> None:

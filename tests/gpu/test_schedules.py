@@ -1,0 +1,129 @@
+"""The schedules of structured ops on a GPU: which op has which, their numbers at odd sizes, and their registers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import ml_dtypes
+import nacre
+import numpy as np
+import pytest
+from assembler import assemble, find_ptxas, ptx_of
+from fake_driver import Machine
+from nacre.compiler.api import read_model
+from nacre.compiler.options import Options
+from nacre.compiler.pipeline import Build
+from nacre.compiler.targets.target import parse_targets
+
+MODELS = {
+    "contraction": "model m(x: f32[B, 70], w: f32[130, 70]) -> f32[B, 130] { return x @ w.T }",
+    "batched": "model m(x: f32[3, B, 37], w: f32[3, 37, 65]) -> f32[3, B, 65] { return x @ w }",
+    "convolution": "model m(x: f32[B, 3, 9, 9], w: f32[17, 3, 3, 3]) -> f32[B, 17, 7, 7] { return conv2d(x, w) }",
+    "f16": "model m(x: f16[B, 70], w: f16[130, 70]) -> f16[B, 130] { return x @ w.T }",
+    "bf16": "model m(x: bf16[B, 64], w: bf16[64, 96]) -> bf16[B, 96] { return x @ w }",
+    "rows": "model m(x: f32[B, 45]) -> f32[B] { return sum(x, axis=1) }",
+    "f64": "model m(x: f64[B, 45]) -> f64[B] { return max(x, axis=1) }",
+    "whole": "model m(x: i32[B, 45]) -> i32 { return sum(x, axis=(0, 1)) }",
+    "columns": "model m(x: f32[45, B]) -> f32[B] { return sum(x * x, axis=0) }",
+    "vectors": "model m(x: f32[B, 36], y: f32[36]) -> f32[B, 36] { return relu(x) + y }",
+}
+SCHEDULES = {
+    **dict.fromkeys(("contraction", "batched", "convolution"), "contraction of 256 threads"),
+    **dict.fromkeys(("f16", "bf16"), "tensor cores of 256 threads"),
+    **dict.fromkeys(("rows", "f64"), "row per warp of 256 threads"),
+    "whole": "row of 256 threads",
+    "columns": "plain of 256 threads",
+    "vectors": "vectors of 256 threads",
+}
+TOLERANCES = {"f16": 1e-3, "bf16": 8e-3}
+"""Half of a step between results, which are rounded once from sums in f32."""
+
+
+def reference(name: str, *arrays: np.ndarray) -> np.ndarray:
+    """The results in f64."""
+    x, *others = (array.astype(np.float64) for array in arrays)
+    if name == "convolution":
+        windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(2, 3))
+        return np.einsum("bcijkl,ockl->boij", windows, others[0])
+    if name in ("contraction", "f16"):
+        return x @ others[0].T
+    if name in ("batched", "bf16"):
+        return x @ others[0]
+    if name == "vectors":
+        return np.maximum(x, 0) + others[0]
+    if name == "f64":
+        return np.asarray(x.max(-1))
+    return np.asarray({"rows": x.sum(-1), "whole": x.sum(), "columns": (x * x).sum(0)}[name])
+
+
+def arrays_of(model: nacre.Model, batch: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(batch)
+    types = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32, "f64": np.float64, "i32": np.int32}
+    made = []
+    for argument in model.describe()["entries"][0]["arguments"]:
+        shape = [batch if size == "B" else size for size in argument["shape"]]
+        made.append((rng.normal(size=shape) * 3).astype(types[argument["dtype"]]))
+    return made
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Build, Path]:
+    path = tmp_path_factory.mktemp("schedules") / "model.so"
+    source_model = read_model(f"language 1\ndim B in 0..256\n{MODELS[request.param]}\n")
+    build = Build(source_model, Options(targets=parse_targets("cuda:sm_80")))
+    build.run(path)
+    return request.param, build, path
+
+
+def test_schedule(built: tuple[str, Build, Path]) -> None:
+    name, build, _ = built
+    assert build.program is not None
+    (kernels,) = build.program.kernels.values()
+    assert SCHEDULES[name] in [schedule for code in kernels.values() for schedule in code.report.schedules]
+
+
+@pytest.mark.parametrize("batch", [1, 0, 3, 64, 67])
+def test_numbers(machine: Machine, built: tuple[str, Build, Path], batch: int) -> None:
+    name, _, path = built
+    model = nacre.load(path, device="cuda")
+    arrays = arrays_of(model, batch)
+    result = np.asarray(model(*arrays)).astype(np.float64)
+    assert not machine.error
+    expected = reference(name, *arrays)
+    scale = np.max(np.abs(expected), initial=1)
+    assert np.max(np.abs(result - expected), initial=0) <= TOLERANCES.get(name, 2e-6) * scale
+
+
+def test_code_is_assembled_without_spills(built: tuple[str, Build, Path], tmp_path: Path) -> None:
+    ptxas = find_ptxas()
+    for text in ptx_of(built[2]):
+        for architecture in ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"):
+            assert assemble(ptxas, text, architecture, tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement"),
+    [
+        (r"bar(rier)?\.sync[^;]*;", ""),
+        (r"shfl\.sync\.bfly\.b32 (.*), 1, 31, -1;", r"shfl.sync.bfly.b32 \1, 2, 31, -1;"),
+        (r"(mma\.sync.*?\{.*?\}, )(\{%\w+, )(%\w+, )(%\w+, )", r"\1\2\4\3"),
+    ],
+)
+def test_planted_fault_is_found(
+    machine: Machine, built: tuple[str, Build, Path], pattern: str, replacement: str
+) -> None:
+    """The tests above can fail: without a barrier, with another lane, with exchanged registers."""
+    name, _, path = built
+    if not any(re.search(pattern, text) for text in ptx_of(path)):
+        pytest.skip("the schedule has no such instruction")
+    machine.edit = lambda text: re.sub(pattern, replacement, text)
+    model = nacre.load(path, device="cuda")
+    arrays = arrays_of(model, 67)
+    try:
+        result = np.asarray(model(*arrays)).astype(np.float64)
+    except nacre.NacreError:
+        assert "never written" in machine.error
+        return
+    expected = reference(name, *arrays)
+    assert np.max(np.abs(result - expected)) > 0.01 * np.max(np.abs(expected))
