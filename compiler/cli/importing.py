@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -9,6 +10,8 @@ import numpy as np
 from safetensors.numpy import save
 
 from ...dialect.printer import collect_elided, print_module
+from ...passes.manager import PassManager
+from ...passes.simplify.dce import Dce
 from ..base.files import check_writable, replacing, write_whole
 from ..dumps.constants import write_constants
 from ..model.parameters import open_parameters
@@ -37,7 +40,7 @@ def import_command(file: Path, output: Path | None) -> None:
         raise click.BadParameter(f"`{path}` has neither the suffix .nacre nor .graph", param_hint="--output")
     check_writable(path)
     with progress(f"reading {file}"):
-        source = read_file(file)
+        source = _without_dead_code(read_file(file))
     stored = path.with_suffix(".safetensors")
     if path.suffix == ".nacre":
         named = {function.name: stored.name for function in source.module.functions} if source.module.parameters else {}
@@ -52,6 +55,11 @@ def import_command(file: Path, output: Path | None) -> None:
         click.echo(f"wrote {path} and {stored}", err=True)
     else:
         click.echo(f"wrote {path}", err=True)
+
+
+def _without_dead_code(source: SourceModel) -> SourceModel:
+    """Drops nodes and parameters that no result depends on. Exporters leave such nodes, and shape arithmetic does."""
+    return replace(source, module=PassManager([Dce()]).run(source.module))
 
 
 def _write_parameters(source: SourceModel, path: Path) -> None:

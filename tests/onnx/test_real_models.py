@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import wave
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import nacre
 import numpy as np
 import pytest
+from nacre.compiler.cli.main import run
 
 DATA = Path(os.environ.get("NACRE_TEST_DATA", ""))
 pytestmark = [
@@ -26,13 +27,24 @@ pytestmark = [
 ]
 
 Arrays = Sequence[np.ndarray[Any, Any]]
+Compile = Callable[[str], nacre.Model]
 
 
-def compiled(name: str, folder: Path) -> nacre.Model:
-    path = DATA / name
-    if not path.exists():
-        pytest.skip(f"`{path}` does not exist")
-    return nacre.compile(path, folder / "model.so")
+@pytest.fixture(params=["file", "text"])
+def compiled(request: pytest.FixtureRequest, tmp_path: Path) -> Compile:
+    """Compiles a model from its file, or from the model text that `nacre import` writes."""
+
+    def compile_model(name: str) -> nacre.Model:
+        path = DATA / name
+        if not path.exists():
+            pytest.skip(f"`{path}` does not exist")
+        if request.param == "text":
+            text = tmp_path / "model.nacre"
+            assert run(["import", str(path), "-o", str(text)]) == 0
+            path = text
+        return nacre.compile(path, tmp_path / "model.so")
+
+    return compile_model
 
 
 def runtime_outputs(name: str, inputs: Mapping[str, Any]) -> Arrays:
@@ -71,30 +83,32 @@ def samples(name: str) -> tuple[np.ndarray[Any, Any], int]:
 
 
 @pytest.mark.parametrize("name", ["version-RFB-320", "version-slim-320"])
-def test_ultraface(name: str, tmp_path: Path) -> None:
+def test_ultraface(name: str, compiled: Compile) -> None:
     file = f"ultraface/{name}.onnx"
     x = (images((1, 3, 240, 320)) - 127) / 128
-    assert greatest_error(as_list(compiled(file, tmp_path)(x)), runtime_outputs(file, {"input": x})) <= 1e-6
+    assert greatest_error(as_list(compiled(file)(x)), runtime_outputs(file, {"input": x})) <= 1e-6
 
 
-def test_yunet(tmp_path: Path) -> None:
+def test_yunet(compiled: Compile) -> None:
     file = "yunet/yunet_n_320_320.onnx"
     x = images((1, 3, 320, 320))
-    assert greatest_error(as_list(compiled(file, tmp_path)(x)), runtime_outputs(file, {"input": x})) <= 1e-5
+    assert greatest_error(as_list(compiled(file)(x)), runtime_outputs(file, {"input": x})) <= 1e-5
 
 
-def test_mnist(tmp_path: Path) -> None:
+def test_mnist(compiled: Compile) -> None:
     file = "wonnx/opt-mnist.onnx"
-    model = compiled(file, tmp_path)
-    digits = np.load(DATA / "training" / "mnist_5k.npz")
-    pictures = digits[digits.files[0]].reshape(-1, 1, 1, 28, 28)[::250].astype(np.float32) * np.float32(0.37)
+    model = compiled(file)
+    with np.load(DATA / "training" / "mnist_5k.npz") as digits:
+        images = digits[digits.files[0]]
+    pictures = images.reshape(-1, 1, 1, 28, 28)[::250].astype(np.float32) * np.float32(0.37)
     for x in pictures:
         assert greatest_error(as_list(model(x)), runtime_outputs(file, {"Input3": x})) <= 1e-3
 
 
-def test_bidirectional_lstm_over_bytes(tmp_path: Path) -> None:
-    model = compiled("tract/byte_sb_bidi_lstm.onnx", tmp_path)
-    stored = np.load(DATA / "tract" / "byte_sb_bidi_lstm_io.npz")
+def test_bidirectional_lstm_over_bytes(compiled: Compile) -> None:
+    model = compiled("tract/byte_sb_bidi_lstm.onnx")
+    with np.load(DATA / "tract" / "byte_sb_bidi_lstm_io.npz") as file:
+        stored = dict(file)
     assert greatest_error([model(stored["input"])], [stored["Add_26"]]) <= 1e-5
     # Any batch and any length.
     for shape in ((1, 1), (3, 17)):
@@ -102,16 +116,17 @@ def test_bidirectional_lstm_over_bytes(tmp_path: Path) -> None:
         assert greatest_error([model(x)], runtime_outputs("tract/byte_sb_bidi_lstm.onnx", {"input": x})) <= 1e-5
 
 
-def test_quantized_lstm_with_a_scan(tmp_path: Path) -> None:
-    model = compiled("tract/qlstm_3-2-3_T3_S1.onnx", tmp_path)
-    stored = np.load(DATA / "tract" / "qlstm_3-2-3_T3_S1_io.npz")
+def test_quantized_lstm_with_a_scan(compiled: Compile) -> None:
+    model = compiled("tract/qlstm_3-2-3_T3_S1.onnx")
+    with np.load(DATA / "tract" / "qlstm_3-2-3_T3_S1_io.npz") as file:
+        stored = dict(file)
     assert greatest_error([model(stored["input"])], [stored["output"]]) <= 1e-6
 
 
-def test_voice_activity_over_speech(tmp_path: Path) -> None:
+def test_voice_activity_over_speech(compiled: Compile) -> None:
     """200 steps of 32 ms; the state and the last 64 samples of each step go into the next."""
     file = "silero_vad/silero_vad.onnx"
-    model = compiled(file, tmp_path)
+    model = compiled(file)
     runtime = pytest.importorskip("onnxruntime", reason="the package onnxruntime, the reference, is not installed")
     runtime.set_default_logger_severity(4)
     session = runtime.InferenceSession(DATA / file, providers=["CPUExecutionProvider"])
@@ -132,10 +147,10 @@ def test_voice_activity_over_speech(tmp_path: Path) -> None:
     assert 50 < spoken < 200
 
 
-def test_music_transcription(tmp_path: Path) -> None:
+def test_music_transcription(compiled: Compile) -> None:
     """Windows of a recording, of which each is two seconds at 22 050 Hz."""
     file = "basic_pitch/nmp.onnx"
-    model = compiled(file, tmp_path)
+    model = compiled(file)
     sound, _ = samples("basic_pitch/vocadito_10.wav")
     half = (sound[: len(sound) // 2 * 2 : 2] + sound[1::2]) / 2
     windows = np.stack([half[start : start + 43844] for start in (0, 36164, 72328)])[:, :, None]
