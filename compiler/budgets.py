@@ -17,7 +17,7 @@ from ..dialect.states import session_bytes
 from .codegen.objects import Program
 from .host.plan import LoweredEntry
 from .lower.cost import count_operations
-from .lower.places import Weight
+from .lower.storage import Weight
 from .model.checks import ModelBudget
 from .model.parameters import used_parameters
 from .model.units import UNITS
@@ -62,7 +62,7 @@ class Costs:
 
     def _weight_bytes(self, entry: LoweredEntry) -> int:
         """Returns the total bytes of the tensors that the entry reads, each counted once."""
-        read = {place.offset for call in entry.calls for place in call.places if isinstance(place, Weight)}
+        read = {storage.offset for call in entry.calls for storage in call.storages if isinstance(storage, Weight)}
         return sum(_static(w.type.bytes) for w in self.program.lowered.weights if w.offset in read)
 
 

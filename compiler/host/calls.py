@@ -19,7 +19,7 @@ from ..artifact.spec import CallSpec, OperationSpec, PointSpec, ValueSpec
 from ..lower.cost import count_bytes, count_operations
 from ..lower.kinds import inner_nodes, kind_of
 from ..lower.lowered import LoweredCall, LoweredFunction
-from ..lower.places import Failure, Output, Place, Sliced, Workspace
+from ..lower.storage import Failure, Output, Sliced, Storage, Workspace
 from .plan import LoweredEntry
 
 
@@ -76,20 +76,20 @@ def describe_calls(
     for planned in entry.calls:
         call = made[planned.position]
         spec = calls.describe(call)
-        places = planned.places[len(call.inputs) :][: len(call.outputs)]
-        values = zip(spec.values, places, strict=True)
-        # Only the caller reads the record of an index check. The place of a slice changes with each iteration.
-        kept = [(value, place) for value, place in values if not isinstance(place, (Failure, Sliced))]
-        placed = (replace(_placed(value, place), point=points.get(value.name)) for value, place in kept)
+        storages = planned.storages[len(call.inputs) :][: len(call.outputs)]
+        values = zip(spec.values, storages, strict=True)
+        # Only the caller reads the record of an index check. The storage of a slice changes with each iteration.
+        kept = [(value, storage) for value, storage in values if not isinstance(storage, (Failure, Sliced))]
+        placed = (replace(_placed(value, storage), point=points.get(value.name)) for value, storage in kept)
         described.append(replace(spec, values=tuple(placed)))
     return tuple(described)
 
 
-def _placed(value: ValueSpec, place: Place) -> ValueSpec:
-    if isinstance(place, Output):
-        return replace(value, output=place.number)
-    assert isinstance(place, Workspace), (value, place)
-    return replace(value, offset=place.offset)
+def _placed(value: ValueSpec, storage: Storage) -> ValueSpec:
+    if isinstance(storage, Output):
+        return replace(value, output=storage.number)
+    assert isinstance(storage, Workspace), (value, storage)
+    return replace(value, offset=storage.offset)
 
 
 def _factors(node: Node) -> DType | None:

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ..lower.places import Alarm, Failure, Place
 from ..lower.schedule import Item, Loop
+from ..lower.storage import Alarm, Failure, Storage
 from .entry import LAUNCH, RECORD_BYTES, Call, EntryText
 from .states import Copy
 
@@ -41,12 +41,12 @@ _RUNTIME = (
 class DeviceEntryText(EntryText):
     """The text of an entry whose kernels run on a device."""
 
-    def place(self, place: Place) -> str:
-        if isinstance(place, Failure):
+    def address(self, storage: Storage) -> str:
+        if isinstance(storage, Failure):
             return self.define("call ptr @nacre_device_record(ptr %team)")
-        if isinstance(place, Alarm):
-            return self.define(f"getelementptr i8, ptr {self.place(Failure())}, i64 {RECORD_BYTES}")
-        return super().place(place)
+        if isinstance(storage, Alarm):
+            return self.define(f"getelementptr i8, ptr {self.address(Failure())}, i64 {RECORD_BYTES}")
+        return super().address(storage)
 
     def load(self, type: str, pointer: str) -> str:
         return f"call {type} @nacre_device_load_{type}(ptr %team, ptr {pointer})"
@@ -55,17 +55,17 @@ class DeviceEntryText(EntryText):
         self.lines.append(f"  call void @nacre_device_store(ptr %team, i64 {value}, ptr {pointer})")
 
     def copy(self, copy: Copy) -> None:
-        source, target, size = self.place(copy.source), self.place(copy.target), self.size(copy.size)
+        source, target, size = self.address(copy.source), self.address(copy.target), self.size(copy.size)
         self.lines.append(f"  call void @nacre_device_copy(ptr %team, ptr {target}, ptr {source}, i64 {size})")
 
-    def keep_record(self, record: Place, line: str) -> None:
-        arguments = f"ptr %team, ptr %failure, ptr {self.place(record)}, i64 {RECORD_BYTES}"
+    def keep_record(self, record: Storage, line: str) -> None:
+        arguments = f"ptr %team, ptr %failure, ptr {self.address(record)}, i64 {RECORD_BYTES}"
         self.lines.append(f"  call void @nacre_device_read({arguments}){line}")
 
-    def loop(self, loop: Loop[Call, Place], write: Callable[[Sequence[Item[Call, Place]]], None]) -> None:
+    def loop(self, loop: Loop[Call, Storage], write: Callable[[Sequence[Item[Call, Storage]]], None]) -> None:
         """The number of the iteration is a value of the host, and in memory for kernels."""
         number = self.next_control()
-        index, limit = self.place(loop.index), self.size(loop.count)
+        index, limit = self.address(loop.index), self.size(loop.count)
         self.jump(f"enter{number}", f"enter{number}")
         self.jump(f"loop{number}", f"loop{number}")
         self.name_loop(loop, f"%i{number}")
@@ -84,7 +84,7 @@ class DeviceEntryText(EntryText):
 
 def declare_device(calls: Iterable[Call], suffix: str) -> str:
     """Returns the declarations that entries with these calls need, the launchers, and the table of the launches."""
-    kernels = {call.kernel: (len(call.dims), len(call.places)) for call in calls}
+    kernels = {call.kernel: (len(call.dims), len(call.storages)) for call in calls}
     types: Mapping[str, Sequence[str]] = {k: ["i64"] * d + ["ptr"] * p for k, (d, p) in sorted(kernels.items())}
     lines = [*(f"declare {line}" for line in _RUNTIME)]
     lines += [f"declare i64 @{kernel}{BLOCKS}({', '.join(types[kernel])})" for kernel in types]

@@ -41,8 +41,8 @@ from ...dialect.diagnostics import Span
 from ...dialect.dims import FloorDiv, Monomial, Size, Symbol, bounds
 from ...dialect.ops.index_checks import RECORD
 from ..lower.lines import Scope, Scopes, no_lines
-from ..lower.places import Alarm, Failure, Input, Output, Place, Sliced, Unused, Weight
 from ..lower.schedule import Branch, Item, Loop, While, calls_in
+from ..lower.storage import Alarm, Failure, Input, Output, Sliced, Storage, Unused, Weight
 from ..lower.writer import UNITS
 from .states import Copy
 
@@ -77,11 +77,11 @@ class Call:
 
     kernel: str
     dims: tuple[Symbol, ...]
-    places: tuple[Place, ...]
+    storages: tuple[Storage, ...]
     comment: str = ""
     number: int = 0
     span: Span | None = None
-    record: Place | None = None
+    record: Storage | None = None
     deferred: bool = False
     position: int = 0
     copies: tuple[Copy, ...] = ()
@@ -106,22 +106,22 @@ class EntryText:
             self.lines.append(f"  {name} = {expression}")
         return self._memo[expression]
 
-    def place(self, place: Place) -> str:
-        if isinstance(place, Input):
-            return self._table("%inputs", place.number)
-        if isinstance(place, Output):
-            return self._table("%outputs", place.number)
-        if isinstance(place, Unused | Failure):
-            return "null" if isinstance(place, Unused) else "%failure"
-        if isinstance(place, Alarm):
+    def address(self, storage: Storage) -> str:
+        if isinstance(storage, Input):
+            return self._table("%inputs", storage.number)
+        if isinstance(storage, Output):
+            return self._table("%outputs", storage.number)
+        if isinstance(storage, Unused | Failure):
+            return "null" if isinstance(storage, Unused) else "%failure"
+        if isinstance(storage, Alarm):
             return self.define(f"getelementptr i64, ptr %failure, i64 {RECORD}")
-        if isinstance(place, Sliced):
-            begin = self.define(f"mul i64 {self._loops[place.loop]}, {self.size(place.stride)}")
-            return self.define(f"getelementptr i8, ptr {self.place(place.base)}, i64 {begin}")
-        base = "%weights" if isinstance(place, Weight) else "%workspace"
-        if place.offset == 0:
+        if isinstance(storage, Sliced):
+            begin = self.define(f"mul i64 {self._loops[storage.loop]}, {self.size(storage.stride)}")
+            return self.define(f"getelementptr i8, ptr {self.address(storage.base)}, i64 {begin}")
+        base = "%weights" if isinstance(storage, Weight) else "%workspace"
+        if storage.offset == 0:
             return base
-        return self.define(f"getelementptr i8, ptr {base}, i64 {self.size(place.offset)}")
+        return self.define(f"getelementptr i8, ptr {base}, i64 {self.size(storage.offset)}")
 
     def _table(self, table: str, number: int) -> str:
         slot = table if number == 0 else self.define(f"getelementptr ptr, ptr {table}, i64 {number}")
@@ -139,7 +139,7 @@ class EntryText:
         """Returns a number for the labels of one loop or branch."""
         return next(self._controls)
 
-    def name_loop(self, loop: Loop[Call, Place], value: str) -> None:
+    def name_loop(self, loop: Loop[Call, Storage], value: str) -> None:
         """Remembers the value that is the number of the iteration."""
         self._loops[loop.name] = value
 
@@ -149,10 +149,10 @@ class EntryText:
     def jump(self, label: str, after: str) -> None:
         self.lines += [f"  br label %{label}", f"{after}:"]
 
-    def loop(self, loop: Loop[Call, Place], write: Callable[[Sequence[Item[Call, Place]]], None]) -> None:
+    def loop(self, loop: Loop[Call, Storage], write: Callable[[Sequence[Item[Call, Storage]]], None]) -> None:
         """The number of the iteration is in memory, where kernels read it."""
         number = self.next_control()
-        index, limit = self.place(loop.index), self.size(loop.count)
+        index, limit = self.address(loop.index), self.size(loop.count)
         self.store_word("0", index)
         self.jump(f"loop{number}", f"loop{number}")
         self.name_loop(loop, f"%i{number}")
@@ -167,7 +167,7 @@ class EntryText:
         self.store_word(f"%after{number}", index)
         self.jump(f"loop{number}", f"done{number}")
 
-    def while_loop(self, loop: While[Call, Place], write: Callable[[Sequence[Item[Call, Place]]], None]) -> None:
+    def while_loop(self, loop: While[Call, Storage], write: Callable[[Sequence[Item[Call, Storage]]], None]) -> None:
         number = self.next_control()
         self.jump(f"loop{number}", f"loop{number}")
         with self.inside():
@@ -177,7 +177,7 @@ class EntryText:
             write(loop.body)
         self.jump(f"loop{number}", f"done{number}")
 
-    def branch(self, branch: Branch[Call, Place], write: Callable[[Sequence[Item[Call, Place]]], None]) -> None:
+    def branch(self, branch: Branch[Call, Storage], write: Callable[[Sequence[Item[Call, Storage]]], None]) -> None:
         number = self.next_control()
         self._test(branch.test, number)
         self.choose(f"%test{number}", f"then{number}", f"else{number}")
@@ -188,9 +188,9 @@ class EntryText:
             write(branch.otherwise)
         self.jump(f"done{number}", f"done{number}")
 
-    def _test(self, place: Place, number: int) -> None:
+    def _test(self, storage: Storage, number: int) -> None:
         self.lines += [
-            f"  %byte{number} = {self.load('i8', self.place(place))}",
+            f"  %byte{number} = {self.load('i8', self.address(storage))}",
             f"  %test{number} = icmp ne i8 %byte{number}, 0",
         ]
 
@@ -203,7 +203,7 @@ class EntryText:
         self.lines.append(f"  store i64 {value}, ptr {pointer}, align 8")
 
     def copy(self, copy: Copy) -> None:
-        source, target, size = self.place(copy.source), self.place(copy.target), self.size(copy.size)
+        source, target, size = self.address(copy.source), self.address(copy.target), self.size(copy.size)
         arguments = f"ptr {target}, ptr {source}, i64 {size}, i1 false"
         self.lines.append(f"  call void @llvm.memcpy.p0.p0.i64({arguments}){self.scope.at(None)}")
 
@@ -211,7 +211,7 @@ class EntryText:
         for copy in call.copies:
             self.copy(copy)
         sizes = (f"i64 {self.dim(s)}" for s in call.dims)
-        arguments = ["ptr %team", *sizes, *(f"ptr {self.place(p)}" for p in call.places)]
+        arguments = ["ptr %team", *sizes, *(f"ptr {self.address(p)}" for p in call.storages)]
         line = self.scope.at(call.span)
         self.lines.append(f"  call void @{call.kernel}{LAUNCH}({', '.join(arguments)}){line} ; {call.comment}")
 
@@ -221,7 +221,7 @@ class EntryText:
         if not call.deferred:
             yield
             return
-        number, alarm = self.next_control(), self.place(Alarm())
+        number, alarm = self.next_control(), self.address(Alarm())
         self.lines += [
             f"  %alarm{number} = {self.load('i64', alarm)}",
             f"  %alarmed{number} = icmp ne i64 %alarm{number}, 0",
@@ -232,14 +232,14 @@ class EntryText:
         self.jump(f"done{number}", f"done{number}")
 
     def clear_alarm(self, calls: Iterable[Call]) -> None:
-        if any(isinstance(place, Alarm) for call in calls for place in call.places):
-            self.store_word("0", self.place(Alarm()))
+        if any(isinstance(storage, Alarm) for call in calls for storage in call.storages):
+            self.store_word("0", self.address(Alarm()))
 
     def check(self, call: Call, number: int) -> None:
         """Returns after a call with a failed check: its record holds an index, and the return value is `number`, from
         1."""
         assert call.record is not None, call
-        record, line = self.place(call.record), self.scope.at(call.span)
+        record, line = self.address(call.record), self.scope.at(call.span)
         self.lines += [
             f"  %c{number} = {self.load('i64', record)}",
             f"  %good{number} = icmp slt i64 %c{number}, 0",
@@ -249,10 +249,10 @@ class EntryText:
         self.keep_record(call.record, line)
         self.lines += [f"  ret i64 {number}{line}", f"next{number}:"]
 
-    def keep_record(self, record: Place, line: str) -> None:
+    def keep_record(self, record: Storage, line: str) -> None:
         """Copies the record of a failed check to the caller."""
         if not isinstance(record, Failure):
-            copied = f"ptr %failure, ptr {self.place(record)}, i64 {RECORD_BYTES}, i1 false"
+            copied = f"ptr %failure, ptr {self.address(record)}, i64 {RECORD_BYTES}, i1 false"
             self.lines.append(f"  call void @llvm.memcpy.p0.p0.i64({copied}){line}")
 
     def dim(self, symbol: Symbol) -> str:
@@ -300,8 +300,8 @@ class EntryText:
 WriteCall = Callable[[EntryText, Call], None]
 
 
-def _write_items(text: EntryText, items: Sequence[Item[Call, Place]], write_call: WriteCall) -> None:
-    def write(part: Sequence[Item[Call, Place]]) -> None:
+def _write_items(text: EntryText, items: Sequence[Item[Call, Storage]], write_call: WriteCall) -> None:
+    def write(part: Sequence[Item[Call, Storage]]) -> None:
         _write_items(text, part, write_call)
 
     for item in items:
@@ -318,7 +318,7 @@ def _write_items(text: EntryText, items: Sequence[Item[Call, Place]], write_call
 def write_entry(
     symbol: str,
     dims: Sequence[Symbol],
-    items: Sequence[Item[Call, Place]],
+    items: Sequence[Item[Call, Storage]],
     scopes: Scopes = no_lines,
     copies: Sequence[Copy] = (),
     kind: type[EntryText] = EntryText,
@@ -343,7 +343,7 @@ def observed(symbol: str) -> str:
 def write_observed_entry(
     symbol: str,
     dims: Sequence[Symbol],
-    items: Sequence[Item[Call, Place]],
+    items: Sequence[Item[Call, Storage]],
     scopes: Scopes = no_lines,
     copies: Sequence[Copy] = (),
 ) -> str:
@@ -370,7 +370,7 @@ def _write_parts(
     symbol: str,
     arguments: str,
     dims: Sequence[Symbol],
-    items: Sequence[Item[Call, Place]],
+    items: Sequence[Item[Call, Storage]],
     scopes: Scopes,
     write_call: WriteCall,
     copies: Sequence[Copy],
@@ -411,9 +411,9 @@ def _write_parts(
     return "\n".join([*parts, define("hidden", symbol, "", entry)])
 
 
-def _split(items: Sequence[Item[Call, Place]]) -> Iterator[Sequence[Item[Call, Place]]]:
+def _split(items: Sequence[Item[Call, Storage]]) -> Iterator[Sequence[Item[Call, Storage]]]:
     """Yields the items in parts of at most `CALLS_PER_PART` calls, except for single items with more."""
-    part: list[Item[Call, Place]] = []
+    part: list[Item[Call, Storage]] = []
     calls = 0
     for item in items:
         size = len(list(calls_in([item])))
@@ -434,7 +434,7 @@ def declare(calls: Iterable[Call]) -> str:
         "i64 @llvm.smax.i64(i64, i64)",
         "void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
     }
-    kernels = {call.kernel: (["i64"] * len(call.dims), ["ptr"] * len(call.places)) for call in calls}
+    kernels = {call.kernel: (["i64"] * len(call.dims), ["ptr"] * len(call.storages)) for call in calls}
     for kernel, (dims, pointers) in kernels.items():
         lines.add(f"void @{kernel}({', '.join([*dims, *pointers, 'i64', 'i64'])})")
         lines.add(f"i64 @{kernel}{UNITS}({', '.join(dims)})")

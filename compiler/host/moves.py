@@ -27,8 +27,8 @@ from ...passes.analysis.liveness import Step
 from ..lower.lowered import LoweredCall, LoweredFunction, Tensor
 from ..lower.nodes import Computed
 from ..lower.parts import KernelPart, Parts
-from ..lower.places import Input, Sliced, Weight
 from ..lower.schedule import Branch, Item, Loop, While
+from ..lower.storage import Input, Sliced, Weight
 
 Operand = str | Input | Weight | Sliced[Tensor]
 """A tensor of a kernel: by name, or by storage."""
@@ -163,8 +163,8 @@ class Timeline:
             for name in step.tensors:
                 mentions.setdefault(name, []).append(number)
         for call, move, source, target in self._moves:
-            source, place = self.resolve(source), self.resolve(target)
-            memory = self.memory(place)
+            source, storage = self.resolve(source), self.resolve(target)
+            memory = self.memory(storage)
             assert memory is not None, target
             if source in self.function.outputs or source in self.slices or source == memory:
                 continue
@@ -175,7 +175,7 @@ class Timeline:
             ):
                 continue
             self.omitted.add(call)
-            self.aliases[source] = place
+            self.aliases[source] = storage
             mentions[memory] = sorted({*mentions.get(memory, ()), *mentions.pop(source)})
         self.steps = [self._renamed(step) for step in self.steps]
 

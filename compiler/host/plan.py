@@ -25,8 +25,8 @@ from ..lower.lines import Metadata, no_lines
 from ..lower.lowered import Lowered, LoweredCall, LoweredFunction, Tensor
 from ..lower.nodes import Computed
 from ..lower.parts import Parts
-from ..lower.places import Alarm, Failure, Input, Output, Place, Sliced, Unused, Workspace
 from ..lower.schedule import Item, calls_in, map_items
+from ..lower.storage import Alarm, Failure, Input, Output, Sliced, Storage, Unused, Workspace
 from ..lower.writer import part_name
 from .device import DeviceEntryText, declare_device
 from .entry import Call, declare, observed, write_entry, write_observed_entry
@@ -46,7 +46,7 @@ class LoweredEntry:
     symbol: str
     dims: tuple[Symbol, ...]
     workspace: Size
-    items: tuple[Item[Call, Place], ...]
+    items: tuple[Item[Call, Storage], ...]
     steps: tuple[Step, ...]
     sizes: Mapping[str, Size]
     span: Span | None = None
@@ -85,7 +85,7 @@ class LoweredEntry:
         """Returns the calls of all parts of all kernels."""
         return list(calls_in(self._items(suffix, parts)))
 
-    def _items(self, suffix: str, parts: Parts | None) -> tuple[Item[Call, Place], ...]:
+    def _items(self, suffix: str, parts: Parts | None) -> tuple[Item[Call, Storage], ...]:
         def split(call: Call) -> Sequence[Call]:
             last = len((parts or {}).get(call.kernel, " ")) - 1
             records = [*[None] * last, call.record]
@@ -99,7 +99,7 @@ class LoweredEntry:
                 for number, record in enumerate(records)
             ]
 
-        return map_items(self.items, split, lambda place: place)
+        return map_items(self.items, split, lambda storage: storage)
 
 
 def plan_entries(lowered: Lowered, parts: Parts | None = None) -> tuple[LoweredEntry, ...]:
@@ -144,25 +144,25 @@ def _plan_entry(function: LoweredFunction, parts: Parts) -> LoweredEntry:
     if states.pending:
         timeline.steps.append(Step(tuple(dict.fromkeys([*states.saved, *(p.source for p in states.pending)]))))
     plan = plan_memory(timeline.steps, sizes)
-    places: dict[str, Place] = {name: Workspace(offset) for name, offset in plan.offsets.items()}
-    places |= {
+    storages: dict[str, Storage] = {name: Workspace(offset) for name, offset in plan.offsets.items()}
+    storages |= {
         **function.outputs,
         **dict.fromkeys(records, Failure()),
         **dict.fromkeys(alarms, Alarm()),
         **states.placed,
     }
-    places |= {name: Input(number) for number, name in old.items()}
+    storages |= {name: Input(number) for number, name in old.items()}
 
-    def place(tensor: Tensor | Operand) -> Place:
+    def locate(tensor: Tensor | Operand) -> Storage:
         if isinstance(tensor, Computed):
             tensor = tensor.name
         if isinstance(tensor, str):
             name = timeline.resolve(tensor)
             if name not in timeline.slices:
-                return places.get(name, Unused())
+                return storages.get(name, Unused())
             slice = timeline.slices[name]
-            return Sliced(place(slice.base), slice.loop, slice.stride)
-        return Sliced(place(tensor.base), tensor.loop, tensor.stride) if isinstance(tensor, Sliced) else tensor
+            return Sliced(locate(slice.base), slice.loop, slice.stride)
+        return Sliced(locate(tensor.base), tensor.loop, tensor.stride) if isinstance(tensor, Sliced) else tensor
 
     shared = {Output(state.result): Input(state.argument) for state in function.states}
     copied: list[tuple[str, Size]] = []
@@ -171,7 +171,7 @@ def _plan_entry(function: LoweredFunction, parts: Parts) -> LoweredEntry:
         """Returns the copy of the tensor that a call overwrites in parts, unless its result is in the same memory."""
         if call.over is None:
             return ()
-        source, target = place(timeline.name(call.over)), place(call.outputs[0])
+        source, target = locate(timeline.name(call.over)), locate(call.outputs[0])
         if source == target or (isinstance(target, Output) and shared.get(target) == source):
             return ()
         if isinstance(target, Unused):
@@ -186,8 +186,8 @@ def _plan_entry(function: LoweredFunction, parts: Parts) -> LoweredEntry:
         position = next(positions)
         if position in timeline.omitted:
             return ()
-        lying = tuple(map(place, timeline.operands[position]))
-        record = places[call.outputs[0]] if call.check else None
+        lying = tuple(map(locate, timeline.operands[position]))
+        record = storages[call.outputs[0]] if call.check else None
         # A record that is a result of the function is always written.
         deferred = call.deferred and isinstance(record, Failure) and first_alarm < position
         number, dims = next(numbers), call.kernel.dims
@@ -202,12 +202,12 @@ def _plan_entry(function: LoweredFunction, parts: Parts) -> LoweredEntry:
         function.symbol,
         function.dims,
         plan.total,
-        map_items(function.items, plan_call, place),
+        map_items(function.items, plan_call, locate),
         tuple(timeline.steps),
         sizes,
         function.span,
         tuple(call.check for call in function.calls if call.check),
         frozenset(timeline.omitted),
-        write_copies(states, places),
+        write_copies(states, storages),
         tuple(report_states(function, states, copied)),
     )

@@ -18,16 +18,16 @@ from dataclasses import dataclass, replace
 from ...dialect.dims import Size
 from ...passes.analysis.liveness import Step
 from ..lower.lowered import LoweredFunction
-from ..lower.places import Input, Output, Place
 from ..lower.states import StateValue
+from ..lower.storage import Input, Output, Storage
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
     """A copy of a whole tensor by the entry."""
 
-    source: Place
-    target: Place
+    source: Storage
+    target: Storage
     size: Size
 
 
@@ -167,10 +167,10 @@ def _order(
     return tuple(ordered), saved, sizes
 
 
-def write_copies(plan: StatePlan, places: Mapping[str, Place]) -> tuple[Copy, ...]:
+def write_copies(plan: StatePlan, storages: Mapping[str, Storage]) -> tuple[Copy, ...]:
     """Returns the copies at the end of the entry."""
-    first = [Copy(places[old], places[name], plan.sizes[name]) for name, old in plan.saved.items()]
-    return (*first, *(Copy(places[p.source], Output(p.state.result), p.state.size) for p in plan.pending))
+    first = [Copy(storages[old], storages[name], plan.sizes[name]) for name, old in plan.saved.items()]
+    return (*first, *(Copy(storages[p.source], Output(p.state.result), p.state.size) for p in plan.pending))
 
 
 def report_states(

@@ -14,8 +14,8 @@ from ...dialect.dims import Size
 from ...dialect.graph import Node, Region, Value
 from .lowered import LoweredCall, Tensor
 from .nodes import Computed, Source
-from .places import Sliced
 from .schedule import Branch, Item, Loop, While
+from .storage import Sliced
 
 Items = tuple[Item[LoweredCall, Tensor], ...]
 

@@ -25,10 +25,10 @@ from .kinds import name_operators
 from .lowered import LoweredCall, LoweredFunction, LoweredWeight, Tensor, name_kernel, static_bytes
 from .nodes import Computed, Inline, KernelLowering, Source, Stored, Unplaced
 from .packing import Packing
-from .places import Input, Output, Sliced, Weight
 from .scanned import scanned_slice
 from .schedule import Item
 from .states import StateValue, checks_first
+from .storage import Input, Output, Sliced, Weight
 from .text import printable
 from .tied import Stored as StoredWeight
 from .tied import Tied

@@ -18,9 +18,9 @@ from ...dialect.types import Array, TensorType
 from ..artifact.spec import align
 from .nodes import Computed
 from .packing import Packing
-from .places import Input, Output, Sliced, Weight
 from .schedule import Item, calls_in, map_items
 from .states import LoweredState, StateValue
+from .storage import Input, Output, Sliced, Weight
 from .writer import NAME, Kernel
 
 _DEFINITION = re.compile(rf"^func\.func {NAME}", re.MULTILINE)

@@ -17,8 +17,8 @@ from ...dialect.types import TensorType
 from ..targets.vector_unit import PanelSizes
 from .kernel import KernelEmitter
 from .packing import Packing
-from .places import Input, Sliced
 from .records import Ref, as_ref
+from .storage import Input, Sliced
 
 
 @dataclass(frozen=True, slots=True)

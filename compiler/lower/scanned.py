@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from ...dialect.dims import Size, at_least
 from ...dialect.graph import Node
 from .nodes import Inline, Source, Stored
-from .places import Sliced
+from .storage import Sliced
 
 
 def scanned_slice(node: Node, sources: Mapping[str, Source], counts: Mapping[str, Size]) -> Sliced[Stored] | None:

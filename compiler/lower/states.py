@@ -14,7 +14,7 @@ from ...dialect.graph import Function, Node, captured
 from ...dialect.ops import may_fail
 from ...dialect.types import TensorType
 from .nodes import Computed
-from .places import Input
+from .storage import Input
 
 
 @dataclass(frozen=True, slots=True)

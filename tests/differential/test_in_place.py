@@ -19,7 +19,7 @@ from nacre.compiler.codegen.jit import link_objects
 from nacre.compiler.codegen.objects import CodeOptions, generate_objects
 from nacre.compiler.host.plan import LoweredEntry
 from nacre.compiler.lower.parts import KernelPart
-from nacre.compiler.lower.places import Input, Output
+from nacre.compiler.lower.storage import Input, Output
 from nacre.compiler.tools.validate.native import make_team
 from nacre.dialect.types import I32, Array
 
@@ -117,11 +117,11 @@ class Call:
         reads it last, if that may write over it."""
         (call,) = self.planned.calls
         function = self.graph.function
-        uses = [[number for number, part in enumerate(self.parts) if part.uses[i]] for i in range(len(call.places))]
+        uses = [[number for number, part in enumerate(self.parts) if part.uses[i]] for i in range(len(call.storages))]
         return {
             (new.number, old.number)
-            for i, new in enumerate(call.places)
-            for k, old in enumerate(call.places)
+            for i, new in enumerate(call.storages)
+            for k, old in enumerate(call.storages)
             if isinstance(new, Output) and isinstance(old, Input)
             if function.results[new.number].type.bytes == function.arguments[old.number].type.bytes
             if uses[i][0] > uses[k][-1] or (uses[i][0] == uses[k][-1] and (i, k) in self.parts[uses[i][0]].in_place)

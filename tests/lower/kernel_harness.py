@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from nacre.compiler.codegen.jit import Run, load_functions
 from nacre.compiler.lower.kernel import KernelEmitter
 from nacre.compiler.lower.lowered import Lowered, LoweredCall, LoweredFunction, LoweredKernel, name_kernel
-from nacre.compiler.lower.places import Input, Output
 from nacre.compiler.lower.records import Ref
+from nacre.compiler.lower.storage import Input, Output
 from nacre.compiler.lower.writer import Kernel
 from nacre.dialect.graph import Function, Value
 from nacre.dialect.types import TensorType

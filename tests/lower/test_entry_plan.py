@@ -12,7 +12,7 @@ from nacre.compiler.host.plan import entry_ir, plan_entries
 from nacre.compiler.lower.lowered import Lowered
 from nacre.compiler.lower.module import lower_module
 from nacre.compiler.lower.parts import KernelPart
-from nacre.compiler.lower.places import Unused, Workspace
+from nacre.compiler.lower.storage import Unused, Workspace
 from nacre.dialect.dims import Symbol, evaluate
 from nacre.dialect.graph import Function, Module, Value
 from nacre.dialect.operator import Builder
@@ -46,13 +46,13 @@ def test_unused_scratch_gets_no_memory() -> None:
         return KernelPart((True, True, *(i in scratch for i in range(count))))
 
     (all_used,) = plan_entries(module)
-    assert [type(p) for p in all_used.calls[0].places[-count:]] == [Workspace] * count
+    assert [type(p) for p in all_used.calls[0].storages[-count:]] == [Workspace] * count
     (none_used,) = plan_entries(module, {kernel.symbol: [uses()]})
     assert none_used.workspace == 0
-    assert none_used.calls[0].places[-count:] == (Unused(),) * count
+    assert none_used.calls[0].storages[-count:] == (Unused(),) * count
     assert "ptr null" in entry_ir([none_used]) and "ptr null" not in entry_ir([all_used])
     (one_used,) = plan_entries(module, {kernel.symbol: [uses(1)]})
-    assert [isinstance(p, Workspace) for p in one_used.calls[0].places[-count:]] == [i == 1 for i in range(count)]
+    assert [isinstance(p, Workspace) for p in one_used.calls[0].storages[-count:]] == [i == 1 for i in range(count)]
     assert one_used.workspace != 0 and one_used.workspace != all_used.workspace
 
 

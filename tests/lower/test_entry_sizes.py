@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import llvmlite.binding as llvm
 import pytest
 from nacre.compiler.host.entry import Call, write_entry
-from nacre.compiler.lower.places import Output, Workspace
+from nacre.compiler.lower.storage import Output, Workspace
 from nacre.dialect.dims import Size, Symbol, add, ceil_divide, evaluate, floor_divide, maximum, minimum, multiply
 
 T, S = Symbol("T", 0, 64), Symbol("S", 1, 64)

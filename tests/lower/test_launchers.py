@@ -14,7 +14,7 @@ from nacre.compiler.artifact.link import find_linker
 from nacre.compiler.artifact.spec import ArgumentSpec, ArtifactSpec, EntrySpec
 from nacre.compiler.codegen.llvm.machine import Machine, Options
 from nacre.compiler.host.entry import Call, declare, write_entry
-from nacre.compiler.lower.places import Input, Output, Unused, Workspace
+from nacre.compiler.lower.storage import Input, Output, Unused, Workspace
 from nacre.compiler.targets.target import Target
 from nacre.dialect.dims import Symbol
 from nacre.dialect.types import F32, I64, TensorType

@@ -11,7 +11,7 @@ import numpy as np
 from nacre.compiler.codegen.jit import build_functions
 from nacre.compiler.host.plan import plan_entries
 from nacre.compiler.lower.module import lower_module
-from nacre.compiler.lower.places import Output, Weight, Workspace
+from nacre.compiler.lower.storage import Output, Weight, Workspace
 from nacre.dialect.diagnostics import Span
 from nacre.dialect.dims import Symbol
 from nacre.dialect.graph import Constant, Function, Module, Node, Parameter, Region, Value
@@ -79,7 +79,7 @@ def test_workspace_is_reused_and_symbolic() -> None:
 
     (entry,) = plan_entries(lower_module(module(function("f", [f32(B, 64)], deep))))
     assert entry.workspace == B.size * 256 * 2
-    assert entry.calls[-1].places[-1] == Output(0)
+    assert entry.calls[-1].storages[-1] == Output(0)
 
 
 def test_symbolic_dims_at_run_time() -> None:
@@ -148,7 +148,7 @@ def test_constants_and_parameters() -> None:
     f = function("f", [f32(100)], use)
     lowered = lower_module(module(f))
     assert [w.type for w in lowered.weights] == [f32(100)] and lowered.weights[0].offset == 0
-    places = [p for call in plan_entries(lowered)[0].calls for p in call.places if isinstance(p, Weight)]
+    places = [p for call in plan_entries(lowered)[0].calls for p in call.storages if isinstance(p, Weight)]
     assert places == [Weight(0), Weight(0)]
     x = random(100)
     assert np.allclose(build_functions(module(f))["f"]([x])[0], x + 2 * big)
@@ -199,7 +199,7 @@ def test_operators_that_are_defined_by_others_are_one_kernel() -> None:
     f = function("f", [f32(T, 7)], lambda b, x: [b.softmax(x, axis=-1)])
     (entry,) = plan_entries(lower_module(module(f)))
     assert len(entry.calls) == 1
-    assert any(isinstance(place, Workspace) for place in entry.calls[0].places)
+    assert any(isinstance(place, Workspace) for place in entry.calls[0].storages)
     x = random(5, 7)
     expected = np.exp(x) / np.exp(x).sum(1, keepdims=True)
     assert np.allclose(build_functions(module(f))["f"]([x])[0], expected, atol=1e-6)

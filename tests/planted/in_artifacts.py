@@ -10,7 +10,7 @@ from nacre.compiler import describe
 from nacre.compiler.codegen.tiler import kernels, sharing
 from nacre.compiler.host import entry
 from nacre.compiler.lower import function
-from nacre.compiler.lower.places import Weight
+from nacre.compiler.lower.storage import Weight
 from nacre.dialect.dims import Size
 from nacre.passes.analysis import compare_sizes, plan_memory
 from nacre.passes.analysis.liveness import Life, Step

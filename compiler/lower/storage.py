@@ -59,4 +59,5 @@ class Sliced(Generic[Base]):
 
 
 Whole = Input | Output | Weight | Workspace | Unused | Failure | Alarm
-Place = Whole | Sliced["Place"]
+Storage = Whole | Sliced["Storage"]
+"""Where a tensor of a call is stored."""
