@@ -11,6 +11,7 @@ from collections.abc import Callable
 from ....dialect.diagnostics import Note
 from ....dialect.dims import Poly, Size, symbols
 from ....dialect.graph import Parameter, Value, fill_braces
+from ....dialect.types import TensorType
 from . import syntax
 from .context import Context, suggest
 from .instances import hyper_bindings, is_present, make_instances
@@ -25,16 +26,10 @@ def define_parameter(
 ) -> Value | Poison:
     """Returns the tensor of a `param`, and adds it to the parameters of the module."""
     report = context.reporter.error
-    base = path or frame.path
-    type = resolve_type(context, frame, node.type)
-    if type is ERROR:
+    resolved = resolve_stored(context, frame, node, path, "parameters")
+    if isinstance(resolved, Poison):
         return ERROR
-    if base is None:
-        name = frame.block.name.name if frame.block is not None else "the block"
-        message = f"`{name}` has parameters and must be instantiated"
-        notes = [Note("one of the parameters", node.span)]
-        help_text = f"`use name = {name}...`, and then `name(...)`"
-        return report("needs-instance", message, frame.call or node.span, notes=notes, help=help_text)
+    base, type = resolved
     if not is_static(type):
         message = f"the parameter `{node.name.name}` has the size {next(s for s in type.shape if isinstance(s, Poly))}"
         return report(
@@ -61,6 +56,22 @@ def define_parameter(
     value = context.writer.parameter(name, type, indices, base.scope, node.span)
     context.writer.declare(value, frame, node.type)
     return value
+
+
+def resolve_stored(
+    context: Context, frame: Frame, node: syntax.Param | syntax.State, path: InstancePath | None, kind: str
+) -> tuple[InstancePath, TensorType] | Poison:
+    """Returns the instance that a parameter or a state belongs to, and its type; `kind` is the plural of the noun."""
+    base, type = path or frame.path, resolve_type(context, frame, node.type)
+    if isinstance(type, Poison):
+        return ERROR
+    if base is not None:
+        return base, type
+    name = frame.block.name.name if frame.block is not None else "the block"
+    message = f"`{name}` has {kind} and must be instantiated"
+    notes = [Note(f"one of the {kind}", node.span)]
+    help_text = f"`use name = {name}...`, and then `name(...)`"
+    return context.reporter.error("needs-instance", message, frame.call or node.span, notes=notes, help=help_text)
 
 
 def _permutation(context: Context, node: syntax.Param, rank: int) -> tuple[int, ...] | Poison | None:

@@ -18,8 +18,7 @@ from ....dialect.types import TensorType
 from . import syntax
 from .context import Context
 from .operators import literal
-from .parameters import define_parameter, stored_key
-from .shapes import resolve_type
+from .parameters import define_parameter, resolve_stored, stored_key
 from .values import ERROR, Binding, Frame, InstancePath, Kind, Poison, contains_error
 from .writer import KeptState, Writer
 
@@ -29,16 +28,10 @@ def define_state(
 ) -> Value | Poison:
     """Returns the current value of a `state`, and adds it to the states of the module and of the function."""
     report = context.reporter.error
-    base = path or frame.path
-    type = resolve_type(context, frame, node.type)
-    if type is ERROR:
+    resolved = resolve_stored(context, frame, node, path, "states")
+    if isinstance(resolved, Poison):
         return ERROR
-    if base is None:
-        name = frame.block.name.name if frame.block is not None else "the block"
-        message = f"`{name}` has states and must be instantiated"
-        notes = [Note("one of the states", node.span)]
-        help_text = f"`use name = {name}...`, and then `name(...)`"
-        return report("needs-instance", message, frame.call or node.span, notes=notes, help=help_text)
+    base, type = resolved
     if type.dtype.is_blocked:
         help_text = "keep quantized values and their scales as states of their own"
         return report("bad-block", "a state cannot be block-quantized", node.type.span, help=help_text)
