@@ -46,25 +46,13 @@ def converts(stored: DType | None, declared: DType) -> bool:
 def check_parameters(parameters: Sequence[Parameter], checkpoint: Checkpoint) -> list[Diagnostic]:
     """Returns the differences between a model and a checkpoint; errors of an array are reported a few times at most."""
     errors: list[Diagnostic] = []
-    missing = [e for p in parameters for e in elements(p) if e.key not in checkpoint]
-    prefix = _common_prefix([e.key for e in missing], checkpoint) if len(missing) > 1 else ""
-    if prefix:
-        message = f"`{checkpoint.path.name}` is missing `{missing[0].key}` and {len(missing) - 1} more tensors"
-        errors.append(Diagnostic("missing-tensor", message, missing[0].span, help=prefix))
-    elif len(missing) > REPORTED_KEYS:
-        # A checkpoint of another model is one error, not one for each parameter.
-        prefix = "another checkpoint, or another `prefix` of its keys, may be meant"
-        names = ", ".join(f"`{e.key}`" for e in missing[:REPORTED_ELEMENTS])
-        count = sum(len(list(elements(p))) for p in parameters)
-        message = f"`{checkpoint.path.name}` has no tensor {names} and {len(missing) - REPORTED_ELEMENTS} more"
-        label = f"{len(missing)} of {count} parameters are missing"
-        near = next((n for n in checkpoint.names()), None)
-        help_text = f"{prefix}: its first key is `{near}`" if near is not None else "the checkpoint is empty"
-        errors.append(Diagnostic("missing-tensor", message, missing[0].span, label, help=help_text))
+    other = _other_model(parameters, checkpoint)
+    if other is not None:
+        errors.append(other)
     for parameter in parameters:
         found: list[Diagnostic] = []
         for element in elements(parameter):
-            if prefix and element.key not in checkpoint:
+            if other is not None and element.key not in checkpoint:
                 continue
             checkpoint_error = _check(element, checkpoint)
             if checkpoint_error is not None:
@@ -75,6 +63,25 @@ def check_parameters(parameters: Sequence[Parameter], checkpoint: Checkpoint) ->
             first = found[0]
             errors.append(Diagnostic(first.code, f"and {rest} more of `{parameter.name}`", first.span))
     return errors
+
+
+def _other_model(parameters: Sequence[Parameter], checkpoint: Checkpoint) -> Diagnostic | None:
+    """Returns one error for all missing tensors if a prefix of their keys differs, or if many parameters have none."""
+    missing = [e for p in parameters for e in elements(p) if e.key not in checkpoint]
+    prefix = _common_prefix([e.key for e in missing], checkpoint) if len(missing) > 1 else ""
+    if prefix:
+        message = f"`{checkpoint.path.name}` is missing `{missing[0].key}` and {len(missing) - 1} more tensors"
+        return Diagnostic("missing-tensor", message, missing[0].span, help=prefix)
+    without = sum(any(e.key not in checkpoint for e in elements(p)) for p in parameters)
+    if without <= REPORTED_KEYS:
+        return None
+    names = ", ".join(f"`{e.key}`" for e in missing[:REPORTED_ELEMENTS])
+    message = f"`{checkpoint.path.name}` has no tensor {names} and {len(missing) - REPORTED_ELEMENTS} more"
+    label = f"{len(missing)} of {sum(1 for p in parameters for _ in elements(p))} parameters are missing"
+    help_text = "the checkpoint is empty"
+    for first in checkpoint.names()[:1]:
+        help_text = f"another checkpoint, or another `prefix` of its keys, may be meant: its first key is `{first}`"
+    return Diagnostic("missing-tensor", message, missing[0].span, label, help=help_text)
 
 
 def _common_prefix(keys: Sequence[str], checkpoint: Checkpoint) -> str:
