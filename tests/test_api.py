@@ -278,5 +278,5 @@ def test_what_is_loaded_must_be_an_artifact(tmp_path: Path) -> None:
     (tmp_path / "text.so").write_text(DOUBLE)
     with pytest.raises(nacre.NacreError, match="is not an artifact"):
         nacre.load(tmp_path / "text.so")
-    with pytest.raises(nacre.NacreError, match="cannot read"):
+    with pytest.raises(FileNotFoundError, match="No such file"):
         nacre.load(tmp_path / "missing.so")
