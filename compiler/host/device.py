@@ -16,12 +16,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..lower.schedule import Item, Loop
 from ..lower.storage import Alarm, Failure, Storage
+from ..targets.cuda import BLOCKS, IMAGE
 from .entry import LAUNCH, RECORD_BYTES, Call, EntryText
 from .states import Copy
 
-BLOCKS, IMAGE = "_blocks", "_image"
-"""The suffixes of what the object of a kernel defines for each launch: the function that counts its blocks, and the
-descriptor of its code."""
 IMAGES = "nacre_images"
 """The table of the descriptors of all launches, with the suffix of the target."""
 

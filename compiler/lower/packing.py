@@ -158,8 +158,11 @@ def choose_packing(
     if not isinstance(size, int) or size < LEAST_COLUMNS or not summed or type.elements == 0:
         return None
     batch = tuple(axis for loop, axis in ordered if parallel[loop])
-    group = _choose_group(op.types[0].dtype, type.dtype, others, loops[summed[-1]])
-    return Packing(batch, summed, lane, _choose_width(size, sizes if group == 1 else WIDE), group)
+    total = op.types[0].dtype
+    group = _choose_group(total, type.dtype, others, loops[summed[-1]])
+    # The scales of a block-quantized weight have panels of the same columns as its quantized values.
+    is_wide = group > 1 or any(GROUPS.get((total, other.dtype), 1) > 1 for other in others)
+    return Packing(batch, summed, lane, _choose_width(size, WIDE if is_wide else sizes), group)
 
 
 def _choose_width(columns: int, sizes: PanelSizes) -> int:

@@ -25,6 +25,10 @@ PTX_VERSIONS: Mapping[str, int] = {
 }
 """The supported architectures, each with the oldest version of PTX that knows it, which decides the oldest driver."""
 
+BLOCKS, IMAGE = "_blocks", "_image"
+"""The suffixes of what the object of a kernel defines for each launch: the function that counts its blocks, and the
+descriptor of its code."""
+
 CUDA = Family(
     machine="nvptx64",
     cpu="sm_80",

@@ -52,7 +52,9 @@ def _global(name: str, summary: str, reduction: str, reference: Callable[..., Nu
 
 
 def _mean(x: Numbers) -> Numbers:
-    return np.asarray(widen(x).mean(axis=tuple(range(2, x.ndim)), keepdims=True)).astype(x.dtype)
+    total = widen(x).sum(axis=tuple(range(2, x.ndim)), keepdims=True)
+    with np.errstate(invalid="ignore"):  # the mean of no elements is NaN
+        return np.asarray(total / np.float64(np.prod(x.shape[2:]))).astype(x.dtype)
 
 
 def _max(x: Numbers) -> Numbers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -11,10 +12,11 @@ import pytest
 from codegen.untiled import find_untiled
 from nacre.compiler.api import in_precision, read_model
 from nacre.compiler.codegen.llvm.machine import vector_features
+from nacre.compiler.lower.module import lower_module
 from nacre.compiler.model.policy import SHORT_FORMS
 from nacre.compiler.pipeline import Build
-from nacre.compiler.targets.target import parse_targets
-from nacre.compiler.targets.vector_unit import VectorUnit
+from nacre.compiler.targets.target import choose_panels, parse_targets
+from nacre.compiler.targets.vector_unit import PanelSizes, VectorUnit
 from samples.test_workspace import MINILM
 
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -30,26 +32,33 @@ PRECISIONS |= {model: ALL or ("f32", "bf16", "int8", "int4a8") for model in ("di
 
 
 @cache
-def units() -> tuple[VectorUnit, ...]:
-    """The vector units of the targets, each once."""
-    targets = [target for name in TARGETS for target in parse_targets(name)]
-    return tuple(dict.fromkeys(t.family.choose_unit(vector_features(t)) for t in targets if t.family is not None))
+def units() -> Mapping[PanelSizes, tuple[VectorUnit, ...]]:
+    """The vector units of the targets, each once, by the panels of the weights that they read."""
+    found: dict[PanelSizes, dict[VectorUnit, None]] = {}
+    for name in TARGETS:
+        targets = parse_targets(name)
+        units = [t.family.choose_unit(vector_features(t)) for t in targets if t.family is not None]
+        found.setdefault(choose_panels(targets), {}).update(dict.fromkeys(units))
+    return {panels: tuple(units) for panels, units in found.items()}
 
 
 @cache
-def untiled(text: str) -> tuple[str, ...]:
+def untiled(text: str, units: tuple[VectorUnit, ...]) -> tuple[str, ...]:
     """Samples and precisions share many kernels: each is tiled once."""
-    return tuple(find_untiled(text, units()))
+    return tuple(find_untiled(text, units))
 
 
 @pytest.mark.parametrize(("sample", "precision"), [(m, p) for m in MODELS for p in SHORT_FORMS if p in PRECISIONS[m]])
 def test_every_kernel_is_tiled(sample: str, precision: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(MINILM), encoding="utf-8")
     weights = tmp_path if sample.startswith("minilm") else None
-    build = Build(in_precision(read_model(SAMPLES / f"{sample}.nacre", weights), precision))
-    kernels = build.lower(build.optimize()).kernels
-    assert len(units()) > 5 and kernels, sample
-    left = [line for kernel in kernels for line in untiled(kernel.text())]
+    module = Build(in_precision(read_model(SAMPLES / f"{sample}.nacre", weights), precision)).optimize()
+    assert sum(map(len, units().values())) > 5
+    left = []
+    for panels, those in units().items():
+        kernels = lower_module(module, pack=panels).kernels
+        assert kernels, sample
+        left += [line for kernel in kernels for line in untiled(kernel.text(), those)]
     assert not left, "\n".join(left)
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...host.device import BLOCKS, IMAGE
 from ...lower.writer import part_name
+from ...targets.cuda import BLOCKS, IMAGE
 from ..llvm.machine import Machine
 from .outline import Launch
 

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...base.mlir import ir
-from ...host.device import BLOCKS
 from ...lower.parts import SEQUENCE
 from ...lower.writer import UNITS, part_name
+from ...targets.cuda import BLOCKS
 from ..tiler.functions import append_functions
 from .bodies import is_fill, iterators, operands_of, take_body
 from .nest import declare_body

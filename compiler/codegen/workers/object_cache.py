@@ -16,6 +16,7 @@ from .job import Job, Report
 _ROOT = Path(__file__).parents[3]
 _SOURCES = (
     *(f"compiler/{files}" for files in ("codegen/**/*.py", "host/*.py", "lower/*.py", "targets/*.py", "base/mlir.py")),
+    "compiler/graph_passes.py",
     "dialect/*.py",
 )
 

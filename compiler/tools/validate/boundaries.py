@@ -15,6 +15,7 @@ from itertools import combinations, islice
 
 from ....dialect.dims import Size, Symbol, evaluate, product, symbols
 from ....dialect.graph import Function, Value, walk
+from ....dialect.requirements import requirements
 from ...codegen.objects import Program
 from ...lower.cost import count_operations
 from .inputs import nearest_size
@@ -96,7 +97,9 @@ def random_largest_dims(function: Function) -> dict[str, int] | None:
 
 
 def is_short(function: Function, dims: Mapping[str, int], times: int = 1) -> bool:
-    """Returns whether a call with these sizes takes some milliseconds at most, or `times` times as much."""
+    """Returns whether a function admits these sizes, and a call takes some milliseconds at most, or `times` as much."""
+    if not all(requirement.holds(dims) for requirement in requirements(function)):
+        return False
     operations, bytes = _work(function, dims)
     return operations <= times * _MOST_OPERATIONS and bytes <= times * _MOST_BYTES
 

@@ -505,6 +505,6 @@ MISSING: Mapping[str, str] = {
     **dict.fromkeys(("join_blocks", "block_codes", "block_scales", "block_zeros"), _INTERNAL),
     **dict.fromkeys(("block_matmul", "block_dot", "check_indices", "update_slice"), _INTERNAL),
     **dict.fromkeys(("winograd_input", "winograd_weight", "winograd_output"), _INTERNAL),
-    **dict.fromkeys(("parameter", "repeat", "fusion"), "structure of a graph"),
+    **dict.fromkeys(("parameter", "repeat", "fusion", "if", "while", "scan"), "structure of a graph"),
     "linear_recurrence": "neither peer has it",
 }
