@@ -32,8 +32,14 @@ def tiled(text: str, folder: Path) -> str:
         ("model m(x: f32[16, 16]) -> f32[16, 16] { return cumsum(x, axis=1) }", "vector.shuffle"),
         # Rows of bf16 are widened once for all vectors of the weight.
         ("model m(x: bf16[8, 256]) -> bf16[8, 32] {\n  param w: bf16[32, 256]\n  return x @ w.T\n}", ON_STACK),
+        # Panels of packed weights are fetched in advance of the rows that share them.
+        (
+            "model m(x: f32[1, 8, 12, 12]) -> f32[1, 16, 12, 12] {\n"
+            "  param w: f32[16, 8, 3, 3]\n  return conv2d(x, w, padding=1)\n}",
+            "memref.prefetch",
+        ),
     ],
-    ids=["reciprocals", "squares", "widened"],
+    ids=["reciprocals", "squares", "widened", "prefetched"],
 )
 def test_code_holds(text: str, needed: str, tmp_path: Path) -> None:
     assert needed in tiled(f"{text}\n", tmp_path)
