@@ -49,6 +49,12 @@ def test_elements_at_the_same_place() -> None:
     assert share_elements(stage([(0,)], stored(computed(shifted), offset=3))) == ((R, X),)
 
 
+def test_an_axis_of_size_one_has_any_step() -> None:
+    one_column = Access(lying(X, M, 7), at(0, 1))
+    assert share_elements(stage([(0, 1)], stored(computed(one_column, loops=(N, 1))))) == ((R, X),)
+    assert share_elements(stage([(0, 1)], stored(computed(one_column, loops=(N, 2))))) == ()
+
+
 def test_elements_at_other_places() -> None:
     same, next_one = Access(lying(X, 1), at(0)), Access(lying(X, 1), at(0, plus=1))
     for reads in ((next_one,), (same, next_one), (Access(lying(X, 2), at(0)),), (Access(lying(X, 0), at(0)),)):

@@ -11,7 +11,11 @@ from differential.directed import LEVELS, assert_right, case
 from differential.maker import Graph
 from differential.native import Level
 from nacre.compiler.checking import read_model
+from nacre.compiler.codegen.tiler.schedule import Stage
+from nacre.compiler.codegen.tiler.slices import _candidates
+from nacre.compiler.codegen.tiler.structure import Buffer, Node, Op, Tensor, View
 from nacre.compiler.pipeline import Build
+from nacre.dialect.emitter import loops
 
 
 def layers(count: int, **attributes: Any) -> Any:
@@ -123,3 +127,12 @@ def test_images_with_channels_last_stay_so() -> None:
     lines = ["x = transpose(x, axes=(0, 3, 1, 2))", layer(32), layer(32), "return transpose(x, axes=(0, 2, 3, 1))"]
     schedules, _ = build("f32[1, 20, 20, 32]", 32, *lines)
     assert all("slices" not in each for each in schedules)
+
+
+def test_vectors_are_no_slices() -> None:
+    """Only the loops around the contiguous one of a result may be steps of slices."""
+    sizes = (4, 32, 20, 20)
+    op = Op(sizes, (True,) * 4, (), loops(0, 1, 2, 3), Node("constant", "f32", text="1.0"), None)
+    op.result = Tensor(sizes, "f32", View(Buffer("r", "f32"), 0, (12800, 400, 20, 1)), op=op)
+    stage = Stage([op], {(id(op), loop): loop for loop in range(4)}, list(sizes), [op])
+    assert _candidates(stage) == [0, 1, 2]

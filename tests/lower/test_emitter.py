@@ -405,6 +405,38 @@ def test_loads_constants_and_repeated_results() -> None:
     batch.check()
 
 
+@pytest.mark.parametrize("level", [0, 2])
+def test_a_load_that_is_not_done_gives_zero(level: int) -> None:
+    batch = Batch()
+    for dtype in ANY:
+        x = array(7, dtype=dtype)
+        kept = np.where(np.arange(7) < 4, x, np.zeros(7, x.dtype))
+        batch.add(
+            [static(x)],
+            lambda e, a: [
+                e.map(
+                    a.type,
+                    [],
+                    lambda s: s.load_if(s.compare("lt", s.index(0), s.constant(4, I64)), a, [s.index(0)]),
+                )
+            ],
+            ([x], [kept]),
+        )
+    batch.check(level)
+
+
+def test_movements_are_written_where_they_are_read_though_that_is_twice() -> None:
+    def write(e: Any, a: Any) -> Sequence[Any]:
+        turned = e.map(f32(3, 3), [(a, loops(1, 0))], lambda s, v: v)
+        return [e.map(f32(3, 3), [(turned, loops(0, 1)), (turned, loops(1, 0))], lambda s, v, w: s.binary("sub", v, w))]
+
+    assert Written([f32(3, 3)], write).kernel().text.count("linalg.generic") == 1
+    batch = Batch()
+    x = array(3, 3)
+    batch.add([static(x)], write, ([x], [x.T - x]))
+    batch.check()
+
+
 def test_floor_division_in_shapes() -> None:
     """Sizes with quotients of what may be negative, evaluated in the kernel and, for its scratch, in the entry."""
     parts = Symbol("P", 1, 100)

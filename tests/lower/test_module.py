@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from nacre.compiler.codegen.jit import build_functions
 from nacre.compiler.host.plan import plan_entries
+from nacre.compiler.lower.kinds import kind_of
 from nacre.compiler.lower.module import lower_module
 from nacre.compiler.lower.storage import Output, Weight, Workspace
 from nacre.dialect.diagnostics import Span
@@ -203,6 +204,14 @@ def test_operators_that_are_defined_by_others_are_one_kernel() -> None:
     x = random(5, 7)
     expected = np.exp(x) / np.exp(x).sum(1, keepdims=True)
     assert np.allclose(build_functions(module(f))["f"]([x])[0], expected, atol=1e-6)
+
+
+def test_one_contraction_with_rows_is_no_attention() -> None:
+    def nodes(write: Callable[[Builder, Value], Value]) -> Sequence[Node]:
+        return function("f", [f32(8, 8)], lambda b, x: [write(b, x)]).body
+
+    assert kind_of(nodes(lambda b, x: b.softmax(b.matmul(x, x), axis=1))) == "contraction"
+    assert kind_of(nodes(lambda b, x: b.matmul(b.softmax(b.matmul(x, x), axis=1), x))) == "attention"
 
 
 def test_names_that_c_cannot_spell() -> None:

@@ -150,6 +150,33 @@ def test_every_stored_value_has_its_reason() -> None:
     assert {(r.pass_name, r.function) for r in context.remarks} == {("fuse", "main")}
 
 
+READ_TWICE = """module m
+
+func main(%x: f32[4, 4], %y: f32[16], %i: i64[4]) -> (f32[16], f32[16], f32[4, 4]) {
+  %1 = matmul(%x, %x) : f32[4, 4]
+  %2 = reshape(%1) {shape = (16)} : f32[16]
+  %3 = cumsum(%y) {axis = 0, exclusive = false, reverse = false} : f32[16]
+  %4 = add(%2, %3) : f32[16]
+  %5 = exp(%2) : f32[16]
+  %6 = one_hot(%i) {depth = 4, dtype = f32} : f32[4, 4]
+  %7 = sin(%6) : f32[4, 4]
+  return %4, %5, %7
+}
+"""
+
+
+def test_an_operand_from_outside_keeps_its_own_reason() -> None:
+    """`%4` and `%5` both read the contraction; the other operand of `%4` is not used twice."""
+    context = Context()
+    Fuse().run(parse_module(READ_TWICE), context)
+    assert {(r.source, r.reader): r.text for r in context.remarks} == {
+        ("1", "4"): "its result is used elsewhere too",
+        ("1", "5"): "its result is used elsewhere too",
+        ("3", "4"): "sequential",
+        ("6", "7"): "no kind of group supports this operator",
+    }
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_remarks_name_values_of_the_graph_that_was_given(seed: int) -> None:
     module = random_module(6000 + seed, exact=False)

@@ -309,6 +309,8 @@ def test_the_functions_of_the_c_interface(model: Model) -> None:
     assert library.error() == "state -1 does not exist; the artifact has 5"
     assert functions["state_read"](plain, 3, calls.ctypes.data, 8) == 1
     assert library.error() == "the session has no states: it was created without dims"
+    assert functions["state_reset"](plain, -1) == 1 == functions["state_reset"](plain, 3)
+    assert library.error() == "the session has no states: it was created without dims"
     assert functions["session_bytes"](dims.ctypes.data, 2) == -1
     assert library.error() == "a session has 1 dim, got 2"
 

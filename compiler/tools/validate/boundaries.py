@@ -97,11 +97,12 @@ def random_largest_dims(function: Function) -> dict[str, int] | None:
 
 
 def is_short(function: Function, dims: Mapping[str, int], times: int = 1) -> bool:
-    """Returns whether a function admits these sizes, and a call takes some milliseconds at most, or `times` as much."""
-    if not all(requirement.holds(dims) for requirement in requirements(function)):
-        return False
+    """Returns whether a call with these sizes takes some milliseconds at most, or `times` times as much. A call with a
+    size that does not fit in 64 bits is refused, and not short. Negative extents are raised when a trial is made."""
     operations, bytes = _work(function, dims)
-    return operations <= times * _MOST_OPERATIONS and bytes <= times * _MOST_BYTES
+    if operations > times * _MOST_OPERATIONS or bytes > times * _MOST_BYTES:
+        return False
+    return all(requirement.extent or requirement.holds(dims) for requirement in requirements(function))
 
 
 def _work(function: Function, dims: Mapping[str, int]) -> tuple[int, int]:

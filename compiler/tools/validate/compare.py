@@ -58,7 +58,9 @@ def absolute_errors(actual: Array, expected: Array) -> Numbers:
         wide = np.uint64 if dtype_of(actual).kind.value == "unsigned" else np.int64
         a, e = actual.astype(wide), expected.astype(wide)
         high, low = np.maximum(a, e).astype(np.uint64), np.minimum(a, e).astype(np.uint64)
-        return (high - low).astype(np.float64)
+        # A difference of scalars, unlike one of arrays, warns when it wraps.
+        with np.errstate(over="ignore"):
+            return np.asarray(high - low).astype(np.float64)
     x, y = actual.astype(np.float64), expected.astype(np.float64)
     same = (x == y) | (np.isnan(x) & np.isnan(y))
     with np.errstate(all="ignore"):

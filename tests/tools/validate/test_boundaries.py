@@ -74,6 +74,15 @@ def test_the_largest_sizes_are_short_calls() -> None:
     assert random_largest_dims(heavy) is None
 
 
+def test_sizes_that_an_artifact_refuses_are_not_tried() -> None:
+    powers = function(
+        "dim T in 1..100000\nmodel f(x: f32[T]) -> i64 { return cast(T*T*T*T, i64) + cast(sum(x), i64) }\n"
+    )
+    largest = random_largest_dims(powers)
+    assert largest is not None and 1000 < largest["T"] < 55109  # 55109 ** 4 > 2 ** 63
+    assert all(dims["T"] < 55109 for dims in random_boundary_dims(powers, (1 << 12, 1 << 16)))
+
+
 def test_steps_are_reported_with_the_object() -> None:
     text = "language 1\ndim T in 1..4096\nmodel f(x: f32[T]) -> f32[T] { return exp(relu(x)) + x }\n"
     for _ in range(2):  # made, then taken from the cache

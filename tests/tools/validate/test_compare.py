@@ -5,7 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from nacre.compiler.tools.validate.compare import measure_errors, same_bits, ulp_distances
+from nacre.compiler.tools.validate.compare import absolute_errors, measure_errors, same_bits, ulp_distances
 
 FLOATS = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64)
 
@@ -29,6 +29,13 @@ FLOATS = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64)
 )
 def test_largest_error(actual: np.ndarray, expected: np.ndarray, error: float) -> None:
     assert measure_errors(actual, expected).largest == error
+
+
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_integers_of_opposite_signs_are_far_apart(shape: tuple[int, ...]) -> None:
+    largest, least = (np.full(shape, n, np.int64) for n in (2**63 - 1, -(2**63)))
+    assert absolute_errors(largest, least) == absolute_errors(least, largest) == 2.0**64
+    assert absolute_errors(np.full(shape, 3, np.int64), np.full(shape, -4, np.int64)) == 7
 
 
 def test_errors_of_an_array() -> None:

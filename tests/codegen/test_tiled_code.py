@@ -1,0 +1,56 @@
+"""Tiled code of small kernels holds the forms that make it fast; their results alone would not tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from nacre.compiler.checking import read_model
+from nacre.compiler.codegen.objects import CodeOptions, generate_objects
+from nacre.compiler.pipeline import Build
+from nacre.compiler.targets.target import Target
+
+ON_STACK = "memref.alloca()"
+
+
+def tiled(text: str, folder: Path) -> str:
+    """Returns the tiled code of all kernels of a model, for 8 lanes."""
+    build = Build(read_model(text))
+    generate_objects(build.lower(build.optimize()), CodeOptions((Target(cpu="x86-64-v3"),)), folder)
+    return "\n".join(path.read_text() for path in sorted(folder.glob("*-tiled.mlir")))
+
+
+@pytest.mark.parametrize(
+    ("text", "needed"),
+    [
+        # A row is multiplied by the reciprocal of its sum if that is a normal number.
+        (
+            "model m(x: f32[9, 40], y: f32[9, 40]) -> f32[9, 40] { return x / sum(x * y, axis=1, keepdims=true) }",
+            "math.absf",
+        ),
+        # Squares of rows are transposed in registers: running sums of 8 rows are one vector.
+        ("model m(x: f32[16, 16]) -> f32[16, 16] { return cumsum(x, axis=1) }", "vector.shuffle"),
+        # Rows of bf16 are widened once for all vectors of the weight.
+        ("model m(x: bf16[8, 256]) -> bf16[8, 32] {\n  param w: bf16[32, 256]\n  return x @ w.T\n}", ON_STACK),
+        # Panels of packed weights are fetched in advance of the rows that share them.
+        (
+            "model m(x: f32[1, 8, 12, 12]) -> f32[1, 16, 12, 12] {\n"
+            "  param w: f32[16, 8, 3, 3]\n  return conv2d(x, w, padding=1)\n}",
+            "memref.prefetch",
+        ),
+    ],
+    ids=["reciprocals", "squares", "widened", "prefetched"],
+)
+def test_code_holds(text: str, needed: str, tmp_path: Path) -> None:
+    assert needed in tiled(f"{text}\n", tmp_path)
+
+
+def test_rows_are_overwritten_by_rows_that_are_computed_from_them(tmp_path: Path) -> None:
+    """Scores and their softmax share the memory of a block of rows on the stack."""
+    text = "model m(q: f32[9, 40], k: f32[9, 40], v: f32[9, 40]) -> f32[9, 40] { return softmax(q @ k.T) @ v }\n"
+    assert tiled(text, tmp_path).count(ON_STACK) == 1
+
+
+def test_a_part_of_an_argument_is_read_in_place(tmp_path: Path) -> None:
+    text = "model m(x: f32[9, 40], w: f32[32, 20]) -> f32[9, 32] { return x[:, 3:23] @ w.T }\n"
+    assert "linalg." not in tiled(text, tmp_path)
