@@ -378,7 +378,7 @@ class Model:
 
     @property
     def __signature__(self) -> inspect.Signature:
-        """That of the entry that a call of the model calls."""
+        """The one of the entry that a call of the model runs."""
         if self._main is None:
             return inspect.Signature()
         return self._main.__signature__

@@ -1,4 +1,4 @@
-/* What generated code and generated tables say about kernels for a GPU. Not part of the ABI. */
+/* Records of kernels for a GPU that generated code and tables contain. Not part of the ABI. */
 #ifndef NACRE_CUDA_CODE_H
 #define NACRE_CUDA_CODE_H
 

@@ -1,4 +1,4 @@
-/* What entries call while they run. After an error of the device, each does nothing until the entry returns. */
+/* The functions that entries call while they run. After an error of the device, each does nothing until the entry returns. */
 #include <limits.h>
 #include <string.h>
 

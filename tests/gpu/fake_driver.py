@@ -56,7 +56,7 @@ class Machine:
 
     @property
     def left(self) -> int:
-        """What was not released: memory, contexts, streams, modules."""
+        """Memory, contexts, streams and modules that were not released."""
         return int(self.library.fake_left())
 
     def _compile(self, ptx: bytes, path: int, capacity: int, log: int, log_bytes: int) -> int:

@@ -25,7 +25,7 @@ typedef struct machine {
 enum { DONE, BARRIER, SHUFFLE, MATRIX };
 enum { WARP = 32, MOST_THREADS = 1024, SHARED_BYTES = 1 << 18 };
 
-/* What a thread brings to a meeting with others, and takes away. */
+/* The value that a thread gives to a barrier or a shuffle, and the value that it receives. */
 typedef struct mail {
     int kind, place; /* which instruction */
     uint32_t in[32], out[8];

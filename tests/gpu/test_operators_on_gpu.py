@@ -77,7 +77,7 @@ def build(found: Uses, path: Path) -> None:
 
 
 def call(model: nacre.Model, name: str, item: Example) -> str | None:
-    """How the results of a call differ from the reference, if they do."""
+    """Returns a description of the difference to the reference; None if there is none."""
     results = model.entries[name](*item.arrays)
     results = results if isinstance(results, tuple) else (results,)
     return item.disagreement([np.asarray(result) for result in results], item.reference())

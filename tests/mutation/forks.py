@@ -27,7 +27,7 @@ _IMPORTED = (
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a run of pytest ended; `status` is None if it did not within its limit."""
+    """The end of a run of pytest; `status` is None if it exceeded its limit."""
 
     status: int | None
     output: str

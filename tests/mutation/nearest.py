@@ -1,4 +1,4 @@
-"""Which tests run for a mutant: those that are near its file first, then ever wider circles."""
+"""Chooses the tests of a mutant: those near its file first, then ever wider circles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tests reach which mutants, and how long each takes: what a run with probes has recorded."""
+"""The tests that reach each mutant, and their times, recorded by a run with probes."""
 
 from __future__ import annotations
 

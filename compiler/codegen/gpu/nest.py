@@ -88,7 +88,7 @@ class Nest:
         for number, operand in enumerate(self.operands):
             if operand.in_memory and loop in operand.plain_axes():
                 return number, operand.plain_axes().index(loop)
-        raise NotImplementedError(f"no operand has the size of loop {loop}")
+        raise AssertionError(f"no operand has the size of loop {loop}")  # linalg takes each size from one
 
     def static_extent(self, loop: int) -> int | None:
         """Returns the number of iterations of a loop, if it is the same in every call."""

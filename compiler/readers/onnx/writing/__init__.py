@@ -1,1 +1,1 @@
-"""What converters write with: records of the file, tensors that are partly known, and the writer of the graph."""
+"""The tools of converters: records of the file, tensors that are partly known, and the writer of the graph."""

@@ -1,4 +1,4 @@
-"""Values while a file is read: tensors of which some elements are known, and sequences of tensors.
+"""Values while a file is read: tensors with some known elements, and sequences of tensors.
 
 A tensor is known as a whole (`array`), known as sizes that may be symbolic, or computed in a call. The elements of a
 shape are sizes: an operator on shapes computes them while the file is read, and no node is written for it.

@@ -56,7 +56,7 @@ class Use:
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """All operands, none of which may be omitted."""
+        """All operands; none may be omitted."""
         return tuple(self.input(index) for index in range(len(self.operands)))
 
     def inputs_given(self) -> tuple[Tensor, ...]:
