@@ -29,7 +29,7 @@ from test_compiled import symbolic_uses, typical, uses
 
 GROUP = 8
 GROUPS = [TESTED[i : i + GROUP] for i in range(0, len(TESTED), GROUP)]
-USUAL = range(1, len(GROUPS), 5)
+USUAL = range(1, len(GROUPS), 12)
 """The groups that run by default; `--variants` runs all of them, which takes minutes."""
 with_group = pytest.mark.parametrize(
     "number", range(len(GROUPS)), ids=[f"{group[0].name}..{group[-1].name}" for group in GROUPS]

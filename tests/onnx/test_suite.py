@@ -6,7 +6,7 @@ import pytest
 import suite
 from backend_cases import all_cases
 
-PART = 16
+PART = 48
 """One of so many passed tests runs here."""
 
 
@@ -16,7 +16,7 @@ def test_no_test_is_lost() -> None:
     passed = [case for case in all_cases() if listed.get(case.name) == "pass"]
     outcomes = suite.run_cases(passed[::PART])
     assert suite.find_lost(outcomes, listed) == []
-    assert len(outcomes) == len(passed[::PART]) > 80
+    assert len(outcomes) == len(passed[::PART]) > 30
 
 
 def test_every_test_is_listed() -> None:

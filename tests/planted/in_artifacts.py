@@ -47,12 +47,12 @@ def rows_twice(setter: Setter) -> None:
 
 def lost_power(setter: Setter) -> None:
     """An offset counts a dim once that it multiplies with itself."""
-    term = entry._EntryText._term
+    term = entry.EntryText._term
 
     def wrong(self: Any, monomial: Any, coefficient: int) -> str:
         return term(self, tuple((atom, 1) for atom, _ in monomial), coefficient)
 
-    setter.attribute(entry._EntryText, "_term", wrong)
+    setter.attribute(entry.EntryText, "_term", wrong)
 
 
 def sampled_sizes(setter: Setter) -> None:
