@@ -191,10 +191,14 @@ def compile_case(name: str) -> Cost:
             checkpoint = Path(folder) / "weights.safetensors"
             write_zeros(checkpoint, {p.key: stored_shape(p) for p in parameters})
             command += ["--checkpoint", str(checkpoint)]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        said = Path(folder) / "stderr.txt"
+        with said.open("wb") as errors:
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
         # The usage that wait4 returns covers the processes that the compiler waited for.
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            sys.stderr.write(said.read_text())
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)
     return Cost(name, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
