@@ -55,6 +55,7 @@ QUICK = (
     "tools/bisect/test_bisect.py::test_nothing_is_blamed_where_nothing_is_wrong",
     "tools/explorer/test_edits.py",
     "tools/explorer/test_queries.py",
+    "tools/language_server/test_grammar_for_editors.py",
     "tools/profile/test_profile.py",
     "tools/validate/test_compare.py",
     "tools/validate/test_inputs.py",

@@ -40,6 +40,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "help": ("help", "Explain an operator, a construct, a diagnostic or a pass"),
     "import": ("importing", "Write an ONNX model as model text, with its parameters beside it"),
     "inspect": ("inspection", "Describe an artifact: entries, memory, target, libraries"),
+    "lsp": ("lsp", "Serve an editor with diagnostics, hover texts and completion"),
     "opt": ("stages", "Run graph passes on the text of a graph"),
     "profile": ("profile", "Attribute the time of a call to kernels and source lines"),
     "quantize": ("quantize", "Search for the fastest precision of each layer"),

@@ -63,5 +63,10 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """Adds the cell magic `%%nacre` to a notebook: `%load_ext nacre`."""
+    importlib.import_module(".compiler.notebook", __name__).register(shell)
+
+
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})

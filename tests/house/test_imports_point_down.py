@@ -41,6 +41,8 @@ ROOMS = {
         optional=frozenset({"igraph", "matplotlib", "onnx", "onnxruntime", "ziglang"}),
     ),
 }
+SERVED = {Path("compiler/tools/language_server"): frozenset({"lsprotocol", "pygls"})}
+"""Folders that one command imports, with the packages that they are built on."""
 FILES = sorted(path.relative_to(ROOT) for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 
 
@@ -80,7 +82,7 @@ def find_errors(path: Path, source: str) -> list[str]:
             target = rest[0] if rest else "nacre"
             wrong = target != path.parts[0] and target not in room.rooms
         else:
-            allowed = room.packages | room.optional if by_call else room.packages
+            allowed = room.packages | (room.optional if by_call else SERVED.get(path.parent, frozenset()))
             wrong = top not in allowed and top not in sys.stdlib_module_names
             wrong |= top in MLIR and path != MLIR_SEAM
         if wrong:

@@ -10,13 +10,13 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ....dialect.diagnostics import Diagnostic, Note, Span
 from ....dialect.dims import Extreme, FloorDiv, Poly, Size, Symbol, bounds
 from ....dialect.graph import Parameter, State
 from . import syntax
-from .values import ERROR, AnyValue, Frame, InstancePath, Poison
+from .values import ERROR, AnyValue, Binding, Frame, InstancePath, Poison
 from .writer import Writer
 
 # Limits for an input that would exhaust the compiler's time or memory.
@@ -117,6 +117,14 @@ class Program:
 Evaluate = Callable[["Context", syntax.Expression, Frame], AnyValue]
 
 
+class Listener(Protocol):
+    """Learns of the values of expressions and of the definitions of names, for an editor."""
+
+    def evaluated(self, node: syntax.Expression, frame: Frame, value: AnyValue, writer: Writer) -> None: ...
+
+    def named(self, name: syntax.Name, binding: Binding) -> None: ...
+
+
 @dataclass(slots=True)
 class Context:
     """One elaboration. `evaluate` returns the value of an expression; `writer` receives the nodes that it needs."""
@@ -127,6 +135,7 @@ class Context:
     writer: Writer = field(default_factory=Writer)
     depth: int = 0
     steps: int = 0
+    listener: Listener | None = None
 
     def count_steps(self, count: int, span: Span) -> None:
         """Ends the elaboration of a program that would take too long."""
@@ -140,9 +149,17 @@ class Context:
             raise self.reporter.stop("too-deep", "the expression is nested too deeply", node.span)
         self.depth += 1
         try:
-            return self.evaluate_expression(self, node, frame)
+            value = self.evaluate_expression(self, node, frame)
         finally:
             self.depth -= 1
+        if self.listener is not None:
+            self.listener.evaluated(node, frame, value, self.writer)
+        return value
+
+    def named(self, name: syntax.Name, binding: Binding | None) -> None:
+        """Tells the listener that a name stands for a binding."""
+        if self.listener is not None and binding is not None:
+            self.listener.named(name, binding)
 
 
 def parts(size: Size, limit: int = SIZE_PARTS) -> int:

@@ -18,13 +18,13 @@ from ...model.source import SourceModel, WeightSource
 from ...weights import Checkpoint
 from ...weights.parameters import check_parameters
 from . import syntax
-from .context import Context, LimitError, Program, Reporter
+from .context import Context, LimitError, Listener, Program, Reporter
 from .examples import read_budget, read_test
 from .expressions import evaluate
 from .imports import Loader, own_models
 from .models import elaborate_model, unite_parameters
 from .names import check_names
-from .parse import normalise, parse, read_text
+from .parse import normalise, parse_recovered, read_text
 from .placeholders import check_unused_blocks
 from .policies import read_policies
 from .settings import Settings, check_settings
@@ -52,39 +52,21 @@ def load_module(
         path = Path(source)
         content, file, folder = read_text(path), str(source), path.parent
     folders = (override if override.is_dir() else override.parent,) if isinstance(override, Path) else ()
-    run = _Run(normalise(content), file, folder, path, folders, settings or {})
+    run = Elaboration(normalise(content), file, folder, path, folders, settings or {})
     run.elaborate()
     diagnostics = run.diagnostics()
     if any(d.severity == "error" for d in diagnostics):
         raise DiagnosticError(diagnostics, run.reporter.sources)
-    assert run.scope is not None
     if not run.functions:
         message = "the file defines no model"
         span = Span(file, 1, 1, 1, 1)
         raise DiagnosticError([Diagnostic("no-model", message, span)], run.reporter.sources)
-    stem = name or (Path(file).stem if not text else "model")
-    module = Module(
-        re.sub(r"\W", "_", stem) or "model",
-        tuple(symbol for symbol, _ in run.program.dims.values()),
-        tuple(run.program.parameters.values()),
-        tuple(run.functions),
-        tuple(run.program.states.values()),
-    )
-    return SourceModel(
-        module,
-        file,
-        {m.name.name: _weights(m, folder, override) for m in own_models(run.scope)},
-        tuple(run.tests),
-        tuple(run.budgets),
-        tuple(run.policies),
-        dict(run.reporter.sources),
-        tuple(diagnostics),
-    )
+    return run.model(name or (Path(file).stem if not text else "model"), folder, override)
 
 
 def check_source(text: str, file: str, root: Path | None = None) -> list[Diagnostic]:
     """Returns all errors of a source, in the order of its text. Files that it names are read below `root`."""
-    run = _Run(normalise(text), file, root, None, ())
+    run = Elaboration(normalise(text), file, root, None, ())
     run.elaborate()
     return run.diagnostics()
 
@@ -104,7 +86,7 @@ def _weights(model: syntax.Model, folder: Path, override: WeightSource | None) -
 
 
 @dataclass(slots=True)
-class _Run:
+class Elaboration:
     """One elaboration, possibly incomplete."""
 
     text: str
@@ -113,6 +95,7 @@ class _Run:
     path: Path | None
     folders: tuple[Path, ...]
     settings: Settings = field(default_factory=dict)
+    listener: Listener | None = None
     reporter: Reporter = field(init=False)
     program: Program = field(init=False)
     scope: FileScope | None = None
@@ -139,13 +122,34 @@ class _Run:
 
         return sorted(errors or found, key=place)
 
+    def model(self, name: str, folder: Path, override: WeightSource | None = None) -> SourceModel:
+        """Returns the model of a source without errors; `folder` contains the checkpoints that it names."""
+        assert self.scope is not None and self.functions
+        module = Module(
+            re.sub(r"\W", "_", name) or "model",
+            tuple(symbol for symbol, _ in self.program.dims.values()),
+            tuple(self.program.parameters.values()),
+            tuple(self.functions),
+            tuple(self.program.states.values()),
+        )
+        return SourceModel(
+            module,
+            self.file,
+            {m.name.name: _weights(m, folder, override) for m in own_models(self.scope)},
+            tuple(self.tests),
+            tuple(self.budgets),
+            tuple(self.policies),
+            dict(self.reporter.sources),
+            tuple(self.diagnostics()),
+        )
+
     def elaborate(self) -> None:
-        try:
-            tree = parse(self.text, self.file)
-        except DiagnosticError as error:
-            self.reporter.diagnostics += error.diagnostics
+        """Reads the text. With a listener, the statements without syntax errors are read in spite of such errors."""
+        tree, errors = parse_recovered(self.text, self.file)
+        self.reporter.diagnostics += errors
+        if tree is None or (errors and self.listener is None):
             return
-        context = Context(self.reporter, self.program, evaluate)
+        context = Context(self.reporter, self.program, evaluate, listener=self.listener)
         try:
             self._elaborate(context, tree)
         except LimitError:
@@ -154,6 +158,9 @@ class _Run:
             self.reporter.admitted = None
             span = tree.items[0].span if tree.items else None
             self.reporter.diagnostics.append(Diagnostic("too-deep", "the program is nested too deeply", span))
+        if errors:
+            # A statement that was dropped would cause further errors in the others.
+            self.reporter.diagnostics[:] = errors
 
     def _elaborate(self, context: Context, tree: syntax.File) -> None:
         path = None if self.path is None else self.path.resolve()

@@ -108,10 +108,15 @@ class _Block:
         for name, span in found.items():
             if words.count(name) == 1 and difflib.get_close_matches(name, known, 1, 0.75):
                 unknown_name(self.context, Frame(self.scope, dict(self.frame.names)), syntax.Name(name, span=span))
-            self.frame.names[name] = Binding(ERROR, Kind.SIZE, span)
+            self.bind(syntax.Name(name, span=span), Kind.SIZE)
+
+    def bind(self, name: syntax.Name, kind: Kind) -> None:
+        self.frame.names[name.name] = Binding(ERROR, kind, name.span)
+        self.context.named(name, self.frame.names[name.name])
 
     def define(self, name: syntax.Name, kind: Kind) -> None:
         first = self.frame.names.get(name.name)
+        self.context.named(name, first)
         if first is not None and first.kind is Kind.STATE and kind is Kind.LOCAL:
             self.used.add(name.name)
             return
@@ -121,7 +126,7 @@ class _Block:
                 message = f"`{name.name}` is defined twice"
                 self.context.reporter.error("duplicate-name", message, name.span, notes=[note])
             return
-        self.frame.names[name.name] = Binding(ERROR, kind, name.span)
+        self.bind(name, kind)
 
     def double_results(self) -> None:
         seen: dict[str, syntax.Name] = {}
@@ -137,6 +142,7 @@ class _Block:
     def expression(self, node: object) -> None:
         for name, called in expression_names(node):
             self.used.add(name.name)
+            self.context.named(name, self.frame.lookup(name.name))
             if self.frame.lookup(name.name) is not None or name.name in FUNCTIONS:
                 continue
             if name.name not in DTYPES and (called or name.name not in CONSTANTS):
@@ -165,6 +171,7 @@ class _Block:
                 for block in (statement.block, statement.otherwise):
                     if block is not None:
                         self.used.add(block.path[0].name)
+                        self.context.named(block.path[0], self.frame.lookup(block.path[0].name))
                         self.expression(tuple(argument.value for argument in block.hypers or ()))
                 self.expression(statement.condition)
                 for instance in statement.instances:
@@ -194,7 +201,7 @@ class _Block:
             self.expression(node.stop)
             self.carried(node)
             with self.inside():
-                self.frame.names[node.variable.name] = Binding(ERROR, Kind.LOOP, node.variable.span)
+                self.bind(node.variable, Kind.LOOP)
                 self.used.add(node.variable.name)
                 self.body(node.body)
                 for expression in node.collected:
@@ -226,7 +233,7 @@ class _Block:
         self.expression(statement.start)
         self.expression(statement.stop)
         with self.inside():
-            self.frame.names[statement.variable.name] = Binding(ERROR, Kind.LOOP, statement.variable.span)
+            self.bind(statement.variable, Kind.LOOP)
             self.body(statement.body)
             for expression in statement.collected:
                 self.expression(expression)

@@ -41,17 +41,32 @@ _EMPTY_TEXTS = {"STRING": '""', "INT": "0", "NAME": "_"}
 def parse(text: str, file: str) -> File:
     """Returns the tree of a source file; `file` is its name in diagnostics. Raises DiagnosticError."""
     text = normalise(text)
-    collector = Collector()
-    result: File | None = None
-    try:
-        tokens = [token for token in tokenize(text, file, collector) if token.type != "COMMENT"]
-        tree = _Parser(tokens, file, collector).run()
-        result = build(tree, file, collector)
-    except DiagnosticError:
-        pass  # too deep to continue; the reason is in the collector
+    result, collector = _parse(text, file)
     _raise_if_any(collector, {file: text})
     assert result is not None, file
     return result
+
+
+def parse_recovered(text: str, file: str) -> tuple[File | None, list[Diagnostic]]:
+    """Returns the tree of the statements without syntax errors, and the errors. The tree is None where the text cannot
+    be read to its end."""
+    text = normalise(text)
+    result, collector = _parse(text, file)
+    try:
+        _raise_if_any(collector, {file: text})
+    except DiagnosticError as error:
+        return result, list(error.diagnostics)
+    return result, []
+
+
+def _parse(text: str, file: str) -> tuple[File | None, Collector]:
+    collector = Collector()
+    try:
+        tokens = [token for token in tokenize(text, file, collector) if token.type != "COMMENT"]
+        tree = _Parser(tokens, file, collector).run()
+        return build(tree, file, collector), collector
+    except DiagnosticError:
+        return None, collector  # too deep to continue; the reason is in the collector
 
 
 def parse_bytes(data: bytes, file: str) -> File:

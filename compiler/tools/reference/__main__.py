@@ -1,4 +1,4 @@
-"""Writes all generated pages of `compiler/docs`: `python -m nacre.compiler.tools.reference`."""
+"""Writes all generated pages, and the grammar for editors: `python -m nacre.compiler.tools.reference`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from .onnx_operators import main as write_onnx_operators
 from .operators import main as write_operators
 from .passes import main as write_passes
 from .python_api import main as write_python_api
+from .textmate import main as write_textmate
 from .walkthrough import main as write_walkthrough
 
 if __name__ == "__main__":
@@ -15,4 +16,5 @@ if __name__ == "__main__":
     write_operators()
     write_passes()
     write_python_api()
+    write_textmate()
     write_walkthrough()
