@@ -15,7 +15,9 @@ from ...model.source import SourceModel, WeightSource
 from ...weights.gguf_file import open_gguf
 from ..language import load_module
 from .configuration import Llama, bad_gguf, read_metadata
+from .resources import TOKENIZER, with_resource
 from .stored_codes import with_stored_codes
+from .vocabulary import tokenizer_document
 
 _FOLDER = Path(__file__).with_name("architectures")
 _INSTANCE = "decoder."
@@ -59,7 +61,11 @@ def read_gguf_model(path: Path, weights: WeightSource | None = None) -> SourceMo
         _FOLDER / architecture.source, weights=opened.checkpoint, configs={"hyperparameters.json": config}
     )
     module = with_stored_codes(_with_keys(source.module), opened.checkpoint, opened.planes)
-    return replace(source, module=replace(module, name=_identifier(path.stem)))
+    document = tokenizer_document(opened.header)
+    if document is not None:
+        module = with_resource(module, TOKENIZER, document)
+    weights_of = {function.name: opened.checkpoint for function in module.functions}
+    return replace(source, module=replace(module, name=_identifier(path.stem)), weights=weights_of)
 
 
 def _identifier(stem: str) -> str:
