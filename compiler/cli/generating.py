@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import fields
 from functools import wraps
@@ -162,8 +163,7 @@ def chat_command(
 
 def _ask() -> str | None:
     """Reads the next question; None at the end of the input."""
-    stream = click.get_text_stream("stdin")
-    if stream.isatty():
+    if sys.stdin.isatty():
         click.echo("> ", nl=False)
-    line = stream.readline()
+    line = sys.stdin.readline()
     return line.rstrip("\n") if line else None
