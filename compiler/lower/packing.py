@@ -161,8 +161,15 @@ def choose_packing(
     total = op.types[0].dtype
     group = _choose_group(total, type.dtype, others, loops[summed[-1]])
     # The scales of a block-quantized weight have panels of the same columns as its quantized values.
-    is_wide = group > 1 or any(GROUPS.get((total, other.dtype), 1) > 1 for other in others)
+    is_wide = group > 1 or _is_grouped(op, total, others)
     return Packing(batch, summed, lane, _choose_width(size, WIDE if is_wide else sizes), group)
+
+
+def _is_grouped(op: Structured, total: DType, others: Sequence[Reading]) -> bool:
+    """Returns whether the operands that move along the last summed loop all have groups of its steps."""
+    step = max((number for number, loop in enumerate(op.loops) if not loop.parallel), default=None)
+    moving = [o for o in others if any(step in dict(index.coefficients) for index in o.map)]
+    return bool(moving) and all(GROUPS.get((total, o.dtype), 1) > 1 for o in moving)
 
 
 def _choose_width(columns: int, sizes: PanelSizes) -> int:

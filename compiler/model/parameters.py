@@ -14,9 +14,10 @@ import numpy as np
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...dialect.graph import Module, Parameter, parameters_read
 from ...dialect.interpreter import load_parameter
+from ...dialect.ops.block_quantization import dequantize_blocks
 from ...dialect.ops.support.conversion import cast_array
 from ...dialect.states import used_states
-from ...dialect.types import Array
+from ...dialect.types import F32, Array, dtype_of
 from ..weights import Checkpoint, open_checkpoint
 from ..weights.parameters import check_parameters, elements
 from .source import SourceModel, WeightSource
@@ -34,6 +35,10 @@ class ParameterReader:
 
     def _stored(self, parameter: Parameter) -> Array:
         array = self.checkpoints[parameter.key].read(parameter.key)
+        if dtype_of(array).is_blocked:
+            if parameter.type.dtype.is_blocked and parameter.transpose is None:
+                return array
+            array = np.asarray(dequantize_blocks.reference(array, F32))
         if parameter.transpose is not None:
             array = np.transpose(array, parameter.transpose)
         # The caller quantizes parameters that are declared in blocks.

@@ -28,6 +28,7 @@ READERS: Mapping[str, Reader] = {
     ".nacre": Reader("language", "load_module", settings=True),
     ".graph": Reader("stages", "read_graph_file"),
     ".onnx": Reader("onnx.reader", "read_onnx"),
+    ".gguf": Reader("gguf.reader", "read_gguf_model"),
 }
 """Readers by suffix. A file of another suffix is read as model text."""
 

@@ -46,12 +46,19 @@ class StoredTensor:
     def read(self, dtype: DType) -> Array:
         if self.load is not None:
             return self.load()
-        storage = self.storage or dtype.numpy
-        if 0 in self.shape:
-            return np.empty(self.shape, storage)
+        storage, shape = self.storage or dtype.numpy, self.array_shape
+        if 0 in shape:
+            return np.empty(shape, storage)
         order: Literal["C", "F"] = "F" if self.column_major else "C"
-        mapped = np.memmap(self.file, np.uint8, "r", self.offset, (storage.itemsize * _count(self.shape),))
-        return np.ndarray(self.shape, storage, mapped, order=order)
+        mapped = np.memmap(self.file, np.uint8, "r", self.offset, (storage.itemsize * _count(shape),))
+        return np.ndarray(shape, storage, mapped, order=order)
+
+    @property
+    def array_shape(self) -> tuple[int, ...]:
+        """The shape of the array that holds the tensor: of a block-quantized one, the last axis counts blocks."""
+        if self.dtype is None or not self.dtype.is_blocked:
+            return self.shape
+        return (*self.shape[:-1], self.shape[-1] // self.dtype.block)
 
 
 def _count(shape: tuple[int, ...]) -> int:
@@ -104,7 +111,7 @@ class Checkpoint:
             array = stored.read(stored.dtype)
         except (OSError, ValueError) as error:
             raise broken(stored.file, f"tensor `{name}` cannot be read: {error}") from error
-        assert array.shape == stored.shape, (name, array.shape, stored.shape)
+        assert array.shape == stored.array_shape, (name, array.shape, stored.shape)
         if array.dtype.kind == "V" and array.dtype != stored.dtype.numpy:
             array = array.view(stored.dtype.numpy)
         if array.dtype != stored.dtype.numpy or not array.flags.aligned:

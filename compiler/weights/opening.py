@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from .checkpoint import Checkpoint, checkpoint_error
+from .gguf_file import read_gguf
 from .numpy_file import read_npy, read_npz
 from .safetensors_file import read_safetensors, read_sharded
 
 _READERS: Mapping[str, Callable[[Path], Checkpoint]] = {
     ".safetensors.index.json": read_sharded,
     ".safetensors": read_safetensors,
+    ".gguf": read_gguf,
     ".npz": read_npz,
     ".npy": read_npy,
 }

@@ -1,7 +1,8 @@
 """Checks from headers, before data is read, that a checkpoint holds all parameters of a model in the right shapes.
 
 A float may be stored in another float dtype than the declared one: it is converted to the declared dtype, and quantized
-if that is a block dtype. Integers and floats are not converted to each other.
+if that is a block dtype. A block-quantized tensor has its own dtype or is dequantized to a float; it is not quantized
+again. Integers and floats are not converted to each other.
 """
 
 from __future__ import annotations
@@ -39,8 +40,10 @@ def elements(parameter: Parameter) -> Iterator[Parameter]:
 
 
 def converts(stored: DType | None, declared: DType) -> bool:
+    if stored is None or stored.is_blocked:
+        return stored == declared or (stored is not None and declared.is_float)
     becomes_float = declared.is_float or declared.is_blocked
-    return stored is not None and (stored == declared or (stored.is_float and becomes_float))
+    return stored == declared or (stored.is_float and becomes_float)
 
 
 def check_parameters(parameters: Sequence[Parameter], checkpoint: Checkpoint) -> list[Diagnostic]:

@@ -14,8 +14,8 @@ COMMANDS = sorted(GROUP)
 
 
 def test_there_are_commands() -> None:
-    expected = "accuracy bench bisect check compile completion diff dump fmt graph help import inspect opt profile"
-    assert [*expected.split(), "quantize", "reduce", "run", "test"] == COMMANDS
+    expected = "accuracy bench bisect chat check compile completion diff dump fmt generate graph help import inspect"
+    assert [*expected.split(), "opt", "profile", "quantize", "reduce", "run", "test"] == COMMANDS
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])

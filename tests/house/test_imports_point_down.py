@@ -38,7 +38,7 @@ ROOMS = {
     "compiler": Room(
         frozenset({"dialect", "passes", "runtime"}),
         frozenset({"numpy", "ml_dtypes", "lark", "llvmlite", "safetensors", "click", "rich", *MLIR}),
-        optional=frozenset({"igraph", "matplotlib", "onnx", "onnxruntime", "ziglang"}),
+        optional=frozenset({"gguf", "igraph", "jinja2", "matplotlib", "onnx", "onnxruntime", "tokenizers", "ziglang"}),
     ),
 }
 SERVED = {Path("compiler/tools/language_server"): frozenset({"lsprotocol", "pygls"})}

@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("compiler", "dialect", "passes", "runtime")
-DATA_SUFFIXES = {".lark", ".c", ".h", ".md", ".txt", ".typed", ".html", ".css", ".js"}
+DATA_SUFFIXES = {".nacre", ".lark", ".c", ".h", ".md", ".txt", ".typed", ".html", ".css", ".js"}
 
 
 def read_project() -> dict[str, Any]:

@@ -6,9 +6,11 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from nacre.compiler.api import in_precision, read_model
 from nacre.compiler.codegen.jit import build_functions
 from nacre.compiler.lower.module import lower_module
 from nacre.compiler.lower.packing import Packing, read_packing
+from nacre.compiler.pipeline import Build
 from nacre.compiler.targets.vector_unit import PanelSizes
 from nacre.dialect.graph import Constant, Function, Module, Node, Parameter, Value
 from nacre.dialect.operator import Builder
@@ -223,3 +225,20 @@ def test_what_is_packed_is_unpacked_in_its_order(order: tuple[int, ...], batched
         group,
     )
     assert np.array_equal(again(turned), packing(data))
+
+
+@pytest.mark.parametrize("sizes", [WIDE, NARROW])
+@pytest.mark.parametrize("columns", [64, 100])
+@pytest.mark.parametrize("activations", ["", "activations matmul to i8 dynamic"])
+@pytest.mark.parametrize("dtype", ["q8[block 32]", "q4[block 32]", "q4[block 32, zero]"])
+def test_scales_have_the_panels_of_their_values(dtype: str, activations: str, columns: int, sizes: PanelSizes) -> None:
+    text = f"""model f(x: f32[3, 64]) -> f32[3, {columns}] {{
+      param weight: f32[{columns}, 64]
+      return x @ weight.T
+    }}
+    quantize f {{ weights "*" to {dtype}; {activations} }}
+    """
+    module = Build(in_precision(read_model(text.replace("; }", " }")), None)).optimize()
+    packings = [weight.packing for weight in lower_module(module, pack=sizes).weights]
+    assert len(packings) == 2 + ("zero" in dtype)
+    assert len({packing and packing.width for packing in packings}) == 1

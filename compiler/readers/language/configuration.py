@@ -17,6 +17,11 @@ from .values import ERROR, AnyValue, FileScope, Poison, Record
 
 
 def load_config(context: Context, file: FileScope, item: syntax.Config) -> Record | Poison:
+    given = context.program.configs.get(item.path.value)
+    if given is not None:
+        record = _convert(given, item.name.name)
+        assert isinstance(record, Record)
+        return record
     found = read_file(context, file, item.path, context.program.folders)
     if found is ERROR:
         return ERROR

@@ -101,7 +101,8 @@ class Program:
 
     `paths` maps the name of each parameter of a fixed index to its path in its arrays; `elaborated` holds the ids of
     elaborated blocks; `folders` are additional folders for configurations. `prefix` is the text with which the keys of
-    the current model's checkpoint begin. `settings` are values of the models' hyper-parameters.
+    the current model's checkpoint begin. `settings` are values of the models' hyper-parameters. `configs` are the
+    contents of configurations that are in no file, by the path that the source gives.
     """
 
     dims: dict[str, tuple[Symbol, Span]] = field(default_factory=dict)
@@ -112,6 +113,7 @@ class Program:
     folders: tuple[Path, ...] = ()
     prefix: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
+    configs: Mapping[str, Any] = field(default_factory=dict)
 
 
 Evaluate = Callable[["Context", syntax.Expression, Frame], AnyValue]

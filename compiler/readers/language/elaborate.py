@@ -7,8 +7,10 @@ not read here.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ....dialect.diagnostics import Diagnostic, DiagnosticError, Span
 from ....dialect.graph import Function, Module
@@ -38,12 +40,14 @@ def load_module(
     weights: str | WeightSource | None = None,
     name: str | None = None,
     settings: Settings | None = None,
+    configs: Mapping[str, Any] | None = None,
 ) -> SourceModel:
     """Reads a model: from a path, or, with `text`, from the source itself. Raises DiagnosticError.
 
     `weights` is a checkpoint, a file or a folder, and replaces the one that the source names. A configuration that does
     not lie beside the source may lie there. `name` is the name of the module and, for a text, of the file in its
-    diagnostics. `settings` are values for the hyper-parameters of models.
+    diagnostics. `settings` are values for the hyper-parameters of models. `configs` are the contents of
+    configurations that are in no file, by the path that the source gives.
     """
     override = Path(weights) if isinstance(weights, str) else weights
     if text:
@@ -52,7 +56,7 @@ def load_module(
         path = Path(source)
         content, file, folder = read_text(path), str(source), path.parent
     folders = (override if override.is_dir() else override.parent,) if isinstance(override, Path) else ()
-    run = Elaboration(normalise(content), file, folder, path, folders, settings or {})
+    run = Elaboration(normalise(content), file, folder, path, folders, settings or {}, configs or {})
     run.elaborate()
     diagnostics = run.diagnostics()
     if any(d.severity == "error" for d in diagnostics):
@@ -95,6 +99,7 @@ class Elaboration:
     path: Path | None
     folders: tuple[Path, ...]
     settings: Settings = field(default_factory=dict)
+    configs: Mapping[str, Any] = field(default_factory=dict)
     listener: Listener | None = None
     reporter: Reporter = field(init=False)
     program: Program = field(init=False)
@@ -106,7 +111,7 @@ class Elaboration:
 
     def __post_init__(self) -> None:
         self.reporter = Reporter({self.file: self.text})
-        self.program = Program(folders=self.folders, settings=self.settings)
+        self.program = Program(folders=self.folders, settings=self.settings, configs=self.configs)
 
     def diagnostics(self) -> list[Diagnostic]:
         """Sorts diagnostics by the order of the text, the file itself before its imports; warnings only if there is no

@@ -1,0 +1,169 @@
+"""`nacre generate` and `nacre chat`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..tools.generate.tokens import Generator, Sampling, check_language_model, most_tokens
+from ..tools.generate.vocabulary import read_vocabulary
+from .model_options import PATH
+from .models import THREADS, open_model
+from .options import Chosen, build_options
+
+_MODEL = click.argument("model", metavar="MODEL.so|MODEL.gguf", type=PATH)
+_TOKENS = click.option(
+    "--tokens", type=click.IntRange(min=1), default=256, show_default=True, help="Most tokens of an answer."
+)
+_CAPACITY = click.option(
+    "--capacity",
+    type=click.IntRange(min=1),
+    help="Tokens that the session holds, prompt and answers.  [default: what the answer needs, or 2048 in a chat]",
+)
+_HELP = {
+    "temperature": "Divides logits; 0 chooses the most likely token.",
+    "top_k": "Chooses among this many tokens; 0 for all.",
+    "top_p": "Chooses among the fewest tokens with this probability together.",
+    "min_p": "Chooses among tokens with this part of the largest probability.",
+    "penalty": "Makes tokens that occurred less likely.",
+    "window": "Last tokens that the penalty applies to.",
+    "seed": "The same seed gives the same text.",
+}
+_RANGES: dict[str, click.ParamType[Any]] = {
+    "temperature": click.FloatRange(0, 100),
+    "top_k": click.IntRange(0),
+    "top_p": click.FloatRange(0, 1, min_open=True),
+    "min_p": click.FloatRange(0, 1),
+    "penalty": click.FloatRange(0, 100, min_open=True),
+    "window": click.IntRange(0, 65536),
+    "seed": click.IntRange(-(2**31), 2**31 - 1),
+}
+
+
+def _sampling_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds an option for each field of `Sampling` to a command, as its argument `sampling`."""
+    names = [field.name for field in fields(Sampling)]
+
+    @wraps(command)
+    def with_options(**given: Any) -> object:
+        return command(sampling=Sampling(**{name: given.pop(name) for name in names}), **given)
+
+    made: Callable[..., Any] = with_options
+    for field in reversed(fields(Sampling)):
+        flag = f"--{field.name.replace('_', '-')}"
+        kind, text = _RANGES[field.name], _HELP[field.name]
+        made = click.option(flag, field.name, type=kind, default=field.default, show_default=True, help=text)(made)
+    return made
+
+
+@click.command("generate")
+@_MODEL
+@click.argument("prompt")
+@_TOKENS
+@_sampling_options
+@_CAPACITY
+@build_options
+@THREADS
+@click.pass_context
+def generate_command(
+    context: click.Context,
+    model: Path,
+    prompt: str,
+    tokens: int,
+    sampling: Sampling,
+    capacity: int | None,
+    chosen: Chosen,
+    threads: int,
+) -> None:
+    """Continue a text with a compiled language model.
+
+    \b
+      nacre generate model.so "Once upon a time" --temperature 0 --tokens 64
+      nacre generate model.gguf "The capital of France is" --seed 7
+
+    Prints the prompt and the tokens that follow it, as they are generated. The text ends where the model ends it, after
+    --tokens, or where the session is full. A model file is compiled first, and kept in the cache.
+    """
+    loaded = open_model(context, model, chosen, None, threads)
+    check_language_model(loaded)
+    vocabulary = read_vocabulary(loaded)
+    ids = vocabulary.encode(prompt)
+    generator = Generator(loaded, capacity or min(most_tokens(loaded), len(ids) + tokens))
+    stream = generator.generate(ids, tokens, sampling, vocabulary.end)
+    first = True
+    for piece in vocabulary.stream(ids, stream):
+        # Errors of the prompt come before any text.
+        click.echo(prompt + piece if first else piece, nl=False)
+        first = False
+    click.echo(prompt if first else "")
+
+
+@click.command("chat")
+@_MODEL
+@click.argument("question", required=False)
+@click.option("--system", help="The instruction before the conversation.  [default: that of the template]")
+@_TOKENS
+@_sampling_options
+@_CAPACITY
+@build_options
+@THREADS
+@click.pass_context
+def chat_command(
+    context: click.Context,
+    model: Path,
+    question: str | None,
+    system: str | None,
+    tokens: int,
+    sampling: Sampling,
+    capacity: int | None,
+    chosen: Chosen,
+    threads: int,
+) -> None:
+    """Talk with a compiled language model, with the template that its file carries.
+
+    \b
+      nacre chat model.so
+      nacre chat model.so "What is the capital of France?" --temperature 0
+
+    Answers a question, or reads questions line by line until the end of the input. Later questions follow the earlier
+    ones in the cache; only new tokens are computed.
+    """
+    loaded = open_model(context, model, chosen, None, threads)
+    check_language_model(loaded)
+    vocabulary = read_vocabulary(loaded)
+    generator = Generator(loaded, capacity or min(most_tokens(loaded), 2048))
+    messages = [] if system is None else [{"role": "system", "content": system}]
+    while True:
+        asked = question if question is not None else _ask()
+        if asked is None:
+            return
+        messages.append({"role": "user", "content": asked})
+        ids = vocabulary.encode(vocabulary.converse(messages))
+        known = generator.ids
+        if ids[: len(known)] != known:
+            # The template changed earlier text: it begins again.
+            generator.session.reset()
+            generator.ids = known = []
+        new = ids[len(known) :]
+        answer = ""
+        for piece in vocabulary.stream([], generator.generate(new, tokens, sampling, vocabulary.end)):
+            click.echo(piece, nl=False)
+            answer += piece
+        click.echo()
+        messages.append({"role": "assistant", "content": answer})
+        if question is not None:
+            return
+
+
+def _ask() -> str | None:
+    """Reads the next question; None at the end of the input."""
+    if sys.stdin.isatty():
+        click.echo("> ", nl=False)
+    line = sys.stdin.readline()
+    return line.rstrip("\n") if line else None

@@ -1,0 +1,122 @@
+"""The configuration of a model source, from the metadata and the tensors of a GGUF file.
+
+The names of keys are those of https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, each behind the name of the
+architecture: `llama.block_count`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ....dialect.diagnostics import Diagnostic, DiagnosticError
+from ...weights.gguf_header import GgufHeader
+
+Config = Mapping[str, Any]
+
+
+def bad_gguf(message: str, help: str = "") -> DiagnosticError:
+    return DiagnosticError([Diagnostic("bad-gguf", message, help=help)])
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """The metadata of a file, read by keys without the name of the architecture."""
+
+    path: Path
+    architecture: str
+    values: Mapping[str, Any]
+    shapes: Mapping[str, tuple[int, ...]]
+
+    def find(self, key: str, default: Any = None) -> Any:
+        return self.values.get(f"{self.architecture}.{key}", default)
+
+    def size(self, key: str, default: int | None = None) -> int:
+        """Returns a positive integer."""
+        value = self.find(key, default)
+        if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size and (value == value[0]).all():
+            value = int(value[0])
+        if value is None:
+            raise bad_gguf(f"`{self.path}` does not say its `{self.architecture}.{key}`")
+        if type(value) is not int or not 0 < value < 1 << 31:
+            raise bad_gguf(f"`{self.architecture}.{key}` of `{self.path}` is {value!r}, not a size")
+        return value
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """Returns a finite number."""
+        value = self.find(key, default)
+        if value is None:
+            raise bad_gguf(f"`{self.path}` does not say its `{self.architecture}.{key}`")
+        if type(value) not in (int, float) or not math.isfinite(value):
+            raise bad_gguf(f"`{self.architecture}.{key}` of `{self.path}` is {value!r}, not a number")
+        # f32 in the file: the shortest decimal number that is this f32, 1e-5 and not 9.999999747e-06.
+        return float(str(np.float32(value)))
+
+    def has(self, tensor: str) -> bool:
+        return tensor in self.shapes
+
+
+def read_metadata(header: GgufHeader) -> Metadata:
+    architecture = header.metadata.get("general.architecture")
+    if not isinstance(architecture, str):
+        raise bad_gguf(f"`{header.path}` does not say its `general.architecture`")
+    shapes = {tensor.name: tensor.shape for tensor in header.tensors}
+    return Metadata(header.path, architecture, header.metadata, shapes)
+
+
+@dataclass(frozen=True, slots=True)
+class Llama:
+    """The differences between members of the Llama family that no metadata tells."""
+
+    neighbours: bool = False
+    gelu: bool = False
+    embedding_scaled: bool = False
+
+    def config(self, m: Metadata) -> Config:
+        width, heads = m.size("embedding_length"), m.size("attention.head_count")
+        head = m.size("attention.key_length", max(1, width // heads))
+        if m.find("attention.value_length", head) != head:
+            raise bad_gguf(f"`{m.path}` has values of another length than keys, which is not supported")
+        shared = m.size("attention.head_count_kv", heads)
+        if heads % shared:
+            raise bad_gguf(f"`{m.path}` has {heads} heads of queries for {shared} heads of keys")
+        rotated = m.size("rope.dimension_count", head)
+        if rotated > head or rotated % 2:
+            raise bad_gguf(f"`{m.path}` rotates {rotated} of {head} numbers of a head")
+        if m.size("expert_count", 1) > 1 if m.find("expert_count") else False:
+            raise bad_gguf(f"`{m.path}` is a mixture of experts, which is not supported")
+        scaling = m.find("rope.scaling.type", "none")
+        if scaling not in ("none", "linear"):
+            raise bad_gguf(f"`{m.path}` scales rotary positions by `{scaling}`, which is not supported")
+        embedding = m.shapes.get("token_embd.weight", ())
+        return {
+            "context": m.size("context_length"),
+            "width": width,
+            "layers": m.size("block_count"),
+            "heads": heads,
+            "shared": shared,
+            "head": head,
+            "hidden": m.size("feed_forward_length"),
+            "vocabulary": embedding[0] if len(embedding) == 2 else m.size("vocab_size"),
+            "rotated": rotated,
+            "neighbours": self.neighbours,
+            "base": m.number("rope.freq_base", 10000.0),
+            "frequency_scale": 1 / m.number("rope.scaling.factor", 1.0) if scaling == "linear" else 1.0,
+            "has_factors": m.has("rope_freqs.weight"),
+            "epsilon": m.number("attention.layer_norm_rms_epsilon"),
+            "query_scale": head**-0.5,
+            "attention_cap": m.number("attn_logit_softcapping", 0.0),
+            "logit_cap": m.number("final_logit_softcapping", 0.0),
+            "biased": m.has("blk.0.attn_q.bias"),
+            "heads_are_normed": m.has("blk.0.attn_q_norm.weight"),
+            "results_are_normed": m.has("blk.0.post_ffw_norm.weight"),
+            "gelu": self.gelu,
+            "window": int(m.find("attention.sliding_window") or 0),
+            "embedding_scale": width**0.5 if self.embedding_scaled else 1.0,
+            "tied": not m.has("output.weight"),
+        }

@@ -1,0 +1,164 @@
+"""The tokenizer of a GGUF file in the format of the package `tokenizers`, with the template of conversations.
+
+    {"tokenizer": {...}, "template": "{% for message in messages %}...", "begin": [1], "end": [2]}
+
+`template` is absent if the file has none; `begin` are ids before every text, `end` ids that end an answer. This module
+needs no package: it writes the document, and the tools that generate text read it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...weights.gguf_header import GgufHeader
+from .configuration import bad_gguf
+
+_PREFIX = "tokenizer.ggml."
+_CONTROL, _USER = 3, 4
+"""Types of tokens that are cut out of a text before it is split."""
+_SPACE = "\u2581"
+_ENDS = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "</s>")
+"""Tokens that end an answer, besides the one that the file names."""
+_GPT2 = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+_BYTES = {**_GPT2, "use_regex": False}
+_LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+    r"|\s+(?!\S)|\s+"
+)
+
+
+def _pattern(regex: str) -> Sequence[Mapping[str, Any]]:
+    split = {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
+    return [split, _BYTES]
+
+
+_SPLITS: Mapping[str, Sequence[Mapping[str, Any]]] = {
+    "gpt-2": [_GPT2],
+    "default": [_GPT2],
+    "smollm": [{"type": "Digits", "individual_digits": True}, _GPT2],
+    "llama-bpe": _pattern(_LLAMA3),
+    "qwen2": _pattern(_LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")),
+}
+"""How a text is split before pairs are merged, by the name in the file."""
+
+
+def tokenizer_document(header: GgufHeader) -> bytes | None:
+    """Returns the document, or None if the file has no tokenizer. Raises DiagnosticError for one of an unknown kind."""
+    found = header.metadata
+    kind = found.get(f"{_PREFIX}model")
+    if kind is None or kind == "none":
+        return None
+    if kind not in ("gpt2", "llama"):
+        raise bad_gguf(f"`{header.path}` has a tokenizer of the unknown kind `{kind}`")
+    tokens = found.get(f"{_PREFIX}tokens")
+    types = found.get(f"{_PREFIX}token_type")
+    if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+        raise bad_gguf(f"`{header.path}` has a tokenizer without tokens")
+    if types is not None and len(types) != len(tokens):
+        raise bad_gguf(f"`{header.path}` has {len(tokens)} tokens and {len(types)} types of them")
+    types = np.ones(len(tokens), np.int32) if types is None else types
+    special = [i for i, type in enumerate(types) if type in (_CONTROL, _USER)]
+    made = _byte_level(header, tokens) if kind == "gpt2" else _sentence_piece(header, tokens)
+    made |= {
+        "version": "1.0",
+        "added_tokens": [_added(i, tokens[i], types[i] == _CONTROL) for i in special],
+        "post_processor": None,
+    }
+    begin = _begin(header, kind)
+    document: dict[str, Any] = {"tokenizer": made, "begin": begin, "end": _ends(header, tokens, begin)}
+    template = found.get("tokenizer.chat_template")
+    if isinstance(template, str):
+        document["template"] = template
+        document["names"] = {
+            f"{name}_token": tokens[number]
+            for name in ("bos", "eos")
+            if (number := _id(header, name)) is not None and number < len(tokens)
+        }
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _added(number: int, content: str, special: bool) -> dict[str, Any]:
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": bool(special)}
+    return {"id": number, "content": content, **flags}
+
+
+def _id(header: GgufHeader, name: str) -> int | None:
+    number = header.metadata.get(f"{_PREFIX}{name}_token_id")
+    return number if type(number) is int else None
+
+
+def _begin(header: GgufHeader, kind: str) -> list[int]:
+    begin = _id(header, "bos")
+    wanted = header.metadata.get(f"{_PREFIX}add_bos_token", kind == "llama")
+    return [begin] if wanted and begin is not None else []
+
+
+def _ends(header: GgufHeader, tokens: list[str], begin: list[int]) -> list[int]:
+    named = [_id(header, name) for name in ("eos", "eot")]
+    known = {token: number for number, token in enumerate(tokens)}
+    # The token that begins every text begins the next one.
+    found = [number for number in (*named, *begin, *map(known.get, _ENDS)) if number is not None]
+    return sorted(dict.fromkeys(found))
+
+
+def _merges(header: GgufHeader) -> list[str]:
+    merges = header.metadata.get(f"{_PREFIX}merges")
+    if not isinstance(merges, list) or not all(isinstance(m, str) and " " in m for m in merges):
+        raise bad_gguf(f"`{header.path}` has a tokenizer without merges")
+    return merges
+
+
+def _model(tokens: list[str], merges: Sequence[Any], **further: Any) -> dict[str, Any]:
+    vocabulary = {token: number for number, token in enumerate(tokens)}
+    plain = {"dropout": None, "continuing_subword_prefix": None, "end_of_word_suffix": None, "fuse_unk": False}
+    return {"type": "BPE", **plain, "vocab": vocabulary, "merges": merges, **further}
+
+
+def _byte_level(header: GgufHeader, tokens: list[str]) -> dict[str, Any]:
+    name = header.metadata.get(f"{_PREFIX}pre", "default")
+    splits = _SPLITS.get(str(name))
+    if splits is None:
+        known = ", ".join(_SPLITS)
+        raise bad_gguf(f"the tokenizer of `{header.path}` splits text like `{name}`", f"known are {known}")
+    ignored = {"ignore_merges": name == "llama-bpe", "unk_token": None, "byte_fallback": False}
+    return {
+        "normalizer": {"type": "NFC"} if name == "qwen2" else None,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": list(splits)},
+        "decoder": _GPT2,
+        "model": _model(tokens, [m.split(" ", 1) for m in _merges(header)], **ignored),
+    }
+
+
+def _sentence_piece(header: GgufHeader, tokens: list[str]) -> dict[str, Any]:
+    """Pairs are merged by the score of the piece that they make: every split of a piece into two others is a merge."""
+    scores = header.metadata.get(f"{_PREFIX}scores")
+    if scores is None or len(scores) != len(tokens):
+        raise bad_gguf(f"`{header.path}` has a tokenizer without a score for each token")
+    known = set(tokens)
+    order = sorted(range(len(tokens)), key=lambda i: (-float(scores[i]), i))
+    merges = [
+        [tokens[i][:at], tokens[i][at:]]
+        for i in order
+        for at in range(1, len(tokens[i]))
+        if tokens[i][:at] in known and tokens[i][at:] in known
+    ]
+    prefixed = bool(header.metadata.get(f"{_PREFIX}add_space_prefix", True))
+    replaced = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
+    before = [{"type": "Prepend", "prepend": _SPACE}] if prefixed else []
+    after = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if prefixed else []
+    restored = {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "}
+    unknown = _id(header, "unknown")
+    named = tokens[unknown] if unknown is not None and unknown < len(tokens) else None
+    return {
+        "normalizer": {"type": "Sequence", "normalizers": [*before, replaced]},
+        "pre_tokenizer": None,
+        "decoder": {
+            "type": "Sequence",
+            "decoders": [restored, {"type": "ByteFallback"}, {"type": "Fuse"}, *after],
+        },
+        "model": _model(tokens, merges, unk_token=named, byte_fallback=True, ignore_merges=False),
+    }

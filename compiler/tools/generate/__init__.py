@@ -1,0 +1,1 @@
+"""`nacre generate` and `nacre chat`: text from compiled language models, with the tokenizers that they carry."""

@@ -1,0 +1,98 @@
+"""The tokenizer of an artifact: text to ids, ids to text piece by piece, and a conversation to text by its template.
+
+Needs the package `tokenizers`, and for templates `jinja2`. Templates run in a sandbox: they come from files of others.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from ....dialect.diagnostics import Diagnostic, DiagnosticError
+from ....runtime.loader import Model
+
+ENTRY = "tokenizer"
+_UNFINISHED = "\ufffd"
+"""Ends a text that is cut inside a character."""
+
+
+def error(code: str, message: str, help: str = "") -> DiagnosticError:
+    return DiagnosticError([Diagnostic(code, message, help=help)])
+
+
+def _load(package: str) -> Any:
+    try:
+        return import_module(package)
+    except ImportError:
+        message = f"text is generated with the Python package `{package.split('.')[0]}`, which is not installed"
+        raise error("missing-package", message, "pip install 'nacre[chat]'") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """`begin` are the ids before every text, `end` the ids that end an answer; `template` is empty if there is none."""
+
+    tokenizer: Any
+    begin: tuple[int, ...]
+    end: frozenset[int]
+    template: str
+    names: Mapping[str, str]
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of a text, those before it included."""
+        return [*self.begin, *self.tokenizer.encode(text, add_special_tokens=False).ids]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
+
+    def stream(self, prompt: Sequence[int], ids: Iterable[int]) -> Iterator[str]:
+        """Yields the text of ids that follow a prompt, as soon as its characters are whole."""
+        seen = list(prompt[-8:])
+        before = len(self.decode(seen))
+        for number in ids:
+            seen.append(number)
+            text = self.decode(seen)
+            if not text.endswith(_UNFINISHED):
+                yield text[before:]
+                before = len(text)
+        rest = self.decode(seen)[before:]
+        if rest:
+            yield rest
+
+    def converse(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """Returns the text of a conversation up to the next answer. Raises DiagnosticError."""
+        if not self.template:
+            raise error(
+                "no-template", "the model has no template for conversations", "`nacre generate` continues a text"
+            )
+        sandbox, exceptions = _load("jinja2.sandbox"), _load("jinja2.exceptions")
+        environment = sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+
+        def refuse(message: str) -> None:
+            raise exceptions.TemplateError(message)
+
+        environment.globals["raise_exception"] = refuse
+        try:
+            template = environment.from_string(self.template)
+            return str(template.render(messages=list(messages), add_generation_prompt=True, **self.names))
+        except exceptions.TemplateError as problem:
+            raise error("bad-template", f"the template of the model fails: {problem}") from None
+
+
+def read_vocabulary(model: Model) -> Vocabulary:
+    """Returns the tokenizer of a compiled model. Raises DiagnosticError if it has none."""
+    if ENTRY not in model.entries:
+        message = f"model `{model.name}` has no entry `{ENTRY}`"
+        raise error("no-tokenizer", message, "models that are compiled from GGUF files carry their tokenizer")
+    document = json.loads(bytes(model.entries[ENTRY]()))
+    tokenizer = _load("tokenizers").Tokenizer.from_str(json.dumps(document["tokenizer"]))
+    return Vocabulary(
+        tokenizer,
+        tuple(document["begin"]),
+        frozenset(document["end"]),
+        document.get("template", ""),
+        document.get("names", {}),
+    )
