@@ -29,6 +29,10 @@ READERS: Mapping[str, Reader] = {
     ".graph": Reader("stages", "read_graph_file"),
     ".onnx": Reader("onnx.reader", "read_onnx"),
     ".gguf": Reader("gguf.reader", "read_gguf_model"),
+    ".txt": Reader("trees.lightgbm", "read_text_file"),
+    ".json": Reader("trees.json_file", "read_json_file"),
+    ".ubj": Reader("trees.xgboost", "read_ubjson_file"),
+    ".cbm": Reader("trees.cbm", "read_cbm_file"),
 }
 """Readers by suffix. A file of another suffix is read as model text."""
 

@@ -42,6 +42,7 @@ from . import (
     softmax,
     statistics,
     structure,
+    tree_ensemble,
     unary,
     updating,
     winograd,
@@ -86,6 +87,7 @@ _FAMILIES = (
     block_quantization.OPERATORS,
     block_contraction.OPERATORS,
     winograd.OPERATORS,
+    tree_ensemble.OPERATORS,
 )
 
 OPERATORS: Mapping[str, Operator] = {operator.name: operator for family in _FAMILIES for operator in family}

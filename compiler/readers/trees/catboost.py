@@ -1,0 +1,184 @@
+"""Reads a CatBoost model of numerical features: JSON, or `.cbm`.
+
+Features are f32 and sums f64; a sum begins with 0 and adds trees in the order of the file, then comes the scale and the
+bias, so `raw` has the same bits as `predict(prediction_type="RawFormulaVal")`. An oblivious tree is written as a tree
+with equal nodes on each level. Categorical and text features are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ....dialect.graph import Constant, Value
+from ....dialect.operator import Builder
+from ....dialect.ops.support.trees import DEFAULT_LEFT, NAN_IS_MISSING
+from ....dialect.types import F32
+from . import links
+from .ensemble import assemble
+from .fields import field, integer, number, numbers, sequence
+from .graph import TreeModel
+from .tree import Numbers, Tree, tree_error
+
+_LINKS: Mapping[str, links.Link] = {
+    "Logloss": links.sigmoid,
+    "CrossEntropy": links.sigmoid,
+    "MultiLogloss": links.sigmoid,
+    "MultiCrossEntropy": links.sigmoid,
+    "MultiClassOneVsAll": links.sigmoid,
+    "MultiClass": links.softmax,
+    "Poisson": links.exponential,
+    "Tweedie": links.exponential,
+}
+_IDENTITY = (
+    "RMSE", "MAE", "Quantile", "MultiQuantile", "LogLinQuantile", "MAPE", "Lq", "Huber", "Expectile", "LogCosh",
+    "MultiRMSE", "MultiRMSEWithMissingValues", "RMSEWithUncertainty", "Cox", "SurvivalAft", "FairLoss",
+    "YetiRank", "YetiRankPairwise", "PairLogit", "PairLogitPairwise", "QueryRMSE", "QuerySoftMax", "QueryCrossEntropy",
+    "StochasticRank", "StochasticFilter", "LambdaMart", "GroupQuantile", "",
+)  # fmt: skip
+_TO_RIGHT, _TREATMENTS = "AsTrue", ("AsIs", "AsFalse", "AsTrue")
+_DEEPEST_OBLIVIOUS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A split of a numerical feature: numbers above the border go to the right, NaN to the right if `nan_right`."""
+
+    feature: int
+    border: float
+    nan_right: bool
+
+    @property
+    def flags(self) -> int:
+        return NAN_IS_MISSING | (0 if self.nan_right else DEFAULT_LEFT)
+
+
+def is_catboost(record: Any) -> bool:
+    return isinstance(record, Mapping) and "features_info" in record
+
+
+def read_record(record: Any, file: str) -> TreeModel:
+    """Reads a parsed JSON model. Raises DiagnosticError."""
+    info = field(record, "features_info")
+    if info.get("categorical_features") or info.get("ctrs") or info.get("text_features"):
+        raise tree_error(
+            f"`{file}` has categorical or text features, which are not supported", code="unsupported-trees"
+        )
+    described = sequence(info, "float_features")
+    places = {integer(f, "feature_index"): integer(f, "flat_feature_index") for f in described}
+    treatments = {integer(f, "feature_index"): str(f.get("nan_value_treatment", "AsIs")) for f in described}
+    for treatment in treatments.values():
+        if treatment not in _TREATMENTS:
+            raise tree_error(f"`nan_value_treatment` is `{treatment}`, which is unknown")
+
+    def split_of(split: Any, tree: int) -> Split:
+        kind = field(split, "split_type", tree=tree)
+        if kind != "FloatFeature":
+            raise tree_error(
+                f"it has a split of the type `{kind}`, which is not supported", tree, code="unsupported-trees"
+            )
+        index = integer(split, "float_feature_index", tree=tree)
+        if index not in places:
+            raise tree_error(f"a split refers to feature {index}, which is not described", tree)
+        return Split(places[index], number(field(split, "border"), "border", tree), treatments[index] == _TO_RIGHT)
+
+    scale, bias = _scale_and_bias(sequence(record, "scale_and_bias"))
+    trees = []
+    if "oblivious_trees" in record:
+        for i, tree in enumerate(sequence(record, "oblivious_trees")):
+            splits = [split_of(split, i) for split in sequence({"splits": None, **tree}, "splits", tree=i) or ()]
+            trees.append(oblivious_tree(splits, numbers(tree, "leaf_values", np.float64, tree=i), len(bias), i))
+    else:
+        for i, tree in enumerate(sequence(record, "trees")):
+            trees.append(_Nested(split_of, i, len(bias)).read(tree))
+    features = max(places.values(), default=-1) + 1
+    model = record.get("model_info", {})
+    loss = model.get("params", {}).get("loss_function", {}).get("type", "") if isinstance(model, Mapping) else ""
+    return finish_model(trees, features, scale, bias, str(loss))
+
+
+def finish_model(trees: Sequence[Tree], features: int, scale: float, bias: Numbers, loss: str) -> TreeModel:
+    if loss not in _LINKS and loss not in _IDENTITY:
+        raise tree_error(f"the loss function `{loss}` is not supported", code="unsupported-objective")
+    initial = np.zeros((1, len(bias)))
+    ensemble = assemble(trees, [0] * len(trees), initial, features=features, compare="le", dtype=np.float32)
+
+    def finish(b: Builder, total: Value) -> Value:
+        scaled = total if scale == 1 else b.multiply(total, b.like(scale, total))
+        if not bias.any():
+            return scaled
+        if len(bias) == 1:
+            return b.add(scaled, b.like(float(bias[0]), total))
+        return b.add(scaled, b.apply("constant", (), {"value": Constant(bias)})[0])
+
+    return TreeModel(ensemble, features, F32, finish, _LINKS.get(loss, links.identity))
+
+
+def oblivious_tree(splits: Sequence[Split], values: Numbers, width: int, tree: int) -> Tree:
+    """Returns a tree with one split for each level; split `i` selects bit `i` of the leaf."""
+    depth = len(splits)
+    if depth > _DEEPEST_OBLIVIOUS:
+        raise tree_error(f"it has {depth} levels, and {_DEEPEST_OBLIVIOUS} are supported", tree)
+    if len(values) != width << depth:
+        raise tree_error(f"it has {len(values)} values of leaves, expected {width << depth}", tree)
+    # The root decides the highest bit. Nodes are numbered level by level: the children of `n` are 2 n + 1 and 2 n + 2.
+    nodes = (1 << depth) - 1
+    order = [splits[depth - 1 - level] for level in range(depth) for _ in range(1 << level)]
+    children = 2 * np.arange(nodes)[:, None] + [1, 2]
+    children = np.where(children < nodes, children, nodes - 1 - children)
+    return Tree(
+        np.asarray([s.feature for s in order], np.int64),
+        np.asarray([s.border for s in order], np.float64),
+        children[:, 0],
+        children[:, 1],
+        np.asarray([s.flags for s in order], np.int64),
+        values.reshape(-1, width),
+    )
+
+
+def _scale_and_bias(pair: Sequence[Any]) -> tuple[float, Numbers]:
+    if len(pair) != 2:
+        raise tree_error("`scale_and_bias` is not a pair")
+    bias = pair[1] if isinstance(pair[1], list) else [pair[1]]
+    return number(pair[0], "scale"), np.asarray([number(x, "bias") for x in bias or [0.0]])
+
+
+class _Nested:
+    """Reads a tree whose children lie in their parents."""
+
+    def __init__(self, split_of: Any, tree: int, width: int) -> None:
+        self.split_of, self.tree, self.width = split_of, tree, width
+        self.splits: list[Split] = []
+        self.children: list[list[int]] = []
+        self.values: list[list[float]] = []
+
+    def read(self, record: Any) -> Tree:
+        pending: list[tuple[Any, int, int]] = [(record, -1, 0)]
+        while pending:
+            node, parent, side = pending.pop()
+            if isinstance(node, Mapping) and "split" in node:
+                place = len(self.splits)
+                self.splits.append(self.split_of(node["split"], self.tree))
+                self.children.append([0, 0])
+                pending += [(field(node, name, tree=self.tree), place, i) for i, name in enumerate(("left", "right"))]
+            else:
+                place = -1 - len(self.values)
+                value = field(node, "value", tree=self.tree)
+                listed = value if isinstance(value, list) else [value]
+                if len(listed) != self.width:
+                    raise tree_error(f"a leaf has {len(listed)} values, expected {self.width}", self.tree)
+                self.values.append([number(x, "value", self.tree) for x in listed])
+            if parent >= 0:
+                self.children[parent][side] = place
+        children = np.asarray(self.children, np.int64).reshape(-1, 2)
+        return Tree(
+            np.asarray([s.feature for s in self.splits], np.int64),
+            np.asarray([s.border for s in self.splits], np.float64),
+            children[:, 0],
+            children[:, 1],
+            np.asarray([s.flags for s in self.splits], np.int64),
+            np.asarray(self.values, np.float64).reshape(-1, self.width),
+        )

@@ -1,0 +1,113 @@
+"""Writes the entries of a model of trees: `main` predicts, `raw` returns the sums, `leaves` the leaf of each tree.
+
+All entries take `features` [B, F] and share the tables, which are parameters named `trees.*`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ....dialect.dims import Symbol
+from ....dialect.graph import Constant, Function, Module, Node, Parameter, Value
+from ....dialect.operator import Builder
+from ....dialect.ops import OPERATORS
+from ....dialect.types import DType, TensorType, dtype_of
+from ....dialect.verifier import verify
+from ...model.source import SourceModel, WeightSource
+from ...weights import open_arrays
+from .ensemble import Ensemble
+from .tree import Numbers
+
+MAIN, RAW, LEAVES = "main", "raw", "leaves"
+_TABLES = 8
+"""The tables before `values`."""
+Link = Callable[[Builder, Value], Value]
+"""`link(b, raw) -> prediction`: raw is [B], or [B, outputs]."""
+
+
+@dataclass(frozen=True, slots=True)
+class TreeModel:
+    """A model of trees: its ensemble, the dtype and number of its features, and the functions of its sums.
+
+    finish: the last steps of the sums, such as their scale, which belong to `raw`. link: the prediction of `raw`.
+    """
+
+    ensemble: Ensemble
+    features: int
+    dtype: DType
+    finish: Link
+    link: Link
+
+
+@dataclass
+class _Writer:
+    """The parameters of all entries, and the nodes of one."""
+
+    builder: Builder = field(default_factory=lambda: Builder(OPERATORS))
+    parameters: dict[str, Parameter] = field(default_factory=dict)
+    arrays: dict[str, Numbers] = field(default_factory=dict)
+
+    def table(self, name: str, array: Numbers) -> Value:
+        type = TensorType(dtype_of(array), array.shape)
+        path = f"trees.{name}"
+        self.parameters[path], self.arrays[path] = Parameter(path, type), array
+        value = self.builder.fresh(type)
+        self.builder.nodes.append(Node("parameter", (), (value,), (("name", path),)))
+        return value
+
+
+def write_model(model: TreeModel, file: str, weights: WeightSource | None, sources: Mapping[str, str]) -> SourceModel:
+    """Returns the model with its three entries."""
+    writer, rows = _Writer(), Symbol("B")
+    built = ((MAIN, _main, "prediction"), (RAW, _raw, "raw"), (LEAVES, _leaves, "leaves"))
+    functions = []
+    for name, build, result in built:
+        writer.builder = Builder(OPERATORS)
+        features = Value("features", TensorType(model.dtype, (rows.size, model.features)))
+        value = build(writer, model, features)
+        functions.append(Function(name, (features,), tuple(writer.builder.nodes), (value,), (result,)))
+    module = Module(MAIN, (rows,), tuple(writer.parameters.values()), tuple(functions))
+    verify(module)
+    stored = open_arrays(writer.arrays) if weights is None else weights
+    return SourceModel(module, file, {function.name: stored for function in functions}, sources=sources)
+
+
+def _main(writer: _Writer, model: TreeModel, features: Value) -> Value:
+    return model.link(writer.builder, _raw(writer, model, features))
+
+
+def _raw(writer: _Writer, model: TreeModel, features: Value) -> Value:
+    b, tables = writer.builder, model.ensemble.tables
+    operands = [writer.table(name, table) for name, table in tables.items()]
+    total = b.tree_ensemble(features, *operands, **model.ensemble.attributes)
+    rows, groups, width = total.type.shape
+    shape = (rows,) if groups == width == 1 else (rows, tables["initial"].size)
+    return model.finish(b, b.reshape(total, shape=shape))
+
+
+def _leaves(writer: _Writer, model: TreeModel, features: Value) -> Value:
+    """Writes the leaf of each tree, in the order of the file: trees of several groups take turns."""
+    b, ensemble = writer.builder, model.ensemble
+    operands = [writer.table(name, table) for name, table in list(ensemble.tables.items())[:_TABLES]]
+    found = b.tree_leaves(features, *operands, **ensemble.attributes)
+    first = b.apply("constant", (), {"value": Constant(ensemble.first_leaves.astype(np.int32))})[0]
+    own = b.transpose(b.subtract(found, first), axes=(0, 2, 1))
+    rows, trees, groups = own.type.shape
+    flat = b.reshape(own, shape=(rows, int(str(trees)) * int(str(groups))))
+    if len(set(ensemble.counts)) == 1:
+        return flat
+    kept = [
+        t * len(ensemble.counts) + g
+        for t in range(max(ensemble.counts))
+        for g, n in enumerate(ensemble.counts)
+        if t < n
+    ]
+    index = b.apply("constant", (), {"value": Constant(np.asarray(kept, np.int64))})[0]
+    return b.gather(flat, index, axis=1, mode="clamp")
+
+
+def identity(b: Builder, x: Value) -> Value:
+    return x
