@@ -1,26 +1,63 @@
 """Reverse-mode differentiation of a list of nodes, by the gradient rules of their operators.
 
-One builder appends the nodes that compute gradients after the given nodes. Nodes with regions are refused: a pass must
-unroll a loop, or differentiate it as a whole, first.
+One builder appends the nodes that compute gradients after the given nodes. Each has the scope and the span of the node
+whose gradient it computes. Nodes with regions need rules, which the caller gives: `passes/autodiff` has those of
+branches and loops.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
-from .graph import Node, Value
+from .graph import Node, Value, captured
 from .operator import Builder, Decompose, Gradient, Use
+
+Given = Sequence["Value | None"]
+"""The gradients of the results of a node; None for a result that the loss does not depend on."""
+RegionGradient = Callable[[Node, Given, AbstractSet[str]], Iterable[tuple[Value, Value]]]
+"""`rule(node, gradients, active) -> (value, gradient) pairs`, for the active values that the node or its regions
+read."""
+
+
+class GradientError(Exception):
+    """A node without a gradient rule, between the loss and a value whose gradient is wanted."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(f"`{node.op}` has no gradient")
+        self.node = node
+
+
+def read_values(node: Node) -> Iterable[Value]:
+    """Yields the operands of a node, and the values of surrounding scopes that its regions read."""
+    yield from node.inputs
+    for region in node.regions:
+        yield from captured(region)
+
+
+def spread(nodes: Iterable[Node], active: AbstractSet[str]) -> set[str]:
+    """Returns the active names with those of all float results that depend on them."""
+    found = set(active)
+    for node in nodes:
+        if any(value.name in found for value in read_values(node)):
+            found |= {value.name for value in node.outputs if value.type.dtype.is_differentiable}
+    return found
 
 
 def pull_back(
-    b: Builder, nodes: Sequence[Node], gradients: Mapping[Value, Value], wanted: Sequence[Value]
+    b: Builder,
+    nodes: Sequence[Node],
+    gradients: Mapping[Value, Value],
+    wanted: Sequence[Value],
+    regions: Mapping[str, RegionGradient] | None = None,
 ) -> list[Value | None]:
-    """Returns the gradients of `wanted` for given gradients of some results; None if there is no float path to them."""
-    active = {value.name for value in wanted}
-    for node in nodes:
-        if any(value.name in active for value in node.inputs):
-            active |= {value.name for value in node.outputs if value.type.dtype.is_differentiable}
+    """Returns the gradients of `wanted` for given gradients of some results; None if there is no float path to them.
+
+    `regions` are the rules of operators with regions. Raises GradientError at a node without a rule.
+    """
+    active = spread(nodes, {value.name for value in wanted})
     found: dict[str, Value] = {}
+    place = b.scope, b.span
 
     def accumulate(value: Value, gradient: Value) -> None:
         assert gradient.type == value.type, (value, gradient)
@@ -30,16 +67,23 @@ def pull_back(
         accumulate(value, gradient)
     for node in reversed(nodes):
         given = tuple(found.get(value.name) for value in node.outputs)
-        if not any(given) or not any(value.name in active for value in node.inputs):
+        if not any(given) or not any(value.name in active for value in read_values(node)):
             continue
-        assert not node.regions, f"{node.op} cannot be differentiated node by node"
-        rule = b.operators[node.op].gradient
-        if rule is None:
-            continue
-        parts = rule(b, Use(node.inputs, node.outputs, dict(node.attributes), given))
-        for value, part in zip(node.inputs, parts, strict=True):
-            if part is not None and value.name in active and value.type.dtype.is_differentiable:
+        b.scope, b.span = node.scope, node.span
+        if node.regions:
+            if regions is None or node.op not in regions:
+                raise GradientError(node)
+            parts = list(regions[node.op](node, given, active))
+        else:
+            rule = b.operators[node.op].gradient
+            if rule is None:
+                raise GradientError(node)
+            made = rule(b, Use(node.inputs, node.outputs, dict(node.attributes), given))
+            parts = [(v, part) for v, part in zip(node.inputs, made, strict=True) if part is not None]
+        for value, part in parts:
+            if value.name in active and value.type.dtype.is_differentiable:
                 accumulate(value, part)
+    b.scope, b.span = place
     return [found.get(value.name) for value in wanted]
 
 
@@ -51,6 +95,9 @@ def by_decomposition(decompose: Decompose) -> Gradient:
         results = decompose(b, use.inputs, use.attributes)
         nodes = tuple(b.nodes[start:])
         given = {r: g for r, g in zip(results, use.gradients, strict=True) if g is not None}
-        return pull_back(b, nodes, given, use.inputs)
+        found = pull_back(b, nodes, given, use.inputs)
+        # The gradient of a value that is an operand twice is already the total: it is given once.
+        first = {value: number for number, value in reversed(list(enumerate(use.inputs)))}
+        return [part if first[v] == n else None for n, (v, part) in enumerate(zip(use.inputs, found, strict=True))]
 
     return differentiate

@@ -23,7 +23,7 @@ from . import syntax
 from .context import Context, LimitError, Listener, Program, Reporter
 from .examples import read_budget, read_test
 from .expressions import evaluate
-from .imports import Loader, own_models
+from .imports import OPTIMIZERS, Loader, own_models
 from .models import elaborate_model, unite_parameters
 from .names import check_names
 from .parse import normalise, parse_recovered, read_text
@@ -56,7 +56,9 @@ def load_module(
         path = Path(source)
         content, file, folder = read_text(path), str(source), path.parent
     folders = (override if override.is_dir() else override.parent,) if isinstance(override, Path) else ()
-    run = Elaboration(normalise(content), file, folder, path, folders, settings or {}, configs or {})
+    run = Elaboration(
+        normalise(content), file, folder, path, folders, settings or {}, configs or {}, override is not None
+    )
     run.elaborate()
     diagnostics = run.diagnostics()
     if any(d.severity == "error" for d in diagnostics):
@@ -100,6 +102,7 @@ class Elaboration:
     folders: tuple[Path, ...]
     settings: Settings = field(default_factory=dict)
     configs: Mapping[str, Any] = field(default_factory=dict)
+    has_checkpoint: bool = False
     listener: Listener | None = None
     reporter: Reporter = field(init=False)
     program: Program = field(init=False)
@@ -169,12 +172,20 @@ class Elaboration:
 
     def _elaborate(self, context: Context, tree: syntax.File) -> None:
         path = None if self.path is None else self.path.resolve()
-        self.scope = Loader(context).load(tree, self.file, self.folder, path)
-        check_settings(context, own_models(self.scope), None)
-        for model in own_models(self.scope):
+        loader = Loader(context)
+        self.scope = loader.load(tree, self.file, self.folder, path)
+        models = own_models(self.scope)
+        self.program.stored = self.has_checkpoint or any(isinstance(s, syntax.Weights) for m in models for s in m.body)
+        if any(isinstance(model, syntax.Train) for model in models):
+            self.program.optimizers = loader.load_library(OPTIMIZERS)
+        check_settings(context, models, None)
+        # Training steps come first: they decide which parameters are states, in all models.
+        for model in sorted(models, key=lambda model: not isinstance(model, syntax.Train)):
             function = elaborate_model(context, self.scope, model)
             if function is not None:
                 self.functions.append(function)
+        order = [model.name.name for model in models]
+        self.functions.sort(key=lambda function: order.index(function.name))
         self.functions = unite_parameters(self.program, self.functions)
         functions = {function.name: function for function in self.functions}
         for item in tree.items:
@@ -183,7 +194,6 @@ class Elaboration:
                 self.tests += [] if test is ERROR else [test]
             elif isinstance(item, syntax.Budget):
                 self.budgets += read_budget(context, self.scope, functions, item)
-        models = [model.name.name for model in own_models(self.scope)]
-        self.policies = read_policies(context, self.scope, functions, self.program.parameters, models)
+        self.policies = read_policies(context, self.scope, functions, self.program.parameters, order)
         check_names(context, self.scope)
         check_unused_blocks(context, self.scope)
