@@ -28,6 +28,9 @@ READERS: Mapping[str, Reader] = {
     ".nacre": Reader("language", "load_module", settings=True),
     ".graph": Reader("stages", "read_graph_file"),
     ".onnx": Reader("onnx.reader", "read_onnx"),
+    ".pt2": Reader("torch.reader", "read_pt2"),
+    ".pt": Reader("torch.reader", "refuse_pickle"),
+    ".pth": Reader("torch.reader", "refuse_pickle"),
 }
 """Readers by suffix. A file of another suffix is read as model text."""
 
