@@ -23,14 +23,15 @@ from .options import progress
 
 
 @click.command("import")
-@click.argument("file", metavar="FILE.onnx", type=PATH)
+@click.argument("file", metavar="FILE", type=PATH)
 @click.option("-o", "--output", type=PATH, help="A .nacre or .graph file.  [default: FILE.nacre]")
 def import_command(file: Path, output: Path | None) -> None:
-    """Write an ONNX model as model text, with its parameters beside it.
+    """Write an ONNX or PyTorch model as model text, with its parameters beside it.
 
     \b
       nacre import net.onnx -o net.nacre
       nacre import net.onnx -o net.graph
+      nacre import net.pt2 -o net.nacre
 
     The parameters become a file of the same name with the suffix .safetensors. The text can be read, changed and
     compiled. `nacre compile net.onnx` needs no text.

@@ -33,6 +33,9 @@ READERS: Mapping[str, Reader] = {
     ".json": Reader("trees.json_file", "read_json_file"),
     ".ubj": Reader("trees.xgboost", "read_ubjson_file"),
     ".cbm": Reader("trees.cbm", "read_cbm_file"),
+    ".pt2": Reader("torch.reader", "read_pt2"),
+    ".pt": Reader("torch.reader", "refuse_pickle"),
+    ".pth": Reader("torch.reader", "refuse_pickle"),
 }
 """Readers by suffix. A file of another suffix is read as model text."""
 

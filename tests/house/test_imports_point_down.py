@@ -38,7 +38,9 @@ ROOMS = {
     "compiler": Room(
         frozenset({"dialect", "passes", "runtime"}),
         frozenset({"numpy", "ml_dtypes", "lark", "llvmlite", "safetensors", "click", "rich", *MLIR}),
-        optional=frozenset({"gguf", "igraph", "jinja2", "matplotlib", "onnx", "onnxruntime", "tokenizers", "ziglang"}),
+        optional=frozenset(
+            {"gguf", "igraph", "jinja2", "matplotlib", "onnx", "onnxruntime", "tokenizers", "torch", "ziglang"}
+        ),
     ),
 }
 SERVED = {Path("compiler/tools/language_server"): frozenset({"lsprotocol", "pygls"})}

@@ -123,7 +123,15 @@ def study(text: str, path: Path, checkpoint: Path | None = None) -> Study:
     """
     record = _Record(str(path))
     folders = () if checkpoint is None else (checkpoint if checkpoint.is_dir() else checkpoint.parent,)
-    run = Elaboration(normalise(text), str(path), path.parent, path, folders, listener=record)
+    run = Elaboration(
+        normalise(text),
+        str(path),
+        path.parent,
+        path,
+        folders,
+        has_checkpoint=checkpoint is not None,
+        listener=record,
+    )
     run.elaborate()
     diagnostics = run.diagnostics()
     failed = any(d.severity == "error" for d in diagnostics)

@@ -1,0 +1,65 @@
+"""The converters of all operators, by the name of an overload: one table made of the families beside this file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..writing.use import Convert, Converters
+from . import (
+    activations,
+    arithmetic,
+    attention,
+    comparisons,
+    contractions,
+    convolutions,
+    creation,
+    indexing,
+    joining,
+    normalization,
+    ordering,
+    padding,
+    pooling,
+    recurrent,
+    reductions,
+    resizing,
+    scattering,
+    shapes,
+    slicing,
+    unary,
+)
+
+FAMILIES: Mapping[str, Converters] = {
+    "Functions of one element": unary.CONVERTERS,
+    "Arithmetic": arithmetic.CONVERTERS,
+    "Comparisons and logic": comparisons.CONVERTERS,
+    "Activations": activations.CONVERTERS,
+    "Reductions": reductions.CONVERTERS,
+    "Shapes": shapes.CONVERTERS,
+    "Slicing": slicing.CONVERTERS,
+    "Joining and splitting": joining.CONVERTERS,
+    "Padding": padding.CONVERTERS,
+    "Indexing": indexing.CONVERTERS,
+    "Scattering": scattering.CONVERTERS,
+    "Ordering": ordering.CONVERTERS,
+    "Creation": creation.CONVERTERS,
+    "Contractions": contractions.CONVERTERS,
+    "Convolutions": convolutions.CONVERTERS,
+    "Pooling": pooling.CONVERTERS,
+    "Normalization": normalization.CONVERTERS,
+    "Attention": attention.CONVERTERS,
+    "Recurrent layers": recurrent.CONVERTERS,
+    "Resizing and sampling": resizing.CONVERTERS,
+}
+
+_BY_NAME: Mapping[str, Convert] = {name: convert for family in FAMILIES.values() for name, convert in family.items()}
+assert len(_BY_NAME) == sum(map(len, FAMILIES.values())), "two families convert one operator"
+
+
+def find_converter(name: str) -> Convert | None:
+    """Returns the converter of an overload, or None."""
+    return _BY_NAME.get(name)
+
+
+def operator_names() -> list[str]:
+    """Returns the names of all overloads with a converter."""
+    return sorted(_BY_NAME)

@@ -1,0 +1,158 @@
+"""Arithmetic of two operands, which are promoted to the dtype of the result as PyTorch promotes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from .....dialect.types import F32, F64, DType
+from ...onnx.writing.tensors import Tensor
+from ..writing.use import Convert, Converters, Use
+
+Combine: TypeAlias = Callable[[Use, Tensor, Tensor], Tensor]
+
+
+def _pair(use: Use, dtype: DType) -> tuple[Tensor, Tensor]:
+    return use.cast("self", dtype), use.cast("other", dtype)
+
+
+def binary(combine: Combine) -> Convert:
+    """Returns a converter that combines both operands in the dtype of the result."""
+    return lambda use: [combine(use, *_pair(use, use.dtype))]
+
+
+def named(name: str) -> Convert:
+    return binary(lambda use, x, y: use.g.apply(name, [x, y], {})[0])
+
+
+def _scaled(use: Use, y: Tensor) -> Tensor:
+    alpha = use.arguments.get("alpha")
+    if alpha is None or alpha == 1:
+        return y
+    return use.g.multiply(y, use.cast("alpha", y.dtype))
+
+
+def _add(use: Use) -> Sequence[Tensor]:
+    x, y = _pair(use, use.dtype)
+    if use.dtype.name == "bool":
+        return [use.g.logical_or(x, y)]
+    return [use.g.add(x, _scaled(use, y))]
+
+
+def _subtract(use: Use) -> Sequence[Tensor]:
+    x, y = _pair(use, use.dtype)
+    return [use.g.subtract(x, _scaled(use, y))]
+
+
+def _subtract_reversed(use: Use) -> Sequence[Tensor]:
+    x, y = _pair(use, use.dtype)
+    return [use.g.subtract(y, _scaled(use, x))]
+
+
+def _multiply(use: Use, x: Tensor, y: Tensor) -> Tensor:
+    return use.g.logical_and(x, y) if use.dtype.name == "bool" else use.g.multiply(x, y)
+
+
+def truncated(use: Use, x: Tensor, y: Tensor) -> Tensor:
+    """Returns x / y rounded toward zero; the graph's `floor_divide` rounds down."""
+    g = use.g
+    if x.dtype.is_float:
+        return g.trunc(g.divide(x, y))
+    if not x.dtype.is_signed:
+        return g.floor_divide(x, y)
+    quotient = g.floor_divide(g.abs(x), g.abs(y))
+    differ = g.not_equal(g.less(x, g.like(0, x)), g.less(y, g.like(0, y)))
+    return g.where(differ, g.negate(quotient), quotient)
+
+
+def _divide_by_mode(use: Use) -> Sequence[Tensor]:
+    mode = use.arguments.get("rounding_mode")
+    x, y = _pair(use, use.dtype)
+    if mode is None:
+        return [use.g.divide(x, y)]
+    wide = F32 if x.dtype.is_half else x.dtype
+    x, y = use.to(x, wide), use.to(y, wide)
+    found = truncated(use, x, y) if mode == "trunc" else use.g.floor_divide(x, y)
+    return [use.to(found, use.dtype)]
+
+
+def _floor_divide(use: Use, x: Tensor, y: Tensor) -> Tensor:
+    wide = F32 if x.dtype.is_half else x.dtype
+    return use.to(use.g.floor_divide(use.to(x, wide), use.to(y, wide)), use.dtype)
+
+
+def _fmod(use: Use, x: Tensor, y: Tensor) -> Tensor:
+    """The remainder with the sign of x."""
+    g = use.g
+    if not x.dtype.is_float and not x.dtype.is_signed:
+        return g.remainder(x, y)
+    wide = F32 if x.dtype.is_half else F64 if x.dtype.is_float else x.dtype
+    a, b = use.to(x, wide), use.to(y, wide)
+    rest = g.remainder(g.abs(a), g.abs(b))
+    return use.to(g.where(g.less(a, g.like(0, a)), g.negate(rest), rest), x.dtype)
+
+
+def _remainder(use: Use, x: Tensor, y: Tensor) -> Tensor:
+    """The remainder with the sign of y."""
+    g = use.g
+    if not x.dtype.is_float:
+        return g.remainder(x, y)
+    wide = F32 if x.dtype.is_half else F64
+    return use.to(g.remainder(use.to(x, wide), use.to(y, wide)), x.dtype)
+
+
+def _power(use: Use) -> Sequence[Tensor]:
+    g = use.g
+    held = use.arguments.get("exponent")
+    x = use.cast("self", use.dtype)
+    if held == 2 and not isinstance(held, Tensor):
+        return [g.square(x)]
+    if held == 0.5 and x.dtype.is_float:
+        # PyTorch computes a power of 0.5 as a square root, too.
+        return [g.sqrt(x)]
+    return [g.power(x, use.cast("exponent", use.dtype))]
+
+
+def _addcmul(use: Use) -> Sequence[Tensor]:
+    g = use.g
+    x, a, b = (use.cast(name, use.dtype) for name in ("self", "tensor1", "tensor2"))
+    return [g.add(x, g.multiply(g.multiply(a, b), use.cast("value", use.dtype)))]
+
+
+def _addcdiv(use: Use) -> Sequence[Tensor]:
+    g = use.g
+    x, a, b = (use.cast(name, use.dtype) for name in ("self", "tensor1", "tensor2"))
+    return [g.add(x, g.multiply(g.divide(a, b), use.cast("value", use.dtype)))]
+
+
+def _lerp(use: Use) -> Sequence[Tensor]:
+    g = use.g
+    x, y, weight = (use.cast(name, use.dtype) for name in ("self", "end", "weight"))
+    return [g.add(x, g.multiply(weight, g.subtract(y, x)))]
+
+
+_DIVIDE = named("divide")
+CONVERTERS: Converters = {
+    **dict.fromkeys(("add.Tensor", "add.Scalar"), _add),
+    **dict.fromkeys(("sub.Tensor", "sub.Scalar"), _subtract),
+    **dict.fromkeys(("rsub.Tensor", "rsub.Scalar"), _subtract_reversed),
+    **dict.fromkeys(("mul.Tensor", "mul.Scalar"), binary(_multiply)),
+    **dict.fromkeys(("div.Tensor", "div.Scalar", "true_divide.Tensor"), _DIVIDE),
+    **dict.fromkeys(("div.Tensor_mode", "div.Scalar_mode"), _divide_by_mode),
+    **dict.fromkeys(("floor_divide.default", "floor_divide.Scalar"), binary(_floor_divide)),
+    **dict.fromkeys(("fmod.Tensor", "fmod.Scalar"), binary(_fmod)),
+    **dict.fromkeys(("remainder.Tensor", "remainder.Scalar"), binary(_remainder)),
+    **dict.fromkeys(("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar"), _power),
+    **dict.fromkeys(("atan2.default", "atan2.out"), named("atan2")),
+    "maximum.default": binary(lambda use, x, y: _extreme(use, x, y, "maximum")),
+    "minimum.default": binary(lambda use, x, y: _extreme(use, x, y, "minimum")),
+    "addcmul.default": _addcmul,
+    "addcdiv.default": _addcdiv,
+    **dict.fromkeys(("lerp.Tensor", "lerp.Scalar"), _lerp),
+}
+
+
+def _extreme(use: Use, x: Tensor, y: Tensor, name: str) -> Tensor:
+    if x.dtype.name == "bool":
+        name = "logical_or" if name == "maximum" else "logical_and"
+    return use.g.apply(name, [x, y], {})[0]

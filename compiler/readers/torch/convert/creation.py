@@ -1,0 +1,112 @@
+"""Tensors that are made of numbers, and sizes of others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .....dialect.dims import Poly
+from .....dialect.types import F64, I64, DType
+from ...onnx.writing.tensors import Tensor, known
+from ..writing.use import Convert, Converters, Use
+
+
+def _filled(use: Use, value: Tensor) -> Tensor:
+    value = use.to(value, use.dtype) if value.rank == 0 else use.g.reshape(use.to(value, use.dtype), shape=())
+    return value if not use.shape else use.g.broadcast_to(value, shape=use.shape)
+
+
+def _of(name: str) -> Convert:
+    return lambda use: [_filled(use, use.tensor(name))]
+
+
+def _number(value: float) -> Convert:
+    return lambda use: [_filled(use, known(value, use.dtype))]
+
+
+def _arange(use: Use) -> Sequence[Tensor]:
+    g = use.g
+    count = use.shape[0]
+    start = use.arguments.get("start")
+    step = use.arguments.get("step")
+    start, step = 0 if start is None else start, 1 if step is None else step
+    whole = all(isinstance(each, (int, Poly)) for each in (start, step))
+    wide: DType = I64 if whole else F64
+    steps = use.to(g.iota(shape=(count,)), wide)
+    if step != 1:
+        steps = g.multiply(steps, _as(use, step, wide))
+    if start != 0:
+        steps = g.add(steps, _as(use, start, wide))
+    return [use.to(steps, use.dtype)]
+
+
+def _as(use: Use, value: Any, dtype: DType) -> Tensor:
+    return use.g.size(value, dtype) if isinstance(value, Poly) else known(value, dtype)
+
+
+def _copied(use: Use) -> Sequence[Tensor]:
+    source = use.cast("src", use.dtype)
+    return [source if source.shape == use.shape else use.g.broadcast_to(source, shape=use.shape)]
+
+
+def _eye(use: Use) -> Sequence[Tensor]:
+    rows, columns = use.shape
+    return [use.g.eye(n=rows, m=columns, dtype=use.dtype)]
+
+
+def _item(use: Use) -> Sequence[Tensor]:
+    x = use.tensor()
+    if x.array is None:
+        use.fail("reads a number of a call as a Python number", code="data-dependent")
+    return [x.array.item()]
+
+
+def _assertion(use: Use) -> Sequence[Any]:
+    """A condition on sizes holds for all values of the dims, or the program is refused."""
+    held = use.arguments.get("self")
+    if isinstance(held, Tensor):
+        use.fail("asserts a condition on numbers of a call", code="data-dependent")
+    if not held:
+        use.fail(f"asserts a condition that does not hold: {use.word('assert_msg')}", code="failed-assertion")
+    return []
+
+
+def _nothing(use: Use) -> Sequence[Any]:
+    """What such an operator states has been checked when the program was traced."""
+    return []
+
+
+CONVERTERS: Converters = {
+    "full.default": _of("fill_value"),
+    "full_like.default": _of("fill_value"),
+    "new_full.default": _of("fill_value"),
+    "fill.Scalar": _of("value"),
+    "fill.Tensor": _of("value"),
+    "scalar_tensor.default": _of("s"),
+    **dict.fromkeys(("zeros.default", "zeros_like.default", "new_zeros.default"), _number(0)),
+    **dict.fromkeys(("ones.default", "ones_like.default", "new_ones.default"), _number(1)),
+    # Elements of these are arbitrary: zeros are.
+    **dict.fromkeys(
+        (
+            "empty.memory_format", "empty_like.default", "empty_strided.default", "new_empty.default",
+            "new_empty_strided.default", "empty_permuted.default",
+        ),
+        _number(0),
+    ),
+    "arange.default": _arange,
+    "arange.start": _arange,
+    "arange.start_step": _arange,
+    "copy.default": _copied,
+    "eye.default": _eye,
+    "eye.m": _eye,
+    "_assert_scalar.default": _assertion,
+    **dict.fromkeys(
+        (
+            "_assert_tensor_metadata.default", "sym_constrain_range_for_size.default",
+            "sym_constrain_range.default",
+        ),
+        _nothing,
+    ),
+    "_local_scalar_dense.default": _item,
+    "item.default": _item,
+}  # fmt: skip

@@ -1,0 +1,131 @@
+"""Reads PyTorch programs: modules, exported programs, and `.pt2` files."""
+
+from __future__ import annotations
+
+import warnings
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ....dialect.diagnostics import Diagnostic, DiagnosticError
+from ...model.source import SourceModel, WeightSource
+from .assemble import assemble
+from .convert import operator_names
+from .program import describe
+from .tracing import export
+from .writing.package import load_torch
+
+
+def read_pt2(path: Path, weights: WeightSource | None = None) -> SourceModel:
+    """Reads a file of `torch.export.save`; `weights` replace its parameters, by name. Raises DiagnosticError."""
+    _check_archive(path)
+    package = load_torch("export")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            exported = package.load(str(path))
+    except Exception as error:  # torch raises errors of many classes for a damaged file
+        raise _error("bad-pt2", f"`{path}` cannot be read: {_first_line(error)}") from error
+    return read_exported(exported, path.stem, str(path), weights)
+
+
+def refuse_pickle(path: Path, weights: WeightSource | None = None) -> SourceModel:
+    """Refuses a file of `torch.save`: it is a pickle, which runs code when it is read, and holds no graph."""
+    help_text = "export the model with `torch.export.save`, or convert its weights to safetensors"
+    raise _error("refused-pickle", f"`{path}` is a Python pickle, which can run any code when it is read", help_text)
+
+
+def read_exported(
+    exported: Any,
+    name: str = "model",
+    file: str = "<torch>",
+    weights: WeightSource | None = None,
+    names: Mapping[str, str] | None = None,
+) -> SourceModel:
+    """Reads an exported program. Operators without a converter are decomposed to core ATen first."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        lowered = exported.run_decompositions(decompositions())
+    return assemble(describe(lowered, name, names), file, weights)
+
+
+def decompositions() -> Any:
+    """Returns PyTorch's decompositions to core ATen, except those of operators that have a converter."""
+    torch = load_torch()
+    table = torch.export.default_decompositions()
+    for name in operator_names():
+        base, _, overload = name.partition(".")
+        packet = getattr(torch.ops.aten, base, None)
+        if packet is not None and overload in packet.overloads():
+            table.pop(getattr(packet, overload), None)
+    return table
+
+
+def from_torch(
+    module: Any,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    name: str | None = None,
+) -> SourceModel:
+    """Returns the model of a PyTorch module, for `nacre.compile`.
+
+    module: a `torch.nn.Module`, or an `ExportedProgram`, which needs no arguments.
+    args, kwargs: example arguments. Their values do not matter, their dtypes and shapes do.
+    dynamic_shapes: the symbolic axes of the arguments, as `torch.export.export` takes them. The dims of the model have
+        the names and the bounds of these `Dim`s.
+    name: the name of the entry; by default the name of the module's class.
+
+    Raises DiagnosticError, also for a module that `torch.export` cannot trace.
+    """
+    torch = load_torch()
+    if isinstance(module, torch.export.ExportedProgram):
+        return read_exported(module, name or "model")
+    if not isinstance(module, torch.nn.Module):
+        raise _error("no-module", f"`from_torch` takes a torch.nn.Module or an ExportedProgram, not {type(module)}")
+    title = name or type(module).__name__
+    exported = export(title, module, args, kwargs or {}, dynamic_shapes)
+    return read_exported(exported, title, names=_dim_names(exported))
+
+
+def _dim_names(exported: Any) -> dict[str, str]:
+    """Returns the names of `Dim`s by the symbols of the program."""
+    names: dict[str, str] = {}
+    for node in exported.graph.nodes:
+        shape = getattr(node.meta.get("val"), "shape", ()) if node.op == "placeholder" else ()
+        for size in shape:
+            environment = getattr(getattr(size, "node", None), "shape_env", None)
+            sources = {} if environment is None else getattr(environment, "source_name_to_debug_name", {})
+            found = {} if environment is None else getattr(environment, "source_to_var", {})
+            for source, symbol in found.items():
+                if source in sources:
+                    names[str(symbol)] = sources[source]
+    return names
+
+
+def _check_archive(path: Path) -> None:
+    """Refuses a file that is no archive of an exported program, or that holds pickled objects."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.namelist()
+    except OSError as error:
+        raise _error("missing-file", f"`{path}` cannot be read: {error.strerror or error}") from error
+    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+        raise _error("bad-pt2", f"`{path}` is no file of `torch.export.save`: {error}") from error
+    if any(entry.endswith("/data.pkl") and "/data/" not in entry for entry in entries):
+        refuse_pickle(path)
+    if not any(entry.endswith(("models/model.json", "serialized_exported_program.json")) for entry in entries):
+        raise _error("bad-pt2", f"`{path}` is no file of `torch.export.save`: it has no `models/model.json`")
+    if any("custom_obj" in entry for entry in entries):
+        help_text = "export the model without script objects"
+        raise _error("refused-pickle", f"`{path}` holds pickled objects, which can run any code", help_text)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _error(code: str, message: str, help: str = "") -> DiagnosticError:
+    return DiagnosticError([Diagnostic(code, message, help=help)])
