@@ -1,13 +1,17 @@
 /* A driver without a device: memory is that of the host, and kernels run as the C code that a callback makes of PTX.
  *
  * It logs each call, fails where a test tells it to, and knows what was allocated: `fake_left` tells what was never
- * released. `Machine` in fake_driver.py uses the functions whose names begin with `fake_`.
+ * released. `Machine` in fake_driver.py uses the functions whose names begin with `fake_`. A process without one runs the
+ * command `$FAKE_CUDA_COMPILER` for each module, and has `$FAKE_CUDA_BYTES` of memory. Threads call it one at a time.
  */
 #include "machine.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
 
 typedef uint64_t pointer;
 typedef int (*compiler)(const char *ptx, char *library, int capacity, char *log, int log_bytes);
@@ -19,17 +23,18 @@ enum { OK = 0, INVALID = 1, NO_MEMORY = 2, NO_DEVICE = 100, INVALID_CONTEXT = 20
        ILLEGAL_ADDRESS = 700, INJECTED = 999 };
 enum { MOST = 4096 };
 
-static machine device;
 static allocation slots[MOST];
+static machine device = {.allocations = slots};
 static void *blocks_of[MOST];
 static compiler compile;
 static char injected[64], log_text[1 << 16];
-static int capability = 80, devices = 1, depth, contexts, streams, modules, launches, countdown;
+static int capability = 80, devices = 1, contexts, streams, events, modules, launches, countdown;
+static _Thread_local int depth;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t limit = 1ull << 33, used;
 
 void fake_set(compiler made, int cc, int count, uint64_t bytes) {
     compile = made, capability = cc, devices = count, limit = bytes;
-    device.allocations = slots;
     device.error[0] = 0;
 }
 /* Lets the nth call of a function fail. */
@@ -38,7 +43,7 @@ const char *fake_error(void) { return device.error; }
 const char *fake_log(void) { return log_text; }
 void fake_clear(void) { log_text[0] = 0; device.error[0] = 0; launches = 0; }
 int fake_launches(void) { return launches; }
-int fake_left(void) { return device.count + contexts + streams + modules; }
+int fake_left(void) { return device.count + contexts + streams + events + modules; }
 int fake_depth(void) { return depth; }
 
 static int wants_failure(const char *name) {
@@ -48,16 +53,38 @@ static int wants_failure(const char *name) {
     injected[0] = 0;
     return 1;
 }
-#define BEGIN(name) if (wants_failure(name)) return INJECTED
+static int take(void) { return pthread_mutex_lock(&lock); }
+static void leave(int *held) { (void)held, pthread_mutex_unlock(&lock); }
+#define BEGIN(name) \
+    __attribute__((cleanup(leave), unused)) int held = take(); \
+    if (wants_failure(name)) return INJECTED
 #define INSIDE(name) BEGIN(name); if (depth == 0) return INVALID_CONTEXT
 
-int cuInit(unsigned flags) { (void)flags; BEGIN("cuInit"); return devices ? OK : NO_DEVICE; }
+int cuInit(unsigned flags) {
+    (void)flags;
+    BEGIN("cuInit");
+    const char *bytes = getenv("FAKE_CUDA_BYTES");
+    if (compile == NULL && bytes) limit = strtoull(bytes, NULL, 10);
+    return devices ? OK : NO_DEVICE;
+}
 int cuDeviceGetCount(int *count) { BEGIN("cuDeviceGetCount"); *count = devices; return OK; }
 int cuDeviceGet(int *number, int ordinal) { BEGIN("cuDeviceGet"); *number = ordinal; return OK; }
 int cuDeviceGetAttribute(int *value, int attribute, int number) {
     (void)number;
     BEGIN("cuDeviceGetAttribute");
-    *value = attribute == 75 ? capability / 10 : attribute == 76 ? capability % 10 : 0;
+    *value = attribute == 75 ? capability / 10 : attribute == 76 ? capability % 10 : attribute == 16 ? 1
+           : attribute == 38 ? 1 << 16 : 0;
+    return OK;
+}
+int cuDeviceGetName(char *name, int bytes, int number) {
+    (void)number;
+    BEGIN("cuDeviceGetName");
+    snprintf(name, (size_t)bytes, "a device in C");
+    return OK;
+}
+int cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
+    BEGIN("cuMemGetInfo");
+    *free_bytes = limit - used, *total = limit;
     return OK;
 }
 int cuDevicePrimaryCtxRetain(void **context, int number) {
@@ -131,6 +158,23 @@ int cuMemcpyDtoDAsync_v2(pointer target, pointer source, size_t bytes, void *str
     INSIDE("cuMemcpyDtoDAsync");
     return move(target, source, bytes, 1, 1);
 }
+/* The command reads PTX from a file, and prints the path of the library, or an error. */
+static int run_compiler(const char *ptx, char *library, int capacity, char *log, int log_bytes) {
+    const char *command = getenv("FAKE_CUDA_COMPILER");
+    char source[] = "/tmp/module-XXXXXX", line[512] = "", whole[600];
+    const int file = mkstemp(source);
+    FILE *text = file < 0 || command == NULL ? NULL : fdopen(file, "w");
+    if (text == NULL) { snprintf(log, (size_t)log_bytes, "no compiler"); return 1; }
+    fputs(ptx, text), fclose(text);
+    snprintf(whole, sizeof whole, "%s %s", command, source);
+    FILE *output = popen(whole, "r");
+    if (output == NULL || fgets(line, sizeof line, output) == NULL) line[0] = 0;
+    const int failed = output == NULL || pclose(output) != 0;
+    unlink(source);
+    line[strcspn(line, "\n")] = 0;
+    snprintf(failed ? log : library, (size_t)(failed ? log_bytes : capacity), "%s", line);
+    return failed;
+}
 int cuModuleLoadDataEx(module **result, const char *ptx, unsigned count, int *options, void **values) {
     INSIDE("cuModuleLoadDataEx");
     char path[512], unused[8], *log = unused;
@@ -139,7 +183,8 @@ int cuModuleLoadDataEx(module **result, const char *ptx, unsigned count, int *op
         if (options[i] == 5) log = values[i];
         if (options[i] == 6) bytes = (int)(uintptr_t)values[i];
     }
-    if (compile(ptx, path, sizeof path, log, bytes)) return INVALID_PTX;
+    if (compile ? compile(ptx, path, sizeof path, log, bytes) : run_compiler(ptx, path, sizeof path, log, bytes))
+        return INVALID_PTX;
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) { snprintf(log, (size_t)bytes, "%s", dlerror()); return INVALID_PTX; }
     const struct { const void *begin; uint64_t bytes; } *data = dlsym(library, "nacre_data");
@@ -195,6 +240,28 @@ int cuLaunchKernel(function *f, unsigned x, unsigned y, unsigned z, unsigned thr
     launches++;
     /* Like a GPU, it reports a failure when the host next waits. */
     if (!device.error[0]) f->launch(&device, x, threads, parameters);
+    return OK;
+}
+typedef struct event { double milliseconds; } event;
+int cuEventCreate(event **result, unsigned flags) {
+    (void)flags;
+    INSIDE("cuEventCreate");
+    *result = calloc(1, sizeof **result), events++;
+    return OK;
+}
+int cuEventDestroy_v2(event *e) { INSIDE("cuEventDestroy"); free(e), events--; return OK; }
+int cuEventRecord(event *e, void *stream) {
+    (void)stream;
+    INSIDE("cuEventRecord");
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    e->milliseconds = 1e3 * (double)now.tv_sec + 1e-6 * (double)now.tv_nsec;
+    return OK;
+}
+int cuEventSynchronize(event *e) { (void)e; INSIDE("cuEventSynchronize"); return OK; }
+int cuEventElapsedTime(float *milliseconds, event *begin, event *end) {
+    INSIDE("cuEventElapsedTime");
+    *milliseconds = (float)(end->milliseconds - begin->milliseconds);
     return OK;
 }
 int cuGetErrorString(int result, const char **text) {

@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -75,10 +76,12 @@ def compile_ptx(ptx: str, folder: Path) -> Path:
     """Returns a library with the kernels of a PTX module, translated to C."""
     made = folder / f"{hashlib.sha256(ptx.encode()).hexdigest()[:24]}.so"
     if not made.exists():
-        source = made.with_suffix(".c")
+        # Several processes may compile the same module.
+        source, whole = (made.with_suffix(f".{os.getpid()}.{suffix}") for suffix in ("c", "so"))
         source.write_text(translate(ptx))
         driver = build_driver(folder)
-        _run(made, str(source), str(driver), f"-Wl,-rpath,{folder}")
+        _run(whole, str(source), str(driver), f"-Wl,-rpath,{folder}")
+        whole.rename(made)
     return made
 
 
@@ -104,3 +107,24 @@ def start_machine(folder: Path) -> Machine:
     machine = Machine(folder)
     os.environ["NACRE_CUDA_DRIVER"] = str(folder / "libfakecuda.so")
     return machine
+
+
+def environment_of(folder: Path, bytes: int = 1 << 26) -> dict[str, str]:
+    """Returns the environment of a process in which the fake driver runs without this module."""
+    compiler = f"{sys.executable} {Path(__file__).resolve()} {folder}"
+    return os.environ | {"FAKE_CUDA_COMPILER": compiler, "FAKE_CUDA_BYTES": str(bytes)}
+
+
+def main() -> int:
+    """Compiles a module for such a process."""
+    folder, source = map(Path, sys.argv[1:])
+    try:
+        print(compile_ptx(source.read_text(), folder))
+    except (UnknownError, AssertionError, RuntimeError, KeyError) as error:
+        print(f"{type(error).__name__}: {error}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

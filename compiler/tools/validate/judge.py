@@ -229,10 +229,14 @@ class Judge:
             return None if expected == actual else Difference(0, message)
         found = self._difference(results)
         if found is not None and not self._sampled_more:
-            self._sampled_more = True
-            self._sample(MORE_SAMPLES, 2.0)
+            self.sample_more()
             found = self._difference(results)
         return found
+
+    def sample_more(self) -> None:
+        """Draws the samples of a difference in advance, for results that are compared without this judge."""
+        self._sampled_more = True
+        self._sample(MORE_SAMPLES, 2.0)
 
     def _difference(self, results: Sequence[Array]) -> Difference | None:
         for number, (expectation, actual) in enumerate(zip(self.expected, results, strict=True)):

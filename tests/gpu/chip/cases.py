@@ -1,0 +1,121 @@
+"""The packed artifacts and their cases, and a run of all cases of one artifact.
+
+`index.json` lists the artifacts; `NAME.so` is one, and `NAME.npz` has the inputs and the expected results of its cases:
+
+    {"name": "operators-03", "stage": "operators", "cases": [
+      {"name": "add_0_f32", "entry": "add_0_f32", "inputs": 2, "results": ["f32"], "error": ""}]}
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import nacre
+import numpy as np
+
+from .compare import Array, Expected, same_bits
+
+DATA = "data.zip"
+"""The file of the artifacts and their arrays."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call of an entry, with the dtypes of its results, or the text of the error that is expected."""
+
+    name: str
+    entry: str
+    inputs: int
+    results: tuple[str, ...]
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """An artifact and its cases."""
+
+    name: str
+    stage: str
+    cases: tuple[Case, ...]
+    target: str
+
+
+def write_index(folder: Path, packed: Sequence[Packed], **others: Any) -> None:
+    content = {"artifacts": [asdict(each) for each in packed], **others}
+    (folder / "index.json").write_text(json.dumps(content, indent=1) + "\n")
+
+
+def read_index(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / "index.json").read_text())
+    return content
+
+
+def packed_of(index: Mapping[str, Any]) -> list[Packed]:
+    return [
+        Packed(
+            each["name"],
+            each["stage"],
+            tuple(Case(**{**case, "results": tuple(case["results"])}) for case in each["cases"]),
+            each["target"],
+        )
+        for each in index["artifacts"]
+    ]
+
+
+def arrays_of(folder: Path, packed: Packed) -> Iterator[tuple[Case, list[Array], list[Expected]]]:
+    """Yields the cases with their inputs and expected results."""
+    with np.load(folder / f"{packed.name}.npz") as file:
+        for case in packed.cases:
+            inputs = [file[f"{case.name}.{number}"] for number in range(case.inputs)]
+            names = [f"{case.name}.r{number}" for number in range(len(case.results))]
+            known = {key: file[key] for name in names for key in file if key.startswith(f"{name}.")}
+            yield (
+                case,
+                inputs,
+                [Expected.read(dtype, name, known) for dtype, name in zip(case.results, names, strict=True)],
+            )
+
+
+def load(folder: Path, name: str, device: str = "cuda:0") -> nacre.Model:
+    return nacre.load(folder / f"{name}.so", device=device, raw_floats=True)
+
+
+def call(model: nacre.Model, entry: str, inputs: Sequence[Array]) -> list[Array]:
+    results = model.entries[entry](*inputs)
+    return [np.asarray(result) for result in (results if isinstance(results, tuple) else (results,))]
+
+
+def check_artifact(folder: Path, packed: Packed, device: str) -> dict[str, Any]:
+    """Runs each case twice. Returns the failures, and the seconds until the artifact was loaded and until the end."""
+    begin = time.perf_counter()
+    model = load(folder, packed.name, device)
+    loaded = time.perf_counter() - begin
+    failures = []
+    for case, inputs, expected in arrays_of(folder, packed):
+        if message := _check(model, case, inputs, expected):
+            failures.append(f"{case.name}: {message}")
+    whole = time.perf_counter() - begin
+    return {"cases": len(packed.cases), "failures": failures, "load_s": loaded, "whole_s": whole}
+
+
+def _check(model: nacre.Model, case: Case, inputs: Sequence[Array], expected: Sequence[Expected]) -> str | None:
+    try:
+        results = call(model, case.entry, inputs)
+    except nacre.NacreError as error:
+        if case.error and case.error in str(error):
+            return None
+        return f"{type(error).__name__}: {error}"
+    if case.error:
+        return f"no error, expected `{case.error}`"
+    for number, (actual, wanted) in enumerate(zip(results, expected, strict=True)):
+        if message := wanted.difference(actual):
+            return f"result {number}: {message}"
+    again = call(model, case.entry, inputs)
+    if not all(map(same_bits, results, again)):
+        return "a second call has other results"
+    return None

@@ -1,0 +1,298 @@
+"""Packs what a machine with a GPU needs to check kernels: artifacts, inputs, expected results, and the loader.
+
+The compiler is here alone. Expected results come from the references of the operators and from the judge of graphs,
+never from compiled code.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+import warnings
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from chip.cases import DATA, Case, Packed, write_index
+from chip.compare import NUMBER, Array, Expected, classes_of
+from nacre.compiler.api import read_model
+from nacre.compiler.model.source import SourceModel
+from nacre.compiler.options import Options
+from nacre.compiler.pipeline import Build
+from nacre.compiler.targets.target import parse_targets
+from nacre.compiler.tools.validate.inputs import ORDINARY, SPECIAL, Trial, made_up, random_trial
+from nacre.compiler.tools.validate.judge import Expectation, Judge
+from nacre.compiler.weights.memory import open_arrays
+from nacre.dialect.diagnostics import DiagnosticError
+from nacre.dialect.graph import Module
+from nacre.dialect.operator import Operator
+from nacre.dialect.types import dtype_of
+
+sys.path.append(str(Path(__file__).parents[1]))
+sys.path.append(str(Path(__file__).parents[1] / "operators"))
+sys.path.append(str(Path(__file__).parents[1] / "bench"))
+import differential.generator as random_graphs
+from differential.inputs import make_trial
+from differential.maker import Graph
+from differential.native import joined
+from operator_harness import TESTED, Example
+from random_weights import random_weights
+from test_compiled import symbolic_uses, uses
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+TARGET = "cuda:sm_80"
+QUICK = ("where", "cumsum")
+OPERATORS, GRAPHS = 8, 25
+"""The operators and the graphs of an artifact."""
+MOST_BYTES = 1 << 16
+"""The tensors of a graph's case, unless it is the smallest one."""
+MINILM = {
+    "vocab_size": 500,
+    "hidden_size": 384,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 12,
+    "intermediate_size": 1536,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "layer_norm_eps": 1e-12,
+}
+"""An encoder of the width of MiniLM with two layers."""
+_BITS = {"bf16": np.uint16, "f8e4m3": np.uint8, "f8e5m2": np.uint8}
+
+
+@dataclass
+class Pack:
+    """The folder that travels. `report` is called with lines of text; `refused` has the reasons for what has no code
+    for GPUs, by name."""
+
+    folder: Path
+    report: Callable[[str], None] = print
+    target: str = TARGET
+    packed: list[Packed] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+
+    def add(self, name: str, stage: str, source: SourceModel, cases: Sequence[Sampled], passes: str | None) -> None:
+        """Builds an artifact; if it cannot be built, each part that can."""
+        try:
+            Build(source, Options(targets=parse_targets(self.target), passes=passes)).run(self.folder / f"{name}.so")
+        except DiagnosticError as error:
+            functions = source.module.functions
+            if len(functions) == 1:
+                self.refused[functions[0].name] = str(error).splitlines()[0]
+                return
+            middle = len(functions) // 2
+            for part, letter in ((functions[:middle], "a"), (functions[middle:], "b")):
+                names = {function.name for function in part}
+                module = replace(source.module, functions=tuple(part))
+                weights = {key: value for key, value in source.weights.items() if key in names}
+                kept = [case for case in cases if case.entry in names]
+                self.add(name + letter, stage, replace(source, module=module, weights=weights), kept, passes)
+            return
+        arrays: dict[str, Array] = {}
+        for case in cases:
+            arrays |= case.arrays()
+        np.savez_compressed(self.folder / f"{name}.npz", **arrays)  # type: ignore[arg-type]  # NumPy's own stub
+        self.packed.append(Packed(name, stage, tuple(case.described() for case in cases), self.target))
+        self.report(f"{name}: {len(cases)} cases")
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """A case with its arrays."""
+
+    name: str
+    entry: str
+    inputs: tuple[Array, ...]
+    results: tuple[Expected, ...]
+    error: str = ""
+
+    def described(self) -> Case:
+        return Case(self.name, self.entry, len(self.inputs), tuple(r.dtype for r in self.results), self.error)
+
+    def arrays(self) -> dict[str, Array]:
+        named = {f"{self.name}.{number}": as_bits(array) for number, array in enumerate(self.inputs)}
+        for number, result in enumerate(self.results):
+            named |= result.arrays(f"{self.name}.r{number}")
+        return named
+
+
+def as_bits(array: Array) -> Array:
+    """Returns an array whose dtype NumPy has."""
+    bits = _BITS.get(dtype_of(array).name)
+    return array if bits is None else np.ascontiguousarray(array).view(bits).reshape(array.shape)
+
+
+def expect_case(item: Example) -> tuple[Expected, ...]:
+    """Returns the results of an operator's reference with the tolerance of the case."""
+    made = []
+    for type, array in zip(item.operator.check(item.types, item.case.attributes), item.reference(), strict=True):
+        dtype = type.dtype
+        if not dtype.is_float:
+            made.append(Expected(dtype.name, array.astype(dtype.numpy), np.zeros(())))
+            continue
+        exact = array.astype(np.float64)
+        # What the dtype cannot hold is infinite in it.
+        with np.errstate(over="ignore"):
+            rounded = array.astype(dtype.numpy).astype(np.float64)
+        exact = np.where(np.isfinite(rounded), exact, rounded)
+        scale = np.max(np.abs(exact), where=np.isfinite(exact), initial=float(np.finfo(np.float16).tiny))
+        allowed = item.case.tolerance * dtype.epsilon * item.case.terms**0.5 * scale
+        made.append(Expected(dtype.name, exact, np.asarray(allowed)))
+    return tuple(made)
+
+
+def expect_judged(expectation: Expectation) -> Expected:
+    """Returns what a judge admits."""
+    name, exact = expectation.dtype.name, expectation.exact
+    allowed = np.asarray(expectation.allowed)
+    if allowed.size and (allowed == allowed.flat[0]).all():
+        allowed = allowed.reshape(-1)[0]
+    if not expectation.dtype.is_float:
+        return Expected(name, exact, np.asarray(allowed))
+    exact = exact.astype(np.float64)
+    with np.errstate(over="ignore"):
+        allowed = np.nextafter(np.asarray(allowed, np.float32), np.float32(np.inf))
+    classes = None if np.array_equal(expectation.classes, classes_of(exact)) else expectation.classes
+    zeros = None if (expectation.zeros & 4).all() else expectation.zeros
+    if classes is not None:
+        assert (classes & (2 * NUMBER - 1)).all(), "an element without a class"
+    return Expected(name, exact, allowed, classes, zeros)
+
+
+# Operators
+
+
+def pack_operators(pack: Pack, operators: Sequence[Operator], *, everything: bool = True) -> None:
+    """Packs the cases of operators, in all dtypes or in typical ones, and one case of each with symbolic sizes."""
+    groups = [tuple(operators[i : i + OPERATORS]) for i in range(0, len(operators), OPERATORS)]
+    for number, group in enumerate(groups):
+        found = uses(group, everything=everything) | symbolic_uses(group, 1)
+        found = {name: use for name, use in found.items() if not use[1].operator.has("checking")}
+        functions = tuple(function for function, _ in found.values())
+        dims = {symbol for function in functions for symbol in function.symbols()}
+        module = Module("operators", tuple(sorted(dims, key=str)), functions=functions)
+        cases = [Sampled(name, name, item.arrays, expect_case(item)) for name, (_, item) in found.items()]
+        source = SourceModel(module, "operators.graph", dict.fromkeys(found))
+        pack.add(f"operators-{number:02}", "operators", source, cases, "check-indices")
+
+
+# Graphs
+
+
+def pack_graphs(pack: Pack, seeds: Iterable[int]) -> None:
+    """Packs random graphs after the passes of the target, with ordinary numbers and with NaN and infinities."""
+    chosen = list(seeds)
+    for first in range(0, len(chosen), GRAPHS):
+        graphs = [random_graphs.random_graph(seed) for seed in chosen[first : first + GRAPHS]]
+        module = joined([graph.module for graph in graphs])
+        named = [replace(f, result_names=tuple(f"r{n}" for n in range(len(f.outputs)))) for f in module.functions]
+        weights = open_arrays({parameter.key: made_up(parameter) for parameter in module.parameters})
+        functions = dict.fromkeys((function.name for function in named), weights)
+        source = SourceModel(replace(module, functions=tuple(named)), "graphs.graph", functions)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # NumPy reports NaN, which some inputs contain
+            cases = [case for graph in graphs for case in sample_graph(graph)]
+        pack.add(f"graphs-{chosen[first]:04}", "graphs", source, cases, None)
+
+
+def sample_graph(graph: Graph) -> Iterator[Sampled]:
+    """Yields cases of a graph: the smallest sizes of its dims, and others if they are small."""
+    trials = [make_trial(graph, binding, ORDINARY) for binding in graph.bindings]
+    trials.sort(key=lambda trial: sum(array.nbytes for array in trial.arguments))
+    trials.append(make_trial(graph, trials[0].dims, SPECIAL))
+    for number, trial in enumerate(trials):
+        if number == 0 or sum(array.nbytes for array in trial.arguments) <= MOST_BYTES:
+            judge = Judge(graph.module, trial, made_up, seed=graph.seed)
+            yield from _judged(f"{graph.name}-{number}", trial, judge, number == 0)
+
+
+def _judged(name: str, trial: Trial, judge: Judge, always: bool) -> Iterator[Sampled]:
+    if judge.endless:
+        return
+    if judge.refused:
+        yield Sampled(name, trial.function, trial.arguments, (), "out of range")
+        return
+    if not always and sum(expectation.exact.nbytes for expectation in judge.expected) > MOST_BYTES:
+        return
+    judge.sample_more()
+    yield Sampled(name, trial.function, trial.arguments, tuple(map(expect_judged, judge.expected)))
+
+
+# Samples
+
+
+def pack_samples(pack: Pack, *, quick: bool = False) -> None:
+    """Packs the digits with their weights, and, unless it must be `quick`, an encoder with weights made here."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        (folder / "config.json").write_text(json.dumps(MINILM))
+        samples = ROOT / "samples"
+        models: dict[str, tuple[SourceModel, Sequence[Mapping[str, int]]]] = {
+            "digits": (read_model(samples / "digits" / "digits.nacre"), [{"B": 1}, {"B": 2 if quick else 37}])
+        }
+        if not quick:
+            sizes = [{"B": 1, "T": 7}, {"B": 3, "T": 33}]
+            models["minilm"] = (read_model(samples / "minilm" / "minilm.nacre", folder), sizes)
+        for name, (source, sizes) in models.items():
+            if name != "digits":
+                made = open_arrays(random_weights(source.module))
+                source = replace(source, weights=dict.fromkeys(source.weights, made), tests=(), budgets=())
+            pack.add(f"sample-{name}", "samples", source, list(_sample_model(name, source, sizes)), None)
+
+
+def _sample_model(name: str, source: SourceModel, sizes: Sequence[Mapping[str, int]]) -> Iterator[Sampled]:
+    reader = Build(source, Options()).read_parameters()
+    for number, dims in enumerate(sizes):
+        trial = random_trial(source.module.functions[0], dims)
+        if name == "digits":
+            images = np.load(ROOT / "samples" / "digits" / "test_images.npz")["images"][: dims["B"]]
+            trial = replace(trial, arguments=(images.astype(np.float32),))
+        judge = Judge(source.module, trial, reader)
+        yield Sampled(f"{name}-{number}", trial.function, trial.arguments, tuple(map(expect_judged, judge.expected)))
+
+
+ERRORS = """language 1
+dim B in 0..1048576
+model pick(x: f32[B, 8], i: i64[B]) -> y: f32[B, 20], z: f32[B, 8] {
+  param w: f32[20, 8]
+  return x @ w.T, gather(w, i, axis=0)
+}
+"""
+
+
+def pack_errors(pack: Pack) -> None:
+    """Packs the artifacts of the checks that must fail."""
+    weight = np.random.default_rng(1).normal(size=(20, 8)).astype(np.float32)
+    for name, target in (("errors", pack.target), *((f"errors-{n}", f"cuda:{n}") for n in ("sm_90a", "sm_120a"))):
+        path = pack.folder / f"{name}.so"
+        np.savez(path.with_suffix(".npz"), w=weight)
+        Build(read_model(ERRORS, path.with_suffix(".npz")), Options(targets=parse_targets(target))).run(path)
+
+
+def pack_all(folder: Path, *, graphs: int, quick: bool = False) -> Pack:
+    """Writes the folder: the program, the loader, and one file of data, which is unpacked there. What is `quick` is for
+    a device in C: two operators, and few rounds."""
+    with tempfile.TemporaryDirectory() as temporary:
+        pack = Pack(Path(temporary))
+        pack_operators(pack, [o for o in TESTED if o.name in QUICK] if quick else TESTED, everything=not quick)
+        pack_graphs(pack, range(graphs))
+        pack_samples(pack, quick=quick)
+        pack_errors(pack)
+        write_index(pack.folder, pack.packed, refused=pack.refused, rounds=1 if quick else 12)
+        folder.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(folder / DATA, "w", zipfile.ZIP_DEFLATED) as file:
+            for path in sorted(pack.folder.iterdir()):
+                file.write(path, path.name)
+    shutil.copy(HERE / "run.py", folder)
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(HERE / "chip", folder / "chip", dirs_exist_ok=True, ignore=ignored)
+    (folder / "nacre" / "runtime").mkdir(parents=True, exist_ok=True)
+    shutil.copy(ROOT / "compiler" / "nacre" / "__init__.py", folder / "nacre")
+    for path in (ROOT / "runtime").glob("*.py"):
+        shutil.copy(path, folder / "nacre" / "runtime")
+    return pack

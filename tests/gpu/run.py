@@ -1,0 +1,99 @@
+"""Checks and times the code for GPUs on a machine that has one, where the compiler is not.
+
+    python tests/gpu/run.py pack FOLDER      here: builds artifacts, inputs and expected results
+    python FOLDER/run.py run RESULTS         there: needs Python and NumPy, and the folder; writes tables to RESULTS
+
+The second command exits with status 1 if a check fails, and ends within the time that `--minutes` gives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import sys
+import tempfile
+import time
+import zipfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from chip.cases import DATA, read_index
+from chip.driver import Driver
+from chip.report import describe, write_report
+from chip.stages import Run, run_checks, run_part
+
+HERE = Path(__file__).resolve().parent
+STAGES = ("operators", "graphs", "samples", "threads", "errors", "sanitizer")
+
+
+def pack(arguments: argparse.Namespace) -> int:
+    made = importlib.import_module("packing").pack_all(arguments.folder, graphs=arguments.graphs, quick=arguments.quick)
+    size = sum(path.stat().st_size for path in arguments.folder.rglob("*") if path.is_file())
+    cases = sum(len(each.cases) for each in made.packed)
+    print(f"{cases} cases in {len(made.packed)} artifacts, {size / 2**20:.1f} MiB; {len(made.refused)} are refused")
+    for name, reason in made.refused.items():
+        print(f"  {name}: {reason}")
+    return 0
+
+
+def run(arguments: argparse.Namespace) -> int:
+    begin = time.monotonic()
+    if arguments.driver:
+        os.environ["NACRE_CUDA_DRIVER"] = str(arguments.driver.resolve())
+    device = Driver().open(int(arguments.device.rpartition(":")[2]))
+
+    def tell(stage: dict[str, Any]) -> None:
+        failed, passed = len(stage["failures"]), stage["cases"]
+        print(f"{stage['stage']}: {passed} cases, {failed} failures, {stage['seconds']} s", flush=True)
+
+    with tempfile.TemporaryDirectory() as temporary:
+        data = Path(temporary)
+        zipfile.ZipFile(HERE / DATA).extractall(data)
+        deadline = begin + 60 * arguments.minutes
+        whole = Run(HERE / "run.py", data, arguments.device, arguments.jobs, deadline)
+        stages = run_checks(whole, arguments.stages.split(","), tell)
+        results = {"device": asdict(device), "stages": stages, "refused": read_index(data)["refused"]}
+    results["seconds"] = round(time.monotonic() - begin, 1)
+    write_report(arguments.results, results)
+    print("\n".join(describe(results)))
+    return 1 if any(stage["failures"] for stage in results["stages"]) else 0
+
+
+def part(arguments: argparse.Namespace) -> int:
+    result = run_part(arguments.data, arguments.part, arguments.name, arguments.device)
+    arguments.output.write_text(json.dumps(result))
+    return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    packing = commands.add_parser("pack", help="build what travels, where the compiler is")
+    packing.add_argument("folder", type=Path)
+    packing.add_argument("--graphs", type=int, default=1000, help="random graphs")
+    packing.add_argument("--quick", action="store_true", help="a few cases, for a device in C")
+    packing.set_defaults(action=pack)
+    running = commands.add_parser("run", help="check the folder that this file is in")
+    running.add_argument("results", type=Path, help="the folder for the tables")
+    running.add_argument("--driver", type=Path, help="a library in place of the CUDA driver")
+    running.add_argument("--device", default="cuda:0")
+    running.add_argument("--jobs", type=int, default=min(8, os.cpu_count() or 1), help="processes at a time")
+    running.add_argument("--minutes", type=float, default=7.5, help="the time after which no check begins")
+    running.add_argument("--stages", default=",".join(STAGES))
+    running.set_defaults(action=run)
+    inner = commands.add_parser("part", help="one artifact, in the process that `run` starts for it")
+    inner.add_argument("part")
+    inner.add_argument("name")
+    inner.add_argument("data", type=Path)
+    inner.add_argument("output", type=Path)
+    inner.add_argument("--device", default="cuda:0")
+    inner.set_defaults(action=part)
+    arguments = parser.parse_args()
+    return int(arguments.action(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""The checks for a machine with a GPU run from their folder alone, with a device in C, and find a wrong result."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_driver import build_driver, environment_of
+from packing import pack_all
+
+STAGES = {"operators": 10, "graphs": 3, "samples": 2, "threads": 4, "errors": 7}
+"""The least cases of each stage."""
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("packed")
+    pack = pack_all(folder, graphs=3, quick=True)
+    assert not pack.refused
+    return folder
+
+
+def run(packed: Path, machine_folder: Path, results: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
+    driver = build_driver(machine_folder)
+    command = [sys.executable, str(packed / "run.py"), "run", str(results), "--driver", str(driver), *arguments]
+    environment = environment_of(machine_folder)
+    done = subprocess.run([*command, "--jobs", "2"], capture_output=True, text=True, env=environment, cwd=results)
+    assert (results / "results.json").exists(), done.stderr
+    assert (results / "results.md").read_text() in done.stdout + "\n"
+    return done.returncode, json.loads((results / "results.json").read_text())
+
+
+def test_all_checks_pass(packed: Path, machine_folder: Path, tmp_path: Path) -> None:
+    code, results = run(packed, machine_folder, tmp_path)
+    stages = {stage["stage"]: stage for stage in results["stages"]}
+    assert [failure for stage in stages.values() for failure in stage["failures"]] == []
+    assert code == 0
+    for name, least in STAGES.items():
+        assert stages[name]["cases"] >= least, (name, stages[name])
+        assert not stages[name]["skipped"]
+
+
+def test_wrong_result_is_found(packed: Path, machine_folder: Path, tmp_path: Path) -> None:
+    """The packed expectation of one element is changed."""
+    changed = tmp_path / "packed"
+    with zipfile.ZipFile(packed / "data.zip") as file:
+        file.extractall(tmp_path / "data")
+    path = next((tmp_path / "data").glob("graphs*.npz"))
+    arrays = dict(np.load(path))
+    name = next(key for key, array in arrays.items() if key.endswith(".exact") and array.size > 3)
+    arrays[name].flat[3] += 1
+    np.savez(path, **arrays)  # type: ignore[arg-type]  # NumPy's own stub
+    subprocess.run(["cp", "-r", str(packed), str(changed)], check=True)
+    with zipfile.ZipFile(changed / "data.zip", "w") as file:
+        for part in (tmp_path / "data").iterdir():
+            file.write(part, part.name)
+    code, results = run(changed, machine_folder, tmp_path, "--stages", "graphs")
+    (stage,) = results["stages"]
+    assert code == 1
+    assert len(stage["failures"]) == 1 and stage["failures"][0].startswith(name.partition(".")[0])
+    assert "(1 of" in stage["failures"][0]
