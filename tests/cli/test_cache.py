@@ -15,6 +15,8 @@ from cli_harness import DOUBLE, command_line
 from nacre.compiler import cache as module
 from nacre.compiler.cache import cache_folder, cached_path
 from nacre.compiler.checking import read_model
+from nacre.compiler.dumps.parts import Part
+from nacre.compiler.lower.parts import KernelPart
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.compiler.targets.target import Target
@@ -119,6 +121,33 @@ def test_options_change_the_place(source: Path) -> None:
     ]
     assert len({place(source, o) for o in options}) == len(options)
     assert place(source, replace(default, timeout=1)) == place(source)
+
+
+def test_precision_changes_the_place(source: Path) -> None:
+    """The policy alone: the artifact records it, also where the graph that it gives is the same."""
+    model = read_model(source)
+    assert cached_path(Build(replace(model, precision="bf16"))) != cached_path(Build(model))
+
+
+def test_texts_of_kernels_change_the_place(source: Path) -> None:
+    model = read_model(source)
+    text = Part("a text", "f", ("multiply",), ("map",), (KernelPart((True, True), ()),))
+    chosen: list[dict[str, Part]] = [
+        {},
+        {"f": text},
+        {"g": text},
+        {"f": text, "g": text},
+        {"f": replace(text, text="another text")},
+        {"f": replace(text, symbol="g")},
+        {"f": replace(text, nodes=())},
+        {"f": replace(text, schedules=("rows",))},
+        {"f": replace(text, functions=(KernelPart((True, False), ()),))},
+        {"f": replace(text, functions=(KernelPart((True, True), ((1, 0),)),))},
+        {"f": replace(text, kind="entries")},
+    ]
+    assert len({cached_path(Build(model, kernels=kernels)) for kernels in chosen}) == len(chosen)
+    turned = {"g": text, "f": text}
+    assert cached_path(Build(model, kernels=turned)) == cached_path(Build(model, kernels=chosen[3]))
 
 
 def test_another_compiler_changes_the_place(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
