@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+_FIRST = "decompose{having=composite},check-indices"
 _BLOCKS = "expand-block-quantized,fold-parameters{blocks-only=true}"
 
 
@@ -11,7 +12,7 @@ def _optimizing(convolutions: str, parameters: str) -> str:
     # Parameters are folded last, when the graph contains all facts about them.
     blocks = "expand-block-quantized{contract=true},fold-parameters{blocks-only=true}"
     loops = "hoist-invariants,batch-scanned"
-    first = f"check-indices,canonicalize,unroll-repeat,fold-constants,{loops},{blocks},decompose{{having=attention}}"
+    first = f"{_FIRST},canonicalize,unroll-repeat,fold-constants,{loops},{blocks},decompose{{having=attention}}"
     return f"{first},{convolutions},canonicalize,fold-constants,dce,{parameters},canonicalize,cse,dce,fuse,defer-checks"
 
 
@@ -24,8 +25,8 @@ _STRICT = _optimizing(
 
 GRAPH_PASSES: Mapping[int, str] = {
     # The reference: the passes that lowering requires, and no others.
-    0: f"check-indices,unroll-repeat,fold-constants,{_BLOCKS},dce",
-    1: f"check-indices,canonicalize,unroll-repeat,fold-constants,{_BLOCKS},fold-parameters{{moves-only=true}},cse,dce",
+    0: f"{_FIRST},unroll-repeat,fold-constants,{_BLOCKS},dce",
+    1: f"{_FIRST},canonicalize,unroll-repeat,fold-constants,{_BLOCKS},fold-parameters{{moves-only=true}},cse,dce",
     2: _FAST,
     3: _FAST,
 }

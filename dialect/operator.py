@@ -188,6 +188,7 @@ class Operator:
     - `view`: the same memory with another shape
     - `stored`: the result is data of the artifact
     - `conversion`: the first operand's numbers in another dtype
+    - `composite`: its parts are kernels of their own, so it is decomposed before any other pass
     - `convolution`: a contraction over windows with a weight; `transposed`: its transpose in the input
 
     Properties for fusion:
@@ -331,6 +332,7 @@ PROPERTIES = frozenset(
         "view",
         "structure",
         "stored",
+        "composite",
         "conversion",
         "convolution",
         "transposed",

@@ -21,6 +21,7 @@ from ...dialect.ops.index_checks import RECORD
 from ...dialect.types import Array, TensorType
 from ...passes.fold.fold_constants import FoldConstants
 from ...passes.simplify.check_indices import CheckIndices
+from ...passes.simplify.decompose import Decompose
 from ...passes.simplify.unroll_repeat import UnrollRepeat
 from ..artifact.link import find_linker
 from ..host.entry import FAILURE_WORDS
@@ -48,7 +49,7 @@ def build_functions(
 
     `load` returns the data of parameters. Raises CompilerError.
     """
-    module = CheckIndices().run(module)
+    module = CheckIndices().run(Decompose(having=("composite",)).run(module))
     if any(node.op == "repeat" for function in module.functions for node in function.body):
         module = FoldConstants().run(UnrollRepeat().run(module))
     return load_functions(

@@ -73,7 +73,9 @@ def build(found: Uses, path: Path) -> None:
     dims = {symbol for function, _ in found.values() for symbol in function.symbols()}
     module = Module("operators", tuple(sorted(dims, key=str)), functions=tuple(f for f, _ in found.values()))
     source = SourceModel(module, "operators.graph", dict.fromkeys(found))
-    Build(source, Options(targets=parse_targets("cuda:sm_80"), passes="check-indices")).run(path)
+    Build(source, Options(targets=parse_targets("cuda:sm_80"), passes="decompose{having=composite},check-indices")).run(
+        path
+    )
 
 
 def call(model: nacre.Model, name: str, item: Example) -> str | None:

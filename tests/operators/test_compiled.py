@@ -25,6 +25,7 @@ from nacre.dialect.interpreter import bind_dims
 from nacre.dialect.operator import Operator
 from nacre.dialect.types import BOOL, F32, I32, DType
 from nacre.passes.simplify.check_indices import CheckIndices
+from nacre.passes.simplify.decompose import Decompose
 from operator_harness import TESTED, Example, build_function, case_dtypes, examples, symbolic, write_use
 
 GROUP = 12
@@ -67,7 +68,8 @@ def symbolic_uses(group: tuple[Operator, ...], limit: int | None = None) -> Uses
 def lower_uses(uses: Uses, level: int, target: Target) -> Lowered:
     dims = {symbol for function, _ in uses.values() for symbol in function.symbols()}
     written = Module("operators", tuple(sorted(dims, key=str)), functions=tuple(f for f, _ in uses.values()))
-    return lower_module(CheckIndices().run(written), pack=choose_panels((target,)) if level >= 2 else None)
+    apart = Decompose(having=("composite",)).run(written)
+    return lower_module(CheckIndices().run(apart), pack=choose_panels((target,)) if level >= 2 else None)
 
 
 def build_library(uses: Uses, level: int) -> Library:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from independent_algebra import ALGEBRA, SINGLE
 from independent_elements import ELEMENTS, Function, stored
 from independent_onnx import ONNX, onnx_run
 from independent_tensors import TENSORS
@@ -19,7 +20,7 @@ from nacre.dialect.ops.winograd import INPUT, OUTPUT
 from nacre.dialect.types import F32, F64, Array, DType, dtype_of
 from operator_harness import Example, case_dtypes, example
 
-INDEPENDENT: Mapping[str, Function] = {**ELEMENTS, **TENSORS, **ONNX}
+INDEPENDENT: Mapping[str, Function] = {**ELEMENTS, **TENSORS, **ONNX, **ALGEBRA}
 
 _REGION = "puts nodes together and computes nothing; tests/dialect and tests/passes/test_meaning.py run it"
 _CONTROL = "runs regions; tests/models/test_control_flow.py and test_recurrent.py compare it with Python and PyTorch"
@@ -44,12 +45,12 @@ FLOATS_ALONE = {name for name in ONNX if "conv" in name or "pool" in name or nam
 def test_every_operator_has_a_function_or_a_reason() -> None:
     assert set(INDEPENDENT) | set(NONE) == set(OPERATORS)
     assert not set(INDEPENDENT) & set(NONE)
-    assert len(INDEPENDENT) == len(ELEMENTS) + len(TENSORS) + len(ONNX)
+    assert len(INDEPENDENT) == len(ELEMENTS) + len(TENSORS) + len(ONNX) + len(ALGEBRA)
 
 
 def tried(operator: Operator, accepted: tuple[DType, ...]) -> list[DType]:
     """One float and every integer dtype: f32 where ONNX computes, else f64."""
-    wanted = F32 if operator.name in ONNX else F64
+    wanted = F32 if operator.name in ONNX or operator.name in SINGLE else F64
     floats = [d for d in accepted if d.is_float]
     chosen = [wanted] if wanted in floats else floats[:1]
     return chosen + [d for d in accepted if not d.is_float and operator.name not in FLOATS_ALONE]

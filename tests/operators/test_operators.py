@@ -35,8 +35,8 @@ from operator_harness import (
 DIFFERENTIABLE = [o for o in TESTED if o.gradient and o.operands]
 
 with_operator = pytest.mark.parametrize("operator", TESTED, ids=NAMES)
-KNOWN_SIZES = {"constant"}
-"""Operators whose cases hold no size that could be symbolic."""
+KNOWN_SIZES = {"constant", "tril_indices", "triu_indices"}
+"""Operators whose sizes are known at compile time alone."""
 
 ROUNDED_BETWEEN = {"attention"}
 """Operators whose parts are rounded to f16 or bf16 one by one: its matrices are large, and f32 would double them."""

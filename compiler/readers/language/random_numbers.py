@@ -69,21 +69,27 @@ def _dtype(context: Context, bound: dict[str, Given], name: str) -> DType | Pois
     return context.reporter.error("bad-attribute", message, given.span)
 
 
-def _source(context: Context, frame: Frame, bound: dict[str, Given], span: Span, name: str) -> _Source | Poison:
+def _source(context: Context, frame: Frame, bound: dict[str, Given], span: Span, name: str) -> Source | Poison:
     """Returns the numbers of a call: its shape, and the key of its seed."""
-    seed = bound["seed"]
-    if contains_error(bound["shape"].value) or seed.value is ERROR:
+    if contains_error(bound["shape"].value) or bound["seed"].value is ERROR:
         return ERROR
     shape = demand_shape(context, bound["shape"])
-    if shape is ERROR:
+    return ERROR if shape is ERROR else read_source(context, frame, bound["seed"], shape, span, name)
+
+
+def read_source(
+    context: Context, frame: Frame, seed: Given, shape: tuple[Size, ...], span: Span, name: str
+) -> Source | Poison:
+    """Returns the numbers of a shape, for a seed that is an integer or an integer scalar."""
+    if seed.value is ERROR:
         return ERROR
     make = Maker(context, frame, span)
     if isinstance(seed.value, int) and not isinstance(seed.value, bool):
-        return _Source(make, shape, make.number(mixed(seed.value & MASK), U64))
+        return Source(make, shape, make.number(mixed(seed.value & MASK), U64))
     if not isinstance(seed.value, Value) or seed.value.type.rank or not seed.value.type.dtype.is_integer:
         message = f"`seed` of `{name}` must be an integer or an integer scalar, not {describe(seed.value)}"
         return context.reporter.error("bad-attribute", message, seed.span)
-    return _Source(make, shape, _mixed_value(make, make.cast(make.cast(seed.value, I64), U64)))
+    return Source(make, shape, _mixed_value(make, make.cast(make.cast(seed.value, I64), U64)))
 
 
 def mixed(seed: int) -> int:
@@ -105,7 +111,7 @@ def _mixed_value(make: Maker, seed: Value) -> Value:
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class Source:
     """Writes the nodes of one call, for elements in a row."""
 
     make: Maker

@@ -28,7 +28,7 @@ MODES = ("error", "drop")
 
 def nonzero(context: Context, frame: Frame, bound: dict[str, Given], span: Span) -> AnyValue:
     """Returns the indices of the elements that are true or not zero, and their number."""
-    size, mode = _size(context, bound, "nonzero"), _mode(context, bound, "nonzero")
+    size, mode = demand_bound(context, bound, "nonzero"), demand_mode(context, bound, "nonzero")
     x = bound["x"]
     if size is ERROR or mode is ERROR or contains_error(x.value):
         return ERROR
@@ -46,7 +46,7 @@ def nonzero(context: Context, frame: Frame, bound: dict[str, Given], span: Span)
 def masked_select(context: Context, frame: Frame, bound: dict[str, Given], span: Span) -> AnyValue:
     """Returns the slices of the first axes of `x` that the mask selects, followed by zeros, and their number."""
     report = context.reporter.error
-    size, mode = _size(context, bound, "masked_select"), _mode(context, bound, "masked_select")
+    size, mode = demand_bound(context, bound, "masked_select"), demand_mode(context, bound, "masked_select")
     x, mask = bound["x"], bound["mask"]
     if size is ERROR or mode is ERROR or contains_error(x.value) or contains_error(mask.value):
         return ERROR
@@ -75,13 +75,15 @@ def masked_select(context: Context, frame: Frame, bound: dict[str, Given], span:
     return make("gather", rows, index, axis=0, mode="drop"), count
 
 
-def _size(context: Context, bound: dict[str, Given], name: str) -> Size | Poison:
+def demand_bound(context: Context, bound: dict[str, Given], name: str) -> Size | Poison:
+    """Returns the argument `size`, the stated maximum."""
     given = bound["size"]
     size = demand_size(context, given.value, given.span, f"`size` of `{name}`, the largest number of elements")
     return ERROR if size is ERROR else check_size(context, size, given.span)
 
 
-def _mode(context: Context, bound: dict[str, Given], name: str) -> str | Poison:
+def demand_mode(context: Context, bound: dict[str, Given], name: str) -> str | Poison:
+    """Returns the argument `mode`: whether more elements than stated fail the call, or are left out."""
     given = bound.get("mode")
     if given is None:
         return MODES[0]

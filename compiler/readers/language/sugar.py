@@ -18,6 +18,8 @@ from ....dialect.ops.support.accumulate import INTO
 from ....dialect.types import BOOL, F32, I64, DType
 from .builtins import call_operator, convert_attribute
 from .context import Context, check_size, suggest
+from .distinct import unique
+from .draws import multinomial
 from .operators import BUILTINS, apply, literal, multiply_matrices
 from .random_numbers import random_bits, random_normal, random_uniform
 from .rearrange import Rearrangement
@@ -276,6 +278,8 @@ FORMS: Mapping[str, Form] = {
     "where": _where,
     "nonzero": _sorted("nonzero", ("x", "size", "mode"), 2, nonzero),
     "masked_select": _sorted("masked_select", ("x", "mask", "size", "mode"), 3, masked_select),
+    "unique": _sorted("unique", ("x", "size", "mode"), 2, unique),
+    "multinomial": _sorted("multinomial", ("probabilities", "samples", "seed", "replacement"), 3, multinomial),
     "random_bits": _sorted("random_bits", ("shape", "seed"), 2, random_bits),
     "random_uniform": _sorted("random_uniform", ("shape", "seed", "dtype"), 2, random_uniform),
     "random_normal": _sorted("random_normal", ("shape", "seed", "dtype"), 2, random_normal),

@@ -141,7 +141,7 @@ def _facts(operator: Operator) -> Iterator[str]:
     example = _call(operator)
     if example:
         yield f"Example: {example}."
-    if operator.decompose is not None:
+    if operator.decompose is not None and operator.operands:
         yield f"Decomposes to {_format_names(decomposition(operator))}."
     if operator.gradient is not None and any(d.is_differentiable for o in operator.operands for d in o.dtypes):
         names = gradient(operator)

@@ -1,0 +1,170 @@
+"""Counts and positions of values: `bincount` and `searchsorted`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..emitter import BodyEmitter, Emitter, Scalar, Tensor, identity
+from ..graph import Value
+from ..operator import Addressing, Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..types import BOOL, COMPUTED, I64, NUMBERS, TensorType
+from .support.accumulate import Numbers
+from .support.arguments import read_size
+from .support.common import broadcast_shapes
+from .support.places import INDICES, MODE, are_inside_array, clamped_array
+
+
+def _infer_bincount(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    x, *weights = types
+    if x.rank != 1:
+        raise InferenceError("rank-mismatch", f"`bincount` counts the elements of a vector, not of {x}", operand=0)
+    if weights and weights[0].shape != x.shape:
+        message = f"`bincount` needs a weight for each of {x}, not {weights[0]}"
+        raise InferenceError("shape-mismatch", message, operand=1)
+    size = read_size("bincount", "size", attributes["size"])
+    return (TensorType(weights[0].dtype if weights else I64, (size,)),)
+
+
+def _decompose_bincount(b: Builder, operands: Sequence[Value], attributes: Attributes) -> Sequence[Value]:
+    x, *weights = operands
+    (result,) = _infer_bincount([v.type for v in operands], attributes)
+    added = weights[0] if weights else b.full(shape=x.type.shape, value=1, dtype=I64)
+    zeros = b.full(shape=result.shape, value=0, dtype=result.dtype)
+    return [b.scatter_add(zeros, x, added, axis=0, mode=attributes["mode"])]
+
+
+def _reference_bincount(x: Numbers, weights: Numbers | None = None, *, size: int, mode: str) -> Numbers:
+    added = np.ones(x.shape, np.int64) if weights is None else weights
+    result = np.zeros(size, added.dtype)
+    if size:
+        kept = are_inside_array(x, size) if mode == "drop" else np.ones(x.shape, np.bool_)
+        np.add.at(result, clamped_array(x, size, mode)[kept], added[kept])
+    return result
+
+
+def _differentiate_bincount(b: Builder, use: Use) -> Sequence[Value | None]:
+    if len(use.inputs) == 1 or not use.inputs[1].type.dtype.is_differentiable:
+        return [None] * len(use.inputs)
+    return [None, b.gather(use.gradient, use.inputs[0], axis=0, mode=use.attributes["mode"])]
+
+
+_INDICES = np.asarray([3, 0, 3, 1, 3, 0, 2], np.int64)
+
+bincount = Operator(
+    name="bincount",
+    summary="how often each of the numbers 0 to size - 1 occurs in a vector, or the sum of the weights of each",
+    operands=(Operand("x", INDICES, group="I"), Operand("weights", NUMBERS, optional=True)),
+    attributes=(AttributeSpec("size", "size"), MODE),
+    infer=_infer_bincount,
+    reference=_reference_bincount,
+    gradient=_differentiate_bincount,
+    decompose=_decompose_bincount,
+    cases=(
+        Case((), {"size": 5}, arrays={0: _INDICES}, dtypes=(I64,)),
+        Case(((7,), (7,)), {"size": 5}, arrays={0: _INDICES}, terms=3),
+        Case(((7,), (7,)), {"size": 3, "mode": "drop"}, arrays={0: _INDICES}, terms=3),
+        Case(((1,), (1,)), {"size": 1}, arrays={0: np.asarray([0])}),
+        Case(((0,), (0,)), {"size": 3}, arrays={0: np.zeros(0, np.int64)}),
+    ),
+    properties=frozenset({"composite", "sequential", "summing"}),
+    addresses=lambda types, attributes: (Addressing(0, (attributes["size"],)),),
+)
+
+
+def _infer_search(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    ordered, values = types
+    if not ordered.rank:
+        raise InferenceError("rank-mismatch", "`searchsorted` needs an axis of sorted numbers, not a scalar", operand=0)
+    if ordered.rank > 1:
+        outer = values.shape[:-1]
+        if not values.rank or broadcast_shapes([ordered.shape[:-1], outer], "searchsorted") != outer:
+            message = f"the rows of {ordered} do not broadcast to those of {values}"
+            raise InferenceError("shape-mismatch", message, operand=0)
+    return (values.with_dtype(I64),)
+
+
+def _lower_search(
+    e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
+) -> Sequence[Tensor]:
+    ordered, values = operands
+    size, right, rank = ordered.type.shape[-1], attributes["right"], types[0].rank
+
+    def element(s: BodyEmitter, value: Scalar) -> Scalar:
+        zero, one = s.constant(0, I64), s.constant(1, I64)
+        outer = [
+            zero if n == 1 else s.index(rank - ordered.type.rank + axis)
+            for axis, n in enumerate(ordered.type.shape[:-1])
+        ]
+        total = s.size(size)
+
+        # The first element that is not before the value is in low..high; each step halves the range.
+        def halve(inner: BodyEmitter, _: Scalar, carried: Sequence[Scalar]) -> Sequence[Scalar]:
+            low, high = carried
+            middle = inner.binary("shr", inner.binary("add", low, high), one)
+            inside = inner.compare("lt", low, high)
+            found = inner.load_if(inside, ordered, [*outer, middle])
+            before = _is_before(inner, found, value, right)
+            goes_on = inner.binary("and", inside, before)
+            stays = inner.binary("and", inside, inner.unary("not", before))
+            return [
+                inner.select(goes_on, inner.binary("add", middle, one), low),
+                inner.select(stays, middle, high),
+            ]
+
+        return s.iterate(s.constant(64, I64), [zero, total], halve)[0]  # type: ignore[arg-type]
+
+    return [e.map(types[0], [(values, identity(rank))], element)]
+
+
+def _is_before(s: BodyEmitter, found: Scalar, value: Scalar, right: bool) -> Scalar:
+    """Returns whether an element stands before the place of the value; NaN is the greatest number."""
+    less = s.compare("le" if right else "lt", found, value)
+    if not value.dtype.is_float:
+        return less
+    is_nan = s.unary("isnan", value)
+    return s.binary("or", less, is_nan if right else s.binary("and", is_nan, s.unary("not", s.unary("isnan", found))))
+
+
+def _reference_search(ordered: Numbers, values: Numbers, right: bool) -> Numbers:
+    """Halves the range as the code does, so that both agree for rows that are not sorted, too."""
+    rows = np.broadcast_to(ordered, (*values.shape[:-1], ordered.shape[-1])) if ordered.ndim > 1 else ordered
+    low = np.zeros(values.shape, np.int64)
+    high = np.full(values.shape, ordered.shape[-1], np.int64)
+    while (low < high).any():
+        middle = (low + high) >> 1
+        at = np.minimum(middle, ordered.shape[-1] - 1)
+        found = np.take_along_axis(rows, at, -1) if ordered.ndim > 1 else ordered[at]
+        before = (found <= values) | np.isnan(values) if right else (found < values) | _only_second_nan(found, values)
+        low, high = np.where((low < high) & before, middle + 1, low), np.where((low < high) & ~before, middle, high)
+    return low
+
+
+def _only_second_nan(found: Numbers, values: Numbers) -> Numbers:
+    return np.asarray(np.isnan(values) & ~np.isnan(found))
+
+
+def _sorted(*shape: int) -> Numbers:
+    return np.sort(np.random.default_rng(3).integers(0, 9, shape), -1)
+
+
+searchsorted = Operator(
+    name="searchsorted",
+    summary="the index at which each value would be inserted into the sorted numbers of the last axis: before equal "
+    "ones, or after them if `right`; a binary search",
+    operands=(Operand("sorted", tuple(d for d in COMPUTED if d != BOOL)), Operand("values", NUMBERS)),
+    attributes=(AttributeSpec("right", "bool", False),),
+    infer=_infer_search,
+    reference=_reference_search,
+    gradient=None,
+    lower=_lower_search,
+    cases=tuple(
+        Case(shapes, {"right": right}, arrays={0: _sorted(*shapes[0]), 1: _sorted(*shapes[1])[..., ::-1]})
+        for shapes in (((7,), (2, 5)), ((2, 9), (2, 3)), ((1,), (1,)), ((0,), (3,)), ((1, 5), (3, 0)))
+        for right in (False, True)
+    ),
+    properties=frozenset({"costly"}),
+)
+
+OPERATORS = (bincount, searchsorted)

@@ -1,0 +1,338 @@
+"""Linear algebra on square matrices: `cholesky`, `triangular_solve`, `inverse`, `determinant`.
+
+The last two axes are a matrix, the others a batch. Each matrix is factored by one thread, element by element, in about
+n * n * n / 3 multiplications (`inverse`: n * n * n). Rows are exchanged so that the greatest element of a column is the
+pivot. A matrix without a result gives NaN or infinities: no call fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..emitter import Emitter, Scalar, SequenceEmitter, Tensor, identity
+from ..graph import Value
+from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..types import F32, F64, TensorType
+from .support.accumulate import Numbers
+from .support.algebra import Term
+from .support.common import broadcast_shapes, sum_to
+from .support.elimination import eliminate, find_pivot, for_each, swap_rows
+
+_DTYPES = (F32, F64)
+
+
+def check_square(name: str, x: TensorType, operand: int = 0) -> None:
+    if x.rank < 2 or x.shape[-1] != x.shape[-2]:
+        raise InferenceError("shape-mismatch", f"`{name}` takes square matrices, not {x}", operand=operand)
+
+
+def _infer_square(name: str) -> Callable[..., tuple[TensorType, ...]]:
+    def infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+        check_square(name, types[0])
+        return (types[0] if name != "determinant" else types[0].with_shape(types[0].shape[:-2]),)
+
+    return infer
+
+
+def _copied(e: Emitter, x: Tensor) -> Tensor:
+    return e.map(x.type, [(x, identity(x.type.rank))], lambda s, element: element)
+
+
+def _outer(x: Tensor) -> list[Any]:
+    """Returns the sizes of the batch; one step for a single matrix."""
+    return list(x.type.shape[:-2]) or [1]
+
+
+def _lower_cholesky(
+    e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
+) -> Sequence[Tensor]:
+    (x,) = operands
+    size, batch = x.type.shape[-1], x.type.rank - 2
+
+    def factor(s: SequenceEmitter, indices: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        at = tuple(indices)[:batch]
+
+        def column(j: Scalar, given: Tensor) -> Tensor:
+            def rest(i: Scalar, lower: Tensor) -> Scalar:
+                """Returns x[i, j] less the products of the columns before j."""
+
+                def less(_: Any, k: Scalar, total: Sequence[Scalar]) -> Sequence[Scalar]:
+                    product = s.binary("mul", s.load(lower, (*at, i, k)), s.load(lower, (*at, j, k)))
+                    return [s.binary("sub", total[0], product)]
+
+                return s.iterate(j, [s.load(x, (*at, i, j))], less)[0]
+
+            root = s.unary("sqrt", rest(j, given))
+            given = s.store(given, (*at, j, j), root)
+            one = s.constant(1, j.dtype)
+            below = s.binary("sub", s.binary("sub", s.size(size), j), one)
+
+            def element(number: Scalar, lower: Tensor) -> Tensor:
+                i = s.binary("add", s.binary("add", j, one), number)
+                return s.store(lower, (*at, i, j), s.binary("div", rest(i, lower), root))
+
+            made: Tensor = for_each(s, below, given, element)
+            return made
+
+        return [for_each(s, s.size(size), tensors[0], column)]
+
+    return e.scan(_outer(x), [e.full(types[0], 0)], factor)
+
+
+def _reference_cholesky(x: Numbers) -> Numbers:
+    result = np.zeros_like(x)
+    for j in range(x.shape[-1]):
+        rest = x[..., j:, j] - np.einsum("...ik,...k->...i", result[..., j:, :j], result[..., j, :j])
+        root = np.sqrt(rest[..., :1])
+        result[..., j, j], result[..., j + 1 :, j] = root[..., 0], rest[..., 1:] / root
+    return result
+
+
+def _differentiate_cholesky(b: Builder, use: Use) -> Sequence[Value]:
+    """Only the lower triangle of x is read: an element of it stands for both of a symmetric matrix.
+
+    S = L^-T tril_half(L^T g) L^-1, where the diagonal of tril_half is halved.
+    """
+    lower, g = Term(b, use.outputs[0]), Term(b, use.gradient)
+    product = lower.matrix_transpose().matmul(g.tril())
+    half = product.tril() - _diagonal(product) * 0.5
+    left = Term(b, b.triangular_solve(lower.value, half.value, transpose=True))
+    turned = Term(b, b.triangular_solve(lower.value, left.matrix_transpose().value, transpose=True))
+    both = turned + turned.matrix_transpose()
+    return [(both.tril() - _diagonal(both) * 0.5).value]
+
+
+def _diagonal(x: Term) -> Term:
+    b = x.builder
+    return x * Term(b, b.eye(n=x.shape[-1], dtype=x.dtype))
+
+
+def _positive(*shape: int) -> Numbers:
+    x = np.random.default_rng(7).standard_normal(shape)
+    return np.asarray(x @ x.swapaxes(-1, -2) + 2 * np.eye(shape[-1]))
+
+
+def _regular(*shape: int) -> Numbers:
+    return np.asarray(np.random.default_rng(8).uniform(-1, 1, shape) + 1.5 * np.eye(shape[-1])[::-1])
+
+
+_SHAPES = ((2, 3, 3), (1, 1), (5, 5), (0, 0), (0, 3, 3))
+
+
+def _square_cases(make: Callable[..., Numbers]) -> tuple[Case, ...]:
+    return tuple(
+        Case((shape,), arrays={0: make(*shape)}, dtypes=_DTYPES, tolerance=64.0, terms=max(1, shape[-1]))
+        for shape in _SHAPES
+    )
+
+
+cholesky = Operator(
+    name="cholesky",
+    summary="the lower triangular matrix L with x = L @ L.mT, of symmetric positive definite matrices; only the lower "
+    "triangle of x is read; NaN where x is not positive definite",
+    operands=(Operand("x", _DTYPES),),
+    infer=_infer_square("cholesky"),
+    reference=_reference_cholesky,
+    gradient=_differentiate_cholesky,
+    lower=_lower_cholesky,
+    cases=_square_cases(_positive),
+    properties=frozenset({"sequential", "summing"}),
+)
+
+
+def _infer_solve(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    a, y = types
+    check_square("triangular_solve", a)
+    if y.rank < 2 or y.shape[-2] != a.shape[-1]:
+        message = f"`triangular_solve` of {a} takes right sides with {a.shape[-1]} rows, not {y}"
+        raise InferenceError("shape-mismatch", message, operand=1)
+    batch = broadcast_shapes([a.shape[:-2], y.shape[:-2]], "triangular_solve")
+    return (y.with_shape((*batch, *y.shape[-2:])),)
+
+
+def _lower_solve(
+    e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
+) -> Sequence[Tensor]:
+    a, y = operands
+    (result,) = types
+    size, transpose = a.type.shape[-1], attributes["transpose"]
+    from_end = attributes["upper"] != transpose
+
+    def solve(s: SequenceEmitter, indices: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        *outer, column = indices
+        zero = s.constant(0, column.dtype)
+
+        def at(x: Tensor) -> list[Scalar]:
+            shape = x.type.shape[:-2]
+            skipped = len(outer) - len(shape)
+            return [zero if n == 1 else outer[skipped + i] for i, n in enumerate(shape)]
+
+        def factor(i: Scalar, k: Scalar) -> Scalar:
+            return s.load(a, (*at(a), k, i) if transpose else (*at(a), i, k))
+
+        last = s.binary("sub", s.size(size), s.constant(1, column.dtype))
+
+        def row(number: Scalar, x: Tensor) -> Tensor:
+            i = s.binary("sub", last, number) if from_end else number
+
+            def less(_: Any, step: Scalar, total: Sequence[Scalar]) -> Sequence[Scalar]:
+                k = s.binary("sub", last, step) if from_end else step
+                product = s.binary("mul", factor(i, k), s.load(x, (*outer, k, column)))
+                return [s.binary("sub", total[0], product)]
+
+            (rest,) = s.iterate(number, [s.load(y, (*at(y), i, column))], less)
+            value = rest if attributes["unit_diagonal"] else s.binary("div", rest, factor(i, i))
+            return s.store(x, (*outer, i, column), value)
+
+        return [for_each(s, s.size(size), tensors[0], row)]
+
+    return e.scan([*result.shape[:-2], result.shape[-1]], [e.full(result, 0)], solve)
+
+
+def _reference_solve(a: Numbers, y: Numbers, upper: bool, transpose: bool, unit_diagonal: bool) -> Numbers:
+    a = a.swapaxes(-1, -2) if transpose else a
+    batch = np.broadcast_shapes(a.shape[:-2], y.shape[:-2])
+    x = np.broadcast_to(y, (*batch, *y.shape[-2:])).copy()
+    size = a.shape[-1]
+    for i in range(size)[:: -1 if upper != transpose else 1]:
+        others = slice(i + 1, size) if upper != transpose else slice(0, i)
+        x[..., i, :] -= np.einsum("...k,...kc->...c", a[..., i, others], x[..., others, :])
+        x[..., i, :] /= 1 if unit_diagonal else a[..., i, i, None]
+    return x
+
+
+def _differentiate_solve(b: Builder, use: Use) -> Sequence[Value]:
+    """X = A^-1 Y:  dY = A^-T g,  dA = -dY X^T, within the triangle that is read."""
+    a, y = use.inputs
+    attributes = dict(use.attributes)
+    turned = {**attributes, "transpose": not attributes["transpose"]}
+    dy, x = Term(b, b.triangular_solve(a, use.gradient, **turned)), Term(b, use.outputs[0])
+    da = -dy.matmul(x.matrix_transpose())
+    da = da.matrix_transpose() if attributes["transpose"] else da
+    diagonal = 1 if attributes["unit_diagonal"] else 0
+    da = da.triu(diagonal=diagonal) if attributes["upper"] else da.tril(diagonal=-diagonal)
+    return [sum_to(b, da.value, a.type.shape), sum_to(b, dy.value, y.type.shape)]
+
+
+triangular_solve = Operator(
+    name="triangular_solve",
+    summary="the solution of a @ x = y for triangular matrices a: the lower triangle, or the `upper`; `transpose` "
+    "solves a.mT @ x = y, and `unit_diagonal` takes the diagonal as 1; the other triangle is not read",
+    operands=(Operand("a", _DTYPES), Operand("y", _DTYPES)),
+    attributes=tuple(AttributeSpec(name, "bool", False) for name in ("upper", "transpose", "unit_diagonal")),
+    infer=_infer_solve,
+    reference=_reference_solve,
+    gradient=_differentiate_solve,
+    lower=_lower_solve,
+    cases=(
+        *(
+            Case((), {"upper": upper, "transpose": transpose}, arrays={0: _positive(2, 3, 3), 1: _regular(2, 3, 3)},
+                 dtypes=_DTYPES, tolerance=64.0, terms=3)
+            for upper in (False, True) for transpose in (False, True)
+        ),
+        Case(((), (2, 5, 1)), {"unit_diagonal": True}, arrays={0: _positive(5, 5) / 8}, tolerance=64.0, terms=5),
+        Case(((), (1, 3)), arrays={0: _positive(1, 1)}),
+        Case(((0, 0), (0, 2))),
+    ),
+    properties=frozenset({"sequential", "summing"}),
+)  # fmt: skip
+
+
+def _lower_inverse(
+    e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
+) -> Sequence[Tensor]:
+    (x,) = operands
+    size, batch, rank = x.type.shape[-1], x.type.rank - 2, x.type.rank
+
+    def invert(s: SequenceEmitter, indices: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        at = tuple(indices)[:batch]
+
+        def column(k: Scalar, *both: Tensor) -> Sequence[Tensor]:
+            pivot = find_pivot(s, both[0], at, k, size)
+            turned = [swap_rows(s, each, at, k, pivot, size) for each in both]
+            return eliminate(s, turned, at, k, size)
+
+        made: Sequence[Tensor] = for_each(s, s.size(size), tensors, column)
+        return made
+
+    def unit(s: Any) -> Scalar:
+        return s.cast(s.compare("eq", s.index(rank - 1), s.index(rank - 2)), x.type.dtype)  # type: ignore[no-any-return]
+
+    _, made = e.scan(_outer(x), [_copied(e, x), e.map(x.type, [], unit)], invert)
+    return [made]
+
+
+def _reference_inverse(x: Numbers) -> Numbers:
+    result = np.zeros_like(x)
+    for place in np.ndindex(x.shape[:-2]):
+        try:
+            result[place] = np.linalg.inv(x[place])
+        except np.linalg.LinAlgError:
+            result[place] = np.nan
+    return result
+
+
+def _differentiate_inverse(b: Builder, use: Use) -> Sequence[Value]:
+    turned = Term(b, use.outputs[0]).matrix_transpose()
+    return [(-turned.matmul(Term(b, use.gradient)).matmul(turned)).value]
+
+
+inverse = Operator(
+    name="inverse",
+    summary="the inverse of square matrices, by elimination with pivots (Gauss and Jordan); NaN or infinities for a "
+    "singular matrix",
+    operands=(Operand("x", _DTYPES),),
+    infer=_infer_square("inverse"),
+    reference=_reference_inverse,
+    gradient=_differentiate_inverse,
+    lower=_lower_inverse,
+    cases=_square_cases(_regular),
+    properties=frozenset({"sequential", "summing"}),
+)
+
+
+def _lower_determinant(
+    e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
+) -> Sequence[Tensor]:
+    (x,) = operands
+    size, batch = x.type.shape[-1], x.type.rank - 2
+
+    def factor(s: SequenceEmitter, indices: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        at = tuple(indices)[:batch]
+
+        def column(k: Scalar, work: Tensor, total: Tensor) -> Sequence[Tensor]:
+            pivot = find_pivot(s, work, at, k, size)
+            work = swap_rows(s, work, at, k, pivot, size)
+            value = s.load(work, (*at, k, k))
+            signed = s.select(s.compare("eq", pivot, k), value, s.unary("neg", value))
+            total = s.store(total, at, s.binary("mul", s.load(total, at), signed))
+            (work,) = eliminate(s, [work], at, k, size, below=True)
+            return [work, total]
+
+        made: Sequence[Tensor] = for_each(s, s.size(size), tensors, column)
+        return made
+
+    return [e.scan(_outer(x), [_copied(e, x), e.full(types[0], 1)], factor)[1]]
+
+
+def _differentiate_determinant(b: Builder, use: Use) -> Sequence[Value]:
+    x, g, result = Term(b, use.inputs[0]), Term(b, use.gradient), Term(b, use.outputs[0])
+    return [((g * result).unsqueeze(axes=(-1, -2)) * x.inverse().matrix_transpose()).value]
+
+
+determinant = Operator(
+    name="determinant",
+    summary="the determinant of square matrices, by elimination with pivots; its gradient is NaN for a singular matrix",
+    operands=(Operand("x", _DTYPES),),
+    infer=_infer_square("determinant"),
+    reference=lambda x: np.asarray(np.linalg.det(x), x.dtype),
+    gradient=_differentiate_determinant,
+    lower=_lower_determinant,
+    cases=_square_cases(_regular),
+    properties=frozenset({"sequential", "summing"}),
+)
+
+OPERATORS = (cholesky, triangular_solve, inverse, determinant)

@@ -1,0 +1,272 @@
+"""`svd`: singular values and vectors, by rotations of pairs of columns (Hestenes, 1958).
+
+A rotation makes two columns of x orthogonal. Sweeps over all pairs repeat until no pair needs one, at most 40 times;
+six to ten suffice for most matrices. Then the columns are u * s, and the product of the rotations is v. A wide matrix
+is transposed first. A sweep of [m, n] takes about 3 * m * n * n multiplications; each matrix is computed by one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..dims import Size, at_least, floor_divide, minimum, multiply
+from ..emitter import Emitter, Scalar, SequenceEmitter, Tensor, identity
+from ..graph import Value
+from ..operator import Attributes, Builder, Case, InferenceError, Operand, Operator, Use
+from ..types import F32, F64, I64, TensorType
+from .support.accumulate import Numbers
+from .support.algebra import Term
+from .support.elimination import for_each
+
+_DTYPES = (F32, F64)
+SWEEPS = 40
+
+
+def _is_tall(x: TensorType) -> bool:
+    m, n = x.shape[-2:]
+    return at_least(m, n)
+
+
+def _infer(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    (x,) = types
+    if x.rank < 2:
+        raise InferenceError("rank-mismatch", f"`svd` takes matrices, not {x}", operand=0)
+    *batch, m, n = x.shape
+    if not at_least(m, n) and not at_least(n, m):
+        message = f"`svd` needs to know which axis of {x} is the longer one"
+        help_text = "ranges of the dims, or an equal size, decide it"
+        raise InferenceError("shape-mismatch", message, operand=0, help=help_text)
+    k = minimum(m, n)
+    return x.with_shape((*batch, m, k)), x.with_shape((*batch, k)), x.with_shape((*batch, k, n))
+
+
+def _lower(
+    e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
+) -> Sequence[Tensor]:
+    (x,) = operands
+    rank, dtype = x.type.rank, x.type.dtype
+    *batch, m, n = x.type.shape
+    order = tuple(range(rank)) if _is_tall(x.type) else (*range(rank - 2), rank - 1, rank - 2)
+    rows, columns = (m, n) if _is_tall(x.type) else (n, m)
+    forth = identity(rank)
+    turned = tuple(forth[i] for i in order)
+    work = e.map(x.type.with_shape((*batch, rows, columns)), [(x, turned)], lambda s, element: element)
+    v_type = x.type.with_shape((*batch, columns, columns))
+
+    def unit(s: Any) -> Scalar:
+        return s.cast(s.compare("eq", s.index(rank - 1), s.index(rank - 2)), dtype)  # type: ignore[no-any-return]
+
+    u_out, s_out, v_out = e.full(work.type, 0), e.full(types[1], 0), e.full(v_type, 0)
+    tensors = [work, e.map(v_type, [], unit), u_out, s_out, v_out]
+
+    def matrix(s: SequenceEmitter, indices: Sequence[Scalar], given: Sequence[Tensor]) -> Sequence[Tensor]:
+        body = _Rotations(s, tuple(indices)[: len(batch)], rows, columns)
+        return body.ordered(body.diagonalized(given))
+
+    u, singular, v = e.scan(batch or [1], tensors, matrix)[2:]
+    if _is_tall(x.type):
+        return [u, singular, _transposed(e, v)]
+    return [v, singular, _transposed(e, u)]
+
+
+def _transposed(e: Emitter, x: Tensor) -> Tensor:
+    shape, maps = x.type.shape, identity(x.type.rank)
+    swapped = x.type.with_shape((*shape[:-2], shape[-1], shape[-2]))
+    return e.map(swapped, [(x, (*maps[:-2], maps[-1], maps[-2]))], lambda s, element: element)
+
+
+class _Rotations:
+    """Writes the loops over one matrix."""
+
+    def __init__(self, s: SequenceEmitter, at: tuple[Scalar, ...], rows: Size, columns: Size) -> None:
+        self.s, self.at, self.rows, self.columns = s, at, rows, columns
+
+    def sums(self, x: Tensor, p: Scalar, q: Scalar) -> list[Scalar]:
+        """Returns the products p.p, q.q and p.q of two columns."""
+        s, zero = self.s, self.s.constant(0, x.type.dtype)
+
+        def add(_: Any, row: Scalar, totals: Sequence[Scalar]) -> Sequence[Scalar]:
+            a, b = (s.load(x, (*self.at, row, c)) for c in (p, q))
+            products = [s.binary("mul", a, a), s.binary("mul", b, b), s.binary("mul", a, b)]
+            return [s.binary("add", t, product) for t, product in zip(totals, products, strict=True)]
+
+        return list(s.iterate(s.size(self.rows), [zero] * 3, add))
+
+    def diagonalized(self, given: Sequence[Tensor]) -> Sequence[Tensor]:
+        s, one = self.s, self.s.constant(1, I64)
+        pairs = floor_divide(multiply(self.columns, self.columns - 1), 2)
+
+        def sweep(
+            _: Scalar, tensors: Sequence[Tensor], left: Sequence[Scalar]
+        ) -> tuple[Sequence[Tensor], Sequence[Scalar]]:
+            # No rotation in one sweep: the loops of the next ones are empty.
+            count = s.select(s.compare("gt", left[0], s.constant(0, I64)), s.size(pairs), s.constant(0, I64))
+
+            def pair(
+                _: Scalar, inner: Sequence[Tensor], state: Sequence[Scalar]
+            ) -> tuple[Sequence[Tensor], Sequence[Scalar]]:
+                p, q, rotations = state
+                work, v, needed = self.rotated(inner[0], inner[1], p, q)
+                # Pairs in order: 0 1, 0 2, ..., 1 2, ...
+                following = s.binary("add", q, one)
+                ends = s.compare("ge", following, s.size(self.columns))
+                next_p = s.select(ends, s.binary("add", p, one), p)
+                next_q = s.select(ends, s.binary("add", next_p, one), following)
+                return [work, v], [next_p, next_q, s.binary("add", rotations, s.cast(needed, I64))]
+
+            start = [s.constant(0, I64), one, s.constant(0, I64)]
+            made, state = s.repeat(count, tensors, start, pair)
+            return made, [state[2]]
+
+        both, _ = s.repeat(s.constant(SWEEPS, I64), given[:2], [one], sweep)
+        return [*both, *given[2:]]
+
+    def rotated(self, work: Tensor, v: Tensor, p: Scalar, q: Scalar) -> tuple[Tensor, Tensor, Scalar]:
+        s, dtype = self.s, work.type.dtype
+        one, zero = s.constant(1, dtype), s.constant(0, dtype)
+        alpha, beta, gamma = self.sums(work, p, q)
+        bound = s.binary("mul", s.unary("sqrt", alpha), s.unary("sqrt", beta))
+        bound = s.binary("mul", bound, s.constant(dtype.epsilon, dtype))
+        needed = s.compare("gt", s.unary("abs", gamma), bound)
+        # tan(angle) = sign(z) / (|z| + sqrt(1 + z * z)), z = (beta - alpha) / (2 * gamma)
+        safe = s.select(needed, gamma, one)
+        z = s.binary("div", s.binary("sub", beta, alpha), s.binary("add", safe, safe))
+        root = s.unary("sqrt", s.binary("add", one, s.binary("mul", z, z)))
+        t = s.binary("div", one, s.binary("add", s.unary("abs", z), root))
+        t = s.select(s.compare("lt", z, zero), s.unary("neg", t), t)
+        cosine = s.binary("div", one, s.unary("sqrt", s.binary("add", one, s.binary("mul", t, t))))
+        cosine = s.select(needed, cosine, one)
+        sine = s.select(needed, s.binary("mul", cosine, t), zero)
+
+        def turn(row: Scalar, x: Tensor) -> Tensor:
+            a, b = (s.load(x, (*self.at, row, c)) for c in (p, q))
+            first = s.binary("sub", s.binary("mul", cosine, a), s.binary("mul", sine, b))
+            second = s.binary("add", s.binary("mul", sine, a), s.binary("mul", cosine, b))
+            x = s.store(x, (*self.at, row, p), first)
+            result: Tensor = s.store(x, (*self.at, row, q), second)
+            return result
+
+        # A pair that is orthogonal already stays as it is.
+        def count(size: Size) -> Scalar:
+            return s.select(needed, s.size(size), s.constant(0, I64))
+
+        return for_each(s, count(self.rows), work, turn), for_each(s, count(self.columns), v, turn), needed
+
+    def ordered(self, given: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Writes the columns in the order of their norms; the greatest element of each column of u is positive."""
+        s = self.s
+        work, v, *outputs = given
+        dtype = work.type.dtype
+        one, zero, first = s.constant(1, dtype), s.constant(0, dtype), s.constant(0, I64)
+
+        def column(j: Scalar, *tensors: Tensor) -> Sequence[Tensor]:
+            u, singular, right = tensors
+            own = self.sums(work, j, j)[0]
+
+            def precede(_: Any, other: Scalar, count: Sequence[Scalar]) -> Sequence[Scalar]:
+                norm = self.sums(work, other, other)[0]
+                equal = s.binary("and", s.compare("eq", norm, own), s.compare("lt", other, j))
+                before = s.binary("or", s.compare("gt", norm, own), equal)
+                return [s.binary("add", count[0], s.cast(before, I64))]
+
+            (place,) = s.iterate(s.size(self.columns), [first], precede)
+
+            def peak(_: Any, row: Scalar, best: Sequence[Scalar]) -> Sequence[Scalar]:
+                value = s.load(work, (*self.at, row, j))
+                return [s.select(s.compare("gt", s.unary("abs", value), s.unary("abs", best[0])), value, best[0])]
+
+            (greatest,) = s.iterate(s.size(self.rows), [zero], peak)
+            sign = s.select(s.compare("lt", greatest, zero), s.constant(-1, dtype), one)
+            norm = s.unary("sqrt", own)
+            scale = s.binary("div", sign, s.select(s.compare("gt", norm, zero), norm, one))
+            singular = s.store(singular, (*self.at, place), norm)
+
+            def write(source: Tensor, target: Tensor, factor: Scalar, size: Size) -> Tensor:
+                def element(row: Scalar, x: Tensor) -> Tensor:
+                    value = s.binary("mul", factor, s.load(source, (*self.at, row, j)))
+                    stored: Tensor = s.store(x, (*self.at, row, place), value)
+                    return stored
+
+                made: Tensor = for_each(s, s.size(size), target, element)
+                return made
+
+            return [write(work, u, scale, self.rows), singular, write(v, right, sign, self.columns)]
+
+        return [work, v, *for_each(s, s.size(self.columns), list(outputs), column)]
+
+
+def _reference(x: Numbers) -> tuple[Any, ...]:
+    u, singular, vh = np.linalg.svd(x, full_matrices=False)
+    # The greatest element of each column of the longer side is positive.
+    tall = x.shape[-2] >= x.shape[-1]
+    columns = u if tall else vh.swapaxes(-1, -2)
+    if not columns.size:
+        return u, singular, vh
+    best = np.take_along_axis(columns, np.abs(columns).argmax(-2)[..., None, :], -2)
+    sign = np.where(best < 0, -1, 1).astype(x.dtype)
+    return u * sign, singular, vh * sign.swapaxes(-1, -2)
+
+
+def _differentiate(b: Builder, use: Use) -> Sequence[Value]:
+    """x = u s v^T, with F[i, j] = 1 / (s[j]^2 - s[i]^2) off the diagonal (Townsend, 2016):
+
+    dx = (u (F * (u^T du - du^T u)) s + (1 - u u^T) du / s) v^T + u ds v^T
+         + u (s (F * (v^T dv - dv^T v)) v^T + dv^T (1 - v v^T) / s)
+    """
+    u, s, vh = (Term(b, v) for v in use.outputs)
+    du, ds, dvh = (None if g is None else Term(b, g) for g in use.gradients)
+    row, column = s.unsqueeze(axes=-2), s.unsqueeze(axes=-1)
+    unit = Term(b, b.eye(n=s.shape[-1], dtype=s.dtype))
+    difference = row * row - column * column
+    factor = unit.greater(0).select(0.0, 1 / unit.greater(0).select(1.0, difference))
+    ut, v = u.matrix_transpose(), vh.matrix_transpose()
+    total: Term | None = None
+
+    def added(part: Term) -> None:
+        nonlocal total
+        total = part if total is None else total + part
+
+    if ds is not None:
+        added((u * ds.unsqueeze(axes=-2)).matmul(vh))
+    if du is not None:
+        product = ut.matmul(du)
+        inner = factor * (product - product.matrix_transpose()) * row
+        added((u.matmul(inner) + (du - u.matmul(product)) / row).matmul(vh))
+    if dvh is not None:
+        dv = dvh.matrix_transpose()
+        product = vh.matmul(dv)
+        inner = factor * (product - product.matrix_transpose()) * column
+        added(u.matmul(inner.matmul(vh) + ((dv - v.matmul(product)) / row).matrix_transpose()))
+    assert total is not None, use
+    return [total.value]
+
+
+def _apart(*shape: int) -> Numbers:
+    """Returns matrices whose singular values are well apart."""
+    rng = np.random.default_rng(11)
+    u, _, vh = np.linalg.svd(rng.standard_normal(shape), full_matrices=False)
+    return np.asarray((u * (1.0 + np.arange(min(shape[-2:])))) @ vh)
+
+
+svd = Operator(
+    name="svd",
+    summary="the singular value decomposition x = u @ diag(s) @ vh of matrices [m, n]: u [m, k], the k = min(m, n) "
+    "singular values in falling order, vh [k, n]; the greatest element of each singular vector of the longer side is "
+    "positive; vectors of singular values that are 0 are 0",
+    operands=(Operand("x", _DTYPES),),
+    infer=_infer,
+    reference=_reference,
+    gradient=_differentiate,
+    lower=_lower,
+    cases=tuple(
+        Case((shape,), arrays={0: _apart(*shape)}, dtypes=_DTYPES, tolerance=64.0, terms=max(shape))
+        for shape in ((4, 3), (2, 3, 3), (2, 5), (1, 1), (0, 3, 2), (3, 0))
+    ),
+    properties=frozenset({"sequential", "summing"}),
+    results=("u", "s", "vh"),
+)
+
+OPERATORS = (svd,)

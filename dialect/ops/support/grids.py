@@ -1,0 +1,99 @@
+"""Samples of a tensor [N, C, *spatial] at positions between its elements, in any number of axes.
+
+Each position is a float in units of elements, from 0 to size - 1. Taps are the elements that a sample mixes, with a
+weight for each: one for the nearest element, two for each axis for linear interpolation, four for cubic.
+
+    linear, position 1.25      taps (1, 0.75) (2, 0.25)
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from ...dims import Size, product
+from ...graph import Value
+from ...operator import Builder
+from ...types import BOOL, I64
+from .algebra import Term
+from .common import size_as
+
+Taps = list[tuple[Term, Term | None]]
+"""Whole positions, as floats, and their weights."""
+
+
+def sample(b: Builder, x: Value, places: Sequence[Term], mode: str, padding: str, *, corners: bool = True) -> Value:
+    """Returns the samples [N, C, *grid] at positions [N, *grid], one tensor for each spatial axis. `corners` says
+    whether a reflection is at the centres of the outer elements, or at their outer edges."""
+    taps = [_taps(b, place, mode, padding, corners, x.type.shape[2 + axis]) for axis, place in enumerate(places)]
+    total: Term | None = None
+    for choice in itertools.product(*taps):
+        part = _sampled(b, x, [place for place, _ in choice], padding, corners)
+        weight: Term | None = None
+        for _, factor in choice:
+            if factor is not None:
+                weight = factor if weight is None else weight * factor
+        if weight is not None:
+            part = part * weight.unsqueeze(axes=1).cast(dtype=part.dtype)
+        total = part if total is None else total + part
+    assert total is not None
+    return total.value
+
+
+def _taps(b: Builder, place: Term, mode: str, padding: str, corners: bool, size: Size) -> Taps:
+    if mode == "nearest":
+        return [(place.round(), None)]
+    if mode == "linear" and padding != "zeros":
+        # Between two elements, the position itself is moved inside.
+        place = _inside(b, place, padding, corners, size)
+    base = place.floor()
+    part = place - base
+    if mode == "linear":
+        return [(base, 1 - part), (base + 1, part)]
+    return [(base + i, _cubic((part - i).abs())) for i in range(-1, 3)]
+
+
+def _cubic(d: Term, a: float = -0.75) -> Term:
+    near = ((d * (a + 2) - (a + 3)) * d) * d + 1
+    far = ((d * a - 5 * a) * d + 8 * a) * d - 4 * a
+    return d.less_equal(1).select(near, d.less(2).select(far, 0.0))
+
+
+def _inside(b: Builder, place: Term, padding: str, corners: bool, size: Size) -> Term:
+    """Returns the position moved into the tensor: to the border, or reflected there."""
+    last = Term(b, size_as(b, size, place.dtype)) - 1
+    if padding == "border":
+        return place.maximum(0).minimum(last)
+    low, high = (0.0, last) if corners else (-0.5, last + 0.5)
+    span = high - low
+    span = span.equal(0).select(1.0, span)
+    # Reflection repeats with a period of two spans.
+    offset = (place - low).remainder(span * 2)
+    reflected = offset.greater(span).select(span * 2 - offset, offset) + low
+    return reflected.maximum(0).minimum(last)
+
+
+def _sampled(b: Builder, x: Value, places: Sequence[Term], padding: str, corners: bool) -> Term:
+    """Returns the elements [N, C, *grid] at whole positions; zeros outside of the tensor if it is padded with zeros."""
+    grid = places[0].shape[1:]
+    outside: Value | None = None
+    flat: Value | None = None
+    for axis, place in enumerate(places):
+        size = x.type.shape[2 + axis]
+        if padding != "zeros":
+            index = _inside(b, place, padding, corners, size).round().cast(dtype=I64).value
+        else:
+            raw = place.cast(dtype=I64).value
+            index = b.minimum(b.maximum(raw, b.scalar(0, I64)), size_as(b, size - 1, I64))
+            beyond = b.not_equal(index, raw)
+            outside = beyond if outside is None else b.logical_or(outside, beyond)
+        flat = index if flat is None else b.add(b.multiply(flat, size_as(b, size, I64)), index)
+    assert flat is not None
+    outer, count = x.type.shape[:2], product(grid)
+    rows = b.reshape(x, shape=(*outer, product(x.type.shape[2:])))
+    index = b.broadcast_to(b.reshape(flat, shape=(outer[0], 1, count)), shape=(*outer, count))
+    found = b.reshape(b.take_along_axis(rows, index, axis=2, mode="clamp"), shape=(*outer, *grid))
+    if outside is None:
+        return Term(b, found)
+    assert outside.type.dtype == BOOL
+    return Term(b, b.unsqueeze(outside, axes=1)).select(0.0, Term(b, found))
