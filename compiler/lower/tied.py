@@ -62,7 +62,7 @@ class Tied:
         axes, (inner,) = last.attribute("axes"), last.inputs
         assert isinstance(axes, tuple), last
         order = tuple(int(str(axis)) % len(axes) for axis in axes)
-        if len(before) == 1:
+        if len(before) == 1 and formula.parameters:
             return formula.parameters[0], order
         base = self._by_formula.get(replace(formula, body=tuple(before), result=inner))
         return same if base is None else (base, order)

@@ -45,9 +45,10 @@ class _Added:
 
     def parameter(self, formula: Formula, suffix: str) -> Parameter:
         if formula not in self._found:
-            # The name is derived from the largest parameter in the formula.
-            main = max(formula.parameters, key=_bytes)
-            made = Parameter(self._fresh(f"{main.name}.{suffix}"), formula.result.type, span=main.span, formula=formula)
+            # The name is derived from the largest parameter in the formula. Initial values read none.
+            main = max(formula.parameters, key=_bytes, default=None)
+            name = self._fresh(f"{'initial' if main is None else main.name}.{suffix}")
+            made = Parameter(name, formula.result.type, span=None if main is None else main.span, formula=formula)
             self._found[formula] = made
             self.parameters.append(made)
         return self._found[formula]

@@ -197,7 +197,7 @@ class _Arranger:
         token, before = self.tokens[index], self.tokens[index - 1] if index else None
         if before is None or before.type not in WORDS:
             return False
-        in_header = self.head in ("BLOCK", "MODEL") and self.length == 2  # and not the name of a value
+        in_header = self.head in ("BLOCK", "MODEL", "TRAIN") and self.length == 2  # and not the name of a value
         declared = not self._in_brackets and (self.head == "USE" or in_header)
         if not declared and before.end_pos != token.start_pos:
             return False

@@ -66,6 +66,7 @@ class _Builder:
             "repeat": self.repeat,
             "scan": self.scan,
             "while": self.while_,
+            "minimize": self.minimize,
             "return": lambda t: syntax.Return(self.all(t.children), span=self.span(t)),
         }
         self.policy_lines: dict[str, Callable[[Tree[Token]], syntax.PolicyLine]] = {
@@ -81,6 +82,7 @@ class _Builder:
             "assign": self.assign,
             "block": self.block,
             "model": self.block,
+            "train": self.block,
             "test": self.test,
             "budget": self.budget,
             "quantize": self.quantize,
@@ -147,7 +149,7 @@ class _Builder:
 
     def block(self, tree: Tree[Token]) -> syntax.Block:
         name, hypers, parameters, results, body = tree.children
-        kind = syntax.Model if tree.data == "model" else syntax.Block
+        kind = {"model": syntax.Model, "train": syntax.Train}.get(tree.data, syntax.Block)
         return kind(
             self.name(name),
             tuple(self.hyper_parameter(part) for part in _trees(hypers)),
@@ -297,14 +299,17 @@ class _Builder:
         key: syntax.String | None = None
         transpose: tuple[syntax.Integer, ...] | None = None
         condition: syntax.Expression | None = None
+        initial: syntax.Expression | None = None
         for part in rest:
             if part.data == "key":
                 key = self.string(_token(part, 0))
             elif part.data == "condition":
                 condition = self.expression(part.children[0])
+            elif part.data == "initial":
+                initial = self.expression(part.children[0])
             else:
                 transpose = tuple(self.integer_token(cast(Token, axis)) for axis in part.children)
-        return syntax.Param(self.name(name), self.type(type_), key, transpose, condition, span=self.span(tree))
+        return syntax.Param(self.name(name), self.type(type_), key, transpose, condition, initial, span=self.span(tree))
 
     def state(self, tree: Tree[Token]) -> syntax.State:
         name, type_, *rest = _trees(tree)
@@ -377,6 +382,26 @@ class _Builder:
             self.all(_as_tree(collected[0]).children) if collected else (),
             span=self.span(tree),
         )
+
+    def minimize(self, tree: Tree[Token]) -> syntax.Minimize:
+        loss, update, *lines = _trees(tree)
+        span = self.span(loss).to(self.span(update))
+        return syntax.Minimize(self.name(loss), self.update(update), tuple(map(self.minimize_line, lines)), span=span)
+
+    def minimize_line(self, tree: Tree[Token]) -> syntax.Group | syntax.Freeze | syntax.Clip:
+        if tree.data == "clip":
+            return syntax.Clip(self.expression(tree.children[0]), span=self.span(tree))
+        patterns = tuple(self.string(cast(Token, part)) for part in _as_tree(tree.children[0]).children)
+        if tree.data == "freeze":
+            return syntax.Freeze(patterns, span=self.span(tree))
+        return syntax.Group(patterns, self.update(_as_tree(tree.children[1])), span=self.span(tree))
+
+    def update(self, tree: Tree[Token]) -> syntax.Update:
+        path, *hypers, arguments = _trees(tree)
+        names = tuple(self.name(part) for part in path.children)
+        given = self.arguments(hypers[0]) if hypers else None
+        block = syntax.BlockReference(names, given, span=self.span(tree))
+        return syntax.Update(block, self.arguments(arguments), span=self.span(tree))
 
     def elements(self, part: Part) -> tuple[syntax.Expression, syntax.Expression | None]:
         """Returns the ends of a range, or the one expression that names the elements."""

@@ -15,8 +15,9 @@ from typing import Any
 from ....dialect.diagnostics import Diagnostic, Note, Span
 from ....dialect.dims import Extreme, FloorDiv, Poly, Size, Symbol, bounds
 from ....dialect.graph import Parameter, State
+from ....passes.selection import Selector
 from . import syntax
-from .values import ERROR, AnyValue, Frame, InstancePath, Poison
+from .values import ERROR, AnyValue, FileScope, Frame, InstancePath, Poison
 from .writer import Writer
 
 # Limits for an input that would exhaust the compiler's time or memory.
@@ -101,7 +102,12 @@ class Program:
 
     `paths` maps the name of each parameter of a fixed index to its path in its arrays; `elaborated` holds the ids of
     elaborated blocks; `folders` are additional folders for configurations. `prefix` is the text with which the keys of
-    the current model's checkpoint begin. `settings` are values of the models' hyper-parameters.
+    the current model's checkpoint begin. `settings` are values of the models' hyper-parameters. `stored` says whether a
+    checkpoint holds the parameters, which else begin with the values that the file gives them.
+
+    `trained` names the parameters that training steps change, and `trained_arrays` their patterns. `frozen` selects the
+    parameters that the current training step keeps; it is None outside of training steps. `optimizers` is the file of
+    the blocks that come with the compiler.
     """
 
     dims: dict[str, tuple[Symbol, Span]] = field(default_factory=dict)
@@ -112,6 +118,11 @@ class Program:
     folders: tuple[Path, ...] = ()
     prefix: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
+    stored: bool = False
+    trained: set[str] = field(default_factory=set)
+    trained_arrays: set[str] = field(default_factory=set)
+    frozen: list[Selector] | None = None
+    optimizers: FileScope | None = None
 
 
 Evaluate = Callable[["Context", syntax.Expression, Frame], AnyValue]

@@ -21,7 +21,7 @@ from . import syntax
 from .context import Context, LimitError, Program, Reporter
 from .examples import read_budget, read_test
 from .expressions import evaluate
-from .imports import Loader, own_models
+from .imports import OPTIMIZERS, Loader, own_models
 from .models import elaborate_model, unite_parameters
 from .names import check_names
 from .parse import normalise, parse, read_text
@@ -52,7 +52,7 @@ def load_module(
         path = Path(source)
         content, file, folder = read_text(path), str(source), path.parent
     folders = (override if override.is_dir() else override.parent,) if isinstance(override, Path) else ()
-    run = _Run(normalise(content), file, folder, path, folders, settings or {})
+    run = _Run(normalise(content), file, folder, path, folders, settings or {}, override is not None)
     run.elaborate()
     diagnostics = run.diagnostics()
     if any(d.severity == "error" for d in diagnostics):
@@ -113,6 +113,7 @@ class _Run:
     path: Path | None
     folders: tuple[Path, ...]
     settings: Settings = field(default_factory=dict)
+    has_checkpoint: bool = False
     reporter: Reporter = field(init=False)
     program: Program = field(init=False)
     scope: FileScope | None = None
@@ -157,12 +158,20 @@ class _Run:
 
     def _elaborate(self, context: Context, tree: syntax.File) -> None:
         path = None if self.path is None else self.path.resolve()
-        self.scope = Loader(context).load(tree, self.file, self.folder, path)
-        check_settings(context, own_models(self.scope), None)
-        for model in own_models(self.scope):
+        loader = Loader(context)
+        self.scope = loader.load(tree, self.file, self.folder, path)
+        models = own_models(self.scope)
+        self.program.stored = self.has_checkpoint or any(isinstance(s, syntax.Weights) for m in models for s in m.body)
+        if any(isinstance(model, syntax.Train) for model in models):
+            self.program.optimizers = loader.load_library(OPTIMIZERS)
+        check_settings(context, models, None)
+        # Training steps come first: they decide which parameters are states, in all models.
+        for model in sorted(models, key=lambda model: not isinstance(model, syntax.Train)):
             function = elaborate_model(context, self.scope, model)
             if function is not None:
                 self.functions.append(function)
+        order = [model.name.name for model in models]
+        self.functions.sort(key=lambda function: order.index(function.name))
         self.functions = unite_parameters(self.program, self.functions)
         functions = {function.name: function for function in self.functions}
         for item in tree.items:
@@ -171,7 +180,6 @@ class _Run:
                 self.tests += [] if test is ERROR else [test]
             elif isinstance(item, syntax.Budget):
                 self.budgets += read_budget(context, self.scope, functions, item)
-        models = [model.name.name for model in own_models(self.scope)]
-        self.policies = read_policies(context, self.scope, functions, self.program.parameters, models)
+        self.policies = read_policies(context, self.scope, functions, self.program.parameters, order)
         check_names(context, self.scope)
         check_unused_blocks(context, self.scope)

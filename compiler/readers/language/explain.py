@@ -30,7 +30,6 @@ from .tokens import (
 )
 
 RESERVED = {
-    "TRAIN": "`train` (training steps)",
     "GRAD": "`grad` (a gradient written by hand)",
 }
 INDEX_NOTATION = "index notation (`y[b, o] = sum(i) x[b, i] * w[o, i]`)"
@@ -53,8 +52,10 @@ _AFTER_EXPRESSION = CONTINUES | {"DOT", "LPAR", "LSQB", "IF", HYPER_OPEN}
 _END_OF_STATEMENT = {NEWLINE, "SEMICOLON", "RBRACE", "$END"}
 
 _PLACES = {
-    "file": "`block`, `model`, `dim`, `config`, `import`, `test`, `budget`, `quantize` or a constant `name = ...`",
+    "file": "`block`, `model`, `train`, `dim`, `config`, `import`, `test`, `budget`, `quantize` or "
+    "a constant `name = ...`",
     "body": "`param`, `state`, `use`, `weights`, `repeat`, `return` or `name = ...`",
+    "update": "`group`, `freeze` or `clip`",
     "test": "`given` or `expect`",
     "budget": "a limit such as `memory(B=1) <= 8 MiB`",
     "policy": "`weights`, `activations`, `keep`, `calibrate` or `require`",
@@ -212,7 +213,7 @@ def _misplaced(error: Mistake) -> str:
     is_first = error.at == error.start
     if error.place == "body" and kind in ITEM_STARTS and not is_first and error.found.type in STARTS[kind]:
         return f"`{text}` is only allowed at the top level of a file"
-    if error.place in ("test", "budget", "policy") and is_first:
+    if error.place in ("test", "budget", "policy", "update") and is_first:
         return f"expected {_PLACES[error.place]}"
     if error.place == "file" and kind in ("PARAM", "USE", "REPEAT", "RETURN", "WEIGHTS"):
         return f"`{text}` is only allowed in the body of a block or model"
@@ -264,12 +265,6 @@ def _call_in_use(error: Mistake) -> str:
 
 def _loop(error: Mistake) -> str:
     return "a loop is `repeat i in 0..n { ... }`" if error.head.type in ("REPEAT", "FOR") else ""
-
-
-def _value_of_param(error: Mistake) -> str:
-    if error.head.type == "PARAM" and error.found.type == "ASSIGN":
-        return "parameters are loaded from the checkpoint"
-    return ""
 
 
 def _dangling_operator(error: Mistake) -> str:
@@ -360,7 +355,6 @@ _KNOWN_MISTAKES: tuple[Callable[[Mistake], str], ...] = (
     _file_without_quotes,
     _fixed_dim,
     _call_in_use,
-    _value_of_param,
     _augmented_assignment,
     _dangling_operator,
     _brace_on_next_line,

@@ -21,6 +21,9 @@ from .statics import demand_integer
 from .values import ERROR, AnyValue, Binding, BlockValue, FileScope, Frame, Kind, ModuleValue, Poison, contains_tensor
 
 FILES = 256
+LIBRARY = Path(__file__).parents[2] / "library"
+"""The blocks that come with the compiler: `import "library/losses.nacre"`, unless the model has such a file itself."""
+OPTIMIZERS = "optimizers.nacre"
 DIM_LIMIT = 1 << 40
 
 
@@ -45,6 +48,16 @@ class Loader:
         if path is not None:
             self.stack.pop()
         return scope
+
+    def load_library(self, file: str) -> FileScope:
+        """Returns a file of the library."""
+        path = LIBRARY / file
+        if path in self.files:
+            return self.files[path]
+        text = normalise(decode(path.read_bytes(), path.name))
+        name = f"{LIBRARY.name}/{file}"
+        self.context.reporter.sources[name] = text
+        return self.load(parse(text, name), name, path.parent, path)
 
     def _bind(self, scope: FileScope, name: syntax.Name, value: AnyValue, kind: Kind) -> None:
         first = scope.names.get(name.name)
@@ -75,7 +88,7 @@ class Loader:
 
     def _imported(self, scope: FileScope, item: syntax.Import) -> FileScope | Poison:
         report = self.context.reporter.error
-        found = read_file(self.context, scope, item.path)
+        found = read_file(self.context, scope, item.path, [LIBRARY.parent])
         if found is ERROR:
             return ERROR
         path = found[0].resolve()

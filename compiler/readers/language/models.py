@@ -19,7 +19,9 @@ from .context import Context, Program
 from .instances import bind_hypers, hyper_bindings
 from .settings import settings_of
 from .shapes import resolve_type
-from .statements import run_body
+from .statements import Returned, run_body
+from .trained import read_frozen
+from .training import bare_results, minimize
 from .values import ERROR, Binding, BlockValue, FileScope, Frame, InstancePath, Kind, Poison
 from .writer import Writer
 
@@ -45,7 +47,13 @@ def elaborate_model(context: Context, scope: FileScope, model: syntax.Model) -> 
         if argument is not ERROR:
             arguments.append(argument)
         frame.names[parameter.name.name] = Binding(argument, Kind.ARGUMENT, parameter.name.span)
-    results = match_results(context, frame, model, run_body(context, frame, model.body))
+    context.program.frozen = read_frozen(model) if isinstance(model, syntax.Train) else None
+    if isinstance(model, syntax.Train):
+        values: Returned | None = _run_step(context, frame, model)
+    else:
+        values = run_body(context, frame, model.body)
+    context.program.frozen = None
+    results = match_results(context, frame, model, values)
     for result, returned in zip(model.results, results, strict=True):
         _check_passed(context, result.type, ERROR if returned is ERROR else returned.type)
     _check_states(context)
@@ -64,6 +72,33 @@ def elaborate_model(context: Context, scope: FileScope, model: syntax.Model) -> 
     )
     _check_dims(context, function, [p.type.span for p in model.parameters])
     return function if _errors(context) == errors else None
+
+
+def _run_step(context: Context, frame: Frame, step: syntax.Train) -> Returned:
+    """Elaborates the statements of a training step."""
+    places = [number for number, statement in enumerate(step.body) if isinstance(statement, syntax.Minimize)]
+    end = places[0] if places else len(step.body)
+    returned = run_body(context, frame, step.body[:end])
+    for number in places:
+        statement = step.body[number]
+        assert isinstance(statement, syntax.Minimize), statement
+        if number == end and returned is None:
+            minimize(context, frame, statement)
+        elif returned is None:
+            note = Note("the first one", step.body[end].span)
+            message = f"`{step.name.name}` minimizes two losses"
+            help_text = "add the losses, or write a second `train`"
+            context.reporter.error("duplicate-name", message, statement.span, notes=[note], help=help_text)
+    if not places:
+        message = f"`{step.name.name}` minimizes nothing"
+        help_text = "`minimize loss with adamw(lr=1e-3)` trains the parameters"
+        context.reporter.error("no-loss", message, step.name.span, help=help_text)
+    rest = [s for s in step.body[end:] if not isinstance(s, syntax.Minimize)]
+    returned = returned or run_body(context, frame, rest)
+    if returned is None:
+        given = bare_results(context, frame, step)
+        returned = Returned([(value, result.span) for result, value in given], step.name.span)
+    return returned
 
 
 def _check_states(context: Context) -> None:

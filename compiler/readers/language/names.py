@@ -18,6 +18,7 @@ from . import syntax
 from .argument_sizes import argument_sizes
 from .context import Context
 from .statics import CONSTANTS
+from .trained import SEED
 from .unknown import FUNCTIONS, unknown_name
 from .values import ERROR, Binding, FileScope, Frame, Kind
 
@@ -96,6 +97,8 @@ class _Block:
             self.type(result.type)
         self.double_results()
         self.body(block.body)
+        if isinstance(block, syntax.Train):
+            self.used |= {result.name.name for result in block.results if result.name is not None}
         self.report_unused()
         return self.used
 
@@ -155,11 +158,11 @@ class _Block:
                     braces = re.findall(r"\{([^{}]*)\}", statement.key.value)
                     self.used.update(name.strip() for inside in braces for name in inside.split("+"))
                 self.expression(statement.condition)
+                self.initial(statement.initial)
                 self.define(statement.name, Kind.PARAMETER)
             elif isinstance(statement, syntax.State):
                 self.type(statement.type)
-                if statement.initial is not None:
-                    self.expression(statement.initial)
+                self.initial(statement.initial)
                 self.define(statement.name, Kind.STATE)
             elif isinstance(statement, syntax.Use):
                 for block in (statement.block, statement.otherwise):
@@ -179,11 +182,31 @@ class _Block:
                 for item in statement.items:
                     self.expression(item)
                 self.expression(statement.value)
+            elif isinstance(statement, syntax.Minimize):
+                self.minimize(statement)
             elif isinstance(statement, syntax.Return):
                 for value in statement.values:
                     self.value(value)
             elif isinstance(statement, (syntax.Repeat, syntax.Scan, syntax.While)):
                 self.value(statement)
+
+    def initial(self, node: syntax.Expression | None) -> None:
+        """Reads an initial value, in which `seed` has a value."""
+        names = dict(self.frame.names)
+        self.frame.names.setdefault(SEED, Binding(ERROR, Kind.CONSTANT, self.block.name.span))
+        self.expression(node)
+        self.frame.names = names
+
+    def minimize(self, statement: syntax.Minimize) -> None:
+        self.expression(statement.loss)
+        groups = [line for line in statement.lines if isinstance(line, syntax.Group)]
+        for update in (statement.update, *(group.update for group in groups)):
+            self.used.add(update.block.path[0].name)
+            given = (*(update.block.hypers or ()), *update.arguments)
+            self.expression(tuple(argument.value for argument in given))
+        for line in statement.lines:
+            if isinstance(line, syntax.Clip):
+                self.expression(line.norm)
 
     def value(self, node: syntax.Expression) -> None:
         """Reads the value of an assignment or a return, which may be a loop or a branch."""

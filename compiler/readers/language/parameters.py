@@ -16,6 +16,7 @@ from . import syntax
 from .context import Context, suggest
 from .instances import hyper_bindings, is_present, make_instances
 from .shapes import is_static, resolve_type
+from .trained import initial_value, is_trained, keep_trained
 from .values import ERROR, AnyValue, Frame, Instance, InstancePath, Poison
 
 ReadState = Callable[[Context, Frame, syntax.State], Value | Poison]
@@ -48,12 +49,39 @@ def define_parameter(
         name, counts, indices = fill_braces(name, fixed), (), ()
         source = None if source is None else fill_braces(source, fixed)
         context.program.paths[name] = place
-    parameter = Parameter(name, type, counts, source, transpose, node.span)
+    trained = is_trained(context, place.pattern, name, type)
+    if trained and indices:
+        # The loop around it is elaborated again, iteration by iteration: see `unroll_states`.
+        context.writer.stateful = node.span
+        return _stand_in(context, frame, node, type)
+    formula = initial_value(context, frame, node, name, type)
+    if formula is ERROR:
+        return ERROR
+    if formula is not None and indices:
+        context.writer.stateful = node.span
+        return _stand_in(context, frame, node, type)
+    parameter = Parameter(name, type, counts, source, transpose, node.span, formula)
+    if formula is not None:
+        parameter = Parameter(name, type, span=node.span, formula=formula)
     first = context.program.parameters.setdefault(name, parameter)
-    if (first.type, first.source, first.transpose) != (type, source, transpose):
+    if (first.type, first.source, first.transpose, first.formula) != (
+        type,
+        parameter.source,
+        parameter.transpose,
+        formula,
+    ):
         notes = [Note(f"elsewhere it is {first.type} from `{first.key}`", first.span)]
         return report("parameter-conflict", f"`{name}` means two different tensors", node.span, notes=notes)
+    if trained:
+        return keep_trained(context, frame, node, first, place.pattern)
     value = context.writer.parameter(name, type, indices, base.scope, node.span)
+    context.writer.declare(value, frame, node.type)
+    return value
+
+
+def _stand_in(context: Context, frame: Frame, node: syntax.Param, type: TensorType) -> Value:
+    """Returns a value of the type in a region that is elaborated again."""
+    value = context.writer.fresh(type)
     context.writer.declare(value, frame, node.type)
     return value
 
@@ -62,7 +90,8 @@ def resolve_stored(
     context: Context, frame: Frame, node: syntax.Param | syntax.State, path: InstancePath | None, kind: str
 ) -> tuple[InstancePath, TensorType] | Poison:
     """Returns the instance that a parameter or a state belongs to, and its type; `kind` is the plural of the noun."""
-    base, type = path or frame.path, resolve_type(context, frame, node.type)
+    dots = frame.dots if isinstance(node, syntax.State) else None
+    base, type = path or frame.path, resolve_type(context, frame, node.type, dots)
     if isinstance(type, Poison):
         return ERROR
     if base is not None:

@@ -30,10 +30,11 @@ _EMPTY_HEADERS = {
     ("file", "TEST"): "TEST NAME STRING",
     ("file", "BUDGET"): "BUDGET NAME",
     ("file", "QUANTIZE"): "QUANTIZE NAME",
+    ("body", "MINIMIZE"): "MINIMIZE NAME WITH NAME LPAR RPAR",
     ("file", ""): "BLOCK NAME LPAR RPAR ARROW NAME",
     ("body", ""): "REPEAT NAME IN INT RANGE INT",
 }
-_PLACES = {"TEST": "test", "BUDGET": "budget", "QUANTIZE": "policy"}
+_PLACES = {"TEST": "test", "BUDGET": "budget", "QUANTIZE": "policy", "MINIMIZE": "update"}
 """The kind of braces after a word; those after any other word hold statements."""
 _EMPTY_TEXTS = {"STRING": '""', "INT": "0", "NAME": "_"}
 

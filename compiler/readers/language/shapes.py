@@ -118,17 +118,17 @@ def resolve_size(context: Context, frame: Frame, node: syntax.Expression) -> Siz
     return ERROR if size is ERROR else check_size(context, size, node.span)
 
 
-def resolve_type(context: Context, frame: Frame, node: syntax.Type) -> TensorType | Poison:
-    """Returns a type with all sizes given, for declarations without `...`."""
+def resolve_type(context: Context, frame: Frame, node: syntax.Type, dots: Shape | None = None) -> TensorType | Poison:
+    """Returns a type with all sizes given. `dots` are the sizes of a `...`, None for declarations without them."""
     pattern = resolve_pattern(context, frame, node)
     if pattern is ERROR:
         return ERROR
-    if pattern.dots:
+    if pattern.dots and dots is None:
         span = next(d.span for d in node.dims if isinstance(d, syntax.Dots))
         return context.reporter.error(
-            "misplaced-dots", "`...` is only allowed in the types of a block's arguments", span
+            "misplaced-dots", "`...` is only allowed in the types of a block's arguments, results and states", span
         )
-    return TensorType(pattern.dtype, pattern.sizes)
+    return TensorType(pattern.dtype, (*(dots or ()), *pattern.sizes) if pattern.dots else pattern.sizes)
 
 
 def mismatch(pattern: Pattern, type: TensorType, dots: Shape | None) -> tuple[str, str, tuple[int, ...]] | None:

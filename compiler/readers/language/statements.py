@@ -76,6 +76,12 @@ def _weights(context: Context, frame: Frame, statement: syntax.Weights) -> None:
         context.reporter.error("misplaced-statement", message, statement.span)
 
 
+def _minimize(context: Context, frame: Frame, statement: syntax.Minimize) -> None:
+    """Reports a `minimize` that is not in the body of a `train`, whose own statements never come here."""
+    message = "`minimize` is only allowed in the body of a `train`"
+    context.reporter.error("misplaced-statement", message, statement.span)
+
+
 def _assign(context: Context, frame: Frame, statement: syntax.Assign) -> None:
     value = context.evaluate(statement.value, frame)
     count = len(statement.targets)
@@ -193,4 +199,5 @@ _STATEMENTS: dict[type[syntax.Statement], Callable[..., None]] = {
     syntax.Repeat: _loop,
     syntax.Scan: _loop,
     syntax.While: _loop,
+    syntax.Minimize: _minimize,
 }

@@ -12,15 +12,16 @@ from dataclasses import replace
 
 from ....dialect.diagnostics import Note
 from ....dialect.dims import Poly, format_size
-from ....dialect.graph import Attribute, Formula, Node, Parameter, State, Value, fill_braces, parameters_read, walk
+from ....dialect.graph import Formula, Parameter, State, Value, fill_braces
 from ....dialect.states import initial_fits
 from ....dialect.types import TensorType
 from . import syntax
 from .context import Context
-from .operators import literal
+from .formulas import formula_writer, read_formula
 from .parameters import define_parameter, resolve_stored, stored_key
-from .values import ERROR, Binding, Frame, InstancePath, Kind, Poison, contains_error
-from .writer import KeptState, Writer
+from .trained import with_seed
+from .values import ERROR, Binding, Frame, InstancePath, Kind, Poison
+from .writer import KeptState
 
 
 def define_state(
@@ -78,7 +79,7 @@ def _define_initial(
         fixed = [index for index in base.indices if isinstance(index, int)]
         parameter = Parameter(f"{name}.initial", type, (), fill_braces(source, fixed), None, node.span)
     elif node.initial is not None:
-        formula = _formula(context, frame, node.initial, type)
+        formula = _formula(context, frame, node.initial, name, type)
         if formula is ERROR:
             return ERROR
         parameter = Parameter(f"{name}.initial", formula.result.type, span=node.span, formula=formula)
@@ -91,53 +92,27 @@ def _define_initial(
     return parameter.name
 
 
-def _formula(context: Context, frame: Frame, node: syntax.Expression, type: TensorType) -> Formula | Poison:
+def _formula(context: Context, frame: Frame, node: syntax.Expression, name: str, type: TensorType) -> Formula | Poison:
     """Returns the computation of an initial value from constants and parameters."""
-    report = context.reporter.error
-    saved, context.writer = context.writer, Writer(count=context.writer.count)
+    saved, context.writer = context.writer, formula_writer(context)
+    # Parameters that only initial values read are part of their formulas.
     known = dict(context.program.parameters)
     try:
-        inner = _with_parameters(context, frame)
-        value = context.evaluate(node, inner)
-        if not isinstance(value, Value) and not contains_error(value):
-            value = literal(context, inner, value, type.dtype, node.span)
-        body = context.writer.bodies[0].all_nodes
+        inner = with_seed(_with_parameters(context, frame), name, node.span)
+        formula = read_formula(context, inner, node, type)
     finally:
         saved.count = context.writer.count
         context.writer = saved
-    if contains_error(value):
         context.program.parameters = known
+    if formula is ERROR:
         return ERROR
-    assert isinstance(value, Value), value
-    made = {v.name for inside in body for v in inside.outputs}
-    used = parameters_read(body)
-    if value.name not in made or any(map(_has_dims, walk(body))) or any(n.inputs and n.op == "parameter" for n in body):
-        context.program.parameters = known
-        message = "an initial value depends on constants and parameters alone"
-        return report("not-constant", message, node.span)
-    parameters = tuple(context.program.parameters[name] for name in used)
-    # Parameters that only initial values read are part of their formulas.
-    context.program.parameters = known
-    if not initial_fits(type, value.type):
-        message = f"the state is {type} and cannot begin with {value.type}"
+    if not initial_fits(type, formula.result.type):
+        message = f"the state is {type} and cannot begin with {formula.result.type}"
         help_text = "an initial value has the dtype of the state and the sizes of its last axes"
-        return report("state-type", message, node.span, help=help_text)
+        return context.reporter.error("state-type", message, node.span, help=help_text)
     # Without spans, so that two declarations of one state agree.
-    parameters = tuple(replace(parameter, span=None) for parameter in parameters)
-    return Formula(parameters, tuple(replace(inside, span=None, scope="") for inside in body), value)
-
-
-def _has_dims(node: Node) -> bool:
-    """Returns whether a node has a symbolic size in its types or attributes."""
-    pending: list[Attribute] = [value for _, value in node.attributes]
-    pending += [size for value in node.outputs for size in value.type.shape]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, Poly):
-            return True
-        if isinstance(part, tuple):
-            pending += part
-    return False
+    parameters = tuple(replace(parameter, span=None) for parameter in formula.parameters)
+    return Formula(parameters, tuple(replace(n, span=None, scope="") for n in formula.body), formula.result)
 
 
 def _with_parameters(context: Context, frame: Frame) -> Frame:
@@ -160,6 +135,11 @@ def unroll_states(
     """Writes a loop with `write`. If its body uses states, and has no errors, the loop is discarded and elaborated
     again with `run`, for each index: each iteration has states of its own, which a region cannot carry."""
     program, writer = context.program, context.writer
+    if program.frozen is not None:
+        # Every loop of a training step is unrolled, as its gradients need it.
+        for index in indices:
+            run(index)
+        return
     nested, writer.stateful = writer.stateful, None
     kept, names = writer.copy(), dict(frame.names)
     tables = dict(program.parameters), dict(program.states), dict(program.paths)

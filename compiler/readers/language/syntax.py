@@ -305,7 +305,7 @@ class Type(Node):
 
 @dataclass(frozen=True, slots=True)
 class Param(Node):
-    """`param name: type from "key.{i}" transpose 1, 0 if condition`.
+    """`param name: type from "key.{i}" transpose 1, 0 if condition = initial`.
 
     `transpose` is None where the word is absent, () where it stands alone (the last two axes), else the axes.
     """
@@ -315,6 +315,7 @@ class Param(Node):
     key: String | None = None
     transpose: tuple[Integer, ...] | None = None
     condition: Expression | None = None
+    initial: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,13 +382,53 @@ class AssignPart(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class Update(Node):
+    """`adamw<weight_decay=0.1>(lr=lr)`: the block that updates a parameter, and its arguments after the parameter and
+    the gradient."""
+
+    block: BlockReference
+    arguments: tuple[Argument, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Group(Node):
+    """`group "*.bias", "*norm*" with adamw<weight_decay=0.0>(lr=lr)`."""
+
+    patterns: tuple[String, ...]
+    update: Update
+
+
+@dataclass(frozen=True, slots=True)
+class Freeze(Node):
+    """`freeze "embeddings"`."""
+
+    patterns: tuple[String, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Clip(Node):
+    """`clip 1.0`: the greatest norm of all gradients together."""
+
+    norm: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Minimize(Node):
+    """`minimize loss with adamw(lr=lr) { group ...; freeze ...; clip ... }`."""
+
+    loss: Name
+    update: Update
+    lines: tuple[Group | Freeze | Clip, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Return(Node):
     """`return a, b`: at least one value."""
 
     values: tuple[Expression, ...]
 
 
-Statement: TypeAlias = Param | State | Use | Weights | Assign | AssignPart | Repeat | Scan | While | Return
+Statement: TypeAlias = Param | State | Use | Weights | Assign | AssignPart | Repeat | Scan | While | Minimize | Return
 
 
 # --- items of a file --------------------------------------------------------------------------------------------------
@@ -457,6 +498,11 @@ class Block(Node):
 @dataclass(frozen=True, slots=True)
 class Model(Block):
     """An entry point: a block with the keyword `model`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Train(Model):
+    """A training step: an entry point with the keyword `train`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,13 +61,15 @@ class KeptState:
 class Writer:
     """The writer of a function. `count` is the number of nodes in all bodies, closed ones included. `declared` maps the
     name of a value to the types that the source declares for it, each with the frame that resolves the type's names.
-    `states` are by name; `stateful` is the span of a use of a state in an open region, which cannot carry its value."""
+    `states` are by name; `stateful` is the span of a use of a state in an open region, which cannot carry its value.
+    `formula` says whether the function computes an initial value, in which trained parameters are no states."""
 
     bodies: list[Body] = field(default_factory=lambda: [Body()])
     count: int = 0
     declared: dict[str, list[tuple[Frame, syntax.Type]]] = field(default_factory=dict)
     states: dict[str, KeptState] = field(default_factory=dict)
     stateful: Span | None = None
+    formula: bool = False
     _names: dict[str, int] = field(default_factory=dict)
     _numbers: int = 0
 
@@ -132,7 +134,9 @@ class Writer:
         bodies = [Body(list(b.nodes), list(b.prologue), dict(b.parameters), dict(b.loops)) for b in self.bodies]
         declared = {name: list(types) for name, types in self.declared.items()}
         states = {name: KeptState(kept.argument, kept.current) for name, kept in self.states.items()}
-        return Writer(bodies, self.count, declared, states, self.stateful, dict(self._names), self._numbers)
+        return Writer(
+            bodies, self.count, declared, states, self.stateful, self.formula, dict(self._names), self._numbers
+        )
 
     # --- loops ---
 

@@ -24,6 +24,8 @@ LANGUAGE: Mapping[str, Sequence[str]] = {
     "Instances": ("use", "instances", "instance"),
     "Statements": ("assignment", "statements"),
     "States": ("state", "states", "session"),
+    "Training": ("train", "minimize", "training", "group", "freeze", "clip", "adamw", "sgd", "optimizer"),
+    "Losses and layers": ("loss", "losses", "cross_entropy", "dropout"),
     "Loops": ("repeat", "loop", "loops", "for", "collect", "comprehension", "list"),
     "scan": ("scan", "with"),
     "while": ("while",),

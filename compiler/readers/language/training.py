@@ -1,0 +1,241 @@
+"""`minimize`: appends the gradients of a loss to a training step, and the updates of its parameters.
+
+The forward nodes are differentiated when the statement is reached, so every later stage takes an ordinary graph: an
+update is a call of a block, which reads a parameter and its gradient, keeps states of its own, and returns the new
+value of the parameter.
+
+    minimize loss with adamw(lr=lr)      adamw.hidden.weight.mean, adamw.hidden.weight.square: states
+                                         hidden.weight: a state, which begins with the checkpoint's value
+
+A block of the file is found first, then one that comes with the compiler, in `library/optimizers.nacre`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ....dialect.diagnostics import Note
+from ....dialect.differentiate import GradientError
+from ....dialect.graph import Value
+from ....dialect.types import F32, F64
+from ....passes.autodiff.differentiate import append_gradients
+from ....passes.selection import Selector
+from . import syntax
+from .calls import call_instance
+from .context import NODES, Context, suggest
+from .instances import bind_hypers, resolve_block
+from .nodes import Maker
+from .values import (
+    ERROR,
+    BlockValue,
+    Frame,
+    Given,
+    Hyper,
+    Instance,
+    InstancePath,
+    Poison,
+    contains_error,
+    describe,
+    is_number,
+)
+from .writer import KeptState
+
+_GIVEN = ("parameter", "gradient")
+"""The first arguments of an update."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Update:
+    """A resolved update: the block, its hyper-parameters, and its arguments after the parameter and the gradient."""
+
+    node: syntax.Update
+    block: BlockValue
+    hypers: dict[str, Hyper]
+    arguments: tuple[Given, ...]
+
+
+def minimize(context: Context, frame: Frame, statement: syntax.Minimize) -> None:
+    """Gives every trained parameter its new value."""
+    report = context.reporter.error
+    loss = context.evaluate(statement.loss, frame)
+    updates = _read_updates(context, frame, statement)
+    clip = _read_clip(context, frame, statement)
+    if loss is ERROR or updates is ERROR or clip is ERROR:
+        return
+    if not isinstance(loss, Value) or loss.type.rank or loss.type.dtype not in (F32, F64):
+        message = f"`{statement.loss.name}` is {describe(loss)}; a loss is a scalar"
+        report("bad-loss", message, statement.loss.span, help="`mean` or `sum` of a tensor is a scalar")
+        return
+    kept = {name: state for name, state in context.writer.states.items() if name in context.program.trained}
+    _check_patterns(context, statement, kept)
+    gradients = _differentiate(context, statement, loss, list(kept.values()))
+    if gradients is ERROR:
+        return
+    gradients = _clipped(context, frame, statement, gradients, clip)
+    for (name, state), gradient in zip(kept.items(), gradients, strict=True):
+        if gradient is None:
+            message = f"`{statement.loss.name}` does not depend on the parameter `{name}`, which stays as it is"
+            context.reporter.warning("untrained", message, context.program.parameters[name].span or statement.span)
+            continue
+        _apply(context, frame, _select(updates, name), name, state, gradient)
+
+
+def _differentiate(
+    context: Context, statement: syntax.Minimize, loss: Value, kept: Sequence[KeptState]
+) -> list[Value | None] | Poison:
+    writer = context.writer
+    body = writer.bodies[0]
+    try:
+        nodes, gradients = append_gradients(body.all_nodes, loss, [k.argument for k in kept], writer.name)
+    except GradientError as error:
+        message = f"`{error.node.op}` has no gradient, and the loss depends on a parameter through it"
+        note = Note("the loss is minimized here", statement.span)
+        place = error.node.span or statement.span
+        return context.reporter.error("no-gradient", message, place, notes=[note])
+    writer.count += len(nodes) - len(body.all_nodes)
+    body.prologue, body.nodes = [], list(nodes)
+    if writer.count > NODES:
+        raise context.reporter.stop("too-large", f"the program has more than {NODES} nodes", statement.span)
+    if not any(gradients):
+        message = f"`{statement.loss.name}` depends on no parameter"
+        return context.reporter.error("bad-loss", message, statement.loss.span)
+    return gradients
+
+
+# --- lines ---
+
+
+def _read_updates(
+    context: Context, frame: Frame, statement: syntax.Minimize
+) -> list[tuple[list[Selector], _Update]] | Poison:
+    """Returns the updates with the parameters that each applies to, the first one to all."""
+    found: list[tuple[list[Selector], _Update | Poison]] = [
+        ([Selector("*")], _resolve(context, frame, statement.update))
+    ]
+    for line in statement.lines:
+        if isinstance(line, syntax.Group):
+            selectors = [Selector(p.value) for p in line.patterns]
+            found.append((selectors, _resolve(context, frame, line.update)))
+    known = [(selectors, update) for selectors, update in found if not isinstance(update, Poison)]
+    return known if len(known) == len(found) else ERROR
+
+
+def _select(updates: Sequence[tuple[list[Selector], _Update]], name: str) -> _Update:
+    """Returns the update of a parameter: the last one that selects it."""
+    return next(u for selectors, u in reversed(updates) if any(s.matches("", [name]) for s in selectors))
+
+
+def _check_patterns(context: Context, statement: syntax.Minimize, kept: dict[str, KeptState]) -> None:
+    """Reports patterns that select nothing."""
+    names = [*kept, *context.program.parameters]
+    for line in statement.lines:
+        if isinstance(line, syntax.Clip):
+            continue
+        for pattern in line.patterns:
+            if not any(Selector(pattern.value).matches("", [name]) for name in names):
+                message = f'"{pattern.value}" selects no parameter'
+                context.reporter.error("no-match", message, pattern.span, help=suggest(pattern.value, names))
+
+
+def _read_clip(context: Context, frame: Frame, statement: syntax.Minimize) -> Given | Poison | None:
+    lines = [line for line in statement.lines if isinstance(line, syntax.Clip)]
+    if not lines:
+        return None
+    for second in lines[1:]:
+        context.reporter.error("duplicate-name", "the gradients are clipped twice", second.span)
+    value, span = context.evaluate(lines[0].norm, frame), lines[0].norm.span
+    if value is ERROR:
+        return ERROR
+    is_scalar = isinstance(value, Value) and not value.type.rank and value.type.dtype in (F32, F64)
+    if not is_scalar and not (is_number(value) and value > 0):  # type: ignore[operator]  # a number
+        message = f"the norm of the gradients is a positive number or a float scalar, not {describe(value)}"
+        return context.reporter.error("bad-operand", message, span)
+    return Given(value, span)
+
+
+def _clipped(
+    context: Context,
+    frame: Frame,
+    statement: syntax.Minimize,
+    gradients: Sequence[Value | None],
+    clip: Given | None,
+) -> list[Value | None]:
+    """Returns the gradients, all scaled by the same factor such that their norm is not above the given one."""
+    if clip is None:
+        return list(gradients)
+    make = Maker(context, frame, clip.span)
+    known = [make.cast(gradient, F32) for gradient in gradients if gradient is not None]
+    total = make("sum", make("multiply", known[0], known[0]))
+    for gradient in known[1:]:
+        total = make("add", total, make("sum", make("multiply", gradient, gradient)))
+    norm = make("add", make("sqrt", total), make.number(1e-6, F32))
+    limit = make.cast(clip.value, F32) if isinstance(clip.value, Value) else make.number(float(str(clip.value)), F32)
+    factor = make("minimum", make.number(1.0, F32), make("divide", limit, norm))
+    return [g if g is None else make("multiply", g, make.cast(factor, g.type.dtype)) for g in gradients]
+
+
+# --- updates ---
+
+
+def _resolve(context: Context, frame: Frame, node: syntax.Update) -> _Update | Poison:
+    block = _find_block(context, frame, node)
+    if isinstance(block, Poison):
+        return ERROR
+    names = [parameter.name.name for parameter in block.block.parameters]
+    if tuple(names[:2]) != _GIVEN:
+        message = f"`{block.name}` is no update: its first arguments must be `parameter` and `gradient`"
+        note = Note(f"the definition of `{block.name}`", block.block.name.span)
+        return context.reporter.error("bad-update", message, node.span, notes=[note])
+    hypers = bind_hypers(context, frame, block, node.block.hypers, node.span)
+    arguments = [Given(context.evaluate(a.value, frame), a.value.span, a.name) for a in node.arguments]
+    if hypers is ERROR or any(contains_error(a.value) for a in arguments):
+        return ERROR
+    return _Update(node, block, hypers, tuple(arguments))
+
+
+def _find_block(context: Context, frame: Frame, node: syntax.Update) -> BlockValue | Poison:
+    path, library = node.block.path, context.program.optimizers
+    if len(path) == 1 and frame.lookup(path[0].name) is None and library is not None:
+        binding = library.names.get(path[0].name)
+        if binding is not None and isinstance(binding.value, BlockValue):
+            return binding.value
+        own = [n for n, b in frame.file.names.items() if isinstance(b.value, BlockValue)]
+        message = f"there is no block `{path[0].name}`"
+        known = [n for n, b in library.names.items() if n[:1].islower()]
+        help_text = suggest(path[0].name, [*known, *own]) or f"the compiler comes with {', '.join(known)}"
+        return context.reporter.error("unknown-name", message, path[0].span, help=help_text)
+    return resolve_block(context, frame, path)
+
+
+def _apply(context: Context, frame: Frame, update: _Update, name: str, state: KeptState, gradient: Value) -> None:
+    """Calls an update, and makes its result the value of the parameter after the call."""
+    path = InstancePath().child(update.block.name).child(name)
+    instance = Instance(update.block, update.hypers, path, update.node.span)
+    span = update.node.span
+    first = [Given(state.argument, span), Given(gradient, span)]
+    result = call_instance(context, frame, instance, [*first, *update.arguments], span)
+    if contains_error(result):
+        return
+    if not isinstance(result, Value) or result.type != state.argument.type:
+        message = f"`{update.block.name}` returns {describe(result)}, not the new value of a {state.argument.type}"
+        context.reporter.error("bad-update", message, span)
+        return
+    state.current = result
+
+
+def bare_results(context: Context, frame: Frame, step: syntax.Train) -> list[tuple[syntax.Result, Value | Poison]]:
+    """Returns the results of a step without `return`: the values of their names."""
+    found: list[tuple[syntax.Result, Value | Poison]] = []
+    for result in step.results:
+        binding = None if result.name is None else frame.names.get(result.name.name)
+        value = None if binding is None else binding.value
+        if isinstance(value, (Value, Poison)):
+            found.append((result, value))
+            continue
+        what = "a result" if result.name is None else f"the result `{result.name.name}`"
+        message = f"`{step.name.name}` gives {what} no value"
+        help_text = "assign a value to its name, or end the step with `return`"
+        context.reporter.error("missing-return", message, result.span, help=help_text)
+        found.append((result, ERROR))
+    return found
