@@ -371,6 +371,16 @@ class Model:
     def __repr__(self) -> str:
         return "\n".join([f"<nacre model {self.name}>", *(f"  {entry!r}" for entry in self.entries.values())])
 
+    def __getattr__(self, name: str) -> Entry:
+        """Returns the entry of this name, `model.step(x)`, unless the model has an attribute of the name."""
+        entries: Mapping[str, Entry] = self.__dict__.get("entries", {})
+        if name not in entries:
+            raise AttributeError(f"model `{self.__dict__.get('name', '')}` has no attribute and no entry `{name}`")
+        return entries[name]
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self.entries})
+
     def _repr_html_(self) -> str:
         """The entries as a table, for notebooks."""
         rows = [f"<tr><td>{html.escape(text)}</td></tr>" for text in map(repr, self.entries.values())]

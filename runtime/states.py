@@ -35,6 +35,18 @@ def raise_status(library: Library, status: int) -> None:
         raise (BusyError if status == _BUSY else NacreError)(library.error())
 
 
+def read_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Returns the texts in a safetensors file. Raises NacreError if it is damaged."""
+    with open(path, "rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        try:
+            assert size <= _MOST_HEADER
+            found = json.loads(file.read(size)).get("__metadata__", {})
+            return {str(key): str(value) for key, value in found.items()}
+        except (AssertionError, AttributeError, ValueError):
+            raise NacreError(f"`{os.fspath(path)}` is not a safetensors file") from None
+
+
 class States(MutableMapping[str, Array]):
     """The states of a session by name. `states[name]` is a copy of the array; assigning copies into the session."""
 
@@ -95,10 +107,10 @@ class States(MutableMapping[str, Array]):
 
     # --- files ---
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes all states. The file appears when it is complete."""
+    def save(self, path: str | os.PathLike[str], metadata: Mapping[str, str] | None = None) -> None:
+        """Writes all states, and texts of the caller. The file appears when it is complete."""
         arrays = {name: self[name] for name in self}
-        header: dict[str, object] = {"__metadata__": {"nacre.dims": json.dumps(self._dims)}}
+        header: dict[str, object] = {"__metadata__": {"nacre.dims": json.dumps(self._dims), **(metadata or {})}}
         end = 0
         for name, data in arrays.items():
             stored = _STORED[self._types[name].dtype]

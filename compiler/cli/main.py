@@ -49,6 +49,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "reduce": ("triage", "Reduce a failing model to a small one"),
     "run": ("use", "Call a model"),
     "test": ("use", "Run the tests and budgets of a model file"),
+    "train": ("train", "Train a model on the samples of a file"),
 }
 """The module of each command, which is imported when the command is needed, and a summary for the list of commands."""
 

@@ -267,12 +267,6 @@ def _loop(error: Mistake) -> str:
     return "a loop is `repeat i in 0..n { ... }`" if error.head.type in ("REPEAT", "FOR") else ""
 
 
-def _value_of_param(error: Mistake) -> str:
-    if error.head.type == "PARAM" and error.found.type == "ASSIGN":
-        return "parameters are loaded from the checkpoint"
-    return ""
-
-
 def _dangling_operator(error: Mistake) -> str:
     if error.found.type != NEWLINE or error.before is None:
         return ""
@@ -361,7 +355,6 @@ _KNOWN_MISTAKES: tuple[Callable[[Mistake], str], ...] = (
     _file_without_quotes,
     _fixed_dim,
     _call_in_use,
-    _value_of_param,
     _augmented_assignment,
     _dangling_operator,
     _brace_on_next_line,

@@ -48,10 +48,12 @@ def elaborate_model(context: Context, scope: FileScope, model: syntax.Model) -> 
             arguments.append(argument)
         frame.names[parameter.name.name] = Binding(argument, Kind.ARGUMENT, parameter.name.span)
     context.program.frozen = read_frozen(model) if isinstance(model, syntax.Train) else None
-    is_step = isinstance(model, syntax.Train)
-    returned = _run_step(context, frame, model) if is_step else run_body(context, frame, model.body)
+    if isinstance(model, syntax.Train):
+        values: Returned | None = _run_step(context, frame, model)
+    else:
+        values = run_body(context, frame, model.body)
     context.program.frozen = None
-    results = match_results(context, frame, model, returned)
+    results = match_results(context, frame, model, values)
     for result, returned in zip(model.results, results, strict=True):
         _check_passed(context, result.type, ERROR if returned is ERROR else returned.type)
     _check_states(context)

@@ -1,0 +1,165 @@
+"""`nacre train`: trains a model on the samples of a file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+import click
+
+from ...dialect.types import DTYPES
+from ...runtime.loader import Entry, Model
+from ..tools.train import SCHEDULES, Data, Plan, Progress, Trainer
+from ..weights import open_tensors
+from .figures import show_seconds
+from .model_options import PATH
+from .models import INPUTS, MODEL_OR_ARTIFACT, WEIGHTS, open_model
+from .options import Chosen, build_options, progress_line, read_dims
+from .tensors import read_tensor, split_assignments
+
+
+@click.command("train")
+@MODEL_OR_ARTIFACT
+@click.option(
+    "--data", type=PATH, required=True, metavar="FILE", help="Samples: a .npz file with an array per argument."
+)
+@click.option("--epochs", type=click.IntRange(min=1), default=1, show_default=True, help="Passes over all samples.")
+@click.option("--batch", type=click.IntRange(min=1), default=32, show_default=True, help="Samples of one step.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the order of samples.")
+@INPUTS
+@click.option(
+    "--schedule",
+    "schedules",
+    multiple=True,
+    metavar="NAME=KIND",
+    help=f"Scale an argument given by --input over the run: {', '.join(SCHEDULES)}.",
+)
+@click.option(
+    "--warm-up", type=click.IntRange(min=0), default=0, help="Steps in which scheduled arguments rise from 0."
+)
+@click.option("--validate", type=PATH, metavar="FILE", help="Samples for --validation after each epoch.")
+@click.option("--validation", metavar="ENTRY", help="Entry whose first result is averaged over the --validate samples.")
+@click.option("-o", "--output", type=PATH, help="Checkpoint after each epoch.  [default: MODEL.safetensors here]")
+@click.option("--resume", is_flag=True, help="Continue from the checkpoint, with the same bits as without a break.")
+@click.option("--log", type=PATH, metavar="FILE", help="Write `step,loss` lines to this file.")
+@click.option("--entry", metavar="NAME", help="Training step to call, if there are several entries with states.")
+@click.option("--at", "dims", metavar="S=64", callback=read_dims, help="Dims of the session that no sample has.")
+@WEIGHTS
+@build_options
+@click.pass_context
+def train_command(
+    context: click.Context,
+    model: Path,
+    data: Path,
+    epochs: int,
+    batch: int,
+    seed: int,
+    inputs: Sequence[str],
+    schedules: Sequence[str],
+    warm_up: int,
+    validate: Path | None,
+    validation: str | None,
+    output: Path | None,
+    resume: bool,
+    log: Path | None,
+    entry: str | None,
+    dims: Mapping[str, int],
+    weights: Path | None,
+    chosen: Chosen,
+) -> None:
+    """Train a model: call a `train` entry on the samples of a file, epoch by epoch.
+
+    \b
+      nacre train model.nacre --data train.npz --epochs 10 --input lr=1e-3
+      nacre train model.nacre --data train.npz --epochs 10 --input lr=1e-3 --schedule lr=cosine --resume
+      nacre compile model.nacre --checkpoint model.safetensors -o model.so
+
+    The checkpoint holds the trained parameters under their paths, and the states of the optimiser. It is written to a
+    temporary file and renamed. The run stops at a loss that is not finite, and keeps the last checkpoint.
+    """
+    if (validate is None) != (validation is None):
+        raise click.UsageError("--validate and --validation belong together")
+    opened = open_model(context, model, chosen, weights)
+    step = _choose_step(opened, entry)
+    types = {argument.name: DTYPES[argument.dtype] for argument in step.arguments}
+    given = split_assignments(inputs)
+    for name in given:
+        if name not in types:
+            raise click.BadParameter(f"`{step.name}` takes {', '.join(types)}, not `{name}`", param_hint="--input")
+    fixed = {name: read_tensor(name, value, types[name]) for name, value in given.items()}
+    kinds = _read_schedules(schedules, fixed)
+    plan = Plan(epochs, batch, seed, fixed, kinds, warm_up)
+    trainer = Trainer(opened, step, _read_data(data, step, plan), plan, dims)
+    checked = None
+    if validate is not None and validation is not None:
+        if validation not in opened.entries:
+            raise click.BadParameter(
+                f"the model has the entries {', '.join(opened.entries)}", param_hint="--validation"
+            )
+        checked = _read_data(validate, opened.entries[validation], plan)
+    path = output or Path(f"{model.stem}.safetensors")
+    if resume and path.exists():
+        trainer.resume(path)
+        click.echo(f"resumed {path} after step {trainer.step} of {trainer.steps}")
+    last: list[Progress] = []
+    log_file = open(log, "a" if resume else "w", encoding="utf-8") if log is not None else None  # noqa: SIM115
+    try:
+        with progress_line() as show:
+
+            def watch(progress: Progress) -> None:
+                last[:] = [progress]
+                _write_line(log_file, progress)
+                left = show_seconds(progress.left)
+                show(f"epoch {progress.epoch}  step {progress.step}/{progress.steps}  {progress.mean:.6g}  {left} left")
+
+            def finish(epoch: int) -> None:
+                trainer.save(path)
+                shown = f"epoch {epoch}/{epochs}"
+                if last:
+                    name = trainer.entry.results[0].name
+                    shown += f"  {name} {last[0].mean:.6g}  {show_seconds(last[0].seconds)}"
+                if checked is not None and validation is not None:
+                    shown += f"  {validation} {trainer.evaluate(validation, checked):.6g}"
+                click.echo(shown)
+
+            trainer.run(watch, finish)
+    finally:
+        if log_file is not None:
+            log_file.close()
+    click.echo(f"wrote {path}")
+    sys.stdout.flush()
+
+
+def _write_line(file: IO[str] | None, progress: Progress) -> None:
+    if file is not None:
+        file.write(f"{progress.step},{progress.loss!r}\n")
+        file.flush()
+
+
+def _choose_step(model: Model, name: str | None) -> Entry:
+    """Returns the training step: the named entry, or the only one whose name is no model for inference."""
+    if name is not None:
+        if name not in model.entries:
+            raise click.BadParameter(f"the model has the entries {', '.join(model.entries)}", param_hint="--entry")
+        return model.entries[name]
+    found = [e for e in model.entries.values() if e.name == "step"] or [e for e in model.entries.values() if e.states]
+    if len(found) != 1:
+        raise click.UsageError(f"--entry names the training step: the entries are {', '.join(model.entries)}")
+    return found[0]
+
+
+def _read_schedules(texts: Sequence[str], fixed: Mapping[str, object]) -> dict[str, str]:
+    found = split_assignments(texts)
+    for name, kind in found.items():
+        if name not in fixed:
+            raise click.BadParameter(f"`{name}` is not given by --input", param_hint="--schedule")
+        if kind not in SCHEDULES:
+            raise click.BadParameter(f"`{kind}` is none of {', '.join(SCHEDULES)}", param_hint="--schedule")
+    return found
+
+
+def _read_data(path: Path, entry: Entry, plan: Plan) -> Data:
+    tensors = open_tensors(path)
+    return Data(path, {name: tensors.read(name) for name in tensors.names()}, entry, plan.fixed)

@@ -1,0 +1,216 @@
+"""`nacre train`: runs a training step over the samples of a file, epoch by epoch, and keeps checkpoints.
+
+An epoch visits every sample once, in an order that the seed and the number of the epoch determine. A checkpoint holds
+all states of the session and the number of steps, so a run that continues from it computes the same bits as one that
+was never interrupted. This module prints nothing: `report` receives the progress.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...dialect.diagnostics import Diagnostic, DiagnosticError
+from ...dialect.dims import INFINITY
+from ...dialect.ops.support.conversion import cast_array
+from ...dialect.types import DTYPES, Array
+from ...runtime.loader import Entry, Model, Session
+from ...runtime.states import read_metadata
+from .repeated import find_session_dims
+
+PROGRESS = "nacre.train"
+"""The key of the progress in the metadata of a checkpoint."""
+SCHEDULES: Mapping[str, Callable[[float], float]] = {
+    "constant": lambda done: 1.0,
+    "linear": lambda done: 1.0 - done,
+    "cosine": lambda done: 0.5 * (1.0 + math.cos(math.pi * done)),
+}
+"""The factor of a scheduled argument, by the fraction of steps that are done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A training run. `fixed` are arguments that are the same in each step, before `schedules` scale them; `warm_up`
+    is the number of steps in which scheduled arguments rise from 0."""
+
+    epochs: int
+    batch: int
+    seed: int = 0
+    fixed: Mapping[str, Array] = field(default_factory=dict)
+    schedules: Mapping[str, str] = field(default_factory=dict)
+    warm_up: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The state of a run after a step: the first result of the step, and the mean of the epoch so far."""
+
+    epoch: int
+    step: int
+    steps: int
+    loss: float
+    mean: float
+    seconds: float
+    left: float
+    """The remaining time in seconds, from the speed of this run."""
+
+
+class Data:
+    """The samples of a file: arrays by the names of the arguments of an entry, whose first axis counts samples."""
+
+    def __init__(self, path: Path, arrays: Mapping[str, Array], entry: Entry, fixed: Mapping[str, Array]) -> None:
+        known = {argument.name for argument in entry.arguments}
+        self.arrays: dict[str, Array] = {}
+        for argument in entry.arguments:
+            if argument.name in fixed:
+                continue
+            if argument.name not in arrays:
+                message = f"`{path}` has no array `{argument.name}`, an argument of `{entry.name}`"
+                held = ", ".join(arrays) or "nothing"
+                help_text = f"the file holds {held}; `--input {argument.name}=...` gives a value for all steps"
+                raise _error("bad-samples", message, help_text)
+            array = arrays[argument.name]
+            if array.ndim != len(argument.shape) or not array.ndim:
+                message = f"`{argument.name}` of `{path}` has {array.ndim} axes, and `{argument.type}` is the argument"
+                raise _error("bad-samples", message, "the first axis of each array counts samples")
+            self.arrays[argument.name] = array
+        if not self.arrays:
+            raise _error("bad-samples", f"no argument of `{entry.name}` is in `{path}`", f"it has {', '.join(known)}")
+        counts = {name: len(array) for name, array in self.arrays.items()}
+        self.count = next(iter(counts.values()))
+        if len(set(counts.values())) > 1:
+            shown = ", ".join(f"{count} of `{name}`" for name, count in counts.items())
+            raise _error("bad-samples", f"`{path}` holds different numbers of samples: {shown}")
+
+    def batches(self, size: int, whole: bool, order: Array | None = None) -> Iterator[tuple[dict[str, Array], int]]:
+        """Yields the arrays of each batch, and its number of samples. With `whole`, a smaller last batch is left
+        out."""
+        for start in range(0, self.count, size):
+            count = min(size, self.count - start)
+            if whole and count < size:
+                return
+            chosen = slice(start, start + count) if order is None else np.sort(order[start : start + count])
+            yield {name: array[chosen] for name, array in self.arrays.items()}, count
+
+
+def _error(code: str, message: str, help_text: str = "") -> DiagnosticError:
+    return DiagnosticError([Diagnostic(code, message, help=help_text)])
+
+
+def fixed_batch(model: Model, entry: Entry, fixed: Mapping[str, Array]) -> tuple[int | None, int]:
+    """Returns the batch size that the types of an entry state, None for a dim, and the greatest one."""
+    described = next(e for e in model.describe()["entries"] if e["name"] == entry.name)
+    dims = {d["name"]: d["high"] for d in described["dims"]}
+    leads = {a.shape[0] for a in entry.arguments if a.name not in fixed and a.shape}
+    static = [size for size in leads if isinstance(size, int)]
+    highest = [INFINITY if dims.get(size) is None else int(dims[size]) for size in leads if isinstance(size, str)]
+    return (static[0] if static else None), min(highest, default=INFINITY)
+
+
+class Trainer:
+    """One run of a plan on a session."""
+
+    def __init__(self, model: Model, entry: Entry, data: Data, plan: Plan, dims: Mapping[str, int]) -> None:
+        static, most = fixed_batch(model, entry, plan.fixed)
+        self.whole = static is not None
+        self.batch = static if static is not None else min(plan.batch, most)
+        self.plan, self.data = plan, data
+        if self.whole and data.count < self.batch:
+            message = f"`{entry.name}` takes {self.batch} samples at once, and there are {data.count}"
+            raise _error("bad-samples", message)
+        first = self._inputs(entry, next(data.batches(self.batch, self.whole))[0], 0)
+        bound = find_session_dims(model, entry.name, first, dims)
+        if bound is None:
+            message = f"`{entry.name}` keeps no states, so it trains nothing"
+            raise _error("nothing-trained", message, "a `train` entry ends with `minimize`")
+        self.session: Session = model.session(**bound)
+        self.entry = self.session.entries[entry.name]
+        self.per_epoch = data.count // self.batch if self.whole else -(-data.count // self.batch)
+        self.steps, self.step = self.per_epoch * plan.epochs, 0
+
+    def _inputs(self, entry: Entry, batch: Mapping[str, Array], step: int) -> list[Array]:
+        """Returns the arguments of a step in order."""
+        found: list[Array] = []
+        for argument in entry.arguments:
+            dtype = DTYPES[argument.dtype]
+            array = batch[argument.name] if argument.name in batch else self.plan.fixed[argument.name]
+            if argument.name in self.plan.schedules:
+                array = np.asarray(array, np.float64) * self._factor(argument.name, step)
+            found.append(np.asarray(cast_array(np.asarray(array), dtype)))
+        return found
+
+    def _factor(self, name: str, step: int) -> float:
+        if step < self.plan.warm_up:
+            return (step + 1) / self.plan.warm_up
+        rest = max(1, self.per_epoch * self.plan.epochs - self.plan.warm_up)
+        return SCHEDULES[self.plan.schedules[name]]((step - self.plan.warm_up) / rest)
+
+    # --- checkpoints ---
+
+    def _identity(self) -> dict[str, Any]:
+        """Returns the parts of the plan that decide the bits of a run."""
+        plan = self.plan
+        fixed = {name: np.asarray(array).tolist() for name, array in sorted(plan.fixed.items())}
+        rates = {"schedules": dict(sorted(plan.schedules.items())), "warm_up": plan.warm_up}
+        limit = {"epochs": plan.epochs} if any(s != "constant" for s in plan.schedules.values()) else {}
+        return {"samples": self.data.count, "batch": self.batch, "seed": plan.seed, "fixed": fixed, **rates, **limit}
+
+    def save(self, path: Path) -> None:
+        """Writes a checkpoint. The file appears when it is complete."""
+        progress = {"step": self.step, "plan": self._identity()}
+        self.session.states.save(path, {PROGRESS: json.dumps(progress)})
+
+    def resume(self, path: Path) -> None:
+        """Continues after the step at which a checkpoint was written. Raises DiagnosticError if it was another run."""
+        progress = json.loads(read_metadata(path).get(PROGRESS, "{}"))
+        if not progress:
+            raise _error("other-run", f"`{path}` holds no progress of `nacre train`")
+        other = {k: v for k, v in progress["plan"].items() if self._identity().get(k) != v}
+        if other or progress["plan"].keys() != self._identity().keys():
+            shown = ", ".join(f"{k} = {v}" for k, v in (other or progress["plan"]).items())
+            raise _error("other-run", f"`{path}` was written by a run with {shown}", "resume with the same options")
+        self.session.restore(path)
+        self.step = int(progress["step"])
+
+    # --- steps ---
+
+    def run(self, report: Callable[[Progress], None], after_epoch: Callable[[int], None]) -> None:
+        """Runs the remaining steps. Raises DiagnosticError at a loss that is not finite; the states are then those
+        after the step."""
+        start, begun = time.perf_counter(), self.step
+        for epoch in range(self.step // max(1, self.per_epoch), self.plan.epochs):
+            order = np.random.default_rng([self.plan.seed, epoch]).permutation(self.data.count)
+            total, seen = 0.0, 0
+            for number, (batch, count) in enumerate(self.data.batches(self.batch, self.whole, order)):
+                if epoch * self.per_epoch + number < self.step:
+                    continue
+                results = self.entry(*self._inputs(self.entry, batch, self.step))
+                loss = float(np.asarray(results if len(self.entry.results) == 1 else results[0]).mean())
+                self.step += 1
+                if not math.isfinite(loss):
+                    name = self.entry.results[0].name
+                    message = f"`{name}` is {loss} after step {self.step}, in epoch {epoch + 1}"
+                    help_text = "a smaller rate, or `clip 1.0` in the `minimize`, keeps updates small"
+                    raise _error("not-finite", message, help_text)
+                total, seen = total + loss * count, seen + count
+                seconds = time.perf_counter() - start
+                left = seconds / (self.step - begun) * (self.steps - self.step)
+                report(Progress(epoch + 1, self.step, self.steps, loss, total / seen, seconds, left))
+            after_epoch(epoch + 1)
+
+    def evaluate(self, name: str, data: Data) -> float:
+        """Returns the mean of the first result of another entry over the samples of a file."""
+        entry = self.session.entries[name]
+        total = 0.0
+        for batch, count in data.batches(self.batch, self.whole):
+            inputs: Sequence[Array] = self._inputs(entry, batch, 0)
+            results = entry(*inputs)
+            total += count * float(np.asarray(results if len(entry.results) == 1 else results[0]).mean())
+        return total / (data.count // self.batch * self.batch if self.whole else data.count)
