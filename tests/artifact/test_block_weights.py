@@ -49,12 +49,12 @@ def test_artifacts_compute_what_the_interpreter_does(types: tuple[str, ...], tmp
     np.savez(tmp_path / "w.npz", **arrays)
     graph = nacre.graph.read(text, weights=tmp_path / "w.npz")
     ids = np.array([0, 300, 7, 7, 150])
-    for rows in (1, 5):
-        x = rng.standard_normal((2, rows, 128)).astype(np.float32)
-        expected = graph.run(x, ids[:rows])
-        for number, options in enumerate(LEVELS):
-            model = nacre.compile(text, tmp_path / f"{number}.so", weights=tmp_path / "w.npz", **options)
-            for name, actual, wanted in zip(("y", "rows", "again"), model(x, ids[:rows]), expected, strict=True):
+    calls = [(rng.standard_normal((2, rows, 128)).astype(np.float32), ids[:rows]) for rows in (1, 5)]
+    expected = [graph.run(*call) for call in calls]
+    for number, options in enumerate(LEVELS):
+        model = nacre.compile(text, tmp_path / f"{number}.so", weights=tmp_path / "w.npz", **options)
+        for call, results in zip(calls, expected, strict=True):
+            for name, actual, wanted in zip(("y", "rows", "again"), model(*call), results, strict=True):
                 # Sums of at most 384 products in another order; codes of a call are told by divisions, which may be
                 # rounded otherwise, and then are one step off.
                 scale = np.abs(wanted).max()

@@ -6,7 +6,7 @@ that a series of builds can be compared. The exit status is 1 if a case exceeds 
 
     layers-96       an encoder of 96 layers of width 64
     layers-384      the same with 384 layers: at most 4.5 times the time
-    kernels-2000    a kernel for each of 2,000 shapes: at most 2 GB
+    kernels-2000    a kernel for each of 2,000 small shapes: at most 2 GB
     nodes-20000     20,000 nodes that `repeat` unrolls to: at most 2 GB
     weights-10g     a checkpoint of 10 GB in a sparse file, stored beside the artifact: at most 2 GB
 """
@@ -23,6 +23,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -99,20 +100,32 @@ model encode(x: f32[B, T, 64]) -> f32[B, T, 64] {{
 """
 
 
+_WIDTHS = 47
+"""A prime: steps of any size through so many widths visit all of them before one comes again."""
+
+
 def distinct_kernels(count: int) -> str:
-    """Matrix products of so many different shapes, so that no two share a kernel."""
-    widths = [4, *range(5, 4 + count), 4]
+    """Matrix products of so many different shapes, so that no two share a kernel.
+
+    Their operands are small, so that the cost is that of the kernels and not of their weights. A round of steps by 1
+    through the widths has products of neighbours, the next round, by 2, those of widths with one between them:
+
+        0 1 2 ... 46 0 2 4 ... 45 0 3 6 ...
+    """
+    assert count <= _WIDTHS * (_WIDTHS - 1), count
+    steps = [1 + number // _WIDTHS for number in range(count)]
+    widths = [4 + total % _WIDTHS for total in accumulate(steps, initial=0)]
     uses = [f"  use linear{i} = Linear<{widths[i]}, {widths[i + 1]}>" for i in range(count)]
     calls = [f"  x = linear{i}(x)" for i in range(count)]
-    head = """language 1
+    head = f"""language 1
 dim B in 1..64
 
-block Linear<inputs, outputs>(x: f32[..., inputs]) -> f32[..., outputs] {
+block Linear<inputs, outputs>(x: f32[B, inputs]) -> f32[B, outputs] {{
   param weight: f32[outputs, inputs]
   return relu(x @ weight.T)
-}
+}}
 
-model shapes(x: f32[B, 4]) -> f32[B, 4] {"""
+model shapes(x: f32[B, 4]) -> f32[B, {widths[-1]}] {{"""
     return "\n".join([head, *uses, *calls, "  return x", "}", ""])
 
 

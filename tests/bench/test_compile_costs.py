@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from pathlib import Path
 
 import compile_costs
@@ -23,6 +24,13 @@ def test_a_loop_has_the_nodes_that_its_case_states(tmp_path: Path) -> None:
     model.write_text(many_nodes(420))
     run(["compile", str(model), "--emit", "graph", "--passes", "unroll-repeat", "-o", str(tmp_path / "nodes.graph")])
     assert (tmp_path / "nodes.graph").read_text().count(" = ") == 420
+
+
+def test_kernels_of_a_case_are_distinct_and_small() -> None:
+    """Each weight has a shape of its own, and all of them fit into an artifact many times."""
+    shapes = [parameter.type.shape for parameter in read_model(distinct_kernels(2000)).module.parameters]
+    assert len(set(shapes)) == len(shapes) == 2000
+    assert sum(4 * prod(map(int, shape)) for shape in shapes) < 20e6
 
 
 def test_zeros_are_a_sparse_checkpoint(tmp_path: Path) -> None:
