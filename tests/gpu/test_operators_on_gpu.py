@@ -1,6 +1,6 @@
 """Every operator on a GPU, as translated PTX: results agree with the references, and ptxas accepts the code.
 
-Elementary functions of f64 are refused, by name: there is no device code for them.
+`run.py` packs the same operators in all dtypes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from nacre.compiler.model.source import SourceModel
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.compiler.targets.target import parse_targets
-from nacre.dialect.diagnostics import DiagnosticError
 from nacre.dialect.graph import Function, Module
 from nacre.dialect.operator import Operator
 from nacre.dialect.types import BF16, F16, F64
@@ -38,17 +37,13 @@ Uses = dict[str, tuple[Function, Example]]
 
 
 def chosen(group: tuple[Operator, ...]) -> Uses:
-    """The cases of each operator in its most typical dtype, the first one in narrow floats, and one with dims."""
+    """The cases of each operator in its most typical dtype, the first one in other floats, and one with dims."""
     kept = {
         name: (function, item)
         for name, (function, item) in uses(group, everything=False).items()
-        if item.dtype is typical(item.operator, item)[0] or item.dtype in (F16, BF16)
+        if item.dtype is typical(item.operator, item)[0] or item.dtype in (F16, BF16, F64)
     }
-    return {name: use for name, use in (kept | symbolic_uses(group, 1)).items() if name not in REFUSED}
-
-
-REFUSED = ("scatter_nd_add_5_f32", "sort_4_f32", "argsort_4_f32", "top_k_5_f32", "symbolic_top_k_0_f32")
-"""Cases whose kernels read a scalar that they may also write."""
+    return kept | symbolic_uses(group, 1)
 
 
 @pytest.fixture
@@ -56,17 +51,6 @@ def group(number: int, request: pytest.FixtureRequest) -> tuple[Operator, ...]:
     if number not in USUAL and not request.config.getoption("--variants"):
         pytest.skip("is run with --variants")
     return GROUPS[number]
-
-
-F64_FUNCTIONS = frozenset(
-    (
-        *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "celu", "cos", "cosh", "elu"),
-        *("erf", "erfc", "exp", "exp2", "expm1", "gelu", "log", "log10", "log1p", "log2", "log_sigmoid"),
-        *("power", "quick_gelu", "selu", "sigmoid", "silu", "sin", "sinh", "softplus", "tan", "tanh"),
-        "tanh_shrink",
-    )
-)
-"""Operators whose first case is refused in f64."""
 
 
 def build(found: Uses, path: Path) -> None:
@@ -113,22 +97,3 @@ def test_kernels_are_assembled(group: tuple[Operator, ...], tmp_path: Path) -> N
     assert texts
     for text in texts:
         assert assemble(ptxas, text, "sm_80", tmp_path) == []
-
-
-def test_kernels_that_read_what_they_may_write_are_refused(tmp_path: Path) -> None:
-    names = ("scatter_nd_add", "sort", "argsort", "top_k")
-    operators = tuple(operator for operator in TESTED if operator.name in names)
-    cases = uses(operators, everything=False) | symbolic_uses(operators, 1)
-    found = {name: use for name, use in cases.items() if name in REFUSED}
-    assert set(found) == set(REFUSED)
-    for name, use in found.items():
-        with pytest.raises(DiagnosticError, match="reads memory that the kernel may write"):
-            build({name: use}, tmp_path / "operators.so")
-
-
-def test_functions_of_f64_are_refused(tmp_path: Path) -> None:
-    for operator in (operator for operator in TESTED if operator.name in F64_FUNCTIONS):
-        found = {n: use for n, use in uses((operator,), everything=False).items() if use[1].dtype is F64}
-        assert found
-        with pytest.raises(DiagnosticError, match=rf"of f64 for GPUs[\s\S]*{operator.name}\("):
-            build(found, tmp_path / "operators.so")

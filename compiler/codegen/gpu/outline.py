@@ -10,7 +10,7 @@ begins with its value are one launch:
     }
 
 Every function has all arguments of the kernel, without the range of work items. Loops that depend on earlier steps, as
-in a sort, are a launch of one thread.
+in a sort, are a launch of one thread. So is a whole kernel in which numbers computed by one operation control another.
 """
 
 from __future__ import annotations
@@ -65,10 +65,13 @@ def outline(module: Any, symbol: str, *, strict: bool = False) -> tuple[Launch, 
         if _symbol(op.operation) == symbol + UNITS:
             op.operation.erase()
     computing = _computing(function)
-    _check(function, computing)
     # A kernel that writes nothing, since its results are empty, is a launch too: entries call it.
-    groups = _group(computing) or [[]]
-    launches = [_outline_part(module, function, part_name(symbol, n), g, strict) for n, g in enumerate(groups)]
+    is_sequence = _is_sequence(function, computing)
+    groups = [list(range(len(computing)))] if is_sequence else _group(computing) or [[]]
+    launches = [
+        _outline_part(module, function, part_name(symbol, number), group, strict, is_sequence)
+        for number, group in enumerate(groups)
+    ]
     function.erase()
     return tuple(launches)
 
@@ -99,15 +102,14 @@ def _computing(function: Any) -> list[Any]:
     return [op for op in operations if not op.name.startswith("arith.") and op.name not in _PURE]
 
 
-def _check(function: Any, computing: Sequence[Any]) -> None:
-    """Raises NoDeviceCodeError where operations cannot be told apart: each launch repeats what is not a launch."""
-    for op in computing:
-        if any(list(result.uses) for result in op.results):
-            raise NoDeviceCodeError(f"`{op.name}` gives a value to other operations at {op.location}")
+def _is_sequence(function: Any, computing: Sequence[Any]) -> bool:
+    """Returns whether operations cannot be told apart. Each launch repeats what writes no memory, which must therefore
+    depend neither on the results of operations nor on memory that they write."""
+    if any(list(result.uses) for op in computing for result in op.results):
+        return True
     written = {_root(value) for op in computing for value in _written(op)}
-    for op in (op.operation for op in function.regions[0].blocks[0].operations):
-        if op.name == "memref.load" and _root(op.operands[0]) in written:
-            raise NoDeviceCodeError(f"`{op.name}` reads memory that the kernel may write at {op.location}")
+    operations = (op.operation for op in function.regions[0].blocks[0].operations)
+    return any(op.name == "memref.load" and _root(op.operands[0]) in written for op in operations)
 
 
 def _written(op: Any) -> list[Any]:
@@ -154,15 +156,16 @@ def _root(value: Any) -> Any:
     return value
 
 
-def _outline_part(module: Any, function: Any, name: str, group: Sequence[int], strict: bool) -> Launch:
+def _outline_part(
+    module: Any, function: Any, name: str, group: Sequence[int], strict: bool, is_sequence: bool
+) -> Launch:
     device, count = function.clone(), function.clone()
     for clone, symbol in ((device, name), (count, name + BLOCKS)):
         module.body.append(clone)
         _rename(clone, symbol)
     of_device, of_count = ([_computing(clone)[n] for n in group] for clone in (device, count))
-    if not of_device or of_device[-1].name != _GENERIC:
+    if is_sequence or not of_device or of_device[-1].name != _GENERIC:
         _leave_only(device, of_device)
-        _leave_only(count, [])
         _count_one(count)
         return Launch(SEQUENCE, 1)
     *fills, op = of_device
@@ -202,7 +205,10 @@ def _count_blocks(function: Any, op: Any, schedule: Schedule, name: str) -> None
 
 
 def _count_one(function: Any) -> None:
+    """Leaves nothing of a function but the number of blocks, one."""
     block = function.regions[0].blocks[0]
+    for op in reversed(list(block.operations)[:-1]):
+        op.operation.erase()
     with ir.InsertionPoint.at_block_begin(block), function.location:
         one = ir.IntegerAttr.get(ir.IndexType.get(), 1)
         made = ir.Operation.create("arith.constant", results=[ir.IndexType.get()], attributes={"value": one})
