@@ -215,6 +215,7 @@ class Operator:
     - `extreme`: an exact choice of the greatest or least element; a zero may have either sign
     - `stepped`: rounded to the dtype of an attribute, so that a small error in an operand may become a whole step of
       this dtype; so may its own error unless it is `exact`
+    - `factoring`: exact for operands that differ from the given ones by a few roundings of their greatest element
     - `overwriting`: writes elements of its first operand, whose other elements are those of its only result; the
       lowering touches no other element
     - `windowed`: reads or writes a window that starts at run time and need not be known to fit; the dims of a call are
@@ -354,6 +355,7 @@ PROPERTIES = frozenset(
         "summing",
         "extreme",
         "stepped",
+        "factoring",
         "overwriting",
         "windowed",
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -34,7 +33,7 @@ from .options import progress
     show_default=True,
     help="Duration of the warm-up, in seconds.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON; default if the output is piped.")
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 @click.pass_context
 def bench_command(context: click.Context, call: ChosenCall, seconds: float, warm_up: float, as_json: bool) -> None:
     """Measure the latency of calls and the memory of a model.
@@ -60,7 +59,7 @@ def bench_command(context: click.Context, call: ChosenCall, seconds: float, warm
             seconds=seconds,
         )
     used = threads_of(call.threads)
-    if as_json or not sys.stdout.isatty():
+    if as_json:
         click.echo(json.dumps(_latency_data(opened.entry, opened.inputs, used, measured), indent=2))
         return
     click.echo(headline(opened.entry, opened.inputs, used))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from .model_options import PATH
 
 @click.command("inspect")
 @click.argument("artifact", metavar="MODEL.so", type=PATH)
-@click.option("--json", "as_json", is_flag=True, help="Print the description as JSON; default if the output is piped.")
+@click.option("--json", "as_json", is_flag=True, help="Print the description as JSON.")
 def inspect_command(artifact: Path, as_json: bool) -> None:
     """Describe an artifact: entries, memory, target, libraries.
 
@@ -30,11 +29,11 @@ def inspect_command(artifact: Path, as_json: bool) -> None:
 
     \b
       nacre inspect model.so
-      nacre inspect model.so | jq '.entries[].name'
+      nacre inspect model.so --json
     """
     description = open_library(os.fspath(artifact)).description
     description["needs"] = read_needs(artifact)
-    if as_json or not sys.stdout.isatty():
+    if as_json:
         click.echo(json.dumps(description, indent=2))
         return
     # Markup and emoji are disabled, since rich would interpret `f32[b]` and a name with colons.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -66,7 +65,7 @@ def _read_peak(context: click.Context, parameter: click.Parameter, value: str) -
     help=f"Peak performance of the machine. By default it is measured once; `{_ANEW}` repeats the measurement.",
 )
 @click.option("--trace", metavar="FILE", type=PATH, help="Write a trace for ui.perfetto.dev or about:tracing.")
-@click.option("--json", "as_json", is_flag=True, help="Print the profile as JSON; default if the output is piped.")
+@click.option("--json", "as_json", is_flag=True, help="Print the profile as JSON.")
 @click.pass_context
 def profile_command(
     context: click.Context,
@@ -98,7 +97,7 @@ def profile_command(
         profile = profile_entry(opened.model, opened.entry, opened.inputs, used, seconds, opened.restart)
     if trace is not None:
         write_whole(trace, json.dumps(trace_events(profile.recording, tuple(opened.model.entries))))
-    if as_json or not sys.stdout.isatty():
+    if as_json:
         click.echo(json.dumps(_profile_data(profile, peak), indent=2))
         return
     # Markup and emoji are disabled, since rich would interpret `f32[b]` and a name with colons.

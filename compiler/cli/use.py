@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -41,7 +40,7 @@ def _save(folder: Path, results: Mapping[str, Array]) -> None:
 @click.option("--at", "dims", metavar="S=64", callback=read_dims, help="Dims of the session of a model with states.")
 @build_options
 @from_option
-@click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON; default if the output is piped.")
+@click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON.")
 @click.pass_context
 def run_command(
     context: click.Context,
@@ -60,7 +59,7 @@ def run_command(
     \b
       nacre run model.so --input x=x.npy --output results/
       nacre run model.nacre --input 'x=[[1, 2, 3]]'
-      nacre run model.nacre --input x=data.npz:images | jq .result.shape
+      nacre run model.nacre --input x=data.npz:images --json
       nacre run stages/27-assembly.s --from assembly --checkpoint bert/ --input x=x.npy
     """
     loaded = open_model(context, model, chosen, weights)
@@ -76,7 +75,7 @@ def run_command(
         results |= {f"state.{name}": array for name, array in session.states.items()}
     if output is not None:
         _save(output, results)
-    if as_json or not sys.stdout.isatty():
+    if as_json:
         click.echo(json.dumps({name: summary(array) for name, array in results.items()}, indent=2))
         return
     console = Console(highlight=False, markup=False, emoji=False)

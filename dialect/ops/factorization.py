@@ -19,7 +19,7 @@ from ..types import F32, F64, TensorType
 from .support.accumulate import Numbers
 from .support.algebra import Term
 from .support.common import broadcast_shapes, sum_to
-from .support.elimination import eliminate, find_pivot, for_each, swap_rows
+from .support.elimination import eliminate, find_pivot, for_each, pivot_row, swap_rows
 
 _DTYPES = (F32, F64)
 
@@ -139,7 +139,7 @@ cholesky = Operator(
     gradient=_differentiate_cholesky,
     lower=_lower_cholesky,
     cases=_square_cases(_positive),
-    properties=frozenset({"sequential", "summing"}),
+    properties=frozenset({"sequential", "factoring"}),
 )
 
 
@@ -237,7 +237,7 @@ triangular_solve = Operator(
         Case(((), (1, 3)), arrays={0: _positive(1, 1)}),
         Case(((0, 0), (0, 2))),
     ),
-    properties=frozenset({"sequential", "summing"}),
+    properties=frozenset({"sequential", "factoring"}),
 )  # fmt: skip
 
 
@@ -267,11 +267,16 @@ def _lower_inverse(
 
 def _reference_inverse(x: Numbers) -> Numbers:
     result = np.zeros_like(x)
+    size = x.shape[-1]
     for place in np.ndindex(x.shape[:-2]):
-        try:
-            result[place] = np.linalg.inv(x[place])
-        except np.linalg.LinAlgError:
-            result[place] = np.nan
+        both = np.concatenate([x[place], np.eye(size, dtype=x.dtype)], 1)
+        for k in range(size):
+            pivot_row(both, k)
+            both[k] /= both[k, k]
+            factors = both[:, k].copy()
+            factors[k] = 0
+            both -= factors[:, None] * both[k]
+        result[place] = both[:, size:]
     return result
 
 
@@ -290,7 +295,7 @@ inverse = Operator(
     gradient=_differentiate_inverse,
     lower=_lower_inverse,
     cases=_square_cases(_regular),
-    properties=frozenset({"sequential", "summing"}),
+    properties=frozenset({"sequential", "factoring"}),
 )
 
 
@@ -318,6 +323,18 @@ def _lower_determinant(
     return [e.scan(_outer(x), [_copied(e, x), e.full(types[0], 1)], factor)[1]]
 
 
+def _reference_determinant(x: Numbers) -> Numbers:
+    result = np.ones(x.shape[:-2], x.dtype)
+    for place in np.ndindex(x.shape[:-2]):
+        work = x[place].copy()
+        for k in range(len(work)):
+            sign = 1 if pivot_row(work, k) == k else -1
+            result[place] *= sign * work[k, k]
+            factors = work[k + 1 :, k] / (work[k, k] if work[k, k] != 0 else 1)
+            work[k + 1 :] -= factors[:, None] * work[k]
+    return result
+
+
 def _differentiate_determinant(b: Builder, use: Use) -> Sequence[Value]:
     x, g, result = Term(b, use.inputs[0]), Term(b, use.gradient), Term(b, use.outputs[0])
     return [((g * result).unsqueeze(axes=(-1, -2)) * x.inverse().matrix_transpose()).value]
@@ -328,11 +345,11 @@ determinant = Operator(
     summary="the determinant of square matrices, by elimination with pivots; its gradient is NaN for a singular matrix",
     operands=(Operand("x", _DTYPES),),
     infer=_infer_square("determinant"),
-    reference=lambda x: np.asarray(np.linalg.det(x), x.dtype),
+    reference=_reference_determinant,
     gradient=_differentiate_determinant,
     lower=_lower_determinant,
     cases=_square_cases(_regular),
-    properties=frozenset({"sequential", "summing"}),
+    properties=frozenset({"sequential", "factoring"}),
 )
 
 OPERATORS = (cholesky, triangular_solve, inverse, determinant)

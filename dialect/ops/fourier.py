@@ -192,7 +192,7 @@ def _operator(name: str, summary: str, operands: tuple[Operand, ...], cases: Seq
         gradient=by_decomposition(decompose),
         decompose=decompose,
         cases=tuple(case(shape, dict(attributes)) for shape, attributes in cases),
-        properties=frozenset({"composite", "summing"}),
+        properties=frozenset({"composite"}),
         results=("result",) if name == "irfft" else ("real", "imaginary"),
     )
 

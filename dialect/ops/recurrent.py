@@ -273,7 +273,7 @@ def _operator(name: str, summary: str, cell: _Cell, *attributes: AttributeSpec, 
         gradient=lambda b, use: _differentiate(cell, b, use),
         decompose=lambda b, operands, given: _decompose(cell, b, operands, given),
         cases=cases,
-        properties=frozenset({"composite", "sequential", "summing"}),
+        properties=frozenset({"composite", "sequential"}),
         results=("y", *(f"last_{state}" for state in cell.states)),
     )
 

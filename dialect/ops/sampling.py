@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from ..types import F32, F64, TensorType
 from .support.accumulate import Numbers
 from .support.algebra import Term
 from .support.common import size_as
-from .support.grids import sample
+from .support.grids import sample, sample_array
 from .support.places import INDICES, MODE, are_inside_array, clamped_array
 from .support.windows import per_axis
 
@@ -49,55 +48,11 @@ def _decompose_grid(b: Builder, operands: Sequence[Value], attributes: Attribute
 
 
 def _reference_grid(x: Numbers, grid: Numbers, mode: str, padding: str, align_corners: bool) -> Numbers:
-    result = np.zeros((*x.shape[:2], *grid.shape[1:-1]), x.dtype)
-    sizes = x.shape[2:]
-    for n, *place in np.ndindex(x.shape[0], *grid.shape[1:-1]):
-        at = [float(v) for v in grid[(n, *place)][::-1]]
-        positions = [
-            (p + 1) / 2 * (size - 1) if align_corners else ((p + 1) * size - 1) / 2
-            for p, size in zip(at, sizes, strict=True)
-        ]
-        result[(n, slice(None), *place)] = _mixed(x[n], positions, mode, padding, align_corners)
-    return result
-
-
-def _mixed(x: Numbers, positions: list[float], mode: str, padding: str, corners: bool) -> Any:
-    sizes = x.shape[1:]
-    if mode == "linear" and padding != "zeros":
-        positions = [_moved(p, size, padding, corners) for p, size in zip(positions, sizes, strict=True)]
-    choices = []
-    for p in positions:
-        base, part = math.floor(p), p - math.floor(p)
-        if mode == "nearest":
-            choices.append([(int(np.round(p)), 1.0)])
-        elif mode == "linear":
-            choices.append([(base, 1 - part), (base + 1, part)])
-        else:
-            choices.append([(base + i, _kernel(abs(part - i))) for i in range(-1, 3)])
-    total = np.zeros(x.shape[0], np.float64)
-    for number in np.ndindex(*map(len, choices)):
-        taps = [choice[i] for choice, i in zip(choices, number, strict=True)]
-        index = [tap[0] for tap in taps]
-        if padding != "zeros":
-            index = [round(_moved(i, size, padding, corners)) for i, size in zip(index, sizes, strict=True)]
-        if all(0 <= i < size for i, size in zip(index, sizes, strict=True)):
-            total += math.prod(tap[1] for tap in taps) * x[(slice(None), *index)].astype(np.float64)
-    return total
-
-
-def _kernel(d: float, a: float = -0.75) -> float:
-    if d <= 1:
-        return (a + 2) * d**3 - (a + 3) * d**2 + 1
-    return a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a if d < 2 else 0.0
-
-
-def _moved(p: float, size: int, padding: str, corners: bool) -> float:
-    if padding == "reflection":
-        low, high = (0.0, size - 1.0) if corners else (-0.5, size - 0.5)
-        span = high - low or 1.0
-        offset = (p - low) % (2 * span)
-        p = (2 * span - offset if offset > span else offset) + low
-    return min(max(p, 0.0), size - 1.0)
+    places = []
+    for axis, size in enumerate(x.shape[2:]):
+        at = grid[..., grid.shape[-1] - 1 - axis]
+        places.append((at + 1) * 0.5 * (size - 1) if align_corners else (at + 1) * size * 0.5 - 0.5)
+    return sample_array(x, places, mode, padding, corners=align_corners)
 
 
 def _grids(*shape: int) -> Numbers:
@@ -131,7 +86,7 @@ grid_sample = Operator(
         Case(((1, 2, 3, 4, 2), ()), {}, arrays={1: _grids(1, 2, 1, 3, 3)}, tolerance=32.0),
         Case(((0, 2, 4, 3), (0, 3, 1, 2)), {}),
     ),
-    properties=frozenset({"composite", "summing"}),
+    properties=frozenset({"composite"}),
 )  # fmt: skip
 
 
@@ -184,22 +139,23 @@ def _reference_roi(
     x: Numbers, boxes: Numbers, image: Numbers, size: Any, scale: float, samples: Any, aligned: bool, mode: str
 ) -> Numbers:
     bins, counts = per_axis(size, 2, "size", "roi_align"), per_axis(samples, 2, "samples", "roi_align")
-    result = np.zeros((len(boxes), x.shape[1], *bins), x.dtype)
-    at, inside = clamped_array(image, x.shape[0], mode), are_inside_array(image, x.shape[0])
-    for k, box in enumerate(boxes.astype(np.float64) * scale - (0.5 if aligned else 0.0)):
-        if mode == "drop" and not inside[k]:
-            continue
-        extent = [box[3] - box[1], box[2] - box[0]]
-        extent = extent if aligned else [max(e, 1.0) for e in extent]
-        for i, j in np.ndindex(*bins):
-            total = np.zeros(x.shape[1])
-            for v, u in np.ndindex(*counts):
-                y = box[1] + (i * counts[0] + v + 0.5) * extent[0] / (bins[0] * counts[0])
-                z = box[0] + (j * counts[1] + u + 0.5) * extent[1] / (bins[1] * counts[1])
-                if -1 <= y <= x.shape[2] and -1 <= z <= x.shape[3]:
-                    total += _mixed(x[at[k]], [y, z], "linear", "border", True)
-            result[k, :, i, j] = total / (counts[0] * counts[1])
-    return result
+    scaled = boxes * boxes.dtype.type(scale) - (0.5 if aligned else 0.0)
+    places, outside = [], np.zeros((len(boxes), 1, 1), np.bool_)
+    for axis, (low, high) in enumerate(((scaled[:, 1:2], scaled[:, 3:4]), (scaled[:, 0:1], scaled[:, 2:3]))):
+        extent = high - low if aligned else np.maximum(high - low, 1)
+        total = bins[axis] * counts[axis]
+        place = low + (np.arange(total, dtype=boxes.dtype) + 0.5) * extent / total
+        shape = (len(boxes), total, 1) if axis == 0 else (len(boxes), 1, total)
+        outside = outside | ((place < -1) | (place > x.shape[2 + axis])).reshape(shape)
+        places.append(np.minimum(np.maximum(place, 0), x.shape[2 + axis] - 1).reshape(shape))
+    whole = (len(boxes), bins[0] * counts[0], bins[1] * counts[1])
+    images = x[clamped_array(image, x.shape[0], mode)]
+    if mode == "drop":
+        images = np.where(are_inside_array(image, x.shape[0])[:, None, None, None], images, 0).astype(x.dtype)
+    found = sample_array(images, [np.broadcast_to(place, whole) for place in places], "linear", "border", corners=True)
+    found = np.where(outside[:, None], 0, found).astype(x.dtype)
+    cells = found.reshape(len(boxes), x.shape[1], bins[0], counts[0], bins[1], counts[1])
+    return np.asarray(cells.mean((3, 5), dtype=x.dtype))
 
 
 roi_align = Operator(
@@ -227,7 +183,7 @@ roi_align = Operator(
              arrays={1: np.asarray([[0.3, 1.1, 0.9, 3.3]]), 2: np.asarray([0])}, tolerance=64.0),
         Case(((1, 2, 5, 5), (0, 4), ()), {"size": 3}, arrays={2: np.zeros(0, np.int64)}),
     ),
-    properties=frozenset({"composite", "summing"}),
+    properties=frozenset({"composite"}),
     addresses=lambda types, attributes: (Addressing(2, (types[0].shape[0],)),),
 )  # fmt: skip
 

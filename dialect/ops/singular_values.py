@@ -8,6 +8,7 @@ is transposed first. A sweep of [m, n] takes about 3 * m * n * n multiplications
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -199,15 +200,49 @@ class _Rotations:
 
 
 def _reference(x: Numbers) -> tuple[Any, ...]:
-    u, singular, vh = np.linalg.svd(x, full_matrices=False)
-    # The greatest element of each column of the longer side is positive.
     tall = x.shape[-2] >= x.shape[-1]
-    columns = u if tall else vh.swapaxes(-1, -2)
-    if not columns.size:
-        return u, singular, vh
-    best = np.take_along_axis(columns, np.abs(columns).argmax(-2)[..., None, :], -2)
-    sign = np.where(best < 0, -1, 1).astype(x.dtype)
-    return u * sign, singular, vh * sign.swapaxes(-1, -2)
+    given = x if tall else x.swapaxes(-1, -2)
+    *batch, _, columns = given.shape
+    u, s, v = (
+        np.zeros(given.shape, x.dtype),
+        np.zeros((*batch, columns), x.dtype),
+        np.zeros((*batch, columns, columns), x.dtype),
+    )
+    for place in np.ndindex(*batch):
+        u[place], s[place], v[place] = _decomposed(given[place].copy())
+    return (u, s, v.swapaxes(-1, -2)) if tall else (v, s, u.swapaxes(-1, -2))
+
+
+def _decomposed(work: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    columns, dtype = work.shape[1], work.dtype
+    v = np.eye(columns, dtype=dtype)
+    for _ in range(SWEEPS):
+        rotations = 0
+        for p, q in combinations(range(columns), 2):
+            a, b = work[:, p], work[:, q]
+            alpha, beta, gamma = (a * a).sum(), (b * b).sum(), (a * b).sum()
+            if np.abs(gamma) > np.sqrt(alpha) * np.sqrt(beta) * np.finfo(dtype).eps:
+                rotations += 1
+                z = (beta - alpha) / (gamma + gamma)
+                t = 1 / (np.abs(z) + np.sqrt(1 + z * z))
+                t = -t if z < 0 else t
+                cosine = 1 / np.sqrt(1 + t * t)
+                turn = np.asarray([[cosine, cosine * t], [-cosine * t, cosine]], dtype)
+                for each in (work, v):
+                    each[:, [p, q]] = each[:, [p, q]] @ turn
+        if not rotations:
+            break
+    squares = (work * work).sum(0)
+    u, s, turned = np.zeros_like(work), np.zeros(columns, dtype), np.zeros_like(v)
+    for j in range(columns):
+        place = sum(bool(squares[i] > squares[j] or (squares[i] == squares[j] and i < j)) for i in range(columns))
+        peak = dtype.type(0)
+        for value in work[:, j]:
+            peak = value if np.abs(value) > np.abs(peak) else peak
+        sign, norm = dtype.type(-1 if peak < 0 else 1), np.sqrt(squares[j])
+        s[place] = norm
+        u[:, place], turned[:, place] = work[:, j] * (sign / (norm if norm > 0 else 1)), v[:, j] * sign
+    return u, s, turned
 
 
 def _differentiate(b: Builder, use: Use) -> Sequence[Value]:
@@ -265,7 +300,7 @@ svd = Operator(
         Case((shape,), arrays={0: _apart(*shape)}, dtypes=_DTYPES, tolerance=64.0, terms=max(shape))
         for shape in ((4, 3), (2, 3, 3), (2, 5), (1, 1), (0, 3, 2), (3, 0))
     ),
-    properties=frozenset({"sequential", "summing"}),
+    properties=frozenset({"sequential", "factoring"}),
     results=("u", "s", "vh"),
 )
 

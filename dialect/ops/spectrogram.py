@@ -213,7 +213,7 @@ stft = Operator(
         Case(((1, 9), (4,)), {"size": 4, "hop": 4, "normalized": True, "pad_mode": "constant"}, tolerance=8.0, terms=4),
         Case(((0, 9),), {"size": 4, "hop": 1}),
     ),
-    properties=frozenset({"composite", "summing"}),
+    properties=frozenset({"composite"}),
     results=("real", "imaginary"),
 )
 
@@ -233,7 +233,7 @@ istft = Operator(
         Case(((1, 3, 3), (1, 3, 3)), {"size": 4, "hop": 2, "normalized": True, "length": 5}, tolerance=8.0, terms=4),
         Case(((0, 3, 3), (0, 3, 3)), {"size": 4, "hop": 1}),
     ),
-    properties=frozenset({"composite", "summing"}),
+    properties=frozenset({"composite"}),
 )
 
 OPERATORS = (stft, istft)

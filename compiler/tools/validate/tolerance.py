@@ -85,6 +85,8 @@ class NoisyInterpreter(Interpreter):
         operator = OPERATORS[node.op]
         if operator.has("stepped") and not operator.has("exact"):
             values = dict(values) | {v.name: self._rounded(values[v.name], v.type.dtype) for v in node.inputs}
+        if operator.has("factoring"):
+            values = dict(values) | {v.name: self._perturbed(values[v.name], v.type.dtype) for v in node.inputs}
         results = super()._run_node(node, values, dims)
         if operator.has("structure"):
             return results
@@ -101,6 +103,16 @@ class NoisyInterpreter(Interpreter):
         with np.errstate(all="ignore"):
             factors = 1 + self.rng.uniform(-1, 1, array.shape) * self.amplitude * dtype.epsilon
             return np.asarray(array.astype(np.float64) * factors).astype(array.dtype)
+
+    def _perturbed(self, matrix: Array, dtype: DType) -> Array:
+        """Adds to the matrices of a factorization the errors for which its result is exact."""
+        if not matrix.size:
+            return matrix
+        with np.errstate(all="ignore"):
+            greatest = np.max(np.abs(matrix.astype(np.float64)), axis=(-1, -2), keepdims=True)
+            scale = greatest * max(matrix.shape[-2:]) * self.amplitude * dtype.epsilon
+            moved = matrix.astype(np.float64) + self.rng.uniform(-1, 1, matrix.shape) * scale
+            return np.where(np.isfinite(moved), moved, matrix).astype(matrix.dtype)
 
     def _disturb(
         self, node: Node, values: Mapping[str, Array], dims: Mapping[str, int], result: Array, dtype: DType

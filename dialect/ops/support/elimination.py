@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from ...dims import Size
 from ...emitter import Scalar, SequenceEmitter, Tensor
 from ...types import I64
+from .accumulate import Numbers
 
 
 def for_each(s: SequenceEmitter, count: Scalar, carried: Any, body: Callable[..., Any]) -> Any:
@@ -90,3 +93,14 @@ def eliminate(
     count = s.binary("sub", s.binary("sub", s.size(size), k), one) if below else s.size(size)
     result: Sequence[Tensor] = for_each(s, count, list(tensors), row)
     return result
+
+
+def pivot_row(x: Numbers, k: int) -> int:
+    """Exchanges row k of an array with that of the pivot, and returns the number of the latter: the first row with the
+    greatest element, where NaN is greater than nothing."""
+    pivot = k
+    for row in range(k, len(x)):
+        if np.abs(x[row, k]) > np.abs(x[pivot, k]):
+            pivot = row
+    x[[k, pivot]] = x[[pivot, k]]
+    return pivot

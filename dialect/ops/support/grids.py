@@ -11,10 +11,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+import numpy as np
+
 from ...dims import Size, product
 from ...graph import Value
 from ...operator import Builder
 from ...types import BOOL, I64
+from .accumulate import Numbers
 from .algebra import Term
 from .common import size_as
 
@@ -97,3 +100,59 @@ def _sampled(b: Builder, x: Value, places: Sequence[Term], padding: str, corners
         return Term(b, found)
     assert outside.type.dtype == BOOL
     return Term(b, b.unsqueeze(outside, axes=1)).select(0.0, Term(b, found))
+
+
+def sample_array(x: Numbers, places: Sequence[Numbers], mode: str, padding: str, *, corners: bool) -> Numbers:
+    """Computes `sample` for the references."""
+    sizes = x.shape[2:]
+    taps: list[list[tuple[Numbers, Numbers | None]]] = []
+    for place, size in zip(places, sizes, strict=True):
+        if mode == "linear" and padding != "zeros":
+            place = _inside_array(place, size, padding, corners)
+        base = np.floor(place)
+        part = place - base
+        if mode == "nearest":
+            taps.append([(np.round(place), None)])
+        elif mode == "linear":
+            taps.append([(base, 1 - part), (base + 1, part)])
+        else:
+            taps.append([(base + i, _cubic_array(np.abs(part - i))) for i in range(-1, 3)])
+    total = np.zeros((*x.shape[:2], *places[0].shape[1:]), x.dtype)
+    for choice in itertools.product(*taps):
+        inside = np.ones(places[0].shape, np.bool_)
+        flat = np.zeros(places[0].shape, np.int64)
+        weight = np.ones(places[0].shape, places[0].dtype)
+        for (at, factor), size in zip(choice, sizes, strict=True):
+            raw = _whole(at if padding == "zeros" else np.round(_inside_array(at, size, padding, corners)))
+            index = np.maximum(np.minimum(raw, size - 1), 0)
+            inside &= (index == raw) | (padding != "zeros")
+            flat = flat * size + index
+            weight = weight if factor is None else weight * factor
+        rows = x.reshape(*x.shape[:2], int(np.prod(sizes)))
+        count = int(np.prod(flat.shape[1:]))
+        index = np.broadcast_to(flat.reshape(x.shape[0], 1, count), (*x.shape[:2], count))
+        found = np.take_along_axis(rows, index, 2).reshape(total.shape)
+        kept = np.where(inside[:, None], found, 0)
+        total = total + (kept if mode == "nearest" else kept * weight[:, None].astype(x.dtype))
+    return np.asarray(total, x.dtype)
+
+
+def _whole(place: Numbers) -> Numbers:
+    """Converts floats as the code does: NaN is 0, and what is too large is the nearest integer."""
+    limit = 2.0**62
+    return np.clip(np.nan_to_num(place, nan=0.0, posinf=limit, neginf=-limit), -limit, limit).astype(np.int64)
+
+
+def _inside_array(place: Numbers, size: int, padding: str, corners: bool) -> Numbers:
+    last = size - 1
+    if padding == "reflection":
+        low, high = (0.0, float(last)) if corners else (-0.5, last + 0.5)
+        span = high - low or 1.0
+        offset = np.mod(place - low, 2 * span)
+        place = np.where(offset > span, 2 * span - offset, offset) + low
+    return np.asarray(np.minimum(np.maximum(place, 0), last), place.dtype)
+
+
+def _cubic_array(d: Numbers, a: float = -0.75) -> Numbers:
+    near, far = ((a + 2) * d - (a + 3)) * d * d + 1, ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0)).astype(d.dtype)
