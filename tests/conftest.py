@@ -48,7 +48,7 @@ QUICK = (
     "targets/test_families.py::test_gemm_for_neon_keeps_24_accumulators_in_registers",
     "test_files.py",
     "test_sizes.py",
-    "torch/test_reading.py::test_torch_is_not_imported_unless_used",
+    "torch/test_pytorch_reading.py::test_torch_is_not_imported_unless_used",
     "tools/accuracy/test_bounds.py",
     "tools/accuracy/test_tally.py",
     "tools/bisect/test_bisect.py::test_a_rewrite_limit_stops_the_passes",

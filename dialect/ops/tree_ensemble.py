@@ -13,8 +13,10 @@ import numpy as np
 
 from ..dims import Shape, Size, ceil_divide, product
 from ..emitter import Emitter, Scalar, SequenceEmitter, Tensor
-from ..operator import Attributes, AttributeSpec, Case, InferenceError, Operand, Operator
+from ..graph import Value
+from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import F32, F64, I32, I64, TensorType
+from .indexing import zeros_like
 from .support.accumulate import Numbers
 from .support.trees import Tables, Traversal, find_leaves_array
 
@@ -255,6 +257,21 @@ def _lower(
     return [_Lowering(e, operands, attributes, types[0]).write()]
 
 
+def _differentiate(b: Builder, use: Use) -> Sequence[Value | None]:
+    """The features only choose leaves: gradients go to the values of the leaves and to the start of the sums."""
+    *tables, values, initial = use.inputs
+    leaves = b.tree_leaves(*tables, **use.attributes)
+    groups, width = initial.type.shape
+    rows, trees = product(leaves.type.shape[:-2]), leaves.type.shape[-1]
+    given = b.reshape(use.gradient, shape=(rows, groups, width))
+    each = b.broadcast_to(b.reshape(given, shape=(rows, groups, 1, width)), shape=(rows, groups, trees, width))
+    count = product((rows, groups, trees))
+    added = b.scatter_add(
+        zeros_like(b, values), b.reshape(leaves, shape=(count, 1)), b.reshape(each, shape=(count, width)), axis=0
+    )
+    return [*(None for _ in tables), added, b.sum(given, axis=(0,))]
+
+
 # Examples
 
 
@@ -309,15 +326,21 @@ def _example(
 
 def _cases(*, leaves: bool) -> tuple[Case, ...]:
     made = []
-    for rows, features, routing, compare, groups, trees, width in (
-        ((5,), 3, "compare", "le", 1, 4, 1),
-        ((19,), 4, "missing", "lt", 2, 11, 1),
-        ((3, 3), 5, "categories", "le", 1, 9, 3),
-        ((), 2, "categories", "lt", 3, 3, 1),
-        ((0,), 3, "compare", "lt", 1, 5, 1),
-        ((8,), 1, "missing", "le", 1, 1, 2),
+    for number, (rows, features, routing, compare, groups, trees, width) in enumerate(
+        (
+            ((7,), 3, "compare", "le", 2, 5, 2),
+            ((5,), 3, "compare", "le", 1, 4, 1),
+            ((19,), 4, "missing", "lt", 2, 11, 1),
+            ((3, 3), 5, "categories", "le", 1, 9, 3),
+            ((), 2, "categories", "lt", 3, 3, 1),
+            ((0,), 3, "compare", "lt", 1, 5, 1),
+            ((8,), 1, "missing", "le", 1, 1, 2),
+        )
     ):
         arrays = _example(rows, features, routing, groups=groups, trees=trees, width=width)
+        if number == 0:
+            # Finite differences need features between the thresholds, which are multiples of a half.
+            arrays[0] = np.random.default_rng(7).integers(-3, 3, (*rows, features)) + 0.25
         for dtype in _FLOATS:
             kept = {n: a if a.dtype == np.int32 else a.astype(dtype.numpy) for n, a in arrays.items()}
             shapes = tuple(kept[n].shape for n in range(9 if leaves else 11))
@@ -330,7 +353,7 @@ def _cases(*, leaves: bool) -> tuple[Case, ...]:
                     arrays={n: a for n, a in kept.items() if n < len(shapes)},
                     dtypes=(dtype,),
                     mixed={} if leaves else mixed,
-                    gradient=False,
+                    gradient=not leaves and number == 0,
                     terms=trees,
                 )
             )
@@ -344,7 +367,7 @@ tree_ensemble = Operator(
     attributes=_ATTRIBUTES,
     infer=_infer_ensemble,
     reference=_reference_ensemble,
-    gradient=None,
+    gradient=_differentiate,
     lower=_lower,
     cases=_cases(leaves=False),
     properties=frozenset({"sequential", "summing"}),

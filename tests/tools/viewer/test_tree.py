@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from graph_models import DIGITS, build, decoder, items_of, nodes_of, parse
 from nacre.compiler.tools.viewer.groups import components, is_leaf
 from nacre.compiler.tools.viewer.tree import Body, Item, build_tree, count_boxes, usual_depth
 from nacre.dialect.graph import Module
+from nacre.passes.manager import Stage
 from random_graphs import random_module
 
 
@@ -24,6 +27,11 @@ def assert_whole(module: Module) -> Body:
         assert all(source < reader for source, reader in body.edges)
         assert len(set(body.edges)) == len(body.edges)
     return tree
+
+
+def after(stages: Sequence[Stage], name: str) -> Module:
+    """The graph that a pass leaves."""
+    return next(stage.module for stage in stages if stage.name == name)
 
 
 def box(body: Body, *path: str) -> Item:
@@ -65,7 +73,7 @@ def test_blocks_are_those_of_the_model() -> None:
     assert [item.role for item in query.body.items if item.is_port] == ["input", "result"]
     # A parameter stands in the text of what reads it, without the path of the block that it is in.
     assert [item.lines for item in query.body.items if item.title == "add"] == [("f32[T, 16]", "bias f32[16]")]
-    unrolled = build_tree(stages[3].module)
+    unrolled = build_tree(after(stages, "unroll-repeat"))
     assert [item.key for item in unrolled.items if item.role == "block"] == ["layer.0", "layer.1", "layer.2"]
 
 
@@ -128,7 +136,7 @@ def test_blocks_that_lead_to_each_other_by_different_nodes() -> None:
 
 
 def test_what_is_read_all_over_a_block_enters_at_each_place() -> None:
-    tree = build_tree(build(decoder(4)).stages[3].module)
+    tree = build_tree(after(build(decoder(4)).stages, "unroll-repeat"))
     masks = [item.key for item in tree.items if item.role == "input" and item.title == "mask"]
     assert masks == ["input mask", "input mask 2", "input mask 3", "input mask 4"]
     assert {(f"input mask{part}", f"layer.{i}") for i, part in enumerate(("", " 2", " 3", " 4"))} <= edge_names(tree)
@@ -160,6 +168,6 @@ def test_numbers_belong_to_the_array_before_them(scope: str, parts: tuple[str, .
 
 
 def test_usual_depth_keeps_a_picture_small() -> None:
-    tree = build_tree(build(decoder(12)).stages[3].module)
+    tree = build_tree(after(build(decoder(12)).stages, "unroll-repeat"))
     depth = usual_depth(tree)
     assert count_boxes(tree, depth) <= 60 < count_boxes(tree, depth + 1)

@@ -92,11 +92,11 @@ def _turns(a: Lanes) -> tuple[Lanes, Lanes]:
         for count, beyond in enumerate(passed, 1):
             word = beyond.choose(writer.constant(_signed(known[first + count]), "i64"), word)
         words.append(word)
-    first, second, third = (funnel_shift(words[i], words[i + 1], place & 63) for i in range(3))
+    upper, second, third = (funnel_shift(words[i], words[i + 1], place & 63) for i in range(3))
     low, high = _wide_product(mantissa, second)
     _, beneath = _wide_product(mantissa, third)
     total = low + beneath
-    return mantissa * first + high + _below(total, low), total
+    return mantissa * upper + high + _below(total, low), total
 
 
 def _reduce_far(a: Lanes) -> tuple[Pair, Lanes]:
