@@ -17,7 +17,8 @@ from .dims import DimError, divide_exactly, evaluate, symbols
 from .graph import Attribute, Constant, Formula, Function, Module, Node, Parameter, Region
 from .ops import OPERATORS
 from .ops.support.places import find_outside
-from .requirements import Requirement, requirements
+from .remembered import KeptParameters
+from .requirements import call_requirements
 from .types import F64, Array, DType, dtype_of
 
 Load = Callable[[Parameter], Array]
@@ -25,11 +26,6 @@ Load = Callable[[Parameter], Array]
 Block-quantized data may come as floats, which are then quantized."""
 Observe = Callable[[Node, Sequence[Array]], None]
 """A callback that receives the results of every executed node."""
-
-
-_MOST_DERIVED = 256
-_derived: dict[int, tuple[Function, tuple[Requirement, ...]]] = {}
-"""The requirements of functions that were run lately, by identity: a comparison takes as long as deriving them."""
 
 
 class IndexRangeError(DiagnosticError):
@@ -86,9 +82,10 @@ class Interpreter:
         precision: DType | None = None,
         observe: Observe | None = None,
         most_iterations: int | None = None,
+        kept: KeptParameters | None = None,
     ) -> None:
         self.module, self.load, self.precision, self.observe = module, load, precision, observe
-        self.most_iterations = most_iterations
+        self.most_iterations, self.kept = most_iterations, kept
         self._parameters: dict[str, Array] = {}
 
     def run(
@@ -102,7 +99,7 @@ class Interpreter:
             function = self.module.function(function)
         if dims is None:
             dims = bind_dims(function, arguments)
-        for requirement in self._requirements(function):
+        for requirement in call_requirements(function):
             if not requirement.holds(dims):
                 given = ", ".join(f"`{name}` = {size}" for name, size in dims.items())
                 raise DimError(f"`{function.name}` needs {requirement}, which does not hold for {given}")
@@ -111,15 +108,6 @@ class Interpreter:
         }
         self._run_nodes(function.body, values, dims)
         return tuple(values[v.name] for v in function.results)
-
-    def _requirements(self, function: Function) -> tuple[Requirement, ...]:
-        """Returns the requirements of the function, derived before its first run."""
-        known = _derived.get(id(function))
-        if known is None or known[0] is not function:
-            if len(_derived) >= _MOST_DERIVED:
-                _derived.clear()
-            known = _derived[id(function)] = function, requirements(function)
-        return known[1]
 
     def _cast(self, array: Array) -> Array:
         if self.precision is not None and dtype_of(array).is_float:
@@ -210,10 +198,17 @@ class Interpreter:
     def _parameter(self, pattern: str, indices: Sequence[Array]) -> Array:
         parameter = self.module.parameter_index[pattern].at(int(i) for i in indices)
         if parameter.name not in self._parameters:
-            array = load_parameter(parameter, self.load, precision=self.precision)
-            assert array.shape == parameter.type.stored_shape, (parameter, array.shape)
-            self._parameters[parameter.name] = contiguous(self._cast(array))
+            kept = None if self.kept is None else self.kept.get(parameter.name, self.precision)
+            self._parameters[parameter.name] = self._load(parameter) if kept is None else kept
         return self._parameters[parameter.name]
+
+    def _load(self, parameter: Parameter) -> Array:
+        array = load_parameter(parameter, self.load, precision=self.precision)
+        assert array.shape == parameter.type.stored_shape, (parameter, array.shape)
+        array = contiguous(self._cast(array))
+        if self.kept is not None:
+            self.kept.add(parameter.name, self.precision, array)
+        return array
 
 
 def _check_indices(node: Node, inputs: Sequence[Array], dims: Mapping[str, int]) -> None:

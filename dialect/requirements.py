@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from .dims import INFINITY, Poly, Size, add, at_least, bounds, evaluate, format_size, multiply, substitute
 from .graph import Attribute, Function, Node, Value, walk
 from .ops import OPERATORS
+from .remembered import by_identity
 
 _LIMIT = 1 << 63
 
@@ -57,6 +58,11 @@ def requirements(function: Function, known: Iterable[Size] = ()) -> tuple[Requir
             fitting.append(size)
             found.append(Requirement(size, extent=False))
     return tuple(found)
+
+
+call_requirements = by_identity(requirements)
+"""Returns the requirements of a function whose sizes are not known to fit, as `requirements` does, which it runs once
+for each function."""
 
 
 def find_impossible(function: Function) -> tuple[Size, Node | None] | None:

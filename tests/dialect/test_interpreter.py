@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
-from nacre.dialect import interpreter
+from nacre.dialect import requirements
 from nacre.dialect.dims import DimError, Symbol, add
-from nacre.dialect.graph import Function, Module, Value
+from nacre.dialect.graph import Function, Module, Node, Parameter, Value
 from nacre.dialect.interpreter import Interpreter
 from nacre.dialect.operator import Builder
 from nacre.dialect.ops import OPERATORS
-from nacre.dialect.requirements import Requirement, requirements
-from nacre.dialect.types import F32, TensorType
+from nacre.dialect.remembered import KeptParameters, by_identity
+from nacre.dialect.types import F32, F64, TensorType
 
 N = Symbol("N", 0, 100)
 
@@ -26,12 +28,13 @@ def shortened(name: str, by: int) -> Function:
 
 def test_requirements_are_derived_once_for_each_function(monkeypatch: pytest.MonkeyPatch) -> None:
     derived: list[str] = []
+    find_places = requirements._places
 
-    def watched(function: Function) -> tuple[Requirement, ...]:
+    def watched(function: Function) -> Iterator[tuple[tuple[Value, ...], Node | None]]:
         derived.append(function.name)
-        return requirements(function)
+        return find_places(function)
 
-    monkeypatch.setattr(interpreter, "requirements", watched)
+    monkeypatch.setattr(requirements, "_places", watched)
     first, second = shortened("first", 2), shortened("second", 5)
     runs = Interpreter(Module("m", (N,), (), (first, second)), lambda parameter: np.zeros(()))
     for size in (5, 6, 7):
@@ -44,3 +47,45 @@ def test_requirements_are_derived_once_for_each_function(monkeypatch: pytest.Mon
     # Another function of the same name has requirements of its own.
     with pytest.raises(DimError):
         runs.run(shortened("first", 9), [np.zeros(6, np.float32)])
+
+
+def test_parameters_are_read_once_for_interpreters_that_share_them() -> None:
+    """In each precision; not beyond the limit, nor by others."""
+    weight = Parameter("w", TensorType(F32, (3,)))
+    y = Value("y", weight.type)
+    node = Node("parameter", (), (y,), (("name", "w"),))
+    module = Module("m", (), (weight,), (Function("f", (), (node,), (y,), ("y",)),))
+    read: list[str] = []
+
+    def load(parameter: Parameter) -> np.ndarray:
+        read.append(parameter.name)
+        return np.array([0.1, 2, 3], np.float32)
+
+    kept = KeptParameters(most=3 * 4 + 3 * 8)
+    for precision in (None, F64, None, F64):
+        (result,) = Interpreter(module, load, precision=precision, kept=kept).run("f", ())
+        assert result.dtype == (precision or F32).numpy
+        np.testing.assert_array_equal(result, load(weight))
+        del read[-1]
+    assert read == ["w", "w"]
+    for most in (0, 11, 12):
+        read.clear()
+        kept = KeptParameters(most)
+        for _ in range(2):
+            Interpreter(module, load, kept=kept).run("f", ())
+        assert len(read) == (1 if most == 12 else 2), most
+
+
+def test_results_are_remembered_by_identity() -> None:
+    computed: list[int] = []
+
+    def compute(subject: list[int]) -> int:
+        computed.append(subject[0])
+        return subject[0]
+
+    remembered = by_identity(compute, most=2)
+    first, second, third = [1], [1], [3]
+    assert [remembered(each) for each in (first, second, first, second)] == [1, 1, 1, 1]
+    assert computed == [1, 1]
+    assert [remembered(each) for each in (third, first, third)] == [3, 1, 3]
+    assert computed == [1, 1, 3, 1]

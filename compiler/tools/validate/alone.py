@@ -13,6 +13,7 @@ from functools import partial
 from ....dialect.graph import Function, Module, Node, Value, walk
 from ....dialect.interpreter import Load
 from ....dialect.ops import OPERATORS
+from ....dialect.remembered import KeptParameters
 from ...codegen.objects import CodeGenerator, CodeOptions, Program, plan_program
 from ...codegen.workers.routes import FIRST
 from ...lower.lowered import Lowered, LoweredCall, LoweredFunction
@@ -135,6 +136,7 @@ class Alone:
         seconds: float = TIMEOUT,
     ) -> None:
         self.parts, self.way, self.load, self.trials, self.seconds = parts, way, load, trials, seconds
+        self.kept = KeptParameters()
         self.library = _link(parts, program, way, load) if parts else None
 
     def find_wrong(self) -> WrongPart | None:
@@ -157,7 +159,7 @@ class Alone:
 
     def _try(self, part: Part, trial: Trial, targets: Sequence[Target], report: Progress) -> WrongPart | None:
         assert self.library is not None, "there are no kernels"
-        judge = Judge(part.module, trial, self.load)
+        judge = Judge(part.module, trial, self.load, kept=self.kept)
         for target in targets:
             report(f"`{part.symbol}` with {trial}")
             found = check_call(self.library, part.function, judge, self.way.options.suffix(target))

@@ -15,7 +15,8 @@ from itertools import combinations, islice
 
 from ....dialect.dims import Size, Symbol, evaluate, product, symbols
 from ....dialect.graph import Function, Value, walk
-from ....dialect.requirements import requirements
+from ....dialect.remembered import by_identity
+from ....dialect.requirements import call_requirements
 from ...codegen.objects import Program
 from ...lower.cost import count_operations
 from .inputs import nearest_size
@@ -102,13 +103,19 @@ def is_short(function: Function, dims: Mapping[str, int], times: int = 1) -> boo
     operations, bytes = _work(function, dims)
     if operations > times * _MOST_OPERATIONS or bytes > times * _MOST_BYTES:
         return False
-    return all(requirement.extent or requirement.holds(dims) for requirement in requirements(function))
+    return all(requirement.extent or requirement.holds(dims) for requirement in call_requirements(function))
 
 
 def _work(function: Function, dims: Mapping[str, int]) -> tuple[int, int]:
     """Returns the operations and the bytes of a call."""
-    bytes = sum(evaluate(v.type.bytes, dims) for v in _values(function))
-    return evaluate(count_operations(function.body), dims), bytes
+    operations, sizes = _costs(function)
+    return evaluate(operations, dims), sum(evaluate(size, dims) for size in sizes)
+
+
+@by_identity
+def _costs(function: Function) -> tuple[Size, tuple[Size, ...]]:
+    """Returns the operations of a function, and the bytes of each of its tensors."""
+    return count_operations(function.body), tuple(v.type.bytes for v in _values(function))
 
 
 def _within(function: Function, drawn: Iterable[dict[str, int]], most: int) -> list[dict[str, int]]:

@@ -21,7 +21,7 @@ from ....dialect.dims import INFINITY, Size, Symbol, evaluate, maximum, minimum,
 from ....dialect.graph import Function, Node, Parameter, Value, walk
 from ....dialect.ops import OPERATORS
 from ....dialect.ops.support.common import integer_range
-from ....dialect.requirements import requirements
+from ....dialect.requirements import call_requirements
 from ....dialect.types import BOOL, Array, DType
 
 ORDINARY, SPECIAL, EDGES, OUTSIDE = "ordinary", "special", "edge", "out-of-range"
@@ -35,13 +35,13 @@ UNUSUAL = frozenset({SPECIAL, EDGES})
 # Row fillers: a maximum starts at -inf, not at the least finite number; -0 + 0 is 0; the reciprocal of a denormal
 # number is infinite; range reduction differs for large arguments. Large numbers leave room for sums of products with
 # quantized values, which are scaled afterwards.
-_ROWS: tuple[Callable[[np.random.Generator, int, DType], npt.NDArray[Any]], ...] = (
-    lambda rng, count, dtype: np.full(count, -np.inf),
-    lambda rng, count, dtype: rng.choice((0.0, -0.0), count),
-    lambda rng, count, dtype: float(_limits(dtype).smallest_normal) * rng.uniform(-0.05, 0.05, count),
-    lambda rng, count, dtype: rng.choice((-1, 1), count) * float(_limits(dtype).max) ** rng.uniform(0.3, 0.75, count),
-    lambda rng, count, dtype: np.full(count, np.nan),
-    lambda rng, count, dtype: rng.standard_normal(count),
+_ROWS: tuple[Callable[[np.random.Generator, tuple[int, ...], DType], npt.NDArray[Any]], ...] = (
+    lambda rng, shape, dtype: np.full(shape, -np.inf),
+    lambda rng, shape, dtype: rng.choice((0.0, -0.0), shape),
+    lambda rng, shape, dtype: float(_limits(dtype).smallest_normal) * rng.uniform(-0.05, 0.05, shape),
+    lambda rng, shape, dtype: rng.choice((-1, 1), shape) * float(_limits(dtype).max) ** rng.uniform(0.3, 0.75, shape),
+    lambda rng, shape, dtype: np.full(shape, np.nan),
+    lambda rng, shape, dtype: rng.standard_normal(shape),
 )
 _NO_NUMBERS = (np.nan, np.inf, -np.inf)
 _WANTED: tuple[tuple[int, ...], ...] = ((5, 3, 7, 2), (0,), (1,), (19, 2, 3))
@@ -90,8 +90,11 @@ def _random_rows(rng: np.random.Generator, dtype: DType, shape: Sequence[int], n
     turned = tuple(shape) if number % 2 == 0 else tuple(reversed(shape))
     length = turned[-1] if len(turned) > 1 else 1
     rows = int(np.prod(turned)) // length if length else 0
-    drawn = [_ROWS[i % len(_ROWS)](rng, length, dtype) for i in range(rows)]
-    values = np.array(drawn, np.float64).reshape(turned)
+    values = np.empty((rows, length))
+    for first, fill in enumerate(_ROWS):
+        those = values[first :: len(_ROWS)]
+        those[:] = fill(rng, those.shape, dtype)
+    values = values.reshape(turned)
     return values if number % 2 == 0 else values.T.copy()
 
 
@@ -170,7 +173,7 @@ def random_trial(function: Function, dims: Mapping[str, int], kind: str = ORDINA
 def _admitted(function: Function, dims: Mapping[str, int]) -> dict[str, int]:
     """Returns sizes at which no extent of the function is negative, where raising single dims achieves that."""
     found = dict(dims)
-    for requirement in requirements(function):
+    for requirement in call_requirements(function):
         for symbol in sorted(symbols(requirement.size), key=lambda symbol: symbol.name):
             if requirement.holds(found) or not requirement.extent:
                 break

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from ....dialect.control_flow import CONTROL_FLOW
 from ....dialect.graph import Function, Module, walk
 from ....dialect.interpreter import EndlessError, IndexRangeError, Interpreter, Load
+from ....dialect.remembered import KeptParameters, by_identity
 from ....dialect.types import F64, Array, DType
 from ....passes.simplify.decompose import Decompose
 from .compare import Numbers, absolute_errors
@@ -165,22 +166,39 @@ class Expectation:
         )
 
 
+_decompose = by_identity(Decompose().run, most=16)
+
+
 class Judge:
     """The admissible results of one call of a function; more samples are drawn before a difference is reported.
 
-    `load` returns the data of parameters. `in_blocks`: convolutions may be computed in blocks. A call in which a
-    `while` does not end has no admissible results: it is `endless`, and never judged to differ.
+    `load` returns the data of parameters, which judges of calls of the same module share through `kept`. `in_blocks`:
+    convolutions may be computed in blocks. A call in which a `while` does not end has no admissible results: it is
+    `endless`, and never judged to differ.
     """
 
-    def __init__(self, module: Module, trial: Trial, load: Load, *, in_blocks: bool = False, seed: int = 0) -> None:
-        self.trial, self.load, self.in_blocks = trial, load, in_blocks
+    def __init__(
+        self,
+        module: Module,
+        trial: Trial,
+        load: Load,
+        *,
+        in_blocks: bool = False,
+        seed: int = 0,
+        kept: KeptParameters | None = None,
+    ) -> None:
+        self.trial, self.load, self.in_blocks, self.kept = trial, load, in_blocks, kept or KeptParameters()
         self.rng = np.random.default_rng(seed)
-        self.decomposed = Decompose().run(module)
+        self.decomposed = _decompose(module)
         self.expected: list[Expectation] = []
         self._sampled_more, self.endless, self.refused = True, False, False
         try:
-            exact = run_trial(Interpreter(module, load, precision=F64, most_iterations=MOST_ITERATIONS), trial)
-            plain = run_trial(Interpreter(module, load, most_iterations=MOST_ITERATIONS), trial)
+            exact, plain = (
+                run_trial(
+                    Interpreter(module, load, precision=p, most_iterations=MOST_ITERATIONS, kept=self.kept), trial
+                )
+                for p in (F64, None)
+            )
         except EndlessError:
             self.endless = True
             return
@@ -209,6 +227,7 @@ class Judge:
                 amplitude=amplitude,
                 in_blocks=self.in_blocks,
                 most_iterations=PATIENCE * MOST_ITERATIONS,
+                kept=self.kept,
             )
             # Noise may move a computed index out of range, and a condition away from its end.
             try:

@@ -17,6 +17,7 @@ from ....dialect.graph import Module, Node
 from ....dialect.interpreter import Interpreter, Load
 from ....dialect.operator import Operator
 from ....dialect.ops import OPERATORS
+from ....dialect.remembered import KeptParameters
 from ....dialect.types import Array, DType, dtype_of
 from .compare import Numbers
 
@@ -77,8 +78,9 @@ class NoisyInterpreter(Interpreter):
         amplitude: float,
         in_blocks: bool,
         most_iterations: int | None = None,
+        kept: KeptParameters | None = None,
     ) -> None:
-        super().__init__(module, load, precision=precision, most_iterations=most_iterations)
+        super().__init__(module, load, precision=precision, most_iterations=most_iterations, kept=kept)
         self.rng, self.amplitude, self.in_blocks = rng, amplitude, in_blocks
 
     def _run_node(self, node: Node, values: Mapping[str, Array], dims: Mapping[str, int]) -> Sequence[Array]:

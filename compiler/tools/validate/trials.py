@@ -13,6 +13,7 @@ from ....dialect.diagnostics import Diagnostic, DiagnosticError
 from ....dialect.dims import evaluate
 from ....dialect.graph import Function, Module, walk
 from ....dialect.interpreter import EndlessError, Interpreter, Load
+from ....dialect.remembered import KeptParameters
 from ...lower.cost import count_operations
 from .inputs import (
     EDGES,
@@ -89,6 +90,7 @@ class Trials:
         drawn = (list(random_trials(function)) for function in module.functions)
         self.trials = [trial for trials in drawn for trial in ending_trials(module, trials, load)]
         self._judges: dict[tuple[int, bool], Judge] = {}
+        self._kept = KeptParameters()
 
     def first_trials(self) -> Iterator[Trial]:
         """Yields one ordinary call of each function."""
@@ -108,7 +110,7 @@ class Trials:
                 continue
             key = number, in_blocks
             if key not in self._judges:
-                self._judges[key] = Judge(self.module, trial, self.load, in_blocks=in_blocks)
+                self._judges[key] = Judge(self.module, trial, self.load, in_blocks=in_blocks, kept=self._kept)
             yield self._judges[key]
 
     def find_wrong(self, module: Module) -> Wrong | None:
