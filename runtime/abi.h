@@ -150,6 +150,9 @@ typedef struct nacre_api {
     nacre_status (*state_read)(nacre_session *session, int32_t state, void *data, int64_t bytes);
     nacre_status (*state_write)(nacre_session *session, int32_t state, const void *data, int64_t bytes);
     nacre_status (*state_reset)(nacre_session *session, int32_t state); /* -1: all */
+
+    int32_t (*session_device)(const nacre_session *session); /* the number of a GPU, or -1: the CPU */
+    nacre_status (*session_stream)(nacre_session *session, void *stream); /* of calls; NULL: the session's own */
 } nacre_api;
 
 /* Every artifact exports this, and the same function as nacre_get_api_<artifact>. NULL: no such version. */

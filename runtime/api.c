@@ -195,6 +195,13 @@ static nacre_status run(nacre_session *session, int32_t index, const nacre_tenso
     return compute_any(session, entry, from, to, workspace, bytes, dims);
 }
 
+static int32_t session_device(const nacre_session *session) { return session ? nacre_device_number(session) : -1; }
+
+static nacre_status session_stream(nacre_session *session, void *stream) {
+    if (session == NULL) return nacre_fail(NACRE_INVALID, "a stream without a session");
+    return nacre_device_stream(session, stream);
+}
+
 static const nacre_api api = {
     .version = NACRE_ABI_VERSION,
     .bytes = sizeof api,
@@ -220,6 +227,8 @@ static const nacre_api api = {
     .state_read = nacre_state_read,
     .state_write = nacre_state_write,
     .state_reset = nacre_state_reset,
+    .session_device = session_device,
+    .session_stream = session_stream,
 };
 
 const nacre_api *nacre_offered_api(uint32_t version) { return version == NACRE_ABI_VERSION ? &api : NULL; }

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from .device_arrays import DeviceArray, is_on_device, view_on_device
 from .library import ArgumentError, NacreError
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
@@ -157,12 +158,21 @@ def as_array(argument: Argument, value: object, dtypes: DTypes) -> Array:
     bits = bits_of_torch(argument, value, dtypes)
     if bits is not None:
         return bits
+    if is_on_device(value):
+        return _as_device_array(argument, value)
     if hasattr(value, "__dlpack__"):
         try:
             return np.from_dlpack(value)
         except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
             raise refuse("argument", argument, f"{_article(kind)} that numpy cannot share: {error}") from None
     raise refuse("argument", argument, f"{_article(kind)}; pass a numpy array, or an object with __dlpack__")
+
+
+def _as_device_array(argument: Argument, value: object) -> Array:
+    try:
+        return view_on_device(value)
+    except ArgumentError as error:
+        raise refuse("argument", argument, str(error)) from None
 
 
 def bits_of_torch(argument: Argument, value: object, dtypes: DTypes) -> Array | None:
@@ -173,16 +183,17 @@ def bits_of_torch(argument: Argument, value: object, dtypes: DTypes) -> Array | 
     theirs, bits = _OTHERS[argument.dtype]
     if value.dtype is not getattr(torch, theirs, None):
         return None
-    raw: Array = value.detach().view(getattr(torch, f"uint{8 * np.dtype(bits).itemsize}")).numpy()
+    same = value.detach().view(getattr(torch, f"uint{8 * np.dtype(bits).itemsize}"))
+    raw: Array = _as_device_array(argument, same) if is_on_device(same) else same.numpy()
     return raw.view(dtypes.of(argument))
 
 
 def as_output(result: Argument, value: object, dtypes: DTypes) -> object:
     """Returns a tensor for a result as a writable array that shares its memory; other values as they are."""
-    if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
+    if isinstance(value, np.ndarray) or not (hasattr(value, "__dlpack__") or is_on_device(value)):
         return value
     x = as_array(result, value, dtypes)
-    if x.flags.writeable or not x.nbytes:
+    if x.flags.writeable or not x.nbytes or isinstance(x, DeviceArray):
         return x
     # numpy marks what it imports as read-only; its owner passed it to be written.
     memory = (ctypes.c_char * x.nbytes).from_address(address_of(x))

@@ -9,7 +9,17 @@
 nacre_status nacre_device_open(nacre_session *session, const nacre_options *options);
 void nacre_device_close(nacre_session *session);
 
-/* Calls an entry on the session's device, with tensors in the memory of the host. */
+/* The number of the session's device, or -1 if the CPU computes. */
+int32_t nacre_device_number(const nacre_session *session);
+
+/* Selects the stream of calls: the caller's, or NULL for the session's own. */
+nacre_status nacre_device_stream(nacre_session *session, void *stream);
+
+/* Makes the host's copy of all states the current one; afterwards it is the only one if the host is changing it. */
+nacre_status nacre_device_fetch_states(const nacre_session *session, int is_changing);
+
+/* Calls an entry on the session's device, with tensors in the memory of the host or of the device. It waits for the
+ * call, unless all tensors are on the device and the stream is the caller's. */
 nacre_status nacre_device_call(const nacre_session *session, const nacre_entry *entry, const void *const *inputs,
                                void *const *outputs, const int64_t *dims, nacre_failure *failure, int64_t *failed);
 

@@ -72,6 +72,8 @@ _API: Sequence[tuple[str, Callable[[int], Callable[..., int]]]] = (
     ("state_read", _function(_I32, _POINTER, _I32, _POINTER, _I64)),
     ("state_write", _function(_I32, _POINTER, _I32, _POINTER, _I64)),
     ("state_reset", _function(_I32, _POINTER, _I32)),
+    ("session_device", _function(_I32, _POINTER)),
+    ("session_stream", _function(_I32, _POINTER, _POINTER)),
 )
 """The functions of `nacre_api`, which follow its two 32-bit fields. See abi.h."""
 

@@ -41,6 +41,7 @@ from .arguments import (
     refuse,
     take_out,
 )
+from .device_arrays import DeviceArray
 from .library import (
     ArgumentError,
     ArtifactError,
@@ -153,6 +154,17 @@ class _Session:
         self.frames: list[_Frame] = []
         self.observer: object = None
         """The objects that `observe.py` has handed out, kept alive for calls that still report to them."""
+
+    @property
+    def device(self) -> int:
+        """The number of the GPU that computes, or -1: the CPU."""
+        find = self.library.functions.get("session_device")
+        return -1 if find is None else find(self.handle)
+
+    def use_stream(self, stream: int | None) -> None:
+        choose = self.library.functions.get("session_stream")
+        if choose is None or choose(self.handle, stream):
+            raise NacreError(self.library.error() if choose else "the artifact is older than streams")
 
     def new_frame(self) -> _Frame:
         return _Frame(self.handle, self.most_inputs, self.most_outputs)
@@ -296,6 +308,7 @@ class Entry:
             count = f"{len(self.arguments)} argument{'s' * (len(self.arguments) != 1)}"
             raise ArgumentError(f"entry `{self.name}` takes {count} ({names}), got {len(inputs)}")
         arrays = [dense(as_array(a, x, self._dtypes)) for a, x in zip(self.arguments, inputs, strict=True)]
+        self._check_devices(self.arguments, arrays, "argument")
         key = tuple(part for x in arrays for part in (type(x), x.dtype, x.shape, x.strides))
         plan = self._plans.get(key)
         if plan is None:
@@ -304,6 +317,12 @@ class Entry:
                 self._plans.clear()
             self._plans[key] = plan
         return arrays, plan
+
+    def _check_devices(self, tensors: Sequence[Argument], arrays: Sequence[object], role: str) -> None:
+        """Raises ArgumentError for a tensor on a GPU, if the session computes on the CPU."""
+        for tensor, x in zip(tensors, arrays, strict=True):
+            if isinstance(x, DeviceArray) and self._session.device < 0:
+                raise refuse(role, tensor, "a tensor on a GPU, but the CPU computes: load the artifact with `device`")
 
     def _make_plan(self, arrays: Sequence[Array]) -> _Plan:
         library = self._session.library
@@ -346,12 +365,17 @@ class Entry:
     def _check_out(self, out: object, plan: _Plan, inputs: Sequence[Array]) -> list[Array]:
         ordered = order_out(self.name, self.results, out)
         given = [as_output(r, x, self._dtypes) for r, x in zip(self.results, ordered, strict=True)]
+        self._check_devices(self.results, given, "result")
         others = {f"argument `{a.name}`": x for a, x in zip(self.arguments, inputs, strict=True)}
         taken: list[Array] = []
         for result, x, expected in zip(self.results, given, plan.results, strict=True):
             taken.append(check_out(result, expected, x, others, self._dtypes))
             others[f"result `{result.name}`"] = taken[-1]
         return taken
+
+
+def _device_name(session: _Session) -> str:
+    return "cpu" if session.device < 0 else f"cuda:{session.device}"
 
 
 class Model:
@@ -404,6 +428,16 @@ class Model:
         """Returns the artifact's description: entries, shapes, weights, target, hashes."""
         description: dict[str, Any] = json.loads(self._text)
         return description
+
+    @property
+    def device(self) -> str:
+        """The device that computes: `cpu`, or `cuda:0` and the like."""
+        return _device_name(self._session)
+
+    def use_stream(self, stream: int | None) -> None:
+        """Makes calls run in a stream of the caller, by its handle; None returns to the stream of the model. A call in
+        the caller's stream does not wait for its end, if all its tensors are on the device."""
+        self._session.use_stream(stream)
 
     def session(self, **dims: int) -> Session:
         """Returns a new session of the states, which are at their initial values. `dims` are the sizes of the dims that

@@ -22,3 +22,18 @@ const char *nacre_device_check(const nacre_session *session, const nacre_entry *
     (void)session;
     return entry->checks[failed - 1];
 }
+
+int32_t nacre_device_number(const nacre_session *session) {
+    (void)session;
+    return -1;
+}
+
+nacre_status nacre_device_stream(nacre_session *session, void *stream) {
+    (void)session, (void)stream;
+    return nacre_fail(NACRE_INVALID, "the session computes on the CPU, which has no streams");
+}
+
+nacre_status nacre_device_fetch_states(const nacre_session *session, int is_changing) {
+    (void)session, (void)is_changing;
+    return NACRE_OK;
+}

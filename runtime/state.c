@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device.h"
 #include "pool.h"
 #include "state.h"
 
@@ -162,19 +163,29 @@ int32_t nacre_state_shape(const nacre_session *session, int32_t state, int64_t *
     return found->tensor.rank;
 }
 
+/* Takes the states, with the memory of the host as their current copy. */
+static nacre_status take_for_host(nacre_session *session, const char *who, int is_changing) {
+    nacre_status status = nacre_take_states(session, who);
+    if (status) return status;
+    status = nacre_device_fetch_states(session, is_changing);
+    if (status) nacre_return_states(session);
+    return status;
+}
+
 /* Checks an access of a whole state, and takes the states. */
-static nacre_status begin_access(nacre_session *session, int32_t state, const void *data, int64_t bytes) {
+static nacre_status begin_access(nacre_session *session, int32_t state, const void *data, int64_t bytes,
+                                 int is_changing) {
     const nacre_state *found = find(session, state);
     if (found == NULL) return NACRE_INVALID;
     const int64_t expected = state_bytes(found, session->dims);
     if (bytes != expected || (data == NULL && expected > 0))
         return nacre_fail(NACRE_INVALID, "state `%s` has %" PRId64 " bytes, got %" PRId64 "%s", found->tensor.name,
                           expected, bytes, data ? "" : " without data");
-    return nacre_take_states(session, found->tensor.name);
+    return take_for_host(session, found->tensor.name, is_changing);
 }
 
 nacre_status nacre_state_read(nacre_session *session, int32_t state, void *data, int64_t bytes) {
-    nacre_status status = begin_access(session, state, data, bytes);
+    nacre_status status = begin_access(session, state, data, bytes, 0);
     if (status) return status;
     if (bytes) memcpy(data, session->states[state], (size_t)bytes);
     nacre_return_states(session);
@@ -182,7 +193,7 @@ nacre_status nacre_state_read(nacre_session *session, int32_t state, void *data,
 }
 
 nacre_status nacre_state_write(nacre_session *session, int32_t state, const void *data, int64_t bytes) {
-    nacre_status status = begin_access(session, state, data, bytes);
+    nacre_status status = begin_access(session, state, data, bytes, 1);
     if (status) return status;
     if (bytes) memcpy(session->states[state], data, (size_t)bytes);
     nacre_return_states(session);
@@ -193,7 +204,7 @@ nacre_status nacre_state_reset(nacre_session *session, int32_t state) {
     const int32_t first = state == -1 ? 0 : state, last = state == -1 ? artifact()->state_count : state + 1;
     if ((state != -1 || session == NULL || session->states == NULL) && find(session, first) == NULL)
         return NACRE_INVALID;
-    nacre_status status = nacre_take_states(session, "reset");
+    nacre_status status = take_for_host(session, "reset", 1);
     if (status) return status;
     for (int32_t i = first; i < last; i++) begin_state(session, i);
     nacre_return_states(session);
@@ -214,7 +225,7 @@ nacre_status nacre_session_fork(nacre_session *source, const nacre_options *opti
     nacre_session *made = NULL;
     status = nacre_session_create(&given, &made);
     if (status) return status;
-    status = nacre_take_states(source, "fork");
+    status = take_for_host(source, "fork", 0);
     if (status) {
         nacre_session_destroy(made);
         return status;

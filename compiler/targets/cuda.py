@@ -40,7 +40,7 @@ CUDA = Family(
     packs=4,
     routes=dict.fromkeys(range(4), "device"),
     device=True,
-    runtime=("cuda/driver", "cuda/launch", "cuda/program", "cuda/session"),
+    runtime=("cuda/call", "cuda/driver", "cuda/launch", "cuda/program", "cuda/session", "cuda/states"),
 )
 """No level packs weights: threads read a matrix in either order."""
 

@@ -34,6 +34,7 @@ typedef uint64_t driver_pointer; /* into the memory of a device */
     X(to_host, "cuMemcpyDtoHAsync_v2", (void *target, driver_pointer source, size_t bytes, driver_stream stream)) \
     X(copy, "cuMemcpyDtoDAsync_v2", \
       (driver_pointer target, driver_pointer source, size_t bytes, driver_stream stream)) \
+    X(describe_pointer, "cuPointerGetAttribute", (void *value, int attribute, driver_pointer pointer)) \
     X(launch, "cuLaunchKernel", \
       (driver_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, \
        unsigned block_y, unsigned block_z, unsigned shared, driver_stream stream, void **arguments, void **extra)) \

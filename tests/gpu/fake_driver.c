@@ -41,6 +41,9 @@ void fake_set(compiler made, int cc, int count, uint64_t bytes) {
 void fake_fail(const char *function, int nth) { snprintf(injected, sizeof injected, "%s", function); countdown = nth; }
 const char *fake_error(void) { return device.error; }
 const char *fake_log(void) { return log_text; }
+/* The device that all memory belongs to. */
+static int owner;
+void fake_owner(int number) { owner = number; }
 void fake_clear(void) { log_text[0] = 0; device.error[0] = 0; launches = 0; }
 int fake_launches(void) { return launches; }
 int fake_left(void) { return device.count + contexts + streams + events + modules; }
@@ -195,6 +198,13 @@ int cuModuleLoadDataEx(module **result, const char *ptx, unsigned count, int *op
     (*result)->library = library, modules++;
     return OK;
 }
+int cuPointerGetAttribute(int *value, int attribute, pointer asked) {
+    BEGIN("cuPointerGetAttribute");
+    if (find(&device, asked) == NULL) return INVALID;
+    *value = attribute == 9 ? owner : 2;
+    return OK;
+}
+int cuMemcpyHtoD_v2(pointer target, const void *source, size_t bytes) { return cuMemcpyHtoDAsync_v2(target, source, bytes, NULL); }
 int cuModuleUnload(module *m) {
     INSIDE("cuModuleUnload");
     const struct { const void *begin; uint64_t bytes; } *data = dlsym(m->library, "nacre_data");

@@ -13,7 +13,7 @@ import tempfile
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +40,7 @@ from differential.inputs import make_trial
 from differential.maker import Graph
 from differential.native import joined
 from operator_harness import TESTED, Example
+from packing_timings import pack_timings
 from random_weights import random_weights
 from test_compiled import symbolic_uses, uses
 
@@ -283,7 +284,8 @@ def pack_all(folder: Path, *, graphs: int, quick: bool = False) -> Pack:
         pack_graphs(pack, range(graphs))
         pack_samples(pack, quick=quick)
         pack_errors(pack)
-        write_index(pack.folder, pack.packed, refused=pack.refused, rounds=1 if quick else 12)
+        timings = [asdict(timing) for timing in pack_timings(pack.folder, pack.target, quick=quick)]
+        write_index(pack.folder, pack.packed, refused=pack.refused, rounds=1 if quick else 12, timings=timings)
         folder.mkdir(parents=True, exist_ok=True)
         with zipfile.ZipFile(folder / DATA, "w", zipfile.ZIP_DEFLATED) as file:
             for path in sorted(pack.folder.iterdir()):

@@ -26,7 +26,7 @@ from chip.report import describe, write_report
 from chip.stages import Run, run_checks, run_part
 
 HERE = Path(__file__).resolve().parent
-STAGES = ("operators", "graphs", "samples", "threads", "errors", "sanitizer")
+STAGES = ("operators", "graphs", "samples", "threads", "errors", "sanitizer", "timings")
 
 
 def pack(arguments: argparse.Namespace) -> int:
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def part(arguments: argparse.Namespace) -> int:
-    result = run_part(arguments.data, arguments.part, arguments.name, arguments.device)
+    result = run_part(arguments.data, arguments.part, arguments.name, arguments.device, arguments.deadline)
     arguments.output.write_text(json.dumps(result))
     return 0
 
@@ -90,6 +90,7 @@ def main() -> int:
     inner.add_argument("data", type=Path)
     inner.add_argument("output", type=Path)
     inner.add_argument("--device", default="cuda:0")
+    inner.add_argument("--deadline", type=float, default=float("inf"))
     inner.set_defaults(action=part)
     arguments = parser.parse_args()
     return int(arguments.action(arguments))

@@ -31,6 +31,8 @@ def describe(results: Mapping[str, Any]) -> list[str]:
             for s in results["stages"]
         ],
     )
+    for stage in results["stages"]:
+        lines += describe_timings(stage.get("details", []))
     failures = [f"{stage['stage']}: {failure}" for stage in results["stages"] for failure in stage["failures"]]
     if failures:
         lines += ["## Failures", "", *(f"- {' '.join(failure.split())}" for failure in failures[:MOST_SHOWN])]
@@ -40,6 +42,33 @@ def describe(results: Mapping[str, Any]) -> list[str]:
         lines += ["## Without code for GPUs", ""]
         lines += [f"- `{name}`: {reason}" for name, reason in results["refused"].items()] + [""]
     return lines
+
+
+def describe_timings(details: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns a table of our times beside those of PyTorch. A ratio above 1 says that ours is faster."""
+    ours = next((detail for detail in details if detail["name"] == "timings"), None)
+    if ours is None:
+        return []
+    peers = next((detail for detail in details if detail["name"] == "peers"), {"rows": {}})
+    copied = ours["copy_bytes_per_second"]
+    rows = []
+    for row in ours["rows"]:
+        seconds, theirs = row["seconds"], peers["rows"].get(row["name"], {})
+        rate = row["bytes"] / seconds
+        rows.append(
+            (
+                row["name"],
+                f"{seconds * 1e6:.1f}",
+                f"{rate / 1e9:.0f}",
+                f"{100 * rate / copied:.0f} %",
+                f"{row['flops'] / seconds / 1e12:.1f}" if row["flops"] else "",
+                *(f"{theirs[kind] / seconds:.2f}" if kind in theirs else "" for kind in ("eager", "compiled")),
+            )
+        )
+    head = ("call", "microseconds", "GB/s", "of a copy", "TFLOP/s", "torch / ours", "compiled torch / ours")
+    about = f"Medians by events. A copy within the device reads and writes {copied / 1e9:.0f} GB/s."
+    version = f" PyTorch {peers['torch']}." if "torch" in peers else " PyTorch was not there."
+    return ["## Times", "", about + version, "", *table(head, rows)]
 
 
 def table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> list[str]:

@@ -17,7 +17,9 @@ from typing import Any
 
 from .cases import Packed, check_artifact, packed_of, read_index
 from .errors import check_errors
+from .peers import time_peers
 from .threads import check_threads
+from .timing import Timing, time_all
 
 SANITIZERS = ("memcheck", "racecheck", "synccheck")
 SANITIZED = "sample-digits"
@@ -40,9 +42,14 @@ class Run:
         return self.deadline - time.monotonic()
 
 
-def run_part(data: Path, part: str, name: str, device: str) -> dict[str, Any]:
+def run_part(data: Path, part: str, name: str, device: str, deadline: float) -> dict[str, Any]:
     """Runs a part in this process."""
     index = read_index(data)
+    if part in ("timings", "peers"):
+        timings = [Timing.read(each) for each in index["timings"]]
+        if part == "peers":
+            return time_peers(timings, device, deadline)
+        return time_all(data, timings, device, quick=index["rounds"] == 1)
     if part == "errors":
         return check_errors(data, device, index["rounds"])
     packed = next(each for each in packed_of(index) if each.name == name)
@@ -60,7 +67,8 @@ def start_part(run: Run, part: str, name: str, prefix: Sequence[str] = ()) -> di
         command = [*prefix, sys.executable, str(run.program), "part", part, name, str(run.data), str(output)]
         limit = max(10.0, min(PART_SECONDS, run.left))
         try:
-            done = subprocess.run([*command, "--device", run.device], capture_output=True, text=True, timeout=limit)
+            command += ["--device", run.device, "--deadline", str(run.deadline)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
         except subprocess.TimeoutExpired:
             return {"name": name, "cases": 0, "failures": [f"{name}: no end after {limit:.0f} seconds"]}
         result: dict[str, Any] = {"cases": 0, "failures": []}
@@ -85,6 +93,7 @@ def run_stage(run: Run, stage: str, parts: Iterable[Callable[[], dict[str, Any]]
         "cases": sum(result["cases"] for result in results),
         "failures": failures,
         "seconds": round(time.monotonic() - begin, 1),
+        "details": [result for result in results if "rows" in result],
     }
 
 
@@ -98,6 +107,10 @@ def run_checks(run: Run, stages: Sequence[str], tell: Callable[[dict[str, Any]],
         elif stage == "threads":
             chosen = [each for each in packed if each.stage == "samples"]
             results.append(run_stage(run, stage, [_part(run, "threads", each) for each in chosen], 1))
+        elif stage == "timings":
+            # One after the other: a device that two processes use has no time of its own.
+            parts = [lambda part=part: start_part(run, part, part) for part in ("timings", "peers")]
+            results.append(run_stage(run, stage, parts, 1))
         elif stage == "errors":
             results.append(run_stage(run, stage, [lambda: start_part(run, "errors", "errors")], 1))
         else:

@@ -87,10 +87,10 @@ def _turns(a: Lanes) -> tuple[Lanes, Lanes]:
     known = (0, *_TURN_WORDS)
     passed = [place > 64 * count - 1 for count in range(1, 17)]
     words = []
-    for first in range(4):
-        word = writer.constant(_signed(known[first]), "i64")
+    for begin in range(4):
+        word = writer.constant(_signed(known[begin]), "i64")
         for count, beyond in enumerate(passed, 1):
-            word = beyond.choose(writer.constant(_signed(known[first + count]), "i64"), word)
+            word = beyond.choose(writer.constant(_signed(known[begin + count]), "i64"), word)
         words.append(word)
     upper, second, third = (funnel_shift(words[i], words[i + 1], place & 63) for i in range(3))
     low, high = _wide_product(mantissa, second)

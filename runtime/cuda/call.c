@@ -1,0 +1,144 @@
+/* Calls of entries on a GPU, with tensors in the memory of the host or of the device. */
+#include <unistd.h>
+
+#include "../device.h"
+#include "session.h"
+
+#define ALIGNMENT 256
+enum { MEMORY_TYPE = 2, DEVICE_ORDINAL = 9 };
+enum { MEMORY_OF_DEVICE = 2 };
+
+size_t nacre_align(size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
+
+/* A tensor of a call: where the caller has it, where kernels find it, and whether that is the same. */
+typedef struct place {
+    const nacre_argument *tensor;
+    void *given;
+    driver_pointer at;
+    size_t bytes;
+    int is_on_device;
+} place;
+
+static size_t tensor_bytes(const nacre_argument *tensor, const int64_t *dims) {
+    size_t bytes = (size_t)nacre_dtype_bytes(tensor->dtype);
+    for (int32_t axis = 0; axis < tensor->rank; axis++) bytes *= (size_t)nacre_value(&tensor->shape[axis], dims);
+    return bytes;
+}
+
+/* Finds out whether a tensor is in the memory of the session's device. Fails for that of another device. */
+static int locate(nacre_device_session *own, place *of) {
+    const nacre_driver *driver = own->program->driver;
+    unsigned type = 0;
+    int number = -1;
+    const driver_pointer pointer = (driver_pointer)(uintptr_t)of->given;
+    /* The driver knows nothing of memory that it did not allocate. */
+    if (of->bytes == 0 || driver->describe_pointer(&type, MEMORY_TYPE, pointer) || type != MEMORY_OF_DEVICE) return 1;
+    if (!nacre_went_well(own, driver->describe_pointer(&number, DEVICE_ORDINAL, pointer), "locate a tensor")) return 0;
+    if (number != own->program->device) {
+        own->status = nacre_fail(NACRE_INVALID, "`%s` is in the memory of the device `cuda:%d`, the session computes on `cuda:%d`",
+                                 of->tensor->name, number, own->program->device);
+        return 0;
+    }
+    of->is_on_device = 1;
+    of->at = pointer;
+    return 1;
+}
+
+static int grow(nacre_device_session *own, size_t bytes) {
+    const nacre_driver *driver = own->program->driver;
+    if (bytes <= own->memory_bytes) return 1;
+    if (!nacre_went_well(own, driver->synchronize(own->stream), "complete the calls before")) return 0;
+    if (own->memory) driver->release(own->memory);
+    own->memory = 0;
+    own->memory_bytes = 0;
+    if (!nacre_went_well(own, driver->allocate(&own->memory, bytes), "allocate memory for a call")) {
+        own->memory = 0;
+        return 0;
+    }
+    own->memory_bytes = bytes;
+    return 1;
+}
+
+/* Locates the tensors of a call, and gives those of the host a place in the session's memory. */
+static int find_places(nacre_device_session *own, const nacre_entry *entry, const void *const *inputs,
+                       void *const *outputs, const int64_t *dims, place *places, size_t workspace) {
+    const int32_t arguments = entry->argument_count, count = arguments + entry->result_count;
+    size_t total = 0;
+    for (int32_t i = 0; i < count; i++) {
+        const nacre_argument *tensor = i < arguments ? &entry->arguments[i] : &entry->results[i - arguments];
+        void *given = i < arguments ? (void *)(uintptr_t)inputs[i] : outputs[i - arguments];
+        places[i] = (place){tensor, given, 0, tensor_bytes(tensor, dims), 0};
+        if (!locate(own, &places[i])) return 0;
+        if (!places[i].is_on_device) total += nacre_align(places[i].bytes);
+    }
+    if (!grow(own, total + workspace + nacre_align(sizeof(nacre_failure)))) return 0;
+    driver_pointer at = own->memory;
+    for (int32_t i = 0; i < count; i++) {
+        if (places[i].is_on_device) continue;
+        places[i].at = at;
+        at += nacre_align(places[i].bytes);
+    }
+    own->record = at + workspace;
+    return 1;
+}
+
+/* Copies what the kernels read, runs them, and begins to copy what they wrote. Returns the number of a failed check;
+ * `is_waiting` tells whether the caller's memory is in use until the stream has caught up. */
+static int64_t compute(const nacre_session *session, const nacre_entry *entry, const void *const *inputs,
+                       void *const *outputs, const int64_t *dims, nacre_failure *failure, int *is_waiting) {
+    nacre_device_session *own = session->device;
+    const nacre_driver *driver = own->program->driver;
+    const nacre_device_entry *code = &nacre_this_device_code.entries[entry - nacre_this_artifact.entries];
+    const int32_t arguments = entry->argument_count, results = entry->result_count, states = entry->state_count;
+    const size_t workspace = nacre_align((size_t)nacre_value(&code->workspace, dims));
+    place places[arguments + results + 1];
+    if (!find_places(own, entry, inputs, outputs, dims, places, workspace)) return 0;
+
+    const void *from[arguments + states + 1];
+    void *to[results + states + 1];
+    *is_waiting = own->stream == own->own;
+    for (int32_t i = 0; i < arguments + results; i++) {
+        void *at = (void *)(uintptr_t)places[i].at;
+        if (i < arguments) from[i] = at;
+        else to[i - arguments] = at;
+        if (places[i].is_on_device || places[i].bytes == 0) continue;
+        *is_waiting = 1;
+        if (i < arguments && !nacre_went_well(own, driver->to_device(places[i].at, places[i].given, places[i].bytes, own->stream),
+                                              "receive an argument"))
+            return 0;
+    }
+    for (int32_t i = 0; i < states; i++) {
+        const driver_pointer at = nacre_place_state(session, entry->states[i]);
+        if (own->status) return 0;
+        from[arguments + i] = to[results + i] = (void *)(uintptr_t)at;
+    }
+    char *scratch = (char *)(uintptr_t)(own->record - workspace);
+    const nacre_kernel run = code->kernels[own->program->level];
+    const int64_t failed = run(from, to, scratch, (const char *)(uintptr_t)own->program->weights, dims, &own->team, failure);
+    for (int32_t i = arguments; i < arguments + results && !failed && !own->status; i++)
+        if (!places[i].is_on_device && places[i].bytes)
+            nacre_went_well(own, driver->to_host(places[i].given, places[i].at, places[i].bytes, own->stream),
+                            "return a result");
+    return failed;
+}
+
+nacre_status nacre_device_call(const nacre_session *session, const nacre_entry *entry, const void *const *inputs,
+                               void *const *outputs, const int64_t *dims, nacre_failure *failure, int64_t *failed) {
+    nacre_device_session *own = session->device;
+    *failed = 0;
+    if (own->process != getpid())
+        return nacre_fail(NACRE_DEVICE_FAILED, "a session on a device cannot be used after a fork");
+    pthread_mutex_lock(&own->lock);
+    nacre_status status = own->status = nacre_enter(own->program);
+    if (!status) {
+        int is_waiting = 1;
+        *failed = compute(session, entry, inputs, outputs, dims, failure, &is_waiting);
+        /* Copies in progress use memory of the caller. */
+        if (is_waiting || own->status) nacre_went_well(own, own->program->driver->synchronize(own->stream), "complete a call");
+        status = own->status;
+        nacre_exit(own->program);
+    }
+    pthread_mutex_unlock(&own->lock);
+    if (status) *failed = 0;
+    return status;
+}

@@ -1,0 +1,63 @@
+"""Times the same operations in PyTorch, where it is installed: eager, compiled, and its own kernels of attention."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any
+
+from .timing import CALLS, WARM_UP, Timing, copies_for
+
+COMPILE_SECONDS = 60
+"""The least time that must be left before a compilation begins."""
+
+
+def functions(torch: Any) -> dict[str, Callable[..., Any]]:
+    """The operations by name. Products of matrices are those of cuBLAS."""
+    return {
+        "matmul": torch.matmul,
+        "relu": torch.relu,
+        "softmax": lambda x: torch.softmax(x, dim=-1),
+        "attention": torch.nn.functional.scaled_dot_product_attention,
+    }
+
+
+def time_peers(timings: Sequence[Timing], device: str, deadline: float) -> dict[str, Any]:
+    """Returns the median seconds of each operation by its name: `eager`, and `compiled` where time is left."""
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError:
+        return {"cases": 0, "failures": [], "skipped": "torch is not installed"}
+    if not torch.cuda.is_available():
+        return {"cases": 0, "failures": [], "skipped": "torch does not see a GPU"}
+    torch.backends.cuda.matmul.allow_tf32 = False
+    l2_bytes = torch.cuda.get_device_properties(device).L2_cache_size
+    rows: dict[str, dict[str, float]] = {}
+    for timing in timings:
+        function = functions(torch)[timing.peer]
+        rows[timing.name] = {"eager": _time(torch, function, timing, device, l2_bytes)}
+    for timing in timings:
+        if deadline - time.monotonic() < COMPILE_SECONDS:
+            break
+        compiled = torch.compile(functions(torch)[timing.peer], mode="max-autotune-no-cudagraphs")
+        rows[timing.name]["compiled"] = _time(torch, compiled, timing, device, l2_bytes)
+    return {"cases": len(rows), "failures": [], "rows": rows, "torch": torch.__version__}
+
+
+def _time(torch: Any, function: Callable[..., Any], timing: Timing, device: str, l2_bytes: int) -> float:
+    dtypes = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+    copies = [
+        [torch.randn(shape, device=device, dtype=dtypes[dtype]) for dtype, shape in timing.arguments]
+        for _ in range(copies_for(timing, l2_bytes))
+    ]
+    marks = []
+    for number in range(WARM_UP + CALLS):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        function(*copies[number % len(copies)])
+        end.record()
+        marks.append((begin, end))
+    torch.cuda.synchronize()
+    return median(begin.elapsed_time(end) * 1e-3 for begin, end in marks[WARM_UP:])

@@ -1,0 +1,176 @@
+"""Times calls on a GPU by events, with tensors on the device that are larger together than its second cache.
+
+Calls are queued one after another, each between two events, so that the time of the host does not count. The inputs of
+successive calls are different memory, in turn.
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import nacre
+import numpy as np
+
+from .cases import load
+from .compare import Array
+from .driver import Driver
+
+WARM_UP, CALLS = 5, 40
+COPIED = 1 << 30
+MOST_COPIES = 64
+
+
+@dataclass(frozen=True)
+class Timing:
+    """A call to time. `peer` names the operation of PyTorch that computes the same."""
+
+    name: str
+    entry: str
+    arguments: tuple[tuple[str, tuple[int, ...]], ...]
+    result: tuple[str, tuple[int, ...]]
+    bytes: int
+    flops: int
+    peer: str
+
+    @staticmethod
+    def read(content: Mapping[str, Any]) -> Timing:
+        arguments = tuple((dtype, tuple(shape)) for dtype, shape in content["arguments"])
+        dtype, shape = content["result"]
+        return Timing(**{**content, "arguments": arguments, "result": (dtype, tuple(shape))})
+
+
+def random_bits(dtype: str, shape: Sequence[int], rng: np.random.Generator) -> Array:
+    """Returns random numbers; those of bf16 by their bits."""
+    values = rng.standard_normal(shape, np.float32)
+    if dtype == "bf16":
+        return (values.view(np.uint32) >> 16).astype(np.uint16)
+    return values.astype({"f32": np.float32, "f16": np.float16}[dtype])
+
+
+class Clock:
+    """Events of a stream."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self.stream = ctypes.c_void_p()
+        driver.call("cuStreamCreate", ctypes.byref(self.stream), 1)
+
+    def record(self) -> ctypes.c_void_p:
+        event = ctypes.c_void_p()
+        self.driver.call("cuEventCreate", ctypes.byref(event), 0)
+        self.driver.call("cuEventRecord", event, self.stream)
+        return event
+
+    def seconds(self, marks: Sequence[tuple[ctypes.c_void_p, ctypes.c_void_p]]) -> list[float]:
+        """Waits, and returns the time between each two events, which are released."""
+        self.driver.call("cuStreamSynchronize", self.stream)
+        found = []
+        for begin, end in marks:
+            value = ctypes.c_float()
+            self.driver.call("cuEventElapsedTime", ctypes.byref(value), begin, end)
+            found.append(value.value * 1e-3)
+            for event in (begin, end):
+                self.driver.call("cuEventDestroy_v2", event)
+        return found
+
+
+def measure_copy(driver: Driver, clock: Clock, bytes: int = COPIED) -> float:
+    """Returns the bytes per second that a copy within the device reads and writes."""
+    source, target = driver.allocate(bytes), driver.allocate(bytes)
+    driver.call("cuMemcpyHtoD_v2", ctypes.c_uint64(source), b"\1" * bytes, ctypes.c_size_t(bytes))
+    marks = []
+    for _ in range(WARM_UP + CALLS):
+        begin = clock.record()
+        pointers = ctypes.c_uint64(target), ctypes.c_uint64(source)
+        driver.call("cuMemcpyDtoDAsync_v2", *pointers, ctypes.c_size_t(bytes), clock.stream)
+        marks.append((begin, clock.record()))
+    times = clock.seconds(marks)[WARM_UP:]
+    driver.release(source)
+    driver.release(target)
+    return 2 * bytes / median(times)
+
+
+class Frames:
+    """Copies of a call's tensors on the device, and a `nacre_call` for each."""
+
+    def __init__(self, driver: Driver, model: nacre.Model, timing: Timing, copies: int) -> None:
+        self.driver = driver
+        rng = np.random.default_rng(0)
+        host = [random_bits(dtype, shape, rng) for dtype, shape in timing.arguments]
+        size = sum(x.nbytes for x in host)
+        result_bytes = timing.bytes - size
+        entry = model.entries[timing.entry]
+        dims = array.array("q", [*entry.bind(*host).values(), 0])
+        self.pointers: list[int] = []
+        self.kept: list[array.array[int]] = [dims]
+        self.addresses: list[int] = []
+        index = list(model.entries).index(timing.entry)
+        for _ in range(copies):
+            inputs = [self._upload(x) for x in host]
+            outputs = [self._allocate(result_bytes)]
+            places = array.array("Q", [*inputs, *outputs])
+            begin = places.buffer_info()[0]
+            words = [model._session.handle, index, begin, begin + 8 * len(inputs), dims.buffer_info()[0], 0, 0]
+            frame = array.array("Q", words)
+            self.kept += [places, frame]
+            self.addresses.append(frame.buffer_info()[0])
+
+    def _allocate(self, bytes: int) -> int:
+        self.pointers.append(self.driver.allocate(bytes))
+        return self.pointers[-1]
+
+    def _upload(self, x: Array) -> int:
+        pointer = self._allocate(x.nbytes)
+        data = np.ascontiguousarray(x)
+        self.driver.call(
+            "cuMemcpyHtoD_v2", ctypes.c_uint64(pointer), ctypes.c_void_p(data.ctypes.data), ctypes.c_size_t(x.nbytes)
+        )
+        return pointer
+
+    def release(self) -> None:
+        for pointer in self.pointers:
+            self.driver.release(pointer)
+
+
+def copies_for(timing: Timing, l2_bytes: int) -> int:
+    return max(2, min(MOST_COPIES, -(-2 * l2_bytes // timing.bytes)))
+
+
+def time_entry(driver: Driver, clock: Clock, model: nacre.Model, timing: Timing, l2_bytes: int) -> float:
+    """Returns the median seconds of a call."""
+    frames = Frames(driver, model, timing, copies_for(timing, l2_bytes))
+    call = model._session.library.functions["call"]
+    marks = []
+    for number in range(WARM_UP + CALLS):
+        begin = clock.record()
+        if call(frames.addresses[number % len(frames.addresses)]):
+            raise nacre.NacreError(model._session.library.error())
+        marks.append((begin, clock.record()))
+    times = clock.seconds(marks)[WARM_UP:]
+    frames.release()
+    return median(times)
+
+
+def time_all(folder: Path, timings: Sequence[Timing], device: str, *, quick: bool) -> dict[str, Any]:
+    """Times everything in this process, and nothing of a peer."""
+    driver = Driver()
+    opened = driver.open(int(device.rpartition(":")[2]))
+    clock = Clock(driver)
+    model = load(folder, "timings", device)
+    model.use_stream(clock.stream.value)
+    rows = []
+    for timing in timings:
+        seconds = time_entry(driver, clock, model, timing, opened.l2_bytes)
+        rows.append({"name": timing.name, "seconds": seconds, "bytes": timing.bytes, "flops": timing.flops})
+    return {
+        "cases": len(rows),
+        "failures": [],
+        "copy_bytes_per_second": measure_copy(driver, clock, 1 << 16 if quick else COPIED),
+        "rows": rows,
+    }
