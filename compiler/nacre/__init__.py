@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from . import graph as graph
     from .compiler.api import compile
     from .compiler.checking import check
+    from .compiler.readers.sklearn.model import from_sklearn
     from .compiler.version import __version__
     from .dialect.diagnostics import Diagnostic, DiagnosticError, NacreWarning
     from .runtime.loader import BusyError, Model, NacreError, Session, load
@@ -32,6 +33,7 @@ __all__ = [
     "__version__",
     "check",
     "compile",
+    "from_sklearn",
     "graph",
     "load",
 ]
@@ -48,6 +50,7 @@ _HOMES = {
     "__version__": ".compiler.version",
     "check": ".compiler.checking",
     "compile": ".compiler.api",
+    "from_sklearn": ".compiler.readers.sklearn.model",
     "load": ".runtime.loader",
 }
 _MODULES = {"graph"}
