@@ -29,6 +29,7 @@ from . import (
     joining,
     movement,
     normalization,
+    oblivious_trees,
     ordering,
     padding,
     pooling,
@@ -88,6 +89,7 @@ _FAMILIES = (
     block_contraction.OPERATORS,
     winograd.OPERATORS,
     tree_ensemble.OPERATORS,
+    oblivious_trees.OPERATORS,
 )
 
 OPERATORS: Mapping[str, Operator] = {operator.name: operator for family in _FAMILIES for operator in family}
