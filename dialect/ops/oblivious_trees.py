@@ -5,7 +5,7 @@ A feature is a row of memory, so that one instruction compares a feature of seve
     leaves[t, b] = sum over levels l of (x[feature[t, l], b] > border[t, l]) << l
 
 A tree of fewer levels than the others ends with splits whose border is infinite. NaN is above no border. `tree_sum`
-adds the values of leaves in the order of the trees; a leaf outside of the table is the nearest one.
+adds the values of leaves in the order of the trees. A tree has a power of two of leaves, and leaves count modulo it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ..dims import add as add_sizes
 from ..dims import ceil_divide
-from ..emitter import BodyEmitter, Emitter, Scalar, SequenceEmitter, Tensor, clamp
+from ..emitter import BodyEmitter, Emitter, Scalar, SequenceEmitter, Tensor
 from ..operator import Attributes, Case, InferenceError, Operand, Operator
 from ..types import F32, F64, I32, I64, TensorType
 from .support.accumulate import Numbers
@@ -76,13 +75,17 @@ def _infer_sum(types: Sequence[TensorType], attributes: Attributes) -> tuple[Ten
             f"`tree_sum` needs values [trees, leaves, width], leaves [trees, rows] and initial [width], not {values}"
         )
         raise InferenceError("shape-mismatch", f"{message}, {leaves}, {initial}")
+    count = values.shape[1]
+    if not isinstance(count, int) or count < 1 or count & (count - 1):
+        message = f"`values` of `tree_sum` needs a power of two of leaves, not {count}"
+        raise InferenceError("shape-mismatch", message, operand=0)
     return (TensorType(values.dtype, (leaves.shape[1], values.shape[2])),)
 
 
 def _reference_sum(values: Numbers, leaves: Numbers, initial: Numbers) -> Numbers:
     total = np.broadcast_to(initial, (leaves.shape[1], len(initial))).copy()
     for table, chosen in zip(values, leaves, strict=True):
-        total = (total + table[np.clip(chosen, 0, len(table) - 1)]).astype(values.dtype)
+        total = (total + table[chosen & (len(table) - 1)]).astype(values.dtype)
     return total
 
 
@@ -94,6 +97,8 @@ def _lower_sum(
 ) -> Sequence[Tensor]:
     values, leaves, initial = operands
     trees, rows = leaves.type.shape
+    count_leaves = values.type.shape[1]
+    assert isinstance(count_leaves, int), values
     (result,) = types
 
     def block(s: SequenceEmitter, indices: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -102,7 +107,7 @@ def _lower_sum(
         left = s.binary("sub", s.size(rows), first)
         count = s.binary("min", left, s.constant(ROWS, I64))
         start = s.load(initial, [column])
-        last = s.cast(s.size(add_sizes(values.type.shape[1], -1)), I32)
+        mask = s.constant(count_leaves - 1, I32)
 
         def begin(i: Scalar, t: Sequence[Tensor], _: Sequence[Scalar]) -> Turn:
             return [s.store(t[0], [s.binary("add", first, i), column], start)], []
@@ -110,7 +115,7 @@ def _lower_sum(
         def add(tree: Scalar, t: Sequence[Tensor], _: Sequence[Scalar]) -> Turn:
             def one(i: Scalar, t: Sequence[Tensor], _: Sequence[Scalar]) -> Turn:
                 row = s.binary("add", first, i)
-                leaf = s.cast(clamp(s, s.load(leaves, [tree, row]), s.constant(0, I32), last), I64)
+                leaf = s.cast(s.binary("and", s.load(leaves, [tree, row]), mask), I64)
                 value = s.load(values, [tree, leaf, column])
                 return [s.store(t[0], [row, column], s.binary("add", s.load(t[0], [row, column]), value))], []
 
