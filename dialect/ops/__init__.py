@@ -34,6 +34,7 @@ from . import (
     losses,
     movement,
     normalization,
+    oblivious_trees,
     ordering,
     padding,
     pooling,
@@ -110,6 +111,7 @@ _FAMILIES = (
     counting.OPERATORS,
     losses.OPERATORS,
     ranges.OPERATORS,
+    oblivious_trees.OPERATORS,
 )
 
 OPERATORS: Mapping[str, Operator] = {operator.name: operator for family in _FAMILIES for operator in family}

@@ -8,7 +8,6 @@ with equal nodes on each level. Categorical and text features are refused.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from . import links
 from .ensemble import assemble
 from .fields import field, integer, number, numbers, sequence
 from .graph import TreeModel
+from .levels import Split, write_levels
 from .tree import Numbers, Tree, tree_error
 
 _LINKS: Mapping[str, links.Link] = {
@@ -43,17 +43,8 @@ _TO_RIGHT, _TREATMENTS = "AsTrue", ("AsIs", "AsFalse", "AsTrue")
 _DEEPEST_OBLIVIOUS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
-    """A split of a numerical feature: numbers above the border go to the right, NaN to the right if `nan_right`."""
-
-    feature: int
-    border: float
-    nan_right: bool
-
-    @property
-    def flags(self) -> int:
-        return NAN_IS_MISSING | (0 if self.nan_right else DEFAULT_LEFT)
+def _flags(split: Split) -> int:
+    return NAN_IS_MISSING | (0 if split.nan_right else DEFAULT_LEFT)
 
 
 def is_catboost(record: Any) -> bool:
@@ -86,21 +77,37 @@ def read_record(record: Any, file: str) -> TreeModel:
         return Split(places[index], number(field(split, "border"), "border", tree), treatments[index] == _TO_RIGHT)
 
     scale, bias = _scale_and_bias(sequence(record, "scale_and_bias"))
-    trees = []
+    trees, levels = [], []
     if "oblivious_trees" in record:
         for i, tree in enumerate(sequence(record, "oblivious_trees")):
-            splits = [split_of(split, i) for split in sequence({"splits": None, **tree}, "splits", tree=i) or ()]
-            trees.append(oblivious_tree(splits, numbers(tree, "leaf_values", np.float64, tree=i), len(bias), i))
+            splits = [split_of(split, i) for split in _splits_of(tree, i)]
+            values = numbers(tree, "leaf_values", np.float64, tree=i)
+            trees.append(oblivious_tree(splits, values, len(bias), i))
+            levels.append((splits, values))
     else:
         for i, tree in enumerate(sequence(record, "trees")):
             trees.append(_Nested(split_of, i, len(bias)).read(tree))
     features = max(places.values(), default=-1) + 1
     model = record.get("model_info", {})
     loss = model.get("params", {}).get("loss_function", {}).get("type", "") if isinstance(model, Mapping) else ""
-    return finish_model(trees, features, scale, bias, str(loss))
+    return finish_model(trees, levels, features, scale, bias, str(loss))
 
 
-def finish_model(trees: Sequence[Tree], features: int, scale: float, bias: Numbers, loss: str) -> TreeModel:
+def _splits_of(tree: Any, number: int) -> Sequence[Any]:
+    """Returns the splits of an oblivious tree, which may be missing if it is one leaf."""
+    found = tree.get("splits") if isinstance(tree, Mapping) else None
+    return [] if found is None else sequence(tree, "splits", tree=number)
+
+
+def finish_model(
+    trees: Sequence[Tree],
+    levels: Sequence[tuple[Sequence[Split], Numbers]],
+    features: int,
+    scale: float,
+    bias: Numbers,
+    loss: str,
+) -> TreeModel:
+    """Returns the model of trees; `levels` are their splits and values if all are oblivious, else empty."""
     if loss not in _LINKS and loss not in _IDENTITY:
         raise tree_error(f"the loss function `{loss}` is not supported", code="unsupported-objective")
     initial = np.zeros((1, len(bias)))
@@ -114,7 +121,8 @@ def finish_model(trees: Sequence[Tree], features: int, scale: float, bias: Numbe
             return b.add(scaled, b.like(float(bias[0]), total))
         return b.add(scaled, b.apply("constant", (), {"value": Constant(bias)})[0])
 
-    return TreeModel(ensemble, features, F32, finish, _LINKS.get(loss, links.identity))
+    tables = write_levels(levels, features, len(bias))
+    return TreeModel(ensemble, features, F32, finish, _LINKS.get(loss, links.identity), tables)
 
 
 def oblivious_tree(splits: Sequence[Split], values: Numbers, width: int, tree: int) -> Tree:
@@ -134,7 +142,7 @@ def oblivious_tree(splits: Sequence[Split], values: Numbers, width: int, tree: i
         np.asarray([s.border for s in order], np.float64),
         children[:, 0],
         children[:, 1],
-        np.asarray([s.flags for s in order], np.int64),
+        np.asarray([_flags(s) for s in order], np.int64),
         values.reshape(-1, width),
     )
 
@@ -179,6 +187,6 @@ class _Nested:
             np.asarray([s.border for s in self.splits], np.float64),
             children[:, 0],
             children[:, 1],
-            np.asarray([s.flags for s in self.splits], np.int64),
+            np.asarray([_flags(s) for s in self.splits], np.int64),
             np.asarray(self.values, np.float64).reshape(-1, self.width),
         )

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from ...model.source import SourceModel, WeightSource
-from .catboost import Split, finish_model, oblivious_tree
+from .catboost import finish_model, oblivious_tree
 from .fields import parse_json, read_bytes
 from .graph import TreeModel, write_model
+from .levels import Split
 from .tree import Numbers, tree_error
 
 _MAGIC, _VERSION = b"CBM1", "FlabuffersModel_v1"
@@ -63,7 +64,7 @@ def _read_core(buffer: _Buffer, file: str) -> TreeModel:
     bias = biases if len(biases) else np.asarray([trees.number(_BIAS, "<f8", 0.0)] * max(width, 1))
     if width < 1 or len(starts) != len(sizes) or len(bias) != width:
         raise tree_error(f"`{file}` has {width} outputs, {len(bias)} biases, {len(sizes)} trees, {len(starts)} starts")
-    found, first = [], 0
+    found, levels, first = [], [], 0
     for tree, (size, start) in enumerate(zip(sizes.tolist(), starts.tolist(), strict=True)):
         own = chosen[start : start + size] if start >= 0 and 0 <= size <= 16 else chosen[:0]
         if len(own) != size:
@@ -72,9 +73,10 @@ def _read_core(buffer: _Buffer, file: str) -> TreeModel:
         if len(wrong):
             raise tree_error(f"it refers to split {wrong[0]} of {len(splits)}", tree)
         count = width << size
-        found.append(oblivious_tree([splits[i] for i in own], values[first : first + count], width, tree))
+        levels.append(([splits[i] for i in own], values[first : first + count]))
+        found.append(oblivious_tree(*levels[-1], width, tree))
         first += count
-    return finish_model(found, features, trees.number(_SCALE, "<f8", 1.0), bias, _read_loss(core, file))
+    return finish_model(found, levels, features, trees.number(_SCALE, "<f8", 1.0), bias, _read_loss(core, file))
 
 
 def _read_splits(trees: _Table) -> tuple[list[Split], int]:

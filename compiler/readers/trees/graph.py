@@ -7,20 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from ....dialect.dims import Symbol
-from ....dialect.graph import Constant, Function, Module, Node, Parameter, Value
+from ....dialect.graph import Constant, Function, Module, Node, Parameter, Region, Value
 from ....dialect.operator import Builder
 from ....dialect.ops import OPERATORS
-from ....dialect.types import DType, TensorType, dtype_of
+from ....dialect.types import I64, DType, TensorType, dtype_of
 from ....dialect.verifier import verify
 from ...model.source import SourceModel, WeightSource
 from ...weights import open_arrays
 from .ensemble import Ensemble
+from .levels import Levels
 from .tree import Numbers
 
+FEW_ROWS = 16
+"""Oblivious trees of fewer rows are followed from node to node: their rows do not fill vectors."""
 MAIN, RAW, LEAVES = "main", "raw", "leaves"
 _TABLES = 8
 """The tables before `values`."""
@@ -40,6 +44,8 @@ class TreeModel:
     dtype: DType
     finish: Link
     link: Link
+    levels: Levels | None = None
+    """Tables of the same trees for many rows, if all trees are oblivious."""
 
 
 @dataclass
@@ -80,12 +86,40 @@ def _main(writer: _Writer, model: TreeModel, features: Value) -> Value:
 
 
 def _raw(writer: _Writer, model: TreeModel, features: Value) -> Value:
+    b = writer.builder
+    if model.levels is None:
+        return model.finish(b, _sums(writer, model, features))
+    few = b.less(b.apply("size_value", (), {"size": features.type.shape[0]})[0], b.scalar(FEW_ROWS, I64))
+    regions = tuple(_region(b, partial(f, writer, model, features)) for f in (_sums, _sums_of_levels))
+    (result,) = outputs = (b.fresh(regions[0].results[0].type),)
+    b.nodes.append(Node("if", (few,), outputs, (), regions))
+    return model.finish(b, result)
+
+
+def _region(b: Builder, write: Callable[[], Value]) -> Region:
+    outer, b.nodes = b.nodes, []
+    result = write()
+    nodes, b.nodes = b.nodes, outer
+    return Region((), tuple(nodes), (result,))
+
+
+def _sums_of_levels(writer: _Writer, model: TreeModel, features: Value) -> Value:
+    b, levels = writer.builder, model.levels
+    assert levels is not None, model
+    feature, border = writer.table("levels.feature", levels.feature), writer.table("levels.border", levels.border)
+    leaves = levels.write_leaves(b, features, feature, border)
+    initial = writer.table("levels.initial", model.ensemble.tables["initial"][0])
+    total = b.tree_sum(writer.table("levels.values", levels.values), leaves, initial)
+    return b.reshape(total, shape=total.type.shape[:1]) if levels.values.shape[2] == 1 else total
+
+
+def _sums(writer: _Writer, model: TreeModel, features: Value) -> Value:
     b, tables = writer.builder, model.ensemble.tables
     operands = [writer.table(name, table) for name, table in tables.items()]
     total = b.tree_ensemble(features, *operands, **model.ensemble.attributes)
     rows, groups, width = total.type.shape
     shape = (rows,) if groups == width == 1 else (rows, tables["initial"].size)
-    return model.finish(b, b.reshape(total, shape=shape))
+    return b.reshape(total, shape=shape)
 
 
 def _leaves(writer: _Writer, model: TreeModel, features: Value) -> Value:

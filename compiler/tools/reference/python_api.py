@@ -13,6 +13,7 @@ from pathlib import Path
 from ....runtime import loader
 from ....runtime.observe import observe, record
 from ... import api, checking
+from ...readers.sklearn.model import from_sklearn
 from ..explorer import read
 from ..explorer.graph import Graph
 
@@ -21,6 +22,7 @@ _BEGIN, _END = "<!-- generated: begin -->\n", "<!-- generated: end -->\n"
 
 FUNCTIONS: tuple[tuple[str, Callable[..., object]], ...] = (
     ("nacre.compile", api.compile),
+    ("nacre.from_sklearn", from_sklearn),
     ("nacre.check", checking.check),
     ("nacre.load", loader.load),
     ("Model.describe", loader.Model.describe),

@@ -1,0 +1,149 @@
+"""Every estimator of the installed scikit-learn: which ones compile, and that their methods agree with the library's.
+
+Floats agree within 1e-9 of the greater of 1 and the library's number, labels are equal. All estimators run in the
+interpreter; some, and pipelines, are compiled.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import nacre
+import numpy as np
+import pytest
+from fitted import ROWS, X, estimators, fit
+from nacre.compiler.model.source import SourceModel
+from nacre.compiler.readers.sklearn.model import METHODS, from_sklearn
+from nacre.compiler.weights import Checkpoint
+from nacre.dialect.diagnostics import DiagnosticError
+from nacre.dialect.graph import Parameter
+from nacre.dialect.interpreter import Interpreter
+from nacre.dialect.types import Array
+from sklearn.compose import ColumnTransformer
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier, VotingClassifier
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
+
+REFUSED = {
+    **dict.fromkeys(("CountVectorizer", "HashingVectorizer", "TfidfVectorizer", "FeatureHasher"), "inputs are texts"),
+    **dict.fromkeys(("DictVectorizer", "MultiLabelBinarizer"), "inputs are dictionaries or sets"),
+    **dict.fromkeys(("NMF", "MiniBatchNMF", "LatentDirichletAllocation"), "iterates until it converges"),
+    **dict.fromkeys(("DictionaryLearning", "MiniBatchDictionaryLearning", "SparseCoder"), "solves a sparse problem"),
+    "LocallyLinearEmbedding": "solves a linear system for each row",
+    "PatchExtractor": "inputs are images",
+    "PolynomialCountSketch": "multiplies in the Fourier domain",
+}
+"""Estimators that are not compiled, with the reason."""
+LOOSE = {"Birch": 1e-6}
+"""Where the library itself is less exact: it computes the distances to the points of its own clusters by products."""
+COMPILED = (
+    "SVC",
+    "KNeighborsClassifier",
+    "GradientBoostingClassifier",
+    "GaussianProcessRegressor",
+    "AdaBoostRegressor",
+)
+ALL = estimators()
+
+
+def interpret(model: SourceModel, method: str, rows: Array) -> Array:
+    weights = model.weights[method]
+    assert isinstance(weights, Checkpoint)
+
+    def load(parameter: Parameter) -> Array:
+        read = weights.tensors[parameter.name].load
+        assert read is not None
+        return read()
+
+    return np.asarray(Interpreter(model.module, load).run(method, [np.ascontiguousarray(rows)])[0])
+
+
+def expected(estimator: Any, method: str, rows: Array) -> Array:
+    found = getattr(estimator, method)(rows)
+    found = found[0] if isinstance(found, tuple) else found
+    return np.asarray(found.toarray() if hasattr(found, "toarray") else found)
+
+
+def compare(actual: Array, wanted: Array, tolerance: float = 1e-9) -> None:
+    assert actual.shape == wanted.shape
+    if wanted.dtype.kind != "f":
+        np.testing.assert_array_equal(actual, wanted)
+    else:
+        scale = np.maximum(1, np.abs(np.where(np.isfinite(wanted), wanted, 1)))
+        np.testing.assert_allclose(actual / scale, wanted / scale, rtol=0, atol=tolerance)
+
+
+def test_most_estimators_compile() -> None:
+    assert set(REFUSED) <= set(ALL)
+    assert 1 - len(REFUSED) / len(ALL) >= 0.92
+
+
+@pytest.mark.parametrize("name", sorted(set(ALL) - set(REFUSED)))
+def test_an_estimator_agrees_with_the_library(name: str) -> None:
+    estimator, rows = fit(name, ALL[name])
+    model = from_sklearn(estimator)
+    made = [function.name for function in model.module.functions]
+    assert made[0] == "main" and len(made) > 1
+    for method in made[1:]:
+        compare(interpret(model, method, rows), expected(estimator, method, rows), LOOSE.get(name, 1e-9))
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_a_refused_estimator_has_an_error(name: str) -> None:
+    kind = ALL[name]
+    estimator = kind(X[:4]) if name == "SparseCoder" else kind()
+    with pytest.raises(DiagnosticError, match=f"`{name}` cannot be compiled: it has no converter"):
+        from_sklearn(estimator)
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_compiled_code_agrees_with_the_library(name: str) -> None:
+    estimator, rows = fit(name, ALL[name])
+    model = nacre.compile(from_sklearn(estimator))
+    for method in METHODS:
+        if method in model.entries:
+            for count in (len(rows), 1):
+                compare(model.entries[method](rows[:count]), expected(estimator, method, rows[:count]))
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("level", [0, 2])
+def test_trees_beside_a_network_are_one_graph(level: int) -> None:
+    rng = np.random.default_rng(5)
+    x = np.column_stack([rng.normal(size=(120, 3)), rng.integers(0, 4, 120)])
+    y = (np.nan_to_num(x[:, 0]) + (x[:, 3] == 2) > 0.3).astype(int) * 3 + 1
+    x[rng.random(120) < 0.1, 1] = np.nan
+    columns = ColumnTransformer(
+        [
+            ("numbers", make_pipeline(SimpleImputer(add_indicator=True), StandardScaler()), [0, 1, 2]),
+            ("classes", OneHotEncoder(sparse_output=False), [3]),
+        ]
+    )
+    parts = [
+        ("boosting", HistGradientBoostingClassifier(max_iter=4)),
+        ("forest", RandomForestClassifier(5, max_depth=4)),
+        ("network", MLPClassifier((6,), max_iter=30)),
+        ("line", LogisticRegression()),
+    ]
+    pipeline = make_pipeline(columns, VotingClassifier(parts, voting="soft", weights=[1, 2, 1, 3]))
+    pipeline.fit(x, y)
+    source = from_sklearn(pipeline)
+    operators = {node.op for node in source.module.function("main").body}
+    assert {"tree_ensemble", "matmul"} <= operators
+    model = nacre.compile(source, opt_level=level)
+    np.testing.assert_array_equal(model(x), pipeline.predict(x))
+    compare(model.entries["predict_proba"](x), pipeline.predict_proba(x))
+
+
+def test_errors() -> None:
+    with pytest.raises(DiagnosticError, match="`StandardScaler` cannot be compiled: it is not fitted"):
+        from_sklearn(StandardScaler())
+    with pytest.raises(DiagnosticError, match="`dict` is not an estimator of scikit-learn"):
+        from_sklearn({})
+    with pytest.raises(DiagnosticError, match="`FunctionTransformer` cannot be compiled: its function `<lambda>`"):
+        from_sklearn(FunctionTransformer(lambda x: x).fit(ROWS))
+    with pytest.raises(DiagnosticError, match="`OneHotEncoder` cannot be compiled: its categories are texts"):
+        from_sklearn(OneHotEncoder(sparse_output=False).fit([["a"], ["b"]]))
