@@ -140,7 +140,7 @@ def sample_array(x: Numbers, places: Sequence[Numbers], mode: str, padding: str,
 def _whole(place: Numbers) -> Numbers:
     """Converts floats as the code does: NaN is 0, and what is too large is the nearest integer."""
     limit = 2.0**62
-    return np.clip(np.nan_to_num(place, nan=0.0, posinf=limit, neginf=-limit), -limit, limit).astype(np.int64)
+    return np.asarray(np.clip(np.nan_to_num(place, nan=0.0, posinf=limit, neginf=-limit), -limit, limit), np.int64)
 
 
 def _inside_array(place: Numbers, size: int, padding: str, corners: bool) -> Numbers:
@@ -155,4 +155,4 @@ def _inside_array(place: Numbers, size: int, padding: str, corners: bool) -> Num
 
 def _cubic_array(d: Numbers, a: float = -0.75) -> Numbers:
     near, far = ((a + 2) * d - (a + 3)) * d * d + 1, ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-    return np.where(d <= 1, near, np.where(d < 2, far, 0)).astype(d.dtype)
+    return np.asarray(np.where(d <= 1, near, np.where(d < 2, far, 0)), d.dtype)
