@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from cli_harness import Cli
 from nacre.compiler.cli.main import all_commands, run
 from nacre.compiler.readers.language import check_source
 from nacre.compiler.tools.help.sections import DOCS, LANGUAGE, OTHERS, names_of, read_sections
