@@ -52,7 +52,7 @@ def test_encoder_of_whisper(level: int) -> None:
     layers = nn.ModuleList(WhisperLayer(width) for _ in range(2))
     conv1, conv2 = nn.Conv1d(80, width, 3, padding=1), nn.Conv1d(width, width, 3, stride=2, padding=1)
     positions, norm = nn.Embedding(64, width), nn.LayerNorm(width)
-    parts = {"conv1": conv1, "conv2": conv2, "layers": layers, "embed_positions": positions, "layer_norm_": norm}
+    parts = {"conv1": conv1, "conv2": conv2, "layers": layers, "embed_positions": positions, "layer_norm": norm}
     model = compiled("whisper", weights_of(nn.ModuleDict(parts)), level)
     for batch, time in ((1, 1), (2, 9), (1, 64)):
         features = random(batch, 80, 2 * time, seed=time)
