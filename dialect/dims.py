@@ -234,11 +234,23 @@ def floor_divide(left: Size, right: Size) -> Size:
         low, high = bounds(_poly(rest))
         if low >= 0 and high < right:
             return _poly(whole)
-        return add(_poly(whole), _poly({((FloorDiv(_poly(rest), right), 1),): 1}))
+        return add(_poly(whole), _quotient(rest, right))
     low, high = bounds(left)[0], bounds(add(left, multiply(-1, right)))[1]
     if low >= 0 and high < 0:
         return 0
     return _poly({((FloorDiv(left, right), 1),): 1})
+
+
+def _quotient(rest: Mapping[Monomial, int], right: int) -> Size:
+    """Returns a quotient that is not known; (x // m + k) // n == (x + k*m) // (m*n)."""
+    kept = {monomial: c for monomial, c in rest.items() if c}
+    (monomial, factor), *others = sorted(kept.items(), key=lambda item: not item[0])
+    if factor == 1 and len(monomial) == 1 and all(not other for other, _ in others):
+        atom, power = monomial[0]
+        if isinstance(atom, FloorDiv) and power == 1 and isinstance(atom.denominator, int):
+            shift = sum(c for _, c in others) * atom.denominator
+            return floor_divide(add(atom.numerator, shift), atom.denominator * right)
+    return _poly({((FloorDiv(_poly(rest), right), 1),): 1})
 
 
 def ceil_divide(left: Size, right: Size) -> Size:

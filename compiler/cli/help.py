@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import textwrap
 
 import click
 from click.shell_completion import get_completion_class
 
-from ..tools.help.layout import lay_out, overview
+from ..readers.language.synonyms import ADVICE, synonym
+from ..tools.help.layout import WIDTH, lay_out, overview
 from ..tools.help.sections import find, known_words
 from .reporting import INPUT_ERROR
 
@@ -41,6 +43,14 @@ def help_command(context: click.Context, word: str | None) -> int:
         with click.Context(command, info_name=word, parent=context.parent) as inner:
             click.echo(command.get_help(inner))
     if sections or command is not None:
+        return 0
+    if word in ADVICE:
+        click.echo("\n".join(textwrap.wrap(f"There is no operator `{word}`: {ADVICE[word]}.", WIDTH)))
+        return 0
+    meant = synonym(word, known_words())
+    if meant and find(meant):
+        click.echo(f"`{word}` of other libraries is `{meant}` here.\n")
+        click.echo("\n".join(map(lay_out, find(meant))), nl=False)
         return 0
     near = difflib.get_close_matches(word, known_words(), 3, 0.6)
     said = f"; did you mean {' or '.join(f'`{name}`' for name in near)}?" if near else ""

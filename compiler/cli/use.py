@@ -60,7 +60,7 @@ def run_command(
       nacre run model.so --input x=x.npy --output results/
       nacre run model.nacre --input 'x=[[1, 2, 3]]'
       nacre run model.nacre --input x=data.npz:images --json
-      nacre run stages/27-assembly.s --from assembly --checkpoint bert/ --input x=x.npy
+      nacre run stages/34-assembly.s --from assembly --checkpoint bert/ --input x=x.npy
     """
     loaded = open_model(context, model, chosen, weights)
     described = choose_entry(loaded, entry)
@@ -101,7 +101,7 @@ def test_command(model: Path, chosen: Chosen, tests: Path | None, as_json: bool)
     \b
       nacre test model.nacre
       nacre test bert.nacre --checkpoint bert/ --json
-      nacre test stages/22-linalg.mlir --from linalg --tests bert.nacre --checkpoint bert/
+      nacre test stages/26-linalg.mlir --from linalg --tests bert.nacre --checkpoint bert/
 
     Every test runs with the reference interpreter and with the compiled artifact. Exits with 1 if one fails.
     """

@@ -296,7 +296,7 @@ def test_artifacts_are_the_same_whatever_was_kept(cli: Cli, tmp_path: Path, monk
 def test_several_levels(cli: Cli, double: Path) -> None:
     done = cli("compile", double, "--target", "x86-64-v3,x86-64-v2", "--emit", "so", "--emit", "asm", "--emit", "obj")
     assert done.code == 0, done.err
-    levels = cli("inspect", double.with_suffix(".so")).json["target"]["levels"]
+    levels = cli("inspect", "--json", double.with_suffix(".so")).json["target"]["levels"]
     assert [level["name"] for level in levels] == ["x86-64-v3", "x86-64-v2"]
     text = double.with_suffix(".s").read_text()
     assert "nacre_entry_double_x86_64_v3:" in text and "nacre_entry_double_x86_64_v2:" in text

@@ -187,11 +187,11 @@ def test_texts_are_called_and_tested(cli: Cli, double: Path, tmp_path: Path) -> 
     text.write_text(cli("dump", double, "--stage", "assembly", *target[:2]).out)
     changed.write_text(re.sub(r"\bvadd(?=[ps]s)", "vsub", text.read_text()))
     for path, sums in ((text, [2.0, 4.0]), (changed, [0.0, 0.0])):
-        assert cli("run", path, *target, "--input", "x=[[1, 2]]").json["y"]["first"] == sums
+        assert cli("run", "--json", path, *target, "--input", "x=[[1, 2]]").json["y"]["first"] == sums
         done = cli("test", path, *target, "--tests", tested)
         assert done.code == int(path == changed), done.err
         assert done.out.count("(interpreter)") == done.out.count("(artifact)") == 1
     assert cli("test", text, *target).code == 2
     tested.write_text(tested.read_text().replace("N, 2]", "N, 3]").replace("2]]", "2, 3]]").replace("4]]", "4, 6]]"))
     assert "error[other-model]" in cli("test", text, *target, "--tests", tested).err
-    assert "--from is for model files" in cli("run", tmp_path / "double.so", *target[2:]).err
+    assert "--from is for model files" in cli("run", "--json", tmp_path / "double.so", *target[2:]).err

@@ -55,7 +55,7 @@ def test_strict_passes_are_those_of_strict(cli: Cli, tmp_path: Path) -> None:
     ("arguments", "says"),
     [
         (["-o", "d.png"], "`d.png` must end with one of .html, .svg, .dot"),
-        (["-o", "d.html", "--stage", "fuze"], "there is no pass `fuze`; there are graph, check-indices, canonicalize"),
+        (["-o", "d.html", "--stage", "fuze"], "there is no pass `fuze`; there are graph, decompose, check-indices"),
         (["-o", "d.html", "--at", "Q=3"], "there is no dim `Q`"),
         (["-o", "d.html", "--at", "B=0"], "`B` cannot be 0"),
         (["-o", "d.html", "--depth", "-1"], "--depth"),
@@ -81,7 +81,9 @@ def test_faults_of_the_model_are_told(cli: Cli, tmp_path: Path) -> None:
 def test_times_of_a_profile(cli: Cli, digits_so: Path, tmp_path: Path) -> None:
     """What `nacre profile` writes is understood, and nearly all of its time is that of nodes."""
     path = tmp_path / "profile.json"
-    done = cli("profile", digits_so, "--at", "B=3", "--threads", "1", "--seconds", "0.01", "--peak", "1000,100")
+    done = cli(
+        "profile", "--json", digits_so, "--at", "B=3", "--threads", "1", "--seconds", "0.01", "--peak", "1000,100"
+    )
     path.write_text(done.out)
     seconds = sum(kernel["seconds"] for kernel in done.json["kernels"])
     assert cli("graph", MODEL, "-o", tmp_path / "d.html", "--profile", path).code == 0

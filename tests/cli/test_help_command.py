@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from cli_harness import Cli
 from nacre.compiler.cli.main import all_commands, run
 from nacre.compiler.readers.language import check_source
 from nacre.compiler.tools.help.sections import DOCS, LANGUAGE, OTHERS, names_of, read_sections
@@ -88,3 +89,17 @@ def test_commands_are_completed() -> None:
 
 def test_the_pages_are_those_of_the_documentation() -> None:
     assert (DOCS / "diagnostics.md").is_file() and DOCS == ROOT / "compiler" / "docs"
+
+
+@pytest.mark.parametrize(("word", "shown"), [("pixel_shuffle", "depth_to_space"), ("LayerNorm", "layer_norm")])
+def test_names_of_other_libraries(cli: Cli, word: str, shown: str) -> None:
+    done = cli("help", word)
+    assert done.code == 0 and done.out.startswith(f"`{word}` of other libraries is `{shown}` here.\n")
+    assert f"`{shown}(" in done.out
+
+
+@pytest.mark.parametrize("word", ["quantile", "median", "cross"])
+def test_words_without_an_operator_are_explained(cli: Cli, word: str) -> None:
+    done = cli("help", word)
+    assert done.code == 0 and done.out.startswith(f"There is no operator `{word}`: ")
+    assert all(len(line) <= 80 for line in done.out.splitlines())

@@ -16,7 +16,7 @@ SHORT = ("--seconds", "0.01")
 
 def test_profile_of_an_artifact(cli: Cli, digits_so: Path, tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
-    done = cli("profile", digits_so, "--at", "B=3", "--threads", "1", *SHORT, *PEAK, "--trace", trace)
+    done = cli("profile", "--json", digits_so, "--at", "B=3", "--threads", "1", *SHORT, *PEAK, "--trace", trace)
     assert done.code == 0, done.err
     told = done.json
     assert (told["entry"], told["dims"], told["threads"]) == ("classify", {"B": 3}, 1)
@@ -44,7 +44,7 @@ def test_profile_of_a_model_file_on_a_terminal(double: Path) -> None:
 
 def test_bench(cli: Cli, digits_so: Path) -> None:
     start = time.perf_counter()
-    done = cli("bench", digits_so, "--at", "B=2", "--threads", "1", "--seconds", "0.1", "--warm-up", "0")
+    done = cli("bench", "--json", digits_so, "--at", "B=2", "--threads", "1", "--seconds", "0.1", "--warm-up", "0")
     taken = time.perf_counter() - start
     assert done.code == 0, done.err
     told = done.json
@@ -68,7 +68,7 @@ def test_bench_on_a_terminal(double: Path) -> None:
 
 def test_bfloat16_goes_through_the_process(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "m.nacre").write_text("dim N in 1..9\nmodel m(x: bf16[N], odd: bool[N]) -> bf16[N] { return x + x }\n")
-    done = cli("bench", tmp_path / "m.nacre", "--seconds", "0.01", "--warm-up", "0")
+    done = cli("bench", "--json", tmp_path / "m.nacre", "--seconds", "0.01", "--warm-up", "0")
     assert done.code == 0, done.err
 
 
@@ -101,12 +101,12 @@ def test_what_is_refused(
 
 @pytest.mark.parametrize("peak", ["fast", "1", "1,2,3", "0,1", "-1,2", "1,x", "nan,1"])
 def test_peaks_that_are_none(cli: Cli, digits_so: Path, peak: str) -> None:
-    done = cli("profile", digits_so, f"--peak={peak}")
+    done = cli("profile", "--json", digits_so, f"--peak={peak}")
     assert done.code == 2 and "neither `measure` nor GFLOP/s and GB/s" in " ".join(done.err.split())
 
 
 def test_a_trace_that_cannot_be_written_is_told_first(cli: Cli, digits_so: Path, tmp_path: Path) -> None:
-    done = cli("profile", digits_so, "--trace", tmp_path / "none" / "t.json")
+    done = cli("profile", "--json", digits_so, "--trace", tmp_path / "none" / "t.json")
     assert done.code == 1 and "cannot-write" in done.err and done.out == ""
 
 
@@ -118,7 +118,7 @@ def test_a_file_that_is_no_artifact(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_the_digits_have_the_lines_of_their_file(cli: Cli) -> None:
-    done = cli("profile", DIGITS / "digits.nacre", "--at", "B=2", *SHORT, *PEAK)
+    done = cli("profile", "--json", DIGITS / "digits.nacre", "--at", "B=2", *SHORT, *PEAK)
     assert done.code == 0, done.err
     text = (DIGITS / "digits.nacre").read_text().splitlines()
     for line in done.json["lines"]:

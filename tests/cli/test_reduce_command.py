@@ -21,6 +21,6 @@ def test_progress_is_for_terminals_and_the_result_runs(cli: Cli, tmp_path: Path)
     inputs = tmp_path / "small.inputs.npz"
     with np.load(inputs) as saved:
         (name,) = saved.files
-    done = cli("run", small, "--input", f"{name}={inputs}:{name}")
+    done = cli("run", "--json", small, "--input", f"{name}={inputs}:{name}")
     assert done.code == 0, done.err
     assert cli("test", small).code == 0

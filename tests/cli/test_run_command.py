@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 
 
 def test_artifact(cli: Cli, double_so: Path) -> None:
-    done = cli("run", double_so, "--input", "x=[[1, 2], [3, 4.5]]")
+    done = cli("run", "--json", double_so, "--input", "x=[[1, 2], [3, 4.5]]")
     assert done.code == 0, done.err
     assert done.json == {
         "y": {"dtype": "f32", "shape": [2, 2], "min": 2.0, "max": 9.0, "mean": 5.25, "first": [2.0, 4.0, 6.0, 9.0]}
@@ -30,7 +30,7 @@ def test_files(cli: Cli, double_so: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "many.npz", one=x, two=x * 2)
     save_file({"three": x * 3}, tmp_path / "single.safetensors")
     for value, factor in (("x.npy", 2), ("many.npz:two", 4), ("single.safetensors", 6)):
-        done = cli("run", double_so, "--input", f"x={tmp_path / value}", "--output", tmp_path / "out")
+        done = cli("run", "--json", double_so, "--input", f"x={tmp_path / value}", "--output", tmp_path / "out")
         assert done.code == 0, done.err
         np.testing.assert_array_equal(np.load(tmp_path / "out" / "y.npy"), x * factor)
     assert leftovers(tmp_path / "out") == []
@@ -40,7 +40,7 @@ def test_digits(cli: Cli, digits_so: Path, tmp_path: Path) -> None:
     with np.load(DIGITS / "test_images.npz") as file:
         np.save(tmp_path / "image.npy", file["images"][:5].astype(np.float32))
         labels = file["labels"][:5]
-    done = cli("run", digits_so, f"--input=image={tmp_path / 'image.npy'}", "--output", tmp_path)
+    done = cli("run", "--json", digits_so, f"--input=image={tmp_path / 'image.npy'}", "--output", tmp_path)
     assert done.code == 0
     assert done.json["probabilities"]["shape"] == [5, 10]
     np.testing.assert_array_equal(np.load(tmp_path / "probabilities.npy").argmax(axis=1), labels)
@@ -80,7 +80,7 @@ def test_inputs_that_are_refused(
     np.save("long.npy", np.zeros((65, 2), np.float32))
     np.savez("many.npz", one=np.zeros(1), two=np.zeros(1))
     Path("broken.npy").write_bytes(b"\x93NUMPY")
-    done = cli("run", double_so, *(f"--input={i}" for i in inputs), "--output", "out")
+    done = cli("run", "--json", double_so, *(f"--input={i}" for i in inputs), "--output", "out")
     assert done.code == code, done
     assert told in " ".join(done.err.split())
     assert not Path("out").exists()
@@ -123,7 +123,7 @@ def test_spelled_tensors(dtype: str, text: str, expected: np.ndarray) -> None:
 
 
 def test_summaries_are_json(cli: Cli, double_so: Path) -> None:
-    done = cli("run", double_so, "--input", "x=[[NaN, Infinity]]")
+    done = cli("run", "--json", double_so, "--input", "x=[[NaN, Infinity]]")
     assert done.json["y"]["first"] == ["nan", "inf"]  # json has no such numbers
     assert done.json["y"]["max"] == "nan"
     assert "NaN" not in done.out and "Infinity" not in done.out
@@ -145,8 +145,8 @@ def test_floats_that_numpy_has_none_of_go_through_files(cli: Cli, tmp_path: Path
     text = f"model b(x: {name}[2]) -> y: {name}[2] {{ return cast(2 * cast(x, f32), {name}) }}"
     nacre.compile(text, artifact, opt_level=0)
     np.save(tmp_path / "x.npy", np.array([1, 1.5], DTYPES[name].numpy))
-    assert cli("run", artifact, f"--input=x={tmp_path / 'x.npy'}", "--output", tmp_path).code == 0
-    done = cli("run", artifact, f"--input=x={tmp_path / 'y.npy'}")
+    assert cli("run", "--json", artifact, f"--input=x={tmp_path / 'x.npy'}", "--output", tmp_path).code == 0
+    done = cli("run", "--json", artifact, f"--input=x={tmp_path / 'y.npy'}")
     assert done.json["y"] | {"mean": 0} == {
         "dtype": name,
         "shape": [2],
@@ -161,11 +161,11 @@ def test_several_entries(cli: Cli, tmp_path: Path) -> None:
     artifact = tmp_path / "two.so"
     text = "model one(x: i32[2]) -> i32[2] { return x + 1 }\nmodel two(x: i32[2]) -> i32[2] { return x + 2 }\n"
     nacre.compile(text, artifact, opt_level=0)
-    done = cli("run", artifact, "--input=x=[1, 2]")
+    done = cli("run", "--json", artifact, "--input=x=[1, 2]")
     assert done.code == 2 and "the model has the entries one, two" in done.err
-    done = cli("run", artifact, "--input=x=[1, 2]", "--entry", "three")
+    done = cli("run", "--json", artifact, "--input=x=[1, 2]", "--entry", "three")
     assert done.code == 2 and "the model has the entries one, two" in done.err
-    done = cli("run", artifact, "--input=x=[1, 2]", "--entry", "two")
+    done = cli("run", "--json", artifact, "--input=x=[1, 2]", "--entry", "two")
     assert done.json["result"]["first"] == [3, 4]
 
 
@@ -173,8 +173,8 @@ def test_several_entries(cli: Cli, tmp_path: Path) -> None:
 def test_what_is_no_artifact(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)
     Path("text.so").write_text("text")
-    assert cli("run", name).code == 1
-    assert cli("inspect", name).code == 1
+    assert cli("run", "--json", name).code == 1
+    assert cli("inspect", "--json", name).code == 1
 
 
 def test_external_weights_elsewhere(cli: Cli, scaled: Path) -> None:
@@ -182,12 +182,12 @@ def test_external_weights_elsewhere(cli: Cli, scaled: Path) -> None:
     nacre.compile(scaled, artifact, placement="external", opt_level=0)
     beside = artifact.with_name("scaled.so.safetensors")
     moved = beside.rename(scaled.parent / "moved.safetensors")
-    done = cli("run", artifact, "--input=x=[[1, 1]]")
+    done = cli("run", "--json", artifact, "--input=x=[[1, 1]]")
     assert done.code == 1 and "scaled.so.safetensors" in done.err
-    done = cli("run", artifact, "--input=x=[[1, 1]]", "--weights", moved)
+    done = cli("run", "--json", artifact, "--input=x=[[1, 1]]", "--weights", moved)
     assert done.json["result"]["first"] == [2, 3]
     # What an artifact says of itself does not need its weights.
-    assert cli("inspect", artifact).json["weights"]["placement"] == "external"
+    assert cli("inspect", "--json", artifact).json["weights"]["placement"] == "external"
 
 
 def test_on_a_terminal(double_so: Path) -> None:
@@ -200,11 +200,11 @@ def test_on_a_terminal(double_so: Path) -> None:
 
 @pytest.mark.usefixtures("unchecked")
 def test_text_is_compiled_once(cli: Cli, double: Path, cache: Path) -> None:
-    first = cli("run", double, "--input=x=[[1, 2]]")
+    first = cli("run", "--json", double, "--input=x=[[1, 2]]")
     assert first.code == 0, first.err
     (artifact,) = cache.glob("*.so")
     before = artifact.stat()
-    assert cli("run", double, "--input=x=[[1, 2]]").out == first.out
+    assert cli("run", "--json", double, "--input=x=[[1, 2]]").out == first.out
     (again,) = cache.glob("*.so")
     assert again == artifact
     assert (again.stat().st_ino, again.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
@@ -212,7 +212,7 @@ def test_text_is_compiled_once(cli: Cli, double: Path, cache: Path) -> None:
 
 def test_cache_that_cannot_be_written(cli: Cli, double: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NACRE_CACHE", str(double / "below-a-file"))
-    done = cli("run", double, "--input=x=[[1, 2]]")
+    done = cli("run", "--json", double, "--input=x=[[1, 2]]")
     assert done.code == 1
     assert "cannot write into the cache" in done.err and "set NACRE_CACHE to another folder" in done.err
 
@@ -222,5 +222,5 @@ def test_two_texts_of_one_name(cli: Cli, tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "m.nacre").write_text(DOUBLE.replace("x + x", f"x * {factor}"))
     for folder, factor in (("a", 2), ("b", 3)):
-        done = cli("run", tmp_path / folder / "m.nacre", "--input=x=[[1, 1]]", "-O0")
+        done = cli("run", "--json", tmp_path / folder / "m.nacre", "--input=x=[[1, 1]]", "-O0")
         assert done.json["y"]["first"] == [factor, factor]

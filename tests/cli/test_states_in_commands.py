@@ -55,7 +55,7 @@ def artifact(file: Path) -> Path:
 
 
 def test_run_prints_results_and_states(cli: Cli, artifact: Path) -> None:
-    done = cli("run", artifact, "--at", "S=3", "--input", "x=[[1, 2, 3, 4], [1, 1, 1, 1]]")
+    done = cli("run", "--json", artifact, "--at", "S=3", "--input", "x=[[1, 2, 3, 4], [1, 1, 1, 1]]")
     assert done.code == 0, done.err
     assert done.json["total"]["first"] == [3, 4, 5, 6]
     assert done.json["state.n"]["first"] == [2] and done.json["state.cache.rows"]["shape"] == [3, 4]
@@ -63,7 +63,7 @@ def test_run_prints_results_and_states(cli: Cli, artifact: Path) -> None:
 
 
 def test_run_wants_the_dims_of_the_session(cli: Cli, artifact: Path) -> None:
-    done = cli("run", artifact, "--input", "x=[[1, 2, 3, 4]]")
+    done = cli("run", "--json", artifact, "--input", "x=[[1, 2, 3, 4]]")
     assert done.code == 2 and "give the dims of its session that no input has, --at S=..." in done.err
 
 
@@ -107,10 +107,10 @@ def test_inspect_and_the_report(cli: Cli, artifact: Path, file: Path) -> None:
 
 def test_measured_calls_begin_with_the_initial_states(cli: Cli, artifact: Path) -> None:
     """A second call without a restart would write rows 5 to 9 of 8, and fail."""
-    done = cli("bench", artifact, "--at", "T=5,S=8", "--seconds", "0.05", "--warm-up", "0.01")
+    done = cli("bench", "--json", artifact, "--at", "T=5,S=8", "--seconds", "0.05", "--warm-up", "0.01")
     assert done.code == 0 and done.json["calls"] > 1 and done.json["dims"] == {"S": 8, "T": 5}, done.err
     assert done.json["bytes"]["states"] == 3 * 64 + 128
-    done = cli("profile", artifact, "--at", "T=5,S=8", "--seconds", "0.05")
+    done = cli("profile", "--json", artifact, "--at", "T=5,S=8", "--seconds", "0.05")
     assert done.code == 0 and done.json["runs"] > 1 and done.json["kernels"], done.err
 
 
@@ -131,13 +131,13 @@ def test_measured_calls_begin_with_the_states_of_a_file(cli: Cli, artifact: Path
 def test_random_inputs_determine_no_dim_of_a_session(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "free.nacre"
     file.write_text("dim S in 1..9\nmodel f(x: f32) -> f32[S] {\n  state a: f32[S]\n  a = a + x\n  return a\n}\n")
-    done = cli("profile", file, "--seconds", "0.01")
+    done = cli("profile", "--json", file, "--seconds", "0.01")
     assert done.code == 0 and done.json["dims"] == {"S": 9}, done.err
-    done = cli("bench", file, "--input", "x=1", "--seconds", "0.01")
+    done = cli("bench", "--json", file, "--input", "x=1", "--seconds", "0.01")
     assert done.code == 2 and "--at S=..." in done.err
     stateless = tmp_path / "plain.nacre"
     stateless.write_text("model f(x: f32) -> f32 { return x }\n")
-    done = cli("bench", stateless, "--states", tmp_path / "fits")
+    done = cli("bench", "--json", stateless, "--states", tmp_path / "fits")
     assert done.code == 2 and "--states is for entries with states" in done.err
 
 

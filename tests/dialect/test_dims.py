@@ -141,3 +141,12 @@ def test_symbols_of_nested_atoms() -> None:
     size = dims.maximum((B * H) // 3, T)
     assert isinstance(size, Poly)
     assert {s.name for s in dims.symbols(size)} == {"B", "H", "T"}
+
+
+def test_quotients_of_quotients_are_one() -> None:
+    size = Symbol("S", 0, 1000).size
+    for shift in (-3, 0, 1, 7):
+        nested = dims.floor_divide(dims.add(dims.floor_divide(size, 160), shift), 2)
+        assert nested == dims.floor_divide(dims.add(size, 160 * shift), 320)
+        for value in (0, 159, 160, 161, 479, 480, 1000):
+            assert dims.evaluate(nested, {"S": value}) == (value // 160 + shift) // 2

@@ -13,116 +13,16 @@ from .argument_sizes import argument_sizes
 from .context import Context, suggest
 from .operators import BUILTINS
 from .sugar import FORMS
+from .synonyms import ADVICE, synonym
 from .values import Frame, Poison
 
 FUNCTIONS = frozenset({*BUILTINS, *FORMS, *static_functions.FUNCTIONS})
 """Every name that can be called without being defined."""
 
-FOREIGN = {
-    "pixel_shuffle": "depth_to_space",
-    "pixel_unshuffle": "space_to_depth",
-    "index_add": "scatter_add",
-    "index_select": "gather",
-    "index_copy": "scatter",
-    "segment_sum": "scatter_add",
-    "unsorted_segment_sum": "scatter_add",
-    "reduce_mean": "mean",
-    "reduce_sum": "sum",
-    "reduce_max": "max",
-    "reduce_min": "min",
-    "reduce_prod": "prod",
-    "reduce_any": "any",
-    "reduce_all": "all",
-    "unbind": "unstack",
-    "rotary": "rotary_embedding",
-    "rope": "rotary_embedding",
-    "apply_rotary": "rotary_embedding",
-    "apply_rotary_pos_emb": "rotary_embedding",
-    "to": "cast",
-    "type_as": "cast",
-    "argwhere": "nonzero",
-    "flatnonzero": "nonzero",
-    "boolean_mask": "masked_select",
-    "compress": "masked_select",
-    "extract": "masked_select",
-    "rand": "random_uniform",
-    "randn": "random_normal",
-    "tensordot": "einsum",
-    "outer": "einsum",
-    "kron": "einsum",
-    "concatenate": "concat",
-    "cat": "concat",
-    "permute": "transpose",
-    "pow": "power",
-    "mul": "multiply",
-    "sub": "subtract",
-    "div": "divide",
-    "neg": "negate",
-    "var": "variance",
-    "std": "standard_deviation",
-    "arange": "iota",
-    "range": "iota",
-    "clamp": "clip",
-    "topk": "top_k",
-    "amax": "max",
-    "amin": "min",
-    "take": "gather",
-    "astype": "cast",
-    "swish": "silu",
-    "dot": "matmul",
-    "bmm": "matmul",
-    "view": "reshape",
-    "masked_fill": "where",
-    "interpolate": "resize",
-    "upsample": "resize",
-    "chunk": "split",
-    "expand": "broadcast_to",
-    "broadcast": "broadcast_to",
-    "swapaxes": "transpose",
-    "moveaxis": "transpose",
-    "repeat_kv": "repeat_interleave",
-    "full_like": "full",
-    "zeros_like": "zeros",
-    "ones_like": "ones",
-    "mm": "matmul",
-    "linear": "matmul",
-    "dense": "matmul",
-    "scaled_dot_product_attention": "attention",
-    "adaptive_avg_pool2d": "global_avg_pool",
-    "True": "true",
-    "False": "false",
-    "none": "None",
-    "null": "None",
-    "erf_inv": "erf",
-    "sgn": "sign",
-    "float32": "f32",
-    "layernorm": "layer_norm",
-    "rmsnorm": "rms_norm",
-}
-"""The names of operators in other libraries."""
-
-ADVICE = {
-    "quantile": "`sort(x, axis)` gives the order; an index of it is a quantile",
-    "percentile": "`sort(x, axis)` gives the order; an index of it is a percentile",
-    "median": "`sort(x, axis)` gives the order; the middle of it is the median",
-    "nanmedian": "`sort(x, axis)` gives the order; the middle of it is the median",
-    "cross": "a cross product is `roll(x, 2, axis) * roll(y, 1, axis) - roll(x, 1, axis) * roll(y, 2, axis)`",
-    "dropout": "a model that is trained multiplies by `where(random_uniform(x.shape, seed) < keep, 1 / keep, 0)`",
-    "meshgrid": "`iota(n)[:, None]` and `iota(m)[None, :]` broadcast",
-    "linspace": "`cast(iota(n), f32) * step + start`",
-}
-"""Words of other libraries for which there is no operator, and how their results are written."""
-
 
 def counterpart(name: str) -> str:
-    """Returns the function for a name of another library, also written as a class: `LayerNorm`; empty if none is."""
-    for word in (name, name.lower()):
-        if word in FOREIGN:
-            return FOREIGN[word]
-    if name in ADVICE:
-        return ""
-    joined = {function.replace("_", ""): function for function in FUNCTIONS}
-    return joined.get(name.replace("_", "").lower(), "")
+    """Returns the function for a name of another library; empty if none is."""
+    return synonym(name, FUNCTIONS)
 
 
 _KEYWORDS = frozenset({"true", "false", "None"})

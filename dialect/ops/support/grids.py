@@ -155,4 +155,4 @@ def _inside_array(place: Numbers, size: int, padding: str, corners: bool) -> Num
 
 def _cubic_array(d: Numbers, a: float = -0.75) -> Numbers:
     near, far = ((a + 2) * d - (a + 3)) * d * d + 1, ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-    return np.where(d <= 1, near, np.where(d < 2, far, 0)).astype(d.dtype)
+    return np.asarray(np.where(d <= 1, near, np.where(d < 2, far, 0)), d.dtype)
