@@ -17,8 +17,10 @@ import numpy as np
 
 from ..dims import ceil_divide
 from ..emitter import BodyEmitter, Emitter, Scalar, SequenceEmitter, Tensor
-from ..operator import Attributes, Case, InferenceError, Operand, Operator
+from ..graph import Value
+from ..operator import Attributes, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import F32, F64, I32, I64, TensorType
+from .indexing import zeros_like
 from .support.accumulate import Numbers
 
 ROWS = 256
@@ -128,6 +130,18 @@ def _lower_sum(
     return e.scan((ceil_divide(rows, ROWS), result.shape[1]), [e.full(result, 0)], block)
 
 
+def _differentiate_sum(b: Builder, use: Use) -> Sequence[Value | None]:
+    values, leaves, _ = use.inputs
+    trees, count, width = values.type.shape
+    rows = leaves.type.shape[1]
+    assert isinstance(count, int), values
+    # The leaves count modulo their number, a power of two.
+    index = b.bitwise_and(leaves, b.scalar(count - 1, I32))
+    each = b.broadcast_to(b.reshape(use.gradient, shape=(1, rows, width)), shape=(trees, rows, width))
+    added = b.scatter_add(zeros_like(b, values), b.reshape(index, shape=(trees, rows, 1)), each, axis=1)
+    return [added, None, b.sum(use.gradient, axis=(0,))]
+
+
 def _leaf_cases() -> tuple[Case, ...]:
     rng = np.random.default_rng(0)
     made = []
@@ -147,7 +161,7 @@ def _sum_cases() -> tuple[Case, ...]:
     for trees, count, width, rows in ((5, 8, 1, 9), (3, 4, 2, 16), (2, 1, 3, 1), (0, 2, 1, 3), (4, 2, 1, 0)):
         leaves = rng.integers(0, count, (trees, rows)).astype(np.int32)
         shapes = ((trees, count, width), (trees, rows), (width,))
-        made.append(Case(shapes, arrays={1: leaves}, gradient=False, terms=max(trees, 1)))
+        made.append(Case(shapes, arrays={1: leaves}, terms=max(trees, 1)))
     return tuple(made)
 
 
@@ -169,7 +183,7 @@ tree_sum = Operator(
     operands=(Operand("values", _FLOATS), Operand("leaves", (I32,), "I"), Operand("initial", _FLOATS)),
     infer=_infer_sum,
     reference=_reference_sum,
-    gradient=None,
+    gradient=_differentiate_sum,
     lower=_lower_sum,
     cases=_sum_cases(),
     properties=frozenset({"sequential", "summing"}),
