@@ -15,7 +15,7 @@ COMMANDS = sorted(GROUP)
 
 def test_there_are_commands() -> None:
     expected = "accuracy bench bisect check compile completion diff dump fmt graph help import inspect opt profile"
-    assert [*expected.split(), "quantize", "reduce", "run", "test"] == COMMANDS
+    assert [*expected.split(), "quantize", "reduce", "run", "test", "train"] == COMMANDS
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])
