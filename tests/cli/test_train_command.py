@@ -81,7 +81,7 @@ def test_validation_and_the_checkpoint_as_weights(folder: Path, cli: Cli) -> Non
 
 
 def test_scheduled_rates(folder: Path, cli: Cli) -> None:
-    """A rate that falls to 0 moves the parameters less from epoch to epoch; resuming needs the same number of epochs."""
+    """A rate that falls to 0 moves parameters less and less; resuming needs the same number of epochs."""
     kept = []
     for kind in ("linear", "cosine"):
         options = ("--epochs", "4", "--schedule", f"lr={kind}", "-o", f"{kind}.safetensors")
