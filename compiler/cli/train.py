@@ -15,7 +15,7 @@ from ..tools.train import SCHEDULES, Data, Plan, Progress, Trainer
 from ..weights import open_tensors
 from .figures import show_seconds
 from .model_options import PATH
-from .models import INPUTS, MODEL_OR_ARTIFACT, WEIGHTS, open_model
+from .models import INPUTS, MODEL_OR_ARTIFACT, THREADS, WEIGHTS, open_model
 from .options import Chosen, build_options, progress_line, read_dims
 from .tensors import read_tensor, split_assignments
 
@@ -46,6 +46,7 @@ from .tensors import read_tensor, split_assignments
 @click.option("--log", type=PATH, metavar="FILE", help="Write `step,loss` lines to this file.")
 @click.option("--entry", metavar="NAME", help="Training step to call, if there are several entries with states.")
 @click.option("--at", "dims", metavar="S=64", callback=read_dims, help="Dims of the session that no sample has.")
+@THREADS
 @WEIGHTS
 @build_options
 @click.pass_context
@@ -66,14 +67,15 @@ def train_command(
     log: Path | None,
     entry: str | None,
     dims: Mapping[str, int],
+    threads: int,
     weights: Path | None,
     chosen: Chosen,
 ) -> None:
-    """Train a model: call a `train` entry on the samples of a file, epoch by epoch.
+    """Train a model on the samples of a file. A `train` entry is called for each batch, epoch by epoch.
 
     \b
       nacre train model.nacre --data train.npz --epochs 10 --input lr=1e-3
-      nacre train model.nacre --data train.npz --epochs 10 --input lr=1e-3 --schedule lr=cosine --resume
+      nacre train model.nacre --data train.npz --input lr=1e-3 --schedule lr=cosine --resume
       nacre compile model.nacre --checkpoint model.safetensors -o model.so
 
     The checkpoint holds the trained parameters under their paths, and the states of the optimiser. It is written to a
@@ -81,7 +83,7 @@ def train_command(
     """
     if (validate is None) != (validation is None):
         raise click.UsageError("--validate and --validation belong together")
-    opened = open_model(context, model, chosen, weights)
+    opened = open_model(context, model, chosen, weights, threads)
     step = _choose_step(opened, entry)
     types = {argument.name: DTYPES[argument.dtype] for argument in step.arguments}
     given = split_assignments(inputs)

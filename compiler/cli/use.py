@@ -16,6 +16,8 @@ from ...dialect.types import Array
 from ...runtime.loader import Session
 from ..base.files import replacing
 from ..checking import read_model
+from ..model.parameters import open_parameters
+from ..tools.gradients import test_gradients
 from ..tools.model_tests import Outcome, test_model
 from .model_options import PATH
 from .models import ENTRY, INPUTS, MODEL_OR_ARTIFACT, WEIGHTS, choose_entry, open_model, open_session
@@ -94,23 +96,38 @@ def run_command(
     type=PATH,
     help="Model file with the tests and budgets to run; required with --from.",
 )
+@click.option("--gradients", is_flag=True, help="Compare the gradients of all operators with finite differences.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcomes as JSON.")
-def test_command(model: Path, chosen: Chosen, tests: Path | None, as_json: bool) -> int:
+def test_command(model: Path, chosen: Chosen, tests: Path | None, gradients: bool, as_json: bool) -> int:
     """Run the tests and budgets of a model file.
 
     \b
       nacre test model.nacre
       nacre test bert.nacre --checkpoint bert/ --json
+      nacre test training.nacre --gradients
       nacre test stages/26-linalg.mlir --from linalg --tests bert.nacre --checkpoint bert/
 
-    Every test runs with the reference interpreter and with the compiled artifact. Exits with 1 if one fails.
+    Every test runs with the reference interpreter and with the compiled artifact. Exits with 1 if one fails. With
+    --gradients, nothing is compiled: the interpreter runs every entry on random inputs in float64, and compares the
+    gradient of each node with finite differences.
     """
     if (chosen.start is None) != (tests is None):
         raise click.UsageError("--from requires --tests, and --tests requires --from: the dump of a stage has no tests")
+    if gradients:
+        if chosen.start is not None:
+            raise click.UsageError("--gradients is for model files")
+        source_model = chosen.read(model)
+        with progress(f"testing the gradients of {model}"):
+            outcomes = test_gradients(source_model.module, open_parameters(source_model))
+        return _report_outcomes(outcomes, as_json)
     with progress(f"compiling and testing {model}"):
         outcomes = test_model(
             chosen.build(model), None if tests is None else read_model(tests, chosen.checkpoint, chosen.settings)
         )
+    return _report_outcomes(outcomes, as_json)
+
+
+def _report_outcomes(outcomes: Sequence[Outcome], as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps([asdict(o) for o in outcomes], indent=2))
     else:
@@ -121,6 +138,6 @@ def test_command(model: Path, chosen: Chosen, tests: Path | None, as_json: bool)
 def _print_outcomes(outcomes: Sequence[Outcome]) -> None:
     for o in outcomes:
         word = click.style("passed", fg="green") if o.passed else click.style("failed", fg="red", bold=True)
-        means = "" if o.means == "budget" else f" ({o.means})"
+        means = "" if o.means in ("budget", "gradients") else f" ({o.means})"
         click.echo(f"{word}  {o.model}: {o.title}{means}: {o.detail}")
     click.echo(f"{sum(o.passed for o in outcomes)} passed, {sum(not o.passed for o in outcomes)} failed")

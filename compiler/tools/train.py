@@ -125,6 +125,8 @@ class Trainer:
         if self.whole and data.count < self.batch:
             message = f"`{entry.name}` takes {self.batch} samples at once, and there are {data.count}"
             raise _error("bad-samples", message)
+        self.per_epoch = data.count // self.batch if self.whole else -(-data.count // self.batch)
+        self.steps, self.step = self.per_epoch * plan.epochs, 0
         first = self._inputs(entry, next(data.batches(self.batch, self.whole))[0], 0)
         bound = find_session_dims(model, entry.name, first, dims)
         if bound is None:
@@ -132,8 +134,6 @@ class Trainer:
             raise _error("nothing-trained", message, "a `train` entry ends with `minimize`")
         self.session: Session = model.session(**bound)
         self.entry = self.session.entries[entry.name]
-        self.per_epoch = data.count // self.batch if self.whole else -(-data.count // self.batch)
-        self.steps, self.step = self.per_epoch * plan.epochs, 0
 
     def _inputs(self, entry: Entry, batch: Mapping[str, Array], step: int) -> list[Array]:
         """Returns the arguments of a step in order."""

@@ -131,6 +131,9 @@ def _differentiate_max(b: Builder, use: Use) -> Sequence[Value]:
     ones."""
     (x,) = use.inputs
     g = use.gradient
+    w = pool_geometry("max_pool", x.type.shape[2:], use.attributes)
+    if tiles(w):
+        return [_spread_max(b, x, g, b.max_pool_indices(x, **use.attributes), w)]
     outer, elements = x.type.shape[:2], product(x.type.shape[2:])
     flat = (*outer, product(g.type.shape[2:]))
     places = b.reshape(b.max_pool_indices(x, **use.attributes), shape=flat)
@@ -138,6 +141,24 @@ def _differentiate_max(b: Builder, use: Use) -> Sequence[Value]:
     given = b.where(b.less(places, b.like(0, places)), b.like(0, g), b.reshape(g, shape=flat))
     zeros = b.full(shape=(*outer, elements), value=0.0, dtype=x.type.dtype)
     return [b.reshape(b.scatter_add(zeros, places, given, axis=2, mode="clamp"), shape=x.type.shape)]
+
+
+def tiles(w: Windows) -> bool:
+    """Returns whether every element is in one window."""
+    unpadded = not any(w.low) and not any(w.high) and all(d == 1 for d in w.dilation)
+    whole = all(count * k == size for count, k, size in zip(w.counts, w.kernel, w.sizes, strict=True))
+    return unpadded and w.kernel == w.stride and whole and all(isinstance(k, int) for k in w.kernel)
+
+
+def _spread_max(b: Builder, x: Value, g: Value, places: Value, w: Windows) -> Value:
+    """Returns the gradient if every element is in one window: an element compares its place with that of the greatest
+    one of its window. Nothing is written by index."""
+    spatial = x.type.shape[2:]
+    own = b.reshape(b.iota(shape=(product(spatial),), axis=0, dtype=I64), shape=spatial)
+    for axis, count in enumerate(w.kernel):
+        g = b.repeat_interleave(g, repeats=count, axis=axis + 2)
+        places = b.repeat_interleave(places, repeats=count, axis=axis + 2)
+    return b.where(b.equal(places, own), b.reshape(g, shape=x.type.shape), b.like(0, g))
 
 
 def _infer_indices(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:

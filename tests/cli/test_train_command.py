@@ -80,6 +80,20 @@ def test_validation_and_the_checkpoint_as_weights(folder: Path, cli: Cli) -> Non
     assert "error" in dir(session) and not hasattr(session, "train")
 
 
+def test_scheduled_rates(folder: Path, cli: Cli) -> None:
+    """A rate that falls to 0 moves parameters less and less; resuming needs the same number of epochs."""
+    kept = []
+    for kind in ("linear", "cosine"):
+        options = ("--epochs", "4", "--schedule", f"lr={kind}", "-o", f"{kind}.safetensors")
+        assert cli(*TRAIN, *options).code == 0
+        kept.append(load_file(f"{kind}.safetensors")["net.weight"])
+        assert cli(*TRAIN, *options, "--warm-up", "3", "--threads", "1").code == 0
+        kept.append(load_file(f"{kind}.safetensors")["net.weight"])
+    assert len({a.tobytes() for a in kept}) == 4
+    refused = cli(*TRAIN, "--epochs", "5", "--schedule", "lr=linear", "-o", "linear.safetensors", "--resume")
+    assert refused.code == 1 and "was written by a run with" in refused.err
+
+
 def test_a_loss_that_is_not_finite_ends_the_run(folder: Path, cli: Cli) -> None:
     result = cli(*TRAIN[:4], "--input", "lr=1e30", "--epochs", "9")
     assert result.code == 1

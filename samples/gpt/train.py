@@ -1,0 +1,78 @@
+"""Trains a character GPT on a text with Nacre, and writes a text with it.
+
+    python samples/gpt/train.py tinyshakespeare.txt --minutes 15
+
+The last tenth of the text is held out. The rate falls as a cosine over the given time, so a slower machine takes fewer
+steps. The model is in gpt.nacre; one artifact holds the training step, the loss, and the prediction.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+import nacre
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+HERE = Path(__file__).parent
+BATCH, CONTEXT, RATE, WARM_UP = 12, 64, 2e-3, 100
+
+
+def batch(text: Array, random: np.random.Generator, count: int = BATCH) -> tuple[Array, Array]:
+    """Random pieces of the text, and the same pieces one character later."""
+    starts = random.integers(0, len(text) - CONTEXT - 1, count)
+    pieces = np.stack([text[start : start + CONTEXT + 1] for start in starts])
+    return np.ascontiguousarray(pieces[:, :-1]), np.ascontiguousarray(pieces[:, 1:])
+
+
+def held_out_loss(session: Any, text: Array, batches: int = 40) -> float:
+    random = np.random.default_rng(1)
+    return float(np.mean([float(session.loss(*batch(text, random, 32))) for _ in range(batches)]))
+
+
+def write(session: Any, characters: list[str], count: int, temperature: float = 0.8) -> str:
+    """A text of `count` characters: each is drawn from the prediction for those before it."""
+    random = np.random.default_rng(2)
+    ids = [characters.index("\n")]
+    while len(ids) <= count:
+        scores = session.predict(np.array([ids[-CONTEXT:]], np.int64))[0].astype(np.float64) / temperature
+        shares = np.exp(scores - scores.max())
+        ids.append(int(random.choice(len(shares), p=shares / shares.sum())))
+    return "".join(characters[i] for i in ids[1:])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="train a character GPT")
+    parser.add_argument("text", type=Path)
+    parser.add_argument("--minutes", type=float, default=15.0)
+    parser.add_argument("--steps", type=int, help="number of steps, instead of a time")
+    options = parser.parse_args()
+    content = options.text.read_text(encoding="utf-8")
+    characters = sorted(set(content))
+    known = {character: number for number, character in enumerate(characters)}
+    ids = np.array([known[character] for character in content], np.int64)
+    training, held_out = ids[: len(ids) * 9 // 10], ids[len(ids) * 9 // 10 :]
+    settings = {"characters": len(characters), "context": CONTEXT}
+    session = nacre.compile(HERE / "gpt.nacre", settings=settings).session()
+    random = np.random.default_rng(0)
+    start, step, done = time.monotonic(), 0, 0.0
+    while done < 1:
+        rate = RATE * min(1, (step + 1) / WARM_UP) * (0.1 + 0.45 * (1 + np.cos(np.pi * done)))
+        loss = session.step(*batch(training, random), np.float32(rate))
+        step += 1
+        seconds = time.monotonic() - start
+        done = step / options.steps if options.steps else seconds / (60 * options.minutes)
+        if step % 250 == 0:
+            shown = f"held out {held_out_loss(session, held_out):.4f}"
+            print(f"step {step}, {seconds:.0f} s, loss {float(loss):.4f}, {shown}", flush=True)
+    session.save("gpt.safetensors")
+    print(f"step {step}: held out {held_out_loss(session, held_out, 200):.4f}\n")
+    print(write(session, characters, 500))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""`nacre test --gradients`: right gradients pass, and a wrong rule is named with its line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from nacre.compiler.readers.language.elaborate import load_module
+from nacre.compiler.tools.gradients import test_gradients as check_gradients
+from nacre.dialect.interpreter import load_parameter
+from nacre.dialect.ops import OPERATORS
+from nacre.dialect.types import Array
+
+MODEL = """language 1
+dim T in 1..9
+train step(x: f32[T, 3], c: bool) -> loss: f32 {
+  param weight: f32[3] = [0.5, -1.0, 2.0]
+  scan t in 0..T with h = zeros((3,)) {
+    h = tanh(h * weight + x[t])
+  }
+  loss = if c { sum(h * h) } else { mean(exp(h)) }
+  minimize loss with sgd(lr=0.1)
+}
+
+model predict(x: f32[T, 3]) -> f32[T] {
+  repeat i in 0..2 { x = softmax(x @ ones((3, 3))) }
+  return max(x, axis=1)
+}
+"""
+
+
+def outcomes() -> dict[str, list[str]]:
+    def load(parameter: object) -> Array:
+        return load_parameter(parameter, lambda _: np.zeros(0))  # type: ignore[arg-type]
+
+    found: dict[str, list[str]] = {"passed": [], "failed": []}
+    for outcome in check_gradients(load_module(MODEL, text=True, name="m").module, load):
+        found["passed" if outcome.passed else "failed"].append(f"{outcome.model}: {outcome.title}: {outcome.detail}")
+    return found
+
+
+def test_right_gradients_pass() -> None:
+    found = outcomes()
+    assert not found["failed"]
+    assert [text.split(":")[0] for text in found["passed"]] == ["step", "predict"]
+    assert all("agree with finite differences" in text for text in found["passed"])
+
+
+@pytest.mark.parametrize(("operator", "line"), [("tanh", 6), ("exp", 8), ("softmax", 13)])
+def test_a_wrong_rule_is_named(operator: str, line: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = OPERATORS[operator]
+
+    def wrong(b, use):  # type: ignore[no-untyped-def]
+        return [None if part is None else b.multiply(part, b.like(1.01, part)) for part in record.gradient(b, use)]
+
+    monkeypatch.setitem(OPERATORS, operator, replace(record, gradient=wrong))  # type: ignore[arg-type]
+    assert any(f"gradient of `{operator}` at m.nacre:{line}:" in text for text in outcomes()["failed"])
