@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from . import graph as graph
     from .compiler.api import compile
     from .compiler.checking import check
+    from .compiler.readers.stablehlo.from_jax import from_jax
     from .compiler.readers.torch.reader import from_torch
     from .compiler.version import __version__
     from .dialect.diagnostics import Diagnostic, DiagnosticError, NacreWarning
@@ -33,6 +34,7 @@ __all__ = [
     "__version__",
     "check",
     "compile",
+    "from_jax",
     "from_torch",
     "graph",
     "load",
@@ -50,6 +52,7 @@ _HOMES = {
     "__version__": ".compiler.version",
     "check": ".compiler.checking",
     "compile": ".compiler.api",
+    "from_jax": ".compiler.readers.stablehlo.from_jax",
     "from_torch": ".compiler.readers.torch.reader",
     "load": ".runtime.loader",
 }

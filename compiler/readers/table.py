@@ -28,6 +28,8 @@ READERS: Mapping[str, Reader] = {
     ".nacre": Reader("language", "load_module", settings=True),
     ".graph": Reader("stages", "read_graph_file"),
     ".onnx": Reader("onnx.reader", "read_onnx"),
+    ".mlir": Reader("stablehlo.reader", "read_mlir"),
+    ".mlirbc": Reader("stablehlo.reader", "read_mlir"),
     ".pt2": Reader("torch.reader", "read_pt2"),
     ".pt": Reader("torch.reader", "refuse_pickle"),
     ".pth": Reader("torch.reader", "refuse_pickle"),

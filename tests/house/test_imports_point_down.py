@@ -38,7 +38,7 @@ ROOMS = {
     "compiler": Room(
         frozenset({"dialect", "passes", "runtime"}),
         frozenset({"numpy", "ml_dtypes", "lark", "llvmlite", "safetensors", "click", "rich", *MLIR}),
-        optional=frozenset({"igraph", "matplotlib", "onnx", "onnxruntime", "torch", "ziglang"}),
+        optional=frozenset({"igraph", "jax", "matplotlib", "onnx", "onnxruntime", "torch", "ziglang"}),
     ),
 }
 FILES = sorted(path.relative_to(ROOT) for room in ROOMS for path in (ROOT / room).rglob("*.py"))
