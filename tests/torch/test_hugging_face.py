@@ -77,6 +77,10 @@ def sound(b: int, t: int) -> tuple[torch.Tensor, ...]:
     return (torch.randn(b, 16, 100),)
 
 
+DEFAULT = (gpt2,)
+"""The models that run without `--variants`."""
+
+
 @pytest.mark.parametrize(
     ("make", "arguments", "dims"),
     [
@@ -93,7 +97,10 @@ def test_a_model_agrees_with_eager(
     arguments: Callable[[int, int], tuple[torch.Tensor, ...]],
     dims: Any,
     tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
+    if make not in DEFAULT and not request.config.getoption("--variants"):
+        pytest.skip("runs with --variants")
     torch.manual_seed(0)
     module = make().eval()
     source = nacre.from_torch(module, arguments(*SIZES[0]), dynamic_shapes={"arguments": dims})
