@@ -49,6 +49,7 @@ QUICK = (
     "targets/test_families.py::test_gemm_for_neon_keeps_24_accumulators_in_registers",
     "test_files.py",
     "test_sizes.py",
+    "stablehlo/test_stablehlo.py::test_operations",
     "torch/test_pytorch_reading.py::test_torch_is_not_imported_unless_used",
     "tools/accuracy/test_bounds.py",
     "tools/accuracy/test_tally.py",

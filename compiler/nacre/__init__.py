@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .compiler.api import compile
     from .compiler.checking import check
     from .compiler.readers.sklearn.model import from_sklearn
+    from .compiler.readers.stablehlo.from_jax import from_jax
     from .compiler.readers.torch.reader import from_torch
     from .compiler.version import __version__
     from .dialect.diagnostics import Diagnostic, DiagnosticError, NacreWarning
@@ -34,6 +35,7 @@ __all__ = [
     "__version__",
     "check",
     "compile",
+    "from_jax",
     "from_sklearn",
     "from_torch",
     "graph",
@@ -53,6 +55,7 @@ _HOMES = {
     "check": ".compiler.checking",
     "compile": ".compiler.api",
     "from_sklearn": ".compiler.readers.sklearn.model",
+    "from_jax": ".compiler.readers.stablehlo.from_jax",
     "from_torch": ".compiler.readers.torch.reader",
     "load": ".runtime.loader",
 }

@@ -14,7 +14,9 @@ COMMANDS = sorted(GROUP)
 
 
 def test_there_are_commands() -> None:
-    expected = "accuracy bench bisect chat check compile completion diff dump fmt generate graph help import inspect lsp"
+    expected = (
+        "accuracy bench bisect chat check compile completion diff dump fmt generate graph help import inspect lsp"
+    )
     assert [*expected.split(), "opt", "profile", "quantize", "reduce", "run", "test", "train"] == COMMANDS
 
 

@@ -39,7 +39,7 @@ ROOMS = {
         frozenset({"dialect", "passes", "runtime"}),
         frozenset({"numpy", "ml_dtypes", "lark", "llvmlite", "safetensors", "click", "rich", *MLIR}),
         optional=frozenset(
-            {"gguf", "igraph", "jinja2", "matplotlib", "onnx", "onnxruntime", "tokenizers", "torch", "ziglang"}
+            {"gguf", "igraph", "jax", "jinja2", "matplotlib", "onnx", "onnxruntime", "tokenizers", "torch", "ziglang"}
         ),
     ),
 }

@@ -21,7 +21,7 @@ TESTED = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int
 _MOST_ELEMENTS = 1 << 14
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sample:
     """A use of an operator: its name, the graph module, the arguments and the results of eager PyTorch."""
 

@@ -12,9 +12,14 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from networks import NETWORKS  # noqa: E402  # after the check that PyTorch is there
 
+DEFAULT = ("decoder", "residual", "recurrent")
+"""The networks that run without `--variants`."""
+
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_a_network_agrees_with_eager(name: str, tmp_path: Path) -> None:
+def test_a_network_agrees_with_eager(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    if name not in DEFAULT and not request.config.getoption("--variants"):
+        pytest.skip("runs with --variants")
     network = NETWORKS[name]
     torch.manual_seed(0)
     module = network.make().eval()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import os
+import re
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import nacre
@@ -178,6 +182,51 @@ def test_pickles_are_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
         assert caught.value.diagnostics[0].code == "refused-pickle"
     assert run(["check", str(tmp_path / "net.pt")]) == 1
     assert "refused-pickle" in capfd.readouterr().err
+
+
+def rewritten(path: Path, change: Callable[[str, bytes], bytes]) -> None:
+    """Changes entries of an archive."""
+    with zipfile.ZipFile(path) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in entries.items():
+            archive.writestr(name, change(name, data))
+
+
+class Hostile:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, ("hostile",)
+
+
+@pytest.mark.parametrize("kind", ["weight", "inputs", "operator", "size"])
+def test_a_hostile_file_runs_no_code(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "net.pt2"
+    module = Small().eval()
+    torch.export.save(torch.export.export(module, (torch.zeros(3, 4),), dynamic_shapes={"x": {0: BATCH}}), path)
+    buffer = io.BytesIO()
+    torch.save(Hostile(), buffer)
+
+    def change(name: str, data: bytes) -> bytes:
+        if kind == "weight" and name.endswith("weights_config.json"):
+            return data.replace(b'"use_pickle": false', b'"use_pickle": true').replace(
+                b'"use_pickle":false', b'"use_pickle":true'
+            )
+        if kind == "weight" and "weights/weight_" in name:
+            return buffer.getvalue()
+        if kind == "inputs" and "sample_inputs" in name:
+            return buffer.getvalue()
+        if name.endswith("models/model.json") and kind == "operator":
+            return data.replace(b"torch.ops.aten.relu.default", b"torch.os.mkdir")
+        if name.endswith("models/model.json") and kind == "size":
+            return re.sub(rb'"expr_str": ?"[^"]*"', b"\"expr_str\": \"__import__('os').mkdir('hostile')\"", data)
+        return data
+
+    rewritten(path, change)
+    with pytest.raises(DiagnosticError) as caught:
+        read_file(path)
+    assert caught.value.diagnostics[0].code in ("refused-pickle", "refused-code")
+    assert not (tmp_path / "hostile").exists()
 
 
 def test_a_damaged_file_is_a_diagnostic(tmp_path: Path) -> None:

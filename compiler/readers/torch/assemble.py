@@ -82,16 +82,20 @@ def _keep(walk: Walk, name: str, held: Tensor) -> None:
 
 def _argument(node: Any, arguments: list[Value], taken: set[str], walk: Walk) -> Any:
     described = node.meta.get("val")
+    if type(described).__name__ == "SymInt" or isinstance(described, int):
+        return walk.sizes.of(described)  # a size that the shapes of other arguments give
     if not hasattr(described, "dtype"):
-        return MISSING if described is None else described if isinstance(described, (int, float)) else MISSING
+        message = f"the argument `{node.name}` is a {type(described).__name__}; an entry takes tensors"
+        walk.errors.report(Diagnostic("unsupported-type", message, walk.spans[node]))
+        return MISSING
     try:
-        type = walk.type_of(described, node)
+        found = walk.type_of(described, node)
     except DiagnosticError as error:
         walk.errors.report(error.diagnostics[0])
         return MISSING
-    value = Value(_unique(_word(node.name) or "input", taken), type)
+    value = Value(_unique(_word(node.name) or "input", taken), found)
     arguments.append(value)
-    return Tensor(type, value)
+    return Tensor(found, value)
 
 
 def _weight(stored: Stored, shared: dict[Any, Tensor], walk: Walk) -> Tensor:

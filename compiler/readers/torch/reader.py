@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ....dialect.diagnostics import Diagnostic, DiagnosticError
 from ...model.source import SourceModel, WeightSource
+from . import archive
+from .archive import load_program
 from .assemble import assemble
 from .convert import operator_names
 from .program import describe
@@ -19,21 +20,12 @@ from .writing.package import load_torch
 
 def read_pt2(path: Path, weights: WeightSource | None = None) -> SourceModel:
     """Reads a file of `torch.export.save`; `weights` replace its parameters, by name. Raises DiagnosticError."""
-    _check_archive(path)
-    package = load_torch("export")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            exported = package.load(str(path))
-    except Exception as error:  # torch raises errors of many classes for a damaged file
-        raise _error("bad-pt2", f"`{path}` cannot be read: {_first_line(error)}") from error
-    return read_exported(exported, path.stem, str(path), weights)
+    return read_exported(load_program(path), path.stem, str(path), weights)
 
 
 def refuse_pickle(path: Path, weights: WeightSource | None = None) -> SourceModel:
-    """Refuses a file of `torch.save`: it is a pickle, which runs code when it is read, and holds no graph."""
-    help_text = "export the model with `torch.export.save`, or convert its weights to safetensors"
-    raise _error("refused-pickle", f"`{path}` is a Python pickle, which can run any code when it is read", help_text)
+    """Refuses a file of `torch.save`: it is a pickle, and holds no graph."""
+    raise archive.refuse_pickle(path)
 
 
 def read_exported(
@@ -103,28 +95,6 @@ def _dim_names(exported: Any) -> dict[str, str]:
                 if source in sources:
                     names[str(symbol)] = sources[source]
     return names
-
-
-def _check_archive(path: Path) -> None:
-    """Refuses a file that is no archive of an exported program, or that holds pickled objects."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            entries = archive.namelist()
-    except OSError as error:
-        raise _error("missing-file", f"`{path}` cannot be read: {error.strerror or error}") from error
-    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
-        raise _error("bad-pt2", f"`{path}` is no file of `torch.export.save`: {error}") from error
-    if any(entry.endswith("/data.pkl") and "/data/" not in entry for entry in entries):
-        refuse_pickle(path)
-    if not any(entry.endswith(("models/model.json", "serialized_exported_program.json")) for entry in entries):
-        raise _error("bad-pt2", f"`{path}` is no file of `torch.export.save`: it has no `models/model.json`")
-    if any("custom_obj" in entry for entry in entries):
-        help_text = "export the model without script objects"
-        raise _error("refused-pickle", f"`{path}` holds pickled objects, which can run any code", help_text)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _error(code: str, message: str, help: str = "") -> DiagnosticError:

@@ -13,6 +13,8 @@ from . import (
     contractions,
     convolutions,
     creation,
+    distances,
+    gradients,
     indexing,
     joining,
     normalization,
@@ -22,6 +24,7 @@ from . import (
     recurrent,
     reductions,
     resizing,
+    sampling,
     scattering,
     shapes,
     slicing,
@@ -48,7 +51,9 @@ FAMILIES: Mapping[str, Converters] = {
     "Normalization": normalization.CONVERTERS,
     "Attention": attention.CONVERTERS,
     "Recurrent layers": recurrent.CONVERTERS,
-    "Resizing and sampling": resizing.CONVERTERS,
+    "Resizing and sampling": {**resizing.CONVERTERS, **sampling.CONVERTERS},
+    "Distances and bags": distances.CONVERTERS,
+    "Gradients": gradients.CONVERTERS,
 }
 
 _BY_NAME: Mapping[str, Convert] = {name: convert for family in FAMILIES.values() for name, convert in family.items()}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from .....dialect.types import F32
 from ...onnx.writing.tensors import Tensor
 from ..writing.use import Convert, Converters, Use
+from .arithmetic import extreme
 
 
 def _plain(name: str) -> Convert:
@@ -34,11 +35,11 @@ def _elu(use: Use) -> Sequence[Tensor]:
 
 
 def _clip(use: Use, low: str, high: str) -> Sequence[Tensor]:
-    x, g = use.cast("self", use.dtype), use.g
+    x = use.cast("self", use.dtype)
     if use.has(low):
-        x = g.maximum(x, use.cast(low, use.dtype))
+        x = extreme(use, x, use.cast(low, use.dtype), "maximum")
     if use.has(high):
-        x = g.minimum(x, use.cast(high, use.dtype))
+        x = extreme(use, x, use.cast(high, use.dtype), "minimum")
     return [x]
 
 

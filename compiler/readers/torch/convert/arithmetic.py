@@ -113,6 +113,13 @@ def _power(use: Use) -> Sequence[Tensor]:
     return [g.power(x, use.cast("exponent", use.dtype))]
 
 
+def extreme(use: Use, x: Tensor, y: Tensor, name: str) -> Tensor:
+    """Returns `maximum` or `minimum`; of truth values, "or" and "and"."""
+    if x.dtype.name == "bool":
+        name = "logical_or" if name == "maximum" else "logical_and"
+    return use.g.apply(name, [x, y], {})[0]
+
+
 def _addcmul(use: Use) -> Sequence[Tensor]:
     g = use.g
     x, a, b = (use.cast(name, use.dtype) for name in ("self", "tensor1", "tensor2"))
@@ -144,15 +151,9 @@ CONVERTERS: Converters = {
     **dict.fromkeys(("remainder.Tensor", "remainder.Scalar"), binary(_remainder)),
     **dict.fromkeys(("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar"), _power),
     **dict.fromkeys(("atan2.default", "atan2.out"), named("atan2")),
-    "maximum.default": binary(lambda use, x, y: _extreme(use, x, y, "maximum")),
-    "minimum.default": binary(lambda use, x, y: _extreme(use, x, y, "minimum")),
+    "maximum.default": binary(lambda use, x, y: extreme(use, x, y, "maximum")),
+    "minimum.default": binary(lambda use, x, y: extreme(use, x, y, "minimum")),
     "addcmul.default": _addcmul,
     "addcdiv.default": _addcdiv,
     **dict.fromkeys(("lerp.Tensor", "lerp.Scalar"), _lerp),
 }
-
-
-def _extreme(use: Use, x: Tensor, y: Tensor, name: str) -> Tensor:
-    if x.dtype.name == "bool":
-        name = "logical_or" if name == "maximum" else "logical_and"
-    return use.g.apply(name, [x, y], {})[0]

@@ -76,6 +76,14 @@ def _nothing(use: Use) -> Sequence[Any]:
     return []
 
 
+def _sym_size(use: Use) -> Sequence[Any]:
+    return [use.tensor().shape[use.axis()]]
+
+
+def _sym_stride(use: Use) -> Sequence[Any]:
+    return [int(use.values["self"].stride(use.number("dim")))]
+
+
 CONVERTERS: Converters = {
     "full.default": _of("fill_value"),
     "full_like.default": _of("fill_value"),
@@ -99,6 +107,11 @@ CONVERTERS: Converters = {
     "copy.default": _copied,
     "eye.default": _eye,
     "eye.m": _eye,
+    "sym_size.int": _sym_size,
+    "sym_numel.default": lambda use: [use.tensor().type.elements],
+    "sym_stride.int": _sym_stride,
+    "sym_storage_offset.default": lambda use: [int(use.values["self"].storage_offset())],
+    "sym_is_contiguous.default": lambda use: [bool(use.values["self"].is_contiguous())],
     "_assert_scalar.default": _assertion,
     **dict.fromkeys(
         (

@@ -1,0 +1,114 @@
+"""Products and convolutions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from .....dialect.dims import product
+from ...onnx.writing.tensors import Tensor, known
+from ..writing.records import decode_array
+from ..writing.use import Converters, Use
+
+
+def _dot(use: Use) -> Sequence[Tensor]:
+    """A product of matrices or vectors, by the last axis of the one and the first axis of the other."""
+    x, y = use.operands
+    return [_contracted(use, x, y, (), (), (x.rank - 1,), (0,))]
+
+
+def _dot_general(use: Use) -> Sequence[Tensor]:
+    lists = use.lists("dot_dimension_numbers")
+    names = (
+        "lhs_batching_dimensions", "rhs_batching_dimensions", "lhs_contracting_dimensions",
+        "rhs_contracting_dimensions",
+    )  # fmt: skip
+    x, y = use.operands
+    x_batch, y_batch, x_inner, y_inner = (lists.get(name, ()) for name in names)
+    return [_contracted(use, x, y, x_batch, y_batch, x_inner, y_inner)]
+
+
+def _contracted(
+    use: Use,
+    x: Tensor,
+    y: Tensor,
+    x_batch: Sequence[int],
+    y_batch: Sequence[int],
+    x_inner: Sequence[int],
+    y_inner: Sequence[int],
+) -> Tensor:
+    """Brings both operands to matrices [batch, rows, inner] and [batch, inner, columns], and multiplies them."""
+    g = use.g
+    rows = [axis for axis in range(x.rank) if axis not in (*x_batch, *x_inner)]
+    columns = [axis for axis in range(y.rank) if axis not in (*y_batch, *y_inner)]
+    batch = tuple(x.shape[axis] for axis in x_batch)
+    inner = product(x.shape[axis] for axis in x_inner)
+    free = [tuple(t.shape[axis] for axis in axes) for t, axes in ((x, rows), (y, columns))]
+    left = _reordered(use, x, (*x_batch, *rows, *x_inner), (*batch, product(free[0]), inner))
+    right = _reordered(use, y, (*y_batch, *y_inner, *columns), (*batch, inner, product(free[1])))
+    total = g.matmul(left, right)
+    shape = (*batch, *free[0], *free[1])
+    total = total if total.shape == shape else g.reshape(total, shape=shape)
+    return total if total.dtype == use.dtype else g.cast(total, dtype=use.dtype)
+
+
+def _reordered(use: Use, x: Tensor, order: tuple[int, ...], shape: tuple[object, ...]) -> Tensor:
+    x = x if order == tuple(range(x.rank)) else use.g.transpose(x, axes=order)
+    return x if x.shape == shape else use.g.reshape(x, shape=shape)
+
+
+_LAYOUT = re.compile(r"\[([^\]]*)\]x\[([^\]]*)\]->\[([^\]]*)\]")
+
+
+def _convolution(use: Use) -> Sequence[Tensor]:
+    x, weight = use.operands
+    g, rank = use.g, x.rank - 2
+    found = _LAYOUT.search(str(use.record.attributes.get("dimension_numbers", "")))
+    if found is None or rank not in (1, 2, 3):
+        use.fail(f"takes a tensor of rank {x.rank}; ranks 3 to 5 are supported", code="unsupported-rank")
+    layouts = [[name.strip() for name in part.split(",")] for part in found.groups()]
+    spatial = [str(number) for number in range(rank)]
+    x = g.transpose(x, axes=tuple(layouts[0].index(name) for name in ("b", "f", *spatial)))
+    weight = g.transpose(weight, axes=tuple(layouts[1].index(name) for name in ("o", "i", *spatial)))
+    if use.integer("batch_group_count", 1) != 1:
+        use.fail("splits the batch into groups")
+    reversal = [number for number, flag in enumerate(use.integers("window_reversal")) if flag]
+    weight = g.flip(weight, axes=tuple(2 + number for number in reversal)) if reversal else weight
+    ones = (1,) * rank
+    padding = _pairs(use, rank)
+    spread = use.integers("lhs_dilation", ones)
+    if any(step != 1 for step in spread):
+        x = _dilated(use, x, spread)
+    # Negative widths remove elements before the convolution.
+    cut = [(-min(a, 0), -min(b, 0)) for a, b in padding]
+    if any(map(any, cut)):
+        stops = tuple(None if not b else size - b for (_, b), size in zip(cut, x.shape[2:], strict=True))
+        x = g.slice(x, starts=(0, 0, *(a for a, _ in cut)), stops=(None, None, *stops))
+    attributes = {
+        "stride": use.integers("window_strides", ones),
+        "padding": tuple((max(a, 0), max(b, 0)) for a, b in padding),
+        "dilation": use.integers("rhs_dilation", ones),
+        "groups": use.integer("feature_group_count", 1),
+    }
+    made = g.apply(f"conv{rank}d", [x, weight], attributes)[0]
+    names = ["b", "f", *spatial]
+    made = g.transpose(made, axes=tuple(names.index(name) for name in layouts[2]))
+    return [made if made.dtype == use.dtype else g.cast(made, dtype=use.dtype)]
+
+
+def _pairs(use: Use, rank: int) -> list[tuple[int, int]]:
+    given = use.record.attributes.get("padding")
+    if given is None:
+        return [(0, 0)] * rank
+    return [(int(a), int(b)) for a, b in decode_array(given).reshape(rank, 2)]
+
+
+def _dilated(use: Use, x: Tensor, steps: Sequence[int]) -> Tensor:
+    """Puts zeros between neighbours of the spatial axes, by a transposed convolution of each channel with a one."""
+    g, channels = use.g, x.shape[1]
+    one = known([1.0], x.dtype)
+    weight = g.broadcast_to(g.reshape(one, shape=(1,) * x.rank), shape=(channels, *(1,) * (x.rank - 1)))
+    return g.apply(f"conv_transpose{x.rank - 2}d", [x, weight], {"stride": tuple(steps), "groups": channels})[0]
+
+
+CONVERTERS: Converters = {"dot": _dot, "dot_general": _dot_general, "convolution": _convolution}

@@ -1,0 +1,110 @@
+"""Functions of one element, arithmetic, comparisons, selection and conversion."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from .....dialect.types import BOOL, I64
+from ...onnx.writing.tensors import Tensor
+from ..writing.use import Convert, Converters, Use
+
+_UNARY: Mapping[str, str] = {
+    "abs": "abs", "cbrt": "cbrt", "ceil": "ceil", "cosine": "cos", "exponential": "exp",
+    "exponential_minus_one": "expm1", "floor": "floor", "log": "log", "log_plus_one": "log1p", "logistic": "sigmoid",
+    "negate": "negate", "round_nearest_even": "round", "rsqrt": "rsqrt", "sine": "sin", "sqrt": "sqrt", "tan": "tan",
+    "tanh": "tanh", "is_finite": "isfinite", "chlo.erf": "erf", "chlo.erfc": "erfc", "chlo.acos": "acos",
+    "chlo.acosh": "acosh", "chlo.asin": "asin", "chlo.asinh": "asinh", "chlo.atan": "atan", "chlo.atanh": "atanh",
+    "chlo.cosh": "cosh", "chlo.sinh": "sinh", "chlo.square": "square",
+}  # fmt: skip
+_BINARY: Mapping[str, str] = {
+    "add": "add", "atan2": "atan2", "maximum": "maximum", "minimum": "minimum", "multiply": "multiply",
+    "power": "power", "shift_left": "shift_left", "shift_right_arithmetic": "shift_right", "subtract": "subtract",
+}  # fmt: skip
+_TRUTH: Mapping[str, str] = {
+    "add": "logical_or", "multiply": "logical_and", "maximum": "logical_or", "minimum": "logical_and",
+    "and": "logical_and", "or": "logical_or", "xor": "logical_xor",
+}  # fmt: skip
+_COMPARISONS: Mapping[str, str] = {
+    "EQ": "equal", "NE": "not_equal", "LT": "less", "LE": "less_equal", "GT": "greater", "GE": "greater_equal",
+}  # fmt: skip
+
+
+def _unary(name: str) -> Convert:
+    return lambda use: use.g.apply(name, [use.x], {})
+
+
+def _binary(name: str, plain: str) -> Convert:
+    def convert(use: Use) -> Sequence[Tensor]:
+        chosen = _TRUTH.get(name, plain) if use.x.dtype == BOOL else plain
+        return use.g.apply(chosen, list(use.operands), {})
+
+    return convert
+
+
+def _divide(use: Use) -> Sequence[Tensor]:
+    """Whole numbers are divided toward zero."""
+    x, y = use.operands
+    g = use.g
+    if x.dtype.is_float:
+        return [g.divide(x, y)]
+    if not x.dtype.is_signed or x.sizes is not None:
+        return [g.floor_divide(x, y)]
+    quotient = g.floor_divide(g.abs(x), g.abs(y))
+    differ = g.not_equal(g.less(x, g.like(0, x)), g.less(y, g.like(0, y)))
+    return [g.where(differ, g.negate(quotient), quotient)]
+
+
+def _remainder(use: Use) -> Sequence[Tensor]:
+    """The remainder has the sign of the dividend."""
+    x, y = use.operands
+    g = use.g
+    if not x.dtype.is_float and not x.dtype.is_signed:
+        return [g.remainder(x, y)]
+    rest = g.remainder(g.abs(x), g.abs(y))
+    return [g.where(g.less(x, g.like(0, x)), g.negate(rest), rest)]
+
+
+def _compare(use: Use) -> Sequence[Tensor]:
+    x, y = use.operands
+    if x.dtype == BOOL and use.word("comparison_direction") not in ("EQ", "NE"):
+        x, y = (use.g.cast(each, dtype=I64) for each in (x, y))
+    return use.g.apply(_COMPARISONS[use.word("comparison_direction")], [x, y], {})
+
+
+def _convert(use: Use) -> Sequence[Tensor]:
+    x, g = use.x, use.g
+    if use.dtype == BOOL and x.dtype != BOOL:
+        return [g.not_equal(x, g.like(0, x))]
+    return [x if x.dtype == use.dtype else g.cast(x, dtype=use.dtype)]
+
+
+def _clamp(use: Use) -> Sequence[Tensor]:
+    low, x, high = use.operands
+    return [use.g.minimum(use.g.maximum(x, low), high)]
+
+
+def _not(use: Use) -> Sequence[Tensor]:
+    return [use.g.logical_not(use.x) if use.x.dtype == BOOL else use.g.bitwise_not(use.x)]
+
+
+def _sign(use: Use) -> Sequence[Tensor]:
+    return [use.g.sign(use.x)]
+
+
+def _select(use: Use) -> Sequence[Tensor]:
+    return [use.g.where(*use.operands)]
+
+
+CONVERTERS: Converters = {
+    **{name: _unary(target) for name, target in _UNARY.items()},
+    **{name: _binary(name, target) for name, target in _BINARY.items()},
+    **{name: _binary(name, f"bitwise_{name}") for name in ("and", "or", "xor")},
+    "divide": _divide,
+    "remainder": _remainder,
+    "compare": _compare,
+    "convert": _convert,
+    "clamp": _clamp,
+    "not": _not,
+    "sign": _sign,
+    "select": _select,
+}

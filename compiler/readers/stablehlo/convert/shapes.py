@@ -1,0 +1,136 @@
+"""Constants, shapes, movement of data, and parts of tensors. Shapes may be computed from dims, as JAX writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .....dialect.dims import Size, divide_exactly, product
+from ...onnx.writing.tensors import Tensor, known, of_size
+from ..writing.records import decode_array
+from ..writing.use import Converters, Use
+
+
+def _constant(use: Use) -> Sequence[Tensor]:
+    return [known(decode_array(use.record.attributes["value"]), use.dtype, "constant")]
+
+
+def _iota(use: Use) -> Sequence[Tensor]:
+    shape: Sequence[Size] = use.sizes(0, "sizes") if use.operands else use.shape
+    return [use.g.iota(shape=tuple(shape), axis=use.integer("iota_dimension"), dtype=use.dtype)]
+
+
+def _reshape(use: Use) -> Sequence[Tensor]:
+    shape: Sequence[Size] = use.sizes(1, "sizes") if len(use.operands) > 1 else use.shape
+    if list(shape).count(-1) == 1:
+        rest = divide_exactly(use.x.type.elements, product(size for size in shape if size != -1))
+        shape = [rest if size == -1 and rest is not None else size for size in shape]
+    return [use.g.reshape(use.x, shape=tuple(shape))]
+
+
+def _broadcast_in_dim(use: Use) -> Sequence[Tensor]:
+    """Axis i of the operand becomes axis `dims[i]` of the result; axes of size 1 are repeated."""
+    x, g = use.x, use.g
+    shape: tuple[Size, ...] = use.sizes(1, "sizes") if len(use.operands) > 1 else use.shape
+    dims = use.integers("broadcast_dimensions")
+    order = sorted(range(x.rank), key=lambda axis: dims[axis])
+    x = g.transpose(x, axes=tuple(order)) if order != list(range(x.rank)) else x
+    placed = dict(zip(sorted(dims), x.shape, strict=True))
+    spread = tuple(placed.get(axis, 1) for axis in range(len(shape)))
+    x = x if spread == x.shape else g.reshape(x, shape=spread)
+    return [x if spread == shape else g.broadcast_to(x, shape=shape)]
+
+
+def _transpose(use: Use) -> Sequence[Tensor]:
+    return [use.g.transpose(use.x, axes=use.integers("permutation")) if use.x.rank else use.x]
+
+
+def _concatenate(use: Use) -> Sequence[Tensor]:
+    if len(use.operands) == 1:
+        return [use.x]
+    return [use.g.concat(*use.operands, axis=use.integer("dimension"))]
+
+
+def _slice(use: Use) -> Sequence[Tensor]:
+    x, g = use.x, use.g
+    starts, stops, steps = (use.integers(name) for name in ("start_indices", "limit_indices", "strides"))
+    return [g.slice(x, starts=starts, stops=stops, steps=steps) if x.rank else x]
+
+
+def _real_dynamic_slice(use: Use) -> Sequence[Tensor]:
+    starts, stops, steps = (use.sizes(number, "bounds") for number in (1, 2, 3))
+    if not all(isinstance(step, int) for step in steps):
+        use.fail("has steps that depend on dims", code="data-dependent")
+    return [use.g.slice(use.x, starts=starts, stops=stops, steps=steps)]
+
+
+def _dynamic_slice(use: Use) -> Sequence[Tensor]:
+    x, *starts = use.operands
+    return [use.g.dynamic_slice(x, *starts, sizes=use.integers("slice_sizes"), mode="clamp")]
+
+
+def _dynamic_update_slice(use: Use) -> Sequence[Tensor]:
+    return [use.g.dynamic_update_slice(*use.operands, mode="clamp")]
+
+
+def _pad(use: Use) -> Sequence[Tensor]:
+    x, value = use.operands
+    g = use.g
+    low, high = use.integers("edge_padding_low"), use.integers("edge_padding_high")
+    between = use.integers("interior_padding")
+    filler = value.array
+    for axis, gap in enumerate(between):
+        if gap:
+            x = _spread(use, x, axis, gap, value)
+    grown = tuple((max(a, 0), max(b, 0)) for a, b in zip(low, high, strict=True))
+    if any(map(any, grown)):
+        if filler is not None:
+            x = g.pad(x, widths=grown, value=filler.item())
+        else:
+            inside = g.pad(g.broadcast_to(known(True), shape=x.shape), widths=grown, value=False)
+            x = g.where(inside, g.pad(x, widths=grown), value)
+    if any(a < 0 or b < 0 for a, b in zip(low, high, strict=True)):
+        stops = tuple(size + min(b, 0) for size, b in zip(x.shape, high, strict=True))
+        x = g.slice(x, starts=tuple(max(-a, 0) for a in low), stops=stops)
+    return [x]
+
+
+def _spread(use: Use, x: Tensor, axis: int, gap: int, value: Tensor) -> Tensor:
+    """Puts `gap` fillers between neighbours of an axis."""
+    g, size = use.g, x.shape[axis]
+    wide = g.unsqueeze(x, axes=(axis + 1,))
+    filler = g.broadcast_to(value, shape=(*x.shape[: axis + 1], gap, *x.shape[axis + 1 :]))
+    joined = g.concat(wide, filler, axis=axis + 1)
+    flat = g.reshape(joined, shape=(*x.shape[:axis], size * (gap + 1), *x.shape[axis + 1 :]))
+    whole = (None,) * axis
+    return g.slice(flat, starts=(*whole, 0), stops=(*whole, size * (gap + 1) - gap))
+
+
+def _reverse(use: Use) -> Sequence[Tensor]:
+    axes = use.integers("dimensions")
+    return [use.g.flip(use.x, axes=axes) if axes else use.x]
+
+
+def _dimension_size(use: Use) -> Sequence[Tensor]:
+    size = of_size(use.x.shape[use.integer("dimension")])
+    return [use.g.cast(size, dtype=use.dtype)]
+
+
+CONVERTERS: Converters = {
+    "constant": _constant,
+    "iota": _iota,
+    "dynamic_iota": _iota,
+    "reshape": _reshape,
+    "dynamic_reshape": _reshape,
+    "broadcast_in_dim": _broadcast_in_dim,
+    "dynamic_broadcast_in_dim": _broadcast_in_dim,
+    "transpose": _transpose,
+    "concatenate": _concatenate,
+    "slice": _slice,
+    "real_dynamic_slice": _real_dynamic_slice,
+    "dynamic_slice": _dynamic_slice,
+    "dynamic_update_slice": _dynamic_update_slice,
+    "pad": _pad,
+    "reverse": _reverse,
+    "get_dimension_size": _dimension_size,
+    "optimization_barrier": lambda use: use.operands,
+}

@@ -1,0 +1,130 @@
+"""Parses StableHLO with the bindings of MLIR, and writes its operations as JSON: `python -m ... FILE`.
+
+It runs in a process of its own, because MLIR may abort. Exit code 1: the file cannot be parsed, stderr says why.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...base.mlir import PACKAGE, ir
+
+_KINDS = {"FloatAttr": float, "IntegerAttr": int, "BoolAttr": bool}
+
+
+def main(path: str) -> int:
+    context = ir.Context()
+    context.allow_unregistered_dialects = True  # JAX writes hints for devices in a dialect of their own
+    stablehlo = import_module(f"{PACKAGE}._mlir_libs._stablehlo")
+    stablehlo.register_dialect(context)
+    data = Path(path).read_bytes()
+    try:
+        if data[:4] == b"ML\xefR":
+            module = _from_bytecode(stablehlo, context, data)
+        else:
+            module = ir.Module.parse(data.decode(), context)
+    except UnicodeDecodeError as error:
+        print(f"it is no UTF-8 text: {error.reason} at byte {error.start}", file=sys.stderr)
+        return 1
+    except Exception as error:  # the bindings have errors of their own classes
+        lines = [line.strip() for line in str(error).splitlines() if "error:" in line] or [str(error)]
+        print(" ".join(lines[0].split()) or error.__class__.__name__, file=sys.stderr)
+        return 1
+    functions = [_function(op) for op in module.body.operations]
+    json.dump({"functions": functions}, sys.stdout)
+    return 0
+
+
+def _from_bytecode(stablehlo: Any, context: Any, data: bytes) -> Any:
+    try:
+        return stablehlo.deserialize_portable_artifact(context, data)
+    except Exception:  # bytecode that is no portable artifact is parsed as MLIR
+        return ir.Module.parse(data, context)
+
+
+def _function(op: Any) -> dict[str, Any]:
+    operation = op.operation
+    if operation.name != "func.func":
+        return {"op": operation.name, "name": "", "line": _line(operation)}
+    name = ir.StringAttr(operation.attributes["sym_name"]).value
+    visibility = str(operation.attributes["sym_visibility"]) if "sym_visibility" in operation.attributes else ""
+    return {"op": "func.func", "name": name, "private": "private" in visibility, **_region(operation.regions[0])}
+
+
+def _region(region: Any) -> dict[str, Any]:
+    numbers: dict[Any, int] = {}
+    return _block(region.blocks[0], numbers)
+
+
+def _block(block: Any, numbers: dict[Any, int]) -> dict[str, Any]:
+    def number(value: Any) -> int:
+        key = hash(value)
+        return numbers.setdefault(key, len(numbers))
+
+    arguments = [[number(argument), _type(argument.type)] for argument in block.arguments]
+    operations = []
+    for op in block.operations:
+        operation = op.operation
+        operations.append(
+            {
+                "op": operation.name,
+                "operands": [number(value) for value in operation.operands],
+                "results": [[number(value), _type(value.type)] for value in operation.results],
+                "attributes": {_key(name): _attribute(operation, name) for name in operation.attributes},
+                "regions": [_block(region.blocks[0], numbers) for region in operation.regions if len(region.blocks)],
+                "line": _line(operation),
+            }
+        )
+    return {"arguments": arguments, "operations": operations}
+
+
+def _key(name: Any) -> str:
+    return name if isinstance(name, str) else str(name.name)
+
+
+def _type(tensor: Any) -> dict[str, Any]:
+    if not isinstance(tensor, ir.RankedTensorType):
+        return {"other": str(tensor)}
+    shape = [None if tensor.is_dynamic_dim(i) else tensor.get_dim_size(i) for i in range(tensor.rank)]
+    return {"shape": shape, "element": str(tensor.element_type)}
+
+
+def _line(operation: Any) -> int:
+    location = operation.location
+    return int(getattr(location, "start_line", 0) or 0)
+
+
+def _attribute(operation: Any, name: Any) -> Any:
+    attribute = operation.attributes[_key(name)]
+    kind = attribute.__class__.__name__
+    if kind in _KINDS:
+        return _KINDS[kind](attribute.value)
+    if kind == "StringAttr":
+        return attribute.value
+    if kind.startswith("Dense") and kind.endswith("ArrayAttr"):
+        return list(attribute)
+    if kind.startswith("Dense"):
+        return _dense(attribute)
+    return str(attribute)
+
+
+def _dense(attribute: Any) -> Any:
+    tensor = _type(attribute.type)
+    if attribute.is_splat:
+        return {**tensor, "splat": str(attribute.get_splat_value())}
+    try:
+        data = np.array(attribute)
+    except TypeError:  # NumPy has no such dtype
+        return {**tensor, "text": str(attribute)}
+    return {**tensor, "dtype": data.dtype.str, "data": base64.b64encode(np.ascontiguousarray(data).tobytes()).decode()}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

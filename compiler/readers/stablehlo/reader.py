@@ -1,0 +1,206 @@
+"""Reads StableHLO: walks the operations of the main function, and gives each to its converter."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ....dialect.diagnostics import Collector, Diagnostic, DiagnosticError, Span
+from ....dialect.dims import INFINITY, DimError, Size, Symbol
+from ....dialect.graph import Function, Module, Value
+from ....dialect.operator import InferenceError
+from ....dialect.types import TensorType
+from ....dialect.verifier import verify
+from ...model.source import SourceModel, WeightSource
+from ...weights import open_arrays
+from ..onnx.writing.graph_writer import GraphWriter
+from ..onnx.writing.tensors import Tensor
+from .convert import find_converter, operation_names
+from .writing.records import ELEMENTS, BlockRecord, FunctionRecord, OperationRecord, TypeRecord, decode
+from .writing.use import Use
+
+_DEEPEST = 100
+_RETURNS = ("func.return", "return")
+
+
+def read_mlir(path: Path, weights: WeightSource | None = None) -> SourceModel:
+    """Reads a file of StableHLO, text or bytecode. Raises DiagnosticError."""
+    if not path.is_file():
+        raise _error("missing-file", f"`{path}` cannot be read: no such file")
+    return read_functions(parse(path), path.stem, str(path), _text_of(path), weights=weights)
+
+
+def parse(path: Path) -> list[FunctionRecord]:
+    """Returns the functions of a file, parsed in a child process. Raises DiagnosticError."""
+    command = [sys.executable, "-m", f"{__package__}.parsing_child", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        reason = (done.stderr.strip().splitlines() or ["the parser ended without a message"])[-1]
+        raise _error("bad-mlir", f"`{path}` cannot be parsed: {reason}")
+    return decode(json.loads(done.stdout))
+
+
+def read_functions(
+    functions: Sequence[FunctionRecord],
+    name: str,
+    file: str,
+    text: str,
+    shapes: Sequence[Sequence[Size]] | None = None,
+    weights: WeightSource | None = None,
+) -> SourceModel:
+    """Returns the model of a file. `shapes` are those of the arguments; by default, dynamic sizes are dims."""
+    by_name = {function.name: function for function in functions}
+    public = [function for function in functions if not function.private]
+    if not public:
+        raise _error("no-function", f"`{file}` has no public function")
+    main = by_name.get("main", public[0])
+    walk = _Walk(file, by_name)
+    walk.check_supported(functions)
+    walk.errors.raise_if_any({file: text})
+    entry = _word(main.name if main.name != "main" else name) or "model"
+    function = walk.entry(main, entry, shapes)
+    walk.errors.raise_if_any({file: text})
+    module = Module(entry, function.symbols(), tuple(walk.writer.parameters.values()), (function,))
+    try:
+        verify(module)
+    except DiagnosticError as error:
+        raise DiagnosticError(error.diagnostics, {file: text, **error.sources}) from None
+    stored = open_arrays(walk.writer.arrays) if walk.writer.arrays else None
+    return SourceModel(module, file, {entry: stored if weights is None else weights}, sources={file: text})
+
+
+@dataclass
+class _Walk:
+    file: str
+    functions: Mapping[str, FunctionRecord]
+    writer: GraphWriter = field(default_factory=GraphWriter)
+    errors: Collector = field(default_factory=Collector)
+    depth: int = 0
+
+    def check_supported(self, functions: Sequence[FunctionRecord]) -> None:
+        """Reports one error for each operation that has no converter."""
+        unknown: dict[str, list[int]] = {}
+        for function in functions:
+            for operation in _operations(function.body):
+                if operation.name not in _RETURNS and find_converter(operation.name) is None:
+                    unknown.setdefault(operation.name, []).append(operation.line)
+        for name, lines in unknown.items():
+            close = difflib.get_close_matches(name, operation_names(), 1, cutoff=0.6)
+            help_text = f"the nearest supported name is `{close[0]}`" if close else ""
+            places = ", ".join(map(str, lines[:8])) + (f" and {len(lines) - 8} more" if len(lines) > 8 else "")
+            message = f"the operation `{name}` is not supported; lines: {places}"
+            self.errors.report(Diagnostic("unsupported-operator", message, self._span(lines[0]), help=help_text))
+
+    def entry(self, main: FunctionRecord, name: str, shapes: Sequence[Sequence[Size]] | None) -> Function:
+        arguments: list[Value] = []
+        for number, (_, record) in enumerate(main.body.arguments):
+            found = self._argument_type(record, number, None if shapes is None else shapes[number])
+            arguments.append(Value(f"arg{number}", found))
+        self.errors.raise_if_any()
+        try:
+            made = self.block(main.body, [Tensor(value.type, value) for value in arguments], {})
+        except DiagnosticError as error:
+            for diagnostic in error.diagnostics:
+                self.errors.report(diagnostic)
+            made = []
+        results = tuple(self.writer.value(tensor) for tensor in made)
+        names = tuple(f"output_{i}" for i in range(len(results))) if len(results) > 1 else ("output",) * len(results)
+        body = (*self.writer.prologue, *self.writer.builder.nodes)
+        return Function(name, tuple(arguments), body, results, names)
+
+    def _argument_type(self, record: TypeRecord, number: int, shape: Sequence[Size] | None) -> TensorType:
+        if record.other or record.element not in ELEMENTS:
+            message = f"argument {number} is {record.other or record.element}, which is not supported"
+            self.errors.report(Diagnostic("unsupported-dtype", message))
+            return TensorType(ELEMENTS["f32"])
+        sizes = tuple(
+            Symbol(f"arg{number}_{axis}", 1, INFINITY).size if size is None else size
+            for axis, size in enumerate(record.shape)
+        )
+        return TensorType(ELEMENTS[record.element], sizes if shape is None else tuple(shape))
+
+    def block(self, block: BlockRecord, given: Sequence[Tensor], outer: Mapping[int, Tensor]) -> list[Tensor]:
+        """Converts the operations of a block and returns the tensors that it returns."""
+        held = dict(outer)
+        held.update((number, tensor) for (number, _), tensor in zip(block.arguments, given, strict=True))
+        for operation in block.operations:
+            if operation.name in _RETURNS:
+                return [held[number] for number in operation.operands]
+            results = self._operation(operation, held)
+            for (number, _), tensor in zip(operation.results, results, strict=True):
+                held[number] = tensor
+        return []
+
+    def _operation(self, operation: OperationRecord, held: Mapping[int, Tensor]) -> Sequence[Tensor]:
+        span = self._span(operation.line)
+        self.writer.at("", span)
+
+        def run_block(block: BlockRecord, arguments: Sequence[Tensor]) -> list[Tensor]:
+            made = self.block(block, arguments, held)
+            self.writer.at("", span)
+            return made
+
+        operands = tuple(held[number] for number in operation.operands)
+        use = Use(operation, self.writer, operands, span, run_block, self._call)
+        converter = find_converter(operation.name)
+        assert converter is not None, operation.name
+        for _, record in operation.results:
+            if record.other or record.element not in ELEMENTS:
+                use.fail(f"gives {record.other or record.element}, which is not supported", code="unsupported-dtype")
+        try:
+            made = converter(use)
+        except InferenceError as error:
+            raise DiagnosticError([Diagnostic(error.code, f"`{operation.name}`: {error.message}", span)]) from None
+        except DimError as error:
+            raise DiagnosticError([Diagnostic("bad-size", f"`{operation.name}`: {error}", span)]) from None
+        for tensor, (_, record) in zip(made, operation.results, strict=True):
+            assert _fits(tensor, record), f"{operation.name} gives {tensor.type}, expected {record}"
+        return made
+
+    def _call(self, name: str, operands: Sequence[Tensor]) -> list[Tensor]:
+        function = self.functions.get(name)
+        if function is None or self.depth >= _DEEPEST:
+            reason = "is not in the file" if function is None else f"is called more than {_DEEPEST} deep"
+            raise _error("bad-call", f"the function `{name}` {reason}")
+        self.depth += 1
+        try:
+            return self.block(function.body, operands, {})
+        finally:
+            self.depth -= 1
+
+    def _span(self, line: int) -> Span | None:
+        return Span(self.file, line, 1, line, 2) if line else None
+
+
+def _fits(tensor: Tensor, record: TypeRecord) -> bool:
+    """Returns whether a tensor has a declared type; sizes that depend on dims may be declared as dynamic."""
+    sizes = zip(tensor.shape, record.shape, strict=True) if tensor.rank == len(record.shape) else [(0, 1)]
+    fixed = all(b is None or not isinstance(a, int) or a == b for a, b in sizes)
+    return tensor.dtype == ELEMENTS[record.element] and fixed
+
+
+def _operations(block: BlockRecord) -> Iterator[OperationRecord]:
+    for operation in block.operations:
+        yield operation
+        for region in operation.regions:
+            yield from _operations(region)
+
+
+def _text_of(path: Path) -> str:
+    data = path.read_bytes()
+    return "" if data[:4] == b"ML\xefR" else data.decode(errors="replace")
+
+
+def _word(name: str) -> str:
+    word = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
+    return f"_{word}" if word[:1].isdigit() else word
+
+
+def _error(code: str, message: str) -> DiagnosticError:
+    return DiagnosticError([Diagnostic(code, message)])

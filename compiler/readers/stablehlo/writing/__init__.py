@@ -1,0 +1,1 @@
+"""The tools of converters: records of operations, and one operation as its converter sees it."""

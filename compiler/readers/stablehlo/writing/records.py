@@ -1,0 +1,104 @@
+"""Operations of a file as records, decoded from the JSON of the parsing child."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .....dialect.types import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
+
+ELEMENTS: Mapping[str, DType] = {
+    "i1": BOOL, "i8": I8, "i16": I16, "i32": I32, "i64": I64, "ui8": U8, "ui16": U16, "ui32": U32, "ui64": U64,
+    "f16": F16, "bf16": BF16, "f32": F32, "f64": F64, "f8E4M3FN": F8E4M3, "f8E5M2": F8E5M2,
+}  # fmt: skip
+"""The dtypes of the graph, by the names of MLIR."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypeRecord:
+    """A tensor: sizes, None where one is dynamic, and the name of its dtype. `other` is the text of any other type."""
+
+    shape: tuple[int | None, ...]
+    element: str
+    other: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockRecord:
+    arguments: Sequence[tuple[int, TypeRecord]]
+    operations: Sequence[OperationRecord]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OperationRecord:
+    """`name` is without the prefix of the dialect StableHLO. Values are numbers."""
+
+    name: str
+    operands: Sequence[int]
+    results: Sequence[tuple[int, TypeRecord]]
+    attributes: Mapping[str, Any]
+    regions: Sequence[BlockRecord]
+    line: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FunctionRecord:
+    name: str
+    private: bool
+    body: BlockRecord
+
+
+def decode(data: Mapping[str, Any]) -> list[FunctionRecord]:
+    """Returns the functions of a file."""
+    return [
+        FunctionRecord(each["name"], each["private"], _block(each))
+        for each in data["functions"]
+        if each["op"] == "func.func"
+    ]
+
+
+def _block(data: Mapping[str, Any]) -> BlockRecord:
+    arguments = [(number, _type(found)) for number, found in data["arguments"]]
+    return BlockRecord(arguments, [_operation(each) for each in data["operations"]])
+
+
+def _operation(data: Mapping[str, Any]) -> OperationRecord:
+    results = [(number, _type(found)) for number, found in data["results"]]
+    regions = [_block(region) for region in data["regions"]]
+    name = data["op"].removeprefix("stablehlo.")
+    return OperationRecord(name, data["operands"], results, data["attributes"], regions, data["line"])
+
+
+def _type(data: Mapping[str, Any]) -> TypeRecord:
+    if "other" in data:
+        return TypeRecord((), "", data["other"])
+    return TypeRecord(tuple(data["shape"]), data["element"])
+
+
+def decode_array(data: Mapping[str, Any]) -> Any:
+    """Returns the elements of a dense attribute."""
+    dtype = ELEMENTS[data["element"]].numpy
+    if "data" in data:
+        found = np.frombuffer(base64.b64decode(data["data"]), np.dtype(data["dtype"]))
+        return found.astype(dtype).reshape(data["shape"])
+    if "splat" in data:
+        return np.full(data["shape"], _number(data["splat"].split(" : ")[0], dtype), dtype)
+    text = data["text"].split("dense<", 1)[1].rsplit(">", 2)[0]
+    if text.startswith('"0x'):
+        return np.frombuffer(bytes.fromhex(text[3:-1]), dtype).reshape(data["shape"])
+    numbers = re.findall(r"[^\s\[\],]+", text.rsplit("> :", 1)[0])
+    return np.array([_number(each, dtype) for each in numbers], dtype).reshape(data["shape"])
+
+
+def _number(text: str, dtype: np.dtype[Any]) -> Any:
+    if text in ("true", "false"):
+        return text == "true"
+    if text.startswith("0x"):
+        # The bits of a number that has no decimal form, most significant first.
+        return np.frombuffer(bytes.fromhex(text[2:])[::-1], dtype)[0]
+    return dtype.type(float(text)) if dtype.kind not in "iub" else dtype.type(int(text))

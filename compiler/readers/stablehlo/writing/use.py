@@ -1,0 +1,85 @@
+"""One operation, as its converter sees it: operands, attributes, regions, and the writer of the graph."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn, TypeAlias
+
+from .....dialect.diagnostics import Diagnostic, DiagnosticError, Span
+from .....dialect.dims import Size
+from .....dialect.types import DType
+from ...onnx.writing.graph_writer import GraphWriter
+from ...onnx.writing.tensors import Tensor
+from .records import ELEMENTS, BlockRecord, OperationRecord
+
+RunBlock: TypeAlias = Callable[[BlockRecord, Sequence[Tensor]], list[Tensor]]
+"""Converts the operations of a block, with values of the blocks around it; returns what it returns."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Use:
+    """`call` converts a function of the file by its name."""
+
+    record: OperationRecord
+    g: GraphWriter
+    operands: tuple[Tensor, ...]
+    span: Span | None
+    run_block: RunBlock
+    call: Callable[[str, Sequence[Tensor]], list[Tensor]]
+
+    def fail(self, message: str, *, code: str = "unsupported-attribute", help: str = "") -> NoReturn:
+        raise DiagnosticError([Diagnostic(code, f"`{self.record.name}` {message}", self.span, help=help)])
+
+    @property
+    def x(self) -> Tensor:
+        return self.operands[0]
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype of the first result."""
+        return ELEMENTS[self.record.results[0][1].element]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the first result, if it is constant."""
+        found = self.record.results[0][1].shape
+        if any(size is None for size in found):
+            self.fail("has a result of dynamic shape", code="data-dependent")
+        return tuple(size for size in found if size is not None)
+
+    def has(self, name: str) -> bool:
+        return name in self.record.attributes
+
+    def integers(self, name: str, default: Sequence[int] = ()) -> tuple[int, ...]:
+        found = self.record.attributes.get(name)
+        return tuple(default) if found is None else tuple(int(each) for each in found)
+
+    def integer(self, name: str, default: int = 0) -> int:
+        return int(self.record.attributes.get(name, default))
+
+    def word(self, name: str) -> str:
+        """Returns the word of an attribute such as `#stablehlo<comparison_direction LT>`."""
+        found = re.search(r"(\w+)>$", str(self.record.attributes.get(name, "")))
+        return found.group(1) if found else ""
+
+    def lists(self, name: str) -> Mapping[str, tuple[int, ...]]:
+        """Returns the named lists and numbers of an attribute such as `#stablehlo.dot<... = [0], ... = 1>`."""
+        text = str(self.record.attributes.get(name, ""))
+        found = {key: tuple(map(int, re.findall(r"-?\d+", value))) for key, value in _LIST.findall(text)}
+        return found
+
+    def sizes(self, number: int, what: str) -> tuple[Size, ...]:
+        """Returns the elements of an integer operand, which must be known while the file is read."""
+        found = self.operands[number].sizes
+        if found is None:
+            self.fail(f"has {what} that are computed in a call", code="data-dependent")
+        return found
+
+
+_LIST = re.compile(r"(\w+) = (\[[^\]]*\]|-?\d+)")
+
+Convert: TypeAlias = Callable[[Use], Sequence[Tensor]]
+Converters: TypeAlias = Mapping[str, Convert]
+"""Converters by the name of an operation."""

@@ -1,0 +1,125 @@
+"""Opens `.pt2` files without running code that they hold.
+
+Such a file is a zip archive of JSON and of tensors. PyTorch loads pickles from it where they are named, resolves the
+names of operators as Python attributes, and evaluates the text of sizes. Here pickles hold tensors only, operators are
+those of `torch.ops`, and sizes are arithmetic; any other file is refused before PyTorch reads it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import warnings
+import zipfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ....dialect.diagnostics import Diagnostic, DiagnosticError
+from .writing.package import load_torch
+
+_PROGRAMS = re.compile(r"(.*/)?(models/[^/]+\.json|serialized_exported_program\.json)")
+_TARGET = re.compile(r"torch\.ops(\.\w+){2,3}|_operator\.\w+|torch\.(_?sym_\w+)|torch\.\w+\.(sym_\w+)")
+_TOKEN = re.compile(
+    r"\b(?:[A-Z]\w*|\d+(?:\.\d+)?|positive|nonnegative|negative|integer|real|nonzero|zero|finite|extended_real)\b"
+    r"|'\w+'|[\s+\-*/%(),<>=!&|~]"
+)
+"""A part of the text of a size: classes and facts of SymPy, names of symbols in quotes, numbers and signs."""
+_PLAIN_PICKLE = re.compile(r"[^/]+/data\.pkl")
+
+
+def load_program(path: Path) -> Any:
+    """Returns the exported program of a file. Raises DiagnosticError."""
+    _check(path)
+    package = load_torch("export")
+    try:
+        with warnings.catch_warnings(), _tensors_only(path):
+            warnings.simplefilter("ignore")
+            return package.load(str(path))
+    except DiagnosticError:
+        raise
+    except Exception as error:  # torch raises errors of many classes for a damaged file
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise _error("bad-pt2", f"`{path}` cannot be read: {reason}") from error
+
+
+def refuse_pickle(path: Path) -> DiagnosticError:
+    """Returns the error for a file of `torch.save`."""
+    help_text = "export the model with `torch.export.save`, or convert its weights to safetensors"
+    return _error("refused-pickle", f"`{path}` is a Python pickle, which can run any code when it is read", help_text)
+
+
+def _check(path: Path) -> None:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            if any(_PLAIN_PICKLE.fullmatch(name) for name in names):
+                raise refuse_pickle(path)
+            programs = [name for name in names if _PROGRAMS.fullmatch(name)]
+            texts = [archive.read(name) for name in programs]
+    except OSError as error:
+        raise _error("missing-file", f"`{path}` cannot be read: {error.strerror or error}") from error
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError) as error:
+        raise _error("bad-pt2", f"`{path}` is no file of `torch.export.save`: {error}") from error
+    if not programs:
+        raise _error("bad-pt2", f"`{path}` is no file of `torch.export.save`: it holds no program")
+    for name in names:
+        if "custom_obj" in name or "opaque_obj" in name:
+            help_text = "export the model without script objects"
+            raise _error("refused-pickle", f"`{path}` holds the pickled object `{name}`", help_text)
+        if "aotinductor" in name:
+            raise _error("refused-code", f"`{path}` holds compiled code, `{name}`")
+    for text in texts:
+        _check_program(path, text)
+
+
+def _check_program(path: Path, text: bytes) -> None:
+    try:
+        program = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _error("bad-pt2", f"`{path}` is broken: {error}") from error
+    for key, value in _strings(program):
+        if key == "target" and value.startswith(("torch", "_operator", "math")) and not _TARGET.fullmatch(value):
+            raise _error("refused-code", f"`{path}` calls `{value}`, which is no operator")
+        if key == "expr_str" and ("__" in value or _TOKEN.sub("", value)):
+            raise _error("refused-code", f"`{path}` has the size `{value}`, which is no arithmetic")
+
+
+def _strings(value: Any) -> Iterator[tuple[str, str]]:
+    """Yields all strings of a program with their keys."""
+    waiting: list[tuple[str, Any]] = [("", value)]
+    while waiting:
+        key, each = waiting.pop()
+        if isinstance(each, dict):
+            waiting.extend(each.items())
+        elif isinstance(each, list):
+            waiting.extend((key, item) for item in each)
+        elif isinstance(each, str):
+            yield key, each
+
+
+@contextlib.contextmanager
+def _tensors_only(path: Path) -> Iterator[None]:
+    """Lets PyTorch load pickles of tensors alone."""
+    torch = load_torch()
+    original = torch.load
+    torch.load = partial(_load_tensors, original)
+    try:
+        yield
+    except Exception as error:
+        if "weights_only" in str(error) or "Weights only" in str(error):
+            message = f"`{path}` holds a pickle of other things than tensors, which can run any code when it is read"
+            raise _error("refused-pickle", message) from error
+        raise
+    finally:
+        torch.load = original
+
+
+def _load_tensors(original: Any, file: Any, *args: Any, **options: Any) -> Any:
+    return original(file, *args, **{**options, "weights_only": True})
+
+
+def _error(code: str, message: str, help: str = "") -> DiagnosticError:
+    return DiagnosticError([Diagnostic(code, message, help=help)])

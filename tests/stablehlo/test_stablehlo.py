@@ -1,0 +1,143 @@
+"""StableHLO files: operations, dynamic sizes, a trained network, and errors."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import nacre
+import numpy as np
+import pytest
+from nacre.compiler.readers.table import read_file
+from nacre.compiler.tools.reference.stablehlo_operations import PAGE, format_page
+from nacre.dialect.diagnostics import DiagnosticError
+from nacre.dialect.interpreter import Interpreter
+
+DATA = os.environ.get("NACRE_TEST_DATA", "")
+
+
+def run(tmp_path: Path, text: str, *arguments: np.ndarray) -> list[np.ndarray]:
+    path = tmp_path / "net.mlir"
+    path.write_text(text)
+    source = read_file(path)
+    (function,) = source.module.functions
+    weights = source.weights[function.name]
+    return list(Interpreter(source.module, lambda p: weights.read(p.key)).run(function, arguments))
+
+
+def test_operations(tmp_path: Path) -> None:
+    x = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
+    text = """func.func public @main(%x: tensor<3x4xf32>) -> (tensor<4x3xf32>, tensor<3xf32>, tensor<5x4xf32>, tensor<3xf32>) {
+      %zero = stablehlo.constant dense<0.0> : tensor<f32>
+      %least = stablehlo.constant dense<0xFF800000> : tensor<f32>
+      %t = stablehlo.transpose %x, dims = [1, 0] : (tensor<3x4xf32>) -> tensor<4x3xf32>
+      %m = stablehlo.reduce(%x init: %least) applies stablehlo.maximum across dimensions = [1] : (tensor<3x4xf32>, tensor<f32>) -> tensor<3xf32>
+      %p = stablehlo.pad %x, %zero, low = [1, 0], high = [1, 0], interior = [0, 0] : (tensor<3x4xf32>, tensor<f32>) -> tensor<5x4xf32>
+      %d = stablehlo.dot_general %x, %x, batching_dims = [0] x [0], contracting_dims = [1] x [1] : (tensor<3x4xf32>, tensor<3x4xf32>) -> tensor<3xf32>
+      return %t, %m, %p, %d : tensor<4x3xf32>, tensor<3xf32>, tensor<5x4xf32>, tensor<3xf32>
+    }"""  # noqa: E501  # lines of MLIR
+    found = run(tmp_path, text, x)
+    expected = [x.T, x.max(1), np.pad(x, ((1, 1), (0, 0))), (x * x).sum(1)]
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_interior_padding_and_negative_padding(tmp_path: Path) -> None:
+    text = """func.func public @main(%x: tensor<3xf32>) -> tensor<4xf32> {
+      %v = stablehlo.constant dense<9.0> : tensor<f32>
+      %p = stablehlo.pad %x, %v, low = [-1], high = [1], interior = [1] : (tensor<3xf32>, tensor<f32>) -> tensor<5xf32>
+      %s = stablehlo.slice %p [0:4] : (tensor<5xf32>) -> tensor<4xf32>
+      return %s : tensor<4xf32>
+    }"""
+    np.testing.assert_array_equal(run(tmp_path, text, np.array([1, 2, 3], np.float32))[0], [9, 2, 9, 3])
+
+
+def test_a_convolution_of_images_with_channels_last(tmp_path: Path) -> None:
+    text = """func.func public @main(%x: tensor<1x5x5x2xf32>, %w: tensor<3x3x2x4xf32>) -> tensor<1x3x3x4xf32> {
+      %c = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {stride = [2, 2], pad = [[1, 1], [1, 1]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<1x5x5x2xf32>, tensor<3x3x2x4xf32>) -> tensor<1x3x3x4xf32>
+      return %c : tensor<1x3x3x4xf32>
+    }"""  # noqa: E501  # a line of MLIR
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((1, 5, 5, 2)).astype(np.float32), rng.standard_normal((3, 3, 2, 4)).astype(np.float32)
+    padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    expected = np.zeros((1, 3, 3, 4), np.float32)
+    for i, j in np.ndindex(3, 3):
+        expected[0, i, j] = np.einsum("hwc,hwco->o", padded[0, 2 * i : 2 * i + 3, 2 * j : 2 * j + 3], w)
+    np.testing.assert_allclose(run(tmp_path, text, x, w)[0], expected, rtol=0, atol=1e-5)
+
+
+def test_dynamic_sizes_are_dims(tmp_path: Path) -> None:
+    text = """func.func public @main(%x: tensor<?x4xf32>) -> tensor<?xf32> {
+      %zero = stablehlo.constant dense<0.0> : tensor<f32>
+      %n = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?x4xf32>) -> tensor<i32>
+      %one = stablehlo.reshape %n : (tensor<i32>) -> tensor<1xi32>
+      %s = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [1] : (tensor<?x4xf32>, tensor<f32>) -> tensor<?xf32>
+      %f = stablehlo.convert %n : (tensor<i32>) -> tensor<f32>
+      %b = stablehlo.dynamic_broadcast_in_dim %f, %one, dims = [] : (tensor<f32>, tensor<1xi32>) -> tensor<?xf32>
+      %r = stablehlo.multiply %s, %b : tensor<?xf32>
+      return %r : tensor<?xf32>
+    }"""  # noqa: E501  # a line of MLIR
+    x = np.arange(20, dtype=np.float32).reshape(5, 4)
+    np.testing.assert_array_equal(run(tmp_path, text, x)[0], x.sum(1) * 5)
+
+
+def test_a_loop_and_a_choice(tmp_path: Path) -> None:
+    text = """func.func public @main(%n: tensor<i32>) -> (tensor<i32>, tensor<i32>) {
+      %zero = stablehlo.constant dense<0> : tensor<i32>
+      %one = stablehlo.constant dense<1> : tensor<i32>
+      %r:2 = stablehlo.while(%i = %zero, %s = %one) : tensor<i32>, tensor<i32>
+      cond { %c = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+             stablehlo.return %c : tensor<i1> }
+      do { %a = stablehlo.add %i, %one : tensor<i32>
+           %b = stablehlo.add %s, %s : tensor<i32>
+           stablehlo.return %a, %b : tensor<i32>, tensor<i32> }
+      %big = stablehlo.compare GT, %n, %one : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      %e = "stablehlo.if"(%big) ({ stablehlo.return %n : tensor<i32> }, { stablehlo.return %zero : tensor<i32> }) : (tensor<i1>) -> tensor<i32>
+      return %r#1, %e : tensor<i32>, tensor<i32>
+    }"""  # noqa: E501  # a line of MLIR
+    assert [int(each) for each in run(tmp_path, text, np.int32(5))] == [32, 5]
+    assert [int(each) for each in run(tmp_path, text, np.int32(1))] == [2, 0]
+
+
+@pytest.mark.skipif(not DATA, reason="NACRE_TEST_DATA names no folder")
+def test_a_trained_network_agrees(tmp_path: Path) -> None:
+    folder = Path(DATA) / "stablehlo"
+    model = nacre.compile(folder / "mnist.mlir", tmp_path / "mnist.so")
+    stored = np.load(folder / "mnist_io.npz")
+    found = np.concatenate([model(stored["images"][i : i + 1]) for i in range(200)])
+    np.testing.assert_allclose(found, stored["probabilities"], rtol=0, atol=2e-6)
+
+
+# --- errors ---
+
+
+def test_all_unsupported_operations_are_reported_at_once(tmp_path: Path) -> None:
+    text = """func.func public @main(%x: tensor<3xf32>) -> tensor<3xf32> {
+      %a = "stablehlo.cholesky"(%m) {lower = true} : (tensor<2x2xf32>) -> tensor<2x2xf32>
+      return %x : tensor<3xf32>
+    }"""
+    text = text.replace("%x: tensor<3xf32>)", "%x: tensor<3xf32>, %m: tensor<2x2xf32>)")
+    text = text.replace("return", "%c = stablehlo.popcnt %i : tensor<2xi32>\n  return").replace(
+        "%m: tensor<2x2xf32>)", "%m: tensor<2x2xf32>, %i: tensor<2xi32>)"
+    )
+    with pytest.raises(DiagnosticError) as caught:
+        run(tmp_path, text)
+    assert [d.code for d in caught.value.diagnostics] == ["unsupported-operator"] * 2
+    assert "`cholesky`" in caught.value.diagnostics[0].message and "lines: 2" in caught.value.diagnostics[0].message
+
+
+@pytest.mark.parametrize("text", ["", "func.func", "module { %a = stablehlo.add }", "\x00\x01"])
+def test_a_damaged_file_is_a_diagnostic(text: str, tmp_path: Path) -> None:
+    with pytest.raises(DiagnosticError) as caught:
+        run(tmp_path, text)
+    assert caught.value.diagnostics[0].code in ("bad-mlir", "no-function")
+
+
+def test_a_missing_file_is_a_diagnostic(tmp_path: Path) -> None:
+    with pytest.raises(DiagnosticError, match="missing-file"):
+        read_file(tmp_path / "none.mlir")
+
+
+def test_the_table_of_operations_is_current() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert page == format_page(page)

@@ -1,0 +1,65 @@
+"""Operators of ATen: the core set is covered, and PyTorch's own samples agree with eager."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from nacre.compiler.readers.torch.convert import operator_names  # noqa: E402  # after the check that PyTorch is there
+from op_runs import run_samples  # noqa: E402
+from op_samples import samples_of  # noqa: E402
+from suite import FAILURES, operators  # noqa: E402
+
+MISSING = Path(__file__).with_name("missing.txt")
+"""The operators of the core set without a converter, each with the reason, after a line with the count."""
+
+
+def core_operators() -> set[str]:
+    """Returns the overloads that PyTorch marks as core ATen."""
+    found = set()
+    for name in torch._C._dispatch_get_all_op_names():
+        base, _, overload = name.removeprefix("aten::").partition(".")
+        packet = getattr(torch.ops.aten, base, None) if name.startswith("aten::") else None
+        if packet is not None and (overload or "default") in packet.overloads():
+            operator = getattr(packet, overload or "default")
+            if torch.Tag.core in operator.tags:
+                found.add(f"{base}.{overload or 'default'}")
+    return found
+
+
+def test_the_core_set_is_covered_as_listed() -> None:
+    core = core_operators()
+    first, *lines = MISSING.read_text(encoding="utf-8").splitlines()
+    listed = dict(line.split(": ", 1) for line in lines if line)
+    assert core - set(operator_names()) == set(listed)
+    assert first == f"{len(core) - len(listed)} of {len(core)} operators of core ATen are supported. Missing:"
+    assert all(listed.values())
+
+
+FEW = (
+    "add|mul|div.*|sub|pow|fmod|remainder|clamp|where|eq|lt|logical_and|bitwise_xor|sum|mean|var|amax|argmin|any|cumsum"
+    "|prod|max|sort|topk|cat|split|index_select|gather|scatter|index_put|flip|roll|permute|diagonal|as_strided|cdist"
+    "|nn.functional.(conv2d|avg_pool2d|max_pool2d|layer_norm|group_norm|interpolate|pad|embedding|gelu|softplus|fold"
+    "|grid_sample|adaptive_avg_pool2d)"
+)
+SHORT = (torch.float32, torch.bfloat16, torch.int64, torch.bool)
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_samples_agree_with_eager(part: int) -> None:
+    infos = list(operators(FEW))[part::2]
+    samples = [
+        sample
+        for number, info in enumerate(infos)
+        for dtype in (SHORT[number % 4], torch.float32)
+        if info.supports_dtype(dtype, "cpu")
+        for sample in samples_of(info, dtype, 1)
+    ]
+    outcomes = run_samples(samples)
+    failed = [f"{o.sample.name} {o.sample.dtype}: {o.kind} {o.reason}" for o in outcomes if o.kind in FAILURES]
+    assert not failed
+    passed = sum(o.kind == "pass" for o in outcomes)
+    assert passed > 30 and passed >= 0.9 * len(outcomes), [o.reason for o in outcomes if o.kind != "pass"]
