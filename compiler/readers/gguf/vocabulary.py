@@ -140,7 +140,7 @@ def _byte_level(header: GgufHeader, tokens: list[str]) -> dict[str, Any]:
 def _sentence_piece(header: GgufHeader, tokens: list[str]) -> dict[str, Any]:
     """Pairs are merged by the score of the piece that they make: every split of a piece into two others is a merge."""
     scores = header.metadata.get(f"{_PREFIX}scores")
-    if _count(scores) != len(tokens):
+    if not isinstance(scores, np.ndarray) or len(scores) != len(tokens):
         raise bad_gguf(f"`{header.path}` has a tokenizer without a score for each token")
     known = set(tokens)
     order = sorted(range(len(tokens)), key=lambda i: (-float(scores[i]), i))
