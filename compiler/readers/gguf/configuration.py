@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -75,6 +75,49 @@ def read_metadata(header: GgufHeader) -> Metadata:
     return Metadata(header.path, architecture, header.metadata, shapes)
 
 
+class Family(Protocol):
+    """A function of the metadata: the configuration of a source."""
+
+    def config(self, m: Metadata) -> Config: ...
+
+
+def _layers(m: Metadata) -> int:
+    layers = m.size("block_count")
+    if not m.has(f"blk.{layers - 1}.attn_norm.weight"):
+        raise bad_gguf(f"`{m.path}` has {layers} blocks, without tensors of the last one")
+    return layers
+
+
+def _vocabulary(m: Metadata) -> int:
+    embedding = m.shapes.get("token_embd.weight", ())
+    return embedding[0] if len(embedding) == 2 else m.size("vocab_size")
+
+
+@dataclass(frozen=True, slots=True)
+class Gpt2:
+    """GPT-2, which has no variants."""
+
+    def config(self, m: Metadata) -> Config:
+        width, heads = m.size("embedding_length"), m.size("attention.head_count")
+        if width % heads:
+            raise bad_gguf(f"`{m.path}` divides a width of {width} into {heads} heads")
+        return {
+            "context": m.size("context_length"),
+            "width": width,
+            "layers": _layers(m),
+            "heads": heads,
+            "shared": heads,
+            "head": width // heads,
+            "hidden": m.size("feed_forward_length"),
+            "vocabulary": _vocabulary(m),
+            "epsilon": m.number("attention.layer_norm_epsilon"),
+            "query_scale": (width // heads) ** -0.5,
+            "attention_cap": 0.0,
+            "logit_cap": 0.0,
+            "tied": not m.has("output.weight"),
+        }
+
+
 @dataclass(frozen=True, slots=True)
 class Llama:
     """The differences between members of the Llama family that no metadata tells."""
@@ -99,11 +142,8 @@ class Llama:
         scaling = m.find("rope.scaling.type", "none")
         if scaling not in ("none", "linear"):
             raise bad_gguf(f"`{m.path}` scales rotary positions by `{scaling}`, which is not supported")
-        layers = m.size("block_count")
-        if not m.has(f"blk.{layers - 1}.attn_norm.weight"):
-            raise bad_gguf(f"`{m.path}` has {layers} blocks, without tensors of the last one")
+        layers = _layers(m)
         window = m.find("attention.sliding_window", 0)
-        embedding = m.shapes.get("token_embd.weight", ())
         return {
             "context": m.size("context_length"),
             "width": width,
@@ -112,7 +152,7 @@ class Llama:
             "shared": shared,
             "head": head,
             "hidden": m.size("feed_forward_length"),
-            "vocabulary": embedding[0] if len(embedding) == 2 else m.size("vocab_size"),
+            "vocabulary": _vocabulary(m),
             "rotated": rotated,
             "neighbours": self.neighbours,
             "base": m.positive("rope.freq_base", 10000.0),

@@ -25,7 +25,44 @@ NAMES = {
     "mlp.down_proj": "ffn_down",
 }
 """Names of parameters in `transformers`, and in files."""
+GPT2 = {
+    "transformer.wte": "token_embd",
+    "transformer.wpe": "position_embd",
+    "transformer.ln_f": "output_norm",
+    "ln_1": "attn_norm",
+    "ln_2": "ffn_norm",
+    "attn.c_attn": "attn_qkv",
+    "attn.c_proj": "attn_output",
+    "mlp.c_fc": "ffn_up",
+    "mlp.c_proj": "ffn_down",
+}
 VOCABULARY, CONTEXT = 41, 24
+
+
+def write_gpt2(path: Path, model: Any) -> None:
+    """Writes a GPT-2, whose products are stored transposed in `transformers`."""
+    c = model.config
+    tensors = []
+    for key, tensor in model.state_dict().items():
+        rest = key.removeprefix("transformer.h.")
+        number, own = rest.split(".", 1) if rest != key else ("", key)
+        name, _, last = own.rpartition(".")
+        if name in GPT2:
+            data = tensor.detach().numpy().astype(np.float32)
+            data = np.ascontiguousarray(data.T if ".c_" in name and data.ndim == 2 else data)
+            full = f"blk.{number}.{GPT2[name]}.{last}" if number else f"{GPT2[name]}.{last}"
+            tensors.append(Stored(full, data.shape, 0, data.tobytes()))
+    values: dict[str, object] = {
+        "context_length": c.n_positions,
+        "embedding_length": c.n_embd,
+        "block_count": c.n_layer,
+        "feed_forward_length": 4 * c.n_embd,
+        "attention.head_count": c.n_head,
+        "attention.layer_norm_epsilon": float(c.layer_norm_epsilon),
+    }
+    path.write_bytes(
+        gguf_bytes(tensors, {"general.architecture": "gpt2"} | {f"gpt2.{k}": v for k, v in values.items()})
+    )
 
 
 def name_of(key: str) -> str:
