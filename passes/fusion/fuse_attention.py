@@ -70,9 +70,6 @@ class _Attention:
             return set()
         for edge, reason in self.refused:
             self.flow.refuse(*edge, reason)
-        if first is not None and _most_rows(self.flow.nodes[first]) <= 1:
-            # The schedule computes blocks of rows. One row fits in the cache between kernels as well.
-            return set()
         return set() if last is None or first is None else _take_movements(self.flow, self.members, last, self.dtype)
 
     def find_scores(self) -> int | None:
@@ -195,15 +192,10 @@ def _is_read_in_place(flow: Flow, number: int, in_blocks: bool) -> bool:
 
 def _has_few_rows(contraction: Node) -> bool:
     """Returns whether each matrix of the second operand has at most FEW_ROWS rows of the first."""
-    return _most_rows(contraction) <= FEW_ROWS
-
-
-def _most_rows(contraction: Node) -> int:
-    """Returns the largest number of rows of the first operand for each matrix of the second operand."""
     shape = contraction.inputs[0].type.shape
     matrices = {*axes_apart(contraction, 0)} & {*axes_apart(contraction, 1)}
     rows = [size for axis, size in enumerate(shape) if axis not in {*summed_axes(contraction, 0), *matrices}]
-    return bounds(product(rows))[1]
+    return bounds(product(rows))[1] <= FEW_ROWS
 
 
 def _sources(flow: Flow, numbers: Collection[int]) -> set[int]:
