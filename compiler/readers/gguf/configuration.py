@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -57,6 +57,12 @@ class Metadata:
         # f32 in the file: the shortest decimal number that is this f32, 1e-5 and not 9.999999747e-06.
         return float(str(np.float32(value)))
 
+    def positive(self, key: str, default: float) -> float:
+        value = self.number(key, default)
+        if value <= 0:
+            raise bad_gguf(f"`{self.architecture}.{key}` of `{self.path}` is {value}, which is not positive")
+        return value
+
     def has(self, tensor: str) -> bool:
         return tensor in self.shapes
 
@@ -67,6 +73,49 @@ def read_metadata(header: GgufHeader) -> Metadata:
         raise bad_gguf(f"`{header.path}` does not say its `general.architecture`")
     shapes = {tensor.name: tensor.shape for tensor in header.tensors}
     return Metadata(header.path, architecture, header.metadata, shapes)
+
+
+class Family(Protocol):
+    """A function of the metadata: the configuration of a source."""
+
+    def config(self, m: Metadata) -> Config: ...
+
+
+def _layers(m: Metadata) -> int:
+    layers = m.size("block_count")
+    if not m.has(f"blk.{layers - 1}.attn_norm.weight"):
+        raise bad_gguf(f"`{m.path}` has {layers} blocks, without tensors of the last one")
+    return layers
+
+
+def _vocabulary(m: Metadata) -> int:
+    embedding = m.shapes.get("token_embd.weight", ())
+    return embedding[0] if len(embedding) == 2 else m.size("vocab_size")
+
+
+@dataclass(frozen=True, slots=True)
+class Gpt2:
+    """GPT-2, which has no variants."""
+
+    def config(self, m: Metadata) -> Config:
+        width, heads = m.size("embedding_length"), m.size("attention.head_count")
+        if width % heads:
+            raise bad_gguf(f"`{m.path}` divides a width of {width} into {heads} heads")
+        return {
+            "context": m.size("context_length"),
+            "width": width,
+            "layers": _layers(m),
+            "heads": heads,
+            "shared": heads,
+            "head": width // heads,
+            "hidden": m.size("feed_forward_length"),
+            "vocabulary": _vocabulary(m),
+            "epsilon": m.number("attention.layer_norm_epsilon"),
+            "query_scale": (width // heads) ** -0.5,
+            "attention_cap": 0.0,
+            "logit_cap": 0.0,
+            "tied": not m.has("output.weight"),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,25 +137,26 @@ class Llama:
         rotated = m.size("rope.dimension_count", head)
         if rotated > head or rotated % 2:
             raise bad_gguf(f"`{m.path}` rotates {rotated} of {head} numbers of a head")
-        if m.size("expert_count", 1) > 1 if m.find("expert_count") else False:
+        if np.any(m.find("expert_count", 0)):
             raise bad_gguf(f"`{m.path}` is a mixture of experts, which is not supported")
         scaling = m.find("rope.scaling.type", "none")
         if scaling not in ("none", "linear"):
             raise bad_gguf(f"`{m.path}` scales rotary positions by `{scaling}`, which is not supported")
-        embedding = m.shapes.get("token_embd.weight", ())
+        layers = _layers(m)
+        window = m.find("attention.sliding_window", 0)
         return {
             "context": m.size("context_length"),
             "width": width,
-            "layers": m.size("block_count"),
+            "layers": layers,
             "heads": heads,
             "shared": shared,
             "head": head,
             "hidden": m.size("feed_forward_length"),
-            "vocabulary": embedding[0] if len(embedding) == 2 else m.size("vocab_size"),
+            "vocabulary": _vocabulary(m),
             "rotated": rotated,
             "neighbours": self.neighbours,
-            "base": m.number("rope.freq_base", 10000.0),
-            "frequency_scale": 1 / m.number("rope.scaling.factor", 1.0) if scaling == "linear" else 1.0,
+            "base": m.positive("rope.freq_base", 10000.0),
+            "frequency_scale": 1 / m.positive("rope.scaling.factor", 1.0) if scaling == "linear" else 1.0,
             "has_factors": m.has("rope_freqs.weight"),
             "epsilon": m.number("attention.layer_norm_rms_epsilon"),
             "query_scale": head**-0.5,
@@ -116,7 +166,7 @@ class Llama:
             "heads_are_normed": m.has("blk.0.attn_q_norm.weight"),
             "results_are_normed": m.has("blk.0.post_ffw_norm.weight"),
             "gelu": self.gelu,
-            "window": int(m.find("attention.sliding_window") or 0),
+            "window": m.size("attention.sliding_window") if np.any(window) else 0,
             "embedding_scale": width**0.5 if self.embedding_scaled else 1.0,
             "tied": not m.has("output.weight"),
         }

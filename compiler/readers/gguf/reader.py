@@ -14,7 +14,7 @@ from ....dialect.graph import Module, Parameter
 from ...model.source import SourceModel, WeightSource
 from ...weights.gguf_file import open_gguf
 from ..language import load_module
-from .configuration import Llama, bad_gguf, read_metadata
+from .configuration import Family, Gpt2, Llama, bad_gguf, read_metadata
 from .resources import TOKENIZER, with_resource
 from .stored_codes import with_stored_codes
 from .vocabulary import tokenizer_document
@@ -28,7 +28,7 @@ class Architecture:
     """A model source, and the function that makes its configuration of metadata."""
 
     source: str
-    family: Llama
+    family: Family
 
 
 ARCHITECTURES: Mapping[str, Architecture] = {
@@ -36,6 +36,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "mistral": Architecture("llama.nacre", Llama(neighbours=True)),
     "qwen2": Architecture("llama.nacre", Llama()),
     "qwen3": Architecture("llama.nacre", Llama()),
+    "gpt2": Architecture("gpt2.nacre", Gpt2()),
     "gemma": Architecture("llama.nacre", Llama(gelu=True, embedding_scaled=True)),
 }
 """The sources by the name of the architecture in a file."""

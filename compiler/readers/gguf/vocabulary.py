@@ -58,8 +58,8 @@ def tokenizer_document(header: GgufHeader) -> bytes | None:
     types = found.get(f"{_PREFIX}token_type")
     if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
         raise bad_gguf(f"`{header.path}` has a tokenizer without tokens")
-    if types is not None and len(types) != len(tokens):
-        raise bad_gguf(f"`{header.path}` has {len(tokens)} tokens and {len(types)} types of them")
+    if types is not None and _count(types) != len(tokens):
+        raise bad_gguf(f"`{header.path}` has {len(tokens)} tokens and {_count(types)} types of them")
     types = np.ones(len(tokens), np.int32) if types is None else types
     special = [i for i, type in enumerate(types) if type in (_CONTROL, _USER)]
     made = _byte_level(header, tokens) if kind == "gpt2" else _sentence_piece(header, tokens)
@@ -79,6 +79,10 @@ def tokenizer_document(header: GgufHeader) -> bytes | None:
             if (number := _id(header, name)) is not None and number < len(tokens)
         }
     return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _count(numbers: Any) -> int:
+    return len(numbers) if isinstance(numbers, np.ndarray) else 0
 
 
 def _added(number: int, content: str, special: bool) -> dict[str, Any]:
@@ -136,7 +140,7 @@ def _byte_level(header: GgufHeader, tokens: list[str]) -> dict[str, Any]:
 def _sentence_piece(header: GgufHeader, tokens: list[str]) -> dict[str, Any]:
     """Pairs are merged by the score of the piece that they make: every split of a piece into two others is a merge."""
     scores = header.metadata.get(f"{_PREFIX}scores")
-    if scores is None or len(scores) != len(tokens):
+    if not isinstance(scores, np.ndarray) or len(scores) != len(tokens):
         raise bad_gguf(f"`{header.path}` has a tokenizer without a score for each token")
     known = set(tokens)
     order = sorted(range(len(tokens)), key=lambda i: (-float(scores[i]), i))

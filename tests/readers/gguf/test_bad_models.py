@@ -1,0 +1,87 @@
+"""GGUF files that are valid but describe no model give one diagnostic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from nacre.compiler.checking import read_model
+from nacre.compiler.model.parameters import open_parameters
+from nacre.dialect.diagnostics import DiagnosticError
+from weights.gguf_bytes import Stored, gguf_bytes
+
+GOOD: dict[str, object] = {
+    "general.architecture": "llama",
+    "llama.context_length": 16,
+    "llama.embedding_length": 32,
+    "llama.block_count": 1,
+    "llama.feed_forward_length": 32,
+    "llama.attention.head_count": 4,
+    "llama.attention.layer_norm_rms_epsilon": 1e-5,
+}
+TENSORS = [
+    Stored("token_embd.weight", (8, 32), 0, bytes(1024)),
+    Stored("output_norm.weight", (32,), 0, bytes(128)),
+    Stored("blk.0.attn_norm.weight", (32,), 0, bytes(128)),
+]
+BAD: dict[str, tuple[dict[str, object], str]] = {
+    "no architecture": ({"general.architecture": None}, "does not say its `general.architecture`"),
+    "other architecture": ({"general.architecture": "whisper"}, "has the unknown architecture `whisper`"),
+    "no size": ({"llama.context_length": None}, "does not say its `llama.context_length`"),
+    "many layers": ({"llama.block_count": 1 << 30}, "has 1073741824 blocks, without tensors of the last one"),
+    "factor": (
+        {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 0.0},
+        "`llama.rope.scaling.factor` of .* is 0.0, which is not positive",
+    ),
+    "window": ({"llama.attention.sliding_window": [1, 2]}, "sliding_window` .*, not a size"),
+    "no layers": ({"llama.block_count": 0}, "`llama.block_count` of .* is 0, not a size"),
+    "text": ({"llama.embedding_length": "32"}, "`llama.embedding_length` of .* is '32', not a size"),
+    "huge": ({"llama.embedding_length": 0xFFFFFFFF}, "is 4294967295, not a size"),
+    "heads": ({"llama.attention.head_count_kv": 3}, "has 4 heads of queries for 3 heads of keys"),
+    "rotated": ({"llama.rope.dimension_count": 10}, "rotates 10 of 8 numbers of a head"),
+    "odd": ({"llama.rope.dimension_count": 7}, "rotates 7 of 8 numbers of a head"),
+    "not finite": (
+        {"llama.rope.freq_base": float("inf")},
+        "`llama.rope.freq_base` of .* is inf, not a number",
+    ),
+    "scaling": ({"llama.rope.scaling.type": "yarn"}, "scales rotary positions by `yarn`, which is not supported"),
+    "experts": ({"llama.expert_count": 8}, "is a mixture of experts, which is not supported"),
+    "missing tensors": ({}, "has no tensor|is missing"),
+    "tokenizer": ({"tokenizer.ggml.model": "bert"}, "tokenizer of the unknown kind `bert`"),
+    "no tokens": ({"tokenizer.ggml.model": "gpt2"}, "a tokenizer without tokens"),
+    "no merges": (
+        {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": ["a"]},
+        "a tokenizer without merges",
+    ),
+    "no scores": (
+        {"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": ["a"]},
+        "without a score for each token",
+    ),
+    "types": (
+        {
+            "tokenizer.ggml.model": "llama",
+            "tokenizer.ggml.tokens": ["a"],
+            "tokenizer.ggml.token_type": [1, 1],
+        },
+        "has 1 tokens and 2 types of them",
+    ),
+    "splits": (
+        {
+            "tokenizer.ggml.model": "gpt2",
+            "tokenizer.ggml.tokens": ["a"],
+            "tokenizer.ggml.merges": ["a a"],
+            "tokenizer.ggml.pre": "x",
+        },
+        "splits text like `x`",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_file_that_describes_no_model(name: str, tmp_path: Path) -> None:
+    changes, message = BAD[name]
+    metadata = {key: value for key, value in (GOOD | changes).items() if value is not None}
+    path = tmp_path / "model.gguf"
+    path.write_bytes(gguf_bytes(TENSORS, metadata))
+    with pytest.raises(DiagnosticError, match=message):
+        open_parameters(read_model(path))
