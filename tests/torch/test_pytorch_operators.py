@@ -8,10 +8,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
+from aten_suite import FAILURES, operators  # noqa: E402
 from nacre.compiler.readers.torch.convert import operator_names  # noqa: E402  # after the check that PyTorch is there
 from op_runs import run_samples  # noqa: E402
 from op_samples import samples_of  # noqa: E402
-from aten_suite import FAILURES, operators  # noqa: E402
 
 MISSING = Path(__file__).with_name("missing.txt")
 """The operators of the core set without a converter, each with the reason, after a line with the count."""
