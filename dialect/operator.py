@@ -121,6 +121,11 @@ class Case:
     tolerance: float = 4.0
     terms: int = 1
 
+    def __post_init__(self) -> None:
+        """Completes the shapes by those of further operands that `arrays` gives."""
+        further = [np.asarray(self.arrays[i]).shape for i in range(len(self.shapes), 1 + max(self.arrays, default=-1))]
+        object.__setattr__(self, "shapes", (*self.shapes, *further))
+
 
 @dataclass(frozen=True, slots=True)
 class Use:

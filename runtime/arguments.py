@@ -173,12 +173,15 @@ def _as_device_array(argument: Argument, value: object) -> Array:
         return view_on_device(value)
     except ArgumentError as error:
         raise refuse("argument", argument, str(error)) from None
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
+        kind = _article(type(value).__name__)
+        raise refuse("argument", argument, f"{kind} that cannot be shared: {error}") from None
 
 
 def bits_of_torch(argument: Argument, value: object, dtypes: DTypes) -> Array | None:
     """Returns a tensor of PyTorch whose dtype numpy lacks, as an array of its memory; None for other values."""
     torch = sys.modules.get("torch")
-    if torch is None or not isinstance(value, torch.Tensor) or argument.dtype not in _OTHERS:
+    if not isinstance(value, getattr(torch, "Tensor", ())) or argument.dtype not in _OTHERS:
         return None
     theirs, bits = _OTHERS[argument.dtype]
     if value.dtype is not getattr(torch, theirs, None):

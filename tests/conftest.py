@@ -50,7 +50,7 @@ QUICK = (
     "test_files.py",
     "test_sizes.py",
     "stablehlo/test_stablehlo.py::test_operations",
-    "torch/test_pytorch_reading.py::test_torch_is_not_imported_unless_used",
+    "pytorch/test_pytorch_reading.py::test_torch_is_not_imported_unless_used",
     "tools/accuracy/test_bounds.py",
     "tools/accuracy/test_tally.py",
     "tools/bisect/test_bisect.py::test_a_rewrite_limit_stops_the_passes",

@@ -17,7 +17,7 @@ from .header import unique_names
 from .link import RUNTIME_FOLDER
 from .spec import ArgumentSpec, ArtifactSpec, EntrySpec, c_identifier
 
-_MODULES = ("library.py", "arguments.py", "states.py", "loader.py")
+_MODULES = ("library.py", "device_arrays.py", "arguments.py", "states.py", "loader.py")
 """The loader's modules, each after those that it imports."""
 
 

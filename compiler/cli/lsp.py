@@ -13,7 +13,7 @@ def lsp_command() -> int:
 
     \b
       pip install -e ".[lsp]"
-      nacre lsp
+      nacre lsp               # an editor starts it
 
     The editor starts this command and speaks the Language Server Protocol over standard input and output. A folder
     beside the server, `compiler/tools/language_server/vscode`, is an extension for Visual Studio Code.

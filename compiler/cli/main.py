@@ -40,7 +40,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "generate": ("generating", "Continue a text with a compiled language model"),
     "graph": ("graph", "Draw a model: its blocks, nodes, shapes, parameters and kernels"),
     "help": ("help", "Explain an operator, a construct, a diagnostic or a pass"),
-    "import": ("importing", "Write an ONNX model as model text, with its parameters beside it"),
+    "import": ("importing", "Write an ONNX or PyTorch model as model text, with its parameters beside it"),
     "inspect": ("inspection", "Describe an artifact: entries, memory, target, libraries"),
     "lsp": ("lsp", "Serve an editor with diagnostics, hover texts and completion"),
     "opt": ("stages", "Run graph passes on the text of a graph"),

@@ -129,6 +129,8 @@ def _infer_istft(types: Sequence[TensorType], attributes: Attributes) -> tuple[T
         length = add(whole, -2 * (size // 2)) if attributes["center"] else whole
         return (real.with_shape((*real.shape[:-2], maximum(length, 0))),)
     start = size // 2 if attributes["center"] else 0
+    if not at_least(length, 0):
+        raise InferenceError("bad-attribute", f"`length` of `istft` is {length}, which may be negative")
     if not at_least(whole, add(length, start)):
         message = f"`istft` has {whole} elements, not {length} after the first {start}"
         raise InferenceError("shape-mismatch", message, operand=0)

@@ -95,7 +95,7 @@ REFUSED: list[tuple[str, Call, str]] = [
     (
         "add",
         lambda e: e(X, Refusing()),
-        "argument `y`: expected f32[B, T], got a Refusing that numpy cannot share: it is on a GPU",
+        "argument `y`: expected f32[B, T], got a Refusing that cannot be shared: it is on a GPU",
     ),
     (
         "split",

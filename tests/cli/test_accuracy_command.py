@@ -48,7 +48,7 @@ def test_figures_are_those_of_all_samples(
     a, b = (np.concatenate([nacre.load(so)(part) for part in np.split(x, 5)]) for so in (rough, digits_so))
     (scores,) = done.json["scores"]
     assert scores["top1_agreement"] == (a.argmax(1) == b.argmax(1)).mean() < 1
-    assert (scores["right"], scores["reference_right"]) == ((a.argmax(1) == images[1]).sum(), 359)
+    assert (scores["right"], scores["reference_right"]) == ((a.argmax(1) == images[1]).sum(), 357)
     (result,) = done.json["results"]
     # Cut into other calls, sums are the same but for their order.
     assert result["largest"] == pytest.approx(np.abs(a - b).max(), rel=1e-4)
@@ -74,7 +74,7 @@ def test_text_names_points_results_and_classes(cli: Cli, rough: Path, digits_so:
     assert (
         "360 samples in 2 calls" in done.out and "result probabilities" in done.out and "digits.nacre:33:7" in done.out
     )
-    assert "reference 99.72%" in done.out
+    assert "reference 99.17%" in done.out
 
 
 def test_a_model_without_a_policy_is_its_own_reference(cli: Cli, data: Path) -> None:

@@ -26,6 +26,7 @@ _REGION = "puts nodes together and computes nothing; tests/dialect and tests/pas
 _CONTROL = "runs regions; tests/models/test_control_flow.py and test_recurrent.py compare it with Python and PyTorch"
 _BLOCKED = "makes or reads our own stored form; tests/operators/test_blocks.py decodes that byte by byte"
 _WINOGRAD = "one step of three, which has no counterpart; all three together are a convolution, see below"
+_TREES = "tests/readers/trees compares them with LightGBM, XGBoost and CatBoost"
 NONE: Mapping[str, str] = {
     **dict.fromkeys(("parameter", "repeat", "fusion"), _REGION),
     **dict.fromkeys(("scan", "while", "if"), _CONTROL),
@@ -33,6 +34,7 @@ NONE: Mapping[str, str] = {
         ("quantize_blocks", "dequantize_blocks", "join_blocks", "block_codes", "block_scales", "block_zeros"), _BLOCKED
     ),
     "check_indices": "tests/artifact/test_index_errors.py compares its errors with written ones",
+    **dict.fromkeys(("tree_ensemble", "tree_leaves", "oblivious_leaves", "tree_sum"), _TREES),
     **dict.fromkeys(("winograd_input", "winograd_weight", "winograd_output"), _WINOGRAD),
 }
 """Operators without an independent function, and why."""

@@ -128,7 +128,12 @@ def single_node(operator: Operator, number: int) -> tuple[Module, list[np.ndarra
         dtype = F32 if F32 in dtypes else dtypes[0]
         low, high = case.domain
         values = rng.uniform(low, high, shape) if dtype.is_float else random_array(shape, dtype, rng)
-        arrays.append(case.arrays.get(i, np.asarray(values).astype(dtype.numpy)))
+        given = np.asarray(case.arrays.get(i, values))
+        # Floats that a case gives have the dtype of the case, like the random ones.
+        stored = dtype_of(given)
+        arrays.append(
+            given.astype(case.mixed.get(i, dtype).numpy) if i not in case.arrays or stored.is_float else given
+        )
     arguments = [Value(f"x{i}", TensorType(dtype_of(a), a.shape)) for i, a in enumerate(arrays)]
     builder = Builder(OPERATORS)
     results = builder.apply(operator.name, arguments, case.attributes)

@@ -24,7 +24,15 @@ TARGETS = (
     *("x86-64-v2", "x86-64-v3", "x86-64-v4", "native", "znver4", "sapphirerapids", "portable"),
     *("aarch64-linux-gnu", "riscv64-linux-gnu", "wasm32-wasi"),
 )
-MODELS = ("digits/digits", "minilm/minilm", "vision/mobilenetv2", "vision/resnet18", "vision/resnet50")
+MODELS = (
+    "digits/digits",
+    "gpt/gpt",
+    "minilm/minilm",
+    "mnist/mnist",
+    "vision/mobilenetv2",
+    "vision/resnet18",
+    "vision/resnet50",
+)
 ALL = tuple(SHORT_FORMS) if os.environ.get("NACRE_ALL_PRECISIONS") else ()
 PRECISIONS = {model: ALL or ("f32", "int8") for model in MODELS}
 PRECISIONS |= {model: ALL or ("f32", "bf16", "int8", "int4a8") for model in ("digits/digits", "minilm/minilm")}

@@ -80,9 +80,9 @@ def test_prefill_chunks_and_single_tokens_agree(q8_0: Model) -> None:
 
 
 def test_codes_stay_as_they_are_in_the_file(q8_0: Model) -> None:
-    # 260 thousand parameters; the rows of 172 are f32.
+    # 260 thousand parameters; the rows of 172 are f32. Packed rows end with padding; decoded, all would be 1 MB.
     weights = q8_0.describe()["weights"]
-    assert weights["bytes"] < 1.1 * (DATA / "stories260k-q8_0.gguf").stat().st_size
+    assert weights["bytes"] < 1.2 * (DATA / "stories260k-q8_0.gguf").stat().st_size
 
 
 def test_errors_leave_the_session_usable(q8_0: Model) -> None:
@@ -97,7 +97,7 @@ def test_errors_leave_the_session_usable(q8_0: Model) -> None:
         session.entries["decode"](np.array([-1], np.int32))
     after = session.entries["decode"](ids[8:9])
     assert after.argmax() == ids[9]
-    with pytest.raises(OutOfRangeError, match="starts at 9 is out of range"):
+    with pytest.raises(OutOfRangeError, match="index 9 is out of range for an axis of size 9"):
         session.entries["decode"](ids[9:])
     session.reset()
     np.testing.assert_array_equal(session.entries["prefill"](ids[:9]).argmax(), ids[9])

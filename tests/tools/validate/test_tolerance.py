@@ -16,7 +16,12 @@ from nacre.dialect.operator import Builder, Operator
 from nacre.dialect.ops import OPERATORS
 from nacre.dialect.types import BF16, F32, I8, TensorType, dtype_of
 
-COMPUTED = [o for o in OPERATORS.values() if o.lower is not None and not o.has("structure") and not o.has("internal")]
+COMPUTED = [
+    o
+    for o in OPERATORS.values()
+    if o.lower is not None and not any(map(o.has, ("structure", "internal", "factoring")))
+]
+FACTORING = [o for o in OPERATORS.values() if o.has("factoring")]
 
 
 def uses(operator: Operator) -> Iterator[tuple[list[Any], dict[str, Any]]]:
@@ -50,6 +55,30 @@ def test_results_are_rounded_as_the_operator_says(operator: Operator) -> None:
                 allowed = rounding_units(operator, wide, np.asarray(want, np.float64), attributes) * F32.epsilon
                 apart = np.abs(np.asarray(got, np.float64) - np.asarray(want, np.float64))
                 np.testing.assert_array_less(apart, allowed + 0.51 * F32.epsilon * np.abs(want) + 1e-44)
+
+
+@pytest.mark.parametrize("operator", FACTORING, ids=lambda o: o.name)
+def test_factorizations_are_exact_for_operands_nearby(operator: Operator) -> None:
+    """Operands that are a few roundings apart give results that are as far apart as those of f32 and f64."""
+    rng = np.random.default_rng(3)
+    for arrays, attributes in uses(operator):
+        exact = [a.astype(np.float64) for a in arrays]
+        if not all(a.size for a in exact):
+            continue
+
+        def results(operands: list[Any], attributes: dict[str, Any] = attributes) -> list[Any]:
+            with np.errstate(all="ignore"):
+                found = operator.reference(*operands, **attributes)
+            return [np.asarray(r, np.float64) for r in (found if isinstance(found, tuple) else (found,))]
+
+        wanted, narrow = results(exact), results(arrays)
+        apart = [np.zeros_like(w) for w in wanted]
+        for _ in range(32):
+            moved = [a + 4 * F32.epsilon * np.abs(a).max() * rng.uniform(-1, 1, a.shape) for a in exact]
+            apart = [np.fmax(d, np.abs(m - w)) for d, m, w in zip(apart, results(moved), wanted, strict=True)]
+        for got, want, allowed in zip(narrow, wanted, apart, strict=True):
+            known = np.isfinite(got) & np.isfinite(want)
+            assert (np.abs(got - want) <= 8 * allowed.max() + 1e-30)[known].all()
 
 
 def test_who_rounds_to_a_dtype_that_is_named_says_so() -> None:

@@ -1,7 +1,7 @@
 """PyTorch's samples of its operators, through the reader, -O2 and calls of artifacts.
 
-    python tests/torch/aten_suite.py                       all operators, all dtypes, up to 4 samples of each
-    python tests/torch/aten_suite.py --only 'add|nn.functional.*' --dtypes float32,int64 --most 50
+    python tests/pytorch/aten_suite.py                       all operators, all dtypes, up to 4 samples of each
+    python tests/pytorch/aten_suite.py --only 'add|nn.functional.*' --dtypes float32,int64 --most 50
 
 The samples are those of `op_db`. A sample counts if all of its operators have
 converters or are decomposed. The exit code is 1 if a result is wrong or a build fails.
