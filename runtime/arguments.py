@@ -12,6 +12,7 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -180,8 +181,10 @@ def _as_device_array(argument: Argument, value: object) -> Array:
 
 def bits_of_torch(argument: Argument, value: object, dtypes: DTypes) -> Array | None:
     """Returns a tensor of PyTorch whose dtype numpy lacks, as an array of its memory; None for other values."""
-    torch = sys.modules.get("torch")
-    if not isinstance(value, getattr(torch, "Tensor", ())) or argument.dtype not in _OTHERS:
+    torch: Any = sys.modules.get("torch")
+    # A folder of this name on the path, which is no package, has no such member.
+    tensor: Any = getattr(torch, "Tensor", ())
+    if argument.dtype not in _OTHERS or not isinstance(value, tensor):
         return None
     theirs, bits = _OTHERS[argument.dtype]
     if value.dtype is not getattr(torch, theirs, None):

@@ -17,9 +17,7 @@ from nacre.dialect.ops import OPERATORS
 from nacre.dialect.types import BF16, F32, I8, TensorType, dtype_of
 
 COMPUTED = [
-    o
-    for o in OPERATORS.values()
-    if o.lower is not None and not any(map(o.has, ("structure", "internal", "factoring")))
+    o for o in OPERATORS.values() if o.lower is not None and not any(map(o.has, ("structure", "internal", "factoring")))
 ]
 FACTORING = [o for o in OPERATORS.values() if o.has("factoring")]
 
