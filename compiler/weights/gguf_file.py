@@ -33,8 +33,8 @@ _WITH_ZERO = BLOCK_DTYPES["q4[block 32, zero]"]
 
 @dataclass(frozen=True, slots=True)
 class Planes:
-    """The keys of the tensors that together are a weight: `codes`, block-quantized, and `minima`, one of which is
-    added to all numbers of a block."""
+    """The keys of the two tensors of a weight: `codes`, block-quantized, and `minima`. A minimum is added to all
+    numbers of its block."""
 
     codes: str
     minima: str

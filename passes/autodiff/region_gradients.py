@@ -215,7 +215,7 @@ def _flowing(node: Node, active: AbstractSet[str]) -> list[int]:
 def _scanned_slices(
     body: Sequence[Node], index: Value, count: object, active: AbstractSet[str]
 ) -> list[tuple[Value, Node]]:
-    """Returns the tensors of the surrounding function of which an iteration reads one slice, that of its index, and the
+    """Returns the tensors of the surrounding function from which an iteration reads one slice, at its index, and the
     node that reads it. Together, the iterations read every slice once."""
     found: list[tuple[Value, Node]] = []
     made = {v.name for node in body for v in node.outputs}

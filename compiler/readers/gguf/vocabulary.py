@@ -43,7 +43,7 @@ _SPLITS: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "llama-bpe": _pattern(_LLAMA3),
     "qwen2": _pattern(_LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")),
 }
-"""How a text is split before pairs are merged, by the name in the file."""
+"""The patterns that split a text before pairs are merged, by their names in the file."""
 
 
 def tokenizer_document(header: GgufHeader) -> bytes | None:

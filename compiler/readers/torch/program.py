@@ -1,4 +1,4 @@
-"""What a program takes and returns: arguments, parameters and buffers by name, states, and results.
+"""The signature of a program: arguments, parameters and buffers by name, states, and results.
 
 The names of parameters are those of the module. A buffer that the program writes becomes a state, which begins with
 the stored value. A program that writes into its arguments is refused.

@@ -19,7 +19,7 @@ _CAPACITY = "S"
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are chosen. At temperature 0 it is the most likely one. `top_k` of 0, `top_p` of 1, `min_p` of 0 and a
+    """The rule that chooses tokens. At temperature 0 the most likely token is chosen. `top_k` of 0, `top_p` of 1, `min_p` of 0 and a
     `penalty` of 1 change nothing; the penalty applies to the last `window` tokens."""
 
     temperature: float = 0.8

@@ -1,4 +1,4 @@
-"""What must fail does so with a clear error, and the device is as before."""
+"""Invalid calls fail with a clear error and leave the device as it was."""
 
 from __future__ import annotations
 

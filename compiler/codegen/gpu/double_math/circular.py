@@ -118,7 +118,7 @@ def _reduce_far(a: Lanes) -> tuple[Pair, Lanes]:
 
 
 def _reduce(a: Lanes) -> tuple[Pair, Lanes]:
-    """Returns r and n as an i64 of which the lowest two bits are right, with a = n * pi / 2 + r and |r| <= pi / 4."""
+    """Returns r and n with a = n * pi / 2 + r and |r| <= pi / 4. The lowest two bits of n, an i64, are right."""
     shifted = fma(a, 2 / math.pi, ROUND)
     n = shifted - ROUND
     first = fma(n, -_HALF_PI[0], a)

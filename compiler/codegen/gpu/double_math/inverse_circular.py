@@ -51,7 +51,7 @@ def acos(x: Lanes) -> Lanes:
 
 
 def _atan_of_quotient(top: Lanes, bottom: Lanes) -> Lanes:
-    """Returns atan(top / bottom) for numbers that are not negative, of which one may be infinite."""
+    """Returns atan(top / bottom) for numbers that are not negative; one may be infinite."""
     # atan(a) = atan(c) + atan((a - c) / (1 + a c)), and pi / 2 - atan(1 / a) far away.
     a = top / bottom
     over, under, high, low = a, a.lift(1.0), a.lift(0.0), a.lift(0.0)

@@ -72,7 +72,7 @@ def _assertion(use: Use) -> Sequence[Any]:
 
 
 def _nothing(use: Use) -> Sequence[Any]:
-    """What such an operator states has been checked when the program was traced."""
+    """An assertion adds nothing: the tracer has checked it."""
     return []
 
 
