@@ -19,8 +19,8 @@ _CAPACITY = "S"
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """The rule that chooses tokens. At temperature 0 the most likely token is chosen. `top_k` of 0, `top_p` of 1, `min_p` of 0 and a
-    `penalty` of 1 change nothing; the penalty applies to the last `window` tokens."""
+    """The rule that chooses tokens. At temperature 0 the most likely token is chosen. `top_k` of 0, `top_p` of 1,
+    `min_p` of 0 and a `penalty` of 1 change nothing; the penalty applies to the last `window` tokens."""
 
     temperature: float = 0.8
     top_k: int = 40
