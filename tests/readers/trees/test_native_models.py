@@ -65,6 +65,7 @@ def test_the_interpreter_repeats_the_library(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", COMPILED)
+@pytest.mark.usefixtures("unchecked")  # the bits of the library are a stricter check
 def test_compiled_code_repeats_the_library(name: str, tmp_path: Path) -> None:
     (path,) = (path for path in MODELS if path.stem == name)
     model = nacre.compile(path, tmp_path / "model.so")
