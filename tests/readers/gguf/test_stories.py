@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 
+import gguf
 import nacre
 import numpy as np
 import pytest
@@ -80,9 +82,23 @@ def test_prefill_chunks_and_single_tokens_agree(q8_0: Model) -> None:
 
 
 def test_codes_stay_as_they_are_in_the_file(q8_0: Model) -> None:
-    # 260 thousand parameters; the rows of 172 are f32. Packed rows end with padding; decoded, all would be 1 MB.
-    weights = q8_0.describe()["weights"]
-    assert weights["bytes"] < 1.2 * (DATA / "stories260k-q8_0.gguf").stat().st_size
+    """Each weight in Q8_0 is stored once, as i8 with at most one panel that is not full; no other matrix is f32."""
+    stored = {t.name: t for t in gguf.GGUFReader(DATA / "stories260k-q8_0.gguf").tensors}
+    quantized = {name for name, tensor in stored.items() if tensor.tensor_type.name == "Q8_0"}
+    assert len(quantized) > 20
+    found = set()
+    for tensor in q8_0.describe()["weights"]["tensors"]:
+        name, _, part = tensor["name"].removeprefix("decoder.").partition(".weight")
+        name, shape = f"{name}.weight", tensor["shape"]
+        if part.startswith(".codes"):
+            assert name in quantized and name not in found and tensor["dtype"] == "i8"
+            found.add(name)
+            width, rows = map(int, stored[name].shape)
+            panel = shape[-1]
+            assert math.prod(shape) == -(-rows // panel) * panel * width
+        elif tensor["dtype"] == "f32" and len(shape) > 1:
+            assert name in stored and name not in quantized, tensor
+    assert found == quantized
 
 
 def test_errors_leave_the_session_usable(q8_0: Model) -> None:
