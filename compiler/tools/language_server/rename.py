@@ -7,7 +7,7 @@ its old key; the name of an instance or a state is part of such keys, and cannot
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from ....dialect.diagnostics import Span
@@ -50,7 +50,7 @@ def rename(
             continue
         if _has_syntax_errors(found):
             raise RenameError(f"`{path.name}` has syntax errors")
-        _check_free(found, spans, new, occurrence)
+        _check_free(found, new)
         edits[path] = [(span, new) for span in sorted(spans, key=lambda s: (s.line, s.column))]
         edits[path] += _old_keys(found, occurrence, spans)
     return edits
@@ -74,12 +74,9 @@ def _has_syntax_errors(found: Study) -> bool:
     return found.tree is None or any(d.code == "syntax" for d in found.diagnostics)
 
 
-def _check_free(found: Study, spans: Iterable[Span], new: str, occurrence: Occurrence) -> None:
-    """Raises RenameError if the new name means something where the old one stands."""
-    if found.tree is None:
-        return
-    taken = {each.name for each in found.occurrences.values()}
-    if new in taken:
+def _check_free(found: Study, new: str) -> None:
+    """Raises RenameError if the file uses the new name already, for anything."""
+    if any(each.name == new for each in found.occurrences.values()):
         raise RenameError(f"`{new}` is used already in `{Path(found.file).name}`")
 
 
