@@ -214,7 +214,8 @@ train step(x: f32[B, 3, 8, 8], y: f32[B, 2, 8, 8]) -> loss: f32 {
 
 
 def test_unet_of_residual_blocks_with_batch_norm(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Edge inputs near the largest f32 overflow in the variance, in an order that the checker does not sample.
+    # The check of kernels rejects one: -inf where the reference has -9.8e47, beyond f32. It is not known whether the
+    # check or the kernel is wrong for such inputs; the comparison with PyTorch below has ordinary ones.
     monkeypatch.delenv("NACRE_CHECK_PASSES", raising=False)
 
     class Residual(nn.Module):

@@ -75,7 +75,7 @@ def check(group: list[Operator], level: int, everything: bool) -> None:
 
 
 def error(item: Example, function: Function, arrays: list[Array], actual: tuple[Array, ...]) -> str:
-    """How the results differ by more than admitted, if they do."""
+    """Returns a description of the differences that exceed the tolerance, empty without any."""
     wide = [a.astype(np.float64) if dtype_of(a).is_float else a for a in arrays]
     with np.errstate(all="ignore"):
         exact, own = interpret(function, wide, F64), interpret(function, arrays)

@@ -1,4 +1,4 @@
-"""What `nacre.from_torch` makes of a program: names, dims, states, results, and errors."""
+"""`nacre.from_torch` keeps names, dims and states of a program, and reports errors."""
 
 from __future__ import annotations
 
