@@ -45,6 +45,8 @@ FEW = (
     "|nn.functional.(conv2d|avg_pool2d|max_pool2d|layer_norm|group_norm|interpolate|pad|embedding|gelu|softplus|fold"
     "|grid_sample|adaptive_avg_pool2d)"
 )
+REFUSED = {"nn.functional.pad.circular", "as_strided.partial_views", "nn.functional.interpolate.bicubic"}
+"""Samples that need an operator without a converter, or read a tensor by its positions in memory."""
 SHORT = (torch.float32, torch.bfloat16, torch.int64, torch.bool)
 
 
@@ -61,5 +63,6 @@ def test_samples_agree_with_eager(part: int) -> None:
     outcomes = run_samples(samples)
     failed = [f"{o.sample.name} {o.sample.dtype}: {o.kind} {o.reason}" for o in outcomes if o.kind in FAILURES]
     assert not failed
-    passed = sum(o.kind == "pass" for o in outcomes)
-    assert passed > 30 and passed >= 0.9 * len(outcomes), [o.reason for o in outcomes if o.kind != "pass"]
+    refused = {o.sample.name.partition("#")[0]: o.reason for o in outcomes if o.kind != "pass"}
+    assert refused.keys() == {info.full_name for info in infos} & REFUSED, refused
+    assert len(outcomes) > 50
