@@ -23,14 +23,40 @@ class DimError(ValueError):
     """An operation on sizes that has no integer result for every value of the dims."""
 
 
+class _Hashed:
+    """A value whose hash is computed once: sizes are keys of many tables, and refer to one another.
+
+    Hashes of text differ between processes, so a copy for another process is made from the fields alone.
+    """
+
+    __slots__ = ("_hash",)
+    _hash: int
+    __match_args__: tuple[str, ...]
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            found = hash(self._fields())
+            object.__setattr__(self, "_hash", found)
+            return found
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), self._fields()
+
+    def _fields(self) -> tuple[object, ...]:
+        return tuple(getattr(self, name) for name in self.__match_args__)
+
+
 @dataclass(frozen=True, slots=True, order=True)
-class Symbol:
+class Symbol(_Hashed):
     """A dim named in the model, `low <= dim <= high`, always a multiple of `multiple`."""
 
     name: str
     low: int = 0
     high: int = INFINITY
     multiple: int = 1
+    __hash__ = _Hashed.__hash__
 
     def __str__(self) -> str:
         text = f"dim {self.name} in {self.low}..{'' if self.high == INFINITY else self.high}"
@@ -44,20 +70,22 @@ class Symbol:
 
 
 @dataclass(frozen=True, slots=True)
-class FloorDiv:
+class FloorDiv(_Hashed):
     """An inexact `numerator // denominator`; the denominator is a positive size."""
 
     numerator: Size
     denominator: Size
+    __hash__ = _Hashed.__hash__
 
 
 @dataclass(frozen=True, slots=True)
-class Extreme:
+class Extreme(_Hashed):
     """The minimum or the maximum (`kind` is "min" or "max") of two sizes that cannot be ordered."""
 
     kind: str
     left: Size
     right: Size
+    __hash__ = _Hashed.__hash__
 
 
 Atom = Symbol | FloorDiv | Extreme
@@ -66,10 +94,11 @@ Monomial = tuple[tuple[Atom, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Poly:
+class Poly(_Hashed):
     """A non-constant polynomial: terms in a fixed order, without zero coefficients."""
 
     terms: tuple[tuple[Monomial, int], ...]
+    __hash__ = _Hashed.__hash__
 
     def __add__(self, other: Size) -> Size:
         return add(self, other)
@@ -187,6 +216,7 @@ def _without(monomial: Monomial, divisor: Monomial) -> Monomial | None:
     return tuple((a, powers[a]) for a, _ in monomial if powers[a])
 
 
+@lru_cache(maxsize=1 << 14)
 def divide_exactly(left: Size, right: Size) -> Size | None:
     """Returns `left / right` if that is a polynomial with integer coefficients for every value of the dims, else
     None."""
@@ -218,6 +248,7 @@ def divisible(left: Size, right: Size) -> bool:
     return divide_exactly(left, right) is not None
 
 
+@lru_cache(maxsize=1 << 14)
 def floor_divide(left: Size, right: Size) -> Size:
     """Returns `left // right`. Raises DimError if `right` may be zero or negative."""
     if bounds(right)[0] <= 0:

@@ -104,12 +104,19 @@ class Points:
     def __init__(self, sizes: Sequence[Size]) -> None:
         self.samples = _samples(sizes)
         self._known: dict[Size, Point] = {}
+        self._sums: dict[tuple[Point, Point], Point] = {}
         self._ordered: dict[tuple[Point, Point], bool] = {}
 
     def of(self, size: Size) -> Point:
         if size not in self._known:
             self._known[size] = Point(size, tuple(float(evaluate(size, sample)) for sample in self.samples))
         return self._known[size]
+
+    def sum(self, left: Point, right: Point) -> Point:
+        pair = left, right
+        if pair not in self._sums:
+            self._sums[pair] = self.of(add(left.size, right.size))
+        return self._sums[pair]
 
     def never_less(self, left: Point, right: Point) -> bool:
         pair = left, right

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ...dialect.dims import Size, ceil_divide, evaluate, multiply
 
@@ -40,6 +41,7 @@ class Life:
     last: int
 
 
+@lru_cache(maxsize=1 << 14)
 def aligned(size: Size) -> Size:
     return multiply(ALIGNMENT, ceil_divide(size, ALIGNMENT))
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...dialect.dims import Size, add, bounds, divisible
+from ...dialect.dims import Size, bounds, divisible
 from .compare_sizes import Point, Points
 from .liveness import ALIGNMENT, Life, Step, aligned, find_lives, join_in_place
 
@@ -61,12 +61,12 @@ def plan_memory(steps: Sequence[Step], sizes: Mapping[str, Size]) -> Plan:
     live = _live_bytes(lives, len(steps), points)
     # The bound of each sample, and the live bytes of the sample with the largest bound.
     bound, largest = live.max(axis=0), live[:, int(live.max(axis=0).argmax())].tolist()
-    best = _Placement(len(steps), points)
+    best = _Placement(0, points)
     least = float("inf")
     for order in _ORDERS:
         ordered = sorted(lives, key=lambda life: (*order(life, largest), life.first, life.names))
         for _ in range(_TRIES):
-            placement = _place(ordered, len(steps), points)
+            placement = _place(ordered, points)
             if placement.excess(bound) < least:
                 best, least = placement, placement.excess(bound)
             # A workspace equal to the lower bound cannot be improved.
@@ -87,37 +87,38 @@ def _live_bytes(lives: Sequence[Life], steps: int, points: Points) -> _Bytes:
     return live
 
 
-def _place(lives: Sequence[Life], steps: int, points: Points) -> _Placement:
+def _place(lives: Sequence[Life], points: Points) -> _Placement:
     """Places all tensors in order, each at the lowest possible offset."""
-    placement = _Placement(steps, points)
+    placement = _Placement(len(lives), points)
     for life in lives:
-        total = placement.total
-        offset = _find_place(placement.beside(life), life, total, points)
-        end = points.of(add(offset.size, aligned(life.size)))
+        total, size = placement.total, points.of(life.size)
+        offset = _find_place(placement.beside(life), size, total, points)
+        end = points.sum(offset, points.of(aligned(life.size)))
         placement.add(_Placed(life, offset, end))
         # `_find_place` returned an offset whose end is provably below the total, or provably raises it.
-        if not points.never_less(total, points.of(add(offset.size, life.size))):
+        if not points.never_less(total, points.sum(offset, size)):
             placement.total = end
     return placement
 
 
 class _Placement:
-    """The tensors placed so far, by the steps in which they live."""
+    """The tensors placed so far, and the first and the last step of each."""
 
-    def __init__(self, steps: int, points: Points) -> None:
+    def __init__(self, count: int, points: Points) -> None:
         self.total = points.of(0)
         self.all: list[_Placed] = []
-        self._at: list[list[int]] = [[] for _ in range(steps)]
+        self._first, self._last = np.zeros(count, np.int64), np.zeros(count, np.int64)
 
     def add(self, placed: _Placed) -> None:
-        for step in range(placed.life.first, placed.life.last + 1):
-            self._at[step].append(len(self.all))
+        number = len(self.all)
+        self._first[number], self._last[number] = placed.life.first, placed.life.last
         self.all.append(placed)
 
     def beside(self, life: Life) -> list[_Placed]:
         """Returns the placed tensors with an overlapping lifetime, in order of placement."""
-        found = {number for step in range(life.first, life.last + 1) for number in self._at[step]}
-        return [self.all[number] for number in sorted(found)]
+        count = len(self.all)
+        overlap = (self._first[:count] <= life.last) & (self._last[:count] >= life.first)
+        return [self.all[number] for number in np.flatnonzero(overlap).tolist()]
 
     def highest(self) -> _Placed:
         """Returns the placed tensor with the highest end, summed over the samples."""
@@ -158,28 +159,33 @@ def _candidates(others: Sequence[_Placed], size: Point, points: Points) -> Itera
     which of the others lie above it."""
     # The lowest free offset is 0 or the end of another tensor.
     starts = list(dict.fromkeys((points.of(0), *(p.end for p in others))))
-    offsets = np.array([p.offset.values for p in others]).reshape(-1, len(size.values))
-    ends = np.array([p.end.values for p in others]).reshape(-1, len(size.values))
-    # Arrays of [candidate, other tensor, sample]: each other tensor is above or below the candidate for all samples.
+    offsets, ends = _table([p.offset for p in others], size), _table([p.end for p in others], size)
+    lowest, least = _table(starts, size), np.array(size.values)
+    # Each other tensor lies above or below a candidate, for every sample: arrays of [candidate, other tensor].
     for first in range(0, len(starts), _CHUNK):
-        chunk = starts[first : first + _CHUNK]
-        start = np.array([point.values for point in chunk])[:, None, :]
-        above = (offsets >= start + np.array(size.values)).all(axis=2)
-        fits = (above | (start >= ends).all(axis=2)).all(axis=1)
-        for row in np.flatnonzero(fits).tolist():
-            yield chunk[row], above[row].tolist()
+        above = below = np.ones((1, 1), np.bool_)
+        for sample, start in enumerate(lowest[:, first : first + _CHUNK, None]):
+            above = above & (offsets[sample] >= start + least[sample])
+            below = below & (ends[sample] <= start)
+        for row in np.flatnonzero((above | below).all(axis=1)).tolist():
+            yield starts[first + row], above[row].tolist()
 
 
-def _find_place(others: Sequence[_Placed], life: Life, total: Point, points: Points) -> Point:
+def _table(points: Sequence[Point], like: Point) -> _Bytes:
+    """Returns the values of points, [sample, point]."""
+    return np.array([point.values for point in points]).reshape(-1, len(like.values)).T
+
+
+def _find_place(others: Sequence[_Placed], size: Point, total: Point, points: Points) -> Point:
     """Returns the least offset at which the tensor provably overlaps no other, and provably ends below the total or
     raises the total to its own end; otherwise the total."""
     never_less = points.never_less
     best: Point | None = None
-    for offset, above in _candidates(others, points.of(life.size), points):
+    for offset, above in _candidates(others, size, points):
         if best is not None and never_less(offset, best):
             continue
         # Offsets are multiples of the alignment, so an end below an offset stays below it when rounded up.
-        end = points.of(add(offset.size, life.size))
+        end = points.sum(offset, size)
         if not all(
             never_less(p.offset, end) if is_above else never_less(offset, p.end)
             for p, is_above in zip(others, above, strict=True)
