@@ -14,7 +14,8 @@ from ..dialect.printer import print_module
 from ..runtime.loader import Model, NacreError, load
 from .base.cache_folder import cache_folder, cache_is_wanted
 from .base.spans import relative_to
-from .model.parameters import open_parameters
+from .model.parameters import needed_checkpoints, open_parameters
+from .model.source import WeightSource
 from .pipeline import Build
 from .targets.target import identify_host
 from .version import identify_compiler, identify_files
@@ -38,8 +39,21 @@ def cached_path(build: Build) -> Path:
     add(*(repr(replace(budget, span=None)) for budget in source_model.budgets))  # type: ignore[arg-type]  # no span, on purpose
     reader = open_parameters(source_model)
     add(*identify_files(reader.files()), *reader.digests())
+    # Models of one file may read the same files in exchanged roles.
+    for name, source in sorted(needed_checkpoints(source_model).items()):
+        add(name, _identify_weights(source))
+    # An artifact is accepted for the content of these files.
+    written = source_model.written.policies if source_model.written is not None else ()
+    required = {requirement.path for policy in written for requirement in policy.requirements}
+    add(*identify_files(sorted(path for path in required if path.exists())))
     add(*(text for symbol, part in sorted(build.kernels.items()) for text in (symbol, repr(part))))
     return cache_folder() / f"{source_model.module.name}-{digest.hexdigest()[:32]}.so"
+
+
+def _identify_weights(source: WeightSource | None) -> str:
+    if isinstance(source, Path):
+        return str(source.resolve())
+    return "" if source is None else source.digest or str(source.path.resolve())
 
 
 def load_cached(build: Build, *, threads: int = 0) -> Model:

@@ -15,8 +15,10 @@ from .control_flow import CONTROL_FLOW
 from .diagnostics import Diagnostic, DiagnosticError
 from .dims import DimError, divide_exactly, evaluate, symbols
 from .graph import Attribute, Constant, Formula, Function, Module, Node, Parameter, Region
+from .operator import InvalidOperandsError
 from .ops import OPERATORS
 from .ops.support.places import find_outside
+from .ops.support.tree_faults import describe_fault
 from .remembered import KeptParameters
 from .requirements import call_requirements
 from .types import F64, Array, DType, dtype_of
@@ -146,8 +148,11 @@ class Interpreter:
         attributes = self._attributes(node, dims)
         if attributes.get("mode") == "error":
             _check_indices(node, inputs, dims)
-        with np.errstate(all="ignore"):
-            results = OPERATORS[node.op].reference(*inputs, **attributes)
+        try:
+            with np.errstate(all="ignore"):
+                results = OPERATORS[node.op].reference(*inputs, **attributes)
+        except InvalidOperandsError as error:
+            raise _out_of_range(node, error.operator, *error.record) from None
         if not isinstance(results, tuple):
             results = (results,)
         if OPERATORS[node.op].has("checking") and results[0][0] >= 0:
@@ -229,7 +234,9 @@ def _out_of_range(node: Node, operator: str, number: int, index: int, size: int,
     message = (
         f"`{operator}`: index {index} is out of range for an axis of size {size} (element {number} of the indices)"
     )
-    if window != 1:
+    if window < 0:
+        message = f"`{operator}`: {describe_fault(number, index, size, window)}"
+    elif window != 1:
         message = (
             f"`{operator}`: a window of {window} that starts at {index} is out of range for an axis of size {size}"
         )

@@ -32,6 +32,14 @@ class InferenceError(Exception):
         self.code, self.message, self.label, self.operand, self.help = code, message, label, operand, help
 
 
+class InvalidOperandsError(Exception):
+    """Numbers that an operator cannot compute with, found by its reference: the record of the check of the operator."""
+
+    def __init__(self, operator: str, record: Sequence[int]) -> None:
+        super().__init__(operator, *map(int, record))
+        self.operator, self.record = operator, tuple(map(int, record))
+
+
 @dataclass(frozen=True, slots=True)
 class Operand:
     """A tensor operand and its accepted dtypes. A `variadic` operand must be the last and takes one or more tensors.

@@ -1,5 +1,6 @@
 /* The table of functions that an artifact exports, and the calls themselves. Nothing here allocates. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "device.h"
@@ -52,8 +53,37 @@ static int64_t workspace_bytes(int32_t index, const int64_t *dims) {
     return nacre_value(&entry->workspace, dims);
 }
 
+/* Says which table of trees is wrong, in the words of the reference interpreter: see `check_trees` in the compiler's
+ * dialect, which writes -1 - reason as the window. */
+static nacre_status refuse_trees(const char *check, const nacre_failure *f) {
+    static const struct {
+        const char *what, *why, *of;
+    } reasons[] = {
+        {"feature", "is out of range for", "features"},
+        {"child", "is out of range for", "nodes"},
+        {"child", "does not follow its parent, one of", "nodes"},
+        {"leaf", "is out of range for", "leaves"},
+        {"root", "is out of range for", "nodes"},
+        {"depth", "does not suffice for paths of", "steps"},
+        {"depth", "is out of range for", "nodes"},
+        {"set", "is out of range for", "sets"},
+        {"bound", "of its set is out of range for", "words"},
+    };
+    const int64_t tree = (f->number >> 32) - 1, node = (f->number & UINT32_MAX) - 1;
+    const int64_t reason = -1 - f->window;
+    char where[64] = "";
+    int length = 0;
+    if (tree >= 0) length = snprintf(where, sizeof where, "tree %" PRId64 ": ", tree);
+    if (tree >= 0 && node >= 0) length -= 2;
+    if (node >= 0)
+        snprintf(where + length, sizeof where - (size_t)length, "%snode %" PRId64 ": ", length ? ", " : "", node);
+    return nacre_fail(NACRE_OUT_OF_RANGE, "%s: %s%s %" PRId64 " %s %" PRId64 " %s", check, where, reasons[reason].what,
+                      f->index, reasons[reason].why, f->size, reasons[reason].of);
+}
+
 /* Says which index was out of range, in the words of the reference interpreter. */
 static nacre_status refuse_index(const char *check, const nacre_failure *f) {
+    if (f->window < 0) return refuse_trees(check, f);
     if (f->window != 1)
         return nacre_fail(NACRE_OUT_OF_RANGE,
                           "%s: a window of %" PRId64 " that starts at %" PRId64
@@ -65,9 +95,9 @@ static nacre_status refuse_index(const char *check, const nacre_failure *f) {
                       check, f->index, f->size, f->number);
 }
 
-static nacre_status compute_kernels(const nacre_session *session, const nacre_arguments *a, nacre_team *team) {
+static nacre_status compute_kernels(nacre_session *session, const nacre_arguments *a, nacre_team *team) {
     const nacre_observer *observer = atomic_load_explicit(&session->observer, memory_order_acquire);
-    nacre_failure failure;
+    nacre_failure failure = {.passed = session->passed + a->entry->first_check};
     const int64_t failed =
         observer && a->entry->observed_kernels
             ? nacre_run_observed(session, observer, a, team, &failure)

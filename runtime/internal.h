@@ -23,6 +23,7 @@ struct nacre_session {
     char *state_memory; /* of all of them, or NULL */
     atomic_int state_user; /* as `workspace_user` */
     struct nacre_device_session *device; /* that computes, or NULL for the CPU */
+    char passed[]; /* for each check of all entries, whether it has passed and need not be repeated for these weights */
 };
 
 /* error.c: each returns the status, so that a failure is one statement. */

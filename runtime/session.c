@@ -39,7 +39,7 @@ nacre_status nacre_session_create(const nacre_options *options, nacre_session **
     nacre_options given;
     nacre_status wrong = nacre_read_options(options, &given);
     if (wrong) return wrong;
-    nacre_session *session = calloc(1, sizeof *session);
+    nacre_session *session = calloc(1, sizeof *session + (size_t)nacre_this_artifact.check_count);
     if (session == NULL) return nacre_fail(NACRE_OUT_OF_MEMORY, "no memory for a session");
     nacre_status unfit = nacre_device_open(session, &given);
     if (!unfit && session->device == NULL) unfit = nacre_choose_level(&session->level);

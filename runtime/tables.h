@@ -57,6 +57,7 @@ typedef struct nacre_failure {
     int64_t index, size; /* what it is, and the size of the axis that it addresses */
     int64_t window; /* how many elements from there on are addressed */
     int64_t alarm; /* of the entry's own: whether a kernel has met an index out of range */
+    char *passed; /* given: a byte for each check of the entry; the entry sets those of checks that it need not repeat */
 } nacre_failure;
 
 /* Without a team (NULL) an entry computes everything in the thread that calls it. It returns 0, or the number of the
@@ -103,6 +104,7 @@ typedef struct nacre_entry {
     int32_t argument_count, result_count, dim_count, constraint_count;
     const int32_t *states; /* of the artifact, which the entry uses */
     int32_t state_count;
+    int32_t first_check; /* the checks of the entries before */
 } nacre_entry;
 
 typedef struct nacre_artifact {
@@ -118,6 +120,7 @@ typedef struct nacre_artifact {
     const nacre_state *states;
     const nacre_dim *session_dims;
     int32_t state_count, session_dim_count;
+    int32_t check_count; /* of all entries */
 } nacre_artifact;
 
 extern const nacre_artifact nacre_this_artifact;

@@ -31,13 +31,14 @@ def _pointer(name: str, rows: Sequence[object]) -> str:
 class _EntryTables:
     """The tables of one entry, in the order that C requires."""
 
-    def __init__(self, entry: EntrySpec, spec: ArtifactSpec, prefix: str, functions: Functions) -> None:
+    def __init__(self, entry: EntrySpec, spec: ArtifactSpec, number: int, functions: Functions) -> None:
         self.entry = entry
+        self.first_check = sum(len(before.checks) for before in spec.entries[:number])
         self.session = {symbol: i for i, symbol in enumerate(spec.session_dims)}
         levels = spec.levels
         self.symbols = [entry.symbol + level.suffix for level in levels]
         self.observed = [entry.observed + level.suffix for level in levels if entry.observed]
-        self.prefix = prefix
+        self.prefix = f"entry_{number}"
         self.functions = functions
         self.index: Mapping[Symbol, int] = {symbol: i for i, symbol in enumerate(entry.dims)}
         self.lines: list[str] = []
@@ -93,7 +94,7 @@ class _EntryTables:
             self.size(entry.workspace),
             *map(str, (len(entry.arguments), len(entry.results), len(entry.dims), len(constraints))),
             _pointer(f"{prefix}_states", entry.states),
-            str(len(entry.states)),
+            *(str(len(entry.states)), str(self.first_check)),
         ]
         return "{" + ", ".join(fields) + "}"
 
@@ -180,7 +181,7 @@ def emit_tables(spec: ArtifactSpec, weights: WrittenWeights) -> str:
     rows: list[str] = []
     kernels: list[str] = []
     for i, entry in enumerate(spec.entries):
-        tables = _EntryTables(entry, spec, f"entry_{i}", functions)
+        tables = _EntryTables(entry, spec, i, functions)
         rows.append(tables.emit())
         lines += tables.lines
         kernels += [_declare(symbol, "nacre_team *, nacre_failure *") for symbol in tables.symbols]
@@ -208,7 +209,7 @@ def emit_tables(spec: ArtifactSpec, weights: WrittenWeights) -> str:
             f"    {'nacre_weights' if embedded else '0'},",
             f"    INT64_C({spec.weight_bytes}), {len(weights.header)}, UINT64_C({fnv1a(weights.header)}),",
             f"    {_pointer('states', spec.states)}, {_pointer('session_dims', spec.session_dims)},",
-            f"    {len(spec.states)}, {len(spec.session_dims)}",
+            f"    {len(spec.states)}, {len(spec.session_dims)}, {sum(len(entry.checks) for entry in spec.entries)}",
             "};",
             f'__attribute__((visibility("default"))) const nacre_api *{alias}(uint32_t version);',
             f"const nacre_api *{alias}(uint32_t version) {{ return nacre_offered_api(version); }}",

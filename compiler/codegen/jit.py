@@ -131,7 +131,9 @@ def _callable(function: Callable[..., int], entry: LoweredEntry, graph: Function
         outputs = [_fresh(t, t.concrete(dims)) for t in types]
         workspace = _aligned(evaluate(entry.workspace, dims))
         values = np.array([dims[s.name] for s in entry.dims], np.int64)
+        passed = (ctypes.c_int8 * max(1, len(entry.checks)))()
         failure = (ctypes.c_int64 * FAILURE_WORDS)()
+        failure[FAILURE_WORDS - 1] = ctypes.addressof(passed)
         failed = function(
             _pointers(inputs),
             _pointers(outputs),

@@ -37,7 +37,9 @@ _RUNTIME = (
 
 
 class DeviceEntryText(EntryText):
-    """The text of an entry whose kernels run on a device."""
+    """The text of an entry whose kernels run on a device. Checks of weights run in every call."""
+
+    remembers_checks = False
 
     def address(self, storage: Storage) -> str:
         if isinstance(storage, Failure):

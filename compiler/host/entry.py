@@ -11,6 +11,9 @@ the alarm first, and calls a deferred check only if the alarm is set:
     store i64 0, ptr %alarm      call void @gather_launch(..., ptr %alarm)
                                  br i1 %alarmed, label %due, label %done    due: call void @check_launch(...)
 
+A check of weights alone runs `once`: behind the alarm is the address of a byte for each check of the entry. The entry
+skips the check if its byte is not 0, and sets the byte when the check has passed.
+
 Code generation takes more than linear time in the length of a function. An entry of more than `CALLS_PER_PART` calls is
 therefore split into parts, functions of the same arguments that it calls in order:
 
@@ -57,8 +60,9 @@ WATCHED = f"{ARGUMENTS}, ptr %watch"
 """The additional argument of an observed entry: see `nacre_watch` in the runtime's tables.h."""
 RECORD_BYTES = 8 * RECORD
 """The bytes of the record of a check."""
-FAILURE_WORDS = RECORD + 1
-"""The 64-bit words of the struct `nacre_failure` in the runtime's tables.h: the record of a check, and the alarm."""
+FAILURE_WORDS = RECORD + 2
+"""The 64-bit words of the struct `nacre_failure` in the runtime's tables.h: the record of a check, the alarm, and the
+address of the bytes of checks that run once."""
 LAUNCH, TASK, PACE = "_launch", "_task", "_pace"
 """The suffixes of a kernel's symbols among the entries: the function that computes all work items on the threads of a
 team, the function that each thread calls, and the variable in which the runtime records the time of a work item."""
@@ -72,8 +76,9 @@ CALLS_PER_PART = 256
 class Call:
     """A kernel call with the values of its dims and the storage of its tensors; `comment` describes the computation,
     and `span` is its source location. Parts of one kernel have one `number`: that of the call of the whole. `record`
-    is the storage for the result of an index check, which is skipped without an alarm if it is `deferred`. `position`
-    is the position among the lowered calls; the memory plan omits some calls. `copies` come before the call."""
+    is the storage for the result of a check, which is skipped without an alarm if it is `deferred`, and after it has
+    passed if it runs `once`. `position` is the position among the lowered calls; the memory plan omits some calls.
+    `copies` come before the call."""
 
     kernel: str
     dims: tuple[Symbol, ...]
@@ -83,12 +88,15 @@ class Call:
     span: Span | None = None
     record: Storage | None = None
     deferred: bool = False
+    once: bool = False
     position: int = 0
     copies: tuple[Copy, ...] = ()
 
 
 class EntryText:
     """The text of an entry whose kernels run on the same machine. A subclass changes how memory is reached."""
+
+    remembers_checks = True
 
     def __init__(self, dims: Sequence[Symbol], scope: Scope) -> None:
         self.scope = scope
@@ -216,8 +224,13 @@ class EntryText:
         self.lines.append(f"  call void @{call.kernel}{LAUNCH}({', '.join(arguments)}){line} ; {call.comment}")
 
     @contextmanager
-    def if_due(self, call: Call) -> Iterator[None]:
-        """Encloses the code of a call, which only runs after an alarm if the call is deferred."""
+    def if_due(self, call: Call, check: int) -> Iterator[None]:
+        """Encloses the code of a call, which only runs after an alarm if the call is deferred, and only until it has
+        passed if it is a check that runs once. `check` is the number of the check, from 1."""
+        if call.once and self.remembers_checks:
+            with self._until_passed(check):
+                yield
+            return
         if not call.deferred:
             yield
             return
@@ -229,6 +242,22 @@ class EntryText:
         self.choose(f"%alarmed{number}", f"due{number}", f"done{number}")
         with self.inside():
             yield
+        self.jump(f"done{number}", f"done{number}")
+
+    @contextmanager
+    def _until_passed(self, check: int) -> Iterator[None]:
+        number = self.next_control()
+        table = self.define(f"getelementptr i64, ptr %failure, i64 {RECORD + 1}")
+        passed = self.define(f"load ptr, ptr {table}, align 8")
+        slot = self.define(f"getelementptr i8, ptr {passed}, i64 {check - 1}")
+        self.lines += [
+            f"  %byte{number} = load atomic i8, ptr {slot} monotonic, align 1",
+            f"  %open{number} = icmp eq i8 %byte{number}, 0",
+        ]
+        self.choose(f"%open{number}", f"due{number}", f"done{number}")
+        with self.inside():
+            yield
+            self.lines.append(f"  store atomic i8 1, ptr {slot} monotonic, align 1")
         self.jump(f"done{number}", f"done{number}")
 
     def clear_alarm(self, calls: Iterable[Call]) -> None:
@@ -327,10 +356,11 @@ def write_entry(
     checks = count(1)
 
     def write(text: EntryText, call: Call) -> None:
-        with text.if_due(call):
+        number = next(checks) if call.record is not None else 0
+        with text.if_due(call, number):
             text.launch(call)
             if call.record is not None:
-                text.check(call, next(checks))
+                text.check(call, number)
 
     return _write_parts(symbol, ARGUMENTS, dims, items, scopes, write, copies, kind)
 
@@ -352,7 +382,8 @@ def write_observed_entry(
     last = {call.number: call for call in calls_in(items)}
 
     def write(text: EntryText, call: Call) -> None:
-        with text.if_due(call):
+        number = next(checks) if call.record is not None else 0
+        with text.if_due(call, number):
             begin = text.define("load ptr, ptr %watch, align 8")
             text.lines.append(f"  call void {begin}(ptr %watch){text.scope.at(call.span)}")
             text.launch(call)
@@ -361,7 +392,7 @@ def write_observed_entry(
                 end = text.define(f"load ptr, ptr {slot}, align 8")
                 text.lines.append(f"  call void {end}(ptr %watch, i64 {call.number}){text.scope.at(call.span)}")
             if call.record is not None:
-                text.check(call, next(checks))
+                text.check(call, number)
 
     return _write_parts(observed(symbol), WATCHED, dims, items, scopes, write, copies, EntryText)
 

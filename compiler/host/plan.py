@@ -26,7 +26,7 @@ from ..lower.lowered import Lowered, LoweredCall, LoweredFunction, Tensor
 from ..lower.nodes import Computed
 from ..lower.parts import Parts
 from ..lower.schedule import Item, calls_in, map_items
-from ..lower.storage import Alarm, Failure, Input, Output, Sliced, Storage, Unused, Workspace
+from ..lower.storage import Alarm, Failure, Input, Output, Sliced, Storage, Unused, Weight, Workspace
 from ..lower.writer import part_name
 from .device import DeviceEntryText, declare_device
 from .entry import Call, declare, observed, write_entry, write_observed_entry
@@ -191,9 +191,16 @@ def _plan_entry(function: LoweredFunction, parts: Parts) -> LoweredEntry:
         # A record that is a result of the function is always written.
         deferred = call.deferred and isinstance(record, Failure) and first_alarm < position
         number, dims = next(numbers), call.kernel.dims
+        # Weights do not change within a session; a size of the call would.
+        fixed = not dims and all(isinstance(locate(tensor), Weight) for tensor in call.inputs)
+        once = fixed and isinstance(record, Failure) and not deferred
         return (
             Call(
-                call.symbol, dims, lying, call.comment, number, call.span, record, deferred, position, copy_over(call)
+                *(call.symbol, dims, lying, call.comment, number, call.span, record),
+                deferred=deferred,
+                once=once,
+                position=position,
+                copies=copy_over(call),
             ),
         )
 

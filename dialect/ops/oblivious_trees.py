@@ -18,10 +18,11 @@ import numpy as np
 from ..dims import ceil_divide
 from ..emitter import BodyEmitter, Emitter, Scalar, SequenceEmitter, Tensor
 from ..graph import Value
-from ..operator import Attributes, Builder, Case, InferenceError, Operand, Operator, Use
+from ..operator import Addressing, Attributes, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import F32, F64, I32, I64, TensorType
 from .indexing import zeros_like
 from .support.accumulate import Numbers
+from .support.places import WINDOW_MODE, clamped, clamped_array, load_if_any
 
 ROWS = 256
 """The rows of a block: their sums and the values of a tree stay in the first cache."""
@@ -43,10 +44,13 @@ def _infer_leaves(types: Sequence[TensorType], attributes: Attributes) -> tuple[
     return (TensorType(I32, (feature.shape[0], x.shape[1])),)
 
 
-def _reference_leaves(x: Numbers, feature: Numbers, border: Numbers) -> Numbers:
+def _reference_leaves(x: Numbers, feature: Numbers, border: Numbers, mode: str = "error") -> Numbers:
     leaves = np.zeros((feature.shape[0], x.shape[1]), np.int32)
+    if not len(x):
+        x = np.zeros((1, x.shape[1]), x.dtype)
+    place = clamped_array(feature, len(x), mode)
     for level in range(feature.shape[1]):
-        leaves |= (x[feature[:, level]] > border[:, level, None]).astype(np.int32) << level
+        leaves |= (x[place[:, level]] > border[:, level, None]).astype(np.int32) << level
     return leaves
 
 
@@ -62,7 +66,8 @@ def _lower_leaves(
         leaf: Scalar = s.constant(0, I32)
         for level in range(levels):
             at = [tree, s.constant(level, I64)]
-            above = s.compare("gt", s.load(x, [s.cast(s.load(feature, at), I64), row]), s.load(border, at))
+            place = clamped(s, s.load(feature, at), x.type.shape[0])
+            above = s.compare("gt", load_if_any(s, x, [place, row], [0]), s.load(border, at))
             bit = s.select(above, s.constant(1 << level, I32), s.constant(0, I32))
             leaf = s.binary("or", leaf, bit)
         return leaf
@@ -169,12 +174,14 @@ oblivious_leaves = Operator(
     name="oblivious_leaves",
     summary="the leaves [trees, rows] that columns of features reach in trees with one split for each level",
     operands=(Operand("x", _FLOATS), Operand("feature", (I32,), "I"), Operand("border", _FLOATS)),
+    attributes=(WINDOW_MODE,),
     infer=_infer_leaves,
     reference=_reference_leaves,
     gradient=None,
     lower=_lower_leaves,
     cases=_leaf_cases(),
     properties=frozenset({"costly"}),
+    addresses=lambda types, attributes: (Addressing(1, types[0].shape[:1]),),
 )
 
 tree_sum = Operator(

@@ -19,7 +19,9 @@ from nacre.compiler.dumps.parts import Part
 from nacre.compiler.lower.parts import KernelPart
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
+from nacre.compiler.quantization.choose import in_precision
 from nacre.compiler.targets.target import Target
+from nacre.compiler.weights.memory import open_arrays
 from safetensors.numpy import save_file
 
 SOURCE = """import "blocks.nacre"
@@ -127,6 +129,59 @@ def test_precision_changes_the_place(source: Path) -> None:
     """The policy alone: the artifact records it, also where the graph that it gives is the same."""
     model = read_model(source)
     assert cached_path(Build(replace(model, precision="bf16"))) != cached_path(Build(model))
+
+
+def test_exchanged_checkpoints_change_the_place(tmp_path: Path) -> None:
+    """Two models that read two files: the same files, exchanged, are other weights."""
+    two = 'model {} (x: f32[2]) -> f32[2] {{\n  weights "{}.npz"\n  param {}: f32[2]\n  return x * {}\n}}\n'
+    for number, name in enumerate("ab", 1):
+        np.savez(tmp_path / f"{name}.npz", v=np.full(2, number, np.float32), w=np.full(2, number, np.float32))
+    places, results = [], []
+    for first, second in ("ab", "ba"):
+        (tmp_path / "m.nacre").write_text(two.format("f", first, "v", "v") + two.format("g", second, "w", "w"))
+        places.append(place(tmp_path / "m.nacre"))
+        model = read_model(tmp_path / "m.nacre")
+        arrays = {name: dict(np.load(tmp_path / f"{file}.npz")) for name, file in (("f", first), ("g", second))}
+        in_memory = replace(model, weights={name: open_arrays(array) for name, array in arrays.items()})
+        results.append(cached_path(Build(in_memory, Options())))
+    assert len({*places, *results}) == 4
+
+
+def test_weights_in_memory_change_the_place() -> None:
+    """Each part of an array alone: its name, dtype, shape, bytes, and the sign of a zero."""
+    source = "model m(x: f32[2]) -> f32[2] {{\n  param w: {}\n  return x * w{}\n}}\n"
+
+    def found(array: np.ndarray, text: str = source.format("f32[2]", "")) -> Path:  # type: ignore[type-arg]  # of any dtype
+        return cached_path(Build(read_model(text, {"w": array, "unread": np.zeros(1)}), Options()))
+
+    ones = np.asarray([1, 0], np.float32)
+    zero = np.asarray([1, -0.0], np.float32)
+    assert found(ones) == found(ones.copy()) == found(np.asarray([1, 9, 0, 9], np.float32)[::2])
+    others = [
+        found(ones),
+        found(zero),
+        found(ones[::-1]),
+        found(ones.astype(np.float64)),
+        found(ones.astype(np.float16)),
+    ]
+    others += [found(ones[:, None], source.format("f32[2, 1]", "[:, 0]"))]
+    others += [found(ones[None], source.format("f32[1, 2]", "[0]"))]
+    assert len(set(others)) == len(others)
+
+
+def test_required_accuracy_changes_the_place(source: Path) -> None:
+    """An artifact was accepted for one file of samples and one limit."""
+    np.savez(source.with_name("samples.npz"), x=np.ones((3, 2), np.float32))
+    policy = 'quantize main {{ weights "*" to bf16; require error <= {} on file "{}" }}'
+
+    def found(limit: float, file: str = "samples.npz") -> Path:
+        text = policy.format(limit, source.with_name(file))
+        return cached_path(Build(in_precision(read_model(source), text), Options()))
+
+    first = found(0.5)
+    assert found(0.5) == first != found(0.25)
+    os.utime(source.with_name("samples.npz"), (1, 1))
+    assert found(0.5) != first
 
 
 def test_texts_of_kernels_change_the_place(source: Path) -> None:

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -96,5 +97,8 @@ def _become(arguments: Sequence[str], root: Path, variables: Mapping[str, str], 
         sys.path[:0] = variables["PYTHONPATH"].split(os.pathsep)
         status = int(pytest.main(list(arguments)))
         sys.stdout.flush()
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
     finally:
         os._exit(status)

@@ -35,7 +35,13 @@ from reach import Reach
 from tree import ROOT, Tree
 
 AREAS = ("passes", "compiler/lower", "compiler/codegen/tiler", "runtime", "compiler/readers")
-PYTEST = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts=--strict-markers", "--tb=line")
+PYTEST = (
+    *("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts=--strict-markers", "--tb=line"),
+    # Its parent has imported the packages that plugins of pytest bring.
+    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
+)
+SOUND = ("tests/mutation/test_mutants.py",)
+"""Tests that pass without a mutant, unless tests cannot run at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +97,12 @@ class Tester:
         arguments = [*PYTEST, *left_out, "-p", "reach_cache", f"--basetemp={self.folder / 'run'}", *more, *tests]
         environment = {"PYTHONPATH": str(self.tree.view), "NACRE_SHARED_CACHE": str(self.tree.cache), **variables}
         return forks.run_pytest(arguments, self.tree.root, environment, limit, self.folder / "output")
+
+    def require_sound(self) -> None:
+        """Ends the program if tests fail without a mutant: every mutant would count as killed."""
+        ending = self.run(SOUND, 120)
+        if ending.status != 0:
+            raise SystemExit(f"tests fail without a mutant:\n{ending.output[-2000:]}")
 
     def record(self, wanted: Sequence[tuple[str, Mutant]], log: Path, tests: Sequence[str], limit: float) -> None:
         """Runs the tests once with a probe for each mutant, and writes into `log` which tests reach which mutants."""
@@ -151,6 +163,7 @@ def main() -> None:
     wanted = choose(options.areas, options.count, options.seed)
     with tempfile.TemporaryDirectory(prefix="nacre-mutants-") as folder:
         tester = Tester(Path(folder), Reach.read(options.reach))
+        tester.require_sound()
         if options.record is not None:
             tester.record(wanted, options.reach.resolve(), options.record or SMALL, 60 * options.minutes)
         else:

@@ -22,6 +22,13 @@ SMALL = (
 """Tests that are recorded: those of the folders that mutants are taken from."""
 
 
+OF_C = {
+    "runtime": ("tests/runtime", "tests/artifact", "tests/states"),
+    "runtime/cuda": ("tests/gpu",),
+}
+"""The folders of tests that run the C files of a folder. No probe tells which tests reach a place in C."""
+
+
 def nearest_tests(path: Path, root: Path) -> list[str]:
     """Returns test files that name the file's stem in their own name, then those that import it, then those of the
     folder that mirrors its folder. `path` is relative to `root`."""
@@ -30,8 +37,9 @@ def nearest_tests(path: Path, root: Path) -> list[str]:
     module = re.escape(".".join(path.with_suffix("").parts))
     named = [test for test in tests if path.stem in test.stem]
     importing = [test for test in tests if re.search(rf"nacre\.{module}\b|{re.escape(path.name)}", texts[test])]
-    folder = _mirrored(path.parent, root)
-    beside = [test for test in tests if folder is not None and folder in test.parents]
+    mirrored = _mirrored(path.parent, root)
+    folders = [root / folder for folder in OF_C.get(str(path.parent), ())] if path.suffix == ".c" else [mirrored]
+    beside = [test for test in tests if any(folder in test.parents for folder in folders)]
     return [str(test.relative_to(root)) for test in dict.fromkeys([*named, *importing, *beside])]
 
 

@@ -46,11 +46,17 @@ class Reach:
         return chosen
 
     def files_within(self, files: Sequence[str], budget: float) -> list[str]:
-        """Returns the first of the files that fit into so many seconds; files that were not recorded are left out."""
+        """Returns as many of the files as fit into so many seconds, the shortest first; files that were not recorded
+        are left out."""
+        times: dict[str, float] = {}
+        for test, seconds in self.seconds.items():
+            file = test.split("::")[0]
+            if file in files:
+                times[file] = times.get(file, 0.0) + seconds
         chosen = []
-        for file in files:
-            times = [seconds for test, seconds in self.seconds.items() if test.startswith(f"{file}::")]
-            if times and sum(times) <= budget:
-                budget -= sum(times)
-                chosen.append(file)
+        for file in sorted(times, key=times.__getitem__):
+            budget -= times[file]
+            if budget < 0:
+                break
+            chosen.append(file)
         return chosen

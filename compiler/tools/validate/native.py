@@ -128,7 +128,9 @@ class Library:
             return (ctypes.c_void_p * max(1, len(names)))(*(memory.places[n].address for n in names))
 
         dims = (ctypes.c_int64 * max(1, len(entry.dims)))(*(binding[s.name] for s in entry.dims))
+        passed = (ctypes.c_int8 * max(1, len(entry.checks)))()
         failure = (ctypes.c_int64 * FAILURE_WORDS)()
+        failure[FAILURE_WORDS - 1] = ctypes.addressof(passed)
         failed = self._library[entry.symbol + suffix](
             table(list(inputs)),
             table(list(shapes)),

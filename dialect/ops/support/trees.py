@@ -40,6 +40,8 @@ NEARLY_ZERO = float(np.float32(1e-35))
 """The greatest magnitude of a number that counts as 0 where zeros are missing."""
 WORD = 32
 """The categories in a word of a set."""
+TABLES = ("feature", "threshold", "children", "flags", "sets", "bounds", "roots", "depths")
+"""The tables, in the order of the operands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,9 @@ def _goes_left_array(tables: Tables, x: Numbers, at: Numbers, compare: str, rout
     left = np.asarray(below(known, threshold))
     if routing == "categories":
         for i in np.flatnonzero(flags & CATEGORICAL):
-            left[i] = _is_in_set(tables, float(known[i]), int(threshold[i]), floor=bool(flags[i] & FLOOR))
+            left[i] = _is_in_set(
+                tables, float(known[i]), int(np.nan_to_num(threshold[i])), floor=bool(flags[i] & FLOOR)
+            )
     return np.where(is_missing, flags & DEFAULT_LEFT != 0, left)
 
 
