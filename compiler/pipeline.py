@@ -14,7 +14,7 @@ from ..dialect.graph import Module
 from ..dialect.interpreter import Load
 from ..dialect.printer import collect_elided
 from ..passes.manager import FoldedConstant, PassManager, Remark, Rewrite, Stage
-from .artifact.assemble import build_artifact
+from .artifact.assemble import build_artifact, check_placement
 from .artifact.link import find_linker, merge_objects
 from .artifact.spec import ArtifactSpec
 from .base.cache_folder import object_folder
@@ -223,6 +223,10 @@ class Build:
         """Builds the library. Raises DiagnosticError and CompilerError."""
         check_writable(output)
         self.output, self.library = output, None
+        self.make(PARAMETERS.gives, LOWER.gives)
+        assert self.lowered is not None, "nothing was lowered yet"
+        # Large models take the longest to generate code for, so the limit comes before that.
+        check_placement(self.options.weights, self.lowered.weight_bytes)
         self.make(BUDGETS.gives, LINK.gives)
 
 

@@ -12,7 +12,7 @@
 #include "internal.h"
 #include "pool.h"
 
-#define STACK_BYTES ((size_t)1 << 20) /* a kernel uses 128 KiB at most */
+#define STACK_BYTES ((size_t)1 << 20) /* a kernel uses 384 KiB at most */
 
 static atomic_int process_number = 1;
 

@@ -8,7 +8,9 @@ from typing import Any
 import nacre
 import numpy as np
 import pytest
+from nacre.compiler.artifact import assemble
 from nacre.compiler.checking import read_model
+from nacre.compiler.codegen.objects import CodeGenerator
 from nacre.compiler.graph_passes import GRAPH_PASSES
 from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
@@ -104,3 +106,12 @@ def test_bounds_are_read() -> None:
     assert parse_bound("500 MiB") == SizeBound(500 * 2**20, relative=False)
     assert parse_bound(str(SizeBound(1.25, relative=True))) == SizeBound(1.25, relative=True)
     assert parse_bound(str(SizeBound(500 * 2**20, relative=False))) == SizeBound(500 * 2**20, relative=False)
+
+
+def test_weights_that_no_library_can_hold_are_refused_before_code_is_generated(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assemble, "_EMBEDDED_LIMIT", PARAMETERS // 2)
+    monkeypatch.setattr(CodeGenerator, "compile_kernels", lambda *_: pytest.fail("code is generated"))
+    with pytest.raises(nacre.DiagnosticError, match="do not fit into a shared library"):
+        nacre.compile(path, tmp_path / "net.so")

@@ -72,6 +72,13 @@ def _write(
     return external
 
 
+def check_placement(weights: Placement, size: int) -> None:
+    """Raises DiagnosticError if a library cannot hold `size` bytes of weights."""
+    if weights == "embedded" and size > _EMBEDDED_LIMIT:
+        message = f"{size} bytes of weights do not fit into a shared library; the limit is {_EMBEDDED_LIMIT}"
+        raise DiagnosticError([Diagnostic("weights-too-large", message, help="use external weights")])
+
+
 def build_artifact(
     spec: ArtifactSpec,
     objects: Sequence[bytes],
@@ -95,11 +102,7 @@ def build_artifact(
     if weights == "external" and spec.device is not None:
         message = "an artifact for a GPU carries its weights"
         raise DiagnosticError([Diagnostic("external-weights", message, help="use embedded weights")])
-    if weights == "embedded" and spec.weight_bytes > _EMBEDDED_LIMIT:
-        message = (
-            f"{spec.weight_bytes} bytes of weights do not fit into a shared library; the limit is {_EMBEDDED_LIMIT}"
-        )
-        raise DiagnosticError([Diagnostic("weights-too-large", message, help="use external weights")])
+    check_placement(weights, spec.weight_bytes)
     linker = find_linker(cc, triple)
     if spec.device is not None:
         linker = replace(linker, devices=spec.device.runtime)

@@ -168,7 +168,7 @@ def keeps_few(shape: Sequence[int]) -> Array:
 
 
 def attention() -> list[Graph]:
-    lengths = [{"T": t} for t in (1, 7, 37, 128, 512)]
+    lengths = [{"T": t} for t in (1, 7, 37, 73, 128, 512)]
     qkv = ("f32[2, T, 16]",) * 3
     heads_types = ("f32[B, T, 32]", *("*f32[32, 32]",) * 4)
     return [

@@ -25,6 +25,7 @@ from ...lower.text import literal
 from .evaluate import Evaluator, Place, Span
 from .forms import LANES, Form, constant, variable
 from .ranges import Affine, MaskedRows, find_masked_rows
+from .row_loops import Rows
 from .rows import AT_ONCE
 from .structure import Buffer, Node, Op
 from .text import ENDLESS, Value, Writer, stored_type
@@ -113,18 +114,19 @@ class BoundedRows:
 
     # Ends
 
-    def _end(self, bound: Affine, place: Place, row: Form, count: int, *, greatest: bool) -> str:
+    def _end(self, bound: Affine, place: Place, row: Form, count: Rows, *, greatest: bool) -> str:
         """Returns the greatest or least value of a bound in a block of rows, clamped to the length of a row."""
         total = constant(bound.constant)
+        last = row + (constant(count) if isinstance(count, int) else variable(count)).plus(-1)
         for c, factor in bound.terms:
             # A bound is linear in the row, so its extremes in a block are at the first or the last row.
-            form = place[c] if c != self.row else row.plus(count - 1) if (factor > 0) == greatest else row
+            form = place[c] if c != self.row else last if (factor > 0) == greatest else row
             total = total + form.times(factor)
         writer = self.writer
         positive = writer.let(f"arith.maxsi {writer.index(total)}, {writer.size(0)} : index")
         return writer.let(f"arith.minsi {positive}, {writer.size(self.size)} : index")
 
-    def _span(self, place: Place, row: Form, count: int) -> Span:
+    def _span(self, place: Place, row: Form, count: Rows) -> Span:
         writer = self.writer
 
         def let(operation: str, left: str, right: str | int) -> str:
@@ -145,7 +147,7 @@ class BoundedRows:
     # Blocks
 
     @contextmanager
-    def block(self, place: Place, row: Form, count: int) -> Iterator[None]:
+    def block(self, place: Place, row: Form, count: Rows) -> Iterator[None]:
         """Within the context, a block of rows is written within its bounds, or as a whole if necessary."""
         writer = self.writer
         infinite = self._any_infinite(place)

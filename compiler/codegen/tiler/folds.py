@@ -27,6 +27,10 @@ _LEAST: Mapping[str, str] = {dtype.mlir: str(dtype.integer_range[0]) for dtype i
 _GREATEST: Mapping[str, str] = {dtype.mlir: str(dtype.integer_range[1]) for dtype in SIGNED}
 
 
+RECORDS: Mapping[str, str] = {"f32": "i32", "f64": "i64"}
+"""The words that record NaNs among elements of a type."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """The reduction rule of an operation. `vector` is its name in `vector.reduction`; `neutral` its neutral element, by
@@ -106,10 +110,16 @@ class Fold:
 
 class Extreme(Fold):
     """A maximum or minimum of floats with an arbitrary sign of zero. NaNs are recorded separately, so that a step is
-    one comparison that ignores them."""
+    one comparison that ignores them. Without mask registers, a record has words as wide as the elements, because a
+    loop would carry truth values in a shorter form."""
+
+    def __init__(self, writer: Writer, op: Op) -> None:
+        super().__init__(writer, op)
+        self.record = "i1" if "avx512f" in writer.features else RECORDS.get(self.element, "i1")
 
     def first(self) -> list[Value]:
-        return [*super().first(), self.writer.broadcast(self.writer.constant("false", "i1"))]
+        none = self.writer.constant("false" if self.record == "i1" else "0", self.record)
+        return [*super().first(), self.writer.broadcast(none)]
 
     def step(
         self, strand: Sequence[Value], accumulate: Callable[[Value], Value], add: Callable[[], Value]
@@ -117,7 +127,9 @@ class Extreme(Fold):
         total, unordered = strand
         value = self.writer.broadcast(add())
         nan = self.writer.apply("arith.cmpf", "predicate = 14 : i64", [value, value], "i1")
-        seen = self.writer.apply("arith.ori", "", [unordered, nan], "i1")
+        if self.record != "i1":
+            nan = self.writer.apply("arith.extsi", "", [nan], self.record)
+        seen = self.writer.apply("arith.ori", "", [unordered, nan], self.record)
         return [self.masked(self.better(total, value), total), self.masked(seen, unordered)]
 
     def better(self, x: Value, y: Value) -> Value:
@@ -128,7 +140,11 @@ class Extreme(Fold):
     def finish(self, strands: Sequence[Sequence[Value]], start: Value) -> Value:
         writer = self.writer
         total = self.pairwise([s[0] for s in strands], self.better)
-        unordered = self.pairwise([s[1] for s in strands], lambda x, y: writer.apply("arith.ori", "", [x, y], "i1"))
+        record = self.record
+        unordered = self.pairwise([s[1] for s in strands], lambda x, y: writer.apply("arith.ori", "", [x, y], record))
+        if record != "i1":
+            none = writer.constant("0", record)
+            unordered = writer.apply("arith.cmpi", "predicate = 1 : i64", [unordered, none], "i1")
         lanes = writer.lanes
         name, width = total.name, lanes
         while width > 1:

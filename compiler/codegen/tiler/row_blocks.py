@@ -1,34 +1,51 @@
 """Stages with reductions along rows. Without contractions they run row by row. Where contractions come before and after
 the reductions (attention), each op passes blocks of rows to the next on the stack.
 
-For attention, a work item is a block of 8 rows (`ROWS`) of the queries. Three segments compute it:
+For attention, a work item is a block of 8 to 64 rows (`ROWS`, `MOST_ROWS`) of the queries. Three segments compute it:
 
-    scores[i, j] = sum of q[i, k] * key[j, k]     register tiles; 8 rows of scores go to the stack
+    scores[i, j] = sum of q[i, k] * key[j, k]     register tiles; the rows of scores go to the stack
     weights[i]   = softmax of scores[i]           row by row, over the scores on the stack
     y[i, c]      = sum of weights[i, j] * v[j, c]   register tiles, which read the stack and write the result
 
-The scores of all rows are never in memory. The last block of a tensor with a number of rows that is not a multiple of
-8 is moved back, over rows that the block before it computes too, with the same bits.
+The scores of all rows are never in memory. The tiles of a block share panels of keys and values: see `stretches.py`.
+
+The last block is shorter where the rows are not a multiple of a block. Its last tile is moved back, over rows that the
+tile before it computes too, with the same bits. For 73 rows, blocks of 64, and tiles of 4:
+
+    rows     0 .. 63: tiles at 0, 4, .. 60      64 .. 72: tiles at 64, 68 and 69
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
-from ....dialect.dims import Size, bounds
+from ....dialect.dims import Size, bounds, product
 from ...targets.vector_unit import VectorUnit
 from .bounded import bound_rows, heavy_first
 from .decoded import DecodedTiles
 from .evaluate import Evaluator, Kept, Place
-from .forms import Form, variable
+from .forms import Form, constant, variable
 from .nest import blocks, units
 from .roles import Roles, assign_roles
+from .row_loops import Rows, in_whole_tiles
 from .rows import RowWriter
-from .schedule import ROWS, is_tiled
+from .schedule import ROWS, is_tiled, row_bytes
+from .stretches import StretchedTiles, find_shared
 from .structure import Op, Unsupported
 from .text import Value
 from .tiles import Tiles
 
+MOST_ROWS = 64
+"""The most rows of a block."""
+BLOCK_BYTES = 256 * 1024
+"""The most bytes of each result that a block with more than `ROWS` rows keeps on the stack."""
+FEWEST = 32
+"""The number of blocks, at least, before blocks become larger: threads share them."""
+SHARING_ROWS = 16
+"""The rows of a block that pay for a copy of the vectors that they share."""
+DEPTH = 128
+"""The steps of a sum over copied vectors: they stay in the nearest cache."""
 SPACING = 16
 """The padding, in elements, between rows with lengths that are powers of two."""
 
@@ -40,16 +57,22 @@ class RowStage:
         self.evaluator, self.unit = evaluator, unit
         self.writer, self.stage = evaluator.writer, evaluator.stage
         self.tiles = [op for op in self.stage.ops if is_tiled(op)]
+        self.single = False
+        """Whether the contractions have one row for each matrix: a block is one position of the outer classes."""
         self.outer = self._order()
-        self.rows = ROWS if self.tiles else 1
+        self.rows = self._most_rows() if self.tiles and not self.single else 1
         self.row = RowWriter(evaluator, self.outer)
         self.bounded = (
             bound_rows(evaluator, self.outer, [self._roles(op).step for op in self.tiles]) if self.tiles else None
         )
 
     def _roles(self, op: Op) -> Roles:
-        """Returns the roles of a contraction in blocks of the stage's rows."""
-        return assign_roles(self.stage, op, self.unit, self.writer.lanes, [self.outer[-1]])
+        """Returns the roles of a contraction in blocks of the stage's rows; tiles divide `ROWS`."""
+        among = [] if self.single else [self.outer[-1]]
+        roles = assign_roles(self.stage, op, self.unit, self.writer.lanes, among)
+        size = self.stage.sizes[self.outer[-1]]
+        few = isinstance(size, int) and size <= ROWS
+        return replace(roles, rows=roles.rows if few else 1 << (roles.rows.bit_length() - 1), block=self.rows)
 
     def _order(self) -> list[int]:
         """Returns the outer classes; with contractions, the rows of the first contraction come last."""
@@ -58,12 +81,25 @@ class RowStage:
             return outer
         roles = assign_roles(self.stage, self.tiles[0], self.unit, self.writer.lanes, outer)
         if roles.row is None:
-            raise Unsupported("contractions without rows")
+            self.single = True
+            return outer
         return [*(c for c in outer if c != roles.row), roles.row]
+
+    def _most_rows(self) -> int:
+        """Returns the rows of a block: a multiple of `ROWS`."""
+        size = bounds(self.stage.sizes[self.outer[-1]])[1]
+        others = bounds(product(self.stage.sizes[c] for c in self.outer[:-1]))[1]
+        length = max(row_bytes(self.stage, op, set(self.outer)) for op in self.stage.ops)
+        most = max(1, min(MOST_ROWS // ROWS, int(min(BLOCK_BYTES // length, size * others / (ROWS * FEWEST)))))
+        if isinstance(size, int):
+            # Equal blocks, as far as `ROWS` divides them.
+            count = max(1, -(-size // (most * ROWS)))
+            most = max(1, -(-size // (count * ROWS)))
+        return most * ROWS
 
     def counts(self) -> list[Size]:
         sizes = [self.stage.sizes[c] for c in self.outer]
-        return [*sizes[:-1], blocks(sizes[-1], self.rows)] if self.tiles else sizes
+        return [*sizes[:-1], blocks(sizes[-1], self.rows)] if self.tiles and not self.single else sizes
 
     def write(self, begin: str, end: str) -> None:
         if self.bounded is not None:
@@ -78,23 +114,31 @@ class RowStage:
             row = self.outer[-1]
             size = self.stage.sizes[row]
             batch = {c: f for c, f in place.items() if c != row}
+            if self.single:
+                self._block(batch, place[row], 1)
+                return
             self._block_of(size, place[row].times(self.rows), lambda at, n: self._block(batch, at, n))
 
-    def _block_of(self, size: Size, row: Form, write: Callable[[Form, int], None]) -> None:
-        """Writes a whole block of rows, moved back over rows of the previous block if necessary; fewer rows run one by
-        one."""
+    def _block_of(self, size: Size, row: Form, write: Callable[[Form, Rows], None]) -> None:
+        """Writes a block of rows. The last block may be shorter, with `ROWS` rows at least: it is moved back over rows
+        of the previous block if necessary. Fewer rows altogether run one by one."""
         writer, rows = self.writer, self.rows
         low, _ = bounds(size)
-        if isinstance(size, int) and (size <= rows or size % rows == 0):
+        if isinstance(size, int) and (size <= ROWS or size % rows == 0):
             write(row, min(size, rows))
             return
         total = writer.size(size)
 
         def whole() -> None:
-            last = writer.let(f"arith.subi {total}, {writer.size(rows)} : index")
-            write(variable(writer.let(f"arith.minsi {writer.index(row)}, {last} : index")), rows)
+            last = writer.let(f"arith.subi {total}, {writer.size(ROWS)} : index")
+            begin = writer.let(f"arith.minsi {writer.index(row)}, {last} : index")
+            if rows == ROWS:
+                write(variable(begin), ROWS)
+                return
+            left = writer.let(f"arith.subi {total}, {begin} : index")
+            write(variable(begin), writer.let(f"arith.minsi {left}, {writer.size(rows)} : index"))
 
-        if low >= rows:
+        if low >= ROWS:
             whole()
             return
 
@@ -102,7 +146,7 @@ class RowStage:
             with writer.loop(writer.size(0), total, 1) as single:
                 write(variable(single), 1)
 
-        enough = writer.let(f"arith.cmpi uge, {total}, {writer.size(rows)} : index")
+        enough = writer.let(f"arith.cmpi uge, {total}, {writer.size(ROWS)} : index")
         writer.either(enough, whole, one_by_one)
 
     # Blocks of rows between contractions
@@ -124,14 +168,14 @@ class RowStage:
     def _at_place_of(self, op: Op, tile: Op) -> bool:
         return set(self.stage.parallel(op)) == set(self.stage.parallel(tile))
 
-    def _block(self, batch: Place, row: Form, count: int) -> None:
+    def _block(self, batch: Place, row: Form, count: Rows) -> None:
         if self.bounded is None:
             self._write_block(batch, row, count)
             return
         with self.bounded.block(batch, row, count):
             self._write_block(batch, row, count)
 
-    def _write_block(self, batch: Place, row: Form, count: int) -> None:
+    def _write_block(self, batch: Place, row: Form, count: Rows) -> None:
         segments = self._segments()
         self.evaluator.kept = {}
         for number, segment in enumerate(segments):
@@ -153,7 +197,7 @@ class RowStage:
         kept: Mapping[int, Kept],
         batch: Place,
         row: Form,
-        count: int,
+        count: Rows,
     ) -> None:
         doubts = self.bounded.doubts(segment) if self.bounded is not None else []
 
@@ -166,7 +210,8 @@ class RowStage:
             with self.writer.scope():
                 doubts = write(row, doubts)
         else:
-            with self.writer.carrying(self.writer.size(0), self.writer.size(count), 1, doubts) as loop:
+            end = count if isinstance(count, str) else self.writer.size(count)
+            with self.writer.carrying(self.writer.size(0), end, 1, doubts) as loop:
                 loop.after = write(row + variable(loop.index), loop.values)
             doubts = loop.results
         if self.bounded is not None and doubts:
@@ -193,7 +238,7 @@ class RowStage:
     def _inner(self, op: Op) -> list[int]:
         return [c for c in self.stage.parallel(op) if c not in self.outer]
 
-    def _rows_on_stack(self, op: Op, row: Form, count: int) -> Kept:
+    def _rows_on_stack(self, op: Op, row: Form, count: Rows) -> Kept:
         inner = self._inner(op)
         strides: dict[int, Size] = {}
         length = 1
@@ -213,11 +258,11 @@ class RowStage:
         kept: Mapping[int, Kept],
         batch: Place,
         row: Form,
-        count: int,
+        count: Rows,
     ) -> None:
         op = segment[0]
         roles = self._roles(op)
-        if roles.row is None:
+        if roles.row is None and not self.single:
             raise Unsupported("a contraction whose rows are not those of the others")
 
         def finish(place: Place) -> None:
@@ -226,11 +271,53 @@ class RowStage:
                     self.evaluator.keep(done, place, kept[id(done)])
             self.evaluator.write(sinks, [place])
 
-        tiles = DecodedTiles if op.scaled is not None and op.scaled.codes is not None else Tiles
-        cover = tiles(self.evaluator, op, roles).cover
         span = self.evaluator.span(roles.lane)
         with self.writer.loop(span.begin, span.end, roles.step) as column:
-            cover(batch, row, variable(column), count, finish)
+            self._columns(op, roles, finish)(batch, row, variable(column), count)
+
+    def _columns(
+        self, op: Op, roles: Roles, finish: Callable[[Place], None]
+    ) -> Callable[[Place, Form, Form, Rows], None]:
+        """Returns the writer of some rows of a panel of columns. Tiles below each other share the vectors of the
+        columns while they are in the nearest cache."""
+        evaluator, writer = self.evaluator, self.writer
+        tiles = Tiles(evaluator, op, roles)
+        if self.single:
+            last = self.outer[-1]
+            return lambda place, row, column, _: tiles.cover({**place, last: row}, constant(0), column, 1, finish)
+
+        def write(place: Place, row: Form, column: Form, rows: Rows) -> None:
+            def tile(first: Form, shift: Form, count: int) -> None:
+                tiles.cover(place, row + first + shift, column, count, finish)
+
+            in_whole_tiles(writer, rows, roles.rows, tile)
+
+        if op.scaled is not None and op.scaled.codes is not None:
+            decoded = DecodedTiles(evaluator, op, roles)
+
+            def write_decoded(place: Place, row: Form, column: Form, rows: Rows) -> None:
+                decoded.cover(place, row, column, rows, finish)
+
+            return write_decoded
+        shared = find_shared(self.stage, op, roles)
+        if shared is None or self.rows < SHARING_ROWS:
+            return write
+        stretched = BlockTiles(evaluator, op, roles, shared, DEPTH)
+        return lambda place, row, column, rows: stretched.cover_block(place, row, column, rows, finish)
+
+
+class BlockTiles(StretchedTiles):
+    """The writer of blocks of at least `ROWS` rows, or of a known number of rows."""
+
+    def _each(self, rows: Rows, height: int, write: Callable[[Form, int], None]) -> None:
+        in_whole_tiles(self.writer, rows, self.roles.rows, lambda first, _, count: write(first, count))
+
+    def _shift(self, rows: Rows, first: Form, count: int) -> Form:
+        if isinstance(rows, int):
+            return constant(0)
+        last = self.writer.let(f"arith.subi {rows}, {self.writer.size(count)} : index")
+        begin = self.writer.let(f"arith.minui {self.writer.index(first)}, {last} : index")
+        return variable(begin) + first.times(-1)
 
 
 def _apart(elements: int) -> int:

@@ -25,6 +25,10 @@ def each_row(writer: Writer, rows: Rows) -> Iterator[Form]:
 
 def in_tiles(writer: Writer, rows: Rows, height: int, write: Callable[[Form, int], None]) -> None:
     """Writes tiles of whole height, and one tile of the remaining rows."""
+    if height == 1:
+        with each_row(writer, rows) as row:
+            write(row, 1)
+        return
     if isinstance(rows, int):
         whole = writer.size(rows - rows % height)
     else:
@@ -38,3 +42,16 @@ def in_tiles(writer: Writer, rows: Rows, height: int, write: Callable[[Form, int
                 write(constant(rows - rows % height), rows % height)
         return
     writer.switch(left, range(height - 1, 0, -1), lambda count: write(variable(whole), count))
+
+
+def in_whole_tiles(writer: Writer, rows: Rows, height: int, write: Callable[[Form, Form, int], None]) -> None:
+    """Writes tiles of whole height for at least that many rows. The last tile is moved back, over rows of the tile
+    before it, where the height does not divide the rows. `write` receives the row that a tile would begin with, the
+    distance that it is moved by, and its rows."""
+    if isinstance(rows, int):
+        in_tiles(writer, rows, height, lambda first, count: write(first, constant(0), count))
+        return
+    last = writer.let(f"arith.subi {rows}, {writer.size(height)} : index")
+    with writer.loop(writer.size(0), rows, height) as first:
+        begin = writer.let(f"arith.minui {first}, {last} : index")
+        write(variable(first), variable(begin) + variable(first, -1), height)

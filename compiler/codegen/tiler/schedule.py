@@ -280,10 +280,11 @@ def _worth(stage: Stage, op: Op, joined: Stage) -> bool:
     if not tiles:
         return True
     # Rows of scores stay on the stack between the surrounding contractions.
-    return is_tiled(stage.ops[0]) and all(_row_bytes(joined, o, outer) <= ROW_BYTES for o in joined.ops)
+    return is_tiled(stage.ops[0]) and all(row_bytes(joined, o, outer) <= ROW_BYTES for o in joined.ops)
 
 
-def _row_bytes(stage: Stage, op: Op, outer: set[int]) -> int:
+def row_bytes(stage: Stage, op: Op, outer: set[int]) -> int:
+    """Returns the bytes of a block of `ROWS` rows of an op's result."""
     inner = 1
     for c in stage.parallel(op):
         if c not in outer:

@@ -31,6 +31,7 @@ from .windows import order_steps
 
 Cell = tuple[str | None, Place, Form]
 """A vector of results: its mask, its position, and the location of its sum."""
+NO_SHIFT = constant(0)
 
 
 class Tiles:
@@ -134,15 +135,23 @@ class Tiles:
                 finish(at)
 
     def cells(
-        self, place: Place, row: Form, column: Form, masks: Sequence[str | None], first: Form, count: int
+        self,
+        place: Place,
+        row: Form,
+        column: Form,
+        masks: Sequence[str | None],
+        first: Form,
+        count: int,
+        shift: Form = NO_SHIFT,
     ) -> Iterator[Cell]:
-        """Yields the cells of `count` rows from `row + first` on; their sums are stored from row `first` of a block
-        on."""
+        """Yields the cells of `count` rows from `row + first + shift` on; their sums are stored from row `first` of a
+        block on."""
+        begin = row + first + shift
         for r in range(count):
             for v, mask in enumerate(masks):
                 lane = v * self.writer.lanes
                 slot = first.plus(r).times(self.roles.width).plus(lane) + LANES
-                yield mask, self._cell(place, row + first.plus(r), column.plus(lane)), slot
+                yield mask, self._cell(place, begin.plus(r), column.plus(lane)), slot
 
     def _cell(self, place: Place, row: Form, column: Form) -> Place:
         at = {**place, self.roles.lane: column + LANES}

@@ -12,21 +12,19 @@ whatever rows are computed beside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ....dialect.dims import bounds
-from .evaluate import Evaluator, Kept, Place, Span
-from .forms import LANES, Form, constant, variable
+from .evaluate import Evaluator, Kept, Place
+from .forms import LANES, Form, variable
 from .maps import transpose
 from .order import Order
 from .roles import Roles
-from .row_loops import Rows, each_row, in_tiles
 from .schedule import Stage, turned_read
+from .stretches import StretchedTiles
 from .structure import Op
-from .text import Value
-from .tiles import Cell, Tiles, rows_from, tile_units
+from .tiles import rows_from, tile_units
 
 BLOCK_ROWS = 256
 """The number of rows that share a panel: the transposition then takes a few percent of the time."""
@@ -42,102 +40,17 @@ def share_turned(stage: Stage, op: Op, roles: Roles) -> Roles | None:
     return replace(roles, block=BLOCK_ROWS if most > BLOCK_ROWS else max(int(most), roles.rows))
 
 
-class TurnedTiles(Tiles):
-    """The writer of blocks of rows of one op."""
+class TurnedTiles(StretchedTiles):
+    """The writer of blocks of rows of one op, whose shared operand is contiguous along the sum."""
 
     def __init__(self, evaluator: Evaluator, op: Op, roles: Roles) -> None:
-        super().__init__(evaluator, op, roles)
         number = turned_read(op)
         assert number is not None, op.location
-        self.number, self.access = number, op.reads[number]
-        self.node = next(n for n in op.body.walk() if n.kind == "read" and n.number == number)
-        (loop,) = op.reduced
-        self.sum, self.size = self.stage.of(op, loop), op.loops[loop]
-        self.at_once = isinstance(self.size, int) and self.size <= DEPTH
-        depth = self.size if isinstance(self.size, int) and self.at_once else DEPTH
-        self.panel = evaluator.stack("panel", op, depth * roles.width, self.access.tensor.element)
-        if not self.at_once:
-            self.sums = evaluator.stack("sums", op, roles.block * roles.width)
+        super().__init__(evaluator, op, roles, number, DEPTH)
 
-    def cover_block(self, place: Place, row: Form, column: Form, rows: Rows, finish: Callable[[Place], None]) -> None:
-        """Writes all lanes from `column` on that belong to one panel, for `rows` rows from `row` on."""
-        self.across(column, lambda start, masks: self._block(place, row, start, rows, masks, finish))
-
-    def _block(
-        self,
-        place: Place,
-        row: Form,
-        column: Form,
-        rows: Rows,
-        masks: Sequence[str | None],
-        finish: Callable[[Place], None],
-    ) -> None:
-        writer, evaluator, op = self.writer, self.evaluator, self.op
-
-        def cells(first: Form, count: int) -> Iterator[Cell]:
-            return self.cells(place, row, column, masks, first, count)
-
-        def begin(first: Form, count: int) -> list[Value]:
-            starts = []
-            for mask, at, _ in cells(first, count):
-                with writer.masked(mask):
-                    starts.append(writer.broadcast(evaluator.starting(op, at)))
-            return starts
-
-        def end(first: Form, totals: Sequence[Value]) -> None:
-            for (mask, at, _), total in zip(cells(first, len(totals) // len(masks)), totals, strict=True):
-                with writer.masked(mask):
-                    evaluator.define(op, at, total)
-                    finish(at)
-
-        def load(first: Form, count: int) -> list[Value]:
-            return [writer.load(self.sums, slot) for _, _, slot in cells(first, count)]
-
-        def store(first: Form, totals: Sequence[Value]) -> None:
-            for (_, _, slot), total in zip(cells(first, len(totals) // len(masks)), totals, strict=True):
-                writer.store(self.sums, slot, total)
-
-        def add(
-            first: Form,
-            count: int,
-            before: Callable[[Form, int], list[Value]],
-            after: Callable[[Form, Sequence[Value]], None],
-        ) -> None:
-            these = list(cells(first, count))
-            places, of = [at for _, at, _ in these], [mask for mask, _, _ in these]
-            after(first, self._sum(list(self.loops), places, of, before(first, count), count))
-
-        if self.at_once:
-            with self._turned(place, column, masks, writer.size(0), writer.size(self.size)):
-                in_tiles(writer, rows, self.roles.rows, lambda first, count: add(first, count, begin, end))
-            return
-        with each_row(writer, rows) as first:
-            store(first, begin(first, 1))
-        with writer.loop(writer.size(0), writer.size(self.size), DEPTH) as start:
-            past = writer.let(f"arith.addi {start}, {writer.size(DEPTH)} : index")
-            stop = writer.let(f"arith.minui {past}, {writer.size(self.size)} : index")
-            with self._turned(place, column, masks, start, stop):
-                in_tiles(writer, rows, self.roles.rows, lambda first, count: add(first, count, load, store))
-        with each_row(writer, rows) as first:
-            end(first, load(first, 1))
-
-    # Panels
-
-    @contextmanager
-    def _turned(self, place: Place, column: Form, masks: Sequence[str | None], start: str, stop: str) -> Iterator[None]:
-        """Transposes the panel of a stretch of the sum; within the context, sums cover this stretch and read the
-        panel."""
-        origin = column.times(-1) + self._form(start).times(-self.roles.width)
-        kept = Kept(self.panel, {self.roles.lane: 1, self.sum: self.roles.width}, origin)
+    def _fill(self, place: Place, column: Form, masks: Sequence[str | None], start: str, stop: str, kept: Kept) -> None:
         for v, mask in enumerate(masks):
             self._turn(place, column.plus(v * self.writer.lanes), mask, start, stop, kept)
-        self.evaluator.made[id(self.op), id(self.node)] = kept
-        self.evaluator.spans[self.sum] = Span(start, stop, start, stop)
-        yield
-        del self.evaluator.spans[self.sum], self.evaluator.made[id(self.op), id(self.node)]
-
-    def _form(self, start: str) -> Form:
-        return constant(0) if self.at_once else variable(start)
 
     def _turn(self, place: Place, column: Form, mask: str | None, start: str, stop: str, kept: Kept) -> None:
         """Transposes one vector of columns: squares in registers, other elements by gathers."""
@@ -155,17 +68,6 @@ class TurnedTiles(Tiles):
         with writer.loop(first, stop, 1) as step, writer.masked(mask):
             at = {**place, lane: column + LANES, self.sum: variable(step)}
             writer.store(self.panel, kept.at(at), writer.load(*self.evaluator.home(self.access, self.op, at)))
-
-    def _step(
-        self, places: Sequence[Place], masks: Sequence[str | None], totals: Sequence[Value], rows: int, within: bool
-    ) -> list[Value]:
-        """Writes one more iteration for every cell; the vectors of the panel, which all rows share, are loaded
-        first."""
-        for at in places[: len(places) // rows]:
-            self.evaluator.body(self.op, at, root=self.node)
-        return [
-            self.writer.broadcast(self._accumulate(at, total, within)) for at, total in zip(places, totals, strict=True)
-        ]
 
 
 def write_turned(evaluator: Evaluator, op: Op, order: Order, begin: str, end: str) -> None:

@@ -1,0 +1,176 @@
+"""Register tiles of many rows of the result: the vectors that the rows share are copied to a panel on the stack, a
+stretch of the sum at a time, and stay in the nearest cache for all rows.
+
+    w in memory: rows of N columns              panel on the stack: `depth` rows of `width` elements
+    |--------------------------------|          |------|  w[k, n .. n + width]
+    |      ##### (n .. n + width)    |    ->    |------|  w[k + 1, n .. n + width]
+    |--------------------------------|          |------|  ...
+
+In memory, the rows of such a panel often map to the same few cache sets. Partial sums are carried from stretch to
+stretch on the stack. Each sum follows the order of the reduction loop, whatever rows are computed beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from .evaluate import Evaluator, Kept, Place, Span
+from .forms import LANES, Form, constant, variable
+from .roles import Roles
+from .row_loops import Rows, in_tiles
+from .schedule import Stage
+from .structure import Op
+from .text import Value
+from .tiles import Cell, Tiles
+
+
+def find_shared(stage: Stage, op: Op, roles: Roles) -> int | None:
+    """Returns the read of a sum of products that is a vector along the lanes and that all rows share."""
+    factors = op.product
+    if factors is None or len(op.reduced) != 1 or len(op.reads) != 2 or {f.kind for f in factors} != {"read"}:
+        return None
+    if factors[0].number == factors[1].number or roles.windowed:
+        return None
+    classes = [{stage.of(op, i) for i in access.loops()} for access in op.reads]
+    shared = [n for n, found in enumerate(classes) if roles.lane in found and roles.row not in found]
+    other = [n for n, found in enumerate(classes) if roles.lane not in found]
+    if len(shared) != 1 or len(other) != 1:
+        return None
+    access = op.reads[shared[0]]
+    plain = access.group is None and access.tensor.view is not None and not stage.holds(access.tensor)
+    return shared[0] if plain and access.tensor.element == "f32" else None
+
+
+class StretchedTiles(Tiles):
+    """The writer of blocks of rows of one op, which share the operand with the index `number`."""
+
+    def __init__(self, evaluator: Evaluator, op: Op, roles: Roles, number: int, depth: int) -> None:
+        super().__init__(evaluator, op, roles)
+        self.number, self.access, self.depth = number, op.reads[number], depth
+        self.node = next(n for n in op.body.walk() if n.kind == "read" and n.number == number)
+        (loop,) = op.reduced
+        self.sum, self.size = self.stage.of(op, loop), op.loops[loop]
+        self.at_once = isinstance(self.size, int) and self.size <= depth and self.sum not in evaluator.spans
+        length = self.size if isinstance(self.size, int) and self.at_once else depth
+        self.panel = evaluator.stack("panel", op, length * roles.width, self.access.tensor.element)
+        if not self.at_once:
+            self.sums = evaluator.stack("sums", op, roles.block * roles.width)
+
+    def cover_block(self, place: Place, row: Form, column: Form, rows: Rows, finish: Callable[[Place], None]) -> None:
+        """Writes all lanes from `column` on that belong to one panel, for `rows` rows from `row` on."""
+        self.across(column, lambda start, masks: self._block(place, row, start, rows, masks, finish))
+
+    def _block(
+        self,
+        place: Place,
+        row: Form,
+        column: Form,
+        rows: Rows,
+        masks: Sequence[str | None],
+        finish: Callable[[Place], None],
+    ) -> None:
+        writer, evaluator, op = self.writer, self.evaluator, self.op
+
+        def cells(first: Form, count: int) -> list[Cell]:
+            return list(self.cells(place, row, column, masks, first, count, self._shift(rows, first, count)))
+
+        def begin(these: Sequence[Cell]) -> list[Value]:
+            starts = []
+            for mask, at, _ in these:
+                with writer.masked(mask):
+                    starts.append(writer.broadcast(evaluator.starting(op, at)))
+            return starts
+
+        def end(these: Sequence[Cell], totals: Sequence[Value]) -> None:
+            for (mask, at, _), total in zip(these, totals, strict=True):
+                with writer.masked(mask):
+                    evaluator.define(op, at, total)
+                    finish(at)
+
+        def load(these: Sequence[Cell]) -> list[Value]:
+            return [writer.load(self.sums, slot) for _, _, slot in these]
+
+        def store(these: Sequence[Cell], totals: Sequence[Value]) -> None:
+            for (_, _, slot), total in zip(these, totals, strict=True):
+                writer.store(self.sums, slot, total)
+
+        def add(these: Sequence[Cell], count: int, starts: list[Value]) -> list[Value]:
+            places, of = [at for _, at, _ in these], [mask for mask, _, _ in these]
+            return self._sum(list(self.loops), places, of, starts, count)
+
+        def whole(first: Form, count: int) -> None:
+            these = cells(first, count)
+            end(these, add(these, count, begin(these)))
+
+        def start(first: Form, count: int) -> None:
+            these = cells(first, count)
+            store(these, begin(these))
+
+        def part(first: Form, count: int) -> None:
+            these = cells(first, count)
+            store(these, add(these, count, load(these)))
+
+        def finish_rows(first: Form, count: int) -> None:
+            these = cells(first, count)
+            end(these, load(these))
+
+        span = evaluator.span(self.sum)
+        if self.at_once:
+            with self._panel_of(place, column, masks, span.first, span.last):
+                self._each(rows, self.roles.rows, whole)
+            return
+        self._each(rows, 1, start)
+        with writer.loop(span.first, span.last, self.depth) as index:
+            past = writer.let(f"arith.addi {index}, {writer.size(self.depth)} : index")
+            stop = writer.let(f"arith.minui {past}, {span.last} : index")
+            with self._panel_of(place, column, masks, index, stop):
+                self._each(rows, self.roles.rows, part)
+        self._each(rows, 1, finish_rows)
+
+    def _each(self, rows: Rows, height: int, write: Callable[[Form, int], None]) -> None:
+        """Writes tiles of a height for all rows."""
+        in_tiles(self.writer, rows, height, write)
+
+    def _shift(self, rows: Rows, first: Form, count: int) -> Form:
+        """Returns the distance from a tile's first row to the row of the block that it begins with."""
+        return constant(0)
+
+    # Panels
+
+    @contextmanager
+    def _panel_of(
+        self, place: Place, column: Form, masks: Sequence[str | None], start: str, stop: str
+    ) -> Iterator[None]:
+        """Fills the panel with a stretch of the sum; within the context, sums cover this stretch and read the panel."""
+        first = constant(0) if self.at_once else variable(start)
+        origin = column.times(-1) + first.times(-self.roles.width)
+        kept = Kept(self.panel, {self.roles.lane: 1, self.sum: self.roles.width}, origin)
+        self._fill(place, column, masks, start, stop, kept)
+        node, around = (id(self.op), id(self.node)), self.evaluator.spans.get(self.sum)
+        self.evaluator.made[node] = kept
+        self.evaluator.spans[self.sum] = Span(start, stop, start, stop)
+        yield
+        del self.evaluator.spans[self.sum], self.evaluator.made[node]
+        if around is not None:
+            self.evaluator.spans[self.sum] = around
+
+    def _fill(self, place: Place, column: Form, masks: Sequence[str | None], start: str, stop: str, kept: Kept) -> None:
+        writer = self.writer
+        with writer.loop(start, stop, 1) as step:
+            for v, mask in enumerate(masks):
+                at = {**place, self.roles.lane: column.plus(v * writer.lanes) + LANES, self.sum: variable(step)}
+                with writer.masked(mask):
+                    value = self.evaluator.read(self.op, self.number, at)
+                writer.store(self.panel, kept.at(at), value)
+
+    def _step(
+        self, places: Sequence[Place], masks: Sequence[str | None], totals: Sequence[Value], rows: int, within: bool
+    ) -> list[Value]:
+        """Writes one more iteration for every cell; the vectors of the panel, which all rows share, are loaded
+        first."""
+        for at in places[: len(places) // rows]:
+            self.evaluator.body(self.op, at, root=self.node)
+        return [
+            self.writer.broadcast(self._accumulate(at, total, within)) for at, total in zip(places, totals, strict=True)
+        ]
