@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
 from io import TextIOWrapper
+from types import ModuleType
 
 import click
 
@@ -62,7 +64,7 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _COMMANDS and cmd_name not in self.commands:
-            module = importlib.import_module(f".{_COMMANDS[cmd_name][0]}", __package__)
+            module = _imported(f".{_COMMANDS[cmd_name][0]}")
             self.add_command(getattr(module, f"{cmd_name}_command"))
         return self.commands.get(cmd_name)
 
@@ -71,6 +73,19 @@ class Commands(click.Group):
         rows = [(name, _shortened(summary, width)) for name, (_, summary) in _COMMANDS.items()]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
+
+
+def _imported(name: str) -> ModuleType:
+    """Imports a module without searches for garbage: modules stay, so that none is found, and later searches leave them
+    out."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return importlib.import_module(name, __package__)
+    finally:
+        gc.freeze()
+        if was_enabled:
+            gc.enable()
 
 
 def _shortened(summary: str, width: int) -> str:
@@ -112,7 +127,9 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     # On SIGTERM, exit normally so that partly written files are removed.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    gc.freeze()  # the end of the process frees what is left
+    sys.exit(code)
 
 
 if __name__ == "__main__":

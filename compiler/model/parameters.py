@@ -6,7 +6,6 @@ The check of the checkpoint's header decides which conversions are allowed; this
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...dialect.graph import Module, Parameter, parameters_read
 from ...dialect.interpreter import load_parameter
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops.block_quantization import dequantize_blocks
 from ...dialect.ops.support.conversion import cast_array
 from ...dialect.states import used_states
