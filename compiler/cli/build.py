@@ -83,8 +83,8 @@ def compile_command(
       nacre compile model.nacre --checkpoint bert/ --weights external
       nacre compile model.nacre --emit so --emit header --emit python
       nacre compile model.nacre --dump-dir stages/ --dump-after cse
-      nacre compile model.nacre --emit graph --dump-changed --dump-filter 'encoder.0*'
-      nacre compile stages/26-linalg.mlir --from linalg --checkpoint bert/ -o model.so
+      nacre compile model.nacre --dump-changed --dump-filter 'encoder.0*'
+      nacre compile 26-linalg.mlir --from linalg --checkpoint bert/ -o model.so
       nacre compile model.nacre -v --at B=1,T=128
 
     --emit writes other kinds of output: the graph after all passes, MLIR (linalg), LLVM IR, assembly, the object file,

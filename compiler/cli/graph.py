@@ -64,7 +64,7 @@ def graph_command(
     dims: Mapping[str, int],
     profile: Path | None,
 ) -> None:
-    """Draw a model: its blocks, nodes, shapes, parameters and kernels.
+    """Draw a model: blocks, shapes, parameters and kernels.
 
     \b
       nacre graph model.nacre -o model.html

@@ -55,14 +55,14 @@ def check_command(files: Sequence[Path], checkpoint: Path | None, settings: Sett
 @click.option("--check", is_flag=True, help="Do not write files; exit with 1 if a file would change.")
 @click.option("--diff", is_flag=True, help="Do not write files; print the changes, and exit with 1 if there are any.")
 def fmt_command(files: Sequence[str], check: bool, diff: bool) -> int:
-    """Rewrite model files in the canonical format; comments are kept.
+    """Rewrite model files in the canonical format.
 
     \b
       nacre fmt model.nacre
       nacre fmt --check --diff blocks/*.nacre
       nacre fmt - < model.nacre
 
-    `-` reads standard input and writes standard output. A file with syntax errors is not changed.
+    Comments are kept. `-` reads standard input and writes standard output. A file with syntax errors is not changed.
     """
     failed = False
     for name in files:
