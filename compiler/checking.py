@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ..dialect.diagnostics import Diagnostic, DiagnosticError, MissingFileError
-from .model.parameters import needed_checkpoints, open_parameters
-from .model.source import SourceModel, WeightSource
+from .model.parameters import absent_checkpoints, open_parameters
+from .model.source import SourceModel
 from .readers.language import load_module
 from .readers.language.settings import Settings
 from .readers.table import read_file
@@ -43,16 +43,12 @@ def find_errors(
     """
     try:
         source_model = read_model(source, weights, settings)
-        if all(_is_there(path) for path in needed_checkpoints(source_model).values()):
+        if not absent_checkpoints(source_model):
             open_parameters(source_model)
     except DiagnosticError as error:
         # A file that contains only blocks is valid: other files import it.
         return [d for d in error.diagnostics if d.code != "no-model"], error.sources
     return list(source_model.warnings), source_model.sources
-
-
-def _is_there(weights: WeightSource | None) -> bool:
-    return weights is not None and (not isinstance(weights, Path) or weights.exists())
 
 
 def check(source: Source, *, weights: Weights | None = None, settings: Settings | None = None) -> list[Diagnostic]:

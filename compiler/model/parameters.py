@@ -74,6 +74,12 @@ def needed_checkpoints(source_model: SourceModel) -> dict[str, WeightSource | No
     return {name: source_model.weights[name] for name, used in used_parameters(source_model.module).items() if used}
 
 
+def absent_checkpoints(source_model: SourceModel) -> dict[str, WeightSource | None]:
+    """Returns the weight sources, by model, that are not named or do not exist."""
+    needed = needed_checkpoints(source_model)
+    return {name: at for name, at in needed.items() if at is None or (isinstance(at, Path) and not at.exists())}
+
+
 def open_parameters(source_model: SourceModel) -> ParameterReader:
     """Opens the checkpoints of a model and checks every parameter against their headers. Raises DiagnosticError."""
     used = used_parameters(source_model.module)
