@@ -19,6 +19,28 @@ def nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Build, "generate", None)
 
 
+POLICY = """language 1
+
+quantize embed {
+  weights "encoder.*" to i8
+  keep "embeddings"
+  require cosine >= 0.999 on file "samples.npz"
+}
+"""
+
+
+def test_a_file_of_policies(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "embed.policy.nacre"
+    (tmp_path / "samples.npz").touch()
+    path.write_text(POLICY)
+    assert cli("check", path).code == 0
+    path.write_text(POLICY.replace("to i8", "to i9").replace("cosine", "cosinus"))
+    done = cli("check", path)
+    assert done.code == 1 and "cannot be stored as `i9`" in done.err and "there is no metric `cosinus`" in done.err
+    path.write_text(POLICY + "model other(x: f32[2]) -> f32[2] { return x }\n")
+    assert "there is no model `embed`" in cli("check", path).err
+
+
 def test_several_files(cli: Cli, scaled: Path) -> None:
     wrong, blocks = scaled.with_name("wrong.nacre"), scaled.with_name("blocks.nacre")
     wrong.write_text(WRONG)
