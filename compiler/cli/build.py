@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..build_warnings import untiled_in_build, warn_of_untiled
+from ..model.weight_notes import weight_notes
 from ..outputs import EMIT_KINDS, LIBRARY, kept_texts, place_outputs, write_outputs
 from ..pipeline import Build
 from ..report import format_report, report_data
@@ -103,6 +104,8 @@ def compile_command(
         check_dims(build.source_model.module.dims, dims)
         write_outputs(build, places, library.name)
     report_unmatched(dumps.selection)
+    for note in weight_notes(build.source_model):
+        click.echo(f"note: {note}", err=True)
     untiled = warn_of_untiled(untiled_in_build(build))
     if untiled:
         report(untiled, {})

@@ -33,15 +33,18 @@ def check_command(files: Sequence[Path], checkpoint: Path | None, settings: Sett
       nacre check bert.nacre --checkpoint bert/
 
     All errors of a file are reported in one run: syntax, names, shapes and dtypes. A file without errors is compared
-    with the names, shapes and dtypes of its checkpoint, if the checkpoint exists. With --checkpoint, configurations are
+    with the names, shapes and dtypes of its checkpoint. A note names a checkpoint that does not exist, and tensors that
+    nothing reads. With --checkpoint, configurations are
     also searched in that folder. Exits with 1 if there is an error.
     """
     found: list[Diagnostic] = []
     for path in files:
-        diagnostics, sources = find_errors(path, checkpoint, settings)
+        diagnostics, sources, notes = find_errors(path, checkpoint, settings)
         found += diagnostics
         if diagnostics and not as_json:
             report(diagnostics, sources)
+        for note in notes:
+            click.echo(f"note: {note}", err=True)
     failed = any(d.severity == "error" for d in found)
     if as_json:
         click.echo(json.dumps([asdict(d) for d in found], indent=2))

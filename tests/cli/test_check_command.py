@@ -19,6 +19,21 @@ def nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Build, "generate", None)
 
 
+def test_notes_about_checkpoints(cli: Cli, scaled: Path) -> None:
+    checkpoint = scaled.with_name("scale.safetensors")
+    assert "note" not in cli("check", scaled).err
+    more = {f"extra.{i}": np.zeros(1, np.float32) for i in range(7)}
+    save_file({"scale": np.array([2, 3], np.float32), **more}, checkpoint)
+    done = cli("check", scaled)
+    listed = "extra.0, extra.1, extra.2, extra.3, extra.4, and 2 more"
+    assert f"note: nothing reads 7 tensors of `{checkpoint}`: {listed}\n" in done.err and done.code == 0
+    assert cli("check", scaled, "--json").json == []
+    checkpoint.unlink()
+    done = cli("check", scaled)
+    assert f"note: there is no file `{checkpoint}`: the parameters are not compared with it\n" in done.err
+    assert done.code == 0 and "no errors" in done.err
+
+
 POLICY = """language 1
 
 quantize embed {
