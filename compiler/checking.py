@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ..dialect.diagnostics import Diagnostic, DiagnosticError, MissingFileError
-from .model.parameters import needed_checkpoints, open_parameters
-from .model.source import SourceModel, WeightSource
+from .model.parameters import absent_checkpoints, open_parameters
+from .model.source import SourceModel
+from .model.weight_notes import weight_notes
 from .readers.language import load_module
 from .readers.language.settings import Settings
 from .readers.table import read_file
@@ -36,23 +37,21 @@ def read_model(source: Source, weights: Weights | None = None, settings: Setting
 
 def find_errors(
     source: Source, weights: Weights | None = None, settings: Settings | None = None
-) -> tuple[list[Diagnostic], Mapping[str, str]]:
-    """Returns all errors and warnings of a model, in the order of its text, and the source texts of their spans.
+) -> tuple[list[Diagnostic], Mapping[str, str], tuple[str, ...]]:
+    """Returns all errors and warnings of a model, in the order of its text, the source texts of their spans, and notes
+    about its checkpoints.
 
     A source without errors is compared with the headers of its checkpoints, if they exist.
     """
     try:
         source_model = read_model(source, weights, settings)
-        if all(_is_there(path) for path in needed_checkpoints(source_model).values()):
+        if not absent_checkpoints(source_model):
             open_parameters(source_model)
+        notes = tuple(weight_notes(source_model))
     except DiagnosticError as error:
         # A file that contains only blocks is valid: other files import it.
-        return [d for d in error.diagnostics if d.code != "no-model"], error.sources
-    return list(source_model.warnings), source_model.sources
-
-
-def _is_there(weights: WeightSource | None) -> bool:
-    return weights is not None and (not isinstance(weights, Path) or weights.exists())
+        return [d for d in error.diagnostics if d.code != "no-model"], error.sources, ()
+    return list(source_model.warnings), source_model.sources, notes
 
 
 def check(source: Source, *, weights: Weights | None = None, settings: Settings | None = None) -> list[Diagnostic]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from importlib import metadata
 from pathlib import Path
 
-__version__ = metadata.version("nacre")
+__version__ = "0.1.0"
 
 _ROOMS = [Path(__file__).parents[1] / room for room in ("compiler", "dialect", "passes", "runtime")]
 

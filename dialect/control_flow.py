@@ -21,12 +21,12 @@ the verifier and the interpreter read it. Lowering and passes ask `CONTROL_FLOW`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from .dims import Size
 from .graph import Attribute, Node, Region, Value
+from .lazy_dataclass import dataclass
 from .types import BOOL, I64, Array, TensorType
 
 Types = tuple[TensorType, ...]

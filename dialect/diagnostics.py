@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from .lazy_dataclass import dataclass
 
 # A longer source line is shown in part, around the span.
 _LINE_WIDTH = 160

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
+
+from .lazy_dataclass import dataclass
 
 INFINITY = 1 << 62
 """The value for "no upper bound"; larger than any size that fits memory."""

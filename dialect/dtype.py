@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 import numpy as np
+
+from .lazy_dataclass import dataclass
 
 
 class Kind(Enum):

@@ -16,10 +16,10 @@ The product of x [B, K] and w [K, N], with index maps from the three loops to el
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from .dims import Shape, Size
+from .lazy_dataclass import dataclass
 from .types import DType, TensorType
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Union
 
@@ -19,6 +19,7 @@ import numpy as np
 
 from .diagnostics import Span
 from .dims import Size, Symbol
+from .lazy_dataclass import dataclass
 from .types import Array, DType, TensorType, dtype_of
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from .diagnostics import Span
 from .dims import Size
 from .emitter import Emitter, Tensor
 from .graph import Constant, Node, Value
+from .lazy_dataclass import dataclass
 from .types import ANY, Array, DType, TensorType
 
 

@@ -12,10 +12,10 @@ and by the interpreter. `find_impossible` reports sizes that no call could satis
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from .dims import INFINITY, Poly, Size, add, at_least, bounds, evaluate, format_size, multiply, substitute
 from .graph import Attribute, Function, Node, Value, walk
+from .lazy_dataclass import dataclass
 from .ops import OPERATORS
 from .remembered import by_identity
 

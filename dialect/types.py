@@ -6,7 +6,6 @@ A type defines no layout and no memory.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from .dims import Shape, Size, Symbol, divide_exactly, evaluate, format_size, product, symbols_of
 from .dtype import DType, Format, Kind
@@ -41,6 +40,7 @@ from .dtypes import (
     Array,
     dtype_of,
 )
+from .lazy_dataclass import dataclass
 
 __all__ = [
     "ANY",

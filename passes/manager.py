@@ -8,12 +8,13 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import ClassVar
 
 from ..dialect.diagnostics import Span
 from ..dialect.graph import Module, Node, walk
+from ..dialect.lazy_dataclass import dataclass
 from ..dialect.printer import format_node, print_module
 from ..dialect.verifier import verify
 

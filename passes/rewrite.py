@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..dialect.graph import Constant, Function, Node, Region, Value, substitute_values, walk
+from ..dialect.lazy_dataclass import dataclass
 from ..dialect.operator import Builder
 from ..dialect.ops import OPERATORS
 from ..dialect.types import Array, TensorType

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from ..dialect.lazy_dataclass import dataclass
 from ..dialect.ops import OPERATORS
 
 CLASSES: Mapping[str, frozenset[str]] = {

@@ -104,6 +104,8 @@ class DTypes:
     `raw_floats`."""
 
     raw_floats: bool = False
+    in_torch: bool = False
+    """Whether calls return tensors of PyTorch."""
     known: dict[str, DType] = field(default_factory=dict)
 
     def of(self, argument: Argument) -> DType:
@@ -192,6 +194,23 @@ def bits_of_torch(argument: Argument, value: object, dtypes: DTypes) -> Array | 
     same = value.detach().view(getattr(torch, f"uint{8 * np.dtype(bits).itemsize}"))
     raw: Array = _as_device_array(argument, same) if is_on_device(same) else same.numpy()
     return raw.view(dtypes.of(argument))
+
+
+def import_torch() -> Any:
+    """Returns the package PyTorch. Raises ArgumentError if it is not installed."""
+    try:
+        return importlib.import_module("torch")
+    except ImportError:
+        raise ArgumentError('results="torch" requires PyTorch, which is not installed') from None
+
+
+def as_torch(result: Argument, array: Array) -> Any:
+    """Returns a result as a tensor of PyTorch that shares its memory."""
+    torch = import_torch()
+    if result.dtype not in _OTHERS:
+        return torch.from_numpy(array)
+    theirs, bits = _OTHERS[result.dtype]
+    return torch.from_numpy(array.view(bits)).view(getattr(torch, theirs))
 
 
 def as_output(result: Argument, value: object, dtypes: DTypes) -> object:

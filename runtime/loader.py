@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -32,10 +32,12 @@ from .arguments import (
     address_of,
     as_array,
     as_output,
+    as_torch,
     check_out,
     dense,
     empty_aligned,
     fill_tensor,
+    import_torch,
     order_named,
     order_out,
     refuse,
@@ -190,7 +192,7 @@ def _arguments(description: Sequence[Mapping[str, object]]) -> tuple[Argument, .
 class Entry:
     """A callable of a model. Inputs are passed by position or by name; `out` takes arrays for the results."""
 
-    def __init__(self, session: _Session, index: int, raw_floats: bool) -> None:
+    def __init__(self, session: _Session, index: int, dtypes: DTypes) -> None:
         description = session.library.description["entries"][index]
         self.name: str = description["name"]
         self.doc: str = description["doc"]
@@ -206,7 +208,7 @@ class Entry:
         self._index = index
         self._call = session.library.functions["call"]
         self._frames = session.frames
-        self._dtypes = DTypes(raw_floats)
+        self._dtypes = dtypes
         self._plans: dict[tuple[object, ...], _Plan] = {}
         names = [r.name for r in self.results]
         self._record = collections.namedtuple("Results", names, rename=True) if len(names) != 1 else None
@@ -276,6 +278,8 @@ class Entry:
             raise _FAILURES.get(status, NacreError)(self._session.library.error())
         if out is not None:
             results = order_out(self.name, self.results, out)  # type: ignore[assignment]  # tensors of other libraries
+        elif self._dtypes.in_torch:
+            results = [as_torch(result, x) for result, x in zip(self.results, results, strict=True)]
         return results[0] if self._record is None else self._record(*results)
 
     def _check_alignment(self, arrays: Sequence[Array]) -> None:
@@ -381,14 +385,14 @@ def _device_name(session: _Session) -> str:
 class Model:
     """A loaded artifact. Calling it calls its only entry, or the one named `main`."""
 
-    def __init__(self, path: str, session: _Session, raw_floats: bool) -> None:
+    def __init__(self, path: str, session: _Session, dtypes: DTypes) -> None:
         library = session.library
         self._session = session
-        self._raw_floats = raw_floats
+        self._dtypes = dtypes
         self.path = path
         self.name: str = library.description["name"]
         self._text = library.text
-        entries = [Entry(session, i, raw_floats) for i in range(len(library.description["entries"]))]
+        entries = [Entry(session, i, dtypes) for i in range(len(library.description["entries"]))]
         self.entries: Mapping[str, Entry] = MappingProxyType({e.name: e for e in entries})
         self._main = self.entries.get("main", entries[0] if len(entries) == 1 else None)
 
@@ -422,7 +426,12 @@ class Model:
         settings = self._session.settings
         file = None if settings[0] is None else os.path.abspath(settings[0])
         digest = self._session.library.description["hash"]
-        return _reload, (os.path.abspath(self.path), digest, (file, *settings[1:]), self._raw_floats)
+        return _reload, (
+            os.path.abspath(self.path),
+            digest,
+            (file, *settings[1:]),
+            (self._dtypes.raw_floats, self._dtypes.in_torch),
+        )
 
     def describe(self) -> dict[str, Any]:
         """Returns the artifact's description: entries, shapes, weights, target, hashes."""
@@ -446,7 +455,7 @@ class Model:
         if "session" not in library.description:
             raise ArgumentError(f"model `{self.name}` has no states, and needs no session")
         sizes = {name: int(dims[name]) for name in self._session_dims(dims)}
-        return Session(self.path, _Session(library, self._session.settings, sizes), self._raw_floats)
+        return Session(self.path, _Session(library, self._session.settings, sizes), self._dtypes)
 
     def session_bytes(self, **dims: int) -> int:
         """Returns the bytes of the states of a session with these dims."""
@@ -476,11 +485,11 @@ class Model:
 class Session(Model):
     """A model with states of its own, for calls one at a time: a second call at the same time raises BusyError."""
 
-    def __init__(self, path: str, session: _Session, raw_floats: bool) -> None:
-        super().__init__(path, session, raw_floats)
+    def __init__(self, path: str, session: _Session, dtypes: DTypes) -> None:
+        super().__init__(path, session, dtypes)
         assert session.dims is not None
         self.dims: Mapping[str, int] = MappingProxyType(dict(session.dims))
-        self.states = States(session, session.library, session.handle, self.dims, DTypes(raw_floats))
+        self.states = States(session, session.library, session.handle, self.dims, dtypes)
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("a session cannot be pickled: `save` writes its states, and `fork` copies it")
@@ -509,7 +518,7 @@ class Session(Model):
     def fork(self) -> Session:
         """Returns a new session with copies of the states."""
         made = _Session(self._session.library, self._session.settings, self._session.dims, self._session.handle)
-        return Session(self.path, made, self._raw_floats)
+        return Session(self.path, made, self._dtypes)
 
 
 def load(
@@ -520,6 +529,7 @@ def load(
     huge_pages: bool = False,
     raw_floats: bool = False,
     device: str | None = None,
+    results: Literal["numpy", "torch"] = "numpy",
 ) -> Model:
     """Loads an artifact.
 
@@ -530,7 +540,12 @@ def load(
     device: `cpu`, `cuda:0` or another GPU by its number, or `auto`: a GPU where there is one for which the artifact has
         code, else the CPU; by default `$NACRE_DEVICE`, else `auto`.
     raw_floats: arrays of bf16, f8e4m3 and f8e5m2 are their bits as uint16 and uint8, not arrays of `ml_dtypes`.
+    results: `torch`: calls return tensors of PyTorch, where no `out` is given, also in bf16 and 8-bit floats.
     """
+    if results not in ("numpy", "torch"):
+        raise ArgumentError(f"results are `numpy` or `torch`, not `{results}`")
+    if results == "torch":
+        import_torch()
     if not os.path.exists(path):
         raise MissingFileError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path))
     if threads < 0:
@@ -540,13 +555,22 @@ def load(
     library = open_library(path)
     if file is None and library.description["weights"]["placement"] == "external":
         file = f"{os.path.abspath(path)}.safetensors"
-    return Model(path, _Session(library, (file, threads, huge_pages, device)), raw_floats)
+    return Model(path, _Session(library, (file, threads, huge_pages, device)), DTypes(raw_floats, results == "torch"))
 
 
-def _reload(path: str, digest: str, settings: _Settings, raw_floats: bool) -> Model:
+def _reload(path: str, digest: str, settings: _Settings, dtypes: tuple[bool, bool]) -> Model:
     """Loads the artifact of a pickled model. Raises ArtifactError if the file has changed since."""
     weights, threads, huge_pages, device = settings
-    model = load(path, weights=weights, threads=threads, huge_pages=huge_pages, device=device, raw_floats=raw_floats)
+    raw_floats, in_torch = dtypes
+    model = load(
+        path,
+        weights=weights,
+        threads=threads,
+        huge_pages=huge_pages,
+        raw_floats=raw_floats,
+        device=device,
+        results="torch" if in_torch else "numpy",
+    )
     if model.describe()["hash"] != digest:
         raise ArtifactError(f"`{path}` is not the artifact that was pickled: its hash differs")
     return model

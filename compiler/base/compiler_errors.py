@@ -6,12 +6,12 @@ reproduces the error there; for a failed model build, also the model's text and 
 
 from __future__ import annotations
 
+import importlib
 import platform
 import shlex
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ...dialect.diagnostics import Diagnostic, render
@@ -54,11 +54,14 @@ class WrongNumbersError(CompilerError):
 
 def versions() -> list[str]:
     """Returns the versions on which an error may depend, one per line."""
+    metadata = importlib.import_module(
+        "importlib.metadata"
+    )  # takes longer than all else that `nacre --version` imports
     lines = [f"python {platform.python_version()}", platform.platform()]
     for package in ("nacre", "torch-mlir", "mlir", "llvmlite", "numpy"):
         try:
-            lines.append(f"{package} {version(package)}")
-        except PackageNotFoundError:
+            lines.append(f"{package} {metadata.version(package)}")
+        except metadata.PackageNotFoundError:
             continue
     return lines
 

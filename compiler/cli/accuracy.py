@@ -9,12 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
-from rich.box import SIMPLE_HEAD
-from rich.console import Console, RenderableType
-from rich.table import Table
+from rich.console import Console
 from rich.text import Text
 
 from ..base.files import check_writable, replacing
+from ..base.tables import WIDTH, Column, table_lines
 from ..model.samples import MOST, open_samples
 from ..tools.accuracy.bounds import EXAMPLES, Bound, parse_bound
 from ..tools.accuracy.compare import Accuracy, PointAccuracy, Scores, compare_models
@@ -25,8 +24,6 @@ from .models import ENTRY, choose_entry, open_side, session_dims
 from .options import Chosen, build_options, progress_line, read_dims
 from .reporting import INPUT_ERROR
 
-_WIDTH = 160
-"""Columns of text that is not written to a terminal: names of values are long."""
 DATA = click.option(
     "--data",
     required=True,
@@ -89,7 +86,7 @@ def accuracy_command(
     \b
       nacre accuracy model.so --reference model.nacre@f32 --data calibration.npz
       nacre accuracy model.nacre --precision int8 --data calibration.npz
-      nacre accuracy new.so --reference old.so --data samples/ --require 'cosine >= 0.999'
+      nacre accuracy new.so --reference old.so --data in/ --require 'snr >= 40'
 
     MODEL and the reference are artifacts or model files. Model files are compiled with the given options; `@PRECISION`
     after a model file overrides its policies. For every value that both builds store in memory, the report shows the
@@ -128,10 +125,8 @@ def accuracy_command(
     if as_json:
         click.echo(json.dumps(accuracy_data(accuracy, names, bounds), indent=2))
     else:
-        console = Console(highlight=False, markup=False, emoji=False)
-        if not console.is_terminal:
-            console.width = _WIDTH
-        for part in accuracy_tables(accuracy, names):
+        console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+        for part in accuracy_tables(accuracy, names, console.width):
             console.print(part)
         for bound in bounds:
             word = Text("holds", "green") if bound.holds(accuracy) else Text("fails", "bold red")
@@ -145,13 +140,13 @@ def _refer(model: Path, reference: str | None) -> str:
     return f"{model}@f32" if reference is None else reference
 
 
-def accuracy_tables(accuracy: Accuracy, names: tuple[str, str]) -> Iterator[RenderableType]:
+def accuracy_tables(accuracy: Accuracy, names: tuple[str, str], width: int = WIDTH) -> Iterator[Text]:
     """Yields the report for people: values, results, histograms and class scores."""
     calls = f"{accuracy.calls} call{'s' * (accuracy.calls != 1)}"
     yield Text(f"{names[0]} compared with {names[1]}: {accuracy.samples} samples in {calls}")
     if accuracy.points:
-        yield _table("points", accuracy.points)
-    yield _table("results", accuracy.results)
+        yield from _table("points", accuracy.points, width)
+    yield from _table("results", accuracy.results, width)
     for point in accuracy.results:
         yield Text(f"errors of `{point.name}`, as a share of its rms", "bold")
         yield Text("\n".join(histogram_lines(point.figures)))
@@ -159,30 +154,34 @@ def accuracy_tables(accuracy: Accuracy, names: tuple[str, str]) -> Iterator[Rend
         yield Text(_classes(scores))
 
 
-def _table(title: str, points: Sequence[PointAccuracy]) -> Table:
-    table = Table(
-        title=Text(title, "bold"), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False
-    )
-    table.add_column("point", no_wrap=True, ratio=1)
-    for name in ("error", "SNR", "cosine", "least", "largest"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column(f"2^{SHOWN.start} .. 1".ljust(len(SHOWN)), no_wrap=True, min_width=len(SHOWN))
-    table.add_column("place", no_wrap=True)
-    worst = min((p.figures.snr for p in points), default=math.inf)
-    for point in points:
-        f = point.figures
-        style = "red" if f.snr == worst < math.inf and len(points) > 1 else ""
-        table.add_row(
-            Text(point.name),
-            f"{f.error:.2e}",
-            Text(f"{f.snr:.1f} dB" if f.rms_error else "exact", style),
-            f"{f.cosine:.6f}",
-            f"{f.least_cosine:.6f}",
-            f"{f.largest:.2e}",
-            Text(sparkline(f)),
-            Text(point.at),
+def _table(title: str, points: Sequence[PointAccuracy], width: int) -> Iterator[Text]:
+    """Yields a row of figures for each point; the one with the least ratio of signal to noise is red."""
+    spread = f"2^{SHOWN.start} .. 1".ljust(len(SHOWN))
+    columns = [
+        Column("point", is_name=True),
+        *(Column(name) for name in ("error", "SNR", "cosine", "least", "largest", spread)),
+        Column("place", is_name=True),
+    ]
+    rows = [
+        (
+            point.name,
+            f"{point.figures.error:.2e}",
+            f"{point.figures.snr:.1f} dB" if point.figures.rms_error else "exact",
+            f"{point.figures.cosine:.6f}",
+            f"{point.figures.least_cosine:.6f}",
+            f"{point.figures.largest:.2e}",
+            sparkline(point.figures),
+            point.at,
         )
-    return table
+        for point in points
+    ]
+    head, *others = table_lines(columns, rows, width)
+    worst = min((p.figures.snr for p in points), default=math.inf)
+    yield Text(title, "bold")
+    yield Text("\n".join(head), "dim")
+    for point, lines in zip(points, others, strict=True):
+        is_worst = point.figures.snr == worst < math.inf and len(points) > 1
+        yield Text("\n".join(lines), "red" if is_worst else "")
 
 
 def _classes(scores: Scores) -> str:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..build_warnings import untiled_in_build, warn_of_untiled
+from ..model.weight_notes import weight_notes
 from ..outputs import EMIT_KINDS, LIBRARY, kept_texts, place_outputs, write_outputs
 from ..pipeline import Build
 from ..report import format_report, report_data
@@ -83,8 +84,8 @@ def compile_command(
       nacre compile model.nacre --checkpoint bert/ --weights external
       nacre compile model.nacre --emit so --emit header --emit python
       nacre compile model.nacre --dump-dir stages/ --dump-after cse
-      nacre compile model.nacre --emit graph --dump-changed --dump-filter 'encoder.0*'
-      nacre compile stages/26-linalg.mlir --from linalg --checkpoint bert/ -o model.so
+      nacre compile model.nacre --dump-changed --dump-filter 'encoder.0*'
+      nacre compile 26-linalg.mlir --from linalg --checkpoint bert/ -o model.so
       nacre compile model.nacre -v --at B=1,T=128
 
     --emit writes other kinds of output: the graph after all passes, MLIR (linalg), LLVM IR, assembly, the object file,
@@ -103,6 +104,8 @@ def compile_command(
         check_dims(build.source_model.module.dims, dims)
         write_outputs(build, places, library.name)
     report_unmatched(dumps.selection)
+    for note in weight_notes(build.source_model):
+        click.echo(f"note: {note}", err=True)
     untiled = warn_of_untiled(untiled_in_build(build))
     if untiled:
         report(untiled, {})

@@ -61,7 +61,7 @@ def diff_command(
     The report names the first divergence, in the order of the computation.
 
     \b
-      nacre diff model.nacre --input x=x.npy          the model against itself at -O0
+      nacre diff model.nacre --input x=x.npy     the model against itself at -O0
       nacre diff old.so new.so --input x=x.npy
       nacre diff old.nacre new.nacre --strict
       nacre diff model.so expected.npz --input x=x.npy

@@ -11,7 +11,7 @@ from ..base.files import check_writable, write_whole
 from ..pipeline import Build
 from ..tools.explorer.profile import Profile, read_profile
 from ..tools.viewer.layout import check_layout_package
-from ..tools.viewer.pictures import make_dot, make_page, make_svg
+from ..tools.viewer.pictures import make_difference, make_dot, make_page, make_svg
 from .model_options import PATH
 from .options import MODEL, Chosen, build_options, check_dims, progress, read_dims
 
@@ -41,6 +41,18 @@ def _read_profile(path: Path, output: Path, dims: Mapping[str, int]) -> Profile:
     return read_profile(path)
 
 
+def _difference(
+    files: tuple[Path, Path],
+    builds: tuple[Build, Build],
+    stage: str | None,
+    dims: Mapping[str, int],
+    depth: int | None,
+) -> str:
+    builds[1].optimize()
+    first, second = (_number_of(build, stage) if stage else 0 for build in builds)
+    return make_difference(builds, (first, second), (str(files[0]), str(files[1])), dims, depth)
+
+
 @click.command("graph")
 @MODEL
 @click.option(
@@ -55,27 +67,31 @@ def _read_profile(path: Path, output: Path, dims: Mapping[str, int]) -> Profile:
 @click.option(
     "--profile", metavar="FILE", type=PATH, help="Show times from the output of `nacre profile --json`; .html only."
 )
+@click.option("--diff", "other", metavar="FILE", type=PATH, help="Show what differs in this model; .html only.")
 def graph_command(
     model: Path,
     output: Path | None,
+    other: Path | None,
     chosen: Chosen,
     stage: str | None,
     depth: int | None,
     dims: Mapping[str, int],
     profile: Path | None,
 ) -> None:
-    """Draw a model: its blocks, nodes, shapes, parameters and kernels.
+    """Draw a model: blocks, shapes, parameters and kernels.
 
     \b
       nacre graph model.nacre -o model.html
       nacre graph model.nacre -o model.svg --stage fuse --depth 2
       nacre graph model.nacre -o model.dot --stage graph
+      nacre graph model.nacre --diff changed.nacre -o difference.html
       nacre profile model.nacre --json > profile.json
       nacre graph model.nacre -o model.html --profile profile.json
 
     An .html page is self-contained: blocks fold and unfold, a slider selects the pass, and the source text of the
     selected node is shown. An .svg or .dot file shows one graph, by default after all passes. With --profile, the page
-    shows the measured time of each kernel.
+    shows the measured time of each kernel. With --diff, the page shows both models, before the passes by default, and
+    marks the nodes of the second that are new or changed.
     """
     path = output or model.with_suffix(".html")
     if path.resolve() == model.resolve():
@@ -83,12 +99,18 @@ def graph_command(
     check_writable(path)
     if path.suffix != ".dot":
         check_layout_package()
+    if other is not None and (path.suffix != ".html" or profile is not None):
+        raise click.BadParameter(
+            "two models can only be shown in an .html file, without a profile", param_hint="--diff"
+        )
     measured = None if profile is None else _read_profile(profile, path, dims)
     with progress(f"drawing {model}"):
         build = chosen.build(model)
         check_dims(build.source_model.module.dims, dims)
         build.optimize()
-        if path.suffix == ".html":
+        if other is not None:
+            text = _difference((model, other), (build, chosen.build(other)), stage, dims, depth)
+        elif path.suffix == ".html":
             first = _number_of(build, stage) if stage else len(build.stages) - 1 if measured else 0
             text = make_page(build, measured.dims if measured else dims, depth, first, measured)
         else:

@@ -26,7 +26,7 @@ from .options import progress
 @click.argument("file", metavar="FILE", type=PATH)
 @click.option("-o", "--output", type=PATH, help="A .nacre or .graph file.  [default: FILE.nacre]")
 def import_command(file: Path, output: Path | None) -> None:
-    """Write an ONNX or PyTorch model as model text, with its parameters beside it.
+    """Write an ONNX or PyTorch model as model text.
 
     \b
       nacre import net.onnx -o net.nacre

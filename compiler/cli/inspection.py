@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from ...runtime.library import open_library
 from ..artifact.needs import read_needs
+from ..base.tables import Column, table_lines
 from .model_options import PATH
 
 
@@ -37,14 +37,18 @@ def inspect_command(artifact: Path, as_json: bool) -> None:
         click.echo(json.dumps(description, indent=2))
         return
     # Markup and emoji are disabled, since rich would interpret `f32[b]` and a name with colons.
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     console.print(Text.assemble((description["name"], "bold"), f"  {artifact.stat().st_size:,} bytes"))
-    for part in (*_head(description), *_entries(description), *_session(description), _weights(description)):
+    for part in (*_head(description), *_entries(description), *_session(description), *_weights(description)):
         console.print(part)
 
 
-def _table(title: str, *columns: str) -> Table:
-    return Table(*columns, title=Text(title, "bold"), title_justify="left")
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[Text]:
+    head, *others = table_lines([Column(column, is_name=True) for column in columns], rows)
+    yield Text(title, "bold")
+    yield Text("\n".join(head), "dim")
+    for lines in others:
+        yield Text("\n".join(lines))
 
 
 def _head(description: Mapping[str, Any]) -> Iterator[RenderableType]:
@@ -65,11 +69,9 @@ def _head(description: Mapping[str, Any]) -> Iterator[RenderableType]:
 
 def _entries(description: Mapping[str, Any]) -> Iterator[RenderableType]:
     for entry in description["entries"]:
-        table = _table(f"entry {entry['name']}", "", "name", "type")
-        for kind in ("arguments", "results"):
-            for item in entry[kind]:
-                table.add_row(kind.removesuffix("s"), item["name"], item["type"])
-        yield table
+        kinds = ("arguments", "results")
+        rows = [(kind.removesuffix("s"), item["name"], item["type"]) for kind in kinds for item in entry[kind]]
+        yield from _table(f"entry {entry['name']}", ("", "name", "type"), rows)
         for dim in entry["dims"]:
             multiple = f" multiple {dim['multiple']}" if dim["multiple"] != 1 else ""
             yield f"  dim {dim['name']} in {dim['low']}..{'' if dim['high'] is None else dim['high']}{multiple}"
@@ -84,21 +86,18 @@ def _session(description: Mapping[str, Any]) -> Iterator[RenderableType]:
     if "session" not in description:
         return
     session = description["session"]
-    table = _table(f"{len(session['states'])} states", "name", "type", "initial")
-    for state in session["states"]:
-        table.add_row(state["name"], state["type"], state["initial"])
-    yield table
+    rows = [(state["name"], state["type"], state["initial"]) for state in session["states"]]
+    yield from _table(f"{len(rows)} states", ("name", "type", "initial"), rows)
     dims = ", ".join(d["name"] for d in session["dims"])
     yield f"  session of {dims or 'no dims'}: {session['bytes']} bytes"
 
 
-def _weights(description: Mapping[str, Any]) -> RenderableType:
+def _weights(description: Mapping[str, Any]) -> Iterator[RenderableType]:
     weights = description["weights"]
-    if not weights["tensors"]:
-        return "no weights"
-    table = _table(
-        f"{len(weights['tensors'])} weights, {weights['bytes']:,} bytes, {weights['placement']}", "name", "type"
-    )
-    for item in weights["tensors"]:
-        table.add_row(item["name"], item["type"])
-    return table
+    rows = [(item["name"], item["type"]) for item in weights["tensors"]]
+    if rows:
+        yield from _table(
+            f"{len(rows)} weights, {weights['bytes']:,} bytes, {weights['placement']}", ("name", "type"), rows
+        )
+    else:
+        yield "no weights"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
 from io import TextIOWrapper
+from types import ModuleType
 
 import click
 
@@ -16,13 +18,13 @@ from .reporting import contained
 
 _EPILOG = """\b
 A first look:
-  nacre check model.nacre                    report all errors of a model file
-  nacre compile model.nacre -o model.so      compile it to a shared library
-  nacre run model.so --input x=x.npy         call it
-  nacre test model.nacre                     run the tests and budgets in the file
-  nacre dump model.nacre --stage linalg      print the output of a compiler stage
-  nacre profile model.so                     profile a call by kernel and source line
-  nacre help shape-mismatch                  explain a diagnostic, an operator or a construct
+  nacre check model.nacre                report all errors of a model file
+  nacre compile model.nacre -o model.so  compile it to a shared library
+  nacre run model.so --input x=x.npy     call it
+  nacre test model.nacre                 run its tests and budgets
+  nacre dump model.nacre --stage linalg  print the output of a compiler stage
+  nacre profile model.so                 measure kernels and source lines
+  nacre help shape-mismatch              explain a diagnostic or an operator
 """
 
 
@@ -36,11 +38,11 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "completion": ("help", "Print a script that completes commands in a shell"),
     "diff": ("diff", "Compare two builds tensor by tensor"),
     "dump": ("stages", "Print the output of a stage, or the difference of two stages"),
-    "fmt": ("source", "Rewrite model files in the canonical format; comments are kept"),
+    "fmt": ("source", "Rewrite model files in the canonical format"),
     "generate": ("generating", "Continue a text with a compiled language model"),
-    "graph": ("graph", "Draw a model: its blocks, nodes, shapes, parameters and kernels"),
+    "graph": ("graph", "Draw a model: blocks, shapes, parameters and kernels"),
     "help": ("help", "Explain an operator, a construct, a diagnostic or a pass"),
-    "import": ("importing", "Write an ONNX or PyTorch model as model text, with its parameters beside it"),
+    "import": ("importing", "Write an ONNX or PyTorch model as model text"),
     "inspect": ("inspection", "Describe an artifact: entries, memory, target, libraries"),
     "lsp": ("lsp", "Serve an editor with diagnostics, hover texts and completion"),
     "opt": ("stages", "Run graph passes on the text of a graph"),
@@ -62,7 +64,7 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _COMMANDS and cmd_name not in self.commands:
-            module = importlib.import_module(f".{_COMMANDS[cmd_name][0]}", __package__)
+            module = _imported(f".{_COMMANDS[cmd_name][0]}")
             self.add_command(getattr(module, f"{cmd_name}_command"))
         return self.commands.get(cmd_name)
 
@@ -73,6 +75,19 @@ class Commands(click.Group):
             formatter.write_dl(rows)
 
 
+def _imported(name: str) -> ModuleType:
+    """Imports a module without searches for garbage: modules stay, so that none is found, and later searches leave them
+    out."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return importlib.import_module(name, __package__)
+    finally:
+        gc.freeze()
+        if was_enabled:
+            gc.enable()
+
+
 def _shortened(summary: str, width: int) -> str:
     return click.Command(None, help=f"{summary}.").get_short_help_str(width)
 
@@ -80,7 +95,7 @@ def _shortened(summary: str, width: int) -> str:
 @click.group(
     cls=Commands,
     epilog=_EPILOG,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
 )
 @click.version_option(__version__, prog_name="nacre")
 def cli() -> None:
@@ -112,7 +127,9 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     # On SIGTERM, exit normally so that partly written files are removed.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    gc.freeze()  # the end of the process frees what is left
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.box import SIMPLE_HEAD
-from rich.console import Console, RenderableType
-from rich.table import Table
+from rich.console import Console
 from rich.text import Text
 
 from ...runtime.observe import evaluate
 from ..base.files import check_writable, write_whole
+from ..base.tables import Column, table_lines
 from ..tools.profile.machine import Peak, find_peak, processor, threads_of
 from ..tools.profile.profile import (
     CallTime,
@@ -31,8 +30,6 @@ from .model_options import PATH
 from .models import ChosenCall, call_options
 from .options import progress
 
-_NUMBER = 5
-"""Characters of a number in a table, except for seconds with their unit."""
 _MEASURED, _ANEW = "measured", "measure"
 
 
@@ -101,23 +98,22 @@ def profile_command(
         click.echo(json.dumps(_profile_data(profile, peak), indent=2))
         return
     # Markup and emoji are disabled, since rich would interpret `f32[b]` and a name with colons.
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     console.print(headline(opened.entry, opened.inputs, used))
-    for part in _profile_tables(profile, peak, call.path.parent):
+    for part in _profile_tables(profile, peak, call.path.parent, console.width):
         console.print(part)
 
 
-def _profile_tables(profile: Profile, peak: Peak, folder: Path) -> Iterator[RenderableType]:
+def _profile_tables(profile: Profile, peak: Peak, folder: Path, width: int) -> Iterator[Text]:
     flops = sum(k.flops for k in profile.kernels()) / profile.seconds
-    yield (
-        f"{show_seconds(profile.seconds)} a call, the mean of the faster half of {profile.runs}; "
-        f"{show_seconds(profile.outside)} of it in no kernel; {flops / 1e9:.4g} GFLOP/s of {peak.flops / 1e9:.4g}, "
-        f"memory read at {peak.bytes / 1e9:.4g} GB/s at most"
+    yield Text(
+        f"{show_seconds(profile.seconds)} a call, the mean of the faster half of {profile.runs};\n"
+        f"{show_seconds(profile.outside)} of it in no kernel;\n"
+        f"{flops / 1e9:.4g} GFLOP/s of {peak.flops / 1e9:.4g}, memory read at {peak.bytes / 1e9:.4g} GB/s at most"
     )
-    table = _table("kernels", "    time", "share", "calls", "GFLOP/s", "peak", "GB/s", "peak", "bound by", "balance")
-    table.add_column("kernel", no_wrap=True)
-    for k in profile.kernels():
-        table.add_row(
+    titles = ("time", "share", "calls", "GFLOP/s", "peak", "GB/s", "peak", "bound by", "balance")
+    rows = [
+        (
             show_seconds(k.seconds),
             f"{k.seconds / profile.seconds:.1%}",
             str(k.calls),
@@ -129,24 +125,28 @@ def _profile_tables(profile: Profile, peak: Peak, folder: Path) -> Iterator[Rend
             f"{k.balance:.0%}",
             _operators(k),
         )
-    yield table
-    table = _table("lines", "    time", "share")
-    table.add_column("line", no_wrap=True)
-    table.add_column("", no_wrap=True)
-    for line in profile.lines():
-        share = f"{line.seconds / profile.seconds:.1%}"
-        table.add_row(show_seconds(line.seconds), share, line.at, _source(folder, line) or ", ".join(line.operators))
-    yield table
+        for k in profile.kernels()
+    ]
+    yield from _table("kernels", [*map(Column, titles), Column("kernel", is_name=True)], rows, width)
+    lines = [
+        (
+            show_seconds(line.seconds),
+            f"{line.seconds / profile.seconds:.1%}",
+            line.at,
+            _source(folder, line) or ", ".join(line.operators),
+        )
+        for line in profile.lines()
+    ]
+    columns = [Column("time"), Column("share"), Column("line", is_name=True), Column("", is_name=True)]
+    yield from _table("lines", columns, lines, width)
 
 
-def _table(title: str, *columns: str) -> Table:
-    """Returns a table whose numeric columns are not truncated on a narrow terminal."""
-    table = Table(
-        title=Text(title, "bold"), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False
-    )
-    for name in columns:
-        table.add_column(name, justify="right", no_wrap=True, min_width=max(len(name), _NUMBER))
-    return table
+def _table(title: str, columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> Iterator[Text]:
+    head, *others = table_lines(columns, rows, width)
+    yield Text(f"\n{title}", "bold")
+    yield Text("\n".join(head), "dim")
+    for lines in others:
+        yield Text("\n".join(lines))
 
 
 def _operators(kernel: KernelTime) -> str:

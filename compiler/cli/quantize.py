@@ -86,8 +86,8 @@ def quantize_command(
     """Search for the fastest precision of each layer.
 
     \b
-      nacre quantize model.nacre --data calibration.npz --budget 'top1 drop <= 0.5%'
-      nacre quantize model.nacre --data samples/ --budget 'cosine >= 0.999' --choices bf16,int8,int4
+      nacre quantize model.nacre --data in.npz --budget 'top1 drop <= 0.5%'
+      nacre quantize model.nacre --data in/ --budget 'snr >= 40' --choices int8
       nacre compile model.nacre --precision model.policy.nacre -o model.so
 
     The result is a policy that meets an error budget. Each layer is measured alone in each candidate precision, which

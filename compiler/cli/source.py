@@ -33,15 +33,18 @@ def check_command(files: Sequence[Path], checkpoint: Path | None, settings: Sett
       nacre check bert.nacre --checkpoint bert/
 
     All errors of a file are reported in one run: syntax, names, shapes and dtypes. A file without errors is compared
-    with the names, shapes and dtypes of its checkpoint, if the checkpoint exists. With --checkpoint, configurations are
+    with the names, shapes and dtypes of its checkpoint. A note names a checkpoint that does not exist, and tensors that
+    nothing reads. With --checkpoint, configurations are
     also searched in that folder. Exits with 1 if there is an error.
     """
     found: list[Diagnostic] = []
     for path in files:
-        diagnostics, sources = find_errors(path, checkpoint, settings)
+        diagnostics, sources, notes = find_errors(path, checkpoint, settings)
         found += diagnostics
         if diagnostics and not as_json:
             report(diagnostics, sources)
+        for note in notes:
+            click.echo(f"note: {note}", err=True)
     failed = any(d.severity == "error" for d in found)
     if as_json:
         click.echo(json.dumps([asdict(d) for d in found], indent=2))
@@ -55,14 +58,14 @@ def check_command(files: Sequence[Path], checkpoint: Path | None, settings: Sett
 @click.option("--check", is_flag=True, help="Do not write files; exit with 1 if a file would change.")
 @click.option("--diff", is_flag=True, help="Do not write files; print the changes, and exit with 1 if there are any.")
 def fmt_command(files: Sequence[str], check: bool, diff: bool) -> int:
-    """Rewrite model files in the canonical format; comments are kept.
+    """Rewrite model files in the canonical format.
 
     \b
       nacre fmt model.nacre
       nacre fmt --check --diff blocks/*.nacre
       nacre fmt - < model.nacre
 
-    `-` reads standard input and writes standard output. A file with syntax errors is not changed.
+    Comments are kept. `-` reads standard input and writes standard output. A file with syntax errors is not changed.
     """
     failed = False
     for name in files:

@@ -88,7 +88,7 @@ def _describe(name: str, kind: type[Pass]) -> str:
     ]
     head = name + (f"{{{','.join(options)}}}" if options else "")
     what = " ".join((kind.__doc__ or "").split("\n\n")[0].split())
-    return f"  {head}\n{fill(what, 90, initial_indent=' ' * 6, subsequent_indent=' ' * 6)}"
+    return f"  {head}\n{fill(what, 76, initial_indent=' ' * 4, subsequent_indent=' ' * 4)}"
 
 
 _EPILOG = "\b\nThe passes, with the defaults of their options:\n" + "\n".join(

@@ -75,7 +75,7 @@ def train_command(
 
     \b
       nacre train model.nacre --data train.npz --epochs 10 --input lr=1e-3
-      nacre train model.nacre --data train.npz --input lr=1e-3 --schedule lr=cosine --resume
+      nacre train model.nacre --data train.npz --schedule lr=cosine --resume
       nacre compile model.nacre --checkpoint model.safetensors -o model.so
 
     The checkpoint holds the trained parameters under their paths, and the states of the optimiser. It is written to a

@@ -62,7 +62,7 @@ def run_command(
       nacre run model.so --input x=x.npy --output results/
       nacre run model.nacre --input 'x=[[1, 2, 3]]'
       nacre run model.nacre --input x=data.npz:images --json
-      nacre run stages/34-assembly.s --from assembly --checkpoint bert/ --input x=x.npy
+      nacre run 34-assembly.s --from assembly --checkpoint bert/ --input x=x.npy
     """
     loaded = open_model(context, model, chosen, weights)
     described = choose_entry(loaded, entry)
@@ -105,7 +105,7 @@ def test_command(model: Path, chosen: Chosen, tests: Path | None, gradients: boo
       nacre test model.nacre
       nacre test bert.nacre --checkpoint bert/ --json
       nacre test training.nacre --gradients
-      nacre test stages/26-linalg.mlir --from linalg --tests bert.nacre --checkpoint bert/
+      nacre test 26-linalg.mlir --from linalg --tests bert.nacre
 
     Every test runs with the reference interpreter and with the compiled artifact. Exits with 1 if one fails. With
     --gradients, nothing is compiled: the interpreter runs every entry on random inputs in float64, and compares the
@@ -140,4 +140,6 @@ def _print_outcomes(outcomes: Sequence[Outcome]) -> None:
         word = click.style("passed", fg="green") if o.passed else click.style("failed", fg="red", bold=True)
         means = "" if o.means in ("budget", "gradients") else f" ({o.means})"
         click.echo(f"{word}  {o.model}: {o.title}{means}: {o.detail}")
+        if not o.passed and o.at:
+            click.echo(f"        {o.at}{f' {o.wrong}' if o.wrong else ''}")
     click.echo(f"{sum(o.passed for o in outcomes)} passed, {sum(not o.passed for o in outcomes)} failed")

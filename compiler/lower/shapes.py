@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from ...dialect.dims import Shape, Size, multiply, product
 from ...dialect.emitter import Index, IndexMap
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import TensorType
 from .text import FunctionText, element_type
 

@@ -7,12 +7,12 @@ interpreter computes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError, Span
 from ...dialect.graph import Function, Module, Parameter
 from ...dialect.interpreter import Interpreter
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import Array, TensorType
 from ..weights import open_checkpoint
 

@@ -6,8 +6,9 @@ Command lines and policies use this table; other modules compute the figures.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Protocol
+
+from ...dialect.lazy_dataclass import dataclass
 
 
 class HasFigures(Protocol):

@@ -6,7 +6,6 @@ The check of the checkpoint's header decides which conversions are allowed; this
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...dialect.graph import Module, Parameter, parameters_read
 from ...dialect.interpreter import load_parameter
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops.block_quantization import dequantize_blocks
 from ...dialect.ops.support.conversion import cast_array
 from ...dialect.states import used_states
@@ -72,6 +72,12 @@ def used_parameters(module: Module) -> dict[str, list[Parameter]]:
 def needed_checkpoints(source_model: SourceModel) -> dict[str, WeightSource | None]:
     """Returns the weight source of each model that has parameters; None if the source does not name one."""
     return {name: source_model.weights[name] for name, used in used_parameters(source_model.module).items() if used}
+
+
+def absent_checkpoints(source_model: SourceModel) -> dict[str, WeightSource | None]:
+    """Returns the weight sources, by model, that are not named or do not exist."""
+    needed = needed_checkpoints(source_model)
+    return {name: at for name, at in needed.items() if at is None or (isinstance(at, Path) and not at.exists())}
 
 
 def open_parameters(source_model: SourceModel) -> ParameterReader:

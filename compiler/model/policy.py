@@ -7,11 +7,11 @@ prints as the text of a model file. Other modules apply it to a graph.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from ...dialect.diagnostics import Span
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import BLOCKED
 from ...passes.quantization.quantize_activations import CASTS
 from ...passes.quantization.quantize_weights import CODECS

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TypeAlias
 
 from ...dialect.diagnostics import Diagnostic
 from ...dialect.graph import Module
+from ...dialect.lazy_dataclass import dataclass
 from ..weights import Checkpoint
 from .checks import ModelBudget, ModelTest
 from .policy import Policy

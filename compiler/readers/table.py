@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
+from ...dialect.lazy_dataclass import dataclass
 from ..model.source import SourceModel, WeightSource
 from .language.settings import Settings
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from ...dialect.dims import DimError, evaluate
@@ -25,7 +28,7 @@ from ..model.source import SourceModel
 from ..pipeline import Build
 from ..stages import LINK
 from .repeated import begin_session
-from .validate.compare import measure_errors
+from .validate.compare import Numbers, absolute_errors, measure_errors
 from .validate.stateful import call_function, session_sizes
 
 TIMED_CALLS = 20
@@ -34,14 +37,32 @@ TIMED_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
+class Wrong:
+    """The element of a result with the largest error: its index, and both values, which JSON can represent. `elements`
+    have an error that is not allowed."""
+
+    place: tuple[int, ...]
+    expected: float | str
+    got: float | str
+    elements: int
+
+    def __str__(self) -> str:
+        more = f"; {self.elements} elements are wrong" if self.elements > 1 else ""
+        return f"at {list(self.place)}: expected {self.expected}, got {self.got}{more}"
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
-    """One check: its subject, the executor, whether it succeeded, and the observed value."""
+    """One check: its subject, the executor, whether it succeeded, the observed value, and the place of the check in the
+    model file."""
 
     model: str
     title: str
     means: str
     passed: bool
     detail: str
+    at: str = ""
+    wrong: Wrong | None = None
 
 
 def test_model(build: Build, stated: SourceModel | None = None) -> list[Outcome]:
@@ -99,9 +120,9 @@ def run_tests(source_model: SourceModel, reader: ParameterReader, model: Model) 
             try:
                 yield from _judge(source_model.module, test, name, run, reader)
             except (DimError, NacreError) as error:
-                yield Outcome(test.model, test.title, name, False, str(error))
+                yield Outcome(test.model, test.title, name, False, str(error), str(test.span))
             except DiagnosticError as error:
-                yield Outcome(test.model, test.title, name, False, error.diagnostics[0].message)
+                yield Outcome(test.model, test.title, name, False, error.diagnostics[0].message, str(test.span))
 
 
 def _judge(
@@ -113,23 +134,38 @@ def _judge(
     by_name = dict(zip(function.result_names, results, strict=True))
     for expectation in test.expectations:
         name = expectation.data.name
-        expected, actual = expectation.data.load(), by_name[name]
+        expected, actual, at = expectation.data.load(), by_name[name], str(expectation.data.span)
         if expected.shape != actual.shape:
             detail = f"`{name}` has the shape {list(actual.shape)}, expected {list(expected.shape)}"
-            yield Outcome(test.model, test.title, means, False, detail)
+            yield Outcome(test.model, test.title, means, False, detail, at)
             continue
         error = measure_errors(actual, expected).largest
         detail = f"`{name}` differs by {error:.3g}, {expectation.tolerance:.3g} is allowed"
         passed = error <= expectation.tolerance
-        turned = _count_turned_zeros(actual, expected) if passed and expectation.signed else 0
-        if turned:
-            detail = f"{turned} zero{'s' * (turned != 1)} of `{name}` have the opposite sign"
-        yield Outcome(test.model, test.title, means, passed and not turned, detail)
+        errors = absolute_errors(actual, expected)
+        if passed and expectation.signed and (turned := _turned_zeros(actual, expected)).any():
+            count = np.count_nonzero(turned)
+            detail = f"{count} zero{'s' * (count != 1)} of `{name}` have the opposite sign"
+            passed, errors = False, np.where(turned, np.inf, 0.0)
+        wrong = None if passed else _find_wrong(actual, expected, errors, expectation.tolerance)
+        yield Outcome(test.model, test.title, means, passed, detail, at, wrong)
 
 
-def _count_turned_zeros(actual: Array, expected: Array) -> int:
+def _turned_zeros(actual: Array, expected: Array) -> NDArray[np.bool_]:
     x, y = (a.astype(np.float64) for a in (actual, expected))
-    return int(np.count_nonzero((x == 0) & (y == 0) & (np.signbit(x) != np.signbit(y))))
+    return np.asarray((x == 0) & (y == 0) & (np.signbit(x) != np.signbit(y)))
+
+
+def _find_wrong(actual: Array, expected: Array, errors: Numbers, tolerance: float) -> Wrong:
+    place = tuple(int(i) for i in np.unravel_index(int(errors.argmax()), errors.shape))
+    wanted, got = (_plain(side[place]) for side in (expected, actual))
+    return Wrong(place, wanted, got, int(np.count_nonzero(errors > tolerance)))
+
+
+def _plain(element: Any) -> float | str:
+    """Returns an element of an array as a number that JSON has, or as text."""
+    value: float = element.item()
+    return value if math.isfinite(value) else str(value)
 
 
 def _begin(module: Module, function: Function, given: Mapping[str, Array], load: Load) -> list[Array]:
@@ -145,19 +181,19 @@ def _begin(module: Module, function: Function, given: Mapping[str, Array], load:
 def run_budgets(source_model: SourceModel, costs: Costs, model: Model, path: Path) -> Iterator[Outcome]:
     """Yields the outcomes of every budget: first those that follow from the graph, then the measured ones."""
     for budget in source_model.budgets:
-        title = f"budget {budget.metric}"
+        title, at = f"budget {budget.metric}", str(budget.span)
         try:
             value = _measure(budget, costs, source_model.module.function(budget.model), model, path)
         except (DimError, NacreError) as error:
-            yield Outcome(budget.model, title, "budget", False, str(error))
+            yield Outcome(budget.model, title, "budget", False, str(error), at)
             continue
         except DiagnosticError as error:
-            yield Outcome(budget.model, title, "budget", False, error.diagnostics[0].message)
+            yield Outcome(budget.model, title, "budget", False, error.diagnostics[0].message, at)
             continue
         detail = f"{show(value, budget)}, the budget is {budget.comparison} {show(budget.limit, budget)}"
         if not holds(budget, value):
             detail += f": {over_budget(budget, value).label}"
-        yield Outcome(budget.model, title, "budget", holds(budget, value), detail)
+        yield Outcome(budget.model, title, "budget", holds(budget, value), detail, at)
 
 
 def _measure(budget: ModelBudget, costs: Costs, function: Function, model: Model, path: Path) -> float:

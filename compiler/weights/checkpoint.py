@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import Array, DType
 
 

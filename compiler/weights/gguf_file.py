@@ -10,13 +10,13 @@ The package `gguf` decodes the formats that have no such form. It is imported wh
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import BF16, BLOCK_DTYPES, F16, F32, F64, I8, I16, I32, I64, Array, DType
 from .checkpoint import Checkpoint, StoredTensor, checkpoint_error
 from .gguf_header import GgufHeader, GgufTensor, read_header

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ...dialect.lazy_dataclass import dataclass
 from .checkpoint import broken
 
 _MAGIC = b"GGUF"

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import string
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ..dims import Size
 from ..emitter import ZERO, Emitter, IndexMap, Loop, Result, Scalar, ScalarEmitter, Tensor, loop
 from ..graph import Value
+from ..lazy_dataclass import dataclass
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import I8, I32, U8, DType, TensorType
 from .support.accumulate import (

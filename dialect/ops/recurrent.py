@@ -11,13 +11,13 @@ steps before the loop. The gradient runs the loop once more, keeps what each ste
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..dims import Size, add
 from ..graph import Value
+from ..lazy_dataclass import dataclass
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import F32, F64, I64, TensorType
 from .support.accumulate import Numbers

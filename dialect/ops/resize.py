@@ -14,7 +14,6 @@ Coordinates are fractions of integers, so that no rounding moves them. With `sca
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -23,6 +22,7 @@ import numpy as np
 from ..differentiate import by_decomposition
 from ..dims import Shape, Size, floor_divide, maximum
 from ..graph import Value
+from ..lazy_dataclass import dataclass
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator
 from ..types import ANY, FLOATS, I64, TensorType
 from .support.accumulate import Numbers, widen

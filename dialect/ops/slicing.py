@@ -7,7 +7,6 @@ a bound that depends on dims counts from the end must be decided by their ranges
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from ..dims import Size, ceil_divide, maximum, minimum
 from ..emitter import BodyEmitter, Emitter, Scalar, Tensor
 from ..graph import Value
+from ..lazy_dataclass import dataclass
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import ANY, I64, TensorType
 from .support.accumulate import Numbers

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from ...dialect.graph import Node, Parameter, Value
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS
 from ...dialect.ops.einsum import parse_equation
 from ...dialect.ops.support.layouts import FIRST

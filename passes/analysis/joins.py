@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ...dialect.graph import Function, Node, Parameter, Value
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.ops import OPERATORS
 from ...dialect.types import F32
 from ..rewrite import count_uses

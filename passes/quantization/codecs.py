@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ...dialect.graph import Value
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.operator import Builder
 from ...dialect.ops.support.algebra import Term
 from ...dialect.types import F32, I8, U8, DType, TensorType

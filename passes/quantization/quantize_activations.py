@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from ...dialect.graph import Function, Module, Node, Region, Value
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import BF16, F16, F32
 from ..analysis.factors import Axes, Factor, Origins, factors_of
 from ..analysis.joins import find_joins

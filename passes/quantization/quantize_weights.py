@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from ...dialect.graph import Function, Module, Node, Value
+from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import BF16, BLOCKED, F16, F32, I8, STORAGE
 from ..analysis.factors import Factor, Origins, factors_of, gathered_axis, table_of
 from ..manager import Context, Pass

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
 from ...dialect.graph import Function, Module, Node, Region, fill_braces, walk
+from ...dialect.lazy_dataclass import dataclass
 from ..analysis.parameters import make_parameters_single
 from ..manager import Context, Pass
 from ..rewrite import Replacement, Rewriter, clone, constant_node

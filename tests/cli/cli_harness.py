@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -31,6 +33,30 @@ model scaled(x: f32[N, 2]) -> f32[N, 2] {
 """
 
 
+PAGE = Path(__file__).parents[2] / "compiler" / "docs" / "json.md"
+SCHEMAS: Mapping[str, Any] = {
+    name: json.loads(text)
+    for name, text in re.findall(
+        r"^## `(\w+) --json`$.*?^```json$(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL
+    )
+}
+
+
+def check_json(command: str, output: object) -> None:
+    """Raises ValidationError if the output differs from the documented one. Checks nothing without jsonschema."""
+    if importlib.util.find_spec("jsonschema") is not None:
+        importlib.import_module("jsonschema").validate(output, SCHEMAS[command])
+
+
+_CELLS = re.compile(r"\S(?:  +\S+){2,}")
+
+
+def check_width(output: str) -> None:
+    """Asserts that tables fit 80 columns. A line of JSON, of code or of a sentence has no cells and may be longer."""
+    wide = [line for line in output.splitlines() if len(line) > 80 and _CELLS.search(line.strip())]
+    assert not wide, "\n".join(wide)
+
+
 @dataclass(frozen=True)
 class Done:
     """How a command ended."""
@@ -38,10 +64,14 @@ class Done:
     code: int
     out: str
     err: str
+    command: str = ""
 
     @property
     def json(self) -> Any:
-        return json.loads(self.out)
+        """The output of `--json`, which agrees with its documentation."""
+        data = json.loads(self.out)
+        check_json(self.command, data)
+        return data
 
 
 Cli = Callable[..., Done]
@@ -54,7 +84,7 @@ def command_line(*arguments: str | Path) -> list[str]:
 def nacre_process(*arguments: str | Path, **options: Any) -> Done:
     """Runs a command line in a process of its own."""
     done = subprocess.run(command_line(*arguments), capture_output=True, text=True, timeout=120, **options)
-    return Done(done.returncode, done.stdout, done.stderr)
+    return Done(done.returncode, done.stdout, done.stderr, *map(str, arguments[:1]))
 
 
 def on_terminal(*arguments: str | Path, environment: Mapping[str, str] | None = None) -> Done:

@@ -19,6 +19,43 @@ def nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Build, "generate", None)
 
 
+def test_notes_about_checkpoints(cli: Cli, scaled: Path) -> None:
+    checkpoint = scaled.with_name("scale.safetensors")
+    assert "note" not in cli("check", scaled).err
+    more = {f"extra.{i}": np.zeros(1, np.float32) for i in range(7)}
+    save_file({"scale": np.array([2, 3], np.float32), **more}, checkpoint)
+    done = cli("check", scaled)
+    listed = "extra.0, extra.1, extra.2, extra.3, extra.4, and 2 more"
+    assert f"note: nothing reads 7 tensors of `{checkpoint}`: {listed}\n" in done.err and done.code == 0
+    assert cli("check", scaled, "--json").json == []
+    checkpoint.unlink()
+    done = cli("check", scaled)
+    assert f"note: there is no file `{checkpoint}`: the parameters are not compared with it\n" in done.err
+    assert done.code == 0 and "no errors" in done.err
+
+
+POLICY = """language 1
+
+quantize embed {
+  weights "encoder.*" to i8
+  keep "embeddings"
+  require cosine >= 0.999 on file "samples.npz"
+}
+"""
+
+
+def test_a_file_of_policies(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "embed.policy.nacre"
+    (tmp_path / "samples.npz").touch()
+    path.write_text(POLICY)
+    assert cli("check", path).code == 0
+    path.write_text(POLICY.replace("to i8", "to i9").replace("cosine", "cosinus"))
+    done = cli("check", path)
+    assert done.code == 1 and "cannot be stored as `i9`" in done.err and "there is no metric `cosinus`" in done.err
+    path.write_text(POLICY + "model other(x: f32[2]) -> f32[2] { return x }\n")
+    assert "there is no model `embed`" in cli("check", path).err
+
+
 def test_several_files(cli: Cli, scaled: Path) -> None:
     wrong, blocks = scaled.with_name("wrong.nacre"), scaled.with_name("blocks.nacre")
     wrong.write_text(WRONG)

@@ -42,7 +42,8 @@ def test_help_of_a_command_teaches(cli: Cli, name: str) -> None:
     assert done.code == 0
     # An example that can be typed, on a line of its own.
     assert f"\n    nacre {name} " in done.out
-    assert max(map(len, done.out.splitlines())) <= 100
+    assert max(map(len, done.out.splitlines())) <= 80
+    assert not any(line.endswith("...") and "[" not in line for line in done.out.splitlines())
     for option in GROUP[name].params:
         if option.param_type_name == "option":
             assert getattr(option, "help", None), option.name

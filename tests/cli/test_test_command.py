@@ -123,6 +123,15 @@ def test_failures_are_all_told(cli: Cli, net: Path) -> None:
         means = {o["means"]: o["detail"] for o in failed if o["title"] == title}
         assert set(means) == {"interpreter", "artifact"}, title
         assert all(told in detail for detail in means.values()), means
+    wrong = {o["title"]: (o["at"], o["wrong"]) for o in failed if o["wrong"]}
+    assert wrong["wrong by one"] == (
+        f"{net}:29:10",
+        {"place": [0, 3], "expected": 5.0, "got": 4.0, "elements": 1},
+    )
+    assert wrong["wrong by one in 2**60"][1]["expected"] == 2**60
+    assert all(o["at"].startswith(f"{net}:") for o in done.json)
+    for_people = cli("test", net).out
+    assert f"        {net}:29:10 at [0, 3]: expected 5.0, got 4.0\n" in for_people
     budgets_missed = [o["detail"] for o in failed if o["means"] == "budget"]
     assert len(budgets_missed) == len(MISSED) + 2
     assert all("missed by" in detail for detail in budgets_missed)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nacre.compiler.version import __version__
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("compiler", "dialect", "passes", "runtime")
@@ -61,8 +62,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_wheel_has_one_top_level_name(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    version = read_project()["project"]["version"]
-    assert {name.split("/")[0] for name in names} == {"nacre", f"nacre-{version}.dist-info"}
+    assert {name.split("/")[0] for name in names} == {"nacre", f"nacre-{__version__}.dist-info"}
 
 
 def test_wheel_holds_every_file_of_the_packages(wheel: Path) -> None:

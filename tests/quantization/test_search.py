@@ -48,6 +48,28 @@ def test_layers_are_weights_wherever_they_are_multiplied() -> None:
     assert {(layer.elements, layer.uses) for layer in layers} == {(16, 1), (16, 2)}
 
 
+def test_tables_are_layers_of_weights_alone() -> None:
+    text = """
+dim B in 1..8
+model main(ids: i64[B]) -> f32[B, 6] {
+  param words: f32[100, 4]
+  param tied: f32[6, 4]
+  h = embedding(words, ids) + embedding(words, ids) + embedding(tied, ids)
+  return h @ tied.T
+}
+"""
+    module = without_loops(read_model(text).module)
+    tied, words = find_layers(module, module.functions[0])
+    assert (tied.path, tied.is_table, words.path, words.is_table) == ("tied", False, "words", True)
+    b = next(iter(module.dims))
+    assert evaluate(words.read, {b.name: 3}) == 24 and tied.read == 24
+    usual = ("bf16", "int8", "int8-static", "int4a8", "q8")
+    assert tied.choices(usual) == usual
+    assert words.choices(usual) == ("w8", "int4", "q8")
+    policy = policy_of("main", ["words"], {"words": "w8"}, CALIBRATION)
+    assert [str(rule) for rule in policy.rules] == ['weights "words" to i8']
+
+
 def groups(chosen: dict[str, str]) -> list[tuple[str, str, int]]:
     return [(group.pattern, group.choice, len(group.paths)) for group in group_layers(PATHS, chosen)]
 

@@ -3,6 +3,7 @@
 import copy
 import inspect
 import pickle
+import sys
 from pathlib import Path
 
 import nacre
@@ -78,6 +79,26 @@ def test_tensors_of_pytorch() -> None:
         assert model(given, out=out) is out
         assert torch.equal(out, x + x)
         assert torch.equal(torch.from_numpy(model(given).astype(np.float32)), (x + x).float())
+
+
+def test_results_in_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "m.so"
+    results = "a: bf16[B, 3], b: bool[B], c: i64 { return x + x, x[:, 0] > x[:, 1], B }"
+    text = f"dim B in 0..8\nmodel m(x: bf16[B, 3]) -> {results}"
+    nacre.compile(text, path)
+    model = nacre.load(path, results="torch")
+    for copied in (model, pickle.loads(pickle.dumps(model))):
+        for rows in (0, 1, 5):
+            x = torch.randn(rows, 3, dtype=torch.bfloat16, generator=torch.Generator().manual_seed(rows))
+            made = copied(x)
+            assert [made.a.dtype, made.b.dtype, made.c.dtype] == [torch.bfloat16, torch.bool, torch.int64]
+            assert torch.equal(made.a, x + x) and torch.equal(made.b, x[:, 0] > x[:, 1]) and made.c.item() == rows
+    with pytest.raises(nacre.NacreError, match="not `jax`"):
+        nacre.load(path, results="jax")  # type: ignore[arg-type]  # the wrong word is the test
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(nacre.NacreError, match="requires PyTorch"):
+        nacre.load(path, results="torch")
 
 
 def test_out_takes_tensors_of_other_libraries(path: Path) -> None:

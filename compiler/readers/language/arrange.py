@@ -10,11 +10,12 @@ a FAULT token. The first word of a statement is the only knowledge about it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from lark import Token
 
 from ....dialect.diagnostics import Collector, Diagnostic, DiagnosticError, Note, Span
+from ....dialect.lazy_dataclass import dataclass
 from .tokens import (
     BODY_STARTS,
     CLOSING,

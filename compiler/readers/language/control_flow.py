@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from ....dialect.control_flow import collected_type
 from ....dialect.diagnostics import Note, Span
 from ....dialect.dims import Poly, Size, add, bounds, format_size
 from ....dialect.graph import Node, Region, Value
+from ....dialect.lazy_dataclass import dataclass
 from ....dialect.types import BOOL, I64, TensorType
 from . import syntax
 from .context import Context

@@ -7,7 +7,6 @@ here changes the parse, and nothing here is needed to accept a correct file.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import pairwise
 
@@ -15,6 +14,7 @@ from lark import Token
 from lark.lexer import PatternStr
 
 from ....dialect.diagnostics import Diagnostic, Span
+from ....dialect.lazy_dataclass import dataclass
 from .grammar import grammar
 from .tokens import (
     CONTINUES,

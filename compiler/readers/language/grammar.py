@@ -6,9 +6,10 @@ import hashlib
 import sys
 from collections.abc import Iterator
 from functools import cache
-from importlib import metadata, resources
+from importlib import resources
 from io import BytesIO
 
+import lark
 from lark import Lark, Token
 
 from ...base.cache_folder import object_folder
@@ -41,7 +42,7 @@ def grammar() -> Lark:
 
 
 def _grammar_key(text: str) -> str:
-    parts = (text, metadata.version("lark"), sys.version)
+    parts = (text, lark.__version__, sys.version)
     return f"grammar-{hashlib.sha256(repr(parts).encode()).hexdigest()}"
 
 

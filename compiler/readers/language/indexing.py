@@ -8,11 +8,11 @@ a loop variable is not cut either, and a range that does so must have the same l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ....dialect.diagnostics import Span
 from ....dialect.dims import Poly, Size, add, at_least, bounds, format_size, multiply
 from ....dialect.graph import Value
+from ....dialect.lazy_dataclass import dataclass
 from . import syntax
 from .context import Context, check_number
 from .operators import apply, single

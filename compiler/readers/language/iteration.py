@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from ....dialect.diagnostics import Span
 from ....dialect.dims import Poly
 from ....dialect.graph import Value
+from ....dialect.lazy_dataclass import dataclass
 from . import syntax
 from .context import Context
 from .instances import element

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ....dialect.diagnostics import Span
 from ....dialect.dims import Poly, Size
 from ....dialect.graph import Value
+from ....dialect.lazy_dataclass import dataclass
 from ....dialect.types import I64, DType
 from .context import Context, check_size
 from .operators import apply, single

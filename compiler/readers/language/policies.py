@@ -45,14 +45,17 @@ def read_policies(
     parameters: Mapping[str, Parameter],
     models: Collection[str],
 ) -> list[Policy]:
-    """Returns the policies of a file. `models` are all models by name, `functions` the valid ones."""
+    """Returns the policies of a file. `models` are all models by name, `functions` the valid ones. Of the policies of a
+    file without models, which a command names beside a model, only the lines are checked."""
     found: dict[str, Policy] = {}
     first: dict[str, syntax.Quantize] = {}
     for item in scope.tree.items:
         if not isinstance(item, syntax.Quantize):
             continue
         name = item.model.name
-        if name not in models:
+        if not models:
+            _Reader(context, scope, None, parameters).policy(item)
+        elif name not in models:
             message = f"there is no model `{name}`"
             context.reporter.error("unknown-name", message, item.model.span, help=suggest(name, models))
         elif name in first:
@@ -67,13 +70,15 @@ def read_policies(
 
 class _Reader:
     def __init__(
-        self, context: Context, scope: FileScope, function: Function, parameters: Mapping[str, Parameter]
+        self, context: Context, scope: FileScope, function: Function | None, parameters: Mapping[str, Parameter]
     ) -> None:
-        self.context, self.scope, self.function = context, scope, function
+        self.context, self.scope = context, scope
         self.report = context.reporter.error
-        self.paths = _paths(function, parameters)
+        self.model = ""
+        self.paths = None if function is None else _paths(function, parameters)
 
     def policy(self, item: syntax.Quantize) -> Policy:
+        self.model = item.model.name
         rules: list[Rule] = []
         requirements: list[Requirement] = []
         calibration: Calibration | None = None
@@ -91,7 +96,7 @@ class _Reader:
                 rules += [] if rule is ERROR else [rule]
         if calibration is None and not any(isinstance(line, syntax.Calibrate) for line in item.lines):
             self.check_samples(rules)
-        return Policy(tuple(rules), calibration, tuple(requirements), self.function.name)
+        return Policy(tuple(rules), calibration, tuple(requirements), item.model.name)
 
     def check_samples(self, rules: Sequence[Rule]) -> None:
         for rule in rules:
@@ -115,9 +120,9 @@ class _Reader:
         if isinstance(node, syntax.Name):
             return self.operator(node, multiplied=multiplied)
         selector = Selector(pattern=node.value)
-        if any(selector.matches("", [path]) for path in self.paths):
+        if self.paths is None or any(selector.matches("", [path]) for path in self.paths):
             return selector
-        message = f'no parameter and no block of `{self.function.name}` is "{node.value}"'
+        message = f'no parameter and no block of `{self.model}` is "{node.value}"'
         near = suggest(node.value, [*self.paths, *_prefixes(self.paths)])
         return self.report("unknown-path", message, node.span, help=near.replace("`", '"'))
 

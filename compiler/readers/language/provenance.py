@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ....dialect.diagnostics import Note, Span
 from ....dialect.dims import INFINITY, Size, format_size, symbols
 from ....dialect.graph import Node, Value
+from ....dialect.lazy_dataclass import dataclass
 from ....dialect.ops import OPERATORS
 from . import syntax
 from .context import Context

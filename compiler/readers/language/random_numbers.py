@@ -15,11 +15,11 @@ A uniform number is the 24 highest bits (f64: 53 of two outputs) times the spaci
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from ....dialect.diagnostics import Span
 from ....dialect.dims import Size, multiply
 from ....dialect.graph import Value
+from ....dialect.lazy_dataclass import dataclass
 from ....dialect.types import F32, F64, I64, U32, U64, DType
 from .context import Context
 from .nodes import Maker, demand_shape

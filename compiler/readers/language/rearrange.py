@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from ....dialect.diagnostics import Span
 from ....dialect.dims import Size, divide_exactly, format_size, product
 from ....dialect.graph import Value
+from ....dialect.lazy_dataclass import dataclass
 from .context import RANK, Context, suggest
 from .operators import apply, single
 from .provenance import TracedSize, size_notes, trace_axis

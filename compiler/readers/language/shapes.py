@@ -6,10 +6,9 @@ forms are; a value is never broadcast or converted to fit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ....dialect.diagnostics import Span
 from ....dialect.dims import Poly, Shape, Size, divide_exactly, format_size
+from ....dialect.lazy_dataclass import dataclass
 from ....dialect.types import BLOCK_DTYPES, BLOCK_SIZES, DTYPES, DType, TensorType
 from . import syntax
 from .context import ELEMENTS, RANK, Context, check_size, suggest

@@ -8,11 +8,11 @@ each call.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ....dialect.diagnostics import Span
 from ....dialect.dims import Poly, Size, add, at_least, bounds, format_size
 from ....dialect.graph import Value, fill_braces
+from ....dialect.lazy_dataclass import dataclass
 from ....dialect.types import TensorType
 from . import syntax
 from .context import Context

@@ -5,10 +5,10 @@ and `control_flow`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from ....dialect.diagnostics import Note, Span
 from ....dialect.graph import Value
+from ....dialect.lazy_dataclass import dataclass
 from . import syntax
 from .context import Context
 from .instances import is_present, make_instances

@@ -8,10 +8,11 @@ formatter works on tokens. Names and shapes are not resolved here.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import TypeAlias
 
 from ....dialect.diagnostics import Span
+from ....dialect.lazy_dataclass import dataclass
 from ...model.units import UNITS
 
 

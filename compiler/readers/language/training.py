@@ -13,11 +13,11 @@ A block of the file is found first, then one that comes with the compiler, in `l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ....dialect.diagnostics import Note
 from ....dialect.differentiate import GradientError
 from ....dialect.graph import Value
+from ....dialect.lazy_dataclass import dataclass
 from ....dialect.types import F32, F64
 from ....passes.autodiff.differentiate import append_gradients
 from ....passes.selection import Selector

@@ -8,7 +8,7 @@ a second report. Nothing here computes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
@@ -16,6 +16,7 @@ from typing import Final, Literal, TypeAlias
 from ....dialect.diagnostics import Span
 from ....dialect.dims import Poly, Size, format_size
 from ....dialect.graph import Value
+from ....dialect.lazy_dataclass import dataclass
 from ....dialect.types import DType
 from . import syntax
 

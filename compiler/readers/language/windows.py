@@ -6,11 +6,12 @@ from the end. Each call checks that the window is inside the axis.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ....dialect.diagnostics import Span
 from ....dialect.dims import Size
 from ....dialect.graph import Value
+from ....dialect.lazy_dataclass import dataclass
 from ....dialect.types import I64
 from . import syntax
 from .context import Context

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ....dialect.types import dtype_of
+from ...base.tables import Column, table_lines
 from .builds import Build
 from .capture import Point
 from .compare import BINS, Comparison, PointDifference
@@ -36,7 +37,7 @@ def format_comparison(comparison: Comparison, names: tuple[str, str], builds: Se
     if comparison.note:
         lines.append(comparison.note)
     if differing:
-        lines += ["", *_table(list(_rows(differing)))]
+        lines += ["", *_table(list(_rows(differing)), names=2)]
     for what, found in (("difference", comparison.first), ("divergence", comparison.divergence)):
         if found is not None:
             lines += ["", f"first {what}: {_place(found)}", f"  {_detail(found)}", f"  {_kernels(found)}"]
@@ -45,15 +46,10 @@ def format_comparison(comparison: Comparison, names: tuple[str, str], builds: Se
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Aligns columns, the first to the left."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
+def _table(rows: Sequence[Sequence[str]], names: int = 1) -> list[str]:
+    """Aligns columns; the first row is the heading, and the first columns are names."""
+    columns = [Column(title, is_name=number < names) for number, title in enumerate(rows[0])]
+    return [line for lines in table_lines(columns, rows[1:]) for line in lines]
 
 
 def _rows(differing: Sequence[PointDifference]) -> Iterator[tuple[str, ...]]:
@@ -103,7 +99,7 @@ def _facts(a: Build, b: Build) -> Iterator[tuple[str, str, str, str]]:
 def _fact(value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    return "-" if value is None else str(value)[:40]
+    return "-" if value is None else str(value)
 
 
 # --- data ---

@@ -45,6 +45,7 @@ LANGUAGE: Mapping[str, Sequence[str]] = {
 
 OTHERS: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("target", "targets", "native", "portable", "aarch64"), ("artifact", "Targets")),
+    **dict.fromkeys(("json", "--json"), ("json", "JSON output")),
     "wasm": ("artifact", "WebAssembly"),
     "threads": ("artifact", "Threads"),
     **dict.fromkeys(("int8", "int4", "int4a8", "bf16", "f16"), ("precision", "Lower precision")),

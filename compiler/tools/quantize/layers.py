@@ -1,7 +1,7 @@
 """The layers of a model that can be quantized, and the candidate precisions: the search space of `nacre quantize`.
 
-A layer consists of all multiplications by one weight. A choice is its precision; policy rules select it by the path of
-the weight.
+A layer consists of all multiplications by one weight, or of all rows read from one table. A choice is its precision;
+policy rules select it by the path of the weight. A table has no activations: its choices are those of weights alone.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ....dialect.dims import Size
+from ....dialect.dims import Size, add
 from ....dialect.graph import Function, Module, Node, Parameter
-from ....passes.analysis.factors import Origins, factors_of
+from ....passes.analysis.factors import Origins, factors_of, table_of
 from ....passes.selection import Selector
 from ...lower.cost import count_operations
 from ...model.policy import F32, Calibration, Policy, Rule, Scheme
@@ -61,6 +61,7 @@ Assignment = Mapping[str, str]
 class Layer:
     """All multiplications by the weight `path`, which has `elements` elements. It is used `uses` times at `places`,
     each a scope of block instances and the line and column in the model's text, with `operations` operations in total.
+    A call reads `read` elements of the weight: of a table, those of the rows that it looks up.
     """
 
     path: str
@@ -68,6 +69,17 @@ class Layer:
     uses: int
     operations: Size
     places: frozenset[tuple[str, str]]
+    read: Size
+    is_table: bool = False
+
+    def choices(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Returns those of the candidates that are for this layer; for a table, those with the same weights and without
+        activations."""
+        if not self.is_table:
+            return tuple(names)
+        weights = [CHOICES[name].weights for name in names]
+        alone = {choice.weights: name for name, choice in CHOICES.items() if choice.activations == F32}
+        return tuple(dict.fromkeys(alone[scheme] for scheme in weights if scheme in alone))
 
 
 def find_layers(module: Module, function: Function) -> tuple[Layer, ...]:
@@ -75,20 +87,29 @@ def find_layers(module: Module, function: Function) -> tuple[Layer, ...]:
     definitions: dict[str, Node] = {}
     origins = Origins(definitions, module.parameter_index)
     found: dict[str, list[Node]] = {}
+    tables: dict[str, list[Node]] = {}
     for node in function.body:
         factors = factors_of(node, origins)
         weights = [factor.parameter for factor in factors if factor.parameter]
         if len(weights) == 1 and len(factors) > 1:
             found.setdefault(weights[0], []).append(node)
+        table = table_of(node, origins)
+        if table is not None and table.parameter and table.value.type.dtype.is_float:
+            tables.setdefault(table.parameter, []).append(node)
         definitions.update((value.name, node) for value in node.outputs)
-    return tuple(_layer(module.parameter_index[path], nodes) for path, nodes in found.items())
+    layers = [_layer(module.parameter_index[path], nodes) for path, nodes in found.items()]
+    rows = {path: nodes for path, nodes in tables.items() if path not in found}
+    return (*layers, *(_layer(module.parameter_index[path], nodes, is_table=True) for path, nodes in rows.items()))
 
 
-def _layer(weight: Parameter, nodes: Sequence[Node]) -> Layer:
+def _layer(weight: Parameter, nodes: Sequence[Node], *, is_table: bool = False) -> Layer:
     elements = weight.type.elements
     assert isinstance(elements, int), weight
+    read: Size = 0
+    for node in nodes:
+        read = add(read, node.output.type.elements if is_table else elements)
     places = frozenset((n.scope, "" if n.span is None else f"{n.span.line}:{n.span.column}") for n in nodes)
-    return Layer(weight.name, elements, len(nodes), count_operations(nodes), places)
+    return Layer(weight.name, elements, len(nodes), count_operations(nodes), places, read, is_table)
 
 
 @dataclass(frozen=True, slots=True)

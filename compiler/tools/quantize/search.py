@@ -57,7 +57,8 @@ def measure_layers(
     """Measures each layer alone in each choice, except for those that the findings contain."""
     if findings.plain is None:
         findings.set_plain(_plain_times(trials, estimate))
-    wanted = [(layer.path, choice) for layer in trials.layers for choice in choices if choice != "f32"]
+    others = [choice for choice in choices if choice != "f32"]
+    wanted = [(layer.path, choice) for layer in trials.layers for choice in layer.choices(others)]
     for number, (path, choice) in enumerate(wanted, 1):
         if findings.measured(path, choice) is None:
             report(f"{number} of {len(wanted)}: {path} in {choice}")
@@ -114,7 +115,8 @@ def search(
     """
     bound.value(trials.accuracy(trials.plain))
     measure_layers(trials, choices, findings, report, estimate=estimate)
-    wanted = {p: {c: m for c, m in found.items() if c in choices} for p, found in findings.by_layer.items()}
+    candidates = {layer.path: layer.choices(choices) for layer in trials.layers}
+    wanted = {p: {c: m for c, m in found.items() if c in candidates[p]} for p, found in findings.by_layer.items()}
     steps = plan_steps(findings.plain_layers, wanted)
     kept: list[tuple[float, int, Assignment]] = []
 

@@ -130,7 +130,7 @@ class Trials:
 
     def _estimated(self, layer: Layer, choice: Choice) -> float:
         computing = evaluate(layer.operations, self._dims) / (FLOPS * choice.speed)
-        reading = layer.uses * layer.elements * choice.bits / 8 / BYTES
+        reading = evaluate(layer.read, self._dims) * choice.bits / 8 / BYTES
         return max(computing, reading)
 
     @cached_property

@@ -77,12 +77,15 @@ class PageData:
     parameters: dict[_Name, str] = field(default_factory=dict)
     """The parameter of a value, by function and value name."""
     counter: CostCounter = field(init=False)
+    read_sources: range = field(init=False)
+    """The sources, by number, in which the spans of the next graph are."""
     _before: dict[_Name, _Shown] = field(default_factory=dict)
     _now: dict[_Name, _Shown] = field(default_factory=dict)
     """The nodes of this stage, and those of the previous one in `_before`, except nodes inside kernels."""
 
     def __post_init__(self) -> None:
         self.counter = CostCounter(self.dims)
+        self.read_sources = range(len(self.sources))
 
     def add(self, stage: Stage, rewrites: Sequence[Rewrite]) -> None:
         """Adds the graph after a pass, with the rewrites of the pass."""
@@ -90,10 +93,18 @@ class PageData:
             same = {**self.stages[-1], "added": [], "changed": [], "removed": 0}
             self.stages.append(same | self.headline(stage, rewrites))
             return
-        self._before, self._now = self._now, {}
-        root, depth = self.root(stage.module)
+        root, depth = self.show(stage.module)
         marks = {"added": [], "changed": [], "removed": 0} if not stage.number else self.marks()
         self.stages.append({"root": root, "depth": depth, **marks, **self.headline(stage, rewrites)})
+
+    def show(self, module: Module) -> tuple[int, int]:
+        """Adds the boxes of a graph; returns the number of its body, and the levels that are open at first."""
+        self._before, self._now = self._now, {}
+        return self.root(module)
+
+    def shown_nodes(self) -> list[int]:
+        """Returns the nodes of the last graph by number, without those inside kernels."""
+        return [shown.number for shown in self._now.values()]
 
     def profiled(self, profile: Profile) -> Json:
         """Returns the data of a profile of the last stage. Raises DiagnosticError if it is of another graph."""
@@ -183,8 +194,8 @@ class PageData:
     def place(self, span: Span | None) -> tuple[int, int, int, int, int] | None:
         if span is None:
             return None
-        for number, source in enumerate(self.sources):
-            if source.name == span.file:
+        for number in self.read_sources:
+            if self.sources[number].name == span.file:
                 return (number, span.line, span.column, span.end_line, span.end_column)
         return None
 

@@ -56,7 +56,7 @@ function foldAll(depth) {
   state.depth = depth;
   state.kernels = true;
   redraw();
-  if (!state.selected) start();
+  if (!state.selected) fit();
 }
 
 // --- selection ---
@@ -157,6 +157,7 @@ const KEYS = {
   0: () => fit(),
   e: () => foldAll(Infinity),
   f: () => foldAll(0),
+  d: () => document.getElementById("dark").click(),
   "?": () => document.getElementById("keys").showModal(),
 };
 for (const key of ["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"]) {
@@ -209,5 +210,5 @@ measureChoice.value = data.profile ? "seconds" : "";
 slider.max = data.stages.length - 1;
 showStage(data.first);
 showFile(0, isKnownLine);
-start();
+fit();
 performance.mark("drawn");

@@ -10,7 +10,7 @@ from .assets import read_asset
 from .data import Json
 
 STYLES = ("graph.css", "page.css")
-SCRIPTS = ("geometry.js", "view.js", "panel.js", "roofline.js", "search.js", "page.js")
+SCRIPTS = ("geometry.js", "view.js", "panel.js", "weights.js", "roofline.js", "search.js", "page.js", "export.js")
 """The scripts, in the order of their dependences."""
 
 

@@ -118,7 +118,7 @@ function showDetails(box, stage, find) {
   if (node) rows += row("not fused", ...remarksOf(item, stage));
   if (item.body !== null) rows += row("holds", `${sum.nodes} nodes`);
   if (!item.value) rows += costRows(sum, node);
-  details.innerHTML = `<h2>${escapeText(nameOf(item))}</h2><table>${rows}</table>${drawRoofline(stage, item)}`;
+  details.innerHTML = `<h2>${escapeText(nameOf(item))}</h2><table>${rows}</table>${drawWeights(item)}${drawRoofline(stage, item)}`;
 }
 
 const ROLES = {

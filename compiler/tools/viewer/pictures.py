@@ -9,12 +9,14 @@ from ....passes.manager import Stage
 from ...pipeline import Build
 from ...report import usual_size
 from ..explorer.profile import Profile
-from .data import MEASURES, NODE_FIELDS, PageData, Source
+from .data import MEASURES, NODE_FIELDS, Json, PageData, Source
+from .difference import add_both
 from .dot import format_dot
 from .page import format_page
 from .place import Unfolded, draw
 from .svg import format_svg
 from .tree import Body, build_tree, usual_depth
+from .weights import weight_data
 
 
 def _unfolded(body: Body, depth: int | None) -> Unfolded:
@@ -46,40 +48,65 @@ def make_page(
 
     Raises DiagnosticError if the profile is of another graph.
     """
-    source_model = build.source_model
-    module = source_model.module
-    sizes = {symbol.name: dims.get(symbol.name, usual_size(symbol)) for symbol in module.dims}
-    data = PageData(_sources(source_model.file, source_model.sources), sizes, depth)
+    data = PageData(_sources(build), _sizes(build, dims), depth)
     done = 0
     for stage in build.stages:
         data.add(stage, build.rewrites[done : done + stage.rewrites])
         done += stage.rewrites
+    rows = {
+        "first": first,
+        "weights": weight_data(build.source_model),
+        "remarks": [[r.function, r.pass_name, r.source, r.reader, r.text] for r in build.remarks],
+        "profile": None if profile is None else data.profiled(profile),
+    }
+    return _format(build, data, build.source_model.module.name, rows)
+
+
+def make_difference(
+    builds: tuple[Build, Build],
+    stages: tuple[int, int],
+    names: tuple[str, str],
+    dims: Mapping[str, int],
+    depth: int | None = None,
+) -> str:
+    """Returns the page of two builds whose graphs have been optimized: a stage of each, by number."""
+    first, second = builds
+    data = PageData((*_sources(first), *_sources(second)), {**_sizes(first, dims), **_sizes(second, dims)}, depth)
+    add_both(data, builds, stages, names)
+    rows = {"first": 1, "weights": weight_data(second.source_model), "remarks": [], "profile": None}
+    return _format(second, data, " and ".join(names), rows)
+
+
+def _sizes(build: Build, dims: Mapping[str, int]) -> dict[str, int]:
+    return {symbol.name: dims.get(symbol.name, usual_size(symbol)) for symbol in build.source_model.module.dims}
+
+
+def _format(build: Build, data: PageData, title: str, rows: Mapping[str, Json]) -> str:
     return format_page(
         {
-            "name": module.name,
-            "functions": len(module.functions),
+            "name": title,
+            "functions": len(build.source_model.module.functions),
             "options": f"-O{build.options.level}" + " --strict" * build.options.strict,
-            "dims": sizes,
-            "kernels": depth is not None,
-            "first": first,
+            "dims": data.dims,
+            "kernels": data.depth is not None,
             "kinds": sorted({row["kind"] for row in data.items.rows if row["kind"]}),
             "measures": MEASURES,
             "fields": NODE_FIELDS,
             "sources": [{"name": source.name, "text": source.text} for source in data.sources],
-            "remarks": [[r.function, r.pass_name, r.source, r.reader, r.text] for r in build.remarks],
-            "profile": None if profile is None else data.profiled(profile),
+            **rows,
             "stages": data.stages,
             "grids": data.grids.rows,
             "bodies": data.bodies.rows,
             "items": data.items.rows,
             "nodes": data.nodes.rows,
         },
-        module.name,
+        title,
     )
 
 
-def _sources(file: str, texts: Mapping[str, str]) -> Sequence[Source]:
+def _sources(build: Build) -> Sequence[Source]:
     """Returns the texts by the file names of spans after `relative_to`."""
+    file, texts = build.source_model.file, build.source_model.sources
     folder = Path(file).parent
     names = {path: str(Path(path).relative_to(folder)) if Path(path).is_relative_to(folder) else path for path in texts}
     return [Source(names[path], text) for path, text in texts.items()]

@@ -1,4 +1,5 @@
-// What there is to find: every box of a stage, folded away or not, by its text, its values and its lines.
+// What there is to find: every box of a stage, folded away or not, by its text, its role and kind (`kernel attention`),
+// its values and its lines.
 "use strict";
 
 const search = document.getElementById("search");
@@ -58,9 +59,9 @@ function lineIndex() {
 const isKnownLine = (file, line) => lineIndex().has(`${file}:${line}`);
 
 function textOf(item) {
-  if (item.node === null) return [item.title, ...item.lines].join(" ");
+  if (item.node === null) return [item.title, item.role, item.kind, ...item.lines].join(" ");
   const { op, scope, results, operands } = nodeAt(item.node);
-  return [item.caption, item.title, op, scope, ...item.lines, ...results.flat(), ...operands.flat()].join(" ");
+  return [item.caption, item.title, item.role, item.kind, op, scope, ...item.lines, ...results.flat(), ...operands.flat()].join(" ");
 }
 
 function find(words) {

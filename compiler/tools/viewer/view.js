@@ -109,12 +109,6 @@ function fit() {
   move((svg.clientWidth - width * scale) / 2, Math.max(0, (svg.clientHeight - height * scale) / 2), scale);
 }
 
-// The first look: as large as can be read, from the top.
-function start() {
-  const scale = Math.min(1, Math.max(0.5, svg.clientWidth / view.drawing.width));
-  move((svg.clientWidth - view.drawing.width * scale) / 2, 4, scale);
-}
-
 // Moves a box into sight, in the middle if it was not there.
 function show(path) {
   const box = view.boxes.get(path);

@@ -8,10 +8,10 @@ result and in the weight, and in the tensor itself if every channel has its own 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from ...dims import Size, divide_exactly
 from ...emitter import ZERO, Emitter, Index, Loop, Result, Tensor, loop, loops
+from ...lazy_dataclass import dataclass
 from ...operator import Attributes
 from ...types import TensorType
 from .accumulate import multiply_add

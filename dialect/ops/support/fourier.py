@@ -16,12 +16,11 @@ angles, which the call computes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ...dims import Size
 from ...graph import Constant, Value
+from ...lazy_dataclass import dataclass
 from ...operator import Builder
 from ...types import F64, I64
 from .accumulate import Numbers

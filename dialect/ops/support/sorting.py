@@ -16,10 +16,10 @@ that ends in 2 begins at 2; the result is 31 11 12.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from ...dims import Size, bounds, ceil_divide
 from ...emitter import Emitter, Scalar, SequenceEmitter, Tensor
+from ...lazy_dataclass import dataclass
 from ...types import I32, I64, DType, TensorType
 
 COUNTED = 96

@@ -26,12 +26,12 @@ A tree of two nodes and three leaves:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...emitter import Scalar, SequenceEmitter
+from ...lazy_dataclass import dataclass
 from ...types import BOOL, F32, I32, I64, DType
 from .accumulate import Numbers
 

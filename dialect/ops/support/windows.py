@@ -8,7 +8,6 @@ stated otherwise.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from ...dims import (
     symbols,
 )
 from ...emitter import Emitter, IndexMap, Tensor, loop
+from ...lazy_dataclass import dataclass
 from ...operator import AttributeSpec, InferenceError
 from .accumulate import Numbers
 from .arguments import is_integer, is_size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -242,3 +243,35 @@ def test_two_thousand_nodes(browser: Page, tmp_path: Path) -> None:
     browser.run("showStage(data.stages.length - 1); foldAll(99)")
     assert len(browser.paths()) > 2000
     assert browser.complaints() == []
+
+
+def test_opens_with_the_whole_graph_in_sight(page: Page) -> None:
+    page.driver.refresh()
+    ends = "const r = scene.getBoundingClientRect(), s = svg.getBoundingClientRect();"
+    assert page.run(f"{ends} return r.left >= s.left - 1 && r.right <= s.right + 1 && r.bottom <= s.bottom + 1")
+
+
+def test_dark_and_light(page: Page) -> None:
+    colour = "return getComputedStyle(document.body).backgroundColor"
+    before = page.run(colour)
+    page.one("#dark").click()
+    dark = page.run(colour)
+    assert dark != before
+    page.one("#dark").click()
+    assert page.run(colour) == before
+
+
+def test_saves_pictures(page: Page) -> None:
+    text = page.run("return exportSvg()")
+    root = ElementTree.fromstring(text)
+    assert root.tag.endswith("svg") and "var(" not in text
+    titles = "".join(root.itertext())
+    assert "attention" in titles
+    size = page.driver.execute_async_script("const done = arguments[0]; exportPng().then((blob) => done(blob.size))")
+    assert size > 1000
+
+
+def test_search_finds_kinds(page: Page) -> None:
+    page.run("showStage(data.stages.length - 1)")
+    page.one("#search").send_keys("kernel attention")
+    assert int(page.one("#hits li").text.split()[0]) > 0

@@ -1,0 +1,42 @@
+"""Facts about the checkpoints of a model that are no errors: files that do not exist, and tensors that nothing reads.
+
+Only headers are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..weights import open_checkpoint
+from ..weights.parameters import elements
+from .parameters import absent_checkpoints, needed_checkpoints, used_parameters
+from .source import SourceModel
+
+_LISTED = 5
+
+
+def weight_notes(source_model: SourceModel) -> Iterator[str]:
+    """Yields a line for each checkpoint file that is absent or has tensors that no model reads. Raises DiagnosticError
+    if a file is damaged."""
+    absent = {str(path) for path in absent_checkpoints(source_model).values() if path is not None}
+    for name in sorted(absent):
+        yield f"there is no file `{name}`: the parameters are not compared with it"
+    used = used_parameters(source_model.module)
+    read: dict[Path, set[str]] = {}
+    for model, path in needed_checkpoints(source_model).items():
+        if isinstance(path, Path) and str(path) not in absent:
+            read.setdefault(path, set()).update(e.key for parameter in used[model] for e in elements(parameter))
+    for path, keys in read.items():
+        unread = [name for name in open_checkpoint(path).names() if name not in keys]
+        if unread:
+            yield f"nothing reads {_count(unread)} of `{path}`: {_list(unread)}"
+
+
+def _count(names: list[str]) -> str:
+    return f"{len(names)} tensor{'s' * (len(names) != 1)}"
+
+
+def _list(names: list[str]) -> str:
+    more = len(names) - _LISTED
+    return ", ".join(names[:_LISTED]) + (f", and {more} more" if more > 0 else "")
