@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ....dialect.types import TensorType
+from ..writing.tensors import DTYPES, Held, Tensor
 from .package import load_onnx
 from .proto import Decoder
 from .schemas import schema_of
 from .writing.records import AttributeRecord, FunctionRecord, GraphRecord, NodeRecord
-from .writing.tensors import DTYPES, Held, Tensor
 from .writing.use import ELEMENT_NUMBERS
 
 _ELEMENTS = {dtype: ELEMENT_NUMBERS[name] for name, dtype in DTYPES.items()}

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from ....dialect.diagnostics import Diagnostic, DiagnosticError
 from ....dialect.dims import INFINITY, Size, Symbol
 from ....dialect.types import TensorType
+from ..writing.tensors import DTYPES
 from .writing.records import NodeRecord, ValueRecord, ValueType
-from .writing.tensors import DTYPES
 
 _MOST_BYTES = 1 << 47
 """The most bytes of a tensor: the address space of a process."""

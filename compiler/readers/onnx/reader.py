@@ -19,15 +19,15 @@ from ....dialect.types import F32, TensorType
 from ....dialect.verifier import verify
 from ...model.source import SourceModel, WeightSource
 from ...weights import open_arrays
+from ..writing.graph_writer import GraphWriter, with_label
+from ..writing.tensors import DTYPES, Held, Tensor, TensorSequence
 from .convert import find_converter
 from .functions import bind_function, find_definition
 from .inputs import Dims, declared_type, tensor_type, with_deduced
 from .proto import decode_model, parse_model
 from .schemas import find_misuse
 from .supported import find_unsupported
-from .writing.graph_writer import GraphWriter, with_label
 from .writing.records import FunctionRecord, GraphRecord, ModelRecord, NodeRecord, ValueRecord, ValueType
-from .writing.tensors import DTYPES, Held, Tensor, TensorSequence
 from .writing.use import Use, tensor_of
 
 _DEEPEST = 100

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .....dialect.types import F32, DType
-from ..writing.graph_writer import GraphWriter
-from ..writing.tensors import Tensor, known
+from ...writing.graph_writer import GraphWriter
+from ...writing.tensors import Tensor, known
 from ..writing.use import Converters, Use
 
 _BY_NAME = (

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .....dialect.types import BOOL, I64, DType, TensorType
-from ..writing.tensors import Tensor, known
+from ...writing.tensors import Tensor, known
 from ..writing.use import Converters, Use
 from .control_flow import scan
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .....dialect.types import F32, F64, I32, U8, DType
-from ..writing.tensors import Tensor
+from ...writing.tensors import Tensor
 from ..writing.use import Converters, Use
 from .contractions import integer_matmul, shifted
 from .convolutions import convolved

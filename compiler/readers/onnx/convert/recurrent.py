@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from .....dialect.dims import Size
 from .....dialect.types import I64, TensorType
-from ..writing.tensors import Tensor
+from ...writing.tensors import Tensor
 from ..writing.use import Converters, Use
 from .control_flow import scan
 

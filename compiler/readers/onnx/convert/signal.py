@@ -9,7 +9,7 @@ import numpy as np
 
 from .....dialect.dims import Size
 from .....dialect.types import F32, F64, I64
-from ..writing.tensors import Tensor, known
+from ...writing.tensors import Tensor, known
 from ..writing.use import Convert, Converters, Use
 
 

@@ -14,9 +14,9 @@ import numpy as np
 from .....dialect.diagnostics import Diagnostic, DiagnosticError, Span
 from .....dialect.dims import Size
 from .....dialect.types import DType, TensorType
-from .graph_writer import GraphWriter
+from ...writing.graph_writer import GraphWriter
+from ...writing.tensors import DTYPES, Held, Tensor, TensorSequence, known
 from .records import GraphRecord, NodeRecord, StoredArray
-from .tensors import DTYPES, Held, Tensor, TensorSequence, known
 
 RunGraph: TypeAlias = Callable[[GraphRecord, Sequence[Tensor]], list[Held]]
 """Converts the nodes of a graph inside a node, with values of the graph around it; returns the graph's outputs."""

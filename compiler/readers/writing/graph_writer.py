@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from .....dialect.diagnostics import Span
-from .....dialect.dims import Poly, Size
-from .....dialect.graph import Constant, Node, Parameter, Region, Value
-from .....dialect.operator import Builder
-from .....dialect.ops import OPERATORS
-from .....dialect.types import I64, Array, DType, TensorType
+from ....dialect.diagnostics import Span
+from ....dialect.dims import Poly, Size
+from ....dialect.graph import Constant, Node, Parameter, Region, Value
+from ....dialect.operator import Builder
+from ....dialect.ops import OPERATORS
+from ....dialect.types import I64, Array, DType, TensorType
 from .folding import fold
 from .tensors import Elements, Tensor, known, of_size
 

@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .....dialect.dims import Poly, Size
-from .....dialect.graph import Value
-from .....dialect.types import (
+from ....dialect.dims import Poly, Size
+from ....dialect.graph import Value
+from ....dialect.types import (
     BF16,
     BOOL,
     F8E4M3,
