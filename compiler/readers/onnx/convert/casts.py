@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .....dialect.types import F32, DType
+from .....dialect.types import BOOL, F32, DType
 from ...writing.graph_writer import GraphWriter
 from ...writing.tensors import Tensor, known
 from ..writing.use import Converters, Use
@@ -28,6 +28,14 @@ def _cast_by_name(use: Use) -> Sequence[Tensor]:
 
 def _cast_like(use: Use) -> Sequence[Tensor]:
     return [converted(use, use.input(1).dtype)]
+
+
+def _bit_cast(use: Use) -> Sequence[Tensor]:
+    x, dtype = use.input(), use.element_type("to")
+    if x.dtype == BOOL and dtype.bits == 8 and dtype.is_integer:
+        # A bool is a byte that is 0 or 1.
+        return [use.g.cast(x, dtype=dtype)]
+    return [x if x.dtype == dtype else use.g.bitcast(x, dtype=dtype)]
 
 
 def converted(use: Use, dtype: DType) -> Tensor:
@@ -54,4 +62,4 @@ def _overflowing(g: GraphWriter, x: Tensor, result: Tensor, dtype: DType) -> Ten
     return g.where(g.less_equal(wide, g.negate(limit)), below, bounded)
 
 
-CONVERTERS: Converters = {"Cast": {1: _cast_by_name, 6: _cast}, "CastLike": _cast_like}
+CONVERTERS: Converters = {"Cast": {1: _cast_by_name, 6: _cast}, "CastLike": _cast_like, "BitCast": _bit_cast}
