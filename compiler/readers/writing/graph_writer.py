@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -179,4 +180,4 @@ def with_label(tensor: Tensor, label: str) -> Tensor:
     """Returns the tensor under the name of the file, if it has none."""
     if tensor.value is not None or tensor.label or tensor.elements is None:
         return tensor
-    return Tensor(tensor.type, None, tensor.elements, label)
+    return replace(tensor, label=label)

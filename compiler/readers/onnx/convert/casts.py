@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from .....dialect.types import BOOL, F32, DType
 from ...writing.graph_writer import GraphWriter
 from ...writing.tensors import Tensor, known
+from ..writing.narrow import ELEMENTS, NARROW, element_of
 from ..writing.use import Converters, Use
+from .narrowing import narrowed
 
 _BY_NAME = (
     "FLOAT", "UINT8", "INT8", "UINT16", "INT16", "INT32", "INT64", "STRING", "BOOL", "FLOAT16", "DOUBLE", "UINT32",
@@ -16,18 +19,18 @@ _BY_NAME = (
 
 
 def _cast(use: Use) -> Sequence[Tensor]:
-    return [converted(use, use.element_type("to"))]
+    return [converted(use, use.element_name(use.integer("to")))]
 
 
 def _cast_by_name(use: Use) -> Sequence[Tensor]:
     name = use.string("to")
     if name not in _BY_NAME:
         use.fail(f"has the attribute `to` = {name!r}", code="bad-attribute")
-    return [converted(use, use.dtype(_BY_NAME.index(name) + 1))]
+    return [converted(use, use.element_name(_BY_NAME.index(name) + 1))]
 
 
 def _cast_like(use: Use) -> Sequence[Tensor]:
-    return [converted(use, use.input(1).dtype)]
+    return [converted(use, element_of(use.input(1)))]
 
 
 def _bit_cast(use: Use) -> Sequence[Tensor]:
@@ -38,11 +41,14 @@ def _bit_cast(use: Use) -> Sequence[Tensor]:
     return [x if x.dtype == dtype else use.g.bitcast(x, dtype=dtype)]
 
 
-def converted(use: Use, dtype: DType) -> Tensor:
-    """Returns the operand in a dtype. 8-bit floats saturate, unless the node says otherwise."""
+def converted(use: Use, element: str) -> Tensor:
+    """Returns the operand with another type of elements. 8-bit floats saturate, unless the node says otherwise."""
     x, g = use.input(), use.g
+    if element in NARROW:
+        return narrowed(use, x, NARROW[element])
+    dtype = ELEMENTS[element]
     if x.dtype == dtype:
-        return x
+        return replace(x, element="")
     result = g.cast(x, dtype=dtype)
     if dtype.is_storage and not use.integer("saturate", 1):
         return _overflowing(g, x, result, dtype)
