@@ -119,8 +119,8 @@ class ScalarEmitter(Protocol):
         """Converts a float to an integer, if it is known to be within the range of the dtype."""
         ...
 
-    def bits(self, x: Scalar) -> Scalar:
-        """Returns the representation of a float as a signed integer of its width."""
+    def bits(self, x: Scalar, dtype: DType) -> Scalar:
+        """Returns the element of a dtype of the same width that has the same representation."""
         ...
 
     def load(self, tensor: Tensor, indices: Sequence[Scalar]) -> Scalar:

@@ -96,8 +96,8 @@ class _Scalars:
         # The trip count is a run-time value: one is the only safe lower bound.
         return tuple(body(self, _Scalar(I64), tuple(initial)))
 
-    def bits(self, x: _Scalar) -> _Scalar:
-        return _Scalar(I64)
+    def bits(self, x: _Scalar, dtype: DType) -> _Scalar:
+        return _Scalar(dtype)
 
     def repeat(
         self, count: _Scalar, tensors: Sequence[_Tensor], scalars: Sequence[_Scalar], body: Callable[..., Any]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ...dialect import emitter as protocol
 from ...dialect.dims import Size
 from ...dialect.emitter import clamp
-from ...dialect.types import BOOL, F32, F64, I8, I16, I32, I64, DType, Kind
+from ...dialect.types import BOOL, F32, F64, I32, I64, DType, Kind
 from . import arithmetic, float8
 from .statements import Element, Statements
 from .text import FunctionText, element_type
@@ -79,9 +79,11 @@ class ScalarWriter(Statements):
     def whole(self, x: protocol.Scalar, dtype: DType) -> Element:
         return self.convert("arith.fptosi" if dtype.is_signed else "arith.fptoui", as_element(x), dtype)
 
-    def bits(self, x: protocol.Scalar) -> Element:
+    def bits(self, x: protocol.Scalar, dtype: DType) -> Element:
         x = as_element(x)
-        return self.convert("arith.bitcast", x, _BITS[x.dtype.bits])
+        if element_type(x.dtype) == element_type(dtype):
+            return Element(x.name, dtype)
+        return self.convert("arith.bitcast", x, dtype)
 
     def load(self, tensor: protocol.Tensor, indices: Sequence[protocol.Scalar]) -> Element:
         return self._load_element(self, tensor, indices)
@@ -142,9 +144,6 @@ class ScalarWriter(Statements):
             self.line(f"scf.yield {', '.join(x.name for x in after)} : {types}")
         self.line("}")
         return tuple(Element(name, x.dtype) for name, x in zip(names, start, strict=True))
-
-
-_BITS: Mapping[int, DType] = {dtype.bits: dtype for dtype in (I8, I16, I32, I64)}
 
 
 def _cast_to_float(s: ScalarWriter, x: Element, dtype: DType) -> Element:

@@ -14,8 +14,32 @@ import numpy as np
 
 from ..emitter import Scalar, ScalarEmitter
 from ..graph import Value
-from ..operator import Attributes, AttributeSpec, Builder, Case, Operand, Operator, Use
-from ..types import ANY, BOOL, DTYPES, F32, F64, FLOATS, INTEGERS, NUMBERS, DType, TensorType
+from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..types import (
+    ANY,
+    BF16,
+    BOOL,
+    DTYPES,
+    F8E4M3,
+    F8E5M2,
+    F16,
+    F32,
+    F64,
+    FLOATS,
+    I8,
+    I16,
+    I32,
+    I64,
+    INTEGERS,
+    NUMBERS,
+    STORAGE,
+    U8,
+    U16,
+    U32,
+    U64,
+    DType,
+    TensorType,
+)
 from .support.algebra import Term, gradient_of
 from .support.common import (
     SHAPES,
@@ -56,6 +80,9 @@ def _unary(
     )
 
 
+_WITH_BITS = (*NUMBERS, *STORAGE)
+
+
 def _reciprocal(s: ScalarEmitter, x: Scalar) -> Scalar:
     return s.binary("div", s.constant(1, x.dtype), x)
 
@@ -89,6 +116,33 @@ cast = Operator(
     properties=frozenset({"elementwise", "conversion", "idempotent", "exact", "stepped"}),
 )
 
+
+def _infer_bitcast(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    x, dtype = types[0], attributes["dtype"]
+    if dtype not in _WITH_BITS or dtype.bits != x.dtype.bits:
+        message = f"`bitcast` reads the bits of {x.dtype} as a number of {x.dtype.bits} bits, not as {dtype}"
+        raise InferenceError("dtype-mismatch", message, operand=0)
+    return (x.with_dtype(dtype),)
+
+
+bitcast = Operator(
+    name="bitcast",
+    summary="the numbers of another dtype of the same width that have the bits of x; unlike `cast`, which converts",
+    operands=(Operand("x", _WITH_BITS),),
+    attributes=(AttributeSpec("dtype", "dtype"),),
+    infer=_infer_bitcast,
+    reference=lambda x, dtype: x.view(dtype.numpy),
+    gradient=None,
+    lower=lower_elementwise(lambda s, x, dtype: s.bits(x, dtype)),
+    cases=tuple(
+        Case((shape,), {"dtype": target}, domain=(-300.0, 300.0), dtypes=(source,), gradient=False)
+        for source, target, shape in (
+            (F32, I32, (3, 5)), (F32, U32, (0, 4)), (I32, F32, (17,)), (F64, I64, (1,)), (U64, F64, ()),
+            (F16, U16, (7,)), (I16, BF16, (7,)), (F8E4M3, I8, (7,)), (U8, F8E5M2, (9,)), (I64, U64, (5,)),
+        )
+    ),
+    properties=frozenset({"elementwise", "exact"}),
+)  # fmt: skip
 
 _LOG_2, _LOG_10, _ERF = math.log(2.0), math.log(10.0), 2.0 / math.sqrt(math.pi)
 _POSITIVE, _INSIDE, _ABOVE_1 = (0.1, 3.0), (-0.9, 0.9), (1.1, 3.0)
@@ -152,5 +206,6 @@ OPERATORS = (
     _unary("erfc", "1 - erf(x), accurate where the result is small", erfc, "erfc",
            lambda x, r, g: -g * (_ERF * (-x * x).exp())),
     cast,
+    bitcast,
 )
 # fmt: on

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from nacre.compiler.cli.main import run
-from nacre.compiler.tools.reference.onnx_operators import PAGE, format_page
+from nacre.compiler.tools.reference.reader_operators import ONNX
 from onnx import helper, parser
 
 TEXT = """net (float[N, 5] x) => (float[N, 7] y) {
@@ -53,5 +53,5 @@ def test_another_suffix_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_committed_table_is_the_generated_one() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    assert page == format_page(page), "run python -m nacre.compiler.tools.reference.onnx_operators"
+    page = ONNX.path.read_text(encoding="utf-8")
+    assert page == ONNX.current(), "run python -m nacre.compiler.tools.reference.reader_operators"

@@ -14,7 +14,7 @@ import numpy as np
 from nacre.dialect.dims import Shape, Size, evaluate
 from nacre.dialect.emitter import Index, IndexMap, Loop, Result
 from nacre.dialect.ops.support.common import integer_range
-from nacre.dialect.types import BOOL, I8, I16, I32, I64, Array, DType, TensorType
+from nacre.dialect.types import BOOL, I64, Array, DType, TensorType
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
@@ -102,8 +102,7 @@ class CheckedScalars:
         assert low <= x.value <= high, (x, dtype)
         return element(dtype, x.value)
 
-    def bits(self, x: CheckedScalar) -> CheckedScalar:
-        dtype = {d.bits: d for d in (I8, I16, I32, I64)}[x.dtype.bits]
+    def bits(self, x: CheckedScalar, dtype: DType) -> CheckedScalar:
         return CheckedScalar(dtype, x.value.view(dtype.numpy))
 
     def load(self, tensor: CheckedTensor, indices: Sequence[CheckedScalar]) -> CheckedScalar:

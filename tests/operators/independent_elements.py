@@ -232,6 +232,7 @@ ELEMENTS: Mapping[str, Function] = {
     "erf": each(math.erf),
     "erfc": each(math.erfc),
     "cast": _cast,
+    "bitcast": lambda x, dtype: np.frombuffer(x.tobytes(), dtype.numpy).reshape(x.shape),
     "quantize": _quantize,
     "requantize": _requantize,
     "dequantize": _dequantize,

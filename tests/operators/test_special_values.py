@@ -117,6 +117,8 @@ LITERALS: tuple[tuple[str, DType, tuple[Any, ...], dict[str, Any], Any], ...] = 
     ("exp", F32, (-INF,), {}, 0.0),
     ("erf", F64, (INF,), {}, 1.0),
     ("erfc", F64, (-INF,), {}, 2.0),
+    ("bitcast", F32, (-2.0,), {"dtype": U32}, 0xC0000000),
+    ("bitcast", I16, (0x3C00,), {"dtype": F16}, 1.0),
     ("cast", F32, (NAN,), {"dtype": I32}, 0),
     ("cast", F32, (3e9,), {"dtype": I32}, 2**31 - 1),
     ("cast", F32, (-1.0,), {"dtype": U8}, 0),
@@ -277,6 +279,9 @@ def tries(dtype: DType) -> Iterator[Try]:
             continue
         if operator.name == "cast":
             yield from ((operator, {"dtype": target}, [values]) for target in DTYPES.values())
+        elif operator.name == "bitcast":
+            same = [d for d in operator.operands[0].dtypes if d.bits == dtype.bits]
+            yield from ((operator, {"dtype": target}, [values]) for target in same)
         elif operator.name not in OTHER_OPERANDS and len(operator.operands) <= 2:
             yield operator, operator.complete({}), [values] if len(operator.operands) == 1 else [left, right]
 

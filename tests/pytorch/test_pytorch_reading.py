@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from nacre.compiler.cli.main import run
 from nacre.compiler.readers.table import read_file
-from nacre.compiler.tools.reference.torch_operators import PAGE, format_page
+from nacre.compiler.tools.reference.reader_operators import PYTORCH
 from nacre.dialect.diagnostics import DiagnosticError
 from nacre.dialect.interpreter import Interpreter
 from nacre.dialect.printer import print_module
@@ -252,5 +252,5 @@ def test_torch_is_not_imported_unless_used() -> None:
 
 
 def test_the_table_of_operators_is_current() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    assert page == format_page(page)
+    page = PYTORCH.path.read_text(encoding="utf-8")
+    assert page == PYTORCH.current()

@@ -9,7 +9,7 @@ import nacre
 import numpy as np
 import pytest
 from nacre.compiler.readers.table import read_file
-from nacre.compiler.tools.reference.stablehlo_operations import PAGE, format_page
+from nacre.compiler.tools.reference.reader_operators import STABLEHLO
 from nacre.dialect.diagnostics import DiagnosticError
 from nacre.dialect.interpreter import Interpreter
 
@@ -139,5 +139,5 @@ def test_a_missing_file_is_a_diagnostic(tmp_path: Path) -> None:
 
 
 def test_the_table_of_operations_is_current() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    assert page == format_page(page)
+    page = STABLEHLO.path.read_text(encoding="utf-8")
+    assert page == STABLEHLO.current()

@@ -149,7 +149,10 @@ class _FunctionWriter:
         self.used_here = around
 
     def assign(self, node: Node, expression: str) -> None:
-        names = [self.names.give(flattened(v.name)) for v in node.outputs]
+        several = len(node.outputs) > 1
+        # Nothing warns about an unused name that begins with `_`.
+        unused = ["_" if several and not self.uses[v.name] else "" for v in node.outputs]
+        names = [self.names.give(mark + flattened(v.name)) for mark, v in zip(unused, node.outputs, strict=True)]
         self.texts |= {v.name: Expression(name) for v, name in zip(node.outputs, names, strict=True)}
         if node.scope and node.scope != self.scope:
             self.lines.append(f"# {' '.join(node.scope.split())}")

@@ -11,14 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ....dialect.types import TensorType
+from ..writing.tensors import Held, Tensor
 from .package import load_onnx
 from .proto import Decoder
 from .schemas import schema_of
+from .writing.narrow import element_of
 from .writing.records import AttributeRecord, FunctionRecord, GraphRecord, NodeRecord
-from .writing.tensors import DTYPES, Held, Tensor
 from .writing.use import ELEMENT_NUMBERS
-
-_ELEMENTS = {dtype: ELEMENT_NUMBERS[name] for name, dtype in DTYPES.items()}
 
 
 def find_definition(
@@ -87,7 +86,7 @@ def _type_proto(held: Held | None) -> Any:
     onnx = load_onnx()
     proto = onnx.TypeProto()
     if isinstance(held, Tensor):
-        proto.tensor_type.elem_type = _ELEMENTS[held.dtype]
+        proto.tensor_type.elem_type = ELEMENT_NUMBERS[element_of(held)]
         proto.tensor_type.shape.SetInParent()
         for size in _shape(held.type):
             dim = proto.tensor_type.shape.dim.add()

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from ....dialect.diagnostics import Diagnostic, DiagnosticError
 from ....dialect.dims import INFINITY, Size, Symbol
 from ....dialect.types import TensorType
+from .writing.narrow import ELEMENTS
 from .writing.records import NodeRecord, ValueRecord, ValueType
-from .writing.tensors import DTYPES
 
 _MOST_BYTES = 1 << 47
 """The most bytes of a tensor: the address space of a process."""
@@ -74,7 +74,7 @@ def tensor_type(record: ValueRecord, dims: Dims) -> TensorType:
         raise _error("missing-type", f"the input `{record.name}` has no type")
     if type.kind != "tensor":
         raise _error("unsupported-type", f"the input `{record.name}` is of type {type.kind}; an entry takes tensors")
-    if type.element not in DTYPES:
+    if type.element not in ELEMENTS:
         raise _error("unsupported-dtype", f"the input `{record.name}` is {type.element}, which is not supported")
     if type.shape is None:
         raise _error("missing-type", f"the input `{record.name}` has no declared rank")
@@ -84,20 +84,20 @@ def tensor_type(record: ValueRecord, dims: Dims) -> TensorType:
             shape.append(size)
         else:
             shape.append(dims.of_axis(record.name, axis) if size is None else dims.named(size))
-    total = DTYPES[type.element].bytes
+    total = ELEMENTS[type.element].bytes
     for part in shape:
         total *= max(part, 1) if isinstance(part, int) else 1
     if total > _MOST_BYTES:
         raise _error("too-large", f"the input `{record.name}` is declared with {list(type.shape)}, {total} bytes")
-    return TensorType(DTYPES[type.element], tuple(shape))
+    return TensorType(ELEMENTS[type.element], tuple(shape))
 
 
 def declared_type(type: ValueType | None) -> TensorType | None:
     """Returns a declared type of constant shape; None if there is no declaration, or sizes are unknown."""
-    if type is None or type.kind != "tensor" or type.shape is None or type.element not in DTYPES:
+    if type is None or type.kind != "tensor" or type.shape is None or type.element not in ELEMENTS:
         return None
     sizes = [size for size in type.shape if isinstance(size, int)]
-    return TensorType(DTYPES[type.element], tuple(sizes)) if len(sizes) == len(type.shape) else None
+    return TensorType(ELEMENTS[type.element], tuple(sizes)) if len(sizes) == len(type.shape) else None
 
 
 _SAME_SHAPE = frozenset(

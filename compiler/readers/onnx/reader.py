@@ -19,15 +19,16 @@ from ....dialect.types import F32, TensorType
 from ....dialect.verifier import verify
 from ...model.source import SourceModel, WeightSource
 from ...weights import open_arrays
+from ..writing.graph_writer import GraphWriter, with_label
+from ..writing.tensors import Held, Tensor, TensorSequence
 from .convert import find_converter
 from .functions import bind_function, find_definition
 from .inputs import Dims, declared_type, tensor_type, with_deduced
 from .proto import decode_model, parse_model
-from .schemas import find_misuse
+from .schemas import find_misuse, with_elements
 from .supported import find_unsupported
-from .writing.graph_writer import GraphWriter, with_label
+from .writing.narrow import ELEMENTS, NARROW
 from .writing.records import FunctionRecord, GraphRecord, ModelRecord, NodeRecord, ValueRecord, ValueType
-from .writing.tensors import DTYPES, Held, Tensor, TensorSequence
 from .writing.use import Use, tensor_of
 
 _DEEPEST = 100
@@ -114,7 +115,8 @@ class _Run:
             type = self._checked(record)
             argument = Value(_unique(identifier(record.name) or "input", names), type)
             arguments.append(argument)
-            environment[record.name] = Tensor(type, argument)
+            element = record.type.element if record.type is not None and record.type.element in NARROW else ""
+            environment[record.name] = Tensor(type, argument, element=element)
         self.errors.raise_if_any({self.file: self.model.listing})
         outputs = self._graph(graph, [environment], self.model.opsets)
         results, result_names = [], []
@@ -143,7 +145,7 @@ class _Run:
     def _check_declared(self, record: ValueRecord, held: Tensor) -> None:
         declared = declared_type(record.type)
         if declared is None:
-            if record.type is not None and DTYPES.get(record.type.element, held.dtype) != held.dtype:
+            if record.type is not None and ELEMENTS.get(record.type.element, held.dtype) != held.dtype:
                 message = (
                     f"the output `{record.name}` is declared {record.type.element}, and its node computes {held.type}"
                 )
@@ -243,7 +245,7 @@ class _Run:
                 use.fail(fault, code="wrong-operands")
             converter = find_converter(node.op, node.domain, version)
             if converter is not None:
-                return converter(use)
+                return with_elements(node, version, operands, converter(use))
             definition = find_definition(node, opsets, operands, self.file)
             if definition is None:
                 use.fail("has no definition by other operators in this form", code="unsupported-attribute")

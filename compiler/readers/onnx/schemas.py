@@ -3,9 +3,12 @@ standard defines it by others."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from ..writing.tensors import Held, Tensor
 from .package import load_onnx
 from .writing.records import NodeRecord
 
@@ -49,6 +52,27 @@ def find_misuse(node: NodeRecord, version: int) -> str:
             expected = attribute.type.name.lower()
             return f"has an attribute `{name}` of another kind than {expected}"
     return ""
+
+
+def with_elements(
+    node: NodeRecord, version: int, operands: Sequence[Held | None], results: Sequence[Held]
+) -> Sequence[Held]:
+    """Returns the results, with the element type of an operand where the standard gives both one type. An element type
+    that the graph has no dtype for stays known that way."""
+    if not any(isinstance(held, Tensor) and held.element for held in operands):
+        return results
+    schema = schema_of(node.op, node.domain, version)
+    if schema is None:
+        return results
+    elements: dict[str, str] = {}
+    for number, held in enumerate(operands):
+        if isinstance(held, Tensor) and held.element:
+            elements.setdefault(schema.inputs[min(number, len(schema.inputs) - 1)].type_str, held.element)
+    made: list[Held] = []
+    for number, held in enumerate(results):
+        element = elements.get(schema.outputs[min(number, len(schema.outputs) - 1)].type_str, "")
+        made.append(replace(held, element=element) if isinstance(held, Tensor) and element else held)
+    return made
 
 
 def _range(low: int, high: int) -> str:

@@ -19,8 +19,8 @@ from ....dialect.types import TensorType
 from ....dialect.verifier import verify
 from ...model.source import SourceModel, WeightSource
 from ...weights import open_arrays
-from ..onnx.writing.graph_writer import GraphWriter
-from ..onnx.writing.tensors import Tensor
+from ..writing.graph_writer import GraphWriter
+from ..writing.tensors import Tensor
 from .convert import find_converter, operation_names
 from .writing.records import ELEMENTS, BlockRecord, FunctionRecord, OperationRecord, TypeRecord, decode
 from .writing.use import Use

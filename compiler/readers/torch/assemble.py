@@ -13,7 +13,7 @@ from ....dialect.graph import Function, Module, Parameter, State, Value, result_
 from ....dialect.verifier import verify
 from ...model.source import SourceModel, WeightSource
 from ...weights import open_arrays
-from ..onnx.writing.tensors import Tensor, known
+from ..writing.tensors import Tensor, known
 from .program import Program, Stored
 from .sizes import Sizes
 from .walk import MISSING, Walk

@@ -17,8 +17,8 @@ from ....dialect.diagnostics import Collector, Diagnostic, DiagnosticError, Span
 from ....dialect.dims import DimError, Poly, floor_divide
 from ....dialect.operator import InferenceError
 from ....dialect.types import TensorType
-from ..onnx.writing.graph_writer import GraphWriter
-from ..onnx.writing.tensors import Tensor
+from ..writing.graph_writer import GraphWriter
+from ..writing.tensors import Tensor
 from .convert import find_converter, operator_names
 from .sizes import Sizes
 from .writing.arrays import DTYPES

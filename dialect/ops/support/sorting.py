@@ -20,11 +20,12 @@ from collections.abc import Callable, Sequence
 from ...dims import Size, bounds, ceil_divide
 from ...emitter import Emitter, Scalar, SequenceEmitter, Tensor
 from ...lazy_dataclass import dataclass
-from ...types import I32, I64, DType, TensorType
+from ...types import I32, I64, SIGNED, DType, TensorType
 
 COUNTED = 96
 """The longest row that is ordered by counting."""
 RADIX = 256
+_SIGNED = {dtype.bits: dtype for dtype in SIGNED}
 BLOCK = 64
 """The number of elements in a block; the least element is compared with the bound."""
 SLACK = 448
@@ -74,7 +75,7 @@ class Order:
     def _key_of_float(self, s: SequenceEmitter, x: Scalar) -> Scalar:
         """Returns a key for a float. The bits of a float are ordered as the float, except for the sign: negative ones
         are inverted."""
-        bits = s.bits(x)
+        bits = s.bits(x, _SIGNED[self.dtype.bits])
         largest = s.constant((1 << self.dtype.bits - 1) - 1, bits.dtype)
         zero = s.constant(0, bits.dtype)
         turned = s.select(s.compare("lt", bits, zero), s.binary("xor", bits, largest), bits)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from .....dialect.types import F32, DType
-from ..writing.graph_writer import GraphWriter
-from ..writing.tensors import Tensor, known
+from .....dialect.types import BOOL, F32, DType
+from ...writing.graph_writer import GraphWriter
+from ...writing.tensors import Tensor, known
+from ..writing.narrow import ELEMENTS, NARROW, element_of
 from ..writing.use import Converters, Use
+from .narrowing import narrowed
 
 _BY_NAME = (
     "FLOAT", "UINT8", "INT8", "UINT16", "INT16", "INT32", "INT64", "STRING", "BOOL", "FLOAT16", "DOUBLE", "UINT32",
@@ -16,25 +19,36 @@ _BY_NAME = (
 
 
 def _cast(use: Use) -> Sequence[Tensor]:
-    return [converted(use, use.element_type("to"))]
+    return [converted(use, use.element_name(use.integer("to")))]
 
 
 def _cast_by_name(use: Use) -> Sequence[Tensor]:
     name = use.string("to")
     if name not in _BY_NAME:
         use.fail(f"has the attribute `to` = {name!r}", code="bad-attribute")
-    return [converted(use, use.dtype(_BY_NAME.index(name) + 1))]
+    return [converted(use, use.element_name(_BY_NAME.index(name) + 1))]
 
 
 def _cast_like(use: Use) -> Sequence[Tensor]:
-    return [converted(use, use.input(1).dtype)]
+    return [converted(use, element_of(use.input(1)))]
 
 
-def converted(use: Use, dtype: DType) -> Tensor:
-    """Returns the operand in a dtype. 8-bit floats saturate, unless the node says otherwise."""
+def _bit_cast(use: Use) -> Sequence[Tensor]:
+    x, dtype = use.input(), use.element_type("to")
+    if x.dtype == BOOL and dtype.bits == 8 and dtype.is_integer:
+        # A bool is a byte that is 0 or 1.
+        return [use.g.cast(x, dtype=dtype)]
+    return [x if x.dtype == dtype else use.g.bitcast(x, dtype=dtype)]
+
+
+def converted(use: Use, element: str) -> Tensor:
+    """Returns the operand with another type of elements. 8-bit floats saturate, unless the node says otherwise."""
     x, g = use.input(), use.g
+    if element in NARROW:
+        return narrowed(use, x, NARROW[element])
+    dtype = ELEMENTS[element]
     if x.dtype == dtype:
-        return x
+        return replace(x, element="")
     result = g.cast(x, dtype=dtype)
     if dtype.is_storage and not use.integer("saturate", 1):
         return _overflowing(g, x, result, dtype)
@@ -54,4 +68,4 @@ def _overflowing(g: GraphWriter, x: Tensor, result: Tensor, dtype: DType) -> Ten
     return g.where(g.less_equal(wide, g.negate(limit)), below, bounded)
 
 
-CONVERTERS: Converters = {"Cast": {1: _cast_by_name, 6: _cast}, "CastLike": _cast_like}
+CONVERTERS: Converters = {"Cast": {1: _cast_by_name, 6: _cast}, "CastLike": _cast_like, "BitCast": _bit_cast}

@@ -8,7 +8,7 @@ import numpy as np
 
 from .....dialect.dims import Size, bounds, ceil_divide, maximum
 from .....dialect.types import F32, I64
-from ..writing.tensors import Tensor, known
+from ...writing.tensors import Tensor, known
 from ..writing.use import Converters, Use
 from .shapes import require_equal
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .....dialect.types import I8, I32, U8
-from ..writing.tensors import Tensor
+from ...writing.tensors import Tensor
 from ..writing.use import Converters, Use
 
 

@@ -14,8 +14,8 @@ import numpy as np
 from .....dialect.dims import Size
 from .....dialect.graph import Region
 from .....dialect.types import BOOL, I64, TensorType
+from ...writing.tensors import Held, Tensor, TensorSequence, known
 from ..writing.records import GraphRecord
-from ..writing.tensors import Held, Tensor, TensorSequence, known
 from ..writing.use import Converters, Use
 
 _MOST_UNROLLED = 128

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .....dialect.dims import Size, ceil_divide, maximum
-from ..writing.tensors import Tensor
+from ...writing.tensors import Tensor
 from ..writing.use import Converters, Use
 
 Pairs = tuple[tuple[Size, Size], ...]

@@ -1,7 +1,8 @@
 """`NonMaxSuppression`: boxes with the best scores that overlap little.
 
-The number of selected boxes depends on data: it is the one that the file declares, and the call checks it. All classes
-of all images select one box in each step of a loop.
+The number of selected boxes depends on data: it is the one that the file declares, and the call checks it. With limits
+that are known while the file is read, the operator `nms` selects the boxes; with limits that come with the call, all
+classes of all images select one box in each step of a loop.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .....dialect.types import BOOL, I64, DType, TensorType
-from ..writing.tensors import Tensor, known
+from .....dialect.dims import minimum
+from .....dialect.types import BOOL, F32, F64, I64, DType, TensorType
+from ...writing.tensors import Tensor, known
 from ..writing.use import Converters, Use
 from .control_flow import scan
 
@@ -19,6 +21,41 @@ from .control_flow import scan
 def _non_max_suppression(use: Use) -> Sequence[Tensor]:
     boxes, scores, g = use.input(0), use.input(1), use.g
     selected = use.declared_shape("a number of boxes")[0]
+    limits = [None if (x := use.optional(index)) is None else x.array for index in (2, 3, 4)]
+    is_known = all(use.optional(index) is None or limits[index - 2] is not None for index in (2, 3, 4))
+    if is_known and boxes.dtype in (F32, F64):
+        most, overlap, least = (None if array is None else array.reshape(()).item() for array in limits)
+        best, picks = _by_operator(use, boxes, scores, int(most or 0), overlap or 0.0, least)
+    else:
+        best, picks = _by_loop(use, boxes, scores)
+    # Both are [image, class, step].
+    _, classes, count = best.shape
+    flags, places = (g.reshape(x, shape=(x.type.elements,)) for x in (picks, best))
+    use.require(g.equal(g.sum(g.cast(flags, dtype=I64)), g.size(selected)))
+    order = g.argsort(g.cast(g.logical_not(flags), dtype=I64), axis=0)
+    rows = g.slice(order, starts=(0,), stops=(selected,))
+    group = g.floor_divide(rows, g.size(count))
+    columns = [
+        g.floor_divide(group, g.size(classes)),
+        g.remainder(group, g.size(classes)),
+        g.gather(places, rows, axis=0),
+    ]
+    return [g.stack(*columns, axis=1)]
+
+
+def _by_operator(
+    use: Use, boxes: Tensor, scores: Tensor, most: int, overlap: float, least: float | None
+) -> tuple[Tensor, Tensor]:
+    g, size = use.g, minimum(most, scores.shape[2])
+    corners = [g.squeeze(each, axes=(1,)) for each in _corners(use, boxes)]
+    ordered = g.unsqueeze(g.stack(*(corners[i] for i in (1, 0, 3, 2)), axis=2), axes=(1,))
+    limits = {"iou_threshold": overlap, "size": size, **({} if least is None else {"score_threshold": least})}
+    best, count = g.apply("nms", [ordered, scores], limits)
+    return best, g.less(g.iota(shape=(size,)), g.unsqueeze(count, axes=(2,)))
+
+
+def _by_loop(use: Use, boxes: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+    g = use.g
     images, classes, count = scores.shape
     most = _scalar(use, 2, I64, 0)
     overlap = _scalar(use, 3, boxes.dtype, 0.0)
@@ -44,20 +81,8 @@ def _non_max_suppression(use: Use) -> Sequence[Tensor]:
     types = [TensorType(I64), alive.type, first.type]
     assert alive.dtype == BOOL, alive
     *_, best, picks = scan(use, [alive, first], g.region(types, step), count)
-    # From [step, image, class, 1] to the order of images, classes, steps.
-    total = images * classes * count
-    flags = g.reshape(g.transpose(picks, axes=(1, 2, 0, 3)), shape=(total,))
-    places = g.reshape(g.transpose(best, axes=(1, 2, 0, 3)), shape=(total,))
-    use.require(g.equal(g.sum(g.cast(flags, dtype=I64)), g.size(selected)))
-    order = g.argsort(g.cast(g.logical_not(flags), dtype=I64), axis=0)
-    rows = g.slice(order, starts=(0,), stops=(selected,))
-    group = g.floor_divide(rows, g.size(count))
-    columns = [
-        g.floor_divide(group, g.size(classes)),
-        g.remainder(group, g.size(classes)),
-        g.gather(places, rows, axis=0),
-    ]
-    return [g.stack(*columns, axis=1)]
+    turned = [g.squeeze(g.transpose(each, axes=(1, 2, 0, 3)), axes=(3,)) for each in (best, picks)]
+    return turned[0], turned[1]
 
 
 def _scalar(use: Use, index: int, dtype: DType, default: float) -> Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from .....dialect.dims import bounds
 from .....dialect.types import F32, I64
-from ..writing.tensors import Tensor
+from ...writing.tensors import Tensor
 from ..writing.use import Convert, Converters, Use
 
 _UNARY: Mapping[str, str] = {

@@ -8,7 +8,7 @@ import numpy as np
 
 from .....dialect.dims import Size
 from .....dialect.types import I64
-from ..writing.tensors import Tensor, known
+from ...writing.tensors import Tensor, known
 from ..writing.use import Converters, Use
 
 

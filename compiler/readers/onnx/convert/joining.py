@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .....dialect.dims import Size, ceil_divide
-from ..writing.tensors import Held, Tensor, TensorSequence
+from ...writing.tensors import Held, Tensor, TensorSequence
 from ..writing.use import Converters, Use
 from .shapes import require_equal
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .....dialect.dims import product
-from ..writing.tensors import Tensor, known
+from ...writing.tensors import Tensor, known
 from ..writing.use import Convert, Converters, Use
 from .convolutions import window_attributes, window_padding
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from .....dialect.types import F32, F64, I32, U8, DType
-from ..writing.tensors import Tensor
+from ...writing.tensors import Tensor
+from ..writing.narrow import ELEMENTS, NARROW
 from ..writing.use import Converters, Use
 from .contractions import integer_matmul, shifted
 from .convolutions import convolved
+from .narrowing import narrowed
 
 
 def _spread(use: Use, scale: Tensor, x: Tensor, axis: int) -> Tensor:
@@ -46,7 +49,11 @@ def _quantize(use: Use) -> Sequence[Tensor]:
     x, scale, zero, g = use.input(0), use.input(1), use.optional(2), use.g
     axis = use.integer("axis", 1)
     number = use.integer("output_dtype", 0)
-    dtype = zero.dtype if zero is not None else use.dtype(number) if number else U8
+    element = "" if zero is None else zero.element
+    if zero is None and number:
+        element = use.element_name(number)
+    narrow = NARROW.get(element)
+    dtype = zero.dtype if zero is not None else ELEMENTS[element] if element else U8
     precision = use.integer("precision", 0)
     wide = use.dtype(precision) if precision else (F32 if x.dtype.is_half or not x.dtype.is_float else x.dtype)
     if not precision and scale.dtype.is_half and x.dtype == scale.dtype:
@@ -54,9 +61,13 @@ def _quantize(use: Use) -> Sequence[Tensor]:
         ratio = g.cast(g.divide(x, _spread(use, scale, x, axis)), dtype=wide)
     else:
         ratio = _ratio(use, g.cast(x, dtype=wide), _spread(use, g.cast(scale, dtype=wide), x, axis))
+    if narrow is not None and not narrow.bits:
+        return [narrowed(use, ratio, narrow)]
     if dtype.is_storage:
         return [_stored(use, ratio, dtype)]
     offset = None if zero is None else _spread(use, zero, x, axis)
+    if narrow is not None:
+        return [replace(saturated(use, g.round(ratio), offset, dtype, narrow.integer_range), element=narrow.name)]
     return [saturated(use, g.round(ratio), offset, dtype)]
 
 
@@ -75,10 +86,12 @@ def _stored(use: Use, ratio: Tensor, dtype: DType) -> Tensor:
     return use.g.cast(ratio, dtype=dtype)
 
 
-def saturated(use: Use, rounded: Tensor, zero: Tensor | None, dtype: DType) -> Tensor:
-    """Returns whole floats plus a zero point, clipped to the range of an integer dtype."""
+def saturated(
+    use: Use, rounded: Tensor, zero: Tensor | None, dtype: DType, limits: tuple[int, int] | None = None
+) -> Tensor:
+    """Returns whole floats plus a zero point, clipped to the range of an integer dtype, or to limits inside of it."""
     g = use.g
-    low, high = dtype.integer_range
+    low, high = limits or dtype.integer_range
     if zero is not None:
         rounded = g.add(rounded, g.cast(zero, dtype=rounded.dtype))
     bounded = g.minimum(g.maximum(rounded, g.like(low, rounded)), g.like(high, rounded))

@@ -1,4 +1,7 @@
-"""Recurrent layers: RNN, GRU and LSTM, each direction a `scan` over time.
+"""Recurrent layers: RNN, GRU and LSTM, each direction an operator of its own, or a `scan` over time.
+
+The operators `rnn`, `gru` and `lstm` have the usual activations, and no lengths, limits or peepholes; a GRU must have
+`linear_before_reset`. They order their gates in another way, which `_Kind` states. Every other layer is a `scan`.
 
 X is [time, batch, input], or [batch, time, input] with `layout` = 1. The product with the input weight is computed for
 all steps before the loop. With sequence lengths, a step after the end of a sequence keeps the state and gives zeros.
@@ -10,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .....dialect.dims import Size
-from .....dialect.types import I64, TensorType
-from ..writing.tensors import Tensor
+from .....dialect.types import F32, F64, I64, TensorType
+from ...writing.tensors import Tensor
 from ..writing.use import Converters, Use
 from .control_flow import scan
 
@@ -59,13 +62,25 @@ class _Layer:
     state: tuple[Tensor, ...]
     peepholes: tuple[Tensor, ...]
     activations: tuple[Activation, ...]
-    backward: bool
+    names: tuple[str, ...]
 
 
 MakeCell = Callable[[Use, _Layer, Callable[[Tensor], Tensor]], Cell]
 
 
-def _layer(use: Use, gates: int, states: int, defaults: Sequence[str], make_cell: MakeCell) -> Sequence[Tensor]:
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A kind of layer: its operator, the place of each of the operator's gates among those of ONNX, the tensors of its
+    state, and the usual activations."""
+
+    operator: str
+    order: tuple[int, ...]
+    states: int
+    defaults: tuple[str, ...]
+    make_cell: MakeCell
+
+
+def _layer(use: Use, kind: _Kind) -> Sequence[Tensor]:
     g = use.g
     x = use.input(0)
     batch_first = bool(use.integer("layout", 0))
@@ -80,7 +95,7 @@ def _layer(use: Use, gates: int, states: int, defaults: Sequence[str], make_cell
         use.fail(f"takes three tensors of rank 3, not of ranks {ranks}", code="rank-mismatch")
     hidden = use.input(2).shape[2]
     lengths = use.optional(4)
-    names = use.strings_of("activations", tuple(defaults) * count)
+    names = use.strings_of("activations", kind.defaults * count)
     alphas, betas = use.floats_of("activation_alpha", ()), use.floats_of("activation_beta", ())
     clip = use.number("clip")
 
@@ -91,14 +106,17 @@ def _layer(use: Use, gates: int, states: int, defaults: Sequence[str], make_cell
 
     outputs, finals = [], []
     for number in range(count):
-        layer = _read_layer(use, number, gates, states, hidden, x, names, alphas, betas, len(defaults))
+        layer = _read_layer(use, number, kind, hidden, x, names, alphas, betas)
         backward = direction == "reverse" or number == 1
-        output, final = _run(use, x, layer, make_cell(use, layer, clipped), backward, lengths)
+        if _is_operator(use, kind, layer):
+            output, final = _apply_operator(use, x, kind, layer, backward)
+        else:
+            output, final = _run(use, x, layer, kind.make_cell(use, layer, clipped), backward, lengths)
         outputs.append(output)
         finals.append(final)
     # Y is [time, directions, batch, hidden]; the states are [directions, batch, hidden].
     whole = g.stack(*outputs, axis=1)
-    last = [g.stack(*(final[i] for final in finals), axis=0) for i in range(states)]
+    last = [g.stack(*(final[i] for final in finals), axis=0) for i in range(kind.states)]
     if batch_first:
         whole = g.transpose(whole, axes=(2, 0, 1, 3))
         last = [g.transpose(each, axes=(1, 0, 2)) for each in last]
@@ -108,16 +126,14 @@ def _layer(use: Use, gates: int, states: int, defaults: Sequence[str], make_cell
 def _read_layer(
     use: Use,
     number: int,
-    gates: int,
-    states: int,
+    kind: _Kind,
     hidden: Size,
     x: Tensor,
     names: Sequence[str],
     alphas: Sequence[float],
     betas: Sequence[float],
-    functions: int,
 ) -> _Layer:
-    g = use.g
+    g, states, functions = use.g, kind.states, len(kind.defaults)
 
     def part(index: int) -> Tensor | None:
         whole = use.optional(index)
@@ -146,7 +162,36 @@ def _read_layer(
         beta = betas[position] if position < len(betas) else None
         chosen.append(_activation(use, names[position], alpha, beta))
     two = None if biases is None else (biases[0], biases[1])
-    return _Layer(weight, recurrence, two, tuple(state), tuple(peepholes), tuple(chosen), number == 1)
+    used = tuple(name.lower() for name in names[number * functions : (number + 1) * functions])
+    return _Layer(weight, recurrence, two, tuple(state), tuple(peepholes), tuple(chosen), used)
+
+
+def _is_operator(use: Use, kind: _Kind, layer: _Layer) -> bool:
+    """Returns whether the operator computes the layer."""
+    usual = layer.names == tuple(name.lower() for name in kind.defaults) or layer.names == ("relu",)
+    special = layer.peepholes or use.optional(4) is not None or use.has("clip") or use.integer("input_forget", 0)
+    split = kind.operator == "gru" and not use.integer("linear_before_reset", 0)
+    return usual and not special and not split and layer.weight.dtype in (F32, F64)
+
+
+def _apply_operator(use: Use, x: Tensor, kind: _Kind, layer: _Layer, backward: bool) -> tuple[Tensor, Sequence[Tensor]]:
+    """Returns the outputs of all steps [time, batch, hidden], and the last state."""
+    g = use.g
+
+    def ordered(tensor: Tensor) -> Tensor:
+        if len(kind.order) == 1:
+            return tensor
+        gates = g.apply("split", [tensor], {"parts": len(kind.order), "axis": 0})
+        return g.concat(*(gates[place] for place in kind.order), axis=0)
+
+    operands = [x, ordered(layer.weight), ordered(layer.recurrence)]
+    rows = g.broadcast_to(g.like(0, x), shape=layer.weight.shape[:1])
+    operands += [ordered(bias) for bias in layer.biases] if layer.biases is not None else [rows, rows]
+    attributes: dict[str, object] = {"reverse": backward}
+    if kind.operator == "rnn":
+        attributes["activation"] = layer.names[0]
+    output, *final = g.apply(kind.operator, [*operands, *layer.state], attributes)
+    return output, final
 
 
 def _run(
@@ -237,16 +282,12 @@ def _lstm_cell(use: Use, layer: _Layer, clipped: Callable[[Tensor], Tensor]) -> 
     return cell
 
 
-def _rnn(use: Use) -> Sequence[Tensor]:
-    return _layer(use, 1, 1, ("Tanh",), _rnn_cell)
+_RNN = _Kind("rnn", (0,), 1, ("Tanh",), _rnn_cell)
+_GRU = _Kind("gru", (1, 0, 2), 1, ("Sigmoid", "Tanh"), _gru_cell)
+_LSTM = _Kind("lstm", (0, 2, 3, 1), 2, ("Sigmoid", "Tanh", "Tanh"), _lstm_cell)
 
-
-def _gru(use: Use) -> Sequence[Tensor]:
-    return _layer(use, 3, 1, ("Sigmoid", "Tanh"), _gru_cell)
-
-
-def _lstm(use: Use) -> Sequence[Tensor]:
-    return _layer(use, 4, 2, ("Sigmoid", "Tanh", "Tanh"), _lstm_cell)
-
-
-CONVERTERS: Converters = {"RNN": _rnn, "GRU": _gru, "LSTM": _lstm}
+CONVERTERS: Converters = {
+    "RNN": lambda use: _layer(use, _RNN),
+    "GRU": lambda use: _layer(use, _GRU),
+    "LSTM": lambda use: _layer(use, _LSTM),
+}

@@ -14,7 +14,7 @@ import numpy as np
 
 from .....dialect.dims import Size
 from .....dialect.types import BOOL, I64
-from ..writing.tensors import Tensor, known
+from ...writing.tensors import Tensor, known
 from ..writing.use import Convert, Converters, Use
 
 Reduce = Callable[[Use, Tensor, tuple[int, ...], bool], Tensor]

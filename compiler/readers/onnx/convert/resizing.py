@@ -16,7 +16,7 @@ import numpy as np
 
 from .....dialect.dims import Size
 from .....dialect.types import F32
-from ..writing.tensors import Tensor, known
+from ...writing.tensors import Tensor, known
 from ..writing.use import Converters, Use
 from .resizing_in_call import resize_in_call
 

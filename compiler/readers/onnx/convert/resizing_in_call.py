@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .....dialect.types import F32, F64, I64
-from ..writing.tensors import Tensor, known
+from ...writing.tensors import Tensor, known
 from ..writing.use import Use
 
 Taps = list[tuple[Tensor, Tensor | None]]

@@ -9,7 +9,7 @@ import numpy as np
 
 from .....dialect.dims import Size, product
 from .....dialect.types import I64
-from ..writing.tensors import Tensor, known
+from ...writing.tensors import Tensor, known
 from ..writing.use import Converters, Use
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .....dialect.types import I64
-from ..writing.tensors import Tensor, known
+from ...writing.tensors import Tensor, known
 from ..writing.use import Converters, Use
 
 _REDUCTIONS = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum"}

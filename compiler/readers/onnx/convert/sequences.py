@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..writing.tensors import Held, Tensor, TensorSequence, known, of_size
+from ...writing.tensors import Held, Tensor, TensorSequence, known, of_size
 from ..writing.use import Converters, Use
 
 

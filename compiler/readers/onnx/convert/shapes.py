@@ -12,7 +12,7 @@ import numpy as np
 
 from .....dialect.dims import Poly, Size, at_least, divide_exactly, product
 from .....dialect.types import I64
-from ..writing.tensors import Tensor, known, of_size, of_sizes
+from ...writing.tensors import Tensor, known, of_size, of_sizes
 from ..writing.use import Converters, Use
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .....dialect.dims import Size
+from .....dialect.dims import Size, add, at_least, floor_divide, multiply
 from .....dialect.types import F32, F64, I64
-from ..writing.tensors import Tensor, known
+from ...writing.tensors import Tensor, known
 from ..writing.use import Convert, Converters, Use
 
 
@@ -42,7 +42,9 @@ def _dft(use: Use) -> Sequence[Tensor]:
         # The axis comes with the call: of the transforms that have the declared shape, one is chosen.
         declared = use.declared_shape("an axis")
         place = g.remainder(g.cast(g.reshape(given, shape=()), dtype=I64), known(np.int64(x.rank)))
-        made = [(axis, _transformed(use, x, axis)) for axis in range(x.rank - 1)]
+        axes = range(x.rank - 1)
+        possible = [axis for axis in axes if all(declared[i] == x.shape[i] for i in axes if i != axis)]
+        made = [(axis, _transformed(use, x, axis)) for axis in possible]
         fitting = [(g.equal(place, known(np.int64(axis))), y) for axis, y in made if y.shape == declared]
         if not fitting:
             use.fail("has operands that contradict the declared type of its result", code="type-mismatch")
@@ -62,72 +64,50 @@ def _transformed(use: Use, x: Tensor, axis: int) -> Tensor:
         length = 2 * (length - 1)
     if use.optional(1) is not None:
         length = use.sizes(1, "a length")[0]
-    if not isinstance(length, int) or not isinstance(x.shape[axis], int):
-        use.fail("transforms an axis of symbolic size", code="data-dependent")
+    real, *imaginary = _parts(use, x)
     if inverse and one_sided:
-        return _real_inverse(use, x, axis, length)
-    return fourier(use, x, axis, length, inverse=inverse, one_sided=one_sided)
+        if not imaginary:
+            use.fail("takes a spectrum of complex numbers", code="shape-mismatch")
+        halves = [_cut_to(use, part, axis, floor_divide(length, 2) + 1) for part in (real, *imaginary)]
+        made = use.g.irfft(*halves, axes=axis, size=length)
+        return use.g.cast(use.g.unsqueeze(made, axes=(made.rank,)), dtype=x.dtype)
+    parts = [_cut_to(use, part, axis, length) for part in (real, *imaginary)]
+    return use.g.cast(_spectrum(use, parts, axis, inverse=inverse, one_sided=one_sided), dtype=x.dtype)
 
 
-def _real_inverse(use: Use, x: Tensor, axis: int, length: int) -> Tensor:
-    """Returns the real signal of the first half of a spectrum; the other half is its conjugate."""
-    g, half = use.g, length // 2 + 1
-    x = _cut_to(use, x, axis, half)
-    factors = np.full(half, 2.0)
-    factors[0] = 1
-    if length % 2 == 0:
-        factors[-1] = 1
-    angles = 2 * np.pi * np.outer(np.arange(half), np.arange(length)) / length
-    real, imaginary = (_part(use, x, axis, index) for index in (0, 1))
-    cosines = known(np.cos(angles) * factors[:, None] / length, x.dtype)
-    sines = known(np.sin(angles) * factors[:, None] / length, x.dtype)
-    made = g.subtract(g.matmul(real, cosines), g.matmul(imaginary, sines))
-    return _back(use, g.unsqueeze(made, axes=(made.rank,)), axis)
+def _parts(use: Use, x: Tensor) -> list[Tensor]:
+    """Returns the real numbers, and the imaginary ones if there are some, in a dtype that transforms support."""
+    g = use.g
+    if x.shape[-1] not in (1, 2):
+        use.fail(f"takes real numbers [..., 1] or complex ones [..., 2], not {x.type}", code="shape-mismatch")
+    wide = g.cast(x, dtype=F32) if x.dtype.is_half else x
+    return [g.gather(wide, known(np.int64(index)), axis=x.rank - 1) for index in range(2 if x.shape[-1] == 2 else 1)]
 
 
-def _cut_to(use: Use, x: Tensor, axis: int, length: int) -> Tensor:
+def _cut_to(use: Use, x: Tensor, axis: int, length: Size) -> Tensor:
     """Returns the first elements of an axis, with zeros after the last one."""
     g, old = use.g, x.shape[axis]
-    assert isinstance(old, int), x
-    if old > length:
+    if old == length:
+        return x
+    if at_least(add(old, multiply(-1, length)), 0):
         return g.slice(x, starts=((None,) * axis + (0,)), stops=((None,) * axis + (length,)))
-    if old < length:
-        return g.pad(x, widths=tuple((0, length - old) if i == axis else (0, 0) for i in range(x.rank)))
-    return x
+    if not isinstance(length, int) or not isinstance(old, int):
+        use.fail(f"transforms {length} elements of an axis of {old}", code="data-dependent")
+    return g.pad(x, widths=tuple((0, length - old) if i == axis else (0, 0) for i in range(x.rank)))
 
 
-def _part(use: Use, x: Tensor, axis: int, index: int) -> Tensor:
-    """Returns the real or the imaginary numbers, with the axis last."""
-    chosen = use.g.gather(x, known(np.int64(index)), axis=x.rank - 1)
-    order = [i for i in range(chosen.rank) if i != axis] + [axis]
-    return use.g.transpose(chosen, axes=tuple(order)) if axis != chosen.rank - 1 else chosen
-
-
-def _back(use: Use, made: Tensor, axis: int) -> Tensor:
-    """Moves the axis before the last one to its place."""
-    last = made.rank - 2
-    if axis == last:
-        return made
-    order = [*range(axis), last, *range(axis, last), made.rank - 1]
-    return use.g.transpose(made, axes=tuple(order))
-
-
-def fourier(use: Use, x: Tensor, axis: int, length: int, *, inverse: bool = False, one_sided: bool = False) -> Tensor:
-    """Returns the discrete Fourier transform along an axis of x [..., 1 or 2], real numbers or complex pairs, as
-    products with the matrices of cosines and sines."""
+def _spectrum(use: Use, parts: Sequence[Tensor], axis: int, *, inverse: bool = False, one_sided: bool) -> Tensor:
+    """Returns the transform of real or complex numbers along an axis as pairs [..., 2]."""
     g = use.g
-    x = _cut_to(use, x, axis, length)
-    count = length // 2 + 1 if one_sided else length
-    angles = 2 * np.pi * np.outer(np.arange(length), np.arange(count)) / length * (1 if inverse else -1)
-    scale = 1 / length if inverse else 1.0
-    cosines, sines = known(np.cos(angles) * scale, x.dtype), known(np.sin(angles) * scale, x.dtype)
-    real = _part(use, x, axis, 0)
-    out_real, out_imaginary = g.matmul(real, cosines), g.matmul(real, sines)
-    if x.shape[-1] == 2:
-        imaginary = _part(use, x, axis, 1)
-        out_real = g.subtract(out_real, g.matmul(imaginary, sines))
-        out_imaginary = g.add(out_imaginary, g.matmul(imaginary, cosines))
-    return _back(use, g.stack(out_real, out_imaginary, axis=-1), axis)
+    if len(parts) == 1 and one_sided and not inverse:
+        made = g.apply("rfft", parts, {"axes": axis})
+    else:
+        pair = parts if len(parts) == 2 or not inverse else [*parts, g.multiply(parts[0], g.like(0, parts[0]))]
+        made = g.apply("ifft" if inverse else "fft", pair, {"axes": axis})
+        if one_sided:
+            half = floor_divide(parts[0].shape[axis], 2) + 1
+            made = tuple(_cut_to(use, part, axis, half) for part in made)
+    return g.stack(*made, axis=-1)
 
 
 def _frame_step(use: Use) -> int:
@@ -156,17 +136,24 @@ def _stft(use: Use) -> Sequence[Tensor]:
         length = window.shape[0]
     else:
         use.fail("has neither a window nor a length", code="wrong-operands")
-    size = signal.shape[1]
-    if not isinstance(length, int) or not isinstance(size, int):
+    if not isinstance(length, int):
         use.fail("transforms frames of symbolic size", code="data-dependent")
+    one_sided = bool(use.integer("onesided", 1))
+    if signal.rank == 2 or signal.shape[2] == 1:
+        flat = g.squeeze(signal, axes=(2,)) if signal.rank == 3 else signal
+        wide = [g.cast(x, dtype=F32) if x.dtype.is_half else x for x in (flat, window) if x is not None]
+        made = g.apply("stft", wide, {"size": length, "hop": step, "center": False, "onesided": one_sided})
+        turned = [g.transpose(part, axes=(0, 2, 1)) for part in made]
+        return [g.cast(g.stack(*turned, axis=-1), dtype=signal.dtype)]
+    size = signal.shape[1]
+    if not isinstance(size, int):
+        use.fail("transforms frames of a complex signal of symbolic size", code="data-dependent")
     frames = (size - length) // step + 1
     places = np.arange(frames)[:, None] * step + np.arange(length)[None, :]
     cut = g.gather(signal, known(places.astype(np.int64)), axis=1)
-    if cut.rank == 3:
-        cut = g.unsqueeze(cut, axes=(3,))
     if window is not None:
         cut = g.multiply(cut, g.reshape(window, shape=(length, 1)))
-    return [fourier(use, cut, 2, length, one_sided=bool(use.integer("onesided", 1)))]
+    return [g.cast(_spectrum(use, _parts(use, cut), 2, one_sided=one_sided), dtype=signal.dtype)]
 
 
 CONVERTERS: Converters = {

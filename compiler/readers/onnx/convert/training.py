@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .....dialect.types import DType
-from ..writing.tensors import Tensor
+from ...writing.tensors import Tensor
 from ..writing.use import Converters, Use
 
 

@@ -1,1 +1,1 @@
-"""The tools of converters: records of the file, tensors that are partly known, and the writer of the graph."""
+"""The tools of converters: records of the file, and the use of an operator."""

@@ -14,9 +14,10 @@ import numpy as np
 from .....dialect.diagnostics import Diagnostic, DiagnosticError, Span
 from .....dialect.dims import Size
 from .....dialect.types import DType, TensorType
-from .graph_writer import GraphWriter
+from ...writing.graph_writer import GraphWriter
+from ...writing.tensors import DTYPES, Held, Tensor, TensorSequence, known
+from .narrow import ELEMENTS, NARROW, held_array
 from .records import GraphRecord, NodeRecord, StoredArray
-from .tensors import DTYPES, Held, Tensor, TensorSequence, known
 
 RunGraph: TypeAlias = Callable[[GraphRecord, Sequence[Tensor]], list[Held]]
 """Converts the nodes of a graph inside a node, with values of the graph around it; returns the graph's outputs."""
@@ -156,6 +157,13 @@ class Use:
             return default
         return self.dtype(number)
 
+    def element_name(self, number: Any) -> str:
+        """Returns the name of an element type by its ONNX number; tensors may have it."""
+        name = ELEMENT_NAMES.get(number, str(number))
+        if name not in ELEMENTS:
+            self.fail(f"uses the element type {name}, which is not supported", code="unsupported-dtype")
+        return name
+
     def dtype(self, number: Any) -> DType:
         name = ELEMENT_NAMES.get(number, str(number))
         if name not in DTYPES:
@@ -195,20 +203,17 @@ _IN_ORDER = (
 ELEMENT_NAMES: Mapping[int, str] = dict(enumerate(_IN_ORDER))
 ELEMENT_NUMBERS: Mapping[str, int] = {name: number for number, name in ELEMENT_NAMES.items()}
 
-_WIDENED = {"INT4": "INT8", "INT2": "INT8", "UINT4": "UINT8", "UINT2": "UINT8"}
-
 
 def tensor_of(stored: StoredArray, span: Span | None) -> Tensor:
     """Returns a tensor of the file. Raises DiagnosticError if the graph has no such dtype."""
-    dtype = DTYPES.get(_WIDENED.get(stored.element, stored.element))
+    dtype = ELEMENTS.get(stored.element)
     if dtype is None:
         named = f"the tensor `{stored.name}`" if stored.name else "a tensor"
         message = f"{named} is {stored.element}, which is not supported"
         raise DiagnosticError([Diagnostic("unsupported-dtype", message, span)])
-    array = stored.array
-    if array.dtype != dtype.numpy:
-        array = array.astype(dtype.numpy)
-    return Tensor(TensorType(dtype, array.shape), None, array, stored.name)
+    array = held_array(stored.array, stored.element)
+    element = stored.element if stored.element in NARROW else ""
+    return Tensor(TensorType(dtype, array.shape), None, array, stored.name, element)
 
 
 Convert: TypeAlias = Callable[[Use], Sequence[Held]]

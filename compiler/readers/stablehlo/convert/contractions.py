@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from .....dialect.dims import product
-from ...onnx.writing.tensors import Tensor, known
+from ...writing.tensors import Tensor, known
 from ..writing.records import decode_array
 from ..writing.use import Converters, Use
 

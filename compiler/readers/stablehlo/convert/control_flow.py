@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from .....dialect.types import BOOL
-from ...onnx.writing.tensors import Tensor
+from ...writing.tensors import Tensor
 from ..writing.use import Converters, Use
 
 

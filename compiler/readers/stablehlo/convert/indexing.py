@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .....dialect.types import I64
-from ...onnx.writing.tensors import Tensor
+from ...writing.tensors import Tensor
 from ..writing.records import ELEMENTS
 from ..writing.use import Converters, Use
 

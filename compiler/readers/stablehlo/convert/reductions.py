@@ -10,7 +10,7 @@ import numpy as np
 from .....dialect.dims import product
 from .....dialect.ops.support.common import integer_range
 from .....dialect.types import BOOL
-from ...onnx.writing.tensors import Tensor
+from ...writing.tensors import Tensor
 from ..writing.records import BlockRecord, decode_array
 from ..writing.use import Converters, Use
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .....dialect.dims import Size, divide_exactly, product
-from ...onnx.writing.tensors import Tensor, known, of_size
+from ...writing.tensors import Tensor, known, of_size
 from ..writing.records import decode_array
 from ..writing.use import Converters, Use
 

@@ -10,8 +10,8 @@ from typing import NoReturn, TypeAlias
 from .....dialect.diagnostics import Diagnostic, DiagnosticError, Span
 from .....dialect.dims import Size
 from .....dialect.types import DType
-from ...onnx.writing.graph_writer import GraphWriter
-from ...onnx.writing.tensors import Tensor
+from ...writing.graph_writer import GraphWriter
+from ...writing.tensors import Tensor
 from .records import ELEMENTS, BlockRecord, OperationRecord
 
 RunBlock: TypeAlias = Callable[[BlockRecord, Sequence[Tensor]], list[Tensor]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .....dialect.types import F32
-from ...onnx.writing.tensors import Tensor
+from ...writing.tensors import Tensor
 from ..writing.use import Convert, Converters, Use
 from .arithmetic import extreme
 

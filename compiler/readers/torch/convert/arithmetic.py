@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from .....dialect.types import F32, F64, DType
-from ...onnx.writing.tensors import Tensor
+from ...writing.tensors import Tensor
 from ..writing.use import Convert, Converters, Use
 
 Combine: TypeAlias = Callable[[Use, Tensor, Tensor], Tensor]

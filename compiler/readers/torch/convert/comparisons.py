@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from .....dialect.types import BOOL
-from ...onnx.writing.tensors import Tensor, known
+from ...writing.tensors import Tensor, known
 from ..writing.use import Convert, Converters, Use
 
 _COMPARISONS: Mapping[str, str] = {

@@ -7,7 +7,7 @@ from typing import Any
 
 from .....dialect.dims import Poly
 from .....dialect.types import F64, I64, DType
-from ...onnx.writing.tensors import Tensor, known
+from ...writing.tensors import Tensor, known
 from ..writing.use import Convert, Converters, Use
 
 

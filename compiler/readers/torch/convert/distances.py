@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .....dialect.types import I64
-from ...onnx.writing.tensors import Tensor, known
+from ...writing.tensors import Tensor, known
 from ..writing.use import Converters, Use
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from .....dialect.dims import Size, maximum
 from .....dialect.types import BOOL, I64
-from ...onnx.writing.tensors import Tensor, known
+from ...writing.tensors import Tensor, known
 from ..writing.use import Converters, Use
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from .....dialect.dims import Size
 from .....dialect.types import I64
-from ...onnx.writing.tensors import Tensor
+from ...writing.tensors import Tensor
 from ..writing.use import Convert, Converters, Use
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from .....dialect.dims import Size, divide_exactly, product
 from .....dialect.types import F32
-from ...onnx.writing.tensors import Tensor, known
+from ...writing.tensors import Tensor, known
 from ..writing.use import Convert, Converters, Use
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from .....dialect.types import I64, TensorType
-from ...onnx.writing.tensors import Tensor
+from ...writing.tensors import Tensor
 from ..writing.use import Convert, Converters, Use
 
 Cell: TypeAlias = Callable[[Use, Tensor, Tensor, Sequence[Tensor]], Sequence[Tensor]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .....dialect.types import BOOL, F32, I64
-from ...onnx.writing.tensors import Tensor, known
+from ...writing.tensors import Tensor, known
 from ..writing.use import Convert, Converters, Use
 from .comparisons import truth
 

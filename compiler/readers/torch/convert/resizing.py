@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from .....dialect.dims import Size
 from .....dialect.types import F32
-from ...onnx.writing.tensors import Tensor
+from ...writing.tensors import Tensor
 from ..writing.use import Convert, Converters, Use
 
 

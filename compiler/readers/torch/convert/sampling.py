@@ -10,7 +10,7 @@ import numpy as np
 
 from .....dialect.dims import Size, product
 from .....dialect.types import F32, I64
-from ...onnx.writing.tensors import Tensor, known
+from ...writing.tensors import Tensor, known
 from ..writing.use import Converters, Use
 
 _MODES, _PADDINGS = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")

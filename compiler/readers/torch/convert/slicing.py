@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .....dialect.dims import INFINITY, Size, product
-from ...onnx.writing.tensors import Tensor, known, of_size
+from ...writing.tensors import Tensor, known, of_size
 from ..writing.use import Converters, Use
 
 _FAR = (1 << 31) - 1

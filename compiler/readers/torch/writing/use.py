@@ -13,8 +13,8 @@ from typing import Any, NoReturn, TypeAlias
 from .....dialect.diagnostics import Diagnostic, DiagnosticError, Span
 from .....dialect.dims import Poly, Size
 from .....dialect.types import DType, TensorType
-from ...onnx.writing.graph_writer import GraphWriter
-from ...onnx.writing.tensors import Tensor, known, of_size
+from ...writing.graph_writer import GraphWriter
+from ...writing.tensors import Tensor, known, of_size
 from .arrays import DTYPES
 
 

@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .....dialect.dims import Poly, Size
-from .....dialect.graph import Value
-from .....dialect.types import (
+from ....dialect.dims import Poly, Size
+from ....dialect.graph import Value
+from ....dialect.types import (
     BF16,
     BOOL,
     F8E4M3,
@@ -62,12 +62,13 @@ Elements: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 @dataclass(frozen=True, slots=True, eq=False)
 class Tensor:
     """A tensor: its type, its `value` in the graph, and its elements where they are known. One of both is given.
-    `label` names the tensor in the file."""
+    `label` names the tensor in the file, `element` a type of elements of the file that the dtype stands for."""
 
     type: TensorType
     value: Value | None = None
     elements: Elements | None = None
     label: str = ""
+    element: str = ""
 
     @property
     def dtype(self) -> DType:

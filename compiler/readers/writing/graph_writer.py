@@ -7,16 +7,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from .....dialect.diagnostics import Span
-from .....dialect.dims import Poly, Size
-from .....dialect.graph import Constant, Node, Parameter, Region, Value
-from .....dialect.operator import Builder
-from .....dialect.ops import OPERATORS
-from .....dialect.types import I64, Array, DType, TensorType
+from ....dialect.diagnostics import Span
+from ....dialect.dims import Poly, Size
+from ....dialect.graph import Constant, Node, Parameter, Region, Value
+from ....dialect.operator import Builder
+from ....dialect.ops import OPERATORS
+from ....dialect.types import I64, Array, DType, TensorType
 from .folding import fold
 from .tensors import Elements, Tensor, known, of_size
 
@@ -179,4 +180,4 @@ def with_label(tensor: Tensor, label: str) -> Tensor:
     """Returns the tensor under the name of the file, if it has none."""
     if tensor.value is not None or tensor.label or tensor.elements is None:
         return tensor
-    return Tensor(tensor.type, None, tensor.elements, label)
+    return replace(tensor, label=label)

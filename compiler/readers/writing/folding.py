@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from .....dialect.dims import DimError, Poly, add, bounds, floor_divide, maximum, minimum, multiply
-from .....dialect.operator import Operator
-from .....dialect.types import TensorType
+from ....dialect.dims import DimError, Poly, add, bounds, floor_divide, maximum, minimum, multiply
+from ....dialect.operator import Operator
+from ....dialect.types import TensorType
 from .tensors import Elements, Tensor, settle
 
 MOST_ELEMENTS = 1 << 16
