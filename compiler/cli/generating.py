@@ -17,7 +17,7 @@ from .model_options import PATH
 from .models import THREADS, open_model
 from .options import Chosen, build_options
 
-_MODEL = click.argument("model", metavar="MODEL.so|MODEL.gguf", type=PATH)
+_MODEL = click.argument("model", metavar="MODEL.so|MODEL.gguf|FOLDER", type=PATH)
 _TOKENS = click.option(
     "--tokens", type=click.IntRange(min=1), default=256, show_default=True, help="Most tokens of an answer."
 )
@@ -88,7 +88,8 @@ def generate_command(
       nacre generate model.gguf "The capital of France is" --seed 7
 
     Prints the prompt and the tokens that follow it, as they are generated. The text ends where the model ends it, after
-    --tokens, or where the session is full. A model file is compiled first, and kept in the cache.
+    --tokens, or where the session is full. A model file or a folder of Hugging Face is compiled first, and kept in the
+    cache.
     """
     loaded = open_model(context, model, chosen, None, threads)
     check_language_model(loaded)

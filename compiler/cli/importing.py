@@ -9,7 +9,9 @@ import click
 import numpy as np
 from safetensors.numpy import save
 
+from ...dialect.graph import Constant, Function, Parameter
 from ...dialect.printer import collect_elided, print_module
+from ...dialect.types import Array
 from ...passes.manager import PassManager
 from ...passes.simplify.dce import Dce
 from ..base.files import check_writable, replacing, write_whole
@@ -18,20 +20,28 @@ from ..model.parameters import open_parameters
 from ..model.source import SourceModel
 from ..readers.language.model_writer import write_model
 from ..readers.table import read_file
+from ..weights import open_arrays
+from ..weights.parameters import elements
 from .model_options import PATH
 from .options import progress
+
+_LONGEST_CONSTANT = 1024
+"""Elements of a constant that remains in the text although it is a result, such as a tokenizer."""
 
 
 @click.command("import")
 @click.argument("file", metavar="FILE", type=PATH)
 @click.option("-o", "--output", type=PATH, help="A .nacre or .graph file.  [default: FILE.nacre]")
 def import_command(file: Path, output: Path | None) -> None:
-    """Write an ONNX or PyTorch model as model text.
+    """Write a model of another format as model text, with its parameters beside it.
 
     \b
       nacre import net.onnx -o net.nacre
       nacre import net.onnx -o net.graph
       nacre import net.pt2 -o net.nacre
+      nacre import FOLDER -o net.nacre
+
+    FOLDER is a folder of Hugging Face with a `config.json`.
 
     The parameters become a file of the same name with the suffix .safetensors. The text can be read, changed and
     compiled. `nacre compile net.onnx` needs no text.
@@ -41,7 +51,7 @@ def import_command(file: Path, output: Path | None) -> None:
         raise click.BadParameter(f"`{path}` has neither the suffix .nacre nor .graph", param_hint="--output")
     check_writable(path)
     with progress(f"reading {file}"):
-        source = _without_dead_code(read_file(file))
+        source = _with_stored_constants(_without_dead_code(read_file(file)))
     stored = path.with_suffix(".safetensors")
     if path.suffix == ".nacre":
         named = {function.name: stored.name for function in source.module.functions} if source.module.parameters else {}
@@ -63,8 +73,38 @@ def _without_dead_code(source: SourceModel) -> SourceModel:
     return replace(source, module=PassManager([Dce()]).run(source.module))
 
 
+def _with_stored_constants(source: SourceModel) -> SourceModel:
+    """Makes a parameter of each result that is a constant too long for the text, such as the tokenizer of a model."""
+    arrays: dict[str, Array] = {}
+    parameters: list[Parameter] = []
+
+    def stored(function: Function) -> Function:
+        constants = [node for node in function.body if node.op == "constant" and node.output in function.results]
+        for node in constants:
+            data = node.attribute("value")
+            assert isinstance(data, Constant), node
+            if data.array is not None and data.array.size > _LONGEST_CONSTANT:
+                name = f"{function.name}.{node.output.name}"
+                arrays[name] = data.array
+                parameters.append(Parameter(name, node.output.type, span=node.span))
+                changed = replace(node, op="parameter", attributes=(("name", name),))
+                function = replace(function, body=tuple(changed if n is node else n for n in function.body))
+        return function
+
+    module = source.module.map_functions(stored)
+    module = replace(module, parameters=(*module.parameters, *parameters))
+    added = {name.split(".")[0]: open_arrays(arrays) for name in arrays}
+    return replace(source, module=module, weights={**source.weights, **added})
+
+
 def _write_parameters(source: SourceModel, path: Path) -> None:
     reader = open_parameters(source)
-    arrays = {p.key: np.ascontiguousarray(reader(p)).reshape(p.type.concrete({})) for p in source.module.parameters}
+    arrays: dict[str, Array] = {}
+    for parameter in source.module.parameters:
+        for element in elements(parameter):
+            array = np.asarray(reader(element)).reshape(element.type.concrete({}))
+            # The text says that the stored tensor is transposed.
+            order = element.transpose or range(array.ndim)
+            arrays[element.key] = np.ascontiguousarray(np.transpose(array, np.argsort(order)))
     with replacing(path) as file:
         file.write(save(arrays))

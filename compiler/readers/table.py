@@ -40,14 +40,16 @@ READERS: Mapping[str, Reader] = {
     ".pth": Reader("torch.reader", "refuse_pickle"),
 }
 """Readers by suffix. A file of another suffix is read as model text."""
+FOLDER = Reader("huggingface.reader", "read_folder")
+"""The reader of folders."""
 
 
 def read_file(path: Path, weights: WeightSource | None = None, settings: Settings | None = None) -> SourceModel:
     """Reads the model of a file; `weights` replace the checkpoint that the file names, `settings` are values of the
     hyper-parameters of its models. Raises DiagnosticError."""
-    reader = READERS.get(path.suffix, READERS[".nacre"])
+    reader = FOLDER if path.is_dir() else READERS.get(path.suffix, READERS[".nacre"])
     if settings and not reader.settings:
-        raise DiagnosticError([Diagnostic("bad-setting", f"models of `{path.suffix}` files have no hyper-parameters")])
+        raise DiagnosticError([Diagnostic("bad-setting", f"`{path}` is no model text, and has no hyper-parameters")])
     read = getattr(import_module(f".{reader.module}", __package__), reader.function)
     model = read(path, weights=weights, **({"settings": settings or {}} if reader.settings else {}))
     assert isinstance(model, SourceModel), model

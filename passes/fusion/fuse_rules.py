@@ -151,7 +151,8 @@ def explain(flow: Flow, path: Sequence[int]) -> str:
     for edge in reversed(list(pairwise(path))):
         if edge in flow.reasons:
             return flow.reasons[edge]
-    made, read = first.outputs[0].type, second.inputs[0].type
+    # A loop may have no operands, and read values from around it.
+    made, read = first.outputs[0].type, (second.inputs or first.outputs)[0].type
     for holds, reason in (
         (has(first, "sequential") or has(second, "sequential"), SEQUENTIAL),
         (bool(first.regions or second.regions), "one of them is already a group or a loop"),

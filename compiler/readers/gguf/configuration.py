@@ -16,8 +16,7 @@ import numpy as np
 
 from ....dialect.diagnostics import Diagnostic, DiagnosticError
 from ...weights.gguf_header import GgufHeader
-
-Config = Mapping[str, Any]
+from ..architectures.decoder import Decoder
 
 
 def bad_gguf(message: str, help: str = "") -> DiagnosticError:
@@ -78,7 +77,7 @@ def read_metadata(header: GgufHeader) -> Metadata:
 class Family(Protocol):
     """A function of the metadata: the configuration of a source."""
 
-    def config(self, m: Metadata) -> Config: ...
+    def config(self, m: Metadata) -> Decoder: ...
 
 
 def _layers(m: Metadata) -> int:
@@ -97,25 +96,25 @@ def _vocabulary(m: Metadata) -> int:
 class Gpt2:
     """GPT-2, which has no variants."""
 
-    def config(self, m: Metadata) -> Config:
+    def config(self, m: Metadata) -> Decoder:
         width, heads = m.size("embedding_length"), m.size("attention.head_count")
         if width % heads:
             raise bad_gguf(f"`{m.path}` divides a width of {width} into {heads} heads")
-        return {
-            "context": m.size("context_length"),
-            "width": width,
-            "layers": _layers(m),
-            "heads": heads,
-            "shared": heads,
-            "head": width // heads,
-            "hidden": m.size("feed_forward_length"),
-            "vocabulary": _vocabulary(m),
-            "epsilon": m.number("attention.layer_norm_epsilon"),
-            "query_scale": (width // heads) ** -0.5,
-            "attention_cap": 0.0,
-            "logit_cap": 0.0,
-            "tied": not m.has("output.weight"),
-        }
+        return Decoder(
+            family="gpt2",
+            context=m.size("context_length"),
+            width=width,
+            layers=_layers(m),
+            heads=heads,
+            shared=heads,
+            head=width // heads,
+            hidden=m.size("feed_forward_length"),
+            vocabulary=_vocabulary(m),
+            epsilon=m.number("attention.layer_norm_epsilon"),
+            query_scale=(width // heads) ** -0.5,
+            tied=not m.has("output.weight"),
+            activation="gelu-tanh",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +122,10 @@ class Llama:
     """The differences between members of the Llama family that no metadata tells."""
 
     neighbours: bool = False
-    gelu: bool = False
+    activation: str = "silu"
     embedding_scaled: bool = False
 
-    def config(self, m: Metadata) -> Config:
+    def config(self, m: Metadata) -> Decoder:
         width, heads = m.size("embedding_length"), m.size("attention.head_count")
         head = m.size("attention.key_length", max(1, width // heads))
         if m.find("attention.value_length", head) != head:
@@ -144,29 +143,29 @@ class Llama:
             raise bad_gguf(f"`{m.path}` scales rotary positions by `{scaling}`, which is not supported")
         layers = _layers(m)
         window = m.find("attention.sliding_window", 0)
-        return {
-            "context": m.size("context_length"),
-            "width": width,
-            "layers": layers,
-            "heads": heads,
-            "shared": shared,
-            "head": head,
-            "hidden": m.size("feed_forward_length"),
-            "vocabulary": _vocabulary(m),
-            "rotated": rotated,
-            "neighbours": self.neighbours,
-            "base": m.positive("rope.freq_base", 10000.0),
-            "frequency_scale": 1 / m.positive("rope.scaling.factor", 1.0) if scaling == "linear" else 1.0,
-            "has_factors": m.has("rope_freqs.weight"),
-            "epsilon": m.number("attention.layer_norm_rms_epsilon"),
-            "query_scale": head**-0.5,
-            "attention_cap": m.number("attn_logit_softcapping", 0.0),
-            "logit_cap": m.number("final_logit_softcapping", 0.0),
-            "biased": m.has("blk.0.attn_q.bias"),
-            "heads_are_normed": m.has("blk.0.attn_q_norm.weight"),
-            "results_are_normed": m.has("blk.0.post_ffw_norm.weight"),
-            "gelu": self.gelu,
-            "window": m.size("attention.sliding_window") if np.any(window) else 0,
-            "embedding_scale": width**0.5 if self.embedding_scaled else 1.0,
-            "tied": not m.has("output.weight"),
-        }
+        return Decoder(
+            context=m.size("context_length"),
+            width=width,
+            layers=layers,
+            heads=heads,
+            shared=shared,
+            head=head,
+            hidden=m.size("feed_forward_length"),
+            vocabulary=_vocabulary(m),
+            rotated=rotated,
+            neighbours=self.neighbours,
+            base=m.positive("rope.freq_base", 10000.0),
+            factors=(m.positive("rope.scaling.factor", 1.0),) * (rotated // 2) if scaling == "linear" else (),
+            has_factors=m.has("rope_freqs.weight"),
+            epsilon=m.number("attention.layer_norm_rms_epsilon"),
+            query_scale=head**-0.5,
+            attention_cap=m.number("attn_logit_softcapping", 0.0),
+            logit_cap=m.number("final_logit_softcapping", 0.0),
+            biased=m.has("blk.0.attn_q.bias"),
+            heads_are_normed=m.has("blk.0.attn_q_norm.weight"),
+            results_are_normed=m.has("blk.0.post_ffw_norm.weight"),
+            activation=self.activation,
+            windows=(m.size("attention.sliding_window") if np.any(window) else 0,) * layers,
+            embedding_scale=width**0.5 if self.embedding_scaled else 1.0,
+            tied=not m.has("output.weight"),
+        )

@@ -47,7 +47,7 @@ def load_config(context: Context, file: FileScope, item: syntax.Config) -> Recor
 def _convert(content: Any, label: str) -> AnyValue:
     if isinstance(content, dict):
         return Record(label, {key: _convert(value, f"{label}.{key}") for key, value in content.items()})
-    if isinstance(content, list):
+    if isinstance(content, (list, tuple)):
         return tuple(_convert(value, f"{label}[{number}]") for number, value in enumerate(content))
     assert content is None or isinstance(content, (bool, int, float, str)), content
     return content

@@ -98,8 +98,15 @@ class Expression:
 
 
 def write_element(constant: Constant) -> str:
-    """Returns a constant of rank 0 as a plain number."""
+    """Returns a constant of rank 0 as a plain number, or as one that is converted."""
+    if _exceeds_literals(constant.data):
+        return f"cast({write_constant(Constant(constant.data.view(np.int64)))}, {constant.type.dtype})"
     return format_element(constant.data, constant.type.dtype)
+
+
+def _exceeds_literals(array: Array) -> bool:
+    """Returns whether an array has numbers of 2**63 and above, which a text writes as the i64 of the same bits."""
+    return array.dtype == np.uint64 and bool((array >> np.uint64(63)).any())
 
 
 def write_constant(constant: Constant) -> str:
@@ -108,6 +115,8 @@ def write_constant(constant: Constant) -> str:
     if constant.array is None:
         raise not_expressible(f"the data of a constant {constant.type} was not kept")
     array, dtype = constant.array, constant.type.dtype
+    if _exceeds_literals(array):
+        return f"cast({write_constant(Constant(array.view(np.int64)))}, {dtype})"
     if array.ndim == 0:
         return f"cast({write_element(constant)}, {dtype})"
     flat = array.reshape(-1)

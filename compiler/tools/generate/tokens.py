@@ -1,12 +1,14 @@
 """Tokens from a compiled language model: a session that appends tokens, and the choice of the next one.
 
-The model has the entries `prefill(tokens)`, `decode(token)` and `sample(logits, ...)`, as those from GGUF files do.
+The model has the entries `prefill(tokens)`, `decode(token)` and `sample(logits, ...)`, as those from GGUF files and
+from folders of Hugging Face do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +17,7 @@ from .vocabulary import error
 
 _ENTRIES = ("prefill", "decode", "sample")
 _CAPACITY = "S"
+_NO_LIMIT = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +43,13 @@ def check_language_model(model: Model) -> None:
 
 
 def most_tokens(model: Model) -> int:
-    """Returns the largest capacity of a session: the length of the context."""
-    dims = {d["name"]: d for d in model.describe()["session"]["dims"]}
-    return int(dims[_CAPACITY]["high"])
+    """Returns the largest capacity of a session: the length of the context. Sessions without a cache have no limit."""
+    capacity = _capacity_dim(model)
+    return _NO_LIMIT if capacity is None else int(capacity["high"])
+
+
+def _capacity_dim(model: Model) -> Mapping[str, Any] | None:
+    return next((dim for dim in model.describe()["session"]["dims"] if dim["name"] == _CAPACITY), None)
 
 
 class Generator:
@@ -53,7 +60,8 @@ class Generator:
         most = most_tokens(model)
         if not 0 < capacity <= most:
             raise error("bad-capacity", f"a capacity of {capacity} tokens is not between 1 and {most}")
-        self.session: Session = model.session(**{_CAPACITY: capacity})
+        dims = {} if _capacity_dim(model) is None else {_CAPACITY: capacity}
+        self.session: Session = model.session(**dims)
         self.capacity = capacity
         self.ids: list[int] = []
         vocabulary = self.session.entries["sample"].arguments[0].shape[0]

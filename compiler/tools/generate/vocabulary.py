@@ -86,7 +86,11 @@ def read_vocabulary(model: Model) -> Vocabulary:
     """Returns the tokenizer of a compiled model. Raises DiagnosticError if it has none."""
     if ENTRY not in model.entries:
         message = f"model `{model.name}` has no entry `{ENTRY}`"
-        raise error("no-tokenizer", message, "models that are compiled from GGUF files carry their tokenizer")
+        raise error(
+            "no-tokenizer",
+            message,
+            "models that are compiled from GGUF files, and from folders with a `tokenizer.json`, carry their tokenizer",
+        )
     document = json.loads(bytes(model.entries[ENTRY]()))
     tokenizer = _load("tokenizers").Tokenizer.from_str(json.dumps(document["tokenizer"]))
     return Vocabulary(

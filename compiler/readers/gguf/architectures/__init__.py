@@ -1,1 +1,0 @@
-"""Model sources for GGUF files."""

@@ -1,0 +1,76 @@
+"""Reads a folder of Hugging Face as a model: `config.json`, safetensors in one or several files, and the tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from ....dialect.graph import Module, Parameter, parameters_read
+from ...model.source import SourceModel, WeightSource
+from ...weights import Checkpoint, open_checkpoint
+from ..architectures.decoder import stored_name
+from ..architectures.resources import TOKENIZER, with_resource
+from ..architectures.sources import read_source
+from .configuration import Configuration, bad_folder, read_json
+from .decoders import DECODERS
+from .encoders import ENCODERS
+from .naming import with_stacks
+from .tokenizer import tokenizer_document
+
+CONFIG = "config.json"
+
+
+def read_folder(path: Path, weights: WeightSource | None = None) -> SourceModel:
+    """Reads the model of a folder; `weights` replace its checkpoint. Raises DiagnosticError."""
+    if not (path / CONFIG).is_file():
+        help_text = "a folder of Hugging Face has a `config.json` and weights in safetensors"
+        raise bad_folder(f"`{path}` has no `{CONFIG}`", help_text)
+    values = read_json(path / CONFIG)
+    kind = values.get("model_type")
+    if kind not in DECODERS and kind not in ENCODERS:
+        known = ", ".join(sorted({**DECODERS, **ENCODERS}))
+        said = f"has the unknown `model_type` `{kind}`" if isinstance(kind, str) else "does not say its `model_type`"
+        raise bad_folder(f"`{path / CONFIG}` {said}", f"known are {known}")
+    checkpoint = weights if isinstance(weights, Checkpoint) else open_checkpoint(weights or path)
+    configuration = Configuration(path / CONFIG, values, checkpoint)
+    read_kind = _read_decoder if kind in DECODERS else _read_encoder
+    read = read_kind(configuration, str(kind), path.resolve().name)
+    document = tokenizer_document(path, values)
+    module = read.module if document is None else with_resource(read.module, TOKENIZER, document)
+    opened = with_stacks(checkpoint, (parameter.key for parameter in module.parameters))
+    return replace(read, module=module, weights=dict.fromkeys(names_of(module), opened))
+
+
+def _read_decoder(c: Configuration, kind: str, name: str) -> SourceModel:
+    configure, names = DECODERS[kind]
+    config = configure(c)
+    prefix = names.prefix(c.checkpoint, "token_embd.weight")
+
+    def named(parameter: Parameter) -> Parameter:
+        return names.parameter(parameter, stored_name(parameter.key), prefix)
+
+    return read_source("language_model.nacre", asdict(config), c.checkpoint, named, name)
+
+
+def _read_encoder(c: Configuration, kind: str, name: str) -> SourceModel:
+    encoder = ENCODERS[kind](c)
+
+    def named(parameter: Parameter) -> Parameter:
+        first, _, rest = parameter.key.partition(".")
+        own = rest if first in ("encoder", *encoder.names) else parameter.key
+        names = encoder.names.get(first, encoder.names[""])
+        return names.parameter(parameter, own, encoder.names[""].prefix(c.checkpoint, encoder.probe))
+
+    read = read_source(encoder.source, encoder.config, c.checkpoint, named, name)
+    return replace(read, module=_with_entries(read.module, encoder.entries))
+
+
+def _with_entries(module: Module, entries: Collection[str]) -> Module:
+    functions = tuple(function for function in module.functions if function.name in entries)
+    used = {name for function in functions for name in parameters_read(function.body)}
+    return replace(module, functions=functions, parameters=tuple(p for p in module.parameters if p.name in used))
+
+
+def names_of(module: Module) -> list[str]:
+    return [function.name for function in module.functions]

@@ -1,0 +1,100 @@
+"""The tokenizer of a folder as the document that artifacts carry; see `vocabulary` of the reader of GGUF files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .configuration import bad_folder, read_json
+
+_ENDS = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "</s>")
+"""Tokens that end an answer, besides those that the folder names."""
+
+
+def tokenizer_document(folder: Path, config: Mapping[str, Any]) -> bytes | None:
+    """Returns the document, or None if the folder has no `tokenizer.json`. Raises DiagnosticError."""
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        return None
+    tokenizer = read_json(path)
+    if not isinstance(tokenizer.get("model"), dict):
+        raise bad_folder(f"`{path}` has no `model`")
+    settings = _optional(folder / "tokenizer_config.json")
+    generation = _optional(folder / "generation_config.json")
+    begin, behind = _around(tokenizer)
+    ids = _ids(tokenizer)
+    ends = [*_listed(config.get("eos_token_id")), *_listed(generation.get("eos_token_id")), *behind, *begin]
+    ends += [ids[token] for token in (*_ENDS, _text(settings.get("eos_token"))) if token in ids]
+    # Settings of a batch would cut texts, and pad them.
+    plain = {**tokenizer, "truncation": None, "padding": None}
+    document: dict[str, Any] = {"tokenizer": plain, "begin": begin, "behind": behind, "end": sorted(set(ends))}
+    template = _template(folder, settings)
+    if template:
+        names = {f"{name}_token": _text(settings.get(f"{name}_token")) for name in ("bos", "eos")}
+        document |= {"template": template, "names": {key: text for key, text in names.items() if text}}
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _optional(path: Path) -> Mapping[str, Any]:
+    return read_json(path) if path.is_file() else {}
+
+
+def _text(token: Any) -> str:
+    """Returns the text of a token, which may be an object with flags."""
+    content = token.get("content") if isinstance(token, dict) else token
+    return content if isinstance(content, str) else ""
+
+
+def _listed(number: Any) -> list[int]:
+    return [n for n in (number if isinstance(number, list) else [number]) if type(n) is int]
+
+
+def _ids(tokenizer: Mapping[str, Any]) -> dict[str, int]:
+    vocabulary = tokenizer["model"].get("vocab")
+    known = dict(vocabulary) if isinstance(vocabulary, dict) else {}
+    added = tokenizer.get("added_tokens") or []
+    return known | {token["content"]: token["id"] for token in added}
+
+
+def _around(tokenizer: Mapping[str, Any]) -> tuple[list[int], list[int]]:
+    """Returns the ids that the template of single texts puts before and behind a text."""
+    steps = _steps(tokenizer.get("post_processor"))
+    before: list[int] = []
+    behind: list[int] = []
+    for step in steps:
+        if step.get("type") == "TemplateProcessing":
+            special = step.get("special_tokens") or {}
+            place = before
+            for part in step.get("single") or []:
+                if "Sequence" in part:
+                    place = behind
+                else:
+                    place += special.get(part.get("SpecialToken", {}).get("id"), {}).get("ids", [])
+        elif step.get("type") in ("BertProcessing", "RobertaProcessing"):
+            before.append(step["cls"][1])
+            behind.append(step["sep"][1])
+    return before, behind
+
+
+def _steps(processor: Any) -> Sequence[Mapping[str, Any]]:
+    if not isinstance(processor, dict):
+        return []
+    if processor.get("type") == "Sequence":
+        return [step for step in processor.get("processors") or [] if isinstance(step, dict)]
+    return [processor]
+
+
+def _template(folder: Path, settings: Mapping[str, Any]) -> str:
+    path = folder / "chat_template.jinja"
+    if path.is_file():
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise bad_folder(f"`{path}` cannot be read: {error}") from None
+    found = settings.get("chat_template")
+    if isinstance(found, list):
+        named = {str(t.get("name")): t.get("template") for t in found if isinstance(t, dict)}
+        found = named.get("default")
+    return found if isinstance(found, str) else ""
