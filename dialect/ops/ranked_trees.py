@@ -16,6 +16,7 @@ each row follows the words of `nodes`:
     border of each level or node     the row goes to the right if its rank is not below it
     place -> node                    first[tree] + place; the values and words of a tree are consecutive
     word of a node                   left << 32 | column << 16 | border; the right child follows the left one
+    column                           its number times ROWS
     leaf before the last level       a word with its own index as the left child and a border that no rank reaches
 
 Indices from tables are kept within the tables: columns count modulo a power of two, nodes end at the last value.
@@ -31,18 +32,19 @@ import numpy as np
 from ..dims import ceil_divide
 from ..emitter import BodyEmitter, Emitter, Loop, Result, Scalar, Tensor, loops
 from ..operator import Attributes, AttributeSpec, Case, InferenceError, Operand, Operator
-from ..types import F32, F64, I8, I16, I32, I64, DType, TensorType
+from ..types import F32, F64, I8, I16, I32, I64, U8, U16, U64, DType, TensorType
 from .support.accumulate import Numbers
 from .support.trees import DEFAULT_LEFT, NAN_IS_MISSING, NEARLY_ZERO, ZERO_IS_MISSING
 
 ROWS = 32
 """The rows of a block of ranks."""
-MOST_LEVELS, MOST_NODES = 7, 127
+MOST_LEVELS, MOST_NODES = 8, 255
 """The levels whose nodes are all compared: a place is a short integer."""
 MOST_OBLIVIOUS = 14
 NAN_IS_ZERO = 32
 """The flag of a column, besides those of nodes: NaN that is not missing counts as 0. Else it is above all thresholds."""
 _FLOATS, _RANKS = (F32, F64), (I8, I16)
+_PLACES = {I8: U8, I16: U16}
 
 
 def least_rank(dtype: DType) -> int:
@@ -165,7 +167,7 @@ def _reference_trees(
     total = np.full((blocks, groups, ROWS), -0.0, values.dtype)
     for group in range(groups):
         for tree in range(trees):
-            right = ranks[:, column[group, tree] & (columns - 1)] >= border[group, tree][:, None]
+            right = ranks[:, column[group, tree] // ROWS & columns - 1] >= border[group, tree][:, None]
             place = np.zeros((blocks, ROWS), np.int64)
             if shape == "levels":
                 for level in range(count):
@@ -178,9 +180,9 @@ def _reference_trees(
             node = place + np.clip(first[group, tree], 0, len(values) - places)
             for _ in range(steps):
                 word = nodes[node]
-                rank = np.take_along_axis(ranks, (word >> 16 & columns - 1)[:, None], 1)[:, 0]
+                rank = np.take_along_axis(ranks, ((word >> 16 & 0xFFFF) // ROWS & columns - 1)[:, None], 1)[:, 0]
                 is_right = rank >= (word & 0xFFFF).astype(np.uint16).view(np.int16)
-                node = np.clip((word >> 32) + is_right, 0, len(values) - 1)
+                node = np.minimum(((word >> 32) + is_right).view(np.uint64), len(values) - 1).astype(np.int64)
             total[:, group] = (total[:, group] + values[node]).astype(values.dtype)
     return total
 
@@ -188,21 +190,24 @@ def _reference_trees(
 class _Body:
     """Writes the addend of one row and one tree."""
 
-    def __init__(self, operands: Sequence[Tensor], attributes: Attributes) -> None:
-        self.ranks, self.column, self.border, _, self.nodes, self.values = operands
+    def __init__(self, e: Emitter, operands: Sequence[Tensor], attributes: Attributes) -> None:
+        ranks, self.column, self.border, _, self.nodes, self.values = operands
+        self.ranks = e.reshape(ranks, (ranks.type.shape[0], int(str(ranks.type.shape[1])) * ROWS))
         self.shape, self.steps = str(attributes["shape"]), int(attributes["steps"])
         self.count, self.columns, self.size = (
-            int(str(n)) for n in (self.column.type.shape[2], self.ranks.type.shape[1], self.values.type.shape[0])
+            int(str(n)) for n in (self.column.type.shape[2], ranks.type.shape[1], self.values.type.shape[0])
         )
 
     def write(self, s: BodyEmitter, first: Scalar) -> Scalar:
         block, group, lane, tree = (s.index(i) for i in range(4))
-        mask, dtype = s.constant(self.columns - 1, I64), self.ranks.type.dtype
+        # Columns are multiples of ROWS: the places of their rows in a block.
+        mask, dtype = s.constant((self.columns - 1) * ROWS, I64), self.ranks.type.dtype
 
         def is_left(number: int) -> Scalar:
             at = [group, tree, s.constant(number, I64)]
             column = s.binary("and", s.cast(s.load(self.column, at), I64), mask)
-            return s.compare("lt", s.load(self.ranks, [block, column, lane]), s.load(self.border, at))
+            rank = s.load(self.ranks, [block, s.binary("add", column, lane)])
+            return s.compare("lt", rank, s.load(self.border, at))
 
         if self.shape == "levels":
             place, places = self._write_levels(s, is_left), 1 << self.count
@@ -214,17 +219,17 @@ class _Body:
         for _ in range(self.steps):
             word = s.load(self.nodes, [node])
             column = s.binary("and", s.binary("shr", word, s.constant(16, I64)), mask)
-            rank = s.cast(s.load(self.ranks, [block, column, lane]), I16)
+            rank = s.cast(s.load(self.ranks, [block, s.binary("add", column, lane)]), I16)
             right = s.cast(s.compare("ge", rank, s.cast(word, I16)), I64)
             child = s.binary("add", s.binary("shr", word, s.constant(32, I64)), right)
-            child = s.binary("min", child, s.constant(self.size - 1, I64))
-            node = s.binary("max", child, s.constant(0, I64))
+            # As unsigned numbers, negative ones are the greatest.
+            node = s.cast(s.binary("min", s.cast(child, U64), s.constant(self.size - 1, U64)), I64)
         return s.load(self.values, [node])
 
     def _select(self, s: BodyEmitter, is_left: Any, node: int, dtype: DType) -> Scalar:
         """Returns the place that a row reaches below a node, bottom up."""
         if node >= self.count:
-            return s.constant(node - self.count, dtype)
+            return s.constant(node - self.count, _PLACES[dtype])
         left, right = (self._select(s, is_left, 2 * node + side, dtype) for side in (1, 2))
         return s.select(is_left(node), left, right)
 
@@ -232,7 +237,7 @@ class _Body:
         """Returns the place as bits; short integers hold MOST_LEVELS of them."""
         total: Scalar = s.constant(0, I64)
         for start in range(0, self.count, MOST_LEVELS):
-            part: Scalar = s.constant(0, self.ranks.type.dtype)
+            part: Scalar = s.constant(0, _PLACES[self.ranks.type.dtype])
             for level in range(start, min(start + MOST_LEVELS, self.count)):
                 bit = s.constant(1 << (level - start), part.dtype)
                 part = s.binary("or", part, s.select(is_left(level), s.constant(0, part.dtype), bit))
@@ -246,7 +251,7 @@ def _lower_trees(
 ) -> Sequence[Tensor]:
     (result,), first = types, operands[3]
     groups, trees = first.type.shape
-    body = _Body(operands, attributes)
+    body = _Body(e, operands, attributes)
     return e.structured(
         [Loop(result.shape[0]), Loop(groups), Loop(ROWS), Loop(trees, parallel=False)],
         [(first, loops(1, 3))],
@@ -288,11 +293,11 @@ def _tree_cases() -> tuple[Case, ...]:
     ):
         places = 1 << count if shape == "levels" else count + 1
         size = max(groups * trees, 1) * places + 8 * steps
-        word = rng.integers(-2, size + 2, size) << 32 | rng.integers(0, 9, size) << 16 | rng.integers(0, 1 << 16, size)
+        word = rng.integers(-2, size + 2, size) << 32 | rng.integers(0, 9, size) * ROWS << 16 | rng.integers(0, 1 << 16, size)
         least = least_rank(dtype)
         arrays: dict[int, Any] = {
             0: rng.integers(least, -least, (blocks, 4, ROWS)).astype(dtype.numpy),
-            1: rng.integers(-1, 6, (groups, trees, count)).astype(np.int32),
+            1: (rng.integers(-1, 6, (groups, trees, count)) * ROWS).astype(np.int32),
             2: rng.integers(least, -least, (groups, trees, count)).astype(dtype.numpy),
             3: (rng.integers(-1, max(trees, 1), (groups, trees)) * places).astype(np.int32),
             4: word if steps else np.zeros(0, np.int64),

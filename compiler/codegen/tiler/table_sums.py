@@ -13,6 +13,8 @@ are carried in registers, and rest in the result between the runs. Every row add
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 from ....dialect.dims import Size
 from ...targets.vector_unit import VectorUnit
 from .evaluate import Evaluator, Place
@@ -22,9 +24,11 @@ from .schedule import Stage
 from .structure import Node, extract_step
 from .text import Value, element_bytes
 
-BLOCKS = 8
+BLOCKS = 32
 """The blocks of rows of a work item."""
 MOST_LANES = 32
+TOGETHER = 16
+"""The rows whose loads take turns."""
 NARROW = {"i1": 8, "i8": 8, "i16": 16}
 """The types of the narrow part, with their bits in vectors."""
 
@@ -58,41 +62,47 @@ class TableSumStage:
         (self.term,) = self.stage.reduced(self.op)
         assert self.op.combination is not None, self.op.location
         self.kind, self.addend = self.op.combination
-        self.scattered = self._find_scattered()
-        narrow = [NARROW[n.type] for n in self.addend.walk() if n.type in NARROW and id(n) not in self.scattered]
+        self.nodes, lane = tuple(self._order_nodes()), self._loop(self.lane)
+        self.varying = self._dependents(lambda node: node.kind == "index" and node.number == lane)
+        """The nodes that differ between rows."""
+        self.scattered = self._dependents(lambda node: _scatters(node, lane))
+        """The nodes that depend on elements at places that differ between rows."""
+        self.loads = [node for node in self.nodes if _scatters(node, lane)]
+        narrow = [NARROW[n.type] for n in self.nodes if n.type in NARROW and id(n) not in self.scattered]
         self.writer.lanes = min(unit.lanes(max(narrow, default=8)), MOST_LANES)
         self.run = self._count_terms(unit.caches.first // 2)
 
     def _loop(self, c: int) -> int:
         return next(i for i in range(len(self.op.loops)) if self.stage.of(self.op, i) == c)
 
-    def _find_scattered(self) -> set[int]:
-        """Returns the nodes that depend on elements at places that differ between rows."""
-        lane, found, seen = self._loop(self.lane), set[int](), set[int]()
+    def _order_nodes(self) -> Iterator[Node]:
+        """Yields the nodes of the addend, operands first."""
+        seen: set[int] = set()
 
-        def visit(node: Node) -> None:
-            if id(node) in seen:
-                return
-            seen.add(id(node))
-            for operand in node.operands:
-                visit(operand)
-            if _scatters(node, lane) or any(id(o) in found for o in node.operands):
+        def visit(node: Node) -> Iterator[Node]:
+            if id(node) not in seen:
+                seen.add(id(node))
+                for operand in node.operands:
+                    yield from visit(operand)
+                yield node
+
+        return visit(self.addend)
+
+    def _dependents(self, is_source: Callable[[Node], bool]) -> set[int]:
+        """Returns the nodes that are sources, or depend on one."""
+        found: set[int] = set()
+        for node in self.nodes:
+            if is_source(node) or any(id(operand) in found for operand in node.operands):
                 found.add(id(node))
-
-        visit(self.addend)
         return found
-
-    def _varies(self, node: Node) -> bool:
-        lane = self._loop(self.lane)
-        return any(n.kind == "index" and n.number == lane for n in node.walk())
 
     def _count_terms(self, bytes: int) -> int:
         """Returns the terms of a run: the tables of a run are about as large as `bytes`."""
         block, terms = self._loop(self.block), self.stage.sizes[self.term]
         tables = {
             id(n.tensor): n.tensor
-            for n in self.addend.walk()
-            if n.tensor is not None and not any(m.kind == "index" and m.number == block for m in n.walk())
+            for n in self.nodes
+            if n.tensor is not None and extract_step(n, block) in (0, None)
         }
         total = 0
         for tensor in tables.values():
@@ -145,43 +155,48 @@ class TableSumStage:
     def _addend(self, place: Place) -> Value:
         """Returns the vector of one term."""
         writer = self.writer
-        shared: dict[int, Value] = {}
-        varying: dict[int, bool] = {}
-
-        def varies(node: Node) -> bool:
-            if id(node) not in varying:
-                varying[id(node)] = self._varies(node)
-            return varying[id(node)]
+        narrow: dict[int, Value] = {}
 
         def evaluate(node: Node) -> Value:
-            if id(node) not in shared:
-                shared[id(node)] = self.evaluator.node(self.op, node, place, evaluate, None)
-            return shared[id(node)]
-
-        def row(number: int) -> Value:
-            own: dict[int, Value] = {}
-            at = {**place, self.lane: place[self.lane].base.plus(number)}
-
-            def scalar(node: Node) -> Value:
-                if not varies(node):
-                    return evaluate(node)
-                if id(node) not in own:
-                    if node.type in NARROW and id(node) not in self.scattered and node.kind != "index":
-                        own[id(node)] = self._extract(evaluate(node), number)
-                    else:
-                        own[id(node)] = self.evaluator.node(self.op, node, at, scalar, None)
-                return own[id(node)]
-
-            return writer.scalar(scalar(self.addend))
+            if id(node) not in narrow:
+                narrow[id(node)] = self.evaluator.node(self.op, node, place, evaluate, None)
+            return narrow[id(node)]
 
         with writer.at(self.op.body.location):
-            values = [row(number) for number in range(writer.lanes)]
+            rows = [_Row(self, number, place, evaluate) for number in range(writer.lanes)]
+            for start in range(0, len(rows), TOGETHER):
+                # The loads of a row wait for one another, and those of other rows fill the time.
+                for node in self.loads:
+                    for row in rows[start : start + TOGETHER]:
+                        row.evaluate(node)
             element = self.op.result.element
-            names = ", ".join(value.name for value in values)
+            names = ", ".join(writer.scalar(row.evaluate(self.addend)).name for row in rows)
             return Value(writer.let(f"vector.from_elements {names} : {writer.vector_type(element)}"), element, True)
 
-    def _extract(self, vector: Value, lane: int) -> Value:
-        writer = self.writer
-        vector = writer.broadcast(vector)
-        name = writer.let(f"vector.extract {vector.name}[{lane}] : {vector.type} from {writer.type(vector)}")
-        return Value(name, vector.type)
+
+class _Row:
+    """The values of a term for one row, as scalars."""
+
+    def __init__(self, sums: TableSumStage, number: int, place: Place, shared: Callable[[Node], Value]) -> None:
+        self.sums, self.number, self.shared = sums, number, shared
+        self.place = {**place, sums.lane: place[sums.lane].base.plus(number)}
+        self.known: dict[int, Value] = {}
+
+    def evaluate(self, node: Node) -> Value:
+        """Returns a value; values of the narrow part come from its vectors."""
+        if id(node) not in self.sums.varying:
+            return self.shared(node)
+        if id(node) not in self.known:
+            is_narrow = node.type in NARROW and node.kind != "index" and id(node) not in self.sums.scattered
+            self.known[id(node)] = (
+                self._extract(self.shared(node))
+                if is_narrow
+                else self.sums.evaluator.node(self.sums.op, node, self.place, self.evaluate, None)
+            )
+        return self.known[id(node)]
+
+    def _extract(self, value: Value) -> Value:
+        writer = self.sums.writer
+        vector = writer.broadcast(value)
+        name = writer.let(f"vector.extract {vector.name}[{self.number}] : {value.type} from {writer.type(vector)}")
+        return Value(name, value.type)
