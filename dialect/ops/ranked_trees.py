@@ -6,12 +6,12 @@ threshold has the result of comparing the numbers:
     thresholds of a feature    -1.0   0.5   2.0          x <= 0.5   if and only if   rank < 2
     ranks                    0      1     2     3        (the least number of the dtype is added to all ranks)
 
-A column is a feature with one meaning of missing numbers: the flags of `support/trees.py`. Ranks are laid out [blocks, columns, ROWS], so that one
-instruction compares a column of ROWS rows.
+A column is a feature with one meaning of missing numbers: the flags of `support/trees.py`. Ranks are laid out
+[blocks, columns, ROWS], so that one instruction compares a column of ROWS rows.
 
 `ranked_trees` adds the values of leaves in the order of the trees, from -0.0 on. All nodes of the first levels of a
-tree are compared; the results select one of 2^levels places. The attribute `steps` is the number of further levels, where
-each row follows the words of `nodes`:
+tree are compared, and the results select one of 2^levels places. The attribute `steps` is the number of further levels,
+where each row follows the words of `nodes`:
 
     border of each level or node     the row goes to the right if its rank is not below it
     place -> node                    first[tree] + place; the values and words of a tree are consecutive
@@ -42,7 +42,7 @@ MOST_LEVELS, MOST_NODES = 8, 255
 """The levels whose nodes are all compared: a place is a short integer."""
 MOST_OBLIVIOUS = 14
 NAN_IS_ZERO = 32
-"""The flag of a column, besides those of nodes: NaN that is not missing counts as 0. Else it is above all thresholds."""
+"""The flag of a column, besides those of nodes: NaN that is not missing is 0. Else it is above all thresholds."""
 _FLOATS, _RANKS = (F32, F64), (I8, I16)
 _PLACES = {I8: U8, I16: U16}
 
@@ -61,11 +61,16 @@ def _is_power(count: object) -> bool:
 def _infer_ranks(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
     x, thresholds, feature, flags = types
     if x.rank != 2 or thresholds.rank != 2 or {feature.shape, flags.shape} != {thresholds.shape[:1]}:
-        message = f"`feature_ranks` needs x [rows, features], thresholds [columns, count], and the feature and flags of each column, not {x}, {thresholds}"
+        message = (
+            "`feature_ranks` needs x [rows, features], thresholds [columns, count], and a feature and flags for each"
+        )
+        message += f" column, not {x}, {thresholds}"
         raise InferenceError("shape-mismatch", message)
     dtype, count = attributes["dtype"], thresholds.shape[1]
     if dtype not in _RANKS or not isinstance(count, int) or not _is_power(count + 1) or count >= 1 << dtype.bits:
-        message = f"`thresholds` of `feature_ranks` has a power of two less 1 columns that {dtype} can count, not {count}"
+        message = (
+            f"`thresholds` of `feature_ranks` has a power of two less 1 columns that {dtype} can count, not {count}"
+        )
         raise InferenceError("shape-mismatch", message, operand=1)
     return (TensorType(dtype, (ceil_divide(x.shape[0], ROWS), thresholds.shape[0], ROWS)),)
 
@@ -132,10 +137,12 @@ def _lower_ranks(
 def _infer_trees(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
     ranks, column, border, first, nodes, values = types
     if (ranks.rank, column.rank, nodes.rank, values.rank) != (3, 3, 1, 1) or border.shape != column.shape:
-        message = f"`ranked_trees` needs ranks [blocks, columns, {ROWS}] and tables [groups, trees, nodes], not {ranks}, {column}, {border}"
+        message = f"`ranked_trees` needs ranks [blocks, columns, {ROWS}] and tables [groups, trees, nodes]"
+        message += f", not {ranks}, {column}, {border}"
         raise InferenceError("shape-mismatch", message)
     if first.shape != column.shape[:2] or not _is_power(ranks.shape[1]) or ranks.shape[2] != ROWS:
-        message = f"`ranked_trees` needs a power of two of columns, {ROWS} rows of them, and `first` [groups, trees], not {ranks}, {first}"
+        message = f"`ranked_trees` needs a power of two of columns, {ROWS} rows of them, and `first` [groups, trees]"
+        message += f", not {ranks}, {first}"
         raise InferenceError("shape-mismatch", message)
     count, steps = column.shape[2], attributes["steps"]
     oblivious = attributes["shape"] == "levels"
@@ -293,7 +300,11 @@ def _tree_cases() -> tuple[Case, ...]:
     ):
         places = 1 << count if shape == "levels" else count + 1
         size = max(groups * trees, 1) * places + 8 * steps
-        word = rng.integers(-2, size + 2, size) << 32 | rng.integers(0, 9, size) * ROWS << 16 | rng.integers(0, 1 << 16, size)
+        word = (
+            rng.integers(-2, size + 2, size) << 32
+            | rng.integers(0, 9, size) * ROWS << 16
+            | rng.integers(0, 1 << 16, size)
+        )
         least = least_rank(dtype)
         arrays: dict[int, Any] = {
             0: rng.integers(least, -least, (blocks, 4, ROWS)).astype(dtype.numpy),

@@ -43,8 +43,8 @@ from .schedule import Stage, is_tiled, merge_loops, plan_stages
 from .sharing import Sharing, share_elements, share_rows
 from .slices import Slices, plan_slices
 from .structure import Kernel, Op, Sequential, Unsupported
-from .text import Writer, stored_type
 from .table_sums import TableSumStage, is_table_sum
+from .text import Writer, stored_type
 from .tiles import write_tiles
 from .turned import share_turned, write_turned
 from .vector_math import declare_function, emit_function, function_name

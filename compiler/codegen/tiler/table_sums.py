@@ -100,9 +100,7 @@ class TableSumStage:
         """Returns the terms of a run: the tables of a run are about as large as `bytes`."""
         block, terms = self._loop(self.block), self.stage.sizes[self.term]
         tables = {
-            id(n.tensor): n.tensor
-            for n in self.nodes
-            if n.tensor is not None and extract_step(n, block) in (0, None)
+            id(n.tensor): n.tensor for n in self.nodes if n.tensor is not None and extract_step(n, block) in (0, None)
         }
         total = 0
         for tensor in tables.values():

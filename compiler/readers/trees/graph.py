@@ -88,7 +88,9 @@ def _main(writer: _Writer, model: TreeModel, features: Value) -> Value:
 
 def _raw(writer: _Writer, model: TreeModel, features: Value) -> Value:
     b, levels = writer.builder, model.levels
-    ranked = rank_ensemble(model.ensemble) if levels is None else rank_levels(levels, model.ensemble.tables["initial"][0])
+    ranked = (
+        rank_ensemble(model.ensemble) if levels is None else rank_levels(levels, model.ensemble.tables["initial"][0])
+    )
     many: Callable[[_Writer, TreeModel, Value], Value]
     if ranked is not None:
         many = partial(_sums_of_ranks, ranked=ranked)

@@ -104,7 +104,9 @@ def rank_levels(levels: Levels, initial: Numbers) -> Ranked | None:
         columns,
         "le",
         np.concatenate([np.zeros((1, count), np.int64), column.reshape(trees, count)]).astype(np.int32)[None],
-        np.concatenate([np.zeros((1, count), np.int64), border.reshape(trees, count)]).astype(columns.dtype.numpy)[None],
+        np.concatenate([np.zeros((1, count), np.int64), border.reshape(trees, count)]).astype(columns.dtype.numpy)[
+            None
+        ],
         (np.arange(trees + 1, dtype=np.int32) * places)[None],
         np.zeros(0, np.int64),
         np.concatenate([start, levels.values[:, :, 0]]).reshape(-1),
