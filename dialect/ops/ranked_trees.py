@@ -41,6 +41,8 @@ ROWS = 32
 MOST_LEVELS, MOST_NODES = 8, 255
 """The levels whose nodes are all compared: a place is a short integer."""
 MOST_OBLIVIOUS = 14
+CHOSEN_LEVELS = 5
+"""The levels of a search whose thresholds are chosen in registers."""
 NAN_IS_ZERO = 32
 """The flag of a column, besides those of nodes: NaN that is not missing is 0. Else it is above all thresholds."""
 _FLOATS, _RANKS = (F32, F64), (I8, I16)
@@ -118,17 +120,40 @@ def _lower_ranks(
         missing = s.binary(
             "or", s.binary("and", is_nan, has(NAN_IS_MISSING)), s.binary("and", near, has(ZERO_IS_MISSING))
         )
-        found, step = zero, (count + 1) // 2
-        while step:
-            tried = s.load(thresholds, [column, s.binary("add", found, s.constant(step - 1, I64))])
-            after = s.binary("add", found, s.constant(step, I64))
-            found = s.select(s.compare(str(attributes["compare"]), known, tried), found, after)
-            step //= 2
-        ends = s.select(has(DEFAULT_LEFT), zero, s.constant(count, I64))
+        found = _search(s, thresholds, column, known, str(attributes["compare"]))
+        ends = s.select(has(DEFAULT_LEFT), s.constant(0, I32), s.constant(count, I32))
         rank = s.select(missing, ends, found)
-        return s.cast(s.binary("add", rank, s.constant(least_rank(types[0].dtype), I64)), types[0].dtype)
+        return s.cast(s.binary("add", rank, s.constant(least_rank(types[0].dtype), I32)), types[0].dtype)
 
     return [e.map(types[0], [], element)]
+
+
+def _search(s: BodyEmitter, thresholds: Tensor, column: Scalar, x: Scalar, compare: str) -> Scalar:
+    """Returns the number of thresholds of a column that `x` does not pass, by bisection.
+
+    The thresholds of the first levels are chosen from those that all rows read; later ones are loaded row by row.
+    """
+    count = int(str(thresholds.type.shape[1]))
+    found: Scalar = s.constant(0, I32)
+    beyond: list[Scalar] = []
+    step = (count + 1) // 2
+
+    def choose(level: int, start: int) -> Scalar:
+        if level == len(beyond):
+            return s.load(thresholds, [column, s.constant(start + step - 1, I64)])
+        half = (count + 1) >> (level + 1)
+        return s.select(beyond[level], choose(level + 1, start + half), choose(level + 1, start))
+
+    while step:
+        if len(beyond) < CHOSEN_LEVELS:
+            tried = choose(0, 0)
+        else:
+            place = s.cast(s.binary("add", found, s.constant(step - 1, I32)), I64)
+            tried = s.load(thresholds, [column, place])
+        beyond.append(s.unary("not", s.compare(compare, x, tried)))
+        found = s.binary("add", found, s.select(beyond[-1], s.constant(step, I32), s.constant(0, I32)))
+        step //= 2
+    return found
 
 
 # Trees
