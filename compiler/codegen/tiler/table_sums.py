@@ -55,8 +55,8 @@ class TableSumStage:
         """Returns the terms of a run: the tables of a run are about as large as `bytes`."""
         (block,) = (i for i in self.op.outer if self.stage.of(self.op, i) == self.block)
         terms = self.stage.sizes[self.term]
-        extracts = [n for n in self.added.nodes if n.tensor is not None]
-        tables = {id(n.tensor): n.tensor for n in extracts if extract_step(n, block) in (0, None)}
+        extracts = ((n, n.tensor) for n in self.added.nodes if n.tensor is not None)
+        tables = {id(tensor): tensor for n, tensor in extracts if extract_step(n, block) in (0, None)}
         total = 0
         for tensor in tables.values():
             elements: Size = element_bytes(tensor.element)
