@@ -40,6 +40,7 @@ from . import (
     pooling,
     quantization,
     ranges,
+    ranked_trees,
     recurrent,
     reduction,
     repetition,
@@ -116,6 +117,7 @@ _FAMILIES = (
     losses.OPERATORS,
     ranges.OPERATORS,
     oblivious_trees.OPERATORS,
+    ranked_trees.OPERATORS,
 )
 
 OPERATORS: Mapping[str, Operator] = {operator.name: operator for family in _FAMILIES for operator in family}

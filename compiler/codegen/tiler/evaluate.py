@@ -184,12 +184,12 @@ class Evaluator:
         def evaluate(node: Node) -> Value:
             if id(node) not in done:
                 with self.writer.at(node.location):
-                    done[id(node)] = self._node(op, node, place, evaluate, start)
+                    done[id(node)] = self.node(op, node, place, evaluate, start)
             return done[id(node)]
 
         return evaluate(root or op.body)
 
-    def _node(self, op: Op, node: Node, place: Place, evaluate: Callable[[Node], Value], start: Value | None) -> Value:
+    def node(self, op: Op, node: Node, place: Place, evaluate: Callable[[Node], Value], start: Value | None) -> Value:
         writer = self.writer
 
         def factor(word: Node) -> Value | Halves:

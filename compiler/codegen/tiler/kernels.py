@@ -6,6 +6,7 @@ The ops of a stage decide its schedule:
 
     no reduction                               map             maps.py
     a sequential loop that carries a value     scan            scans.py
+    one sum of elements at computed places     table sum       table_sums.py
     one contraction                            tile            tiles.py; decoded.py for a block-quantized weight,
                                                                turned.py for columns that are rows of memory
     other reductions, also with contractions   rows            rows.py, row_blocks.py
@@ -42,6 +43,7 @@ from .schedule import Stage, is_tiled, merge_loops, plan_stages
 from .sharing import Sharing, share_elements, share_rows
 from .slices import Slices, plan_slices
 from .structure import Kernel, Op, Sequential, Unsupported
+from .table_sums import TableSumStage, is_table_sum
 from .text import Writer, stored_type
 from .tiles import write_tiles
 from .turned import share_turned, write_turned
@@ -240,6 +242,9 @@ def _choose(evaluator: Evaluator, unit: VectorUnit) -> _Schedule:
     if reductions[0].carried is not None:
         scan = ScanStage(evaluator)
         return _Schedule("scan", scan.counts(), scan.write, share_elements(stage))
+    if is_table_sum(stage):
+        sums = TableSumStage(evaluator, unit)
+        return _Schedule("table sum", sums.counts(), sums.write)
     if len(reductions) == 1 and is_tiled(reductions[0]):
         (op,) = reductions
         roles = assign_roles(stage, op, unit, evaluator.writer.lanes)

@@ -196,13 +196,23 @@ def extract_step(node: Node, loop: int) -> Size | None:
     assert node.tensor is not None and node.tensor.view is not None, node
     total: Size = 0
     for place, stride in zip(node.operands, node.tensor.view.strides, strict=True):
-        while place.kind == "arith.index_cast":
-            (place,) = place.operands
-        if place.kind == "index":
-            total = add(total, stride) if place.number == loop else total
-        elif any(n.kind == "index" and n.number == loop for n in place.walk()):
+        coefficient = _coefficient(place, loop)
+        if coefficient is None:
             return None
+        total = add(total, multiply(stride, coefficient))
     return total
+
+
+def _coefficient(place: Node, loop: int) -> int | None:
+    """Returns the step of a computed index with a loop: the loop's own index, also beside other terms."""
+    while place.kind == "arith.index_cast":
+        (place,) = place.operands
+    if place.kind == "index":
+        return int(place.number == loop)
+    if place.kind == "arith.addi":
+        parts = [_coefficient(part, loop) for part in place.operands]
+        return None if None in parts else sum(part for part in parts if part is not None)
+    return None if any(n.kind == "index" and n.number == loop for n in place.walk()) else 0
 
 
 def integer(node: Node) -> int | None:

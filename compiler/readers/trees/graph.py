@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from ....dialect.dims import Symbol
+from ....dialect.dims import Symbol, multiply
 from ....dialect.graph import Constant, Function, Module, Node, Parameter, Region, Value
 from ....dialect.operator import Builder
 from ....dialect.ops import OPERATORS
@@ -21,10 +21,11 @@ from ...model.source import SourceModel, WeightSource
 from ...weights import open_arrays
 from .ensemble import Ensemble
 from .levels import Levels
+from .ranked import Ranked, rank_ensemble, rank_levels
 from .tree import Numbers
 
 FEW_ROWS = 16
-"""Oblivious trees of fewer rows are followed from node to node: their rows do not fill vectors."""
+"""Trees of fewer rows are followed from node to node: their rows do not fill vectors."""
 MAIN, RAW, LEAVES = "main", "raw", "leaves"
 _TABLES = 8
 """The tables before `values`."""
@@ -86,14 +87,44 @@ def _main(writer: _Writer, model: TreeModel, features: Value) -> Value:
 
 
 def _raw(writer: _Writer, model: TreeModel, features: Value) -> Value:
-    b = writer.builder
-    if model.levels is None:
+    b, levels = writer.builder, model.levels
+    ranked = (
+        rank_ensemble(model.ensemble) if levels is None else rank_levels(levels, model.ensemble.tables["initial"][0])
+    )
+    many: Callable[[_Writer, TreeModel, Value], Value]
+    if ranked is not None:
+        many = partial(_sums_of_ranks, ranked=ranked)
+    elif levels is not None:
+        many = _sums_of_levels
+    else:
         return model.finish(b, _sums(writer, model, features))
     few = b.less(b.apply("size_value", (), {"size": features.type.shape[0]})[0], b.scalar(FEW_ROWS, I64))
-    regions = tuple(_region(b, partial(f, writer, model, features)) for f in (_sums, _sums_of_levels))
+    regions = tuple(_region(b, partial(f, writer, model, features)) for f in (_sums, many))
     (result,) = outputs = (b.fresh(regions[0].results[0].type),)
     b.nodes.append(Node("if", (few,), outputs, (), regions))
     return model.finish(b, result)
+
+
+def _sums_of_ranks(writer: _Writer, model: TreeModel, features: Value, ranked: Ranked) -> Value:
+    b, columns = writer.builder, ranked.columns
+    described = (
+        writer.table(f"columns.{name}", table)
+        for name, table in (
+            ("thresholds", columns.thresholds),
+            ("feature", columns.feature),
+            ("flags", columns.flags),
+        )
+    )
+    ranks = b.feature_ranks(features, *described, compare=ranked.compare, dtype=columns.dtype)
+    names = ("column", "border", "first", "nodes", "values")
+    operands = (writer.table(f"ranked.{name}", getattr(ranked, name)) for name in names)
+    total = b.ranked_trees(ranks, *operands, shape=ranked.shape, steps=ranked.steps)
+    blocks, groups, rows = total.type.shape
+    count = multiply(blocks, rows)
+    turned = b.transpose(total, axes=(0, 2, 1)) if groups != 1 else total
+    flat = b.reshape(turned, shape=(count,) if groups == 1 else (count, groups))
+    sizes = (features.type.shape[0], *flat.type.shape[1:])
+    return b.slice(flat, starts=(0,) * len(sizes), stops=sizes)
 
 
 def _region(b: Builder, write: Callable[[], Value]) -> Region:

@@ -1,0 +1,116 @@
+"""Sums of elements of tables, in the order of the terms: trees whose leaves are found by comparing short integers.
+
+A work item is BLOCKS blocks of rows. Terms are taken in runs whose tables fit in the first cache; the totals of a run
+are carried in registers, and rest in the result between the runs. Every row adds its terms in their order:
+
+    for a run of terms:
+      for a block of 32 rows:
+        total = result[block]                 vectors
+        for a term of the run:
+          total = total + values[...]         see `row_values`
+        result[block] = total
+"""
+
+from __future__ import annotations
+
+from ....dialect.dims import Size
+from ...targets.vector_unit import VectorUnit
+from .evaluate import Evaluator, Place
+from .forms import LANES, Form, variable
+from .nest import blocks, units
+from .row_values import RowValues, rows_of, scatters
+from .schedule import Stage
+from .structure import extract_step
+from .text import Value, element_bytes
+
+BLOCKS = 32
+"""The blocks of rows of a work item. More of them read large tables less often."""
+
+
+def is_table_sum(stage: Stage) -> bool:
+    """Returns whether the stage is one sum of elements at computed places, for blocks of rows of a known size."""
+    lane = rows_of(stage)
+    if lane is None:
+        return False
+    (op,) = stage.ops
+    if len(op.reduced) != 1 or op.start is None or op.start.splat is None or op.combination is None:
+        return False
+    return op.combination[0] == "arith.addf" and scatters(op.combination[1], lane)
+
+
+class TableSumStage:
+    """The writer of a stage that is a sum of elements of tables."""
+
+    def __init__(self, evaluator: Evaluator, unit: VectorUnit) -> None:
+        self.evaluator, self.writer, self.stage = evaluator, evaluator.writer, evaluator.stage
+        (self.op,) = self.stage.ops
+        self.block, self.group, self.lane = self.stage.parallel(self.op)
+        (self.term,) = self.stage.reduced(self.op)
+        assert self.op.combination is not None, self.op.location
+        self.kind, added = self.op.combination
+        self.added = RowValues(evaluator, added, self.lane, unit)
+        self.run = self._count_terms(unit.caches.first // 2)
+
+    def _count_terms(self, bytes: int) -> int:
+        """Returns the terms of a run: the tables of a run are about as large as `bytes`."""
+        (block,) = (i for i in self.op.outer if self.stage.of(self.op, i) == self.block)
+        terms = self.stage.sizes[self.term]
+        extracts = ((n, n.tensor) for n in self.added.nodes if n.tensor is not None)
+        tables = {id(tensor): tensor for n, tensor in extracts if extract_step(n, block) in (0, None)}
+        total = 0
+        for tensor in tables.values():
+            elements: Size = element_bytes(tensor.element)
+            for size in tensor.shape:
+                elements = elements * size
+            total += elements if isinstance(elements, int) else 0
+        return max(1, bytes * terms // max(total, 1)) if isinstance(terms, int) else 1
+
+    def counts(self) -> list[Size]:
+        return [blocks(self.stage.sizes[self.block], BLOCKS), self.stage.sizes[self.group]]
+
+    def write(self, begin: str, end: str) -> None:
+        writer, stage = self.writer, self.stage
+        zero, terms = writer.size(0), writer.size(stage.sizes[self.term])
+        with units(writer, self.counts(), begin, end) as (chunk, group):
+            first, last = chunk_of(self.evaluator, chunk, BLOCKS, stage.sizes[self.block])
+            start = writer.broadcast(self.evaluator.starting(self.op, {}))
+            with writer.loop(first, last, 1) as block:
+                for place in self._places(block, group):
+                    self._store(place, start)
+            with writer.loop(zero, terms, self.run) as term:
+                after = writer.let(f"arith.addi {term}, {writer.size(self.run)} : index")
+                end_of_run = writer.let(f"arith.minui {after}, {terms} : index")
+                with writer.loop(first, last, 1) as block:
+                    for place in self._places(block, group):
+                        self._add_terms(place, term, end_of_run)
+
+    def _places(self, block: str, group: Form) -> list[Place]:
+        at = {self.block: variable(block), self.group: group}
+        return [{**at, self.lane: lanes} for lanes in lanes_of(self.evaluator, self.lane)]
+
+    def _store(self, place: Place, value: Value) -> None:
+        with self.writer.at(self.op.location):
+            self.writer.store(*self.evaluator.home(self.op.written, self.op, place), value)
+
+    def _add_terms(self, place: Place, first: str, end: str) -> None:
+        writer = self.writer
+        total = writer.load(*self.evaluator.home(self.op.written, self.op, place))
+        with writer.carrying(first, end, 1, [total]) as loop:
+            added = self.added.write({**place, self.term: variable(loop.index)})
+            loop.after.append(writer.apply(self.kind, "", [loop.values[0], added], total.type))
+        self._store(place, loop.results[0])
+
+
+def chunk_of(evaluator: Evaluator, number: Form, count: int, size: Size) -> tuple[str, str]:
+    """Returns the first index of a chunk of a loop, and the index behind its last one."""
+    writer = evaluator.writer
+    first = writer.index(number.times(count))
+    past = writer.let(f"arith.addi {first}, {writer.size(count)} : index")
+    return first, writer.let(f"arith.minui {past}, {writer.size(size)} : index")
+
+
+def lanes_of(evaluator: Evaluator, lane: int) -> list[Form]:
+    """Returns the forms of the vectors of a class of known size."""
+    rows = evaluator.stage.sizes[lane]
+    assert isinstance(rows, int), rows
+    return [LANES.plus(start) for start in range(0, rows, evaluator.writer.lanes)]

@@ -1,0 +1,386 @@
+"""Decision trees on ranks: a feature is replaced by its place among the thresholds of the ensemble, as a short integer.
+
+`feature_ranks` counts the thresholds of a column that the number does not pass, so comparing a rank with the place of a
+threshold has the result of comparing the numbers:
+
+    thresholds of a feature    -1.0   0.5   2.0          x <= 0.5   if and only if   rank < 2
+    ranks                    0      1     2     3        (the least number of the dtype is added to all ranks)
+
+A column is a feature with one meaning of missing numbers: the flags of `support/trees.py`. Ranks are laid out
+[blocks, columns, ROWS], so that one instruction compares a column of ROWS rows.
+
+`ranked_trees` adds the values of leaves in the order of the trees, from -0.0 on. All nodes of the first levels of a
+tree are compared, and the results select one of 2^levels places. The attribute `steps` is the number of further levels,
+where each row follows the words of `nodes`:
+
+    border of each level or node     the row goes to the right if its rank is not below it
+    place -> node                    first[tree] + place; the values and words of a tree are consecutive
+    word of a node                   left << 32 | column << 16 | border; the right child follows the left one
+    column                           its number times ROWS
+    leaf before the last level       a word with its own index as the left child and a border that no rank reaches
+
+Indices from tables are kept within the tables: columns count modulo a power of two, nodes end at the last value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..dims import ceil_divide
+from ..emitter import BodyEmitter, Emitter, Loop, Result, Scalar, Tensor, loops
+from ..operator import Attributes, AttributeSpec, Case, InferenceError, Operand, Operator
+from ..types import F32, F64, I8, I16, I32, I64, U8, U16, U64, DType, TensorType
+from .support.accumulate import Numbers
+from .support.trees import DEFAULT_LEFT, NAN_IS_MISSING, NEARLY_ZERO, ZERO_IS_MISSING
+
+ROWS = 32
+"""The rows of a block of ranks."""
+MOST_LEVELS, MOST_NODES = 8, 255
+"""The levels whose nodes are all compared: a place is a short integer."""
+MOST_OBLIVIOUS = 14
+CHOSEN_LEVELS = 5
+"""The levels of a search whose thresholds are chosen in registers."""
+NAN_IS_ZERO = 32
+"""The flag of a column, besides those of nodes: NaN that is not missing is 0. Else it is above all thresholds."""
+_FLOATS, _RANKS = (F32, F64), (I8, I16)
+_PLACES = {I8: U8, I16: U16}
+
+
+def least_rank(dtype: DType) -> int:
+    return -(1 << (dtype.bits - 1))
+
+
+def _is_power(count: object) -> bool:
+    return isinstance(count, int) and count > 0 and not count & (count - 1)
+
+
+# Ranks
+
+
+def _infer_ranks(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    x, thresholds, feature, flags = types
+    if x.rank != 2 or thresholds.rank != 2 or {feature.shape, flags.shape} != {thresholds.shape[:1]}:
+        message = (
+            "`feature_ranks` needs x [rows, features], thresholds [columns, count], and a feature and flags for each"
+        )
+        message += f" column, not {x}, {thresholds}"
+        raise InferenceError("shape-mismatch", message)
+    dtype, count = attributes["dtype"], thresholds.shape[1]
+    if dtype not in _RANKS or not isinstance(count, int) or not _is_power(count + 1) or count >= 1 << dtype.bits:
+        message = (
+            f"`thresholds` of `feature_ranks` has a power of two less 1 columns that {dtype} can count, not {count}"
+        )
+        raise InferenceError("shape-mismatch", message, operand=1)
+    return (TensorType(dtype, (ceil_divide(x.shape[0], ROWS), thresholds.shape[0], ROWS)),)
+
+
+def _reference_ranks(
+    x: Numbers, thresholds: Numbers, feature: Numbers, flags: Numbers, *, compare: str, dtype: DType
+) -> Numbers:
+    rows = np.minimum(np.arange(-(-len(x) // ROWS) * ROWS), len(x) - 1)
+    value = x[rows][:, np.clip(feature, 0, x.shape[1] - 1)]
+    is_nan = np.isnan(value)
+    known = np.where(is_nan & (flags & NAN_IS_ZERO != 0), x.dtype.type(0), value)
+    passed = np.less_equal if compare == "le" else np.less
+    count = (~passed(known[:, :, None], thresholds)).sum(2)
+    missing = (is_nan & (flags & NAN_IS_MISSING != 0)) | (
+        (np.abs(known) <= x.dtype.type(NEARLY_ZERO)) & (flags & ZERO_IS_MISSING != 0)
+    )
+    ends = np.where(flags & DEFAULT_LEFT != 0, 0, thresholds.shape[1])
+    ranks = (np.where(missing, ends, count) + least_rank(dtype)).astype(dtype.numpy)
+    return np.ascontiguousarray(ranks.reshape(-1, ROWS, len(feature)).transpose(0, 2, 1))
+
+
+def _lower_ranks(
+    e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
+) -> Sequence[Tensor]:
+    x, thresholds, feature, flags = operands
+    count, kind = thresholds.type.shape[1], x.type.dtype
+    assert isinstance(count, int), thresholds
+
+    def element(s: BodyEmitter) -> Scalar:
+        block, column, lane = (s.index(i) for i in range(3))
+        zero, one = s.constant(0, I64), s.constant(1, I64)
+        row = s.binary("add", s.binary("mul", block, s.constant(ROWS, I64)), lane)
+        row = s.binary("min", row, s.binary("sub", s.size(x.type.shape[0]), one))
+        last = s.binary("sub", s.size(x.type.shape[1]), one)
+        place = s.binary("max", s.binary("min", s.cast(s.load(feature, [column]), I64), last), zero)
+        value, given = s.load(x, [row, place]), s.load(flags, [column])
+
+        def has(flag: int) -> Scalar:
+            return s.compare("ne", s.binary("and", given, s.constant(flag, I32)), s.constant(0, I32))
+
+        is_nan = s.compare("ne", value, value)
+        known = s.select(s.binary("and", is_nan, has(NAN_IS_ZERO)), s.constant(0, kind), value)
+        least = s.constant(float(np.float32(NEARLY_ZERO)) if kind == F32 else NEARLY_ZERO, kind)
+        near = s.compare("le", s.unary("abs", known), least)
+        missing = s.binary(
+            "or", s.binary("and", is_nan, has(NAN_IS_MISSING)), s.binary("and", near, has(ZERO_IS_MISSING))
+        )
+        found = _search(s, thresholds, column, known, str(attributes["compare"]))
+        ends = s.select(has(DEFAULT_LEFT), s.constant(0, I32), s.constant(count, I32))
+        rank = s.select(missing, ends, found)
+        return s.cast(s.binary("add", rank, s.constant(least_rank(types[0].dtype), I32)), types[0].dtype)
+
+    return [e.map(types[0], [], element)]
+
+
+def _search(s: BodyEmitter, thresholds: Tensor, column: Scalar, x: Scalar, compare: str) -> Scalar:
+    """Returns the number of thresholds of a column that `x` does not pass, by bisection.
+
+    The thresholds of the first levels are chosen from those that all rows read; later ones are loaded row by row.
+    """
+    count = int(str(thresholds.type.shape[1]))
+    found: Scalar = s.constant(0, I32)
+    beyond: list[Scalar] = []
+    step = (count + 1) // 2
+
+    def choose(level: int, start: int) -> Scalar:
+        if level == len(beyond):
+            return s.load(thresholds, [column, s.constant(start + step - 1, I64)])
+        half = (count + 1) >> (level + 1)
+        return s.select(beyond[level], choose(level + 1, start + half), choose(level + 1, start))
+
+    while step:
+        if len(beyond) < CHOSEN_LEVELS:
+            tried = choose(0, 0)
+        else:
+            place = s.cast(s.binary("add", found, s.constant(step - 1, I32)), I64)
+            tried = s.load(thresholds, [column, place])
+        beyond.append(s.unary("not", s.compare(compare, x, tried)))
+        found = s.binary("add", found, s.select(beyond[-1], s.constant(step, I32), s.constant(0, I32)))
+        step //= 2
+    return found
+
+
+# Trees
+
+
+def _infer_trees(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    ranks, column, border, first, nodes, values = types
+    if (ranks.rank, column.rank, nodes.rank, values.rank) != (3, 3, 1, 1) or border.shape != column.shape:
+        message = f"`ranked_trees` needs ranks [blocks, columns, {ROWS}] and tables [groups, trees, nodes]"
+        message += f", not {ranks}, {column}, {border}"
+        raise InferenceError("shape-mismatch", message)
+    if first.shape != column.shape[:2] or not _is_power(ranks.shape[1]) or ranks.shape[2] != ROWS:
+        message = f"`ranked_trees` needs a power of two of columns, {ROWS} rows of them, and `first` [groups, trees]"
+        message += f", not {ranks}, {first}"
+        raise InferenceError("shape-mismatch", message)
+    count, steps = column.shape[2], attributes["steps"]
+    oblivious = attributes["shape"] == "levels"
+    known = isinstance(count, int) and (count <= MOST_OBLIVIOUS if oblivious else _is_power(count + 1))
+    if not known or (not oblivious and int(str(count)) > MOST_NODES) or steps < 0:
+        message = f"`ranked_trees` supports {MOST_OBLIVIOUS} levels, or a power of two less 1 up to {MOST_NODES} nodes"
+        raise InferenceError("shape-mismatch", f"{message}, not {count}", operand=1)
+    places = 1 << int(str(count)) if oblivious else int(str(count)) + 1
+    if not isinstance(values.shape[0], int) or values.shape[0] < places:
+        raise InferenceError("shape-mismatch", f"`values` of `ranked_trees` has at least {places} elements", operand=5)
+    if steps and nodes.shape != values.shape:
+        raise InferenceError("shape-mismatch", "`nodes` of `ranked_trees` has one word for each value", operand=4)
+    return (TensorType(values.dtype, (ranks.shape[0], column.shape[0], ROWS)),)
+
+
+def _reference_trees(
+    ranks: Numbers,
+    column: Numbers,
+    border: Numbers,
+    first: Numbers,
+    nodes: Numbers,
+    values: Numbers,
+    *,
+    shape: str,
+    steps: int,
+) -> Numbers:
+    blocks, columns, _ = ranks.shape
+    groups, trees, count = column.shape
+    total = np.full((blocks, groups, ROWS), -0.0, values.dtype)
+    for group in range(groups):
+        for tree in range(trees):
+            right = ranks[:, column[group, tree] // ROWS & columns - 1] >= border[group, tree][:, None]
+            place = np.zeros((blocks, ROWS), np.int64)
+            if shape == "levels":
+                for level in range(count):
+                    place |= right[:, level].astype(np.int64) << level
+            else:
+                for _ in range((count + 1).bit_length() - 1):
+                    place = 2 * place + 1 + np.take_along_axis(right, place[:, None], 1)[:, 0]
+                place -= count
+            places = 1 << count if shape == "levels" else count + 1
+            node = place + np.clip(first[group, tree], 0, len(values) - places)
+            for _ in range(steps):
+                word = nodes[node]
+                rank = np.take_along_axis(ranks, ((word >> 16 & 0xFFFF) // ROWS & columns - 1)[:, None], 1)[:, 0]
+                is_right = rank >= (word & 0xFFFF).astype(np.uint16).view(np.int16)
+                node = np.minimum(((word >> 32) + is_right).view(np.uint64), len(values) - 1).astype(np.int64)
+            total[:, group] = (total[:, group] + values[node]).astype(values.dtype)
+    return total
+
+
+class _Body:
+    """Writes the addend of one row and one tree."""
+
+    def __init__(self, e: Emitter, operands: Sequence[Tensor], attributes: Attributes) -> None:
+        ranks, self.column, self.border, _, self.nodes, self.values = operands
+        self.ranks = e.reshape(ranks, (ranks.type.shape[0], int(str(ranks.type.shape[1])) * ROWS))
+        self.shape, self.steps = str(attributes["shape"]), int(attributes["steps"])
+        self.count, self.columns, self.size = (
+            int(str(n)) for n in (self.column.type.shape[2], ranks.type.shape[1], self.values.type.shape[0])
+        )
+
+    def write(self, s: BodyEmitter, first: Scalar) -> Scalar:
+        block, group, lane, tree = (s.index(i) for i in range(4))
+        # Columns are multiples of ROWS: the places of their rows in a block.
+        mask, dtype = s.constant((self.columns - 1) * ROWS, I64), self.ranks.type.dtype
+
+        def is_left(number: int) -> Scalar:
+            at = [group, tree, s.constant(number, I64)]
+            column = s.binary("and", s.cast(s.load(self.column, at), I64), mask)
+            rank = s.load(self.ranks, [block, s.binary("add", column, lane)])
+            return s.compare("lt", rank, s.load(self.border, at))
+
+        if self.shape == "levels":
+            place, places = self._write_levels(s, is_left), 1 << self.count
+        else:
+            places = self.count + 1
+            place = s.cast(self._select(s, is_left, 0, dtype), I64)
+        begin = s.binary("min", s.cast(first, I64), s.constant(self.size - places, I64))
+        node = s.binary("add", s.binary("max", begin, s.constant(0, I64)), place)
+        for _ in range(self.steps):
+            word = s.load(self.nodes, [node])
+            column = s.binary("and", s.binary("shr", word, s.constant(16, I64)), mask)
+            rank = s.cast(s.load(self.ranks, [block, s.binary("add", column, lane)]), I16)
+            right = s.cast(s.compare("ge", rank, s.cast(word, I16)), I64)
+            child = s.binary("add", s.binary("shr", word, s.constant(32, I64)), right)
+            # As unsigned numbers, negative ones are the greatest.
+            node = s.cast(s.binary("min", s.cast(child, U64), s.constant(self.size - 1, U64)), I64)
+        return s.load(self.values, [node])
+
+    def _select(self, s: BodyEmitter, is_left: Any, node: int, dtype: DType) -> Scalar:
+        """Returns the place that a row reaches below a node, bottom up."""
+        if node >= self.count:
+            return s.constant(node - self.count, _PLACES[dtype])
+        left, right = (self._select(s, is_left, 2 * node + side, dtype) for side in (1, 2))
+        return s.select(is_left(node), left, right)
+
+    def _write_levels(self, s: BodyEmitter, is_left: Any) -> Scalar:
+        """Returns the place as bits; short integers hold MOST_LEVELS of them."""
+        total: Scalar = s.constant(0, I64)
+        for start in range(0, self.count, MOST_LEVELS):
+            part: Scalar = s.constant(0, _PLACES[self.ranks.type.dtype])
+            for level in range(start, min(start + MOST_LEVELS, self.count)):
+                bit = s.constant(1 << (level - start), part.dtype)
+                part = s.binary("or", part, s.select(is_left(level), s.constant(0, part.dtype), bit))
+            wide = s.cast(part, I64)
+            total = wide if not start else s.binary("add", total, s.binary("mul", wide, s.constant(1 << start, I64)))
+        return total
+
+
+def _lower_trees(
+    e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
+) -> Sequence[Tensor]:
+    (result,), first = types, operands[3]
+    groups, trees = first.type.shape
+    body = _Body(e, operands, attributes)
+    return e.structured(
+        [Loop(result.shape[0]), Loop(groups), Loop(ROWS), Loop(trees, parallel=False)],
+        [(first, loops(1, 3))],
+        [Result(result, loops(0, 1, 2), -0.0)],
+        lambda s, start, total: [s.binary("add", total, body.write(s, start))],
+    )
+
+
+# Examples
+
+
+def _rank_cases() -> tuple[Case, ...]:
+    rng = np.random.default_rng(0)
+    made = []
+    odd = [0.0, -0.0, 0.5, -1.0, 2.0, np.nan, np.inf, -np.inf, 1e-36]
+    for rows, count, compare, dtype in ((5, 3, "le", I8), (32, 1, "lt", I8), (33, 7, "le", I16), (0, 3, "lt", I8)):
+        arrays: dict[int, Any] = {
+            0: rng.choice(odd, (rows, 3)),
+            1: np.sort(rng.choice([0.0, 0.5, -1.0, np.inf], (4, count)), axis=1),
+            2: rng.integers(0, 3, 4).astype(np.int32),
+            3: np.asarray([0, NAN_IS_MISSING, NAN_IS_ZERO, NAN_IS_ZERO | ZERO_IS_MISSING | DEFAULT_LEFT], np.int32),
+        }
+        attributes = {"compare": compare, "dtype": dtype}
+        made.append(Case(tuple(a.shape for a in arrays.values()), attributes, arrays=arrays, gradient=False))
+    return tuple(made)
+
+
+def _tree_cases() -> tuple[Case, ...]:
+    rng = np.random.default_rng(1)
+    made = []
+    for blocks, groups, trees, shape, count, steps, dtype in (
+        (2, 1, 5, "nodes", 7, 0, I8),
+        (1, 2, 3, "nodes", 3, 2, I8),
+        (3, 1, 4, "levels", 3, 0, I16),
+        (9, 1, 2, "levels", 9, 0, I8),
+        (1, 1, 1, "nodes", 0, 0, I16),
+        (1, 2, 0, "nodes", 1, 1, I8),
+        (0, 1, 3, "nodes", 3, 0, I8),
+    ):
+        places = 1 << count if shape == "levels" else count + 1
+        size = max(groups * trees, 1) * places + 8 * steps
+        word = (
+            rng.integers(-2, size + 2, size) << 32
+            | rng.integers(0, 9, size) * ROWS << 16
+            | rng.integers(0, 1 << 16, size)
+        )
+        least = least_rank(dtype)
+        arrays: dict[int, Any] = {
+            0: rng.integers(least, -least, (blocks, 4, ROWS)).astype(dtype.numpy),
+            1: (rng.integers(-1, 6, (groups, trees, count)) * ROWS).astype(np.int32),
+            2: rng.integers(least, -least, (groups, trees, count)).astype(dtype.numpy),
+            3: (rng.integers(-1, max(trees, 1), (groups, trees)) * places).astype(np.int32),
+            4: word if steps else np.zeros(0, np.int64),
+            5: rng.normal(size=size),
+        }
+        shapes = tuple(a.shape for a in arrays.values())
+        attributes = {"shape": shape, "steps": steps}
+        made.append(Case(shapes, attributes, arrays=arrays, gradient=False, terms=max(trees, 1)))
+    return tuple(made)
+
+
+feature_ranks = Operator(
+    name="feature_ranks",
+    summary="the ranks [blocks, columns, 32] of features among the sorted thresholds of columns",
+    operands=(
+        Operand("x", _FLOATS),
+        Operand("thresholds", _FLOATS),
+        Operand("feature", (I32,), "I"),
+        Operand("flags", (I32,), "I"),
+    ),
+    attributes=(AttributeSpec("compare", "str", "le", ("le", "lt")), AttributeSpec("dtype", "dtype", I8)),
+    infer=_infer_ranks,
+    reference=_reference_ranks,
+    gradient=None,
+    lower=_lower_ranks,
+    cases=_rank_cases(),
+    properties=frozenset({"costly"}),
+)
+
+ranked_trees = Operator(
+    name="ranked_trees",
+    summary="the sums [blocks, groups, 32] of the leaves that rows of ranks reach in decision trees, in their order",
+    operands=(
+        Operand("ranks", _RANKS, "R"),
+        Operand("column", (I32,), "I"),
+        Operand("border", _RANKS, "R"),
+        Operand("first", (I32,), "I"),
+        Operand("nodes", (I64,), "N"),
+        Operand("values", _FLOATS),
+    ),
+    attributes=(AttributeSpec("shape", "str", "nodes", ("nodes", "levels")), AttributeSpec("steps", "int", 0)),
+    infer=_infer_trees,
+    reference=_reference_trees,
+    gradient=None,
+    lower=_lower_trees,
+    cases=_tree_cases(),
+    properties=frozenset({"costly", "summing"}),
+)
+
+OPERATORS = (feature_ranks, ranked_trees)

@@ -1,0 +1,120 @@
+"""Random ensembles as trees on ranks, beside a walk from node to node in Python: references, and compiled code.
+
+The ensembles are those of `test_random_ensembles`, with one value for each leaf and without categories.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nacre
+import numpy as np
+import pytest
+from nacre.compiler.readers.trees.ensemble import Ensemble, assemble
+from nacre.compiler.readers.trees.graph import TreeModel, identity, write_model
+from nacre.compiler.readers.trees.ranked import MOST_THRESHOLDS, Ranked, rank_ensemble
+from nacre.compiler.readers.trees.tree import Tree
+from nacre.dialect.ops import OPERATORS
+from nacre.dialect.types import Array, dtype_of
+from readers.trees.test_random_ensembles import FEATURES, random_rows, random_tree, walk
+
+ENSEMBLES = 200
+COMPILED = (("missing", "le", np.float64), ("compare", "lt", np.float32))
+
+
+def ensemble_of(
+    rng: np.random.Generator, routing: str, compare: str, dtype: type, most: int
+) -> tuple[Ensemble, list[Tree], list[int]]:
+    outputs = int(rng.integers(1, 4))
+    trees = []
+    while len(trees) < most:
+        tree = random_tree(rng, routing, 1, dtype)
+        if rng.random() < 0.8 or not len(tree.feature):
+            trees.append(tree)
+    groups = [int(rng.integers(outputs)) for _ in trees]
+    initial = rng.choice([0.0, -0.0, 0.25], (outputs, 1)).astype(dtype)
+    return assemble(trees, groups, initial, features=FEATURES, compare=compare, dtype=dtype), trees, groups
+
+
+def expected(
+    ensemble: Ensemble, trees: list[Tree], groups: list[int], rows: Array, routing: str, compare: str, dtype: type
+) -> Array:
+    initial = ensemble.tables["initial"]
+    total = np.broadcast_to(initial[:, 0], (len(rows), len(initial))).copy()
+    for tree, group in zip(trees, groups, strict=True):
+        for i, row in enumerate(rows):
+            total[i, group] += walk(tree, row, routing, compare, dtype).astype(dtype)[0]
+    return total
+
+
+def computed(ranked: Ranked, rows: Array) -> Array:
+    columns = ranked.columns
+    described = (columns.thresholds, columns.feature, columns.flags)
+    ranks = OPERATORS["feature_ranks"].reference(rows, *described, compare=ranked.compare, dtype=columns.dtype)
+    tables = (ranked.column, ranked.border, ranked.first, ranked.nodes, ranked.values)
+    total = OPERATORS["ranked_trees"].reference(ranks, *tables, shape=ranked.shape, steps=ranked.steps)
+    return np.asarray(total.transpose(0, 2, 1).reshape(-1, total.shape[1])[: len(rows)])
+
+
+def equal_bits(actual: Array, wanted: Array, message: str) -> None:
+    np.testing.assert_array_equal(actual, wanted, err_msg=message)
+    np.testing.assert_array_equal(np.signbit(actual), np.signbit(wanted), err_msg=message)
+
+
+def test_references() -> None:
+    rng = np.random.default_rng(0)
+    written = 0
+    for number in range(ENSEMBLES):
+        routing, compare = ("compare", "missing")[number % 2], ("le", "lt")[number // 2 % 2]
+        dtype = (np.float32, np.float64)[number // 4 % 2]
+        ensemble, trees, groups = ensemble_of(rng, routing, compare, dtype, int(rng.integers(0, 9)))
+        ranked = rank_ensemble(ensemble)
+        # Chains of 20 nodes are too deep.
+        assert (ranked is None) == (int(ensemble.tables["depths"].max(initial=0)) > 16), number
+        if ranked is None:
+            continue
+        written += 1
+        rows = random_rows(rng, int(rng.choice([0, 1, 31, 33])), dtype)
+        wanted = expected(ensemble, trees, groups, rows, routing, compare, dtype)
+        with np.errstate(all="ignore"):
+            equal_bits(computed(ranked, rows), wanted, f"{number}: {routing}, {compare}")
+    assert written > ENSEMBLES // 4, written
+
+
+@pytest.mark.usefixtures("unchecked")  # the walk is a stricter check
+@pytest.mark.parametrize(("routing", "compare", "dtype"), COMPILED)
+def test_compiled(routing: str, compare: str, dtype: type, tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    ensemble = None
+    while ensemble is None or (ranked := rank_ensemble(ensemble)) is None or not 2 <= ranked.steps <= 3:
+        ensemble, trees, groups = ensemble_of(rng, routing, compare, dtype, 9)
+    model = TreeModel(ensemble, FEATURES, dtype_of(np.zeros(0, dtype)), identity, identity)
+    compiled = nacre.compile(write_model(model, "random", None, {}), tmp_path / "random.so")
+    for count in (0, 1, 2, 31, 32, 33, 1100):
+        rows = random_rows(rng, count, dtype)
+        wanted = expected(ensemble, trees, groups, rows, routing, compare, dtype)
+        equal_bits(compiled.entries["raw"](rows).reshape(wanted.shape), wanted, f"{count} rows")
+
+
+def test_many_thresholds_take_longer_ranks() -> None:
+    rng = np.random.default_rng(0)
+    for count, dtype in ((255, "i8"), (256, "i16"), (MOST_THRESHOLDS, "i16"), (MOST_THRESHOLDS + 1, "")):
+        trees = [
+            Tree(
+                np.zeros(1, np.int64),
+                np.asarray([t]),
+                np.asarray([-1]),
+                np.asarray([-2]),
+                np.zeros(1, np.int64),
+                rng.normal(size=(2, 1)),
+            )
+            for t in rng.permutation(count) / 8
+        ]
+        ensemble = assemble(trees, [0] * count, np.zeros((1, 1)), features=1, compare="le", dtype=np.float64)
+        ranked = rank_ensemble(ensemble)
+        assert ("" if ranked is None else ranked.columns.dtype.name) == dtype
+        if ranked is not None:
+            rows = np.concatenate([rng.integers(0, count, 4) / 8, [np.inf, -np.inf, np.nan]])[:, None]
+            equal_bits(
+                computed(ranked, rows), expected(ensemble, trees, [0] * count, rows, "compare", "le", np.float64), dtype
+            )
