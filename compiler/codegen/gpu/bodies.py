@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...base.mlir import ir
-from .nest import Nest, Operand
+from .nest import Beside, Nest, Operand
 
 COMBINING = frozenset(
     f"arith.{name}"
@@ -47,7 +47,7 @@ def take_body(
     inputs, results = operands_of(op)
     block = op.regions[0].blocks[0]
     used = [bool(list(argument.uses)) for argument in block.arguments]
-    combines = tuple(_combining(block, len(inputs) + number) for number in range(len(results)))
+    combines = tuple(combining(op, number) for number in range(len(results)))
     is_product = len(inputs) == 2 and combines == ("arith.addf",) and _is_product(block)
     captured = list(_captured(block))
     parallel, symbol = iterators(op), f"{name}_body"
@@ -72,6 +72,18 @@ def take_body(
         ),
         captured,
     )
+
+
+def take_beside(module: Any, name: str, total: Any, op: Any) -> tuple[Beside, list[Any]]:
+    """Moves the body of an elementwise op on the memory `total` of sums into a function of the module. Returns the op
+    as the prologue or the epilogue of a nest, and the values that the nest's schedule takes for it."""
+    inputs, results = operands_of(op)
+    nest, captured = take_body(module, op, name, [None] * len(results))
+    value = frozenset(number for number, each in enumerate(inputs) if each == total)
+    known = nest.inputs[min(value)] if value else nest.results[0]
+    axes = tuple(axis for axis in known.plain_axes() if axis is not None)
+    beside = Beside(nest, value, axes)
+    return beside, [*(v for n, v in enumerate((*inputs, *results)) if beside.takes(n)), *captured]
 
 
 def _in_memory(value: Any) -> bool:
@@ -108,8 +120,9 @@ def _captured(block: Any) -> dict[Any, None]:
     return {value: None for op in _walk(block) for value in op.operands if value not in inside}
 
 
-def _combining(block: Any, argument: int) -> str | None:
+def combining(op: Any, result: int) -> str | None:
     """Returns the operation that combines a result with a new value, if the body reads the result nowhere else."""
+    block, argument = op.regions[0].blocks[0], len(operands_of(op)[0]) + result
     total = block.arguments[argument]
     yielded = list(block.operations)[-1].operation
     value = yielded.operands[argument - (len(block.arguments) - len(yielded.operands))]
