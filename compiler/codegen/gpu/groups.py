@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...base.mlir import ir
-from .bodies import combining, is_fill, iterators, operands_of
+from .bodies import combining, is_fill, iterators, maps_of, operands_of
 
 GENERIC = "linalg.generic"
 VIEWS = frozenset(
@@ -29,6 +29,8 @@ class Group:
     members: tuple[int, ...]
     has_prologue: bool = False
     has_epilogue: bool = False
+    attention: tuple[Group, ...] = ()
+    """The launches that are computed as one attention."""
 
 
 def group_operations(computing: Sequence[Any], scratch: Collection[Any]) -> list[Group]:
@@ -69,7 +71,7 @@ def _is_prologue(computing: Sequence[Any], group: Group, main: Any) -> bool:
     if not all(iterators(op)) or len(results) != 1 or list(op.regions[0].blocks[0].arguments[len(inputs)].uses):
         return False
     reads = any(root_of(value) == root_of(results[0]) for value in (*inputs, *sources))
-    own, sum_map = _maps(op)[-1], _maps(main)[-1]
+    own, sum_map = maps_of(op)[-1], maps_of(main)[-1]
     if reads or sums != results or not own.is_permutation or not sum_map.is_projected_permutation:
         return False
     return not all(iterators(main)) and combining(main, 0) == "arith.addf"
@@ -83,10 +85,10 @@ def _is_epilogue(computing: Sequence[Any], group: Group, number: int, scratch: C
     sources, sums = operands_of(main)
     inputs, results = operands_of(op)
     (total, *more), memory = sums, root_of(sums[0])
-    maps = _maps(op)
+    maps = maps_of(op)
     reading = {str(map): map for value, map in zip(inputs, maps, strict=False) if value == total}
     writing = [maps[len(inputs) + n] for n in range(len(results))]
-    if more or len(reading) != 1 or not _maps(main)[-1].is_projected_permutation:
+    if more or len(reading) != 1 or not maps_of(main)[-1].is_projected_permutation:
         return False
     if not all(map.is_permutation for map in writing) or not all(map.is_permutation for map in reading.values()):
         return False
@@ -97,15 +99,11 @@ def _is_epilogue(computing: Sequence[Any], group: Group, number: int, scratch: C
     if total in results:
         # The element is written where its sum would be.
         return {str(map) for value, map in zip(results, writing, strict=True) if value == total} == set(reading)
-    users = {n for n, other in enumerate(computing) if _touches(other, memory)}
+    users = {n for n, other in enumerate(computing) if touches(other, memory)}
     return memory in scratch and users <= {*group.members, number}
 
 
-def _maps(op: Any) -> list[Any]:
-    return [ir.AffineMapAttr(map).value for map in op.attributes["indexing_maps"]]
-
-
-def _touches(op: Any, memory: Any) -> bool:
+def touches(op: Any, memory: Any) -> bool:
     """Returns whether an operation, or one in its regions, has a view of memory as an operand."""
     found = False
 

@@ -138,10 +138,15 @@ def arguments_of(nest: Nest) -> list[tuple[str, str]]:
     starts = [(i, r.element) for i, (r, given) in enumerate(zip(nest.results, nest.started, strict=True)) if given]
     named += [(f"%s{number}", element) for number, element in starts]
     for letter, beside in nest.beside.items():
-        operands = enumerate(beside.nest.operands)
-        named += [(f"%{letter}m{number}", operand.type) for number, operand in operands if beside.takes(number)]
-        named += [(f"%{letter}c{number}", type) for number, type in enumerate(beside.nest.captures)]
+        named += arguments_beside(letter, beside)
     return named
+
+
+def arguments_beside(letter: str, beside: Beside) -> list[tuple[str, str]]:
+    """Returns the arguments of a prologue or an epilogue: its operands, and what it captures."""
+    operands = enumerate(beside.nest.operands)
+    named = [(f"%{letter}m{number}", operand.type) for number, operand in operands if beside.takes(number)]
+    return named + [(f"%{letter}c{number}", type) for number, type in enumerate(beside.nest.captures)]
 
 
 def declare_body(nest: Nest) -> str:

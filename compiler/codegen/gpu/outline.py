@@ -25,9 +25,12 @@ from ...lower.writer import UNITS, part_name
 from ...targets.cuda import BLOCKS
 from ..tiler.functions import append_functions
 from .bodies import operands_of, take_beside, take_body
+from .find_attention import join_attention, take_attention
+from .flash import write_flash
+from .flash_shape import THREADS, fits_flash
 from .groups import GENERIC, VIEWS, Group, group_operations, root_of
 from .nest import declare_body
-from .schedules import Schedule, choose_schedule
+from .schedules import choose_schedule
 
 _PURE = VIEWS | {"memref.load", "memref.dim", "memref.get_global", "affine.apply", "func.return"}
 
@@ -65,7 +68,10 @@ def outline(module: Any, symbol: str, *, strict: bool = False, scratch: int = 0)
     # A kernel that writes nothing, since its results are empty, is a launch too: entries call it.
     is_sequence = _is_sequence(function, computing)
     whole = [Group(tuple(range(len(computing))))]
-    groups = whole if is_sequence else group_operations(computing, _last_arguments(function, scratch)) or [Group(())]
+    own = _last_arguments(function, scratch)
+    groups = whole if is_sequence else group_operations(computing, own) or [Group(())]
+    if not strict:
+        groups = join_attention(computing, groups, own, fits_flash)
     launches = [
         _outline_part(module, function, part_name(symbol, number), group, strict, is_sequence)
         for number, group in enumerate(groups)
@@ -140,6 +146,8 @@ def _outline_part(module: Any, function: Any, name: str, group: Group, strict: b
         _leave_only(device, of_device)
         _count_one(count)
         return Launch(SEQUENCE, 1)
+    if group.attention:
+        return _outline_attention(module, (device, count), name, group)
     after = of_device.pop() if group.has_epilogue else None
     *before, op = of_device
     inputs, results = operands_of(op)
@@ -162,8 +170,25 @@ def _outline_part(module: Any, function: Any, name: str, group: Group, strict: b
     append_functions(module, "".join(map(declare_body, nest.bodies)) + schedule.text)
     _call(after or op, nest.name, passed)
     _leave_only(device, [], keep_calls=True)
-    _count_blocks(count, of_count[len(before)], schedule, nest.name)
+    op = of_count[len(before)]
+    _count_blocks(count, op, [value for values in operands_of(op) for value in values], nest.name)
     return Launch(schedule.name, schedule.threads)
+
+
+def _outline_attention(module: Any, clones: tuple[Any, Any], name: str, group: Group) -> Launch:
+    device, count = clones
+    of_device, of_count = (
+        [[_computing(clone)[n] for n in launch.members] for launch in group.attention] for clone in clones
+    )
+    first, last = of_device[0], of_device[-1]
+    attention, passed = take_attention(module, f"{name}_nest", first, last)
+    bodies = "".join(map(declare_body, (*attention.scores.bodies, *attention.values.bodies)))
+    append_functions(module, bodies + write_flash(attention, f"{name}_nest"))
+    _call(last[-1], f"{name}_nest", passed)
+    _leave_only(device, [], keep_calls=True)
+    (q, k), (_, v), (result,) = operands_of(of_count[0][1])[0], *operands_of(of_count[-1][1])
+    _count_blocks(count, of_count[-1][1], [q, k, v, result], f"{name}_nest")
+    return Launch("flash attention", THREADS)
 
 
 def _nothing(op: Any, total: Any) -> Any:
@@ -189,9 +214,9 @@ def _call(op: Any, callee: str, arguments: Sequence[Any], results: Sequence[Any]
         )
 
 
-def _count_blocks(function: Any, op: Any, schedule: Schedule, name: str) -> None:
-    inputs, results = operands_of(op)
-    made = _call(op, f"{name}_count", [*inputs, *results], [ir.IndexType.get()])
+def _count_blocks(function: Any, op: Any, values: Sequence[Any], name: str) -> None:
+    """Makes a function return the number of blocks, which depends on values at an op."""
+    made = _call(op, f"{name}_count", values, [ir.IndexType.get()])
     _leave_only(function, [], keep_calls=True)
     _return(function, made.results[0])
 

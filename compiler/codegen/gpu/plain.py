@@ -83,12 +83,12 @@ def store_total(text: Text, nest: Nest, result: int, value: str, loops: Sequence
     """Stores an element of a result that is complete, or what the epilogue computes of it."""
     element = nest.results[result].element
     if nest.prologue is not None:
-        (first,) = _call_beside(text, nest, nest.prologue, "b", "", loops)
+        (first,) = call_beside(text, nest, nest.prologue, "b", "", loops)
         value = text.let(f"{nest.combines[result]} {value}, {first} : {element}")
     if nest.epilogue is None:
         store(text, nest, result, value, loops)
         return
-    made, end = _call_beside(text, nest, nest.epilogue, "e", value, loops), nest.epilogue
+    made, end = call_beside(text, nest, nest.epilogue, "e", value, loops), nest.epilogue
     for number, after in enumerate(made):
         store(text, end.nest, number, after, _positions_beside(nest, end, loops), "%em")
 
@@ -98,9 +98,7 @@ def _positions_beside(nest: Nest, beside: Beside, loops: Sequence[str]) -> list[
     return [loops[own[loop] or 0] for loop in range(len(beside.nest.parallel))]
 
 
-def _call_beside(
-    text: Text, nest: Nest, beside: Beside, letter: str, value: str, loops: Sequence[str]
-) -> Sequence[str]:
+def call_beside(text: Text, nest: Nest, beside: Beside, letter: str, value: str, loops: Sequence[str]) -> Sequence[str]:
     """Returns what a prologue or an epilogue computes at positions of the loops of the reduction."""
     own, at = beside.nest, _positions_beside(nest, beside, loops)
     elements = [value if n in beside.value else load(text, own, n, at, f"%{letter}m") for n in range(len(own.inputs))]
