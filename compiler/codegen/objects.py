@@ -187,7 +187,7 @@ class CodeGenerator:
         suffix = self.options.suffix(target)
         symbol = kernel.symbol + suffix
         job = self.options.job(target, [symbol, symbol + UNITS], dump=self._dump)
-        job = replace(job, route=self.options.route)
+        job = replace(job, route=self.options.route, scratch=len(kernel.kernel.scratch) if target.is_device else 0)
         if self.given:
             part = self.given.get(symbol) or _no_kernel(symbol, kernel)
             if self.options.start in LLVM_STAGES:

@@ -61,7 +61,50 @@ void *local(block *b, uint64_t address, unsigned bytes, uint8_t *depot, uint64_t
     return (void *)(uintptr_t)address;
 }
 
+void copy_async(block *b, mail *m, uint64_t target, uint64_t source, unsigned bytes, unsigned read, const char *text) {
+    if (target % bytes || target + bytes > b->shared_bytes) fail(b, "wrong target %llu: %s", (unsigned long long)target, text);
+    if (source % bytes) fail(b, "address %#llx is not aligned to %u: %s", (unsigned long long)source, bytes, text);
+    if (read > bytes) fail(b, "a copy of %u bytes cannot read %u: %s", bytes, read, text);
+    if (m->copy_count == m->copy_capacity) {
+        m->copy_capacity = 2 * m->copy_capacity + 8;
+        m->copies = realloc(m->copies, (size_t)m->copy_capacity * sizeof *m->copies);
+    }
+    copy *made = &m->copies[m->copy_count++];
+    *made = (copy){.target = target, .bytes = bytes, .group = m->group};
+    for (unsigned i = 0; i < read; i++) made->data[i] = *(uint8_t *)global(b, source + i, 1, 0, text);
+    memset(b->shared_written + target, 0, bytes);
+}
+
+void wait_for_copies(block *b, mail *m, int left) {
+    int kept = 0;
+    for (int i = 0; i < m->copy_count; i++) {
+        const copy *each = &m->copies[i];
+        if (each->group >= m->group - left) {
+            m->copies[kept++] = *each;
+            continue;
+        }
+        memcpy(b->shared + each->target, each->data, each->bytes);
+        memset(b->shared_written + each->target, 1, each->bytes);
+    }
+    m->copy_count = kept;
+}
+
 /* Meetings of a warp */
+
+/* Matrices of 8 x 8 elements of 16 bits: lane 8 i + r gives the address of row r of matrix i. */
+static void load_fragments(block *b, mail *mails) {
+    const int count = (int)mails[0].in[1], is_turned = (int)mails[0].in[2];
+    uint16_t rows[32][8];
+    for (int lane = 0; lane < 8 * count; lane++)
+        memcpy(rows[lane], shared(b, mails[lane].in[0], 16, 0, "ldmatrix"), 16);
+    for (int lane = 0; lane < WARP; lane++)
+        for (int i = 0; i < count; i++) {
+            const int far = lane / 4, near = 2 * (lane % 4);
+            const uint16_t low = is_turned ? rows[8 * i + near][far] : rows[8 * i + far][near];
+            const uint16_t high = is_turned ? rows[8 * i + near + 1][far] : rows[8 * i + far][near + 1];
+            mails[lane].out[i] = (uint32_t)high << 16 | low;
+        }
+}
 
 static void shuffle(block *b, mail *mails, int mode) {
     for (int lane = 0; lane < WARP; lane++) {
@@ -111,7 +154,8 @@ static void meet(block *b, mail *mails) {
     for (int lane = 1; lane < WARP; lane++)
         if (mails[lane].kind != mails[0].kind || mails[lane].place != mails[0].place)
             fail(b, "the threads of a warp are at different instructions that all of them execute");
-    if (mails[0].kind == SHUFFLE) shuffle(b, mails, (int)mails[0].in[2]);
+    if (mails[0].kind == FRAGMENTS) load_fragments(b, mails);
+    else if (mails[0].kind == SHUFFLE) shuffle(b, mails, (int)mails[0].in[2]);
     else multiply(mails, (int)mails[0].in[10]);
 }
 
@@ -122,7 +166,7 @@ static void run_block(block *b, thread_function run, uint8_t *registers, size_t 
     memset(registers, 0, bytes * b->threads);
     memset(waits, 0, sizeof waits);
     memset(b->shared_written, 0, b->shared_bytes);
-    for (uint32_t t = 0; t < b->threads; t++) mails[t].kind = -1;
+    for (uint32_t t = 0; t < b->threads; t++) mails[t].kind = -1, mails[t].copy_count = mails[t].group = 0;
     while (done < b->threads) {
         int moved = 0;
         for (uint32_t t = 0; t < b->threads; t++) {
@@ -164,6 +208,7 @@ int run_grid(machine *m, thread_function run, size_t bytes, uint64_t shared_byte
     b.shared_written = malloc(shared_bytes + 1);
     if (!setjmp(failure))
         for (b.number = 0; b.number < blocks; b.number++) run_block(&b, run, registers, bytes, mails);
+    for (uint32_t t = 0; t < threads; t++) free(mails[t].copies);
     free(registers), free(mails), free(b.shared), free(b.shared_written);
     return m->error[0] != 0;
 }

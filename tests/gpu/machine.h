@@ -22,13 +22,24 @@ typedef struct machine {
     char error[512];
 } machine;
 
-enum { DONE, BARRIER, SHUFFLE, MATRIX };
+enum { DONE, BARRIER, SHUFFLE, MATRIX, FRAGMENTS };
 enum { WARP = 32, MOST_THREADS = 1024, SHARED_BYTES = 1 << 18 };
 
-/* The value that a thread gives to a barrier or a shuffle, and the value that it receives. */
+/* An asynchronous copy to shared memory, of 16 bytes or fewer, that belongs to a group of its thread. */
+typedef struct copy {
+    uint64_t target;
+    unsigned bytes;
+    int group;
+    uint8_t data[16];
+} copy;
+
+/* The value that a thread gives to a barrier or a shuffle, and the value that it receives; its copies that have not
+ * arrived. */
 typedef struct mail {
     int kind, place; /* which instruction */
     uint32_t in[32], out[8];
+    copy *copies;
+    int copy_count, copy_capacity, group;
 } mail;
 
 typedef struct block {
@@ -46,6 +57,11 @@ allocation *find(machine *m, uint64_t address);
 void *global(block *b, uint64_t address, unsigned bytes, int is_write, const char *text);
 void *shared(block *b, uint64_t address, unsigned bytes, int is_write, const char *text);
 void *local(block *b, uint64_t address, unsigned bytes, uint8_t *depot, uint64_t size, const char *text);
+
+/* Begin a copy of `bytes`, the first `read` from memory and the others zero; wait for all groups but the last `left`. A
+ * copy arrives as late as possible, and its target must not be read before: it counts as never written until then. */
+void copy_async(block *b, mail *m, uint64_t target, uint64_t source, unsigned bytes, unsigned read, const char *text);
+void wait_for_copies(block *b, mail *m, int left);
 
 typedef int (*thread_function)(void *registers, mail *mail, block *block);
 

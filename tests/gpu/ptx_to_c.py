@@ -388,6 +388,31 @@ class _Kernel:
         taken = " ".join(f"{self.register(p)} = M->out[{i}];" for i, p in enumerate(results))
         return f"{sent} M->in[10] = {dtype}; {self._wait('MATRIX')} {taken}"
 
+    def _ldmatrix(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        assert modifiers[2] == "m8n8" and modifiers[-1] == "b16" and "shared" in modifiers, text
+        targets = split_operands(operands[0][1:-1])
+        assert modifiers[3] == f"x{len(targets)}", text
+        turned = int("trans" in modifiers)
+        sent = f"M->in[0] = {self.address(operands[1])}; M->in[1] = {len(targets)}; M->in[2] = {turned};"
+        taken = " ".join(f"{self.register(t)} = M->out[{i}];" for i, t in enumerate(targets))
+        return f"{sent} {self._wait('FRAGMENTS')} {taken}"
+
+    # Asynchronous copies
+
+    def _cp(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        if modifiers[:2] == ["async", "commit_group"]:
+            return "M->group++;"
+        if modifiers[:2] == ["async", "wait_group"]:
+            return f"wait_for_copies(B, M, {int(operands[0])});"
+        assert modifiers[0] == "async" and modifiers[2:4] == ["shared", "global"], text
+        target, source = (self.address(operand) for operand in operands[:2])
+        read = self.raw(operands[3], "b32") if len(operands) > 3 else operands[2]
+        return f'copy_async(B, M, {target}, {source}, {int(operands[2])}, {read}, "{text}");'
+
+    def _ex2(self, modifiers: list[str], operands: list[str], text: str) -> str:
+        assert modifiers[0] == "approx" and modifiers[-1] == "f32", text
+        return self.assign(operands[0], f"exp2f({self.value(operands[1], 'f32')})", "f32")
+
 
 def split_operands(text: str) -> list[str]:
     """Splits at the commas outside of brackets."""

@@ -26,30 +26,42 @@ MODELS = {
     "f64": "model m(x: f64[B, 45]) -> f64[B] { return max(x, axis=1) }",
     "whole": "model m(x: i32[B, 45]) -> i32 { return sum(x, axis=(0, 1)) }",
     "columns": "model m(x: f32[45, B]) -> f32[B] { return sum(x * x, axis=0) }",
+    "bias": "model m(x: f32[B, 70], w: f32[70, 33], b: f32[33]) -> f32[B, 33] { return relu(x @ w + b) + x[:, 3:36] }",
+    "channels": """model m(x: f16[B, 16, 5, 5], w: f16[17, 16, 3, 3], b: f16[17]) -> f16[B, 17, 3, 3] {
+        return relu(conv2d(x, w, b))
+    }""",
+    "mean": "model m(x: f32[B, 45], b: f32[B]) -> f32[B] { return sum(x, axis=1) * b }",
     "vectors": "model m(x: f32[B, 36], y: f32[36]) -> f32[B, 36] { return relu(x) + y }",
 }
 SCHEDULES = {
-    **dict.fromkeys(("contraction", "batched", "convolution"), "contraction of 256 threads"),
-    **dict.fromkeys(("f16", "bf16"), "tensor cores of 256 threads"),
-    **dict.fromkeys(("rows", "f64"), "row per warp of 256 threads"),
+    **dict.fromkeys(("contraction", "batched", "convolution", "bias"), "contraction of 256 threads"),
+    **dict.fromkeys(("f16", "bf16", "channels"), "tensor cores of 256 threads"),
+    **dict.fromkeys(("rows", "f64", "mean"), "row per warp of 256 threads"),
     "whole": "row of 256 threads",
     "columns": "plain of 256 threads",
     "vectors": "vectors of 256 threads",
 }
-TOLERANCES = {"f16": 1e-3, "bf16": 8e-3}
-"""Half of a step between results, which are rounded once from sums in f32."""
+TOLERANCES = {"f16": 1e-3, "bf16": 8e-3, "channels": 2e-3}
+"""Half of a step between results, which are rounded once from sums in f32; sums and biased sums are rounded both."""
+ALONE = ("bias", "channels", "mean", "f16")
+"""Models whose elementwise ops are computed where the sums are."""
 
 
 def reference(name: str, *arrays: np.ndarray) -> np.ndarray:
     """The results in f64."""
     x, *others = (array.astype(np.float64) for array in arrays)
-    if name == "convolution":
+    if name in ("convolution", "channels"):
         windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(2, 3))
-        return np.einsum("bcijkl,ockl->boij", windows, others[0])
+        sums = np.einsum("bcijkl,ockl->boij", windows, others[0])
+        return sums if name == "convolution" else np.maximum(sums + others[1][:, None, None], 0)
     if name in ("contraction", "f16"):
         return x @ others[0].T
     if name in ("batched", "bf16"):
         return x @ others[0]
+    if name == "bias":
+        return np.maximum(x @ others[0] + others[1], 0) + x[:, 3:36]
+    if name == "mean":
+        return np.asarray(x.sum(-1) * others[0])
     if name == "vectors":
         return np.maximum(x, 0) + others[0]
     if name == "f64":
@@ -80,7 +92,10 @@ def test_schedule(built: tuple[str, Build, Path]) -> None:
     name, build, _ = built
     assert build.program is not None
     (kernels,) = build.program.kernels.values()
-    assert SCHEDULES[name] in [schedule for code in kernels.values() for schedule in code.report.schedules]
+    schedules = [code.report.schedules for code in kernels.values()]
+    assert SCHEDULES[name] in [schedule for each in schedules for schedule in each]
+    if name in ALONE:
+        assert len(schedules[-1]) == 1
 
 
 @pytest.mark.parametrize("batch", [1, 0, 3, 64, 67])

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...base.mlir import ir
-from .nest import Nest, Operand
+from .nest import Beside, Nest, Operand
 
 COMBINING = frozenset(
     f"arith.{name}"
@@ -38,40 +38,61 @@ def is_fill(op: Any) -> bool:
     return given and yielded.name == "linalg.yield" and yielded.operands[0] == block.arguments[0]
 
 
-def take_body(
-    module: Any, op: Any, name: str, starts: Sequence[Any], *, strict: bool = False
-) -> tuple[Nest, list[Any]]:
-    """Moves the body of an op into a function of the module. Returns the nest of the op, whose schedule is the function
-    `name`, and the values that the op captures, in the order of the nest. `starts` has the first value of each result,
-    or None. Unless the code is `strict`, a product is not rounded before it is added to a sum."""
+def describe_nest(op: Any, name: str, starts: Sequence[Any]) -> Nest:
+    """Returns the nest of an op, whose schedule is the function `name`. `starts` has the first value of each result, or
+    None."""
     inputs, results = operands_of(op)
     block = op.regions[0].blocks[0]
     used = [bool(list(argument.uses)) for argument in block.arguments]
-    combines = tuple(_combining(block, len(inputs) + number) for number in range(len(results)))
+    combines = tuple(combining(op, number) for number in range(len(results)))
     is_product = len(inputs) == 2 and combines == ("arith.addf",) and _is_product(block)
-    captured = list(_captured(block))
-    parallel, symbol = iterators(op), f"{name}_body"
-    types = [*(a.type for a in block.arguments), *[ir.IndexType.get()] * len(parallel), *(v.type for v in captured)]
-    function = _empty_function(module, symbol, types, [a.type for a in list(block.arguments)[len(inputs) :]])
-    _move(block, function.regions[0].blocks[0], len(parallel), captured)
-    if not strict and not all(parallel):
-        _fuse_products(function.regions[0].blocks[0])
-    maps = [tuple(map(str, ir.AffineMapAttr(m).value.results)) for m in op.attributes["indexing_maps"]]
+    maps = [tuple(map(str, map_.results)) for map_ in maps_of(op)]
     described = [_operand(*each) for each in zip((*inputs, *results), maps, used, strict=True)]
-    return (
-        Nest(
-            name,
-            symbol,
-            tuple(described[: len(inputs)]),
-            tuple(described[len(inputs) :]),
-            parallel,
-            tuple(str(value.type) for value in captured),
-            tuple(start is not None for start in starts),
-            combines,
-            is_product,
-        ),
-        captured,
+    return Nest(
+        name,
+        f"{name}_body",
+        tuple(described[: len(inputs)]),
+        tuple(described[len(inputs) :]),
+        iterators(op),
+        tuple(str(value.type) for value in captured_by(block)),
+        tuple(start is not None for start in starts),
+        combines,
+        is_product,
     )
+
+
+def take_body(
+    module: Any, op: Any, name: str, starts: Sequence[Any], *, strict: bool = False
+) -> tuple[Nest, list[Any]]:
+    """Moves the body of an op into a function of the module. Returns the nest of the op and the values that the op
+    captures, in the order of the nest. Unless the code is `strict`, a product is not rounded before it is added to a
+    sum."""
+    nest = describe_nest(op, name, starts)
+    block = op.regions[0].blocks[0]
+    captured = list(captured_by(block))
+    loops = len(nest.parallel)
+    types = [*(a.type for a in block.arguments), *[ir.IndexType.get()] * loops, *(v.type for v in captured)]
+    function = _empty_function(module, nest.body, types, [a.type for a in list(block.arguments)[len(nest.inputs) :]])
+    _move(block, function.regions[0].blocks[0], loops, captured)
+    if not strict and not all(nest.parallel):
+        _fuse_products(function.regions[0].blocks[0])
+    return nest, captured
+
+
+def maps_of(op: Any) -> list[Any]:
+    return [ir.AffineMapAttr(map).value for map in op.attributes["indexing_maps"]]
+
+
+def take_beside(module: Any, name: str, total: Any, op: Any) -> tuple[Beside, list[Any]]:
+    """Moves the body of an elementwise op on the memory `total` of sums into a function of the module. Returns the op
+    as the prologue or the epilogue of a nest, and the values that the nest's schedule takes for it."""
+    inputs, results = operands_of(op)
+    nest, captured = take_body(module, op, name, [None] * len(results))
+    value = frozenset(number for number, each in enumerate(inputs) if each == total)
+    known = nest.inputs[min(value)] if value else nest.results[0]
+    axes = tuple(axis for axis in known.plain_axes() if axis is not None)
+    beside = Beside(nest, value, axes)
+    return beside, [*(v for n, v in enumerate((*inputs, *results)) if beside.takes(n)), *captured]
 
 
 def _in_memory(value: Any) -> bool:
@@ -98,7 +119,7 @@ def _walk(block: Any) -> Iterator[Any]:
                 yield from _walk(inner)
 
 
-def _captured(block: Any) -> dict[Any, None]:
+def captured_by(block: Any) -> dict[Any, None]:
     inside = set(block.arguments)
     for op in _walk(block):
         inside |= set(op.results)
@@ -108,8 +129,9 @@ def _captured(block: Any) -> dict[Any, None]:
     return {value: None for op in _walk(block) for value in op.operands if value not in inside}
 
 
-def _combining(block: Any, argument: int) -> str | None:
+def combining(op: Any, result: int) -> str | None:
     """Returns the operation that combines a result with a new value, if the body reads the result nowhere else."""
+    block, argument = op.regions[0].blocks[0], len(operands_of(op)[0]) + result
     total = block.arguments[argument]
     yielded = list(block.operations)[-1].operation
     value = yielded.operands[argument - (len(block.arguments) - len(yielded.operands))]

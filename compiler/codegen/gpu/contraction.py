@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from .nest import Nest, arguments_of, call_body
-from .plain import split_number, store, write_sizes
+from .plain import split_number, store_total, write_sizes
 from .text import Text
 
 ROWS = COLUMNS = 64
@@ -226,7 +226,7 @@ class ContractionWriter:
         for i in range(SIDE):
             for j in range(SIDE):
                 with self.inside(self._number(first[0], own[0], i), self._number(first[1], own[1], j)):
-                    store(self.text, self.nest, 0, totals[i * SIDE + j], self.positions())
+                    store_total(self.text, self.nest, 0, totals[i * SIDE + j], self.positions())
 
     @contextmanager
     def inside(self, row: str, column: str) -> Iterator[None]:

@@ -45,12 +45,30 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
+class Beside:
+    """An elementwise op on the result of a reduction: its prologue computes the first value of each element, its
+    epilogue reads each one as soon as it is complete.
+
+    `value` are the inputs of `nest` that are the sum. `axes` are the loops of `nest` by the axes of the sum.
+    """
+
+    nest: Nest
+    value: frozenset[int]
+    axes: tuple[int, ...]
+
+    def takes(self, operand: int) -> bool:
+        """Returns whether a schedule takes an operand: it does not take the memory of the sums for this op."""
+        return operand not in self.value if self.value else operand < len(self.nest.inputs)
+
+
+@dataclass(frozen=True, slots=True)
 class Nest:
     """A structured op. `parallel` has a flag for each loop. `body` is the symbol of a function of the elements of all
     operands, the loops, and the captured values, whose types are `captures`. A result with a `start` begins with that
     value, an operand behind the captured ones; another one begins with the content of its memory. `combines` names the
     operation by which each result combines what was accumulated with a new value, if it is one operation. If it
-    `is_product`, the new value is the product of the two inputs, widened exactly."""
+    `is_product`, the new value is the product of the two inputs, widened exactly. A `prologue`
+    computes what is added to the only result, an `epilogue` what is stored of it."""
 
     name: str
     body: str
@@ -61,6 +79,19 @@ class Nest:
     started: tuple[bool, ...]
     combines: tuple[str | None, ...]
     is_product: bool = False
+    prologue: Beside | None = None
+    epilogue: Beside | None = None
+
+    @property
+    def beside(self) -> dict[str, Beside]:
+        """The prologue and the epilogue, by the letter that their arguments begin with."""
+        both = {"b": self.prologue, "e": self.epilogue}
+        return {letter: beside for letter, beside in both.items() if beside is not None}
+
+    @property
+    def bodies(self) -> tuple[Nest, ...]:
+        """The nests whose bodies are functions of their own."""
+        return (self, *(beside.nest for beside in self.beside.values()))
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -100,11 +131,22 @@ class Nest:
 
 
 def arguments_of(nest: Nest) -> list[tuple[str, str]]:
-    """Returns the arguments of a schedule's function, each a name and a type: operands, captured values, starts."""
+    """Returns the arguments of a schedule's function, each a name and a type: operands, captured values, starts, then
+    the operands of the prologue, `%bm0`, and what it captures, `%bc0`; those of the epilogue are `%em0` and `%ec0`."""
     named = [(f"%m{number}", operand.type) for number, operand in enumerate(nest.operands)]
     named += [(f"%c{number}", type) for number, type in enumerate(nest.captures)]
     starts = [(i, r.element) for i, (r, given) in enumerate(zip(nest.results, nest.started, strict=True)) if given]
-    return named + [(f"%s{number}", element) for number, element in starts]
+    named += [(f"%s{number}", element) for number, element in starts]
+    for letter, beside in nest.beside.items():
+        named += arguments_beside(letter, beside)
+    return named
+
+
+def arguments_beside(letter: str, beside: Beside) -> list[tuple[str, str]]:
+    """Returns the arguments of a prologue or an epilogue: its operands, and what it captures."""
+    operands = enumerate(beside.nest.operands)
+    named = [(f"%{letter}m{number}", operand.type) for number, operand in operands if beside.takes(number)]
+    return named + [(f"%{letter}c{number}", type) for number, type in enumerate(beside.nest.captures)]
 
 
 def declare_body(nest: Nest) -> str:
@@ -114,9 +156,9 @@ def declare_body(nest: Nest) -> str:
     return f"func.func private @{nest.body}({', '.join(types)}) -> ({results})\n"
 
 
-def call_body(nest: Nest, elements: Sequence[str], loops: Sequence[str]) -> str:
+def call_body(nest: Nest, elements: Sequence[str], loops: Sequence[str], captured: str = "%c") -> str:
     """Returns the call of the body, with the names of all operands' elements and of the positions of all loops."""
-    names = [*elements, *loops, *(f"%c{number}" for number in range(len(nest.captures)))]
+    names = [*elements, *loops, *(f"{captured}{number}" for number in range(len(nest.captures)))]
     types = [*(o.element for o in nest.operands), *["index"] * len(loops), *nest.captures]
     results = [r.element for r in nest.results]
     return f"func.call @{nest.body}({', '.join(names)}) : ({', '.join(types)}) -> ({', '.join(results)})"

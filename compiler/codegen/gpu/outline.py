@@ -16,7 +16,7 @@ in a sort, are a launch of one thread. So is a whole kernel in which numbers com
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...base.mlir import ir
@@ -24,15 +24,15 @@ from ...lower.parts import SEQUENCE
 from ...lower.writer import UNITS, part_name
 from ...targets.cuda import BLOCKS
 from ..tiler.functions import append_functions
-from .bodies import is_fill, iterators, operands_of, take_body
+from .bodies import operands_of, take_beside, take_body
+from .find_attention import join_attention, take_attention
+from .flash import write_flash
+from .flash_shape import THREADS, fits_flash
+from .groups import GENERIC, VIEWS, Group, group_operations, root_of
 from .nest import declare_body
-from .schedules import Schedule, choose_schedule
+from .schedules import choose_schedule
 
-_VIEWS = frozenset(
-    f"memref.{name}" for name in ("reinterpret_cast", "expand_shape", "collapse_shape", "subview", "cast")
-)
-_PURE = _VIEWS | {"memref.load", "memref.dim", "memref.get_global", "affine.apply", "func.return"}
-_GENERIC = "linalg.generic"
+_PURE = VIEWS | {"memref.load", "memref.dim", "memref.get_global", "affine.apply", "func.return"}
 
 
 class NoDeviceCodeError(Exception):
@@ -55,9 +55,9 @@ class Launch:
         return Launch(schedule, int(threads))
 
 
-def outline(module: Any, symbol: str, *, strict: bool = False) -> tuple[Launch, ...]:
+def outline(module: Any, symbol: str, *, strict: bool = False, scratch: int = 0) -> tuple[Launch, ...]:
     """Replaces the function `symbol` of a module by its device functions, named as parts of the kernel, and by the
-    host's functions that count blocks."""
+    host's functions that count blocks. Nobody reads the last `scratch` arguments after the kernel."""
     function = next(op.operation for op in module.body.operations if _symbol(op.operation) == symbol)
     _rename(function, f"{symbol}_whole")
     _drop_range(function)
@@ -67,13 +67,22 @@ def outline(module: Any, symbol: str, *, strict: bool = False) -> tuple[Launch, 
     computing = _computing(function)
     # A kernel that writes nothing, since its results are empty, is a launch too: entries call it.
     is_sequence = _is_sequence(function, computing)
-    groups = [list(range(len(computing)))] if is_sequence else _group(computing) or [[]]
+    whole = [Group(tuple(range(len(computing))))]
+    own = _last_arguments(function, scratch)
+    groups = whole if is_sequence else group_operations(computing, own) or [Group(())]
+    if not strict:
+        groups = join_attention(computing, groups, own, fits_flash)
     launches = [
         _outline_part(module, function, part_name(symbol, number), group, strict, is_sequence)
         for number, group in enumerate(groups)
     ]
     function.erase()
     return tuple(launches)
+
+
+def _last_arguments(function: Any, count: int) -> list[Any]:
+    arguments = list(function.regions[0].blocks[0].arguments)
+    return arguments[len(arguments) - count :]
 
 
 def _symbol(operation: Any) -> str:
@@ -107,9 +116,9 @@ def _is_sequence(function: Any, computing: Sequence[Any]) -> bool:
     depend neither on the results of operations nor on memory that they write."""
     if any(list(result.uses) for op in computing for result in op.results):
         return True
-    written = {_root(value) for op in computing for value in _written(op)}
+    written = {root_of(value) for op in computing for value in _written(op)}
     operations = (op.operation for op in function.regions[0].blocks[0].operations)
-    return any(op.name == "memref.load" and _root(op.operands[0]) in written for op in operations)
+    return any(op.name == "memref.load" and root_of(op.operands[0]) in written for op in operations)
 
 
 def _written(op: Any) -> list[Any]:
@@ -127,60 +136,68 @@ def _written(op: Any) -> list[Any]:
     return found
 
 
-def _group(computing: Sequence[Any]) -> list[list[int]]:
-    """Returns the launches, each as positions among the operations; the last one is the main one."""
-    groups: list[list[int]] = []
-    fills: list[int] = []
-    for number, op in enumerate(computing):
-        if op.name == _GENERIC and is_fill(op):
-            fills.append(number)
-            continue
-        merged = [n for n in fills if op.name == _GENERIC and _begins(computing[n], op)]
-        groups += [[n] for n in fills if n not in merged]
-        groups.append([*merged, number])
-        fills = []
-    return groups + [[n] for n in fills]
-
-
-def _begins(fill: Any, op: Any) -> bool:
-    """Returns whether an op accumulates into what a fill has written, and reads it nowhere else."""
-    (written,), (inputs, results) = operands_of(fill)[1], operands_of(op)
-    reads = any(_root(value) == _root(written) for value in inputs)
-    return not all(iterators(op)) and written in results and not reads
-
-
-def _root(value: Any) -> Any:
-    """Returns the argument of the kernel that a view is of."""
-    while not isinstance(value.owner, ir.Block) and value.owner.name in _VIEWS:
-        value = value.owner.operands[0]
-    return value
-
-
-def _outline_part(
-    module: Any, function: Any, name: str, group: Sequence[int], strict: bool, is_sequence: bool
-) -> Launch:
+def _outline_part(module: Any, function: Any, name: str, group: Group, strict: bool, is_sequence: bool) -> Launch:
     device, count = function.clone(), function.clone()
     for clone, symbol in ((device, name), (count, name + BLOCKS)):
         module.body.append(clone)
         _rename(clone, symbol)
-    of_device, of_count = ([_computing(clone)[n] for n in group] for clone in (device, count))
-    if is_sequence or not of_device or of_device[-1].name != _GENERIC:
+    of_device, of_count = ([_computing(clone)[n] for n in group.members] for clone in (device, count))
+    if is_sequence or not of_device or of_device[-1].name != GENERIC:
         _leave_only(device, of_device)
         _count_one(count)
         return Launch(SEQUENCE, 1)
-    *fills, op = of_device
-    started = {operands_of(fill)[1][0]: operands_of(fill)[0][0] for fill in fills}
+    if group.attention:
+        return _outline_attention(module, (device, count), name, group)
+    after = of_device.pop() if group.has_epilogue else None
+    *before, op = of_device
     inputs, results = operands_of(op)
-    starts = [started.get(result) for result in results]
+    if group.has_prologue:
+        starts: list[Any] = [_nothing(op, results[0])]
+    else:
+        started = {operands_of(fill)[1][0]: operands_of(fill)[0][0] for fill in before}
+        starts = [started.get(result) for result in results]
     nest, captured = take_body(module, op, f"{name}_nest", starts, strict=strict)
+    passed = [*inputs, *results, *captured, *(s for s in starts if s is not None)]
+    if group.has_prologue:
+        prologue, others = take_beside(module, f"{nest.name}_first", results[0], before[0])
+        nest, passed = replace(nest, prologue=prologue), passed + others
+    if after is not None:
+        epilogue, others = take_beside(module, f"{nest.name}_last", results[0], after)
+        nest, passed = replace(nest, epilogue=epilogue), passed + others
     schedule = choose_schedule(nest)
     if schedule is None:
         raise NoDeviceCodeError(f"parallel iterations write the same element at {op.location}")
-    append_functions(module, declare_body(nest) + schedule.text)
-    _call(op, nest.name, [*inputs, *results, *captured, *(s for s in starts if s is not None)])
+    append_functions(module, "".join(map(declare_body, nest.bodies)) + schedule.text)
+    _call(after or op, nest.name, passed)
     _leave_only(device, [], keep_calls=True)
-    _count_blocks(count, of_count[-1], schedule, nest.name)
+    op = of_count[len(before)]
+    _count_blocks(count, op, [value for values in operands_of(op) for value in values], nest.name)
     return Launch(schedule.name, schedule.threads)
+
+
+def _outline_attention(module: Any, clones: tuple[Any, Any], name: str, group: Group) -> Launch:
+    device, count = clones
+    of_device, of_count = (
+        [[_computing(clone)[n] for n in launch.members] for launch in group.attention] for clone in clones
+    )
+    first, last = of_device[0], of_device[-1]
+    attention, passed = take_attention(module, f"{name}_nest", first, last)
+    bodies = "".join(map(declare_body, (*attention.scores.bodies, *attention.values.bodies)))
+    append_functions(module, bodies + write_flash(attention, f"{name}_nest"))
+    _call(last[-1], f"{name}_nest", passed)
+    _leave_only(device, [], keep_calls=True)
+    (q, k), (_, v), (result,) = operands_of(of_count[0][1])[0], *operands_of(of_count[-1][1])
+    _count_blocks(count, of_count[-1][1], [q, k, v, result], f"{name}_nest")
+    return Launch("flash attention", THREADS)
+
+
+def _nothing(op: Any, total: Any) -> Any:
+    """Returns the number that a sum with a prologue begins with, in a constant before an op."""
+    element = ir.MemRefType(total.type).element_type
+    # Only -0 changes no number that is added to it.
+    with ir.InsertionPoint(op), op.location:
+        value = ir.FloatAttr.get(element, -0.0)
+        return ir.Operation.create("arith.constant", results=[element], attributes={"value": value}).results[0]
 
 
 def _leave_only(function: Any, kept: Sequence[Any], *, keep_calls: bool = False) -> None:
@@ -197,9 +214,9 @@ def _call(op: Any, callee: str, arguments: Sequence[Any], results: Sequence[Any]
         )
 
 
-def _count_blocks(function: Any, op: Any, schedule: Schedule, name: str) -> None:
-    inputs, results = operands_of(op)
-    made = _call(op, f"{name}_count", [*inputs, *results], [ir.IndexType.get()])
+def _count_blocks(function: Any, op: Any, values: Sequence[Any], name: str) -> None:
+    """Makes a function return the number of blocks, which depends on values at an op."""
+    made = _call(op, f"{name}_count", values, [ir.IndexType.get()])
     _leave_only(function, [], keep_calls=True)
     _return(function, made.results[0])
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .nest import Nest, arguments_of, call_body
+from .nest import Beside, Nest, Operand, arguments_of, call_body
 from .text import Text
 
 THREADS = 256
@@ -64,19 +64,48 @@ def split_number(text: Text, number: str, sizes: Sequence[str]) -> list[str]:
     return [*([number] if sizes else []), *reversed(positions)]
 
 
-def load(text: Text, nest: Nest, operand: int, loops: Sequence[str]) -> str:
+def load(text: Text, nest: Nest, operand: int, loops: Sequence[str], prefix: str = "%m") -> str:
     """Returns the element of an operand at positions of the loops."""
     what = nest.operands[operand]
     if not what.in_memory:
-        return f"%m{operand}"
+        return f"{prefix}{operand}"
     indices = ", ".join(text.apply(expression, loops) for expression in what.index)
-    return text.let(f"memref.load %m{operand}[{indices}] : {what.type}")
+    return text.let(f"memref.load {prefix}{operand}[{indices}] : {what.type}")
 
 
-def store(text: Text, nest: Nest, result: int, value: str, loops: Sequence[str]) -> None:
+def store(text: Text, nest: Nest, result: int, value: str, loops: Sequence[str], prefix: str = "%m") -> None:
     what, number = nest.results[result], len(nest.inputs) + result
     indices = ", ".join(text.apply(expression, loops) for expression in what.index)
-    text.line(f"memref.store {value}, %m{number}[{indices}] : {what.type}")
+    text.line(f"memref.store {value}, {prefix}{number}[{indices}] : {what.type}")
+
+
+def store_total(text: Text, nest: Nest, result: int, value: str, loops: Sequence[str]) -> None:
+    """Stores an element of a result that is complete, or what the epilogue computes of it."""
+    element = nest.results[result].element
+    if nest.prologue is not None:
+        (first,) = call_beside(text, nest, nest.prologue, "b", "", loops)
+        value = text.let(f"{nest.combines[result]} {value}, {first} : {element}")
+    if nest.epilogue is None:
+        store(text, nest, result, value, loops)
+        return
+    made, end = call_beside(text, nest, nest.epilogue, "e", value, loops), nest.epilogue
+    for number, after in enumerate(made):
+        store(text, end.nest, number, after, _positions_beside(nest, end, loops), "%em")
+
+
+def _positions_beside(nest: Nest, beside: Beside, loops: Sequence[str]) -> list[str]:
+    own = dict(zip(beside.axes, nest.results[0].plain_axes(), strict=True))
+    return [loops[own[loop] or 0] for loop in range(len(beside.nest.parallel))]
+
+
+def call_beside(text: Text, nest: Nest, beside: Beside, letter: str, value: str, loops: Sequence[str]) -> Sequence[str]:
+    """Returns what a prologue or an epilogue computes at positions of the loops of the reduction."""
+    own, at = beside.nest, _positions_beside(nest, beside, loops)
+    elements = [value if n in beside.value else load(text, own, n, at, f"%{letter}m") for n in range(len(own.inputs))]
+    for number, operand in enumerate(own.results, len(elements)):
+        known = load(text, own, number, at, f"%{letter}m") if operand.used else undefined(text, operand)
+        elements.append(known)
+    return text.let_many(len(own.results), call_body(own, elements, at, f"%{letter}c"))
 
 
 def _accumulate(text: Text, nest: Nest, sizes: Sequence[str], outer: dict[int, str]) -> None:
@@ -108,7 +137,7 @@ def _accumulate(text: Text, nest: Nest, sizes: Sequence[str], outer: dict[int, s
 
     starts = [first_value(text, nest, n, at) for n in total_of]
     for number, value in zip(total_of, iterate(nest.reductions, starts), strict=True):
-        store(text, nest, number, value, at)
+        store_total(text, nest, number, value, at)
 
 
 def first_value(text: Text, nest: Nest, result: int, loops: Sequence[str]) -> str:
@@ -118,4 +147,8 @@ def first_value(text: Text, nest: Nest, result: int, loops: Sequence[str]) -> st
         return f"%s{result}"
     if operand.used:
         return load(text, nest, len(nest.inputs) + result, loops)
+    return undefined(text, operand)
+
+
+def undefined(text: Text, operand: Operand) -> str:
     return text.let(f"llvm.mlir.undef : {operand.element}")

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .nest import Nest, arguments_of, call_body
-from .plain import THREADS, count_elements, first_value, load, split_number, store, write_sizes
+from .plain import THREADS, count_elements, first_value, load, split_number, store_total, write_sizes
 from .text import Text
 
 WARP = 32
@@ -81,7 +81,7 @@ def write_rows(nest: Nest, lanes: int) -> str:
         first = text.let(f"arith.cmpi eq, {lane}, {text.constant(0)} : index")
         with text.block(f"scf.if {first}"):
             for number, value in enumerate(totals):
-                store(text, nest, number, value, _positions(text, nest, outer))
+                store_total(text, nest, number, value, _positions(text, nest, outer))
     arguments = ", ".join(f"{name}: {type}" for name, type in arguments_of(nest))
     tiles = [
         f'memref.global "private" @{nest.name}_totals{n} : memref<{THREADS // WARP}x{r.element}, 3> = uninitialized\n'

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from .contraction import COLUMNS, DEPTH, ROWS, ContractionWriter, Groups, write_contraction_count
 from .nest import Nest
-from .plain import store
+from .plain import store_total
 from .text import Text
 
 _PAD = 8
@@ -104,4 +104,4 @@ class _Writer(ContractionWriter):
             row = text.add(text.add(first[0], own[0]), text.add(self.group, text.constant(8 * (part // 2))))
             column = text.add(text.add(first[1], own[1]), text.add(self.pair, text.constant(8 * tile + part % 2)))
             with self.inside(row, column):
-                store(text, self.nest, 0, value, self.positions())
+                store_total(text, self.nest, 0, value, self.positions())

@@ -219,7 +219,7 @@ def _tile(module: Any, task: Task) -> None:
 
 
 def _outline(module: Any, task: Task) -> None:
-    launches = outline(module, task.job.keep[0], strict=task.job.strict)
+    launches = outline(module, task.job.keep[0], strict=task.job.strict, scratch=task.job.scratch)
     task.report = replace(task.report, schedules=tuple(map(str, launches)))
 
 

@@ -1,0 +1,234 @@
+"""The schedule of attention: scores stay in registers, and no row of them is ever whole (online softmax).
+
+A block of four warps computes ROWS rows of one batch element; rows of several heads that share keys are one axis:
+
+    q in registers;  m = -inf, l = 0, o = 0                          for each row, in f32
+    for each tile of KEYS keys:   s = q k^T;  s = epilogue(s);  -inf beyond the last key
+                                  m' = max(m, max s);  p = exp(s - m');  c = exp(m - m')
+                                  l = l c + sum p;  o = o c + p v
+    result = o / l
+
+Copies of v overlap the first product, those of the next k the second one. With a causal mask, tiles whose keys all lie
+behind the last row are left out, unless a row's greatest score is a masked one, as in a row without any key; what the
+keys and values hold there is then never read. Where a block has 16 rows or fewer, as with one query, its warps share
+the keys instead of the rows, and combine what they have at the end.
+
+Dao et al., FlashAttention-2, https://arxiv.org/abs/2307.08691
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+
+from .attention import Attention
+from .flash_end import FlashEnd
+from .flash_shape import WARPS, Shape, counted_arguments, flash_arguments
+from .flash_tiles import LOG2E, LOWEST
+from .fragments import multiply, round_pair, wait_for_copies
+from .plain import call_beside, split_number
+from .text import Text
+
+
+def write_flash(attention: Attention, name: str) -> str:
+    """Returns the text of the schedule: the function of the threads, and the one that counts the blocks."""
+    return FlashWriter(attention, name).write() + _write_count(attention, name)
+
+
+def _write_count(attention: Attention, name: str) -> str:
+    text = Text()
+    shape = Shape(text, attention)
+    blocks = text.multiply(shape.batches, shape.row_tiles, text.constant(shape.parts))
+    arguments = ", ".join(f"{argument}: {type}" for argument, type in counted_arguments(attention))
+    return text.function(f"@{name}_count({arguments}) -> index", [blocks], ["index"])
+
+
+class FlashWriter(FlashEnd):
+    """The writer of the threads' function."""
+
+    def write(self) -> str:
+        self.place_block()
+        self.place_tiles()
+        self.load_queries()
+        totals = self.run_passes()
+        self.finish(totals)
+        arguments = ", ".join(f"{argument}: {type}" for argument, type in flash_arguments(self.attention))
+        memory = f'memref.global "private" @{self.name}_memory : memref<{self.bytes}xi8, 3> = uninitialized'
+        return f"{memory} {{alignment = 16 : i64}}\n" + self.text.function(f"@{self.name}({arguments})")
+
+    def run_passes(self) -> list[str]:
+        text, shape = self.text, self.shape
+        lowest, none = (text.let(f"arith.constant {n} : f32") for n in (LOWEST, "0.0"))
+        starts = [lowest, lowest, none, none] + [none] * (shape.columns // 2)
+        types = ["f32"] * len(starts)
+        zero, one = text.constant(0), text.constant(1)
+        if self.attention.causal is None:
+            return self.run_tiles(zero, shape.total_keys, starts)
+        limit = self.find_limit()
+        carried, number = [text.fresh() for _ in types], text.fresh()
+        with text.loop(f"{number} = {zero} to {text.constant(2)} step {one}", carried, starts, types) as results:
+            again = self.is_masked(carried)
+            rest = text.let(f"arith.select {again}, {shape.total_keys}, {limit} : index")
+            first = text.let(f"arith.cmpi eq, {number}, {zero} : index")
+            begin = text.let(f"arith.select {first}, {zero}, {limit} : index")
+            end = text.let(f"arith.select {first}, {limit}, {rest} : index")
+            text.carry(self.run_tiles(begin, end, carried), types)
+        return results
+
+    def find_limit(self) -> str:
+        """Returns the first key, at the begin of a tile, behind which a causal mask keeps none for the block's rows."""
+        text, shape, causal = self.text, self.shape, self.attention.causal
+        assert causal is not None
+        one = text.constant(1)
+        behind = text.index("minui", text.add(self.first_row, text.constant(shape.rows)), shape.total_rows)
+        last = text.let(f"arith.subi {behind}, {one} : index")
+        places = [split_number(text, number, shape.row_sizes) for number in (self.first_row, last)]
+        axis = self.attention.rows.index(causal.axis)
+        # Rows of other heads lie between the first and the last one, unless all outer positions agree.
+        position = places[1][axis]
+        if len(shape.row_sizes) > 1:
+            inner = text.multiply(one, *shape.row_sizes[axis:])
+            heads = [text.index("divui", number, inner) for number in (self.first_row, last)]
+            same = text.let(f"arith.cmpi eq, {heads[0]}, {heads[1]} : index")
+            most = text.let(f"arith.subi {shape.row_sizes[axis]}, {one} : index")
+            position = text.let(f"arith.select {same}, {position}, {most} : index")
+        kept = text.let(f"arith.addi {position}, {text.constant(causal.number + 1)} : index")
+        if causal.captured is not None:
+            epilogue = self.attention.scores.epilogue
+            assert epilogue is not None
+            type = epilogue.nest.captures[causal.captured]
+            distance = f"%xc{causal.captured}"
+            if type != "index":
+                distance = text.let(f"arith.index_cast {distance} : {type} to index")
+            kept = text.let(f"arith.addi {kept}, {distance} : index")
+        kept = text.index("maxsi", kept, text.constant(0))
+        tile = text.constant(shape.keys)
+        whole = text.multiply(text.index("ceildivui", kept, tile), tile)
+        return text.index("minui", whole, shape.total_keys)
+
+    def is_masked(self, carried: Sequence[str]) -> str:
+        """Returns whether the greatest score of a row in the block is that of a masked key."""
+        text, causal = self.text, self.attention.causal
+        assert causal is not None
+        least = text.let(f"arith.constant {_f32(causal.low / 2)} : f32")
+        low = [text.let(f"arith.cmpf olt, {value}, {least} : f32") for value in carried[:2]]
+        real = [text.below(row, self.shape.total_rows) for row in self.row_numbers]
+        each = [text.let(f"arith.andi {a}, {b} : i1") for a, b in zip(low, real, strict=True)]
+        word = text.let(f"arith.extui {text.let(f'arith.ori {each[0]}, {each[1]} : i1')} : i1 to i32")
+        for distance in (1, 2, 4, 8, 16):
+            other = text.exchange(word, "i32", distance)
+            word = text.let(f"arith.ori {word}, {other} : i32")
+        view = self.words("i32")
+        text.barrier()
+        text.line(f"memref.store {word}, {view[0]}[{self.warp}] : {view[1]}")
+        text.barrier()
+        words = [text.let(f"memref.load {view[0]}[{text.constant(n)}] : {view[1]}") for n in range(WARPS)]
+        for other in words[1:]:
+            words[0] = text.let(f"arith.ori {words[0]}, {other} : i32")
+        text.barrier()
+        return text.let(f"arith.cmpi ne, {words[0]}, {text.constant(0, 'i32')} : i32")
+
+    def run_tiles(self, begin: str, end: str, starts: Sequence[str]) -> list[str]:
+        text, types = self.text, ["f32"] * len(starts)
+        step = text.constant(self.shape.keys)
+        carried, key = [text.fresh() for _ in types], text.fresh()
+        self.copy(1, begin)
+        with text.loop(f"{key} = {begin} to {end} step {step}", carried, starts, types) as results:
+            wait_for_copies(text, 0)
+            text.barrier()
+            self.copy(2, key)
+            scores = self.score(key)
+            most, weights, factors = self.weigh(scores, carried[:2])
+            wait_for_copies(text, 0)
+            text.barrier()
+            self.copy(1, text.add(key, step))
+            text.carry([*most, *self.add_values(weights, factors, carried[2:])], types)
+        wait_for_copies(text, 0)
+        text.barrier()
+        return results
+
+    def score(self, key: str) -> list[str]:
+        """Returns the scores of this thread, four for each tile of 8 keys."""
+        text, shape = self.text, self.shape
+        none, lowest = (text.let(f"arith.constant {n} : f32") for n in ("0.0", LOWEST))
+        sums = [none] * (4 * self.tiles)
+        for step, pair in product(range(shape.depth // 16), range(self.tiles // 2)):
+            places = (16 * pair, 16 * step) if self.is_plain[1] else (16 * step, 16 * pair)
+            b = self.k.matrices(self.key_lanes, *places, turned=not self.is_plain[1])
+            for half in range(2):
+                at = 4 * (2 * pair + half)
+                sums[at : at + 4] = multiply(
+                    text, self.element, self.queries[step], b[2 * half : 2 * half + 2], sums[at : at + 4]
+                )
+        # Keys are numbers of 32 bits here: there are two comparisons for each score.
+        count, first = (
+            text.let(f"arith.index_cast {number} : index to i32")
+            for number in (shape.total_keys, text.add(text.add(key, self.own_key), self.pair))
+        )
+        last = text.let(f"arith.subi {count}, {text.constant(1, 'i32')} : i32")
+        epilogue = self.attention.scores.epilogue
+        for number, value in enumerate(sums):
+            tile, part = divmod(number, 4)
+            place = text.let(f"arith.addi {first}, {text.constant(8 * tile + part % 2, 'i32')} : i32")
+            if epilogue is not None:
+                known = dict(zip(self.attention.rows, self.row_places[part // 2], strict=True))
+                inner = text.let(f"arith.minui {place}, {last} : i32")
+                known[self.attention.key] = text.let(f"arith.index_castui {inner} : i32 to index")
+                loops = self._of_scores(known)
+                (value,) = call_beside(text, self.attention.scores, epilogue, "x", value, loops)
+            inside = text.let(f"arith.cmpi ult, {place}, {count} : i32")
+            sums[number] = text.let(f"arith.select {inside}, {value}, {lowest} : f32")
+        return sums
+
+    def weigh(self, scores: Sequence[str], before: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
+        """Returns the new maxima of both rows, the weights, and the factors of earlier sums."""
+        text = self.text
+        log2e, lowest, none = (text.let(f"arith.constant {n} : f32") for n in (LOG2E, LOWEST, "0.0"))
+        most, factors, shifts = [], [], []
+        for row in range(2):
+            own = [value for number, value in enumerate(scores) if number % 4 // 2 == row]
+            greatest = own[0]
+            for value in own[1:]:
+                greatest = text.let(f"arith.maximumf {greatest}, {value} : f32")
+            for distance in (1, 2):
+                other = text.exchange(greatest, "f32", distance)
+                greatest = text.let(f"arith.maximumf {greatest}, {other} : f32")
+            most.append(text.let(f"arith.maximumf {before[row]}, {greatest} : f32"))
+            empty = text.let(f"arith.cmpf oeq, {most[row]}, {lowest} : f32")
+            safe = text.let(f"arith.select {empty}, {none}, {most[row]} : f32")
+            scaled = text.let(f"arith.mulf {safe}, {log2e} : f32")
+            shifts.append(text.let(f"arith.negf {scaled} : f32"))
+            earlier = text.let(f"arith.mulf {before[row]}, {log2e} : f32")
+            factors.append(self.power(text.let(f"arith.addf {earlier}, {shifts[row]} : f32")))
+        weights = []
+        for number, value in enumerate(scores):
+            weights.append(self.power(text.let(f"math.fma {value}, {log2e}, {shifts[number % 4 // 2]} : f32")))
+        return most, weights, factors
+
+    def add_values(self, weights: Sequence[str], factors: Sequence[str], before: Sequence[str]) -> list[str]:
+        text = self.text
+        totals = []
+        for row in range(2):
+            total = text.let(f"arith.mulf {before[row]}, {factors[row]} : f32")
+            for number, weight in enumerate(weights):
+                if number % 4 // 2 == row:
+                    total = text.let(f"arith.addf {total}, {weight} : f32")
+            totals.append(total)
+        sums = [
+            text.let(f"arith.mulf {value}, {factors[number % 4 // 2]} : f32") for number, value in enumerate(before[2:])
+        ]
+        for step in range(self.tiles // 2):
+            own = weights[8 * step : 8 * step + 8]
+            a = [round_pair(text, self.element, own[n], own[n + 1]) for n in (0, 2, 4, 6)]
+            for pair in range(self.shape.columns // 16):
+                places = (16 * step, 16 * pair) if self.is_plain[2] else (16 * pair, 16 * step)
+                b = self.v.matrices(self.value_lanes, *places, turned=self.is_plain[2])
+                for half in range(2):
+                    at = 4 * (2 * pair + half)
+                    sums[at : at + 4] = multiply(text, self.element, a, b[2 * half : 2 * half + 2], sums[at : at + 4])
+        return [*totals, *sums]
+
+
+def _f32(value: float) -> str:
+    """Returns the text of a constant; the bits of one that is not finite."""
+    return LOWEST if value == -float("inf") else f"{value:.9e}"

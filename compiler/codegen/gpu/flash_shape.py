@@ -1,0 +1,82 @@
+"""The sizes of an attention, its tiles, and the arguments of its schedule."""
+
+from __future__ import annotations
+
+from .attention import Attention
+from .nest import arguments_beside, arguments_of
+from .text import Text
+
+WARPS = 4
+THREADS = 32 * WARPS
+FEW = 16
+"""The rows of a warp."""
+_MOST = 256
+_WIDE = 128
+"""A block computes at most so many columns of the values."""
+
+
+def fits_flash(attention: Attention | None) -> bool:
+    """Returns whether an attention has this schedule."""
+    if attention is None:
+        return False
+    (q, k), (_, v) = attention.scores.inputs, attention.values.inputs
+    depth, columns = attention.depth or 0, attention.columns or 0
+    one_dtype = q.element == k.element == v.element == attention.values.inputs[0].element
+    return one_dtype and q.element in ("f16", "bf16") and 0 < depth <= _MOST and 0 < columns <= _MOST
+
+
+def flash_arguments(attention: Attention) -> list[tuple[str, str]]:
+    """Returns the arguments of the threads' function: queries, keys, the epilogue of scores, then those of the second
+    product."""
+    q, k = attention.scores.inputs
+    named = [("%q0", q.type), ("%q1", k.type)]
+    if attention.scores.epilogue is not None:
+        named += arguments_beside("x", attention.scores.epilogue)
+    return named + arguments_of(attention.values)
+
+
+def counted_arguments(attention: Attention) -> list[tuple[str, str]]:
+    q, k = attention.scores.inputs
+    _, v, result = attention.values.operands
+    return [("%q0", q.type), ("%q1", k.type), ("%m1", v.type), ("%m2", result.type)]
+
+
+def shares_keys(attention: Attention) -> bool:
+    """Returns whether the warps of a block share the keys: there are never more rows than one warp computes."""
+    total = 1
+    axes = attention.of_values()
+    for axis in attention.rows:
+        size = attention.values.static_extent(axes[axis])
+        total = FEW + 1 if size is None else total * size
+    return total <= FEW and (attention.depth or 0) <= _WIDE
+
+
+class Shape:
+    """The sizes of an attention, and its tiles."""
+
+    def __init__(self, text: Text, attention: Attention) -> None:
+        self.shares_keys = shares_keys(attention)
+        self.rows = FEW if self.shares_keys else FEW * WARPS
+        self.depth = -(-(attention.depth or 0) // 16) * 16
+        self.keys = 64 if self.depth <= _WIDE else 16
+        self.columns = min(-(-(attention.columns or 0) // 16) * 16, _WIDE)
+        self.parts = -(-(attention.columns or 0) // self.columns)
+        sizes = {axis: _size_of(text, attention, axis) for axis in range(attention.key + 1)}
+        self.row_sizes = [sizes[axis] for axis in attention.rows]
+        self.batch_sizes = [sizes[axis] for axis in attention.batch]
+        self.total_rows = text.multiply(text.constant(1), *self.row_sizes)
+        self.total_keys = sizes[attention.key]
+        self.batches = text.multiply(text.constant(1), *self.batch_sizes)
+        self.row_tiles = text.index("ceildivui", self.total_rows, text.constant(self.rows))
+
+
+def _size_of(text: Text, attention: Attention, axis: int) -> str:
+    """Returns the size of an axis of the scores."""
+    of_scores, of_values = attention.of_scores()[axis], attention.of_values()[axis]
+    loops = dict(zip(("%q0", "%q1", "%m1", "%m2"), (of_scores, of_scores, of_values, of_values), strict=True))
+    operands = (*attention.scores.inputs, *attention.values.operands[1:])
+    for (name, loop), operand in zip(loops.items(), operands, strict=True):
+        if loop in operand.plain_axes():
+            place = text.constant(operand.plain_axes().index(loop))
+            return text.let(f"memref.dim {name}, {place} : {operand.type}")
+    raise AssertionError(f"no operand has the axis {axis} of the scores")

@@ -1,0 +1,156 @@
+"""The tiles of an attention in shared memory, and the positions that they are copied from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .attention import Attention
+from .flash_shape import FEW, THREADS, WARPS, Shape
+from .fragments import Source, Tile, commit_copies, wait_for_copies
+from .plain import split_number
+from .text import Text
+
+LOG2E, LOWEST = "0x3FB8AA3B", "0xFF800000"
+
+
+class FlashTiles:
+    """The tiles of the threads' function; `place_block` and `place_tiles` come first. `at` maps axes of the scores to
+    positions."""
+
+    def __init__(self, attention: Attention, name: str) -> None:
+        self.attention, self.name, self.text = attention, name, Text()
+        self.element = attention.values.inputs[1].element
+        self.at: dict[int, str] = {}
+
+    def place_block(self) -> None:
+        """Finds what this thread computes: its batch element, rows, columns and keys."""
+        text = self.text
+        shape = self.shape = Shape(text, self.attention)
+        part, rest = self._split(text.special("ctaid.x"), text.constant(shape.parts))
+        tile, batch = self._split(rest, shape.row_tiles)
+        self.at |= zip(self.attention.batch, split_number(text, batch, shape.batch_sizes), strict=True)
+        self.first_column = text.multiply(part, text.constant(shape.columns))
+        self.first_row = text.multiply(tile, text.constant(shape.rows))
+        lane, warp = self._split(text.special("tid.x"), text.constant(32))
+        quarter, self.group = self._split(lane, text.constant(4))
+        self.pair = text.multiply(quarter, text.constant(2))
+        self.warp = warp
+        zero, sixteen = text.constant(0), text.constant(FEW)
+        self.own_row = zero if shape.shares_keys else text.multiply(warp, sixteen)
+        self.own_key = text.multiply(warp, sixteen) if shape.shares_keys else zero
+        self.tiles = (FEW if shape.shares_keys else shape.keys) // 8
+        """The tiles of 8 keys of a warp."""
+        self.row_numbers = [
+            text.add(text.add(self.first_row, self.own_row), text.add(self.group, text.constant(8 * n)))
+            for n in range(2)
+        ]
+        last = text.let(f"arith.subi {shape.total_rows}, {text.constant(1)} : index")
+        self.row_places = [
+            split_number(text, text.index("minui", row, last), shape.row_sizes) for row in self.row_numbers
+        ]
+
+    def _split(self, number: str, by: str) -> tuple[str, str]:
+        """Returns the remainder and the quotient."""
+        return self.text.index("remui", number, by), self.text.index("divui", number, by)
+
+    def place_tiles(self) -> None:
+        """Places the tiles in shared memory: the queries lie where keys and values are later."""
+        text, shape, attention = self.text, self.shape, self.attention
+        (q, k), v = attention.scores.inputs, attention.values.inputs[1]
+        of_scores, of_values = attention.of_scores(), attention.of_values()
+        depth, column = attention.scores.reductions[0], attention.column
+        last_row = of_scores[attention.rows[-1]] if len(attention.rows) == 1 else -1
+        type = "memref<{}xi8, 3>"
+        self.is_plain = (
+            q.plain_axes()[-1] != last_row,
+            k.plain_axes()[-1] != of_scores[attention.key],
+            v.plain_axes()[-1] != of_values[attention.key],
+        )
+        """Whether the depth, or the columns of the values, is the fast axis of each tile."""
+        sizes = [(shape.rows, shape.depth), (shape.keys, shape.depth), (shape.keys, shape.columns)]
+        sizes = [size if plain else size[::-1] for size, plain in zip(sizes, self.is_plain, strict=True)]
+        bytes = [slow * (fast + 8) * 2 for slow, fast in sizes]
+        combined = WARPS * FEW * (shape.columns + 2) * 4 if shape.shares_keys else 0
+        self.bytes = max(bytes[0], bytes[1] + bytes[2], combined)
+        memory = text.let(f"memref.get_global @{self.name}_memory : {type.format(self.bytes)}")
+        self.memory = memory
+        begin = text.let(f"memref.extract_aligned_pointer_as_index {memory} : {type.format(self.bytes)} -> index")
+        self.begin = begin
+        bases = [begin, begin, text.add(begin, text.constant(bytes[1]))]
+        self.q, self.k, self.v = (
+            Tile(text, base, self.element, *size) for base, size in zip(bases, sizes, strict=True)
+        )
+        sides = [(shape.total_rows, depth), (shape.total_keys, depth), (shape.total_keys, column)]
+        names = ("%q0", "%q1", "%m1")
+        loops = (last_row, of_scores[attention.key], of_values[attention.key])
+        made = []
+        for number, (operand, name) in enumerate(zip((q, k, v), names, strict=True)):
+            limits = (sides[number][0], text.constant((attention.columns if number == 2 else attention.depth) or 0))
+            axis = sides[number][1] if self.is_plain[number] else loops[number]
+            at = [self._at_query, self._at_key, self._at_value][number]
+            swapped = at if self.is_plain[number] else (lambda slow, fast, at=at: at(fast, slow))
+            ordered = limits if self.is_plain[number] else limits[::-1]
+            made.append(Source(text, name, operand, operand.plain_axes().index(axis), ordered, swapped))
+        self.sources = made
+        self.aligned = [source.is_aligned() for source in made]
+
+    def _positions(self, loops: Sequence[int], count: int, known: dict[int, str], extra: dict[int, str]) -> list[str]:
+        zero = self.text.constant(0)
+        places = {loops[axis]: place for axis, place in known.items()} | extra
+        return [places.get(loop, zero) for loop in range(count)]
+
+    def _of_scores(self, known: dict[int, str], depth: str | None = None) -> list[str]:
+        scores = self.attention.scores
+        extra = {} if depth is None else {scores.reductions[0]: depth}
+        return self._positions(self.attention.of_scores(), len(scores.parallel), self.at | known, extra)
+
+    def _of_values(self, known: dict[int, str], column: str) -> list[str]:
+        values = self.attention.values
+        extra = {self.attention.column: column}
+        return self._positions(self.attention.of_values(), len(values.parallel), self.at | known, extra)
+
+    def _at_query(self, row: str, depth: str) -> list[str]:
+        places = split_number(self.text, row, self.shape.row_sizes)
+        return self._of_scores(dict(zip(self.attention.rows, places, strict=True)), depth)
+
+    def _at_key(self, key: str, depth: str) -> list[str]:
+        return self._of_scores({self.attention.key: key}, depth)
+
+    def _at_value(self, key: str, column: str) -> list[str]:
+        return self._of_values({self.attention.key: key}, column)
+
+    def copy(self, number: int, side: str) -> None:
+        """Begins to copy a tile: from a row, or from a key."""
+        tile = (self.q, self.k, self.v)[number]
+        first = (side, self.first_column if number == 2 else self.text.constant(0))
+        ordered = first if self.is_plain[number] else first[::-1]
+        self.sources[number].copy(tile, ordered, THREADS, self.aligned[number])
+        commit_copies(self.text)
+
+    def load_queries(self) -> None:
+        text, zero, plain = self.text, self.text.constant(0), self.is_plain
+        self.copy(0, self.first_row)
+        wait_for_copies(text, 0)
+        text.barrier()
+        steps = range(0, self.shape.depth, 16)
+        if plain[0]:
+            lanes = self.q.lanes(self.own_row, 0)
+            self.queries = [self.q.matrices(lanes, 0, k, turned=False) for k in steps]
+        else:
+            lanes = text.add(self.q.lanes(zero, 1), text.multiply(self.own_row, text.constant(2)))
+            self.queries = [self.q.matrices(lanes, k, 0, turned=True) for k in steps]
+        text.barrier()
+        if plain[1]:
+            self.key_lanes = self.k.lanes(self.own_key, 1)
+        else:
+            self.key_lanes = text.add(self.k.lanes(zero, 0), text.multiply(self.own_key, text.constant(2)))
+        if plain[2]:
+            self.value_lanes = self.v.lanes(self.own_key, 0)
+        else:
+            self.value_lanes = text.add(self.v.lanes(zero, 1), text.multiply(self.own_key, text.constant(2)))
+
+    def words(self, element: str) -> tuple[str, str]:
+        """Returns the block's shared memory as words, and the type of the view."""
+        text, type = self.text, f"memref<{self.bytes // 4}x{element}, 3>"
+        zero = text.constant(0)
+        return text.let(f"memref.view {self.memory}[{zero}][] : memref<{self.bytes}xi8, 3> to {type}"), type

@@ -1,0 +1,221 @@
+"""Tiles of f16 and bf16 in shared memory: asynchronous copies into them, and fragments for tensor cores out of them.
+
+A tile has a slow and a fast axis; the fast one is the axis that is contiguous in memory, so that a copy moves 16 bytes.
+Eight more elements behind each row put the rows of a matrix into different banks. `ldmatrix` reads four matrices of
+8 x 8 elements, of which lane 8 i + r addresses row r of matrix i; it can turn them over, so that either axis of a tile
+may be the depth of the product:
+
+    registers of lane l, g = l / 4, p = l % 4    a: rows g, g + 8; depths 2p, 2p + 1 and 2p + 8, 2p + 9
+                                                 b: column g;      the same depths
+                                                 c: rows g, g + 8; columns 2p, 2p + 1
+
+https://docs.nvidia.com/cuda/parallel-thread-execution/#warp-level-matrix-fragment-mma-16816-float
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .nest import Operand
+from .text import Text
+
+CHUNK = 8
+"""The elements of a copy."""
+_BYTES = 2
+PRODUCTS = {"f16": "llvm.nvvm.mma.m16n8k16.row.col.f32.f32", "bf16": "llvm.nvvm.mma.m16n8k16.row.col.bf16"}
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A tile. `base` is the address of its first byte in shared memory."""
+
+    text: Text
+    base: str
+    element: str
+    slow: int
+    fast: int
+
+    @property
+    def pitch(self) -> int:
+        """The bytes from one row to the next."""
+        return (self.fast + CHUNK) * _BYTES
+
+    @property
+    def bytes(self) -> int:
+        return self.slow * self.pitch
+
+    def address(self, slow: str, fast: str) -> str:
+        text = self.text
+        row = text.multiply(slow, text.constant(self.pitch))
+        return text.add(text.add(self.base, row), text.multiply(fast, text.constant(_BYTES)))
+
+    def lanes(self, slow: str, slow_bit: int) -> str:
+        """Returns the address that this lane gives to `ldmatrix`, for matrices that begin at a row. Bit `slow_bit` of a
+        matrix's number selects the lower one of two along the slow axis, the other bit that along the fast axis."""
+        text, lane = self.text, self.text.index("remui", self.text.special("tid.x"), self.text.constant(32))
+        bits = text.index("divui", lane, text.constant(8))
+        each = [text.index("remui", bits, text.constant(2)), text.index("divui", bits, text.constant(2))]
+        down, right = (text.multiply(each[bit], text.constant(8)) for bit in (slow_bit, 1 - slow_bit))
+        row = text.add(text.add(slow, down), text.index("remui", lane, text.constant(8)))
+        return self.address(row, right)
+
+    def matrices(self, lanes: str, slow: int, fast: int, *, turned: bool) -> list[str]:
+        """Returns the four registers of `ldmatrix`, at a distance from the addresses of `lanes`."""
+        text = self.text
+        place = text.add(lanes, text.constant(slow * self.pitch + fast * _BYTES))
+        way = ".trans" if turned else ""
+        result = "!llvm.struct<(i32, i32, i32, i32)>"
+        name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4{way}.b16"
+        made = text.let(f'llvm.call_intrinsic "{name}"({shared_pointer(text, place)}) : (!llvm.ptr<3>) -> {result}')
+        return [text.let(f"llvm.extractvalue {made}[{n}] : {result}") for n in range(4)]
+
+
+def _pointer(text: Text, address: str, space: int) -> str:
+    number = text.let(f"arith.index_cast {address} : index to i64")
+    if space == 3:
+        return text.let(f"llvm.inttoptr {number} : i64 to !llvm.ptr<3>")
+    generic = text.let(f"llvm.inttoptr {number} : i64 to !llvm.ptr")
+    return text.let(f"llvm.addrspacecast {generic} : !llvm.ptr to !llvm.ptr<1>")
+
+
+def shared_pointer(text: Text, address: str) -> str:
+    return _pointer(text, address, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """An operand whose elements are copied to tiles. `at` returns the positions of the loops by those along the slow
+    and the fast axis of a tile, which end at `limits`."""
+
+    text: Text
+    name: str
+    operand: Operand
+    fast_axis: int
+    limits: tuple[str, str]
+    at: Callable[[str, str], Sequence[str]]
+
+    def is_aligned(self) -> str:
+        """Returns whether all rows begin at multiples of 16 bytes."""
+        text = self.text
+        base, strides = self._layout()
+        bits = base
+        for axis, stride in enumerate(strides):
+            if axis != self.fast_axis:
+                bits = text.index("ori", bits, text.multiply(stride, text.constant(_BYTES)))
+        low = text.index("andi", bits, text.constant(CHUNK * _BYTES - 1))
+        own = text.let(f"arith.cmpi eq, {strides[self.fast_axis]}, {text.constant(1)} : index")
+        aligned = text.let(f"arith.cmpi eq, {low}, {text.constant(0)} : index")
+        return text.let(f"arith.andi {aligned}, {own} : i1")
+
+    def _layout(self) -> tuple[str, list[str]]:
+        """Returns the address of the first element, and the strides."""
+        text, rank = self.text, len(self.operand.index)
+        types = ", ".join(["index"] * (2 * rank + 1))
+        made = text.fresh()
+        base = f"memref<{self.operand.element}>"
+        split = f"memref.extract_strided_metadata {self.name} : {self.operand.type} -> {base}, {types}"
+        text.line(f"{made}:{2 * rank + 2} = {split}")
+        address = text.let(f"memref.extract_aligned_pointer_as_index {self.name} : {self.operand.type} -> index")
+        first = text.add(address, text.multiply(f"{made}#1", text.constant(_BYTES)))
+        return first, [f"{made}#{2 + rank + axis}" for axis in range(rank)]
+
+    def copy(self, tile: Tile, first: tuple[str, str], threads: int, aligned: str) -> None:
+        """Begins to copy the elements from a position on; zeros stand for those behind the limits. Copies of whole rows
+        arrive with their group, others at once."""
+        text = self.text
+        thread = text.special("tid.x")
+        with text.block(f"scf.if {aligned}", "} else {"):
+            self._copy_chunks(tile, first, threads, thread)
+        text.deeper(1)
+        self._copy_elements(tile, first, threads, thread)
+        text.deeper(-1)
+        text.line("}")
+
+    def _copy_chunks(self, tile: Tile, first: tuple[str, str], threads: int, thread: str) -> None:
+        text, in_row = self.text, tile.fast // CHUNK
+        base, strides = self._layout()
+        zero = text.constant(0)
+        for part in range(-(-tile.slow * in_row // threads)):
+            number = text.add(thread, text.constant(part * threads))
+            if (part + 1) * threads <= tile.slow * in_row:
+                self._copy_chunk(tile, first, number, base, strides, zero)
+                continue
+            with text.block(f"scf.if {text.below(number, text.constant(tile.slow * in_row))}"):
+                self._copy_chunk(tile, first, number, base, strides, zero)
+
+    def _copy_chunk(
+        self, tile: Tile, first: tuple[str, str], number: str, base: str, strides: Sequence[str], zero: str
+    ) -> None:
+        text, in_row = self.text, self.text.constant(tile.fast // CHUNK)
+        slow = text.index("divui", number, in_row)
+        fast = text.multiply(text.index("remui", number, in_row), text.constant(CHUNK))
+        here, there = text.add(first[0], slow), text.add(first[1], fast)
+        known = [text.below(here, self.limits[0]), text.below(there, self.limits[1])]
+        inside = text.let(f"arith.andi {known[0]}, {known[1]} : i1")
+        here, there = (text.let(f"arith.select {inside}, {place}, {zero} : index") for place in (here, there))
+        left = text.let(f"arith.subi {self.limits[1]}, {there} : index")
+        count = text.index("minui", left, text.constant(CHUNK))
+        bytes = text.let(f"arith.select {inside}, {text.multiply(count, text.constant(_BYTES))}, {zero} : index")
+        positions = self.at(here, there)
+        place = base
+        for expression, stride in zip(self.operand.index, strides, strict=True):
+            step = text.multiply(text.apply(expression, positions), stride)
+            place = text.add(place, text.multiply(step, text.constant(_BYTES)))
+        target, source = shared_pointer(text, tile.address(slow, fast)), _pointer(text, place, 1)
+        size = text.let(f"arith.index_cast {bytes} : index to i32")
+        text.line(
+            f'llvm.call_intrinsic "llvm.nvvm.cp.async.cg.shared.global.16.s"({target}, {source}, {size})'
+            " : (!llvm.ptr<3>, !llvm.ptr<1>, i32) -> ()"
+        )
+
+    def _copy_elements(self, tile: Tile, first: tuple[str, str], threads: int, thread: str) -> None:
+        text, number = self.text, self.text.fresh()
+        total, in_row = text.constant(tile.slow * tile.fast), text.constant(tile.fast)
+        element = self.operand.element
+        with text.loop(f"{number} = {thread} to {total} step {text.constant(threads)}", [], [], []):
+            slow, fast = text.index("divui", number, in_row), text.index("remui", number, in_row)
+            here, there = text.add(first[0], slow), text.add(first[1], fast)
+            known = [text.below(here, self.limits[0]), text.below(there, self.limits[1])]
+            inside = text.let(f"arith.andi {known[0]}, {known[1]} : i1")
+            value = text.fresh()
+            with text.block(f"{value} = scf.if {inside} -> ({element})", "} else {"):
+                positions = self.at(here, there)
+                indices = ", ".join(text.apply(expression, positions) for expression in self.operand.index)
+                read = text.let(f"memref.load {self.name}[{indices}] : {self.operand.type}")
+                text.line(f"scf.yield {read} : {element}")
+            none = text.let(f"arith.constant 0.0 : {element}")
+            text.line(f"scf.yield {none} : {element}")
+            text.line("}")
+            target = shared_pointer(text, tile.address(slow, fast))
+            text.line(f"llvm.store {value}, {target} : {element}, !llvm.ptr<3>")
+
+
+def commit_copies(text: Text) -> None:
+    """Ends a group of copies."""
+    text.line('llvm.call_intrinsic "llvm.nvvm.cp.async.commit.group"() : () -> ()')
+
+
+def wait_for_copies(text: Text, left: int) -> None:
+    """Waits for this thread's copies, except for the last groups."""
+    text.line(f'llvm.call_intrinsic "llvm.nvvm.cp.async.wait.group"({text.constant(left, "i32")}) : (i32) -> ()')
+
+
+def multiply(text: Text, element: str, a: Sequence[str], b: Sequence[str], c: Sequence[str]) -> list[str]:
+    """Returns c + a b of m16n8k16, whose operands are the registers of `ldmatrix`."""
+    register, result = "vector<2xf16>" if element == "f16" else "i32", "!llvm.struct<(f32, f32, f32, f32)>"
+    given = [as_register(text, element, each) for each in (*a, *b)]
+    types = ", ".join([register] * 6 + ["f32"] * 4)
+    made = text.let(f'llvm.call_intrinsic "{PRODUCTS[element]}"({", ".join([*given, *c])}) : ({types}) -> {result}')
+    return [text.let(f"llvm.extractvalue {made}[{n}] : {result}") for n in range(4)]
+
+
+def as_register(text: Text, element: str, word: str) -> str:
+    return text.let(f"llvm.bitcast {word} : i32 to vector<2xf16>") if element == "f16" else word
+
+
+def round_pair(text: Text, element: str, low: str, high: str) -> str:
+    """Returns two numbers of f32, rounded, in one register."""
+    name, type = {"f16": ("ff2f16x2", "vector<2xf16>"), "bf16": ("ff2bf16x2", "vector<2xbf16>")}[element]
+    made = text.let(f'llvm.call_intrinsic "llvm.nvvm.{name}.rn"({high}, {low}) : (f32, f32) -> {type}')
+    return text.let(f"llvm.bitcast {made} : {type} to i32")

@@ -1,0 +1,123 @@
+"""Groups the operations of a kernel into launches.
+
+    fill; generic (sum)                              a reduction begins with a constant in registers
+    generic (elementwise); generic (sum)             a prologue: the first value of each sum, such as a bias
+    fill; generic (sum); generic (elementwise)       its epilogue: activation, residual, rounding
+
+An epilogue takes each sum from a register. The memory of the sums is left out, so nothing else may read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...base.mlir import ir
+from .bodies import combining, is_fill, iterators, maps_of, operands_of
+
+GENERIC = "linalg.generic"
+VIEWS = frozenset(
+    f"memref.{name}" for name in ("reinterpret_cast", "expand_shape", "collapse_shape", "subview", "cast")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The operations of a launch by their positions: fills or the prologue, the main one, the epilogue."""
+
+    members: tuple[int, ...]
+    has_prologue: bool = False
+    has_epilogue: bool = False
+    attention: tuple[Group, ...] = ()
+    """The launches that are computed as one attention."""
+
+
+def group_operations(computing: Sequence[Any], scratch: Collection[Any]) -> list[Group]:
+    """Returns the launches of the operations that write memory. `scratch` are the arguments that nobody reads after the
+    kernel."""
+    groups: list[Group] = []
+    fills: list[int] = []
+    for number, op in enumerate(computing):
+        if op.name == GENERIC and is_fill(op):
+            fills.append(number)
+            continue
+        merged = [n for n in fills if op.name == GENERIC and _begins(computing[n], op)]
+        groups += [Group((n,)) for n in fills if n not in merged]
+        last = None if fills or not groups else groups[-1]
+        if last is not None and _is_prologue(computing, last, op):
+            groups[-1] = Group((*last.members, number), has_prologue=True)
+        elif last is not None and _is_epilogue(computing, last, number, scratch):
+            groups[-1] = replace(last, members=(*last.members, number), has_epilogue=True)
+        else:
+            groups.append(Group((*merged, number)))
+        fills = []
+    return groups + [Group((n,)) for n in fills]
+
+
+def _begins(fill: Any, op: Any) -> bool:
+    """Returns whether an op accumulates into what a fill has written, and reads it nowhere else."""
+    (written,), (inputs, results) = operands_of(fill)[1], operands_of(op)
+    reads = any(root_of(value) == root_of(written) for value in inputs)
+    return not all(iterators(op)) and written in results and not reads
+
+
+def _is_prologue(computing: Sequence[Any], group: Group, main: Any) -> bool:
+    """Returns whether the only op of a group computes the first values of a sum, and reads none of them."""
+    op = computing[group.members[0]]
+    if len(group.members) != 1 or op.name != GENERIC or main.name != GENERIC:
+        return False
+    (inputs, results), (sources, sums) = operands_of(op), operands_of(main)
+    if not all(iterators(op)) or len(results) != 1 or list(op.regions[0].blocks[0].arguments[len(inputs)].uses):
+        return False
+    reads = any(root_of(value) == root_of(results[0]) for value in (*inputs, *sources))
+    own, sum_map = maps_of(op)[-1], maps_of(main)[-1]
+    if reads or sums != results or not own.is_permutation or not sum_map.is_projected_permutation:
+        return False
+    return not all(iterators(main)) and combining(main, 0) == "arith.addf"
+
+
+def _is_epilogue(computing: Sequence[Any], group: Group, number: int, scratch: Collection[Any]) -> bool:
+    """Returns whether an op can be the epilogue of the reduction of a group."""
+    op, main = computing[number], computing[group.members[-1]]
+    if op.name != GENERIC or not all(iterators(op)) or group.has_epilogue or len(group.members) != 2:
+        return False
+    sources, sums = operands_of(main)
+    inputs, results = operands_of(op)
+    (total, *more), memory = sums, root_of(sums[0])
+    maps = maps_of(op)
+    reading = {str(map): map for value, map in zip(inputs, maps, strict=False) if value == total}
+    writing = [maps[len(inputs) + n] for n in range(len(results))]
+    if more or len(reading) != 1 or not maps_of(main)[-1].is_projected_permutation:
+        return False
+    if not all(map.is_permutation for map in writing) or not all(map.is_permutation for map in reading.values()):
+        return False
+    if any(root_of(value) == memory and value != total for value in (*inputs, *results)):
+        return False
+    if {root_of(value) for value in results} & {root_of(value) for value in sources}:
+        return False
+    if total in results:
+        # The element is written where its sum would be.
+        return {str(map) for value, map in zip(results, writing, strict=True) if value == total} == set(reading)
+    users = {n for n, other in enumerate(computing) if touches(other, memory)}
+    return memory in scratch and users <= {*group.members, number}
+
+
+def touches(op: Any, memory: Any) -> bool:
+    """Returns whether an operation, or one in its regions, has a view of memory as an operand."""
+    found = False
+
+    def visit(inner: Any) -> Any:
+        nonlocal found
+        found = found or any(root_of(value) == memory for value in inner.operands)
+        return ir.WalkResult.ADVANCE
+
+    op.walk(visit)
+    return found
+
+
+def root_of(value: Any) -> Any:
+    """Returns the argument of the kernel that a view is of."""
+    while not isinstance(value.owner, ir.Block) and value.owner.name in VIEWS:
+        value = value.owner.operands[0]
+    return value

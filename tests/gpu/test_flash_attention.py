@@ -1,0 +1,162 @@
+"""Attention on a GPU is one launch: its numbers at odd sizes, its registers, and the keys that a mask hides."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import ml_dtypes
+import nacre
+import numpy as np
+import pytest
+from assembler import assemble, find_ptxas, ptx_of
+from fake_driver import Machine
+from nacre.compiler.api import read_model
+from nacre.compiler.options import Options
+from nacre.compiler.pipeline import Build
+from nacre.compiler.targets.target import parse_targets
+
+Array = np.ndarray
+
+SOURCE = """language 1
+dim T in 0..300
+dim S in 0..300
+
+model grouped(q: f16[2, 4, T, 64], k: f16[2, 2, S, 64], v: f16[2, 2, S, 64], m: bool[2, 1, 1, S]) -> f16[2, 4, T, 64] {
+  return attention(q, k, v, m, causal=true)
+}
+model biased(q: bf16[2, T, 32], k: bf16[2, S, 32], v: bf16[2, S, 40], mask: bf16[T, S]) -> bf16[2, T, 40] {
+  return attention(q, k, v, mask, scale=0.5)
+}
+model wide(q: f16[1, T, 256], k: f16[1, S, 256], v: f16[1, S, 256]) -> f16[1, T, 256] {
+  return attention(q, k, v, causal=true)
+}
+model decode(q: f16[2, 4, 1, 128], k: f16[2, 2, S, 128], v: f16[2, 2, S, 128]) -> f16[2, 4, 1, 128] {
+  return attention(q, k, v)
+}
+model odd(q: f16[3, T, 20], k: f16[3, 20, S], v: f16[3, S, 20], keep: bool[T, S]) -> f16[3, T, 20] {
+  return softmax(where(keep, q @ k, -inf)) @ v
+}
+"""
+SIZES = [(1, 1), (5, 130), (67, 67), (0, 3), (70, 9)]
+DTYPES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "bool": np.bool_}
+
+
+def softmax(scores: Array) -> Array:
+    with np.errstate(invalid="ignore"):
+        weights = np.exp(scores - np.max(scores, axis=-1, keepdims=True, initial=-np.inf))
+        return weights / weights.sum(-1, keepdims=True)
+
+
+def reference(name: str, q: Array, k: Array, v: Array, mask: Array | None = None) -> Array:
+    """The results in f64."""
+    q, k, v = (array.astype(np.float64) for array in (q, k, v))
+    if name in ("grouped", "decode"):
+        k, v = (np.repeat(array, 2, axis=1) for array in (k, v))
+    if name == "odd":
+        assert mask is not None
+        return softmax(np.where(mask, q @ k, -np.inf)) @ v
+    scores = q @ k.swapaxes(-1, -2) * (0.5 if name == "biased" else q.shape[-1] ** -0.5)
+    if name == "biased":
+        assert mask is not None
+        return softmax(scores + mask.astype(np.float64)) @ v
+    rows, keys = scores.shape[-2:]
+    keep = np.ones((rows, keys), bool) if mask is None else mask
+    if name != "decode":
+        keep = keep & (np.arange(keys) <= np.arange(rows)[:, None] + keys - rows)
+    return softmax(np.where(keep, scores, -65504.0)) @ v
+
+
+def make_arrays(model: nacre.Model, name: str, rows: int, keys: int) -> list[Array]:
+    rng = np.random.default_rng(rows * 1000 + keys)
+    (entry,) = (entry for entry in model.describe()["entries"] if entry["name"] == name)
+    made = []
+    for argument in entry["arguments"]:
+        shape = [{"T": rows, "S": keys}.get(size, size) for size in argument["shape"]]
+        dtype = DTYPES[argument["dtype"]]
+        # Small scores have small errors when they are rounded.
+        values = rng.normal(size=shape) * (0.25 if name in ("biased", "odd") else 1)
+        made.append(rng.random(shape) < 0.8 if dtype is np.bool_ else values.astype(dtype))
+    return made
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Build, Path]:
+    path = tmp_path_factory.mktemp("flash") / "model.so"
+    build = Build(read_model(SOURCE), Options(targets=parse_targets("cuda:sm_80")))
+    build.run(path)
+    return build, path
+
+
+ENTRIES = re.findall(r"model (\w+)", SOURCE)
+
+
+def test_attention_is_one_launch(built: tuple[Build, Path]) -> None:
+    program = built[0].program
+    assert program is not None
+    (kernels,) = program.kernels.values()
+    schedules = [code.report.schedules for code in kernels.values()]
+    assert [each for each in schedules if len(each) > 1] == []
+    assert schedules.count(("flash attention of 128 threads",)) == len(ENTRIES)
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_numbers(machine: Machine, built: tuple[Build, Path], name: str) -> None:
+    model = nacre.load(built[1], device="cuda")
+    for rows, keys in SIZES:
+        arrays = make_arrays(model, name, rows, keys)
+        result = np.asarray(model.entries[name](*arrays)).astype(np.float64)
+        assert not machine.error
+        expected = reference(name, *arrays)
+        # Scores and shares are rounded to the dtype.
+        tolerance = 0.02 if name == "biased" else 0.004
+        assert np.array_equal(np.isnan(result), np.isnan(expected)), (rows, keys)
+        assert np.nanmax(np.abs(result - expected), initial=0) <= tolerance, (rows, keys)
+
+
+def test_row_without_a_key_is_not_a_number(machine: Machine, built: tuple[Build, Path]) -> None:
+    model = nacre.load(built[1], device="cuda")
+    q, k, v, keep = make_arrays(model, "odd", 5, 130)
+    keep[3] = False
+    result = np.asarray(model.entries["odd"](q, k, v, keep))
+    assert np.isnan(result[:, 3]).all() and np.isfinite(np.delete(result, 3, axis=1)).all()
+
+
+def test_tiles_behind_a_causal_mask_are_not_touched(machine: Machine, built: tuple[Build, Path]) -> None:
+    """A number that is not finite shows where it is read, even if its weight is 0."""
+    model = nacre.load(built[1], device="cuda")
+    q, k, v = make_arrays(model, "wide", 130, 130)
+    expected = reference("wide", q, k, v)
+    k[:, 64:], v[:, 64:] = np.nan, np.nan
+    result = np.asarray(model.entries["wide"](q, k, v)).astype(np.float64)
+    assert np.max(np.abs(result - expected)[:, :64]) <= 0.004
+    assert np.isnan(result[:, 64:]).all()
+
+
+def test_code_is_assembled_without_spills(built: tuple[Build, Path], tmp_path: Path) -> None:
+    ptxas = find_ptxas()
+    for text in ptx_of(built[1]):
+        for architecture in ("sm_80", "sm_90", "sm_120"):
+            assert assemble(ptxas, text, architecture, tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement"),
+    [
+        (r"bar(rier)?\.sync[^;]*;", ""),
+        (r"cp\.async\.wait_group[^;]*;", ""),
+        (r"shfl\.sync\.bfly\.b32 (.*), 1, 31, -1;", r"shfl.sync.bfly.b32 \1, 4, 31, -1;"),
+        (r"\.trans\.shared", ".shared"),
+    ],
+)
+def test_planted_fault_is_found(machine: Machine, built: tuple[Build, Path], pattern: str, replacement: str) -> None:
+    """Without a barrier, without waiting for a copy, with another lane, with a matrix that is not turned over."""
+    machine.edit = lambda text: re.sub(pattern, replacement, text) if "mma.sync" in text else text
+    model = nacre.load(built[1], device="cuda")
+    arrays = make_arrays(model, "grouped", 67, 67)
+    try:
+        result = np.asarray(model.entries["grouped"](*arrays)).astype(np.float64)
+    except nacre.NacreError:
+        assert "never written" in machine.error
+        return
+    assert not np.max(np.abs(result - reference("grouped", *arrays))) <= 0.01
