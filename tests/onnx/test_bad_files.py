@@ -11,6 +11,7 @@ import fuzz
 import numpy as np
 import onnx
 import pytest
+from nacre.compiler.readers.onnx import limits
 from nacre.compiler.readers.onnx.reader import read_onnx
 from nacre.dialect.diagnostics import Diagnostic, DiagnosticError
 from onnx import TensorProto, helper
@@ -44,6 +45,29 @@ def test_a_truncated_file(tmp_path: Path) -> None:
 def test_a_file_of_another_format(data: bytes, tmp_path: Path) -> None:
     (diagnostic,) = errors(data, tmp_path)
     assert diagnostic.code == "bad-onnx" and "net.onnx" in diagnostic.message
+
+
+def test_a_file_of_empty_nodes(tmp_path: Path) -> None:
+    """Two bytes are a node, and a node takes hundreds of bytes once it is parsed."""
+    (diagnostic,) = errors(b"\x3a\x80\x9b\xee\x02" + b"\x0a\x00" * 3_000_000, tmp_path)
+    assert diagnostic.code == "too-large" and "1,500,000 fields" in diagnostic.message
+
+
+def test_fields_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fields of all messages count, and neither the bytes of data nor those of strings do; damage ends the count."""
+    attribute = helper.make_attribute("a", "text" * 9)
+    node = helper.make_node("Relu", ["x", "x"], ["y"])
+    node.attribute.append(attribute)
+    graph = helper.make_graph([node], "", [], [], [helper.make_tensor("w", FLOATS, [500], bytes(2000), raw=True)])
+    model = onnx.ModelProto(graph=graph, ir_version=8)
+    # The model: 2, the graph: 2 (its name is empty), the node: 5, the attribute: 3, the tensor: 4.
+    fields = 2 + len(graph.ListFields()) + 5 + 3 + 4
+    data, schema = model.SerializeToString(), model.DESCRIPTOR
+    for limit in (fields - 1, fields):
+        monkeypatch.setattr(limits, "MOST_FIELDS", limit)
+        assert limits.has_too_many_fields(data, schema) == (limit < fields)
+    for length in range(len(data)):
+        assert not limits.has_too_many_fields(data[:length], schema)
 
 
 def test_a_missing_file(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 import nacre
 import numpy as np
 import pytest
+from nacre.compiler.base.mlir import ir
+from nacre.compiler.readers.stablehlo import parsing_child
 from nacre.compiler.readers.table import read_file
 from nacre.compiler.tools.reference.reader_operators import STABLEHLO
 from nacre.dialect.diagnostics import DiagnosticError
@@ -131,6 +133,18 @@ def test_a_damaged_file_is_a_diagnostic(text: str, tmp_path: Path) -> None:
     with pytest.raises(DiagnosticError) as caught:
         run(tmp_path, text)
     assert caught.value.diagnostics[0].code in ("bad-mlir", "no-function")
+
+
+@pytest.mark.parametrize(("count", "most"), [(0, 5), (5, 5), (6, 5), (400, 5)])
+def test_operations_are_counted(count: int, most: int) -> None:
+    """Operations in regions count, too; the count ends where it exceeds the limit."""
+    context = ir.Context()
+    context.allow_unregistered_dialects = True
+    inner = '"a.b"() : () -> ()\n'
+    texts = [inner * count, *([f'"a.c"() ({{ {inner * (count - 1)} }}) : () -> ()'] if count > 1 else [])]
+    for text in texts:
+        found = parsing_child.count_operations(ir.Module.parse(text, context).operation, most)
+        assert found == count if count <= most else most < found <= most + 2
 
 
 def test_a_missing_file_is_a_diagnostic(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ....dialect.diagnostics import Diagnostic, DiagnosticError, Span
+from .limits import MOST_FIELDS, has_too_many_fields
 from .package import load_onnx
 from .stored_tensors import element_name, file_error, read_stored
 from .writing import records
@@ -38,6 +39,8 @@ def domain_of(name: str) -> str:
 def parse_model(data: bytes, file: str) -> Any:
     """Returns the `ModelProto` of a file. Raises DiagnosticError."""
     model = load_onnx().ModelProto()
+    if has_too_many_fields(data, model.DESCRIPTOR):
+        raise file_error("too-large", f"`{file}` has more than {MOST_FIELDS:,} fields")
     try:
         model.ParseFromString(data)
     except Exception as error:

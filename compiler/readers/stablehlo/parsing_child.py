@@ -16,6 +16,8 @@ import numpy as np
 
 from ...base.mlir import PACKAGE, ir
 
+MOST_OPERATIONS = 100_000
+"""More than the operations of any network; each takes kilobytes on its way to the graph."""
 _KINDS = {"FloatAttr": float, "IntegerAttr": int, "BoolAttr": bool}
 
 
@@ -37,9 +39,24 @@ def main(path: str) -> int:
         lines = [line.strip() for line in str(error).splitlines() if "error:" in line] or [str(error)]
         print(" ".join(lines[0].split()) or error.__class__.__name__, file=sys.stderr)
         return 1
+    if count_operations(module.operation, MOST_OPERATIONS) > MOST_OPERATIONS:
+        print(f"error: it has more than {MOST_OPERATIONS:,} operations", file=sys.stderr)
+        return 1
     functions = [_function(op) for op in module.body.operations]
     json.dump({"functions": functions}, sys.stdout)
     return 0
+
+
+def count_operations(operation: Any, most: int) -> int:
+    """Returns the number of operations inside, or a number above `most` as soon as it is exceeded."""
+    count = 0
+    for region in operation.regions:
+        for block in region.blocks:
+            for op in block.operations:
+                count += 1 + (count_operations(op.operation, most - count) if len(op.operation.regions) else 0)
+                if count > most:
+                    return count
+    return count
 
 
 def _from_bytecode(stablehlo: Any, context: Any, data: bytes) -> Any:
