@@ -120,6 +120,8 @@ def read_note(path: str | os.PathLike[str]) -> Note:
                 if found:
                     return found
     except OSError as error:
+        if isinstance(error, FileNotFoundError):
+            raise MissingFileError(error.errno, error.strerror, os.fspath(path)) from None
         raise ArtifactError(f"cannot read {shown}: {error.strerror}") from None
     raise ArtifactError(f"{shown} is not an artifact: it is a shared library not written by Nacre")
 

@@ -49,10 +49,14 @@ def import_command(file: Path, output: Path | None) -> None:
     path = output or file.with_suffix(".nacre")
     if path.suffix not in (".nacre", ".graph"):
         raise click.BadParameter(f"`{path}` has neither the suffix .nacre nor .graph", param_hint="--output")
+    stored = path.with_suffix(".safetensors")
+    if path.resolve() == file.resolve():
+        raise click.BadParameter(f"`{path}` is the model itself", param_hint="--output")
     check_writable(path)
     with progress(f"reading {file}"):
         source = _with_stored_constants(_without_dead_code(read_file(file)))
-    stored = path.with_suffix(".safetensors")
+    if any(isinstance(each, Path) and each.resolve() == stored.resolve() for each in source.weights.values()):
+        raise click.BadParameter(f"`{stored}` is the checkpoint of the model itself", param_hint="--output")
     if path.suffix == ".nacre":
         named = {function.name: stored.name for function in source.module.functions} if source.module.parameters else {}
         write_whole(path, write_model(source.module, named))

@@ -123,6 +123,12 @@ def _too_slow(failure: CompilerError) -> Diagnostic:
     return Diagnostic("timeout", message, notes=notes, help="increase the limit with --timeout")
 
 
+def _missing(error: FileNotFoundError) -> Diagnostic:
+    """Returns the diagnostic of a path without a file, which is the same in all commands."""
+    subject = f"`{error.filename}` cannot be read" if error.filename else "a file cannot be read"
+    return Diagnostic("missing-file", f"{subject}: no such file or directory")
+
+
 def contained(command: Callable[[], object], arguments: Sequence[str]) -> int:
     """Runs the command and returns its exit code."""
     try:
@@ -131,6 +137,9 @@ def contained(command: Callable[[], object], arguments: Sequence[str]) -> int:
         return result if isinstance(result, int) else 0
     except DiagnosticError as error:
         report(error.diagnostics, error.sources)
+        return INPUT_ERROR
+    except FileNotFoundError as error:
+        report([_missing(error)], {})
         return INPUT_ERROR
     except NacreError as error:
         report([Diagnostic("bad-call", str(error))], {})

@@ -117,3 +117,20 @@ def test_a_time_limit_that_expires(cli: Cli, folder: Path) -> None:
     assert done.code == 1
     assert "error[timeout]: code generation of kernel `" in done.err and "took longer than 0.001 seconds" in done.err
     assert "increase the limit with --timeout" in done.err and not (folder / "z.so").exists()
+
+
+@pytest.mark.parametrize("command", ["run", "inspect", "check", "compile", "test", "fmt", "bench", "graph", "import"])
+def test_a_missing_file_has_one_code(cli: Cli, tmp_path: Path, command: str) -> None:
+    path = tmp_path / ("none.so" if command in ("run", "inspect", "bench") else "none.nacre")
+    done = cli(command, path, *(["-o", tmp_path / "x.nacre"] if command == "import" else []))
+    assert done.code == 1
+    assert done.err == f"error[missing-file]: `{path}` cannot be read: no such file or directory\n"
+
+
+def test_an_import_replaces_neither_the_model_nor_its_checkpoint(cli: Cli, scaled: Path) -> None:
+    checkpoint = scaled.with_name("scale.safetensors")
+    before = scaled.read_bytes(), checkpoint.read_bytes()
+    assert "is the model itself" in cli("import", scaled).err
+    done = cli("import", scaled, "-o", scaled.with_name("scale.nacre"))
+    assert done.code == 2 and "is the checkpoint of the model itself" in done.err
+    assert (scaled.read_bytes(), checkpoint.read_bytes()) == before

@@ -34,7 +34,7 @@ class Room:
 ROOMS = {
     "dialect": Room(frozenset(), frozenset({"numpy", "ml_dtypes", "lark"})),
     "passes": Room(frozenset({"dialect"}), frozenset({"numpy", "ml_dtypes"})),
-    "runtime": Room(frozenset(), frozenset({"numpy"}), optional=frozenset({"ml_dtypes"})),
+    "runtime": Room(frozenset(), frozenset({"numpy"}), optional=frozenset({"ml_dtypes", "torch"})),
     "compiler": Room(
         frozenset({"dialect", "passes", "runtime"}),
         frozenset({"numpy", "ml_dtypes", "lark", "llvmlite", "safetensors", "click", "rich", *MLIR}),

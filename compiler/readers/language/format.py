@@ -1,8 +1,9 @@
 """The canonical form of a source file: `nacre fmt`.
 
 It works on tokens, so that every comment, parenthesis and literal keeps its text and position; only spaces, line
-breaks, trailing commas and the spelling of floats change. Three choices remain with the author: blank lines (one at
-most), a short body on one line, and a chain of pipes with one stage per line. Invalid text is refused with its
+breaks, trailing commas and the spelling of floats change. These choices remain with the author: blank lines (one at
+most), a short body on one line, a line for each operand of the loosest operator of a statement, such as a pipe, and a
+line for each element of brackets whose last element has a comma after it. Invalid text is refused with its
 diagnostics, never formatted.
 """
 
@@ -15,7 +16,7 @@ from lark import Token
 
 from ....dialect.diagnostics import Collector
 from .arrange import tokenize
-from .layout import Entry, Group, Segment, Word, file_lines
+from .layout import LOOSENESS, Entry, Group, Segment, Word, file_lines
 from .parse import normalise, parse
 from .tokens import CLOSING, CONTINUES, HYPER_CLOSE, HYPER_OPEN, NEWLINE, OPENING, SOFT_WORDS
 
@@ -150,16 +151,24 @@ def _spelling(token: Token) -> str:
     return f"{text}e{exponent.removeprefix('+')}" if exponent else text
 
 
+def _kept_breaks(words: Sequence[Word | str]) -> frozenset[str]:
+    """Returns the operators before which a statement is broken as its author broke it: the loosest ones of it, if a
+    line begins with one. The words are those outside brackets."""
+    operators = [word for word in words if isinstance(word, Word) and word.is_binary]
+    if not operators or any(isinstance(word, Word) and word.kind == "COMMA" for word in words):
+        return frozenset()
+    loosest = min(LOOSENESS[word.kind] for word in operators)
+    kept = [word for word in operators if LOOSENESS[word.kind] == loosest]
+    return frozenset(word.kind for word in kept) if any(word.starts_line for word in kept) else frozenset()
+
+
 def _chunks(tokens: list[Token]) -> list[Segment]:
-    """Returns a statement as the lines that its author's comments and broken pipes require; usually one."""
+    """Returns a statement as the lines that its author's comments and breaks require; usually one."""
     chunks = [Segment()]
     stack: list[Group] = []
     words = list(_words(tokens))
     depths = _depths(words)
-    keep_pipes = any(
-        depth == 0 and isinstance(word, Word) and word.kind == "PIPE" and word.starts_line
-        for word, depth in zip(words, depths, strict=True)
-    )
+    breaks = _kept_breaks([word for word, depth in zip(words, depths, strict=True) if depth == 0])
     comments: list[str] = []  # on lines of their own, outside brackets
     for position, word in enumerate(words):
         segment = stack[-1].segments[-1] if stack else chunks[-1]
@@ -171,7 +180,7 @@ def _chunks(tokens: list[Token]) -> list[Segment]:
             else:
                 comments.append(word)
             continue
-        if not stack and ((word.kind == "PIPE" and keep_pipes) or comments or segment.after):
+        if not stack and ((word.is_binary and word.kind in breaks) or comments or segment.after):
             segment = Segment(before=comments)
             chunks.append(segment)
             comments = []
@@ -183,7 +192,9 @@ def _chunks(tokens: list[Token]) -> list[Segment]:
             segment.parts.append(group)
             stack.append(group)
         elif word.kind in CLOSING:
-            _close(stack.pop(), word.text)
+            group = stack.pop()
+            group.is_spread = word.starts_line and len(group.segments) > 1 and not group.segments[-1].parts
+            _close(group, word.text)
         elif word.kind == "COMMA" and stack:
             stack[-1].segments.append(Segment())
         else:

@@ -1,8 +1,9 @@
 """A file's own names: dims, constants, configurations, blocks, and imports from other files.
 
-`import "x.nacre"` brings the blocks of another file, `import "x.nacre" as m` the file itself, whose names follow a dot.
-A block always sees the names of the file that defines it. A dim is shared by the whole program: files that declare the
-same name must give it the same range.
+`import "x.nacre"` brings the blocks and dims of another file, `import "x.nacre" as m` the file itself, whose names
+follow a dot. Constants do not come along: those of two files may have one name. A block always sees the names of the
+file that defines it. A dim is shared by the whole program: files that declare the same name must give it the same
+range.
 """
 
 from __future__ import annotations
@@ -81,7 +82,10 @@ class Loader:
         if item.name is not None:
             self._bind(scope, item.name, ERROR if other is ERROR else ModuleValue(other), Kind.IMPORT)
         elif other is not ERROR:
+            declared = _declared(scope.tree)
             for name, binding in other.names.items():
+                if binding.kind is Kind.DIM and name not in declared and name not in scope.names:
+                    scope.names[name] = binding  # one name is one dim in the whole program
                 own = isinstance(binding.value, BlockValue) and binding.value.file is other
                 if own and binding.kind is Kind.BLOCK:
                     self._bind(scope, syntax.Name(name, span=item.path.span), binding.value, Kind.BLOCK)
@@ -167,6 +171,17 @@ def _unpack(context: Context, item: syntax.Assign, value: AnyValue) -> tuple[Any
             "wrong-targets", f"{count} names on the left, but a different number of values", item.span
         )
     return (ERROR,) * count
+
+
+def _declared(tree: syntax.File) -> set[str]:
+    """Returns the names that a file itself gives to dims, constants, configurations, blocks and files."""
+    found: set[str] = set()
+    for item in tree.items:
+        if isinstance(item, syntax.Assign):
+            found |= {target.name for target in item.targets}
+        elif isinstance(item, syntax.Dim | syntax.Config | syntax.Block | syntax.Import) and item.name is not None:
+            found.add(item.name.name)
+    return found
 
 
 def own_models(scope: FileScope) -> list[syntax.Model]:

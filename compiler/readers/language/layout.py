@@ -1,8 +1,8 @@
 """Lays out entries as lines: the line breaks and the indentation of the canonical form of a source file.
 
 A statement that fits stays on one line. One that does not is broken at its pipes, or before its loosest operators if
-that is enough, or inside its longest brackets, one element per line. Brackets that hold a comment are always broken.
-This module reads no tokens: format.py has turned them into entries.
+that is enough, or inside its longest brackets, one element per line. Brackets that hold a comment, or that their author
+spread over lines, are always broken. This module reads no tokens: format.py has turned them into entries.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ WIDTH = 100
 STEP = 2
 
 # The looseness of a binary operator; a line that is too long breaks before the loosest.
-_LOOSENESS = {
+LOOSENESS = {
     "PIPE": 0,
     "OR": 1,
     "AND": 2,
@@ -56,12 +56,14 @@ class Segment:
 
 @dataclass(slots=True)
 class Group:
-    """Brackets and their content. With `keeps_comma`, the comma after a single element has a meaning, `(a,)`."""
+    """Brackets and their content. With `keeps_comma`, the comma after a single element has a meaning, `(a,)`. With
+    `is_spread`, the author gave each element a line."""
 
     opening: Word
     segments: list[Segment] = field(default_factory=list)
     closing: str = ""
     keeps_comma: bool = False
+    is_spread: bool = False
 
 
 Part = Word | Group
@@ -85,10 +87,14 @@ class Entry:
         return self.body is not None and not self.on_one_line
 
 
-def _has_comments(parts: Sequence[Part]) -> bool:
+def _is_broken(parts: Sequence[Part]) -> bool:
+    """Returns whether brackets must be broken, since a comment is in them, or since their author broke them."""
     return any(
         isinstance(part, Group)
-        and any(segment.before or segment.after or _has_comments(segment.parts) for segment in part.segments)
+        and (
+            part.is_spread
+            or any(segment.before or segment.after or _is_broken(segment.parts) for segment in part.segments)
+        )
         for part in parts
     )
 
@@ -114,22 +120,22 @@ def _lay(parts: Sequence[Part], indent: int, lead: str, suffix: str = "") -> lis
     indented."""
     at_line_start = not lead.strip()
     text = lead + _flat(parts, at_line_start) + suffix
-    if not _has_comments(parts) and (len(text) <= WIDTH or not parts):
+    if not _is_broken(parts) and (len(text) <= WIDTH or not parts):
         return [text]
-    operators = {_LOOSENESS[p.kind] for p in parts[1:] if isinstance(p, Word) and p.is_binary}
+    operators = {LOOSENESS[p.kind] for p in parts[1:] if isinstance(p, Word) and p.is_binary}
     pieces = _split(parts, min(operators)) if operators else [parts]
     starts = [lead if n == 0 else " " * (indent + STEP) for n in range(len(pieces))]
     is_pipe = bool(operators) and min(operators) == 0
     fits = all(len(s + _flat(p)) + len(suffix) <= WIDTH for s, p in zip(starts, pieces, strict=True))
     groups = [n for n, part in enumerate(parts) if isinstance(part, Group) and part.segments]
-    if len(pieces) > 1 and (is_pipe or not groups or (fits and not _has_comments(parts))):
+    if len(pieces) > 1 and (is_pipe or not groups or (fits and not _is_broken(parts))):
         lines: list[str] = []
         for n, (start, piece) in enumerate(zip(starts, pieces, strict=True)):
             lines += _lay(piece, indent + STEP if n else indent, start, suffix if n == len(pieces) - 1 else "")
         return lines
     if not groups:
         return [text]
-    commented = [n for n in groups if _has_comments([parts[n]])]
+    commented = [n for n in groups if _is_broken([parts[n]])]
     broken = commented[0] if commented else max(groups, key=lambda n: len(_flat([parts[n]])))
     group = parts[broken]
     assert isinstance(group, Group), group
@@ -142,7 +148,7 @@ def _lay(parts: Sequence[Part], indent: int, lead: str, suffix: str = "") -> lis
     for segment in group.segments:
         lines += [" " * inner + comment for comment in segment.before]
         if segment.parts:
-            comma = "," if elements > 1 or group.keeps_comma else ""
+            comma = "," if elements > 1 or group.keeps_comma or group.is_spread else ""
             lines += _lay(segment.parts, inner, " " * inner, comma)
         if segment.after:
             lines[-1] += "  " + segment.after
@@ -153,14 +159,14 @@ def _split(parts: Sequence[Part], looseness: int) -> list[Sequence[Part]]:
     cuts = [
         n
         for n, part in enumerate(parts)
-        if n and isinstance(part, Word) and part.is_binary and _LOOSENESS[part.kind] == looseness
+        if n and isinstance(part, Word) and part.is_binary and LOOSENESS[part.kind] == looseness
     ]
     return [parts[a:b] for a, b in zip([0, *cuts], [*cuts, len(parts)], strict=True)]
 
 
 def _one_line(entry: Entry) -> str | None:
     """Returns an entry on one line without its comment, if its author chose that and its form allows it."""
-    if entry.comment or len(entry.chunks) != 1 or _has_comments(entry.chunks[0].parts):
+    if entry.comment or len(entry.chunks) != 1 or _is_broken(entry.chunks[0].parts):
         return None
     text = _flat(entry.chunks[0].parts)
     if entry.body is None:

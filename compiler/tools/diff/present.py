@@ -12,6 +12,8 @@ from .builds import Build
 from .capture import Point
 from .compare import BINS, Comparison, PointDifference
 
+_SHORT = 24
+"""The longest value that has a place in the table of facts."""
 _BEYOND = f">{BINS[-1]}"
 _HEADS = ("0", *(f"<={most}" for most in BINS[1:]), _BEYOND)
 
@@ -42,7 +44,7 @@ def format_comparison(comparison: Comparison, names: tuple[str, str], builds: Se
         if found is not None:
             lines += ["", f"first {what}: {_place(found)}", f"  {_detail(found)}", f"  {_kernels(found)}"]
     if len(builds) == 2:
-        lines += ["", *_table(list(_facts(*builds)))]
+        lines += ["", *_format_facts(*builds)]
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -87,6 +89,15 @@ def _detail(point: PointDifference) -> str:
 def _kernels(point: PointDifference) -> str:
     kernels = (("A", point.a.kernel), ("B", point.b.kernel))
     return ", ".join(f"{side}: {kernel}" for side, kernel in kernels if kernel) or "in no kernel"
+
+
+def _format_facts(a: Build, b: Build) -> Iterator[str]:
+    """Yields a table of the facts of both builds; a long value, such as a hash, has a line of its own."""
+    rows = list(_facts(a, b))
+    yield from _table([row for row in rows if max(map(len, row)) <= _SHORT])
+    for name, x, y, differs in rows:
+        if max(len(x), len(y)) > _SHORT:
+            yield from (f"{name} of A", f"  {x}", f"{name} of B", f"  {y}") if differs else (name, f"  {x}")
 
 
 def _facts(a: Build, b: Build) -> Iterator[tuple[str, str, str, str]]:

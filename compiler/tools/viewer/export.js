@@ -7,7 +7,7 @@ function exportSvg() {
   const copy = svg.cloneNode(true);
   copy.removeAttribute("id");
   copy.setAttribute("class", "graph");
-  for (const [name, value] of Object.entries({ xmlns: "http://www.w3.org/2000/svg", width, height, viewBox: `0 0 ${width} ${height}` })) {
+  for (const [name, value] of Object.entries({ width, height, viewBox: `0 0 ${width} ${height}` })) {
     copy.setAttribute(name, value);
   }
   copy.querySelector("#scene").removeAttribute("transform");
@@ -18,7 +18,7 @@ function exportSvg() {
     const kept = STYLED[element.tagName];
     if (kept) element.setAttribute("style", kept.map((name) => `${name}:${style.getPropertyValue(name)}`).join(";"));
   });
-  const paper = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+  const paper = document.createElementNS(svg.namespaceURI, "rect");
   paper.setAttribute("width", "100%");
   paper.setAttribute("height", "100%");
   paper.setAttribute("fill", getComputedStyle(document.body).backgroundColor);
