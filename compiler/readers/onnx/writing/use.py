@@ -88,7 +88,8 @@ class Use:
         self.fail(
             f"has {what} that are computed in a call",
             code="data-dependent",
-            help="the shapes of all tensors must follow from the shapes of the arguments",
+            help="the shapes of all tensors must follow from the shapes of the arguments, or from arguments whose "
+            "values are stated as settings of the model",
         )
 
     def known_array(self, index: int, what: str) -> Any:
@@ -177,13 +178,10 @@ class Use:
 
     def require(self, holds: Tensor) -> None:
         """Fails the call unless a boolean scalar is true: an index out of range stands for the violation."""
-        if holds.array is not None:
-            if not bool(holds.array):
-                self.fail("has operands that contradict the declared type of its result", code="type-mismatch")
-            return
-        g = self.g
-        index = g.where(holds, known(np.int64(0)), known(np.int64(1)))
-        g.gather(known(np.zeros(1, np.int64)), index, axis=0)
+        if holds.array is None:
+            require_true(self.g, holds)
+        elif not bool(holds.array):
+            self.fail("has operands that contradict the declared type of its result", code="type-mismatch")
 
     def declared_shape(self, what: str, index: int = 0) -> tuple[Size, ...]:
         """Returns the declared shape of a result, for operands that are computed in a call."""
@@ -191,6 +189,12 @@ class Use:
         if type is None:
             self.fail_unknown(what)
         return type.shape
+
+
+def require_true(g: GraphWriter, holds: Tensor) -> None:
+    """Lets the call fail unless a boolean scalar is true."""
+    index = g.where(holds, known(np.int64(0)), known(np.int64(1)))
+    g.gather(known(np.zeros(1, np.int64)), index, axis=0)
 
 
 REQUIRED = object()
