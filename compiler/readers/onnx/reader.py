@@ -21,7 +21,7 @@ from ....dialect.verifier import verify
 from ...model.source import SourceModel, WeightSource
 from ...weights import open_arrays
 from ..writing.graph_writer import GraphWriter, with_label
-from ..writing.tensors import Held, Tensor, TensorSequence
+from ..writing.tensors import BoundedTensor, Held, Tensor, TensorSequence
 from .convert import find_converter
 from .functions import bind_function, find_definition
 from .inputs import Dims, declared_type, with_deduced
@@ -155,6 +155,8 @@ class _Run:
                 parts[record.name] = held
             elif isinstance(held, TensorSequence):
                 parts = {f"{record.name}_{number}": item for number, item in enumerate(held.items)}
+            elif isinstance(held, BoundedTensor):
+                parts = {record.name: held.tensor, f"{record.name}_size": held.size}
             elif isinstance(held, _Empty):
                 message = f"the output `{record.name}` is an empty optional value; an entry returns tensors"
                 self.errors.report(Diagnostic("unsupported-type", message))
@@ -259,7 +261,7 @@ class _Run:
                 raise _IncompleteError
             if any(isinstance(held, _Empty) for held in found):
                 use.fail("has a branch that gives an empty optional value", code="unsupported-type")
-            return [held for held in found if isinstance(held, (Tensor, TensorSequence))]
+            return [held for held in found if isinstance(held, (Tensor, TensorSequence, BoundedTensor))]
 
         use = Use(node, version, self.writer, tuple(operands), declared, span, run_graph)
         function = self.model.functions.get((node.domain, node.op))

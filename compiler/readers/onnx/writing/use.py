@@ -15,7 +15,7 @@ from .....dialect.diagnostics import Diagnostic, DiagnosticError, Span
 from .....dialect.dims import Size
 from .....dialect.types import DType, TensorType
 from ...writing.graph_writer import GraphWriter
-from ...writing.tensors import DTYPES, Held, Tensor, TensorSequence, known
+from ...writing.tensors import DTYPES, BoundedTensor, Held, Tensor, TensorSequence, known
 from .narrow import ELEMENTS, NARROW, held_array
 from .records import GraphRecord, NodeRecord, StoredArray
 
@@ -47,6 +47,8 @@ class Use:
         held = self.operands[index] if index < len(self.operands) else None
         if isinstance(held, TensorSequence):
             self.fail(f"has a sequence as operand {index}", code="unsupported-type")
+        if isinstance(held, BoundedTensor):
+            self.fail(f"has a tensor whose size depends on data as operand {index}", code="data-dependent")
         return held
 
     def input(self, index: int = 0) -> Tensor:
