@@ -27,7 +27,7 @@ class Reader:
 READERS: Mapping[str, Reader] = {
     ".nacre": Reader("language", "load_module", settings=True),
     ".graph": Reader("stages", "read_graph_file"),
-    ".onnx": Reader("onnx.reader", "read_onnx"),
+    ".onnx": Reader("onnx.reader", "read_onnx", settings=True),
     ".gguf": Reader("gguf.reader", "read_gguf_model"),
     ".txt": Reader("trees.lightgbm", "read_text_file"),
     ".json": Reader("trees.json_file", "read_json_file"),

@@ -6,6 +6,7 @@
 
 `results.txt` lists every test: those that pass, and the others by the kind of their failure, each with its reason. A
 test passes if a compiled entry, called with the inputs of the test, gives the expected dtypes, shapes and numbers.
+Where arguments decide shapes or are no tensors, their values or contents are stated to the reader; the list names them.
 """
 
 from __future__ import annotations
@@ -18,11 +19,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
-from backend_cases import BackendCase, all_cases
+import numpy as np
+import onnx
+from backend_cases import BackendCase, DataSet, all_cases
 from batches import Outcome, ReadCase, can_be_united, run_batch
+from nacre.compiler.model.source import SourceModel
 from nacre.compiler.readers.onnx.reader import read_proto
-from nacre.dialect.diagnostics import DiagnosticError
+from nacre.dialect.diagnostics import Diagnostic, DiagnosticError
 
 RESULTS = Path(__file__).with_name("results.txt")
 _BATCH = 32
@@ -30,13 +35,44 @@ _TIME_LIMIT = 60.0
 
 
 def read_case(case: BackendCase) -> ReadCase | Outcome:
-    """Reads the model of a test."""
+    """Reads the model of a test; if arguments decide shapes, or are no tensors, with statements about them."""
     model, sets = case.load()
-    try:
-        return ReadCase(case, read_proto(model, case.name.split("/")[1], "model.onnx", None), sets)
-    except DiagnosticError as error:
-        first = error.diagnostics[0]
-        return Outcome(case.name, first.code, " ".join(first.message.split())[:200])
+
+    def read(settings: dict[str, Any]) -> SourceModel | Diagnostic:
+        try:
+            return read_proto(model, case.name.split("/")[1], "model.onnx", None, settings=settings)
+        except DiagnosticError as error:
+            return error.diagnostics[0]
+
+    settings: dict[str, Any] = {}
+    made = first = read(settings)
+    if isinstance(made, Diagnostic) and made.code in ("data-dependent", "unsupported-type"):
+        settings = statements(model, sets[0])
+        made = read(settings)
+        # As few arguments as possible are stated.
+        for argument in list(settings):
+            fewer = {name: value for name, value in settings.items() if name != argument}
+            found = read(fewer)
+            if isinstance(made, SourceModel) and isinstance(found, SourceModel):
+                made, settings = found, fewer
+    if isinstance(made, SourceModel):
+        return ReadCase(case, made, sets, tuple(settings))
+    assert isinstance(first, Diagnostic)
+    return Outcome(case.name, first.code, " ".join(first.message.split())[:200])
+
+
+def statements(model: onnx.ModelProto, data: DataSet) -> dict[str, Any]:
+    """Returns the settings that state vectors of integers and scalars, and the content of other arguments."""
+    stored = {each.name for each in model.graph.initializer}
+    inputs = [each for each in model.graph.input if each.name not in stored]
+    found: dict[str, Any] = {}
+    for argument, value in zip(inputs, data.inputs, strict=True):
+        if not argument.type.HasField("tensor_type"):
+            shapes = [list(np.shape(item)) for item in value] if isinstance(value, list) else value is not None or None
+            found[argument.name] = shapes
+        elif np.ndim(value) == 0 or (np.ndim(value) == 1 and np.asarray(value).dtype.kind in "iu"):
+            found[argument.name] = np.asarray(value).tolist()
+    return found
 
 
 def run_cases(

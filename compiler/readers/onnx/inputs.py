@@ -73,7 +73,8 @@ def tensor_type(record: ValueRecord, dims: Dims) -> TensorType:
     if type is None:
         raise _error("missing-type", f"the input `{record.name}` has no type")
     if type.kind != "tensor":
-        raise _error("unsupported-type", f"the input `{record.name}` is of type {type.kind}; an entry takes tensors")
+        message = f"the input `{record.name}` is of type {type.kind}; an entry takes tensors"
+        raise _error("unsupported-type", message, "state its content as a setting of the model")
     if type.element not in ELEMENTS:
         raise _error("unsupported-dtype", f"the input `{record.name}` is {type.element}, which is not supported")
     if type.shape is None:

@@ -219,6 +219,8 @@ def value_type(proto: Any, name: str) -> ValueType | None:
     kind = proto.WhichOneof("value")
     if kind is None:
         return None
+    if kind in ("sequence_type", "optional_type"):
+        return ValueType(kind.removesuffix("_type"), inner=value_type(getattr(proto, kind).elem_type, name))
     if kind != "tensor_type":
         return ValueType(kind.removesuffix("_type"))
     tensor = proto.tensor_type

@@ -10,42 +10,52 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from ....dialect.diagnostics import Collector, Diagnostic, DiagnosticError, Span
 from ....dialect.dims import DimError
 from ....dialect.graph import Function, Module, Value
 from ....dialect.operator import InferenceError
-from ....dialect.types import F32, TensorType
+from ....dialect.types import TensorType
 from ....dialect.verifier import verify
 from ...model.source import SourceModel, WeightSource
 from ...weights import open_arrays
 from ..writing.graph_writer import GraphWriter, with_label
-from ..writing.tensors import Held, Tensor, TensorSequence
+from ..writing.tensors import BoundedTensor, Held, Tensor, TensorSequence
 from .convert import find_converter
 from .functions import bind_function, find_definition
-from .inputs import Dims, declared_type, tensor_type, with_deduced
+from .inputs import Dims, declared_type, with_deduced
 from .proto import decode_model, parse_model
 from .schemas import find_misuse, with_elements
+from .stated import Statement, read_argument
 from .supported import find_unsupported
-from .writing.narrow import ELEMENTS, NARROW
+from .writing.narrow import ELEMENTS
 from .writing.records import FunctionRecord, GraphRecord, ModelRecord, NodeRecord, ValueRecord, ValueType
 from .writing.use import Use, tensor_of
 
 _DEEPEST = 100
 
 
-def read_onnx(path: Path, weights: WeightSource | None = None) -> SourceModel:
-    """Reads the model of an ONNX file; `weights` replace its initializers, by name. Raises DiagnosticError."""
+def read_onnx(
+    path: Path, weights: WeightSource | None = None, settings: Mapping[str, Any] | None = None
+) -> SourceModel:
+    """Reads the model of an ONNX file; `weights` replace its initializers, by name; `settings` state values of
+    arguments, see `stated`. Raises DiagnosticError."""
     try:
         data = path.read_bytes()
     except OSError as error:
         message = f"`{path}` cannot be read: {error.strerror or error}"
         raise DiagnosticError([Diagnostic("missing-file", message)]) from error
-    return read_proto(parse_model(data, str(path)), path.stem, str(path), path.parent, weights)
+    return read_proto(parse_model(data, str(path)), path.stem, str(path), path.parent, weights, settings)
 
 
 def read_proto(
-    model: object, name: str, file: str, folder: Path | None, weights: WeightSource | None = None
+    model: object,
+    name: str,
+    file: str,
+    folder: Path | None,
+    weights: WeightSource | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> SourceModel:
     """Reads a parsed `ModelProto`. `name` becomes the name of the entry."""
     record = decode_model(model, file, folder)
@@ -55,7 +65,7 @@ def read_proto(
         raise DiagnosticError(errors, sources)
     entry = identifier(name) or "model"
     try:
-        run, function = _convert(record, file, entry)
+        run, function = _convert(record, file, entry, settings or {})
     except RecursionError:
         raise DiagnosticError([Diagnostic("too-deep", f"the graphs of `{file}` are nested too deeply")]) from None
     run.errors.raise_if_any(sources)
@@ -69,11 +79,11 @@ def read_proto(
     return SourceModel(module, file, {entry: stored if weights is None else weights}, sources=sources)
 
 
-def _convert(record: ModelRecord, file: str, entry: str) -> tuple[_Run, Function]:
+def _convert(record: ModelRecord, file: str, entry: str, settings: Mapping[str, Any]) -> tuple[_Run, Function]:
     """Converts the graph. Whenever two sizes without a name turn out to be equal, it begins again with one for both."""
     same: dict[str, str] = {}
     while True:
-        run = _Run(record, file, dims=Dims(same=same))
+        run = _Run(record, file, settings, dims=Dims(same=same))
         try:
             return run, run.function(entry)
         except _EqualSizesError as error:
@@ -92,14 +102,20 @@ class _Missing:
     """Stands for the result of a node that was not converted."""
 
 
+@dataclass
+class _Empty:
+    """Stands for an optional value without content."""
+
+
 MISSING = _Missing()
-Environment = dict[str, Held | _Missing]
+Environment = dict[str, Held | _Missing | _Empty]
 
 
 @dataclass
 class _Run:
     model: ModelRecord
     file: str
+    settings: Mapping[str, Any]
     writer: GraphWriter = field(default_factory=GraphWriter)
     errors: Collector = field(default_factory=Collector)
     dims: Dims = field(default_factory=Dims)
@@ -109,38 +125,48 @@ class _Run:
         graph = self.model.graph
         arguments, environment = [], Environment()
         names: set[str] = set()
-        for record in graph.inputs:
-            if record.name in graph.initializers:
-                continue
-            type = self._checked(record)
-            argument = Value(_unique(identifier(record.name) or "input", names), type)
-            arguments.append(argument)
-            element = record.type.element if record.type is not None and record.type.element in NARROW else ""
-            environment[record.name] = Tensor(type, argument, element=element)
+        records = [record for record in graph.inputs if record.name not in graph.initializers]
+        unknown = sorted(set(self.settings) - {record.name for record in records})
+        if unknown:
+            listed = ", ".join(f"`{record.name}`" for record in records)
+            message = f"`{unknown[0]}` is set, and is no argument of the model"
+            self.errors.report(Diagnostic("bad-setting", message, help=f"its arguments are {listed}"))
+
+        def new_argument(wanted: str, type: TensorType) -> Value:
+            arguments.append(Value(_unique(identifier(wanted) or "input", names), type))
+            return arguments[-1]
+
+        for record in records:
+            statement = Statement(self.settings[record.name]) if record.name in self.settings else None
+            try:
+                value = read_argument(record, statement, self.dims, self.writer, new_argument)
+                environment[record.name] = _Empty() if value is None else value
+            except DiagnosticError as error:
+                for diagnostic in error.diagnostics:
+                    self.errors.report(diagnostic)
         self.errors.raise_if_any({self.file: self.model.listing})
         outputs = self._graph(graph, [environment], self.model.opsets)
         results, result_names = [], []
         taken: set[str] = set()
         for record, held in zip(graph.outputs, outputs, strict=True):
+            parts: dict[str, Tensor] = {}
             if isinstance(held, Tensor):
                 self._check_declared(record, held)
-                results.append(self.writer.value(with_label(held, record.name)))
-                result_names.append(_unique(identifier(record.name) or "output", taken))
+                parts[record.name] = held
             elif isinstance(held, TensorSequence):
-                message = f"the output `{record.name}` is a sequence; an entry returns tensors"
+                parts = {f"{record.name}_{number}": item for number, item in enumerate(held.items)}
+            elif isinstance(held, BoundedTensor):
+                parts = {record.name: held.tensor, f"{record.name}_size": held.size}
+            elif isinstance(held, _Empty):
+                message = f"the output `{record.name}` is an empty optional value; an entry returns tensors"
                 self.errors.report(Diagnostic("unsupported-type", message))
+            for part, tensor in parts.items():
+                results.append(self.writer.value(with_label(tensor, part)))
+                result_names.append(_unique(identifier(part) or "output", taken))
         if not graph.outputs:
             self.errors.report(Diagnostic("bad-onnx", f"the graph of `{self.file}` has no outputs"))
         body = (*self.writer.prologue, *self.writer.builder.nodes)
         return Function(name, tuple(arguments), body, tuple(results), tuple(result_names))
-
-    def _checked(self, record: ValueRecord) -> TensorType:
-        try:
-            return tensor_type(record, self.dims)
-        except DiagnosticError as error:
-            for diagnostic in error.diagnostics:
-                self.errors.report(diagnostic)
-            return TensorType(F32)
 
     def _check_declared(self, record: ValueRecord, held: Tensor) -> None:
         declared = declared_type(record.type)
@@ -164,7 +190,7 @@ class _Run:
 
     def _graph(
         self, graph: GraphRecord, environments: list[Environment], opsets: Mapping[str, int]
-    ) -> list[Held | _Missing]:
+    ) -> list[Held | _Missing | _Empty]:
         """Converts the nodes of a graph in the innermost environment and returns the outputs."""
         inner = environments[-1]
         for name, stored in graph.initializers.items():
@@ -175,7 +201,7 @@ class _Run:
                 for diagnostic in error.diagnostics:
                     self.errors.report(diagnostic)
         self._nodes(graph.nodes, with_deduced(graph.nodes, graph.types), environments, opsets)
-        found = []
+        found: list[Held | _Missing | _Empty] = []
         for record in graph.outputs:
             held = _look_up(record.name, environments)
             if held is None:
@@ -221,7 +247,7 @@ class _Run:
                 raise DiagnosticError([Diagnostic("undefined-value", message, span)])
             if isinstance(held, _Missing):
                 return ()
-            operands.append(held)
+            operands.append(None if isinstance(held, _Empty) else held)
         declared = tuple(declared_type(types.get(name)) for name in node.outputs)
         version = opsets.get(node.domain, 1)
         self.writer.at(_scope(node.name), span)
@@ -233,7 +259,9 @@ class _Run:
             self.writer.at(_scope(node.name), span)
             if any(isinstance(held, _Missing) for held in found):
                 raise _IncompleteError
-            return [held for held in found if not isinstance(held, _Missing)]
+            if any(isinstance(held, _Empty) for held in found):
+                use.fail("has a branch that gives an empty optional value", code="unsupported-type")
+            return [held for held in found if isinstance(held, (Tensor, TensorSequence, BoundedTensor))]
 
         use = Use(node, version, self.writer, tuple(operands), declared, span, run_graph)
         function = self.model.functions.get((node.domain, node.op))
@@ -283,7 +311,8 @@ class _Run:
             self._nodes(nodes, with_deduced(nodes, declared), [environment], function.opsets)
         finally:
             self.depth -= 1
-        return [environment.get(name, MISSING) for name in function.outputs]
+        made = [environment.get(name, MISSING) for name in function.outputs]
+        return [MISSING if isinstance(held, _Empty) else held for held in made]
 
     def _span(self, node: NodeRecord) -> Span:
         lines = self.model.listing.split("\n") if self.model.listing else [""]
@@ -322,7 +351,7 @@ def _scope(name: str) -> str:
     return re.sub(r"[^\w.{}]", "_", ".".join(parts)).replace("{", "_").replace("}", "_")
 
 
-def _look_up(name: str, environments: Sequence[Environment]) -> Held | _Missing | None:
+def _look_up(name: str, environments: Sequence[Environment]) -> Held | _Missing | _Empty | None:
     for environment in reversed(environments):
         if name in environment:
             return environment[name]

@@ -103,7 +103,16 @@ class TensorSequence:
     items: tuple[Tensor, ...]
 
 
-Held: TypeAlias = Tensor | TensorSequence
+@dataclass(frozen=True, slots=True, eq=False)
+class BoundedTensor:
+    """A tensor as large as it can become: the first `size` elements of an axis count, and zeros follow them."""
+
+    tensor: Tensor
+    axis: int
+    size: Tensor
+
+
+Held: TypeAlias = Tensor | TensorSequence | BoundedTensor
 """A value of the file."""
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from .....dialect.dims import Size
 from .....dialect.graph import Region
 from .....dialect.types import BOOL, I64, TensorType
-from ...writing.tensors import Held, Tensor, TensorSequence, known
+from ...writing.tensors import BoundedTensor, Held, Tensor, TensorSequence, known
 from ..writing.records import GraphRecord
 from ..writing.use import Converters, Use
 
@@ -29,6 +29,8 @@ def _tensors(use: Use, held: Sequence[Held]) -> list[Tensor]:
     for each in held:
         if isinstance(each, TensorSequence):
             use.fail("carries a sequence", code="unsupported-type")
+        if isinstance(each, BoundedTensor):
+            use.fail("carries a tensor whose size depends on data", code="data-dependent")
     return [each for each in held if isinstance(each, Tensor)]
 
 

@@ -88,11 +88,6 @@ def _compress_in_call(use: Use, x: Tensor, condition: Tensor) -> Tensor:
     return g.gather(x, g.slice(order, starts=(0,), stops=(count,)), axis=axis)
 
 
-def _non_zero(use: Use) -> Sequence[Tensor]:
-    array = use.known_array(0, "a result whose size depends on data, with elements")
-    return [known(np.array(np.nonzero(array), np.int64).reshape(max(array.ndim, 1), -1))]
-
-
 def _reverse_sequence(use: Use) -> Sequence[Tensor]:
     x, lengths, g = use.input(0), use.input(1), use.g
     time, batch = use.integer("time_axis", 0), use.integer("batch_axis", 1)
@@ -130,7 +125,6 @@ CONVERTERS: Converters = {
     "GatherND": _gather_nd,
     "OneHot": _one_hot,
     "Compress": _compress,
-    "NonZero": _non_zero,
     "ReverseSequence": _reverse_sequence,
     "Trilu": _trilu,
     "ai.onnx.ml::ArrayFeatureExtractor": _array_features,

@@ -73,7 +73,7 @@ def _map(use: Use) -> Sequence[Held]:
     made: list[list[Held]] = []
     for number, item in enumerate(first.items):
         others = [held.items[number] if isinstance(held, TensorSequence) else held for held in rest]
-        made.append(use.run_graph(body, [item, *(held for held in others if held is not None)]))
+        made.append(use.run_graph(body, [item, *(held for held in others if isinstance(held, Tensor))]))
     columns = list(zip(*made, strict=True)) or [() for _ in body.outputs]
     return [TensorSequence(tuple(x for x in column if isinstance(x, Tensor))) for column in columns]
 

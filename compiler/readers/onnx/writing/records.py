@@ -26,11 +26,13 @@ class StoredArray:
 @dataclass(frozen=True, slots=True)
 class ValueType:
     """The declared type of a value. `kind` is `tensor`, `sequence`, `optional` or another one; the other fields are
-    those of a tensor. `shape` is None if no rank is declared; a size is an integer, a name, or None."""
+    those of a tensor. `shape` is None if no rank is declared; a size is an integer, a name, or None. `inner` is the
+    type in a sequence or an optional value."""
 
     kind: str
     element: str = ""
     shape: tuple[int | str | None, ...] | None = None
+    inner: ValueType | None = None
 
 
 @dataclass(frozen=True, slots=True)

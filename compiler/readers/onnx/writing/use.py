@@ -15,7 +15,7 @@ from .....dialect.diagnostics import Diagnostic, DiagnosticError, Span
 from .....dialect.dims import Size
 from .....dialect.types import DType, TensorType
 from ...writing.graph_writer import GraphWriter
-from ...writing.tensors import DTYPES, Held, Tensor, TensorSequence, known
+from ...writing.tensors import DTYPES, BoundedTensor, Held, Tensor, TensorSequence, known
 from .narrow import ELEMENTS, NARROW, held_array
 from .records import GraphRecord, NodeRecord, StoredArray
 
@@ -47,6 +47,8 @@ class Use:
         held = self.operands[index] if index < len(self.operands) else None
         if isinstance(held, TensorSequence):
             self.fail(f"has a sequence as operand {index}", code="unsupported-type")
+        if isinstance(held, BoundedTensor):
+            self.fail(f"has a tensor whose size depends on data as operand {index}", code="data-dependent")
         return held
 
     def input(self, index: int = 0) -> Tensor:
@@ -88,7 +90,8 @@ class Use:
         self.fail(
             f"has {what} that are computed in a call",
             code="data-dependent",
-            help="the shapes of all tensors must follow from the shapes of the arguments",
+            help="the shapes of all tensors must follow from the shapes of the arguments, or from arguments whose "
+            "values are stated as settings of the model",
         )
 
     def known_array(self, index: int, what: str) -> Any:
@@ -177,13 +180,10 @@ class Use:
 
     def require(self, holds: Tensor) -> None:
         """Fails the call unless a boolean scalar is true: an index out of range stands for the violation."""
-        if holds.array is not None:
-            if not bool(holds.array):
-                self.fail("has operands that contradict the declared type of its result", code="type-mismatch")
-            return
-        g = self.g
-        index = g.where(holds, known(np.int64(0)), known(np.int64(1)))
-        g.gather(known(np.zeros(1, np.int64)), index, axis=0)
+        if holds.array is None:
+            require_true(self.g, holds)
+        elif not bool(holds.array):
+            self.fail("has operands that contradict the declared type of its result", code="type-mismatch")
 
     def declared_shape(self, what: str, index: int = 0) -> tuple[Size, ...]:
         """Returns the declared shape of a result, for operands that are computed in a call."""
@@ -191,6 +191,12 @@ class Use:
         if type is None:
             self.fail_unknown(what)
         return type.shape
+
+
+def require_true(g: GraphWriter, holds: Tensor) -> None:
+    """Lets the call fail unless a boolean scalar is true."""
+    index = g.where(holds, known(np.int64(0)), known(np.int64(1)))
+    g.gather(known(np.zeros(1, np.int64)), index, axis=0)
 
 
 REQUIRED = object()
