@@ -26,6 +26,13 @@ _CAPACITY = click.option(
     type=click.IntRange(min=1),
     help="Tokens that the session holds, prompt and answers.  [default: what the answer needs, or 2048 in a chat]",
 )
+_LOOKUP = click.option(
+    "--lookup",
+    type=click.IntRange(min=0, max=64),
+    default=0,
+    show_default=True,
+    help="Most tokens that are drafted from earlier text and computed in one call.",
+)
 _HELP = {
     "temperature": "Divides logits; 0 chooses the most likely token.",
     "top_k": "Chooses among this many tokens; 0 for all.",
@@ -68,6 +75,7 @@ def _sampling_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @_TOKENS
 @_sampling_options
 @_CAPACITY
+@_LOOKUP
 @build_options
 @THREADS
 @click.pass_context
@@ -78,6 +86,7 @@ def generate_command(
     tokens: int,
     sampling: Sampling,
     capacity: int | None,
+    lookup: int,
     chosen: Chosen,
     threads: int,
 ) -> None:
@@ -96,7 +105,7 @@ def generate_command(
     vocabulary = read_vocabulary(loaded)
     ids = vocabulary.encode(prompt)
     generator = Generator(loaded, capacity or min(most_tokens(loaded), len(ids) + tokens))
-    stream = generator.generate(ids, tokens, sampling, vocabulary.end)
+    stream = generator.generate(ids, tokens, sampling, vocabulary.end, lookup)
     first = True
     for piece in vocabulary.stream(ids, stream):
         # Errors of the prompt come before any text.
@@ -112,6 +121,7 @@ def generate_command(
 @_TOKENS
 @_sampling_options
 @_CAPACITY
+@_LOOKUP
 @build_options
 @THREADS
 @click.pass_context
@@ -123,6 +133,7 @@ def chat_command(
     tokens: int,
     sampling: Sampling,
     capacity: int | None,
+    lookup: int,
     chosen: Chosen,
     threads: int,
 ) -> None:
@@ -153,7 +164,7 @@ def chat_command(
             generator.ids = known = []
         new = ids[len(known) :]
         answer = ""
-        for piece in vocabulary.stream([], generator.generate(new, tokens, sampling, vocabulary.end)):
+        for piece in vocabulary.stream([], generator.generate(new, tokens, sampling, vocabulary.end, lookup)):
             click.echo(piece, nl=False)
             answer += piece
         click.echo()

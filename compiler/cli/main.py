@@ -37,6 +37,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "diff": ("diff", "Compare two builds tensor by tensor"),
     "dump": ("stages", "Print the output of a stage, or the difference of two stages"),
     "fmt": ("source", "Rewrite model files in the canonical format; comments are kept"),
+    "serve": ("serving", "Serve a compiled language model over HTTP"),
     "generate": ("generating", "Continue a text with a compiled language model"),
     "graph": ("graph", "Draw a model: its blocks, nodes, shapes, parameters and kernels"),
     "help": ("help", "Explain an operator, a construct, a diagnostic or a pass"),

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from ....runtime.loader import Model, Session
+from .lookup import draft
 from .vocabulary import error
 
+Logits = np.ndarray[tuple[int], np.dtype[np.float32]]
 _ENTRIES = ("prefill", "decode", "sample")
 _CAPACITY = "S"
 _NO_LIMIT = 1 << 31
@@ -67,8 +69,13 @@ class Generator:
         vocabulary = self.session.entries["sample"].arguments[0].shape[0]
         assert isinstance(vocabulary, int), vocabulary
         self._allowed = np.ones(vocabulary, np.bool_)
+        self._sample = self.session.entries["sample"]
+        # The number of tokens in the cache: the attention of a query ends there.
+        has_cache = _capacity_dim(model) is not None and "score" in model.entries
+        lengths = [name for name in self.session.states if name.rpartition(".")[2] == "length"]
+        self._length = lengths[0] if has_cache and len(lengths) == 1 else None
 
-    def append(self, ids: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    def append(self, ids: Sequence[int]) -> Logits:
         """Adds tokens to the cache and returns the logits of the next one. Raises DiagnosticError, which leaves the
         session as it was, if they do not fit."""
         left = self.capacity - len(self.ids)
@@ -76,24 +83,71 @@ class Generator:
             message = f"{len(ids)} tokens do not fit: {left} of {self.capacity} places are free"
             raise error("prompt-too-long", message, "--capacity gives the session more places")
         entry = self.session.entries["decode" if len(ids) == 1 else "prefill"]
-        logits: np.ndarray[tuple[int], np.dtype[np.float32]] = entry(np.array(ids, np.int32))
+        logits: Logits = entry(np.array(ids, np.int32))
         self.ids += ids
         return logits
 
-    def generate(self, prompt: Sequence[int], count: int, sampling: Sampling, end: frozenset[int]) -> Iterator[int]:
-        """Yields up to `count` tokens that follow a prompt; ends before one of `end`, and where the cache is full."""
+    @property
+    def drops_tokens(self) -> bool:
+        """Whether `keep` is possible: the states are a cache of all tokens."""
+        return self._length is not None
+
+    def clear(self) -> None:
+        """Drops all tokens."""
+        self.session.reset()
+        self.ids = []
+
+    def keep(self, count: int) -> None:
+        """Drops all but the first tokens from the cache."""
+        assert self._length is not None and count <= len(self.ids), count
+        self.session.states[self._length] = count
+        del self.ids[count:]
+
+    def generate(
+        self, prompt: Sequence[int], count: int, sampling: Sampling, end: frozenset[int], lookup: int = 0
+    ) -> Iterator[int]:
+        """Yields up to `count` tokens that follow a prompt; ends before one of `end`, and where the cache is full.
+
+        With `lookup`, up to so many tokens are drafted and computed in one call; see `draft`. Tokens are chosen from
+        the logits behind each token, as without it.
+        """
         if not prompt:
             raise error("empty-prompt", "the prompt has no tokens")
-        logits = self.append(prompt)
-        choose = self.session.entries["sample"]
-        s = sampling
-        for _ in range(count):
-            recent = np.array(self.ids[-s.window :] if s.penalty != 1 else [], np.int32)
-            numbers = (s.temperature, s.top_k, s.top_p, s.min_p, s.penalty, s.seed, len(self.ids))
-            token, _probability = choose(logits, recent, self._allowed, *numbers)
-            if int(token) in end:
-                return
-            yield int(token)
-            if len(self.ids) == self.capacity:
-                return
-            logits = self.append([int(token)])
+        if lookup and self._length is None:
+            raise error("no-lookup", "the states of the model cannot drop tokens, which looking up needs")
+        rows = [self.append(prompt)]
+        known = len(self.ids)
+        drafted: list[int] = []
+        try:
+            for number in range(count):
+                token = self._choose(rows.pop(0), known, sampling)
+                if token in end:
+                    return
+                yield token
+                if known == self.capacity:
+                    return
+                if not drafted or token != drafted.pop(0):
+                    if known < len(self.ids):
+                        self.keep(known)
+                    room = min(lookup, count - number - 2, self.capacity - known - 1)
+                    drafted = draft([*self.ids, token], room)
+                    rows = self._rows([token, *drafted])
+                known += 1
+        finally:
+            if known < len(self.ids):
+                self.keep(known)
+
+    def _rows(self, ids: Sequence[int]) -> list[Logits]:
+        """Adds tokens to the cache and returns the logits behind each of them."""
+        if len(ids) == 1:
+            return [self.append(ids)]
+        rows = list(self.session.entries["score"](np.array(ids, np.int32)))
+        self.ids += ids
+        return rows
+
+    def _choose(self, logits: Logits, known: int, s: Sampling) -> int:
+        """Returns the token behind the first `known` tokens of the cache."""
+        recent = self.ids[max(0, known - s.window) : known] if s.penalty != 1 else []
+        numbers = (s.temperature, s.top_k, s.top_p, s.min_p, s.penalty, s.seed, known)
+        token, _probability = self._sample(logits, np.array(recent, np.int32), self._allowed, *numbers)
+        return int(token)
