@@ -39,7 +39,7 @@ from .options import Chosen, build_options
     type=click.IntRange(min=0, max=64),
     default=0,
     show_default=True,
-    help="Most tokens that are drafted from earlier text and computed in one call.",
+    help="Most tokens that are drafted from earlier text and computed in one call, at temperature 0.",
 )
 @click.option(
     "--grace", type=click.IntRange(0), default=30, show_default=True, help="Seconds for open requests at shutdown."

@@ -20,6 +20,9 @@ Logits = np.ndarray[tuple[int], np.dtype[np.float32]]
 _ENTRIES = ("prefill", "decode", "sample")
 _CAPACITY = "S"
 _NO_LIMIT = 1 << 31
+_ROUNDING = 1e-4
+"""Logits of several tokens in one call differ from those of single calls by less than this part of the largest one, since
+their sums have another order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +58,11 @@ def _capacity_dim(model: Model) -> Mapping[str, Any] | None:
 
 
 class Generator:
-    """A session and the tokens in its cache."""
+    """A session and the tokens in its cache. `lookup` is the greatest number of tokens in a draft."""
 
-    def __init__(self, model: Model, capacity: int) -> None:
+    def __init__(self, model: Model, capacity: int, lookup: int = 0) -> None:
         check_language_model(model)
+        self.lookup = lookup
         most = most_tokens(model)
         if not 0 < capacity <= most:
             raise error("bad-capacity", f"a capacity of {capacity} tokens is not between 1 and {most}")
@@ -68,7 +72,7 @@ class Generator:
         self.ids: list[int] = []
         vocabulary = self.session.entries["sample"].arguments[0].shape[0]
         assert isinstance(vocabulary, int), vocabulary
-        self._allowed = np.ones(vocabulary, np.bool_)
+        self.allowed = np.ones(vocabulary, np.bool_)
         self._sample = self.session.entries["sample"]
         # The number of tokens in the cache: the attention of a query ends there.
         has_cache = _capacity_dim(model) is not None and "score" in model.entries
@@ -103,24 +107,26 @@ class Generator:
         self.session.states[self._length] = count
         del self.ids[count:]
 
-    def generate(
-        self, prompt: Sequence[int], count: int, sampling: Sampling, end: frozenset[int], lookup: int = 0
-    ) -> Iterator[int]:
+    def generate(self, prompt: Sequence[int], count: int, sampling: Sampling, end: frozenset[int]) -> Iterator[int]:
         """Yields up to `count` tokens that follow a prompt; ends before one of `end`, and where the cache is full.
 
-        With `lookup`, up to so many tokens are drafted and computed in one call; see `draft`. Tokens are chosen from
-        the logits behind each token, as without it.
+        With `lookup`, and at temperature 0, tokens are drafted and computed in one call; see `draft`. They are chosen
+        from the logits behind each token. These differ in their last bits from the logits of single calls. Where that
+        might decide, the tokens since the last single call are computed again one by one.
         """
         if not prompt:
             raise error("empty-prompt", "the prompt has no tokens")
-        if lookup and self._length is None:
-            raise error("no-lookup", "the states of the model cannot drop tokens, which looking up needs")
         rows = [self.append(prompt)]
-        known = len(self.ids)
+        known = exact = len(self.ids)
         drafted: list[int] = []
+        lookup = self.lookup if sampling.temperature == 0 and self.drops_tokens else 0
         try:
             for number in range(count):
-                token = self._choose(rows.pop(0), known, sampling)
+                row = rows.pop(0)
+                if exact < known and not self._is_decided(row, known, sampling):
+                    row, drafted = self._again(exact, known), []
+                    exact = known
+                token = self._choose(row, known, sampling)
                 if token in end:
                     return
                 yield token
@@ -131,13 +137,30 @@ class Generator:
                         self.keep(known)
                     room = min(lookup, count - number - 2, self.capacity - known - 1)
                     drafted = draft([*self.ids, token], room)
-                    rows = self._rows([token, *drafted])
+                    rows = self.append_each([token, *drafted])
+                    exact += exact == known and not drafted
                 known += 1
         finally:
             if known < len(self.ids):
                 self.keep(known)
 
-    def _rows(self, ids: Sequence[int]) -> list[Logits]:
+    def _is_decided(self, logits: Logits, known: int, sampling: Sampling) -> bool:
+        """Returns whether the most likely token is the same for all logits that are so close."""
+        changed = np.where(self.allowed, logits, -np.inf)
+        recent = self.ids[max(0, known - sampling.window) : known]
+        changed[recent] *= np.where(changed[recent] > 0, 1 / sampling.penalty, sampling.penalty)
+        largest = np.partition(changed, -2)[-2:]
+        return bool(largest[1] - largest[0] > _ROUNDING * np.abs(logits).max())
+
+    def _again(self, exact: int, known: int) -> Logits:
+        """Computes the tokens from `exact` to `known` one by one, and returns the logits behind the last one."""
+        again = self.ids[exact:known]
+        self.keep(exact)
+        for number in again:
+            logits = self.append([number])
+        return logits
+
+    def append_each(self, ids: Sequence[int]) -> list[Logits]:
         """Adds tokens to the cache and returns the logits behind each of them."""
         if len(ids) == 1:
             return [self.append(ids)]
@@ -149,5 +172,5 @@ class Generator:
         """Returns the token behind the first `known` tokens of the cache."""
         recent = self.ids[max(0, known - s.window) : known] if s.penalty != 1 else []
         numbers = (s.temperature, s.top_k, s.top_p, s.min_p, s.penalty, s.seed, known)
-        token, _probability = self._sample(logits, np.array(recent, np.int32), self._allowed, *numbers)
+        token, _probability = self._sample(logits, np.array(recent, np.int32), self.allowed, *numbers)
         return int(token)

@@ -81,8 +81,8 @@ class Engine:
         self, model: Model, *, slots: int, capacity: int, queue: int, end: frozenset[int], lookup: int
     ) -> None:
         self.capacity, self.counters = capacity, Counters()
-        self._slots = [_Slot(Generator(model, capacity)) for _ in range(slots)]
-        self._limit, self._end, self._lookup = queue, end, lookup
+        self._slots = [_Slot(Generator(model, capacity, lookup)) for _ in range(slots)]
+        self._limit, self._end = queue, end
         self._waiting: deque[Job] = deque()
         self._changed = Condition()
         self._stopped = False
@@ -156,8 +156,7 @@ class Engine:
             generator.append(job.ids[kept : kept + _PART])
             kept += _PART
             yield None
-        lookup = self._lookup if generator.drops_tokens else 0
-        yield from generator.generate(job.ids[kept:], job.count, job.sampling, self._end, lookup)
+        yield from generator.generate(job.ids[kept:], job.count, job.sampling, self._end)
 
     def _step(self, slot: _Slot) -> None:
         job = slot.job

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import nacre
 import numpy as np
 import pytest
 from nacre.compiler.cli.main import run
+from nacre.compiler.tools.generate import tokens
 from nacre.compiler.tools.generate.lookup import draft
 from nacre.compiler.tools.generate.tokens import Generator, Sampling
 from talker import CONTEXT, TOKENS
@@ -36,9 +38,9 @@ def test_the_tokens_are_the_same(talker: Path, lookup: int) -> None:
     for sampling in SAMPLINGS:
         for prompt in PROMPTS:
             for end in (frozenset[int](), frozenset(range(0, len(TOKENS), 5))):
-                plain, drafting = Generator(model, CONTEXT), Generator(model, CONTEXT)
+                plain, drafting = Generator(model, CONTEXT), Generator(model, CONTEXT, lookup)
                 expected = list(plain.generate(prompt, 40, sampling, end))
-                assert list(drafting.generate(prompt, 40, sampling, end, lookup)) == expected
+                assert list(drafting.generate(prompt, 40, sampling, end)) == expected
                 # A later text continues from the same cache.
                 assert drafting.ids == plain.ids
                 if len(plain.ids) < CONTEXT:
@@ -46,15 +48,14 @@ def test_the_tokens_are_the_same(talker: Path, lookup: int) -> None:
 
 
 def test_repeated_text_needs_fewer_calls(talker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    generator = Generator(nacre.load(talker), CONTEXT)
+    generator = Generator(nacre.load(talker), CONTEXT, 5)
     calls: list[int] = []
-    append, rows = Generator.append, Generator._rows
-    monkeypatch.setattr(Generator, "_rows", lambda self, ids: calls.append(len(ids)) or rows(self, ids))
-    monkeypatch.setattr(Generator, "append", lambda self, ids: append(self, ids))
+    rows = Generator.append_each
+    monkeypatch.setattr(Generator, "append_each", lambda self, ids: calls.append(len(ids)) or rows(self, ids))
     # The model repeats one token where all others are forbidden.
-    generator._allowed[:] = False
-    generator._allowed[270] = True
-    drawn = list(generator.generate([1, 270, 270], 30, Sampling(temperature=0), frozenset(), 5))
+    generator.allowed[:] = False
+    generator.allowed[270] = True
+    drawn = list(generator.generate([1, 270, 270], 30, Sampling(temperature=0), frozenset()))
     assert drawn == [270] * 30
     assert len(calls) <= 7 and max(calls) == 6
 
@@ -63,8 +64,8 @@ def test_a_text_that_is_left_early_drops_its_draft(talker: Path) -> None:
     model = nacre.load(talker)
     prompt = [1, *[270] * 9]
     for count in (1, 2, 3):
-        generator = Generator(model, CONTEXT)
-        stream = generator.generate(prompt, 30, Sampling(temperature=0), frozenset(), 8)
+        generator = Generator(model, CONTEXT, 8)
+        stream = generator.generate(prompt, 30, Sampling(temperature=0), frozenset())
         drawn = [next(stream) for _ in range(count)]
         stream.close()
         # The last token was given, and not yet added.
@@ -72,6 +73,37 @@ def test_a_text_that_is_left_early_drops_its_draft(talker: Path) -> None:
         other = Generator(model, CONTEXT)
         other.append([*prompt, *drawn[:-1]])
         np.testing.assert_array_equal(generator.append([263]), other.append([263]))
+
+
+def test_close_logits_are_computed_again(talker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logits of drafted tokens decide only where they are far apart: here they are wrong where they are close."""
+    model = nacre.load(talker)
+    sampling = Sampling(temperature=0)
+    prompt = [1, *[270, 271] * 4]
+    expected = list(Generator(model, CONTEXT).generate(prompt, 30, sampling, frozenset()))
+    monkeypatch.setattr(tokens, "_ROUNDING", 0.2)
+    rows, again = Generator.append_each, Generator._again
+    repeated: list[int] = []
+
+    def disturbed(self: Generator, ids: list[int]) -> list[Any]:
+        found = rows(self, ids)
+        if len(ids) == 1:
+            return found
+        noise = np.random.default_rng(len(self.ids))
+        return [(row + noise.uniform(-0.09, 0.09, len(row)) * np.abs(row).max()).astype(np.float32) for row in found]
+
+    monkeypatch.setattr(Generator, "append_each", disturbed)
+    monkeypatch.setattr(Generator, "_again", lambda self, *span: repeated.append(1) or again(self, *span))
+    generator = Generator(model, CONTEXT, 6)
+    assert list(generator.generate(prompt, 30, sampling, frozenset())) == expected
+    assert repeated
+
+
+def test_texts_at_other_temperatures_have_no_drafts(talker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "draft", lambda ids, count: [] if count <= 0 else pytest.fail("a draft"))
+    generator = Generator(nacre.load(talker), CONTEXT, 6)
+    assert len(list(generator.generate([1, 270, 270], 9, Sampling(seed=1), frozenset()))) == 9
+    assert run(["generate", str(talker), "a", "--lookup", "3"]) == 2
 
 
 def test_the_command(talker: Path, capsys: pytest.CaptureFixture[str]) -> None:
