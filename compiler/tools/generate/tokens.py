@@ -21,8 +21,8 @@ _ENTRIES = ("prefill", "decode", "sample")
 _CAPACITY = "S"
 _NO_LIMIT = 1 << 31
 _ROUNDING = 1e-4
-"""Logits of several tokens in one call differ from those of single calls by less than this part of the largest one, since
-their sums have another order."""
+"""Logits of several tokens in a call differ from those of single calls by less than this part of the largest one: their
+sums have another order."""
 
 
 @dataclass(frozen=True, slots=True)
