@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-_LONGEST = 3
+_LONGEST, _SHORTEST = 3, 2
 """Tokens at the end of a text that are looked up; fewer where these do not occur earlier."""
 
 
 def draft(ids: Sequence[int], count: int) -> list[int]:
     """Returns `count` tokens that may follow, or none. A draft that reaches the end of the text repeats itself."""
     text = list(ids)
-    for length in range(min(_LONGEST, len(ids) - 1), 0, -1):
+    for length in range(min(_LONGEST, len(ids) - 1), _SHORTEST - 1, -1):
         end = text[-length:]
         for start in range(len(ids) - length - 1, -1, -1):
             if text[start] == end[0] and text[start : start + length] == end:

@@ -119,6 +119,7 @@ class Generator:
         rows = [self.append(prompt)]
         known = exact = len(self.ids)
         drafted: list[int] = []
+        planned = taken = 0
         lookup = self.lookup if sampling.temperature == 0 and self.drops_tokens else 0
         try:
             for number in range(count):
@@ -132,11 +133,16 @@ class Generator:
                 yield token
                 if known == self.capacity:
                     return
-                if not drafted or token != drafted.pop(0):
+                if drafted and token == drafted.pop(0):
+                    taken += 1
+                else:
                     if known < len(self.ids):
                         self.keep(known)
-                    room = min(lookup, count - number - 2, self.capacity - known - 1)
+                    # A draft that was wrong is followed by a shorter one.
+                    size = 2 * taken + 1 if planned else lookup
+                    room = min(lookup, size, count - number - 2, self.capacity - known - 1)
                     drafted = draft([*self.ids, token], room)
+                    planned, taken = len(drafted), 0
                     rows = self.append_each([token, *drafted])
                     exact += exact == known and not drafted
                 known += 1

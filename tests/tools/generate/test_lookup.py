@@ -27,9 +27,10 @@ def test_drafts() -> None:
     assert draft([1, 2, 3, 4, 2, 3], 2) == [4, 2]
     assert draft([1, 2, 3, 9, 2, 3, 5, 2, 3], 3) == [5, 2, 3], "the last place counts"
     assert draft([7, 1, 2, 3, 9, 8, 2, 3, 5, 1, 2, 3], 1) == [9], "a longer end counts first"
-    assert draft([1, 2, 1], 4) == [2, 1, 2, 1]
+    assert draft([1, 2, 1, 2], 4) == [1, 2, 1, 2]
     assert draft([1, 2, 3], 4) == draft([], 4) == draft([5], 4) == draft([5, 5], 0) == []
-    assert draft([5, 5], 3) == [5, 5, 5]
+    assert draft([5, 5, 5], 3) == [5, 5, 5]
+    assert draft([1, 2, 1], 3) == [], "one token says little"
 
 
 @pytest.mark.parametrize("lookup", [1, 3, 10, 64])
