@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from importlib import import_module
 from pathlib import Path
@@ -81,11 +82,14 @@ def serve_command(
     tokens = loaded.entries["sample"].arguments[0].shape[0]
     assert isinstance(tokens, int), tokens
     served = application.Server(name or model.stem, made, vocabulary, tokens, body, int(time.time()))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # uvicorn handles these while it runs, and raises them again when all is done, which is no failure.
+        signal.signal(number, lambda *_: None)
     uvicorn.run(
         served.application(),
         host=host,
         port=port,
-        log_level="warning" if context.obj is None else "info",
+        log_level="info",
         timeout_graceful_shutdown=grace,
         access_log=False,
     )

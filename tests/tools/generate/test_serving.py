@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import re
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -268,6 +272,21 @@ def test_steps_take_turns(talker: Path) -> None:
     both = [name for name in order if name in "ab"]
     assert all(abs(both[:n].count("a") - both[:n].count("b")) <= 2 for n in range(len(both)))
     assert order[-1] == "c" and order.index("c") > 30
+
+
+def test_the_command_ends_cleanly(talker: Path) -> None:
+    command = [sys.executable, "-m", "nacre.compiler.cli.main", "serve", str(talker), "--port", "0", "--slots", "1"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        lines = iter(process.stderr.readline, "")
+        port = next(int(found[1]) for line in lines if (found := re.search(r"http://127\.0\.0\.1:(\d+)", line)))
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection.request("GET", "/v1/models")
+        assert json.loads(connection.getresponse().read())["data"][0]["id"] == "talker"
+        connection.close()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        assert "Traceback" not in "".join(lines)
 
 
 def test_the_client_of_openai(running: Running, talker: Path) -> None:
