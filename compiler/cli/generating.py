@@ -11,8 +11,9 @@ from typing import Any
 
 import click
 
+from ...runtime.loader import Model
 from ..tools.generate.tokens import Generator, Sampling, check_language_model, most_tokens
-from ..tools.generate.vocabulary import read_vocabulary
+from ..tools.generate.vocabulary import error, read_vocabulary
 from .model_options import PATH
 from .models import THREADS, open_model
 from .options import Chosen, build_options
@@ -25,6 +26,13 @@ _CAPACITY = click.option(
     "--capacity",
     type=click.IntRange(min=1),
     help="Tokens that the session holds, prompt and answers.  [default: what the answer needs, or 2048 in a chat]",
+)
+_LOOKUP = click.option(
+    "--lookup",
+    type=click.IntRange(min=0, max=64),
+    default=0,
+    show_default=True,
+    help="Most tokens that are drafted from earlier text and computed in one call; needs --temperature 0.",
 )
 _HELP = {
     "temperature": "Divides logits; 0 chooses the most likely token.",
@@ -68,6 +76,7 @@ def _sampling_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @_TOKENS
 @_sampling_options
 @_CAPACITY
+@_LOOKUP
 @build_options
 @THREADS
 @click.pass_context
@@ -78,6 +87,7 @@ def generate_command(
     tokens: int,
     sampling: Sampling,
     capacity: int | None,
+    lookup: int,
     chosen: Chosen,
     threads: int,
 ) -> None:
@@ -91,11 +101,14 @@ def generate_command(
     --tokens, or where the session is full. A model file or a folder of Hugging Face is compiled first, and kept in the
     cache.
     """
+    if lookup and sampling.temperature > 0:
+        raise click.UsageError("--lookup needs --temperature 0")
     loaded = open_model(context, model, chosen, None, threads)
     check_language_model(loaded)
     vocabulary = read_vocabulary(loaded)
     ids = vocabulary.encode(prompt)
-    generator = Generator(loaded, capacity or min(most_tokens(loaded), len(ids) + tokens))
+    size = capacity or min(most_tokens(loaded), len(ids) + tokens)
+    generator = _open(loaded, size, lookup)
     stream = generator.generate(ids, tokens, sampling, vocabulary.end)
     first = True
     for piece in vocabulary.stream(ids, stream):
@@ -112,6 +125,7 @@ def generate_command(
 @_TOKENS
 @_sampling_options
 @_CAPACITY
+@_LOOKUP
 @build_options
 @THREADS
 @click.pass_context
@@ -123,6 +137,7 @@ def chat_command(
     tokens: int,
     sampling: Sampling,
     capacity: int | None,
+    lookup: int,
     chosen: Chosen,
     threads: int,
 ) -> None:
@@ -135,10 +150,12 @@ def chat_command(
     Answers a question, or reads questions line by line until the end of the input. Later questions follow the earlier
     ones in the cache; only new tokens are computed.
     """
+    if lookup and sampling.temperature > 0:
+        raise click.UsageError("--lookup needs --temperature 0")
     loaded = open_model(context, model, chosen, None, threads)
     check_language_model(loaded)
     vocabulary = read_vocabulary(loaded)
-    generator = Generator(loaded, capacity or min(most_tokens(loaded), 2048))
+    generator = _open(loaded, capacity or min(most_tokens(loaded), 2048), lookup)
     messages = [] if system is None else [{"role": "system", "content": system}]
     while True:
         asked = question if question is not None else _ask()
@@ -160,6 +177,13 @@ def chat_command(
         messages.append({"role": "assistant", "content": answer})
         if question is not None:
             return
+
+
+def _open(model: Model, capacity: int, lookup: int) -> Generator:
+    generator = Generator(model, capacity, lookup)
+    if lookup and not generator.drops_tokens:
+        raise error("no-lookup", "the states of the model cannot drop tokens, which --lookup needs")
+    return generator
 
 
 def _ask() -> str | None:

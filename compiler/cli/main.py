@@ -42,7 +42,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "generate": ("generating", "Continue a text with a compiled language model"),
     "graph": ("graph", "Draw a model: blocks, shapes, parameters and kernels"),
     "help": ("help", "Explain an operator, a construct, a diagnostic or a pass"),
-    "import": ("importing", "Write an ONNX or PyTorch model as model text"),
+    "import": ("importing", "Write a model of another format as model text"),
     "inspect": ("inspection", "Describe an artifact: entries, memory, target, libraries"),
     "lsp": ("lsp", "Serve an editor with diagnostics, hover texts and completion"),
     "opt": ("stages", "Run graph passes on the text of a graph"),
@@ -50,6 +50,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "quantize": ("quantize", "Search for the fastest precision of each layer"),
     "reduce": ("triage", "Reduce a failing model to a small one"),
     "run": ("use", "Call a model"),
+    "serve": ("serving", "Serve a compiled language model over HTTP"),
     "test": ("use", "Run the tests and budgets of a model file"),
     "train": ("train", "Train a model on the samples of a file"),
 }

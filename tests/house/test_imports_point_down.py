@@ -39,11 +39,15 @@ ROOMS = {
         frozenset({"dialect", "passes", "runtime"}),
         frozenset({"numpy", "ml_dtypes", "lark", "llvmlite", "safetensors", "click", "rich", *MLIR}),
         optional=frozenset(
-            {"gguf", "igraph", "jax", "jinja2", "matplotlib", "onnx", "onnxruntime", "tokenizers", "torch", "ziglang"}
+            {"gguf", "igraph", "jax", "jinja2", "matplotlib", "onnx", "onnxruntime", "starlette", "tokenizers", "torch"}
+            | {"uvicorn", "ziglang"}
         ),
     ),
 }
-SERVED = {Path("compiler/tools/language_server"): frozenset({"lsprotocol", "pygls"})}
+SERVED = {
+    Path("compiler/tools/language_server"): frozenset({"lsprotocol", "pygls"}),
+    Path("compiler/tools/serve"): frozenset({"starlette"}),
+}
 """Folders that one command imports, with the packages that they are built on."""
 FILES = sorted(path.relative_to(ROOT) for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 

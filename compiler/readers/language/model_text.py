@@ -106,7 +106,7 @@ def write_element(constant: Constant) -> str:
 
 def _exceeds_literals(array: Array) -> bool:
     """Returns whether an array has numbers of 2**63 and above, which a text writes as the i64 of the same bits."""
-    return array.dtype == np.uint64 and bool((array >= np.uint64(1 << 63)).any())
+    return array.dtype == np.uint64 and bool((array.view(np.int64) < 0).any())
 
 
 def write_constant(constant: Constant) -> str:

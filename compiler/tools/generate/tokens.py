@@ -13,11 +13,16 @@ from typing import Any
 import numpy as np
 
 from ....runtime.loader import Model, Session
+from .lookup import draft
 from .vocabulary import error
 
+Logits = np.ndarray[tuple[int], np.dtype[np.float32]]
 _ENTRIES = ("prefill", "decode", "sample")
 _CAPACITY = "S"
 _NO_LIMIT = 1 << 31
+_ROUNDING = 1e-4
+"""Logits of several tokens in a call differ from those of single calls by less than this part of the largest one: their
+sums have another order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +58,11 @@ def _capacity_dim(model: Model) -> Mapping[str, Any] | None:
 
 
 class Generator:
-    """A session and the tokens in its cache."""
+    """A session and the tokens in its cache. `lookup` is the greatest number of tokens in a draft."""
 
-    def __init__(self, model: Model, capacity: int) -> None:
+    def __init__(self, model: Model, capacity: int, lookup: int = 0) -> None:
         check_language_model(model)
+        self.lookup = lookup
         most = most_tokens(model)
         if not 0 < capacity <= most:
             raise error("bad-capacity", f"a capacity of {capacity} tokens is not between 1 and {most}")
@@ -66,9 +72,14 @@ class Generator:
         self.ids: list[int] = []
         vocabulary = self.session.entries["sample"].arguments[0].shape[0]
         assert isinstance(vocabulary, int), vocabulary
-        self._allowed = np.ones(vocabulary, np.bool_)
+        self.allowed = np.ones(vocabulary, np.bool_)
+        self._sample = self.session.entries["sample"]
+        # The number of tokens in the cache: the attention of a query ends there.
+        has_cache = _capacity_dim(model) is not None and "score" in model.entries
+        lengths = [name for name in self.session.states if name.rpartition(".")[2] == "length"]
+        self._length = lengths[0] if has_cache and len(lengths) == 1 else None
 
-    def append(self, ids: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    def append(self, ids: Sequence[int]) -> Logits:
         """Adds tokens to the cache and returns the logits of the next one. Raises DiagnosticError, which leaves the
         session as it was, if they do not fit."""
         left = self.capacity - len(self.ids)
@@ -76,24 +87,96 @@ class Generator:
             message = f"{len(ids)} tokens do not fit: {left} of {self.capacity} places are free"
             raise error("prompt-too-long", message, "--capacity gives the session more places")
         entry = self.session.entries["decode" if len(ids) == 1 else "prefill"]
-        logits: np.ndarray[tuple[int], np.dtype[np.float32]] = entry(np.array(ids, np.int32))
+        logits: Logits = entry(np.array(ids, np.int32))
         self.ids += ids
         return logits
 
+    @property
+    def drops_tokens(self) -> bool:
+        """Whether `keep` is possible: the states are a cache of all tokens."""
+        return self._length is not None
+
+    def clear(self) -> None:
+        """Drops all tokens."""
+        self.session.reset()
+        self.ids = []
+
+    def keep(self, count: int) -> None:
+        """Drops all but the first tokens from the cache."""
+        assert self._length is not None and count <= len(self.ids), count
+        self.session.states[self._length] = count
+        del self.ids[count:]
+
     def generate(self, prompt: Sequence[int], count: int, sampling: Sampling, end: frozenset[int]) -> Iterator[int]:
-        """Yields up to `count` tokens that follow a prompt; ends before one of `end`, and where the cache is full."""
+        """Yields up to `count` tokens that follow a prompt; ends before one of `end`, and where the cache is full.
+
+        With `lookup`, and at temperature 0, tokens are drafted and computed in one call; see `draft`. They are chosen
+        from the logits behind each token. These differ in their last bits from the logits of single calls. Where that
+        might decide, the tokens since the last single call are computed again one by one.
+        """
         if not prompt:
             raise error("empty-prompt", "the prompt has no tokens")
-        logits = self.append(prompt)
-        choose = self.session.entries["sample"]
-        s = sampling
-        for _ in range(count):
-            recent = np.array(self.ids[-s.window :] if s.penalty != 1 else [], np.int32)
-            numbers = (s.temperature, s.top_k, s.top_p, s.min_p, s.penalty, s.seed, len(self.ids))
-            token, _probability = choose(logits, recent, self._allowed, *numbers)
-            if int(token) in end:
-                return
-            yield int(token)
-            if len(self.ids) == self.capacity:
-                return
-            logits = self.append([int(token)])
+        rows = [self.append(prompt)]
+        known = exact = len(self.ids)
+        drafted: list[int] = []
+        planned = taken = 0
+        lookup = self.lookup if sampling.temperature == 0 and self.drops_tokens else 0
+        try:
+            for number in range(count):
+                row = rows.pop(0)
+                if exact < known and not self._is_decided(row, known, sampling):
+                    row, drafted = self._again(exact, known), []
+                    exact = known
+                token = self._choose(row, known, sampling)
+                if token in end:
+                    return
+                yield token
+                if known == self.capacity:
+                    return
+                if drafted and token == drafted.pop(0):
+                    taken += 1
+                else:
+                    if known < len(self.ids):
+                        self.keep(known)
+                    # A draft that was wrong is followed by a shorter one.
+                    size = 2 * taken + 1 if planned else lookup
+                    room = min(lookup, size, count - number - 2, self.capacity - known - 1)
+                    drafted = draft([*self.ids, token], room)
+                    planned, taken = len(drafted), 0
+                    rows = self.append_each([token, *drafted])
+                    exact += exact == known and not drafted
+                known += 1
+        finally:
+            if known < len(self.ids):
+                self.keep(known)
+
+    def _is_decided(self, logits: Logits, known: int, sampling: Sampling) -> bool:
+        """Returns whether the most likely token is the same for all logits that are so close."""
+        changed = np.where(self.allowed, logits, -np.inf)
+        recent = self.ids[max(0, known - sampling.window) : known]
+        changed[recent] *= np.where(changed[recent] > 0, 1 / sampling.penalty, sampling.penalty)
+        largest = np.partition(changed, -2)[-2:]
+        return bool(largest[1] - largest[0] > _ROUNDING * np.abs(logits).max())
+
+    def _again(self, exact: int, known: int) -> Logits:
+        """Computes the tokens from `exact` to `known` one by one, and returns the logits behind the last one."""
+        again = self.ids[exact:known]
+        self.keep(exact)
+        for number in again:
+            logits = self.append([number])
+        return logits
+
+    def append_each(self, ids: Sequence[int]) -> list[Logits]:
+        """Adds tokens to the cache and returns the logits behind each of them."""
+        if len(ids) == 1:
+            return [self.append(ids)]
+        rows = list(self.session.entries["score"](np.array(ids, np.int32)))
+        self.ids += ids
+        return rows
+
+    def _choose(self, logits: Logits, known: int, s: Sampling) -> int:
+        """Returns the token behind the first `known` tokens of the cache."""
+        recent = self.ids[max(0, known - s.window) : known] if s.penalty != 1 else []
+        numbers = (s.temperature, s.top_k, s.top_p, s.min_p, s.penalty, s.seed, known)
+        token, _probability = self._sample(logits, np.array(recent, np.int32), self.allowed, *numbers)
+        return int(token)

@@ -50,15 +50,12 @@ class Vocabulary:
 
     def stream(self, prompt: Sequence[int], ids: Iterable[int]) -> Iterator[str]:
         """Yields the text of ids that follow a prompt, as soon as its characters are whole."""
-        seen = list(prompt[-8:])
-        before = len(self.decode(seen))
+        pieces = Pieces(self, prompt)
         for number in ids:
-            seen.append(number)
-            text = self.decode(seen)
-            if not text.endswith(_UNFINISHED):
-                yield text[before:]
-                before = len(text)
-        rest = self.decode(seen)[before:]
+            piece = pieces.push(number)
+            if piece:
+                yield piece
+        rest = pieces.rest()
         if rest:
             yield rest
 
@@ -80,6 +77,27 @@ class Vocabulary:
             return str(template.render(messages=list(messages), add_generation_prompt=True, **self.names))
         except exceptions.TemplateError as problem:
             raise error("bad-template", f"the template of the model fails: {problem}") from None
+
+
+class Pieces:
+    """The text of ids that follow a prompt, piece by piece, as soon as its characters are whole."""
+
+    def __init__(self, vocabulary: Vocabulary, prompt: Sequence[int]) -> None:
+        self._vocabulary, self._seen = vocabulary, list(prompt[-8:])
+        self._before = len(vocabulary.decode(self._seen))
+
+    def push(self, number: int) -> str:
+        """Adds an id, and returns the text that is new and whole."""
+        self._seen.append(number)
+        text = self._vocabulary.decode(self._seen)
+        if text.endswith(_UNFINISHED):
+            return ""
+        piece, self._before = text[self._before :], len(text)
+        return piece
+
+    def rest(self) -> str:
+        """Returns the text that was not whole."""
+        return self._vocabulary.decode(self._seen)[self._before :]
 
 
 def read_vocabulary(model: Model) -> Vocabulary:

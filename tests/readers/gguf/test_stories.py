@@ -12,6 +12,7 @@ import nacre
 import numpy as np
 import pytest
 from greedy import continue_greedily
+from nacre.compiler.readers.architectures.decoder import stored_name
 from nacre.runtime.loader import ArgumentError, Model, OutOfRangeError
 
 DATA = Path(os.environ.get("NACRE_TEST_DATA", "")) / "stories260k"
@@ -88,7 +89,7 @@ def test_codes_stay_as_they_are_in_the_file(q8_0: Model) -> None:
     assert len(quantized) > 20
     found = set()
     for tensor in q8_0.describe()["weights"]["tensors"]:
-        name, _, part = tensor["name"].removeprefix("decoder.llama.").partition(".weight")
+        name, _, part = stored_name(tensor["name"]).partition(".weight")
         name, shape = f"{name}.weight", tensor["shape"]
         if part.startswith(".codes"):
             assert name in quantized and name not in found and tensor["dtype"] == "i8"

@@ -21,7 +21,7 @@ TOLERANCE = 1e-5
 
 
 @pytest.fixture(autouse=True)
-def _long(pytestconfig: pytest.Config) -> None:
+def _long(pytestconfig: pytest.Config, unchecked: None) -> None:
     if not pytestconfig.getoption("--variants"):
         pytest.skip("compiled architectures run with --variants")
 

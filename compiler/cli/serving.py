@@ -1,0 +1,109 @@
+"""`nacre serve`."""
+
+from __future__ import annotations
+
+import signal
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...dialect.diagnostics import Diagnostic, DiagnosticError
+from ..tools.generate.tokens import check_language_model, most_tokens
+from ..tools.generate.vocabulary import read_vocabulary
+from .model_options import PATH
+from .models import THREADS, open_model
+from .options import Chosen, build_options
+
+
+@click.command("serve")
+@click.argument("model", metavar="MODEL.so|MODEL.gguf|FOLDER", type=PATH)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 for any free one.")
+@click.option("--name", help="Name of the model in requests.  [default: the name of the file]")
+@click.option(
+    "--slots", type=click.IntRange(1, 256), default=4, show_default=True, help="Requests that run at the same time."
+)
+@click.option(
+    "--queue", type=click.IntRange(0), default=64, show_default=True, help="Requests that may wait; others get 429."
+)
+@click.option(
+    "--capacity",
+    type=click.IntRange(min=2),
+    help="Tokens of a session, prompt and answer.  [default: 2048, or the context of the model]",
+)
+@click.option("--body", type=click.IntRange(1), default=1 << 20, show_default=True, help="Most bytes of a request.")
+@click.option(
+    "--lookup",
+    type=click.IntRange(min=0, max=64),
+    default=0,
+    show_default=True,
+    help="Most tokens that are drafted from earlier text and computed in one call, at temperature 0.",
+)
+@click.option(
+    "--grace", type=click.IntRange(0), default=30, show_default=True, help="Seconds for open requests at shutdown."
+)
+@build_options
+@THREADS
+@click.pass_context
+def serve_command(
+    context: click.Context,
+    model: Path,
+    host: str,
+    port: int,
+    name: str | None,
+    slots: int,
+    queue: int,
+    capacity: int | None,
+    body: int,
+    lookup: int,
+    grace: int,
+    chosen: Chosen,
+    threads: int,
+) -> None:
+    """Serve a compiled language model with the completions and chat protocol of OpenAI.
+
+    \b
+      nacre serve model.so --port 8000 --slots 8
+      curl localhost:8000/v1/completions -d '{"model": "model", "prompt": "Once", "max_tokens": 8}'
+
+    /v1/completions and /v1/chat/completions answer whole or as a stream; /v1/models, /health and /metrics (Prometheus)
+    say more. Each slot is a session; running requests take turns token by token. SIGINT and SIGTERM end the server when
+    the open requests are answered.
+    """
+    uvicorn, engine, application = _load("uvicorn"), _tool("engine"), _tool("application")
+    loaded = open_model(context, model, chosen, None, threads)
+    check_language_model(loaded)
+    vocabulary = read_vocabulary(loaded)
+    size = capacity or min(most_tokens(loaded), 2048)
+    made = engine.Engine(loaded, slots=slots, capacity=size, queue=queue, end=vocabulary.end, lookup=lookup)
+    tokens = loaded.entries["sample"].arguments[0].shape[0]
+    assert isinstance(tokens, int), tokens
+    served = application.Server(name or model.stem, made, vocabulary, tokens, body, int(time.time()))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # uvicorn handles these while it runs, and raises them again when all is done, which is no failure.
+        signal.signal(number, lambda *_: None)
+    uvicorn.run(
+        served.application(),
+        host=host,
+        port=port,
+        log_level="info",
+        timeout_graceful_shutdown=grace,
+        access_log=False,
+    )
+
+
+def _tool(name: str) -> Any:
+    """The application needs a package that other commands do not."""
+    _load("starlette")
+    return import_module(f"..tools.serve.{name}", __package__)
+
+
+def _load(package: str) -> Any:
+    try:
+        return import_module(package)
+    except ImportError:
+        message = f"serving needs the Python package `{package}`, which is not installed"
+        raise DiagnosticError([Diagnostic("missing-package", message, help="pip install 'nacre[serve]'")]) from None

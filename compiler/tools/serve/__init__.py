@@ -1,0 +1,1 @@
+"""`nacre serve`: a compiled language model behind the completions and chat protocol of OpenAI."""

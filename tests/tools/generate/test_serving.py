@@ -1,0 +1,308 @@
+"""`nacre serve`: the protocol, many users at once, limits, and the end of the server."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import nacre
+import pytest
+
+pytest.importorskip("starlette", reason="the package starlette is not installed")
+pytest.importorskip("uvicorn", reason="the package uvicorn is not installed")
+
+import uvicorn
+from nacre.compiler.tools.generate.tokens import Generator, Sampling
+from nacre.compiler.tools.generate.vocabulary import read_vocabulary
+from nacre.compiler.tools.serve.application import Server
+from nacre.compiler.tools.serve.engine import Engine, Job, QueueFullError, StoppedError
+from nacre.compiler.tools.serve.protocol import Cut
+from talker import CONTEXT, TOKENS
+
+PROMPTS = ["the moth", "a", "what is it?", "then the them", "zz", "o. o. o.", "the", "qu"]
+BODY = 4000
+
+
+class Running:
+    """A server on a free port, in a thread."""
+
+    def __init__(self, path: Path, **given: Any) -> None:
+        model = nacre.load(path)
+        self.vocabulary = read_vocabulary(model)
+        options = {"slots": 3, "capacity": CONTEXT, "queue": 16, "lookup": 0} | given
+        self.engine = Engine(model, end=self.vocabulary.end, **options)
+        server = Server("talker", self.engine, self.vocabulary, len(TOKENS), BODY, 0)
+        self.socket = socket.socket()
+        self.socket.bind(("127.0.0.1", 0))
+        self.port = self.socket.getsockname()[1]
+        config = uvicorn.Config(server.application(), log_level="critical", timeout_graceful_shutdown=20)
+        self.server = uvicorn.Server(config)
+        self.thread = threading.Thread(target=lambda: asyncio.run(self.server.serve([self.socket])))
+        self.thread.start()
+        while not self.server.started:
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        self.server.should_exit = True
+        self.thread.join(30)
+        assert not self.thread.is_alive()
+
+    def call(self, path: str, body: Any = None, method: str = "POST") -> tuple[int, str]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        content = body if isinstance(body, (bytes, type(None))) else json.dumps(body).encode()
+        connection.request(method, path, content)
+        response = connection.getresponse()
+        text = response.read().decode()
+        connection.close()
+        return response.status, text
+
+    def complete(self, prompt: Any, **given: Any) -> dict[str, Any]:
+        body = {"model": "talker", "prompt": prompt, "max_tokens": 12, "temperature": 0} | given
+        status, text = self.call("/v1/completions", body)
+        assert status == 200, text
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+
+@pytest.fixture(scope="module")
+def running(talker: Path) -> Iterator[Running]:
+    started = Running(talker)
+    yield started
+    started.stop()
+
+
+def expected(talker: Path, prompt: str, count: int = 12, sampling: Sampling | None = None) -> str:
+    """The text of a generator of its own."""
+    model = nacre.load(talker)
+    vocabulary = read_vocabulary(model)
+    ids = vocabulary.encode(prompt)
+    sampling = sampling or Sampling(temperature=0, top_k=0, top_p=1, min_p=0)
+    drawn = Generator(model, CONTEXT).generate(ids, count, sampling, vocabulary.end)
+    return "".join(vocabulary.stream(ids, drawn))
+
+
+def test_many_users_get_what_one_user_gets(running: Running, talker: Path) -> None:
+    alone = [expected(talker, prompt) for prompt in PROMPTS]
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(2):
+            found = list(pool.map(running.complete, PROMPTS))
+            assert [answer["choices"][0]["text"] for answer in found] == alone
+    assert len(set(alone)) > 4
+    used = found[0]["usage"]
+    assert used["prompt_tokens"] == len(running.vocabulary.encode(PROMPTS[0]))
+    assert used["total_tokens"] == used["prompt_tokens"] + used["completion_tokens"]
+
+
+def test_streams_hold_the_same_text(running: Running, talker: Path) -> None:
+    body = {"model": "talker", "prompt": "the", "max_tokens": 9, "temperature": 0, "stream": True}
+    status, text = running.call("/v1/completions", body | {"stream_options": {"include_usage": True}})
+    events = [line.removeprefix("data: ") for line in text.split("\n\n") if line]
+    assert status == 200 and events.pop() == "[DONE]"
+    parts = [json.loads(event) for event in events]
+    usage = parts.pop()
+    assert usage["choices"] == [] and usage["usage"]["completion_tokens"] <= 9
+    assert "".join(part["choices"][0]["text"] for part in parts) == expected(talker, "the", 9)
+    assert [part["choices"][0]["finish_reason"] for part in parts[:-1]] == [None] * (len(parts) - 1)
+    assert parts[-1]["choices"][0]["finish_reason"] in ("length", "stop")
+
+
+def test_a_seed_gives_the_same_text(running: Running, talker: Path) -> None:
+    texts = [running.complete("a", temperature=1.0, seed=seed)["choices"][0]["text"] for seed in (1, 1, 2)]
+    sampling = Sampling(temperature=1.0, top_k=0, top_p=1, min_p=0, seed=1)
+    assert texts[0] == texts[1] == expected(talker, "a", 12, sampling) != texts[2]
+
+
+def test_a_conversation(running: Running, talker: Path) -> None:
+    messages = [{"role": "user", "content": [{"type": "text", "text": "the?"}]}]
+    body = {"model": "talker", "messages": messages, "max_completion_tokens": 5, "temperature": 0}
+    status, text = running.call("/v1/chat/completions", body)
+    choice = json.loads(text)["choices"][0]
+    plain = running.vocabulary.converse([{"role": "user", "content": "the?"}])
+    assert status == 200 and choice["message"]["role"] == "assistant"
+    assert choice["message"]["content"].strip() == expected(talker, plain, 5).strip()
+
+
+def test_texts_end_before_a_stop(running: Running, talker: Path) -> None:
+    texts = {prompt: expected(talker, prompt) for prompt in PROMPTS}
+    prompt = max(texts, key=lambda prompt: len(texts[prompt]))
+    whole = texts[prompt]
+    stop = whole[3:5]
+    assert len(stop) == 2
+    found = running.complete(prompt, stop=[stop, "never"])["choices"][0]
+    assert found["text"] == whole[: whole.index(stop)] and found["finish_reason"] == "stop"
+
+
+def test_stops_over_several_pieces() -> None:
+    for size in (1, 2, 3, 7):
+        cut, text, shown = Cut(("abcd", "xy")), "ababcab abcx abce abcdef", ""
+        for start in range(0, len(text), size):
+            shown += cut.push(text[start : start + size])
+            if cut.is_done:
+                break
+        assert cut.is_done and shown == "ababcab abcx abce "
+    cut = Cut(("ab",))
+    assert (cut.push("xa"), cut.rest(), cut.is_done) == ("x", "a", False)
+
+
+def test_a_prefix_is_computed_once(running: Running) -> None:
+    before = running.engine.counters.reused_tokens
+    ids = [1, *range(262, 280)]
+    first, again = (running.complete(ids, max_tokens=1) for _ in range(2))
+    assert first["choices"] == again["choices"]
+    assert running.engine.counters.reused_tokens >= before + len(ids) - 1
+
+
+BAD: dict[str, tuple[str, Any, int, str]] = {
+    "no json": ("completions", b"{", 400, "the body is not JSON"),
+    "deep": ("completions", b"[" * 3000, 400, "the body is not JSON"),
+    "list": ("completions", [], 400, "not a JSON object"),
+    "no model": ("completions", {"prompt": "a"}, 400, "`model` is not a text"),
+    "other model": ("completions", {"model": "gpt-4", "prompt": "a"}, 404, "there is no model `gpt-4`"),
+    "no prompt": ("completions", {"model": "talker"}, 400, "`prompt` is neither"),
+    "two prompts": ("completions", {"model": "talker", "prompt": ["a", "b"]}, 400, "`prompt` is neither"),
+    "token": ("completions", {"model": "talker", "prompt": [1, 99999]}, 400, "token 99999 is not among"),
+    "negative": ("completions", {"model": "talker", "prompt": [-1]}, 400, "token -1 is not among"),
+    "long": ("completions", {"model": "talker", "prompt": [5] * CONTEXT}, 400, "a session holds 48"),
+    "large": ("completions", {"model": "talker", "prompt": "a" * BODY}, 413, "larger than 4000 bytes"),
+    "tokens": ("completions", {"model": "talker", "prompt": "a", "max_tokens": 0}, 400, "`max_tokens` is not"),
+    "hot": ("completions", {"model": "talker", "prompt": "a", "temperature": -1}, 400, "`temperature` is not"),
+    "text": ("completions", {"model": "talker", "prompt": "a", "top_p": "1"}, 400, "`top_p` is not"),
+    "n": ("completions", {"model": "talker", "prompt": "a", "n": 2}, 400, "`n` is not supported"),
+    "stop": ("completions", {"model": "talker", "prompt": "a", "stop": [1]}, 400, "`stop` is neither"),
+    "messages": ("chat/completions", {"model": "talker", "messages": []}, 400, "`messages` is not"),
+    "message": ("chat/completions", {"model": "talker", "messages": [{"role": "user"}]}, 400, "`messages[0]`"),
+    "role": (
+        "chat/completions",
+        {"model": "talker", "messages": [{"role": "forbidden", "content": ""}]},
+        400,
+        "no such role",
+    ),
+    "tools": ("chat/completions", {"model": "talker", "messages": [], "tools": [{}]}, 400, "`tools` is not supported"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_requests(running: Running, name: str) -> None:
+    path, body, status, message = BAD[name]
+    found, text = running.call(f"/v1/{path}", body)
+    assert (found, message in json.loads(text)["error"]["message"]) == (status, True), text
+    assert running.complete("a", max_tokens=1)["choices"]
+
+
+def test_other_pages(running: Running) -> None:
+    assert json.loads(running.call("/v1/models", method="GET")[1])["data"][0]["id"] == "talker"
+    assert running.call("/health", method="GET") == (200, '{"status":"ok"}')
+    assert running.call("/nothing", method="GET")[0] == 404
+    assert running.call("/v1/completions", method="GET")[0] == 405
+    metrics = running.call("/metrics", method="GET")[1]
+    values = dict(line.split(" ") for line in metrics.splitlines() if not line.startswith("#"))
+    assert int(values["nacre_generated_tokens_total"]) > 0 and values["nacre_requests_running"] == "0"
+
+
+def test_a_client_that_leaves_frees_its_slot(running: Running) -> None:
+    before = running.engine.counters.cancelled
+    body = json.dumps({"model": "talker", "prompt": "a", "max_tokens": 40, "stream": True, "seed": 5}).encode()
+    for _ in range(3):
+        with socket.create_connection(("127.0.0.1", running.port)) as client:
+            head = f"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n"
+            client.sendall(head.encode() + body)
+            client.recv(20)
+    deadline = time.time() + 20
+    while running.engine.running and time.time() < deadline:
+        time.sleep(0.02)
+    assert running.engine.running == 0 and running.engine.counters.cancelled >= before
+    assert running.complete("a", max_tokens=1)["choices"]
+
+
+def test_a_full_queue_and_the_end(talker: Path) -> None:
+    model = nacre.load(talker)
+    engine = Engine(model, slots=1, capacity=CONTEXT, queue=1, end=frozenset(), lookup=0)
+    gate, ends = threading.Event(), []
+    jobs = [
+        Job([1, 262], 40, Sampling(temperature=0), lambda event: (gate.wait(20), ends.append(event))) for _ in "abc"
+    ]
+    engine.submit(jobs[0])
+    while not engine.running:
+        time.sleep(0.01)
+    engine.submit(jobs[1])
+    with pytest.raises(QueueFullError):
+        engine.submit(jobs[2])
+    assert (engine.running, engine.waiting, engine.counters.refused) == (1, 1, 1)
+    stopping = threading.Thread(target=engine.stop)
+    stopping.start()
+    while engine.is_alive:
+        time.sleep(0.01)
+    gate.set()
+    stopping.join(20)
+    assert sum(isinstance(event, StoppedError) for event in ends) == 2
+    with pytest.raises(StoppedError):
+        engine.submit(jobs[2])
+
+
+def test_steps_take_turns(talker: Path) -> None:
+    """Two long answers end within one token of each other, and the queue is served in order."""
+    engine = Engine(nacre.load(talker), slots=2, capacity=CONTEXT, queue=8, end=frozenset(), lookup=0)
+    order: list[str] = []
+    done = threading.Event()
+
+    def job(name: str, count: int) -> Job:
+        def emit(event: object) -> None:
+            order.append(name)
+            if len(order) == 3 * 21:
+                done.set()
+
+        return Job([1, 262], count, Sampling(temperature=0), emit)
+
+    for name in "abc":
+        engine.submit(job(name, 20))
+    assert done.wait(60)
+    engine.stop()
+    both = [name for name in order if name in "ab"]
+    assert all(abs(both[:n].count("a") - both[:n].count("b")) <= 2 for n in range(len(both)))
+    assert order[-1] == "c" and order.index("c") > 30
+
+
+def test_the_command_ends_cleanly(talker: Path) -> None:
+    command = [sys.executable, "-m", "nacre.compiler.cli.main", "serve", str(talker), "--port", "0", "--slots", "1"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        lines = iter(process.stderr.readline, "")
+        port = next(int(found[1]) for line in lines if (found := re.search(r"http://127\.0\.0\.1:(\d+)", line)))
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection.request("GET", "/v1/models")
+        assert json.loads(connection.getresponse().read())["data"][0]["id"] == "talker"
+        connection.close()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        assert "Traceback" not in "".join(lines)
+
+
+def test_the_client_of_openai(running: Running, talker: Path) -> None:
+    openai = pytest.importorskip("openai", reason="the package openai is not installed")
+    client = openai.OpenAI(base_url=f"http://127.0.0.1:{running.port}/v1", api_key="none", max_retries=0)
+    given = {"model": "talker", "max_tokens": 9, "temperature": 0}
+    whole = client.completions.create(prompt="the moth", **given)
+    assert whole.choices[0].text == expected(talker, "the moth", 9)
+    messages = [{"role": "user", "content": "the?"}]
+    answer = client.chat.completions.create(messages=messages, **given)
+    stream = client.chat.completions.create(messages=messages, stream=True, **given)
+    pieces = [part.choices[0].delta.content or "" for part in stream]
+    assert "".join(pieces) == answer.choices[0].message.content and len(pieces) > 3
+    assert [model.id for model in client.models.list()] == ["talker"]
+    with pytest.raises(openai.NotFoundError):
+        client.completions.create(prompt="a", model="other")
+    with pytest.raises(openai.BadRequestError, match="a session holds 48"):
+        client.completions.create(prompt=[5] * CONTEXT, model="talker")
+    client.close()
