@@ -103,7 +103,7 @@ def _raw(writer: _Writer, model: TreeModel, features: Value) -> Value:
         many = _sums_of_levels
     else:
         return model.finish(b, _sums(writer, model, features))
-    least = FEW_ROWS if ranked is None or not ranked.steps else FEW_ROWS_OF_DEEP_TREES
+    least = FEW_ROWS_OF_DEEP_TREES if ranked is not None and ranked.steps else FEW_ROWS
     few = b.less(b.apply("size_value", (), {"size": features.type.shape[0]})[0], b.scalar(least, I64))
     regions = tuple(_region(b, partial(f, writer, model, features)) for f in (_sums, many))
     (result,) = outputs = (b.fresh(regions[0].results[0].type),)
