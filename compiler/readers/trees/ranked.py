@@ -25,8 +25,8 @@ COMPLETE = 6
 """The levels whose nodes are all compared: another level costs as much as following a node."""
 MOST_STEPS = 10
 OBLIVIOUS = 8
-"""The most levels of oblivious trees: the values of larger trees fill the first cache, so that trees are better taken one
-after another for all rows, as `tree_sum` does."""
+"""The most levels of oblivious trees. The values of larger trees fill the first cache, so it is better to take trees
+one after another for all rows, as `tree_sum` does."""
 MOST_THRESHOLDS, MOST_COLUMNS = 4095, 2048
 _UNREACHED = (1 << 15) - 1
 """The border of a leaf: ranks are less by far, since they count from the least number of their dtype."""
