@@ -24,8 +24,9 @@ from .levels import Levels
 from .ranked import Ranked, rank_ensemble, rank_levels
 from .tree import Numbers
 
-FEW_ROWS = 16
-"""Trees of fewer rows are followed from node to node: their rows do not fill vectors."""
+FEW_ROWS, FEW_ROWS_OF_DEEP_TREES = 3, 8
+"""Fewer rows are followed from node to node: a block of ranks costs as much for one row as for all. Trees with nodes
+behind their complete levels cost more in a block."""
 MAIN, RAW, LEAVES = "main", "raw", "leaves"
 _TABLES = 8
 """The tables before `values`."""
@@ -53,6 +54,7 @@ class TreeModel:
 class _Writer:
     """The parameters of all entries, and the nodes of one."""
 
+    ranked: Ranked | None
     builder: Builder = field(default_factory=lambda: Builder(OPERATORS))
     parameters: dict[str, Parameter] = field(default_factory=dict)
     arrays: dict[str, Numbers] = field(default_factory=dict)
@@ -68,7 +70,7 @@ class _Writer:
 
 def write_model(model: TreeModel, file: str, weights: WeightSource | None, sources: Mapping[str, str]) -> SourceModel:
     """Returns the model with its three entries."""
-    writer, rows = _Writer(), Symbol("B")
+    writer, rows = _Writer(_rank(model)), Symbol("B")
     built = ((MAIN, _main, "prediction"), (RAW, _raw, "raw"), (LEAVES, _leaves, "leaves"))
     functions = []
     for name, build, result in built:
@@ -82,15 +84,18 @@ def write_model(model: TreeModel, file: str, weights: WeightSource | None, sourc
     return SourceModel(module, file, {function.name: stored for function in functions}, sources=sources)
 
 
+def _rank(model: TreeModel) -> Ranked | None:
+    if model.levels is None:
+        return rank_ensemble(model.ensemble)
+    return rank_levels(model.levels, model.ensemble.tables["initial"][0])
+
+
 def _main(writer: _Writer, model: TreeModel, features: Value) -> Value:
     return model.link(writer.builder, _raw(writer, model, features))
 
 
 def _raw(writer: _Writer, model: TreeModel, features: Value) -> Value:
-    b, levels = writer.builder, model.levels
-    ranked = (
-        rank_ensemble(model.ensemble) if levels is None else rank_levels(levels, model.ensemble.tables["initial"][0])
-    )
+    b, levels, ranked = writer.builder, model.levels, writer.ranked
     many: Callable[[_Writer, TreeModel, Value], Value]
     if ranked is not None:
         many = partial(_sums_of_ranks, ranked=ranked)
@@ -98,7 +103,8 @@ def _raw(writer: _Writer, model: TreeModel, features: Value) -> Value:
         many = _sums_of_levels
     else:
         return model.finish(b, _sums(writer, model, features))
-    few = b.less(b.apply("size_value", (), {"size": features.type.shape[0]})[0], b.scalar(FEW_ROWS, I64))
+    least = FEW_ROWS_OF_DEEP_TREES if ranked is not None and ranked.steps else FEW_ROWS
+    few = b.less(b.apply("size_value", (), {"size": features.type.shape[0]})[0], b.scalar(least, I64))
     regions = tuple(_region(b, partial(f, writer, model, features)) for f in (_sums, many))
     (result,) = outputs = (b.fresh(regions[0].results[0].type),)
     b.nodes.append(Node("if", (few,), outputs, (), regions))

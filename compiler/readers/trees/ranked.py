@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....dialect.dtype import DType
-from ....dialect.ops.ranked_trees import MOST_OBLIVIOUS, NAN_IS_ZERO, ROWS, least_rank
+from ....dialect.ops.ranked_trees import NAN_IS_ZERO, ROWS, least_rank
 from ....dialect.ops.support.trees import DEFAULT_LEFT, NAN_IS_MISSING
 from ....dialect.types import I8, I16
 from .ensemble import Ensemble
@@ -24,6 +24,9 @@ from .tree import Numbers
 COMPLETE = 6
 """The levels whose nodes are all compared: another level costs as much as following a node."""
 MOST_STEPS = 10
+OBLIVIOUS = 8
+"""The most levels of oblivious trees. The values of larger trees fill the first cache, so it is better to take trees
+one after another for all rows, as `tree_sum` does."""
 MOST_THRESHOLDS, MOST_COLUMNS = 4095, 2048
 _UNREACHED = (1 << 15) - 1
 """The border of a leaf: ranks are less by far, since they count from the least number of their dtype."""
@@ -89,7 +92,7 @@ def rank_ensemble(ensemble: Ensemble) -> Ranked | None:
 def rank_levels(levels: Levels, initial: Numbers) -> Ranked | None:
     """Returns the tables of oblivious trees with one value for each leaf."""
     trees, count = levels.feature.shape
-    if levels.values.shape[2] != 1 or count > MOST_OBLIVIOUS:
+    if levels.values.shape[2] != 1 or count > OBLIVIOUS:
         return None
     flags = NAN_IS_MISSING | np.where(levels.nan_right[levels.feature], 0, DEFAULT_LEFT)
     # Nothing is above the border of a missing level.

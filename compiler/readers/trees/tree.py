@@ -74,11 +74,14 @@ def _check(tree: Tree, number: int, values: Numbers, wrong: Numbers, message: st
 
 
 def _levels(tree: Tree, number: int) -> tuple[Numbers, int]:
-    seen = np.zeros(len(tree.feature), bool)
+    seen, places = np.zeros(len(tree.feature), bool), np.zeros(len(tree.feature), np.int64)
     found: list[Numbers] = []
     level = np.zeros(min(1, len(tree.feature)), np.int64)
     while len(level):
-        again = level[seen[level]] if len(np.unique(level)) == len(level) else _repeated(level)
+        # Of nodes that occur twice, only the last occurrence keeps its place.
+        order = np.arange(len(level))
+        places[level] = order
+        again = level[seen[level]] if (places[level] == order).all() else _repeated(level)
         if len(again):
             raise tree_error("it is the child of two nodes, or of itself", number, tree.name(int(again[0])))
         seen[level] = True
