@@ -56,7 +56,8 @@ def group_operations(computing: Sequence[Any], scratch: Collection[Any]) -> list
 def _find_first(computing: Sequence[Any], groups: Sequence[Group], op: Any) -> list[Group]:
     """Returns the launches that write the first values of an op's results: fills, or a prologue. Other launches may lie
     between them and the op, such as those that pad an image."""
-    fills, prologues = [], []
+    fills: list[Group] = []
+    prologues: list[Group] = []
     for place, group in enumerate(groups):
         first = computing[group.members[0]]
         if len(group.members) != 1 or first.name != GENERIC:

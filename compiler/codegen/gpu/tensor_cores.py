@@ -172,8 +172,8 @@ class _Writer:
     def run_steps(self) -> list[str]:
         text = self.text
         zero, one, step, stages = (text.constant(n) for n in (0, 1, DEPTH, self.stages))
-        for stage in range(self.stages - 1):
-            self.copy(text.constant(stage), text.constant(stage * DEPTH))
+        for number in range(self.stages - 1):
+            self.copy(text.constant(number), text.constant(number * DEPTH))
         lanes = self._lanes()
         none = text.let("arith.constant 0.0 : f32")
         count = self.rows // 32 * 4 * 4
