@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 from typing import get_args
 
-from ..runtime.loader import Model, load
+from ..runtime.loader import Model
 from .artifact.assemble import Placement
 from .build_warnings import issue_warnings, with_warnings
-from .cache import load_cached
+from .cache import load_built, load_cached
 from .checking import Source, Weights, read_model
 from .dumps import Dumps
 from .graph_passes import GRAPH_PASSES
@@ -87,6 +87,6 @@ def compile(
         model = load_cached(build, threads=threads)
     else:
         build.run(Path(output))
-        model = load(output, threads=threads)
+        model = load_built(Path(output), build, threads=threads)
     issue_warnings(build, model)
     return model

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..dialect.diagnostics import Diagnostic, DiagnosticError
 from ..dialect.printer import print_module
-from ..runtime.loader import Model, NacreError, load
+from ..runtime.loader import Model, NacreError, load, load_later
 from .base.cache_folder import cache_folder, cache_is_wanted
 from .base.spans import relative_to
 from .model.parameters import needed_checkpoints, open_parameters
@@ -56,6 +56,14 @@ def _identify_weights(source: WeightSource | None) -> str:
     return "" if source is None else source.digest or str(source.path.resolve())
 
 
+def load_built(path: Path, build: Build, *, threads: int = 0) -> Model:
+    """Loads the artifact of a build. The device of one for GPUs alone is needed by calls only."""
+    options = build.options
+    if options.family.device and options.weights == "embedded":
+        return load_later(path, threads)
+    return load(path, threads=threads)
+
+
 def load_cached(build: Build, *, threads: int = 0) -> Model:
     """Returns the artifact of a build from the cache. Builds it if it is not there, or if the build dumps stages, has
     an observer that needs a build, or does not use the cache.
@@ -66,7 +74,7 @@ def load_cached(build: Build, *, threads: int = 0) -> Model:
     wanted = cache_is_wanted() and build.options.cache and build.observer.trusts_cache and not build.dumps.active
     if wanted and path.exists():
         try:
-            return load(path, threads=threads)
+            return load_built(path, build, threads=threads)
         except NacreError:
             pass  # the file is damaged: build it again
     try:
@@ -76,4 +84,4 @@ def load_cached(build: Build, *, threads: int = 0) -> Model:
         help_text = "set NACRE_CACHE to another folder"
         raise DiagnosticError([Diagnostic("cannot-write", message, help=help_text)]) from error
     build.run(path)
-    return load(path, threads=threads)
+    return load_built(path, build, threads=threads)

@@ -78,7 +78,7 @@ def _move_to_device(spec: ArtifactSpec, options: Options) -> ArtifactSpec:
     """Returns the description of an artifact whose machine code is for devices alone."""
     device = DeviceSpec(
         tuple(_specify_device_level(target) for target in options.own_targets),
-        tuple(DeviceEntrySpec(entry.symbol, entry.workspace, entry.checks) for entry in spec.entries),
+        tuple(DeviceEntrySpec(entry.symbol, entry.workspace, entry.checks, entry.calls) for entry in spec.entries),
         options.family.runtime,
     )
     entries = tuple(replace(entry, observed="", calls=(), workspace=0) for entry in spec.entries)

@@ -17,6 +17,7 @@ import os
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -124,7 +125,7 @@ class _Session:
 
     A call takes a frame out and puts it back: appending to and popping from a list need no lock, and after a fork the
     child has whole frames. The number of frames is the largest number of simultaneous calls so far. With `dims`, the
-    session has states; with `source`, those of another session.
+    session has states; with `source`, those of another session. It is created at once, or `later`, at its first use.
     """
 
     def __init__(
@@ -133,9 +134,25 @@ class _Session:
         settings: _Settings,
         dims: Mapping[str, int] | None = None,
         source: int = 0,
+        *,
+        later: bool = False,
     ) -> None:
         self.library, self.settings, self.dims = library, settings, dims
-        weights, threads, huge_pages, device = settings
+        self._source = source
+        if not later:
+            _ = self.handle
+        entries = library.description["entries"]
+        self.most_inputs = max(len(e["arguments"]) for e in entries)
+        self.most_outputs = max(len(e["results"]) for e in entries)
+        self.frames: list[_Frame] = []
+        self.observer: object = None
+        """The objects that `observe.py` has handed out, kept alive for calls that still report to them."""
+
+    @cached_property
+    def handle(self) -> int:
+        """The session of the library."""
+        library, dims, source = self.library, self.dims, self._source
+        weights, threads, huge_pages, device = self.settings
         file = os.fsencode(weights) if weights is not None else None
         name = device.encode() if device is not None else None
         values = array.array("q", [*(dims or {}).values(), 0])
@@ -148,14 +165,8 @@ class _Session:
             raise_status(library, functions["session_fork"](source, given, made))
         elif functions["session_create"](given, made):
             raise (ArtifactError if dims is None else ArgumentError)(library.error())
-        self.handle = handle.value or 0
-        weakref.finalize(self, functions["session_destroy"], self.handle).atexit = False
-        entries = library.description["entries"]
-        self.most_inputs = max(len(e["arguments"]) for e in entries)
-        self.most_outputs = max(len(e["results"]) for e in entries)
-        self.frames: list[_Frame] = []
-        self.observer: object = None
-        """The objects that `observe.py` has handed out, kept alive for calls that still report to them."""
+        weakref.finalize(self, functions["session_destroy"], handle.value or 0).atexit = False
+        return handle.value or 0
 
     @property
     def device(self) -> int:
@@ -556,6 +567,13 @@ def load(
     if file is None and library.description["weights"]["placement"] == "external":
         file = f"{os.path.abspath(path)}.safetensors"
     return Model(path, _Session(library, (file, threads, huge_pages, device)), DTypes(raw_floats, results == "torch"))
+
+
+def load_later(path: str | os.PathLike[str], threads: int = 0) -> Model:
+    """Loads an artifact with embedded weights whose session is created at the first call: one for a GPU that is not at
+    hand can be described, and only a call fails."""
+    session = _Session(open_library(os.fspath(path)), (None, threads, False, None), later=True)
+    return Model(os.fspath(path), session, DTypes(False, False))
 
 
 def _reload(path: str, digest: str, settings: _Settings, dtypes: tuple[bool, bool]) -> Model:

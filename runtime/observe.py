@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from .arguments import Argument, Array
-from .library import NacreError
+from .library import Library, NacreError
 from .loader import Entry, Model
 
 Size = int | str
@@ -190,12 +190,17 @@ run."""
 
 def calls(model: Model) -> dict[str, tuple[Call, ...]]:
     """Returns the kernel calls of each entry, in order; none if an artifact does not list them."""
-    functions = model._session.library.functions
-    if "describe_calls" not in functions:
+    library = model._session.library
+    if "describe_calls" not in library.functions:
         raise NacreError(f"model `{model.name}` was compiled by an older Nacre: it cannot be observed")
-    text: object = functions["describe_calls"]()
+    return read_calls(library)
+
+
+def read_calls(library: Library, part: str = "entries") -> dict[str, tuple[Call, ...]]:
+    """Returns the kernel calls of each entry of an artifact that lists them; its `device` part is for GPUs."""
+    text: object = library.functions["describe_calls"]()
     assert isinstance(text, bytes)
-    entries: Sequence[Mapping[str, Any]] = json.loads(text)["entries"]
+    entries: Sequence[Mapping[str, Any]] = json.loads(text).get(part, ())
     return {e["name"]: tuple(_read_call(i, c) for i, c in enumerate(e["calls"])) for e in entries}
 
 

@@ -126,8 +126,14 @@ def _call(call: CallSpec) -> dict[str, JsonValue]:
 
 
 def describe_calls(spec: ArtifactSpec) -> dict[str, JsonValue]:
-    """Returns the description of calls: the kernels that an entry calls."""
-    return {"entries": [{"name": e.name, "calls": [_call(c) for c in e.calls]} for e in spec.entries]}
+    """Returns the description of calls: the kernels that an entry calls, those for a device apart."""
+    described: dict[str, JsonValue] = {
+        "entries": [{"name": e.name, "calls": [_call(c) for c in e.calls]} for e in spec.entries]
+    }
+    if spec.device is not None:
+        pairs = zip(spec.entries, spec.device.entries, strict=True)
+        described["device"] = [{"name": e.name, "calls": [_call(c) for c in own.calls]} for e, own in pairs]
+    return described
 
 
 def to_json(description: dict[str, JsonValue]) -> str:

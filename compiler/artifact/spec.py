@@ -188,11 +188,12 @@ class DeviceLevelSpec:
 
 @dataclass(frozen=True, slots=True)
 class DeviceEntrySpec:
-    """An entry as a device computes it: its symbol, without the suffix of a level."""
+    """An entry as a device computes it: its symbol, without the suffix of a level, and the calls of its kernels."""
 
     symbol: str
     workspace: Size
     checks: tuple[str, ...] = ()
+    calls: tuple[CallSpec, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+from rich.text import Text
 
 from ...dialect.types import Array
 from ...runtime.loader import Entry
+from ..base.tables import WIDTH, Column, table_lines
 from ..tools.profile.machine import processor
 
 
@@ -28,3 +31,14 @@ def show_bytes(value: int) -> str:
 def headline(entry: Entry, inputs: Sequence[Array], threads: int) -> str:
     sizes = ", ".join(f"{name}={size}" for name, size in entry.bind(*inputs).items())
     return f"{entry.name}{f' at {sizes}' if sizes else ''}, {threads} thread{'s' * (threads != 1)} of {processor()}"
+
+
+def titled_table(
+    title: str, columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int = WIDTH
+) -> Iterator[Text]:
+    """Yields the title, the heading and the rows of a table."""
+    head, *others = table_lines(columns, rows, width)
+    yield Text(title, "bold")
+    yield Text("\n".join(head), "dim")
+    for lines in others:
+        yield Text("\n".join(lines))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,10 @@ from rich.text import Text
 
 from ...runtime.library import open_library
 from ..artifact.needs import read_needs
-from ..base.tables import Column, table_lines
+from ..base.tables import Column
+from ..tools.profile.device_code import read_artifact
+from .device_profile import device_chip, launch_table
+from .figures import titled_table
 from .model_options import PATH
 
 
@@ -25,7 +29,8 @@ def inspect_command(artifact: Path, as_json: bool) -> None:
     """Describe an artifact: entries, memory, target, libraries.
 
     The description contains the entries with their types and dims, the formula of the workspace, the stored weights,
-    the CPU variants, and the libraries and symbol versions that the artifact requires.
+    the CPU variants, and the libraries and symbol versions that the artifact requires. For GPUs, it contains the
+    threads, shared memory and instructions of each launch, and registers where ptxas is installed.
 
     \b
       nacre inspect model.so
@@ -33,6 +38,10 @@ def inspect_command(artifact: Path, as_json: bool) -> None:
     """
     description = open_library(os.fspath(artifact)).description
     description["needs"] = read_needs(artifact)
+    chip = device_chip(artifact)
+    launches = [] if chip is None else read_artifact(artifact, chip.architecture)
+    if launches:
+        description["launches"] = [asdict(code) for code in launches]
     if as_json:
         click.echo(json.dumps(description, indent=2))
         return
@@ -41,14 +50,13 @@ def inspect_command(artifact: Path, as_json: bool) -> None:
     console.print(Text.assemble((description["name"], "bold"), f"  {artifact.stat().st_size:,} bytes"))
     for part in (*_head(description), *_entries(description), *_session(description), *_weights(description)):
         console.print(part)
+    if chip is not None:
+        for part in launch_table(launches, chip):
+            console.print(part)
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[Text]:
-    head, *others = table_lines([Column(column, is_name=True) for column in columns], rows)
-    yield Text(title, "bold")
-    yield Text("\n".join(head), "dim")
-    for lines in others:
-        yield Text("\n".join(lines))
+    return titled_table(title, [Column(column, is_name=True) for column in columns], rows)
 
 
 def _head(description: Mapping[str, Any]) -> Iterator[RenderableType]:

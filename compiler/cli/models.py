@@ -88,7 +88,11 @@ def open_side(path: Path, chosen: Chosen) -> Side:
 
 def choose_entry(model: Model, entry: str | None) -> Mapping[str, Any]:
     """Returns the artifact's description of the selected entry."""
-    entries: Any = model.describe()["entries"]
+    return pick_entry(model.describe()["entries"], entry)
+
+
+def pick_entry(entries: Any, entry: str | None) -> Mapping[str, Any]:
+    """Returns the selected one of described entries."""
     by_name: dict[str, Mapping[str, Any]] = {e["name"]: e for e in entries}
     if entry is None:
         entry = next(iter(by_name)) if len(by_name) == 1 else "main"
@@ -120,7 +124,7 @@ def inputs_for(entry: Mapping[str, Any], given: Sequence[str], dims: Mapping[str
         raise click.UsageError("--at is for random inputs; the given inputs determine the dims")
     if given or not entry["arguments"]:
         return read_inputs(given, entry["arguments"])
-    symbols = [_read_dim(d) for d in entry["dims"]]
+    symbols = [read_dim(d) for d in entry["dims"]]
     known = {symbol.name for symbol in symbols}
     # A session may have dims that this entry does not use.
     check_dims(symbols, {name: size for name, size in dims.items() if name in known or "states" not in entry})
@@ -129,7 +133,7 @@ def inputs_for(entry: Mapping[str, Any], given: Sequence[str], dims: Mapping[str
     return [_make_up(rng, a, [evaluate(size, sizes) for size in a["shape"]]) for a in entry["arguments"]]
 
 
-def _read_dim(described: Mapping[str, Any]) -> Symbol:
+def read_dim(described: Mapping[str, Any]) -> Symbol:
     high = INFINITY if described["high"] is None else described["high"]
     return Symbol(described["name"], described["low"], high, described["multiple"])
 
@@ -183,7 +187,7 @@ class ChosenCall:
         """Returns the given sizes of dims. Beside random inputs, other dims of a session have usual sizes."""
         if self.given or "states" not in entry:
             return self.dims
-        symbols = map(_read_dim, model.describe()["session"]["dims"])
+        symbols = map(read_dim, model.describe()["session"]["dims"])
         return {symbol.name: usual_size(symbol) for symbol in symbols} | dict(self.dims)
 
 

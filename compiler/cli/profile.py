@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from rich.text import Text
 
 from ...runtime.observe import evaluate
 from ..base.files import check_writable, write_whole
-from ..base.tables import Column, table_lines
+from ..base.tables import Column
+from ..targets.chips import CHIPS, Chip
 from ..tools.profile.machine import Peak, find_peak, processor, threads_of
 from ..tools.profile.profile import (
     CallTime,
@@ -25,7 +26,8 @@ from ..tools.profile.profile import (
     profile_entry,
 )
 from ..tools.profile.trace import trace_events
-from .figures import headline, show_seconds
+from .device_profile import model_call, model_data, model_tables
+from .figures import headline, show_seconds, titled_table
 from .model_options import PATH
 from .models import ChosenCall, call_options
 from .options import progress
@@ -61,6 +63,12 @@ def _read_peak(context: click.Context, parameter: click.Parameter, value: str) -
     callback=_read_peak,
     help=f"Peak performance of the machine. By default it is measured once; `{_ANEW}` repeats the measurement.",
 )
+@click.option(
+    "--model",
+    "chip",
+    type=click.Choice(sorted(CHIPS)),
+    help="Instead of calling the model, bound its time on this GPU by the data sheet, and describe its launches.",
+)
 @click.option("--trace", metavar="FILE", type=PATH, help="Write a trace for ui.perfetto.dev or about:tracing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the profile as JSON.")
 @click.pass_context
@@ -69,6 +77,7 @@ def profile_command(
     call: ChosenCall,
     seconds: float,
     peak: Peak | str,
+    chip: str | None,
     trace: Path | None,
     as_json: bool,
 ) -> None:
@@ -78,11 +87,18 @@ def profile_command(
       nacre profile model.so --input x=x.npy
       nacre profile model.nacre --at B=1,T=128 --threads 1
       nacre profile model.so --trace trace.json --json
+      nacre profile model.nacre --target cuda --at B=1,T=128 --model h100
 
     For each kernel, the report shows the operations and bytes per second as shares of the machine's peak (for products
     of bf16 or i8, the peak of such products), whether it is compute or memory bound, and the load balance of threads.
     Without --input, inputs are random: normally distributed floats, integers 0 and 1.
+
+    With --model, no GPU is needed. The bound of a kernel is the longer one of its operations at their peak rate and of
+    its bytes at that of memory. The registers of a launch are known where ptxas is installed, or named by $NACRE_PTXAS.
     """
+    if chip is not None:
+        _show_model(call, CHIPS[chip], as_json)
+        return
     if trace is not None:
         check_writable(trace)
     opened = call.open(context)
@@ -101,6 +117,16 @@ def profile_command(
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     console.print(headline(opened.entry, opened.inputs, used))
     for part in _profile_tables(profile, peak, call.path.parent, console.width):
+        console.print(part)
+
+
+def _show_model(call: ChosenCall, chip: Chip, as_json: bool) -> None:
+    entry, dims, bounds = model_call(call, chip)
+    if as_json:
+        click.echo(json.dumps(model_data(entry, dims, bounds, chip), indent=2))
+        return
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    for part in model_tables(entry, dims, bounds, chip, console.width):
         console.print(part)
 
 
@@ -127,7 +153,7 @@ def _profile_tables(profile: Profile, peak: Peak, folder: Path, width: int) -> I
         )
         for k in profile.kernels()
     ]
-    yield from _table("kernels", [*map(Column, titles), Column("kernel", is_name=True)], rows, width)
+    yield from titled_table("\nkernels", [*map(Column, titles), Column("kernel", is_name=True)], rows, width)
     lines = [
         (
             show_seconds(line.seconds),
@@ -138,15 +164,7 @@ def _profile_tables(profile: Profile, peak: Peak, folder: Path, width: int) -> I
         for line in profile.lines()
     ]
     columns = [Column("time"), Column("share"), Column("line", is_name=True), Column("", is_name=True)]
-    yield from _table("lines", columns, lines, width)
-
-
-def _table(title: str, columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> Iterator[Text]:
-    head, *others = table_lines(columns, rows, width)
-    yield Text(f"\n{title}", "bold")
-    yield Text("\n".join(head), "dim")
-    for lines in others:
-        yield Text("\n".join(lines))
+    yield from titled_table("\nlines", columns, lines, width)
 
 
 def _operators(kernel: KernelTime) -> str:

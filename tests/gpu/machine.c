@@ -159,41 +159,48 @@ static void meet(block *b, mail *mails) {
     else multiply(mails, (int)mails[0].in[10]);
 }
 
-/* Runs one block; `registers` has memory for those of all threads. */
+/* Runs the threads of a warp until each has ended or waits for other warps. Returns how many have ended in it. */
+static uint32_t run_warp(block *b, thread_function run, uint8_t *registers, size_t bytes, mail *mails, uint8_t *waits,
+                         uint32_t first) {
+    const uint32_t end = first + WARP < b->threads ? first + WARP : b->threads;
+    uint32_t done = 0;
+    for (;;) {
+        uint32_t wants = 0;
+        for (uint32_t t = first; t < end; t++) {
+            if (!waits[t]) {
+                b->thread = t;
+                mails[t].kind = run(registers + t * bytes, &mails[t], b);
+                waits[t] = 1;
+                done += mails[t].kind == DONE;
+            }
+            wants += mails[t].kind >= SHUFFLE;
+        }
+        if (wants < WARP) return done;
+        b->thread = first;
+        meet(b, mails + first);
+        memset(waits + first, 0, WARP);
+    }
+}
+
+/* Runs one block; `registers` has memory for those of all threads. Between barriers, one warp after the other runs as
+ * far as it can, in an order that turns around at every barrier: a missing barrier shows in one of them. */
 static void run_block(block *b, thread_function run, uint8_t *registers, size_t bytes, mail *mails) {
     static uint8_t waits[MOST_THREADS];
+    const uint32_t warps = (b->threads + WARP - 1) / WARP;
     uint32_t done = 0;
     memset(registers, 0, bytes * b->threads);
     memset(waits, 0, sizeof waits);
     memset(b->shared_written, 0, b->shared_bytes);
     for (uint32_t t = 0; t < b->threads; t++) mails[t].kind = -1, mails[t].copy_count = mails[t].group = 0;
-    while (done < b->threads) {
-        int moved = 0;
-        for (uint32_t t = 0; t < b->threads; t++) {
-            if (waits[t]) continue;
-            b->thread = t;
-            mails[t].kind = run(registers + t * bytes, &mails[t], b);
-            waits[t] = 1;
-            moved = 1;
-            if (mails[t].kind == DONE) done++;
-        }
-        for (uint32_t w = 0; w < b->threads; w += WARP) {
-            int wants = 0;
-            for (uint32_t t = w; t < w + WARP && t < b->threads; t++) wants += mails[t].kind >= SHUFFLE;
-            if (wants < WARP) continue;
-            b->thread = w;
-            meet(b, mails + w);
-            for (uint32_t t = w; t < w + WARP; t++) waits[t] = 0;
-            moved = 1;
-        }
+    for (uint32_t turn = 0; done < b->threads; turn++) {
+        for (uint32_t i = 0; i < warps; i++)
+            done += run_warp(b, run, registers, bytes, mails, waits, WARP * (turn % 2 ? warps - 1 - i : i));
         uint32_t arrived = 0;
         for (uint32_t t = 0; t < b->threads; t++) arrived += mails[t].kind == BARRIER;
-        if (arrived && arrived + done == b->threads) {
-            for (uint32_t t = 0; t < b->threads; t++)
-                if (mails[t].kind == BARRIER) waits[t] = 0, mails[t].kind = -1;
-            moved = 1;
-        }
-        if (!moved) fail(b, "deadlock: %u of %u threads wait at a barrier, %u have ended", arrived, b->threads, done);
+        if (arrived + done < b->threads || (arrived == 0 && done < b->threads))
+            fail(b, "deadlock: %u of %u threads wait at a barrier, %u have ended", arrived, b->threads, done);
+        for (uint32_t t = 0; t < b->threads; t++)
+            if (mails[t].kind == BARRIER) waits[t] = 0, mails[t].kind = -1;
     }
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import shutil
 import subprocess
 import sys
@@ -201,6 +202,25 @@ def test_missing_driver(folder: Path) -> None:
     environment = {"NACRE_CUDA_DRIVER": "/nowhere/libcuda.so", "PATH": ""}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert "there is no CUDA driver: /nowhere/libcuda.so" in done.stderr
+
+
+def test_model_compiled_for_a_device_that_is_not_at_hand(tmp_path: Path) -> None:
+    """Only its call needs the device."""
+    program = """
+import nacre
+import numpy as np
+model = nacre.compile("model m(x: f32[4]) -> f32[4] { return x + x }", target="cuda")
+print(model.describe()["name"], list(model.entries))
+try:
+    model(np.zeros(4, np.float32))
+except nacre.NacreError as error:
+    print(error)
+"""
+    environment = os.environ | {"NACRE_CUDA_DRIVER": "/nowhere/libcuda.so", "NACRE_CACHE": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert first == "model ['m']" and second.startswith("there is no CUDA driver: /nowhere/libcuda.so")
 
 
 def test_caller_that_knows_no_device(machine: Machine, folder: Path, machine_folder: Path, tmp_path: Path) -> None:

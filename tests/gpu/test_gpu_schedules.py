@@ -22,6 +22,7 @@ MODELS = {
     "convolution": "model m(x: f32[B, 3, 9, 9], w: f32[17, 3, 3, 3]) -> f32[B, 17, 7, 7] { return conv2d(x, w) }",
     "f16": "model m(x: f16[B, 70], w: f16[130, 70]) -> f16[B, 130] { return x @ w.T }",
     "bf16": "model m(x: bf16[B, 64], w: bf16[64, 96]) -> bf16[B, 96] { return x @ w }",
+    "few rows": "model m(x: bf16[40, B], w: bf16[72, B]) -> bf16[40, 72] { return x @ w.T }",
     "rows": "model m(x: f32[B, 45]) -> f32[B] { return sum(x, axis=1) }",
     "f64": "model m(x: f64[B, 45]) -> f64[B] { return max(x, axis=1) }",
     "whole": "model m(x: i32[B, 45]) -> i32 { return sum(x, axis=(0, 1)) }",
@@ -30,20 +31,24 @@ MODELS = {
     "channels": """model m(x: f16[B, 16, 5, 5], w: f16[17, 16, 3, 3], b: f16[17]) -> f16[B, 17, 3, 3] {
         return relu(conv2d(x, w, b))
     }""",
+    "padded": """model m(x: f16[B, 5, 6, 16], w: f16[3, 3, 16, 24], b: f16[24]) -> f16[B, 5, 6, 24] {
+        return relu(conv2d(x, w, b, padding=1, layout="channels_last"))
+    }""",
     "mean": "model m(x: f32[B, 45], b: f32[B]) -> f32[B] { return sum(x, axis=1) * b }",
     "vectors": "model m(x: f32[B, 36], y: f32[36]) -> f32[B, 36] { return relu(x) + y }",
 }
 SCHEDULES = {
     **dict.fromkeys(("contraction", "batched", "convolution", "bias"), "contraction of 256 threads"),
-    **dict.fromkeys(("f16", "bf16", "channels"), "tensor cores of 256 threads"),
+    **dict.fromkeys(("f16", "bf16", "few rows", "channels", "padded"), "tensor cores of 128 threads"),
     **dict.fromkeys(("rows", "f64", "mean"), "row per warp of 256 threads"),
     "whole": "row of 256 threads",
     "columns": "plain of 256 threads",
     "vectors": "vectors of 256 threads",
 }
-TOLERANCES = {"f16": 1e-3, "bf16": 8e-3, "channels": 2e-3}
+TOLERANCES = {"f16": 1e-3, "bf16": 8e-3, "few rows": 8e-3, "channels": 2e-3, "padded": 2e-3}
 """Half of a step between results, which are rounded once from sums in f32; sums and biased sums are rounded both."""
-ALONE = ("bias", "channels", "mean", "f16")
+UNALIGNED = ("f16", "channels")
+ALONE = ("bias", "padded", "channels", "mean", "f16")
 """Models whose elementwise ops are computed where the sums are."""
 
 
@@ -54,10 +59,14 @@ def reference(name: str, *arrays: np.ndarray) -> np.ndarray:
         windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(2, 3))
         sums = np.einsum("bcijkl,ockl->boij", windows, others[0])
         return sums if name == "convolution" else np.maximum(sums + others[1][:, None, None], 0)
-    if name in ("contraction", "f16"):
+    if name in ("contraction", "f16", "few rows"):
         return x @ others[0].T
     if name in ("batched", "bf16"):
         return x @ others[0]
+    if name == "padded":
+        x = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+        windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(1, 2))
+        return np.maximum(np.einsum("bijckl,klco->bijo", windows, others[0]) + others[1], 0)
     if name == "bias":
         return np.maximum(x @ others[0] + others[1], 0) + x[:, 3:36]
     if name == "mean":
@@ -95,7 +104,8 @@ def test_schedule(built: tuple[str, Build, Path]) -> None:
     schedules = [code.report.schedules for code in kernels.values()]
     assert SCHEDULES[name] in [schedule for each in schedules for schedule in each]
     if name in ALONE:
-        assert len(schedules[-1]) == 1
+        # The other launches pad the image.
+        assert len(schedules[-1]) == (3 if name == "padded" else 1)
 
 
 @pytest.mark.parametrize("batch", [1, 0, 3, 64, 67])
@@ -121,6 +131,7 @@ def test_code_is_assembled_without_spills(built: tuple[str, Build, Path], tmp_pa
     ("pattern", "replacement"),
     [
         (r"bar(rier)?\.sync[^;]*;", ""),
+        (r"cp\.async\.wait_group[^;]*;", ""),
         (r"shfl\.sync\.bfly\.b32 (.*), 1, 31, -1;", r"shfl.sync.bfly.b32 \1, 2, 31, -1;"),
         (r"(mma\.sync.*?\{.*?\}, )(\{%\w+, )(%\w+, )(%\w+, )", r"\1\2\4\3"),
     ],
@@ -132,6 +143,8 @@ def test_planted_fault_is_found(
     name, _, path = built
     if not any(re.search(pattern, text) for text in ptx_of(path)):
         pytest.skip("the schedule has no such instruction")
+    if "wait_group" in pattern and name in UNALIGNED:
+        pytest.skip("rows that are not aligned are not copied asynchronously")
     machine.edit = lambda text: re.sub(pattern, replacement, text)
     model = nacre.load(path, device="cuda")
     arrays = arrays_of(model, 67)

@@ -23,6 +23,8 @@ from .text import Text
 CHUNK = 8
 """The elements of a copy."""
 _BYTES = 2
+_TOGETHER = 4
+"""The single elements that a thread reads before it stores the first of them, where nothing else is possible."""
 PRODUCTS = {"f16": "llvm.nvvm.mma.m16n8k16.row.col.f32.f32", "bf16": "llvm.nvvm.mma.m16n8k16.row.col.bf16"}
 
 
@@ -120,15 +122,18 @@ class Source:
         first = text.add(address, text.multiply(f"{made}#1", text.constant(_BYTES)))
         return first, [f"{made}#{2 + rank + axis}" for axis in range(rank)]
 
-    def copy(self, tile: Tile, first: tuple[str, str], threads: int, aligned: str) -> None:
-        """Begins to copy the elements from a position on; zeros stand for those behind the limits. Copies of whole rows
-        arrive with their group, others at once."""
+    def copy(self, tile: Tile, first: tuple[str, str], threads: int, aligned: str | None) -> None:
+        """Begins to copy the elements from a position on; zeros stand for those behind the limits. Copies by 16 bytes,
+        for which sources are `aligned`, arrive with their group, others at once."""
         text = self.text
         thread = text.special("tid.x")
+        if aligned is None:
+            self._copy_elements(tile, first, threads, thread, _TOGETHER)
+            return
         with text.block(f"scf.if {aligned}", "} else {"):
             self._copy_chunks(tile, first, threads, thread)
         text.deeper(1)
-        self._copy_elements(tile, first, threads, thread)
+        self._copy_elements(tile, first, threads, thread, 1)
         text.deeper(-1)
         text.line("}")
 
@@ -169,26 +174,34 @@ class Source:
             " : (!llvm.ptr<3>, !llvm.ptr<1>, i32) -> ()"
         )
 
-    def _copy_elements(self, tile: Tile, first: tuple[str, str], threads: int, thread: str) -> None:
-        text, number = self.text, self.text.fresh()
-        total, in_row = text.constant(tile.slow * tile.fast), text.constant(tile.fast)
-        element = self.operand.element
-        with text.loop(f"{number} = {thread} to {total} step {text.constant(threads)}", [], [], []):
-            slow, fast = text.index("divui", number, in_row), text.index("remui", number, in_row)
-            here, there = text.add(first[0], slow), text.add(first[1], fast)
-            known = [text.below(here, self.limits[0]), text.below(there, self.limits[1])]
-            inside = text.let(f"arith.andi {known[0]}, {known[1]} : i1")
-            value = text.fresh()
-            with text.block(f"{value} = scf.if {inside} -> ({element})", "} else {"):
-                positions = self.at(here, there)
-                indices = ", ".join(text.apply(expression, positions) for expression in self.operand.index)
-                read = text.let(f"memref.load {self.name}[{indices}] : {self.operand.type}")
-                text.line(f"scf.yield {read} : {element}")
-            none = text.let(f"arith.constant 0.0 : {element}")
-            text.line(f"scf.yield {none} : {element}")
-            text.line("}")
-            target = shared_pointer(text, tile.address(slow, fast))
-            text.line(f"llvm.store {value}, {target} : {element}, !llvm.ptr<3>")
+    def _copy_elements(self, tile: Tile, first: tuple[str, str], threads: int, thread: str, together: int) -> None:
+        text, begin, total = self.text, self.text.fresh(), tile.slow * tile.fast
+        together = together if total % (together * threads) == 0 else 1
+        step = text.constant(together * threads)
+        with text.loop(f"{begin} = {thread} to {text.constant(total)} step {step}", [], [], []):
+            numbers = [text.add(begin, text.constant(part * threads)) for part in range(together)]
+            places = [
+                tuple(text.index(operation, number, text.constant(tile.fast)) for operation in ("divui", "remui"))
+                for number in numbers
+            ]
+            values = [self._read_element(text.add(first[0], slow), text.add(first[1], fast)) for slow, fast in places]
+            for value, (slow, fast) in zip(values, places, strict=True):
+                target = shared_pointer(text, tile.address(slow, fast))
+                text.line(f"llvm.store {value}, {target} : {self.operand.element}, !llvm.ptr<3>")
+
+    def _read_element(self, here: str, there: str) -> str:
+        text, element, value = self.text, self.operand.element, self.text.fresh()
+        known = [text.below(here, self.limits[0]), text.below(there, self.limits[1])]
+        inside = text.let(f"arith.andi {known[0]}, {known[1]} : i1")
+        with text.block(f"{value} = scf.if {inside} -> ({element})", "} else {"):
+            positions = self.at(here, there)
+            indices = ", ".join(text.apply(expression, positions) for expression in self.operand.index)
+            read = text.let(f"memref.load {self.name}[{indices}] : {self.operand.type}")
+            text.line(f"scf.yield {read} : {element}")
+        none = text.let(f"arith.constant 0.0 : {element}")
+        text.line(f"scf.yield {none} : {element}")
+        text.line("}")
+        return value
 
 
 def commit_copies(text: Text) -> None:

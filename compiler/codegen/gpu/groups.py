@@ -37,22 +37,46 @@ def group_operations(computing: Sequence[Any], scratch: Collection[Any]) -> list
     """Returns the launches of the operations that write memory. `scratch` are the arguments that nobody reads after the
     kernel."""
     groups: list[Group] = []
-    fills: list[int] = []
     for number, op in enumerate(computing):
-        if op.name == GENERIC and is_fill(op):
-            fills.append(number)
+        if op.name != GENERIC or is_fill(op):
+            groups.append(Group((number,)))
             continue
-        merged = [n for n in fills if op.name == GENERIC and _begins(computing[n], op)]
-        groups += [Group((n,)) for n in fills if n not in merged]
-        last = None if fills or not groups else groups[-1]
-        if last is not None and _is_prologue(computing, last, op):
-            groups[-1] = Group((*last.members, number), has_prologue=True)
-        elif last is not None and _is_epilogue(computing, last, number, scratch):
-            groups[-1] = replace(last, members=(*last.members, number), has_epilogue=True)
+        first = _find_first(computing, groups, op)
+        if first:
+            has_prologue = not is_fill(computing[first[0].members[0]])
+            groups = [group for group in groups if group not in first]
+            groups.append(Group((*(n for group in first for n in group.members), number), has_prologue))
+        elif groups and _is_epilogue(computing, groups[-1], number, scratch):
+            groups[-1] = replace(groups[-1], members=(*groups[-1].members, number), has_epilogue=True)
         else:
-            groups.append(Group((*merged, number)))
-        fills = []
-    return groups + [Group((n,)) for n in fills]
+            groups.append(Group((number,)))
+    return groups
+
+
+def _find_first(computing: Sequence[Any], groups: Sequence[Group], op: Any) -> list[Group]:
+    """Returns the launches that write the first values of an op's results: fills, or a prologue. Other launches may lie
+    between them and the op, such as those that pad an image."""
+    fills: list[Group] = []
+    prologues: list[Group] = []
+    for place, group in enumerate(groups):
+        first = computing[group.members[0]]
+        if len(group.members) != 1 or first.name != GENERIC:
+            continue
+        begins, found = (_begins(first, op), fills) if is_fill(first) else (_is_prologue(first, op), prologues)
+        between = [computing[n] for later in groups[place + 1 :] for n in later.members]
+        if begins and not any(_disturbs(other, first) for other in between):
+            found.append(group)
+    return fills or prologues[-1:]
+
+
+def _disturbs(other: Any, first: Any) -> bool:
+    """Returns whether an op must not come before another one that it followed."""
+    inputs, results = operands_of(first)
+    if any(touches(other, root_of(value)) for value in results):
+        return True
+    written = operands_of(other)[1] if other.name == GENERIC else list(other.operands)
+    known = {root_of(value) for value in written}
+    return any(root_of(value) in known for value in inputs) or (other.name != GENERIC and bool(inputs))
 
 
 def _begins(fill: Any, op: Any) -> bool:
@@ -62,11 +86,8 @@ def _begins(fill: Any, op: Any) -> bool:
     return not all(iterators(op)) and written in results and not reads
 
 
-def _is_prologue(computing: Sequence[Any], group: Group, main: Any) -> bool:
-    """Returns whether the only op of a group computes the first values of a sum, and reads none of them."""
-    op = computing[group.members[0]]
-    if len(group.members) != 1 or op.name != GENERIC or main.name != GENERIC:
-        return False
+def _is_prologue(op: Any, main: Any) -> bool:
+    """Returns whether an op computes the first values of a sum, and reads none of them."""
     (inputs, results), (sources, sums) = operands_of(op), operands_of(main)
     if not all(iterators(op)) or len(results) != 1 or list(op.regions[0].blocks[0].arguments[len(inputs)].uses):
         return False

@@ -23,7 +23,7 @@ def choose_schedule(nest: Nest) -> Schedule | None:
         return None
     groups = contraction.find_groups(nest)
     if groups is not None and tensor_cores.fits_tensor_cores(nest):
-        return Schedule("tensor cores", contraction.THREADS, tensor_cores.write_tensor_cores(nest, groups))
+        return Schedule("tensor cores", tensor_cores.THREADS, tensor_cores.write_tensor_cores(nest, groups))
     if groups is not None:
         return Schedule("contraction", contraction.THREADS, contraction.write_contraction(nest, groups))
     lanes = rows.lanes_of(nest)

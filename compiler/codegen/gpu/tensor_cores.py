@@ -1,107 +1,234 @@
 """The schedule of contractions of f16 and bf16 on tensor cores, with sums in f32.
 
-The groups of loops and the blocks are those of `contraction`. The eight warps of a block compute 4 x 2 parts of its 64
-by 64 results: 16 rows and 32 columns each, which are four products of the instruction m16n8k16. In shared memory, both
-operands have the depth as their last axis, so that a thread reads the two neighbours of a register at once:
+The groups of loops are those of `contraction`. Four warps compute ROWS x 64 results, each warp half of the rows and 32
+columns. Operands pass through STAGES tiles of shared memory, so that copies run ahead of the products:
 
-    registers of lane l, g = l / 4, p = l % 4    a: rows g, g + 8; depths 2p, 2p + 1 and 2p + 8, 2p + 9
-                                                 b: column g;      the same depths
-                                                 c: rows g, g + 8; columns 2p, 2p + 1
+    begin copies of the first STAGES - 1 steps
+    for each DEPTH of k:   wait for the copies of this step; meet, so that everyone has left the step before
+                           begin the copies of step + STAGES - 1, into the tiles of the step before
+                           for 16 of k: fragments of x and w; products
 
-https://docs.nvidia.com/cuda/parallel-thread-execution/#warp-level-matrix-fragment-mma-16816-float. Depths beyond the
-end are zeros in both operands.
+An operand is copied by 16 bytes where the axis that is contiguous in memory is the innermost loop of its group and its
+rows are aligned, which is found out when the kernel begins; else by single elements. A convolution is such a
+contraction: in an image whose last axis are channels, the depth is contiguous, in another one single elements are read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .contraction import COLUMNS, DEPTH, ROWS, ContractionWriter, Groups, write_contraction_count
-from .nest import Nest
-from .plain import store_total
+from .contraction import Groups
+from .fragments import Source, Tile, commit_copies, multiply, wait_for_copies
+from .nest import Nest, arguments_of
+from .plain import split_number, store_total, write_sizes
 from .text import Text
 
-_PAD = 8
-"""Elements behind each row in shared memory, so that the rows of a fragment are in different banks."""
-_TILES = 4
-_INTRINSICS = {"f16": "llvm.nvvm.mma.m16n8k16.row.col.f32.f32", "bf16": "llvm.nvvm.mma.m16n8k16.row.col.bf16"}
+THREADS = 128
+COLUMNS, DEPTH = 64, 32
+_CHUNK = 8
+_TYPES = frozenset({"f16", "bf16"})
 
 
 def fits_tensor_cores(nest: Nest) -> bool:
     """Returns whether a contraction is a sum of products of f16 or bf16 in f32."""
     x, w = nest.inputs
-    return nest.is_product and x.element == w.element in _INTRINSICS and nest.results[0].element == "f32"
+    return nest.is_product and x.element == w.element in _TYPES and nest.results[0].element == "f32"
 
 
 def write_tensor_cores(nest: Nest, groups: Groups) -> str:
     """Returns the text of the schedule: the function of the threads, and the one that counts the blocks."""
-    return _Writer(nest, groups).write() + write_contraction_count(nest, groups)
+    text = Text()
+    blocks = text.multiply(*_grid(text, nest, groups, write_sizes(text, nest)))
+    arguments = ", ".join(f"%m{number}: {operand.type}" for number, operand in enumerate(nest.operands))
+    count = text.function(f"@{nest.name}_count({arguments}) -> index", [blocks], ["index"])
+    return _Writer(nest, groups).write() + count
 
 
-class _Writer(ContractionWriter):
-    def tile_type(self, number: int) -> str:
-        width = (ROWS, COLUMNS)[number]
-        return f"memref<{width}x{DEPTH + _PAD}x{self.nest.inputs[number].element}, 3>"
+def _rows(nest: Nest, groups: Groups) -> int:
+    """The rows of a block: fewer where a tile of 128 rows would be half empty in every call."""
+    total = 1
+    for loop in groups.rows:
+        size = nest.static_extent(loop)
+        if size is None:
+            return 128
+        total *= size
+    return 64 if total <= 64 else 128
 
-    def tile_place(self, k: str, side: str) -> str:
-        return f"{side}, {k}"
 
-    def own_places(self) -> list[str]:
-        """Returns the first row and column of the thread's warp in the block."""
+def _product(text: Text, sizes: Sequence[str], loops: Sequence[int]) -> str:
+    return text.multiply(text.constant(1), *(sizes[loop] for loop in loops))
+
+
+def _grid(text: Text, nest: Nest, groups: Groups, sizes: Sequence[str]) -> tuple[str, str, str]:
+    """Returns the numbers of batches, and of blocks along the rows and the columns."""
+    rows, columns = (
+        text.index("ceildivui", _product(text, sizes, loops), text.constant(tile))
+        for loops, tile in ((groups.rows, _rows(nest, groups)), (groups.columns, COLUMNS))
+    )
+    return _product(text, sizes, groups.batch), rows, columns
+
+
+class _Writer:
+    """The writer of the threads' function. `at` maps loops to their positions."""
+
+    def __init__(self, nest: Nest, groups: Groups) -> None:
+        self.nest, self.groups, self.text = nest, groups, Text()
+        self.rows = _rows(nest, groups)
+        self.stages = 3 if self.rows == 128 else 4
+        self.element = nest.inputs[0].element
+        self.at: dict[int, str] = {}
+
+    def write(self) -> str:
+        text, nest, groups = self.text, self.nest, self.groups
+        self.sizes = write_sizes(text, nest)
+        batches, _, columns = _grid(text, nest, groups, self.sizes)
+        block, thread = text.special("ctaid.x"), text.special("tid.x")
+        column, rest = (text.index(operation, block, columns) for operation in ("remui", "divui"))
+        batch, row = (text.index(operation, rest, batches) for operation in ("remui", "divui"))
+        self.at |= self._split(groups.batch, batch)
+        self.first = [text.multiply(row, text.constant(self.rows)), text.multiply(column, text.constant(COLUMNS))]
+        lane, warp = (text.index(operation, thread, text.constant(32)) for operation in ("remui", "divui"))
+        self.group, quarter = (text.index(operation, lane, text.constant(4)) for operation in ("divui", "remui"))
+        self.pair = text.multiply(quarter, text.constant(2))
+        across, down = (text.index(operation, warp, text.constant(2)) for operation in ("remui", "divui"))
+        self.own = [text.multiply(down, text.constant(self.rows // 2)), text.multiply(across, text.constant(32))]
+        self.place_tiles()
+        self.store_totals(self.run_steps())
+        arguments = ", ".join(f"{name}: {type}" for name, type in arguments_of(nest))
+        memory = f'memref.global "private" @{nest.name}_tiles : {self.memory} = uninitialized'
+        return f"{memory} {{alignment = 16 : i64}}\n" + text.function(f"@{nest.name}({arguments})")
+
+    def _split(self, loops: Sequence[int], number: str) -> dict[int, str]:
+        positions = split_number(self.text, number, [self.sizes[loop] for loop in loops])
+        return dict(zip(loops, positions, strict=True))
+
+    def _positions(self, known: dict[int, str]) -> list[str]:
+        zero = self.text.constant(0)
+        return [known.get(loop, self.at.get(loop, zero)) for loop in range(len(self.nest.parallel))]
+
+    # Tiles
+
+    def place_tiles(self) -> None:
+        """Places the tiles of the first stage; those of the others follow at a distance of `self.bytes`."""
         text = self.text
-        warp = text.index("divui", self.thread, text.constant(32))
-        row, column = (text.index(op, warp, text.constant(4)) for op in ("remui", "divui"))
-        lane = text.index("remui", self.thread, text.constant(32))
-        self.group, part = (text.index(op, lane, text.constant(4)) for op in ("divui", "remui"))
-        self.pair = text.multiply(part, text.constant(2))
-        return [text.multiply(row, text.constant(16)), text.multiply(column, text.constant(8 * _TILES))]
+        sides, counts = (self.groups.rows, self.groups.columns), (self.rows, COLUMNS)
+        self.is_deep = [self._fast_group(number) == self.groups.depth for number in range(2)]
+        """Whether the depth is the fast axis of each tile."""
+        sizes = [(count, DEPTH) if deep else (DEPTH, count) for count, deep in zip(counts, self.is_deep, strict=True)]
+        bytes = [slow * (fast + _CHUNK) * 2 for slow, fast in sizes]
+        self.bytes = sum(bytes)
+        self.memory = f"memref<{self.bytes * self.stages}xi8, 3>"
+        memory = text.let(f"memref.get_global @{self.nest.name}_tiles : {self.memory}")
+        begin = text.let(f"memref.extract_aligned_pointer_as_index {memory} : {self.memory} -> index")
+        bases = [begin, text.add(begin, text.constant(bytes[0]))]
+        self.tiles = [Tile(text, base, self.element, *size) for base, size in zip(bases, sizes, strict=True)]
+        deep = _product(text, self.sizes, self.groups.depth)
+        self.sources = [self._source(number, sides[number], deep) for number in range(2)]
+        self.aligned = [self._is_aligned(number) for number in range(2)]
+        self.depth = deep
 
-    def run_steps(self, first: Sequence[str], own: Sequence[str]) -> list[str]:
-        text, depth = self.text, self.total[self.groups.depth]
-        types = ["f32"] * (4 * _TILES)
+    def _fast_group(self, number: int) -> tuple[int, ...]:
+        """Returns the loops that the last axis of an operand is read along: the depth unless it is the other side."""
+        side = (self.groups.rows, self.groups.columns)[number]
+        last = self.nest.inputs[number].plain_axes()[-1]
+        return side if last == side[-1] else self.groups.depth
+
+    def _source(self, number: int, side: tuple[int, ...], deep: str) -> Source:
+        operand, is_deep = self.nest.inputs[number], self.is_deep[number]
+        limits = (_product(self.text, self.sizes, side), deep)
+
+        def at(slow: str, fast: str) -> list[str]:
+            here, there = (slow, fast) if is_deep else (fast, slow)
+            return self._positions(self._split(side, here) | self._split(self.groups.depth, there))
+
+        ordered = limits if is_deep else (limits[1], limits[0])
+        return Source(self.text, f"%m{number}", operand, len(operand.index) - 1, ordered, at)
+
+    def _is_aligned(self, number: int) -> str | None:
+        """Returns whether copies by 16 bytes are possible; None where they never are."""
+        text, loops = self.text, self._fast_group(number)
+        if self.nest.inputs[number].plain_axes()[-1] != loops[-1]:
+            return None
+        aligned = self.sources[number].is_aligned()
+        if len(loops) == 1:
+            return aligned
+        # A copy must not cross the end of the innermost loop.
+        rest = text.index("remui", self.sizes[loops[-1]], text.constant(_CHUNK))
+        whole = text.let(f"arith.cmpi eq, {rest}, {text.constant(0)} : index")
+        return text.let(f"arith.andi {aligned}, {whole} : i1")
+
+    def copy(self, stage: str, step: str) -> None:
+        """Begins to copy the operands of a step into the tiles of a stage."""
+        text = self.text
+        distance = text.multiply(stage, text.constant(self.bytes))
+        for number, tile in enumerate(self.tiles):
+            moved = Tile(text, text.add(tile.base, distance), tile.element, tile.slow, tile.fast)
+            first = (self.first[number], step) if self.is_deep[number] else (step, self.first[number])
+            self.sources[number].copy(moved, first, THREADS, self.aligned[number])
+        commit_copies(text)
+
+    # Steps
+
+    def run_steps(self) -> list[str]:
+        text = self.text
+        zero, one, step, stages = (text.constant(n) for n in (0, 1, DEPTH, self.stages))
+        for number in range(self.stages - 1):
+            self.copy(text.constant(number), text.constant(number * DEPTH))
+        lanes = self._lanes()
+        none = text.let("arith.constant 0.0 : f32")
+        count = self.rows // 32 * 4 * 4
+        types = ["index", *["f32"] * count]
         carried, begin = [text.fresh() for _ in types], text.fresh()
-        zero, step = text.constant(0), text.constant(DEPTH)
-        with text.loop(f"{begin} = {zero} to {depth} step {step}", carried, ["%s0"] * len(types), types) as totals:
-            for number in range(2):
-                self.copy(number, first[number], begin)
+        starts = [zero, *[none] * count]
+        with text.loop(f"{begin} = {zero} to {self.depth} step {step}", carried, starts, types) as results:
+            stage = carried[0]
+            wait_for_copies(text, self.stages - 2)
             text.barrier()
-            a = [self._pair(0, own[0], row, k) for k in (0, 8) for row in (0, 8)]
-            sums: list[str] = []
-            for tile in range(_TILES):
-                b = [self._pair(1, own[1], 8 * tile, k) for k in (0, 8)]
-                sums += self._multiply_tile(a, b, carried[4 * tile : 4 * tile + 4])
-            text.barrier()
-            text.carry(sums, types)
-        return totals
+            ahead = text.index("remui", text.add(stage, text.constant(self.stages - 1)), stages)
+            self.copy(ahead, text.add(begin, text.constant((self.stages - 1) * DEPTH)))
+            sums = self.multiply_step(lanes, text.multiply(stage, text.constant(self.bytes)), carried[1:])
+            after = text.index("remui", text.add(stage, one), stages)
+            text.carry([after, *sums], types)
+        return results[1:]
 
-    def _pair(self, number: int, own: str, side: int, k: int) -> str:
-        """Returns two neighbours of an operand along the depth, as one register."""
-        text, element = self.text, self.nest.inputs[number].element
-        place = text.add(text.add(own, self.group), text.constant(side))
-        deep = text.add(self.pair, text.constant(k))
-        vector, type = f"vector<2x{element}>", self.tile_type(number)
-        pair = text.let(
-            f"vector.load {self.shared[number]}[{place}, {deep}] {{alignment = 4 : i64}} : {type}, {vector}"
-        )
-        if element == "f16":
-            return pair
-        word = text.let(f"vector.bitcast {pair} : {vector} to vector<1xi32>")
-        return text.let(f"vector.extract {word}[0] : i32 from vector<1xi32>")
+    def _lanes(self) -> list[str]:
+        """Returns the addresses in the first stage that this lane gives to `ldmatrix`, for each operand."""
+        text, zero, made = self.text, self.text.constant(0), []
+        for number, tile in enumerate(self.tiles):
+            # Along the rows, the first bit of a matrix's number counts; along the columns, the second one.
+            side_bit = number
+            if self.is_deep[number]:
+                made.append(tile.lanes(self.own[number], side_bit))
+            else:
+                made.append(text.add(tile.lanes(zero, 1 - side_bit), text.multiply(self.own[number], text.constant(2))))
+        return made
 
-    def _multiply_tile(self, a: Sequence[str], b: Sequence[str], c: Sequence[str]) -> list[str]:
-        text, element = self.text, self.nest.inputs[0].element
-        register, result = "vector<2xf16>" if element == "f16" else "i32", "!llvm.struct<(f32, f32, f32, f32)>"
-        types = ", ".join([register] * 6 + ["f32"] * 4)
-        made = text.let(
-            f'llvm.call_intrinsic "{_INTRINSICS[element]}"({", ".join([*a, *b, *c])}) : ({types}) -> {result}'
-        )
-        return [text.let(f"llvm.extractvalue {made}[{n}] : {result}") for n in range(4)]
+    def multiply_step(self, lanes: Sequence[str], distance: str, before: Sequence[str]) -> list[str]:
+        text, sums = self.text, list(before)
+        moved = [text.add(lane, distance) for lane in lanes]
+        for k in range(0, DEPTH, 16):
+            a = [self._matrices(0, moved[0], side, k) for side in range(0, self.rows // 2, 16)]
+            b = [self._matrices(1, moved[1], side, k) for side in range(0, 32, 16)]
+            for down, own in enumerate(a):
+                for across in range(4):
+                    at = 4 * (4 * down + across)
+                    pair = b[across // 2][2 * (across % 2) : 2 * (across % 2) + 2]
+                    sums[at : at + 4] = multiply(text, self.element, own, pair, sums[at : at + 4])
+        return sums
 
-    def store_totals(self, first: Sequence[str], own: Sequence[str], totals: Sequence[str]) -> None:
-        text: Text = self.text
+    def _matrices(self, number: int, lanes: str, side: int, k: int) -> list[str]:
+        place = (side, k) if self.is_deep[number] else (k, side)
+        return self.tiles[number].matrices(lanes, *place, turned=not self.is_deep[number])
+
+    def store_totals(self, totals: Sequence[str]) -> None:
+        text, groups = self.text, self.groups
+        ends = [_product(text, self.sizes, loops) for loops in (groups.rows, groups.columns)]
+        first = [text.add(self.first[0], self.own[0]), text.add(self.first[1], self.own[1])]
         for number, value in enumerate(totals):
             tile, part = divmod(number, 4)
-            row = text.add(text.add(first[0], own[0]), text.add(self.group, text.constant(8 * (part // 2))))
-            column = text.add(text.add(first[1], own[1]), text.add(self.pair, text.constant(8 * tile + part % 2)))
-            with self.inside(row, column):
-                store_total(text, self.nest, 0, value, self.positions())
+            row = text.add(first[0], text.add(self.group, text.constant(16 * (tile // 4) + 8 * (part // 2))))
+            column = text.add(first[1], text.add(self.pair, text.constant(8 * (tile % 4) + part % 2)))
+            known = [text.below(row, ends[0]), text.below(column, ends[1])]
+            with text.block(f"scf.if {text.let(f'arith.andi {known[0]}, {known[1]} : i1')}"):
+                at = self._positions(self._split(groups.rows, row) | self._split(groups.columns, column))
+                store_total(text, self.nest, 0, value, at)

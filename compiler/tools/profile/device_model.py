@@ -1,0 +1,50 @@
+"""A lower bound of the time of a call on a GPU that is not at hand, by its data sheet (roofline).
+
+    seconds of a kernel >= max(operations / rate of their dtype, bytes / bandwidth)
+
+Bytes are those of the tensors that a kernel reads and writes, each once: no cache, no launch and no memory between the
+launches of one kernel is counted, so that the bound is below any time that the chip can reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ....runtime.observe import Call, evaluate
+from ...targets.chips import Chip
+from .device_code import Code
+from .profile import count_products
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The bound of a kernel's call, whose launches are `code`. `compute` and `memory` are seconds."""
+
+    kernel: str
+    kind: str
+    flops: int
+    bytes: int
+    compute: float
+    memory: float
+    code: tuple[Code, ...]
+
+    @property
+    def seconds(self) -> float:
+        return max(self.compute, self.memory)
+
+    @property
+    def by(self) -> str:
+        return "compute" if self.compute > self.memory else "memory"
+
+
+def bound_calls(calls: Sequence[Call], codes: Sequence[Code], dims: Mapping[str, int], chip: Chip) -> Iterator[Bound]:
+    """Yields the bounds of an entry's calls at sizes of its dims."""
+    for call in calls:
+        flops = sum(evaluate(operation.flops, dims) for operation in call.operations)
+        products = count_products(call.operations, dims)
+        others = flops - sum(products.values())
+        compute = others / chip.flops + sum(count / chip.rate(factors) for factors, count in products.items())
+        bytes = evaluate(call.bytes, dims)
+        own = tuple(code for code in codes if code.name.startswith(call.kernel))
+        yield Bound(call.kernel, call.kind, flops, bytes, compute, bytes / chip.bandwidth, own)

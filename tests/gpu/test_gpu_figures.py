@@ -1,0 +1,105 @@
+"""The code of typical kernels does not get worse than the figures in `figures.json`, which `--update` writes anew.
+
+Instructions are counted in the PTX; registers need ptxas.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nacre.compiler.api import read_model
+from nacre.compiler.options import Options
+from nacre.compiler.pipeline import Build
+from nacre.compiler.targets.chips import CHIPS
+from nacre.compiler.targets.target import parse_targets
+from nacre.compiler.tools.profile.device_code import find_ptxas, read_artifact
+
+FIGURES = Path(__file__).with_name("figures.json")
+SOURCE = """language 1
+dim T in 1..4096 multiple 8
+dim S in 1..4096 multiple 8
+
+model product_f16(x: f16[T, 512], w: f16[512, 512]) -> f16[T, 512] { return x @ w }
+model product_bf16(x: bf16[T, 512], w: bf16[512, 512], b: bf16[512]) -> bf16[T, 512] { return gelu(x @ w.T + b) }
+model product_f32(x: f32[T, 512], w: f32[512, 512], b: f32[512]) -> f32[T, 512] { return relu(x @ w + b) }
+model convolution(x: f16[1, 28, 28, 64], w: f16[3, 3, 64, 64], b: f16[64]) -> f16[1, 28, 28, 64] {
+  return relu(conv2d(x, w, b, padding=1, layout="channels_last"))
+}
+model heads_64(q: f16[8, T, 64], k: f16[8, S, 64], v: f16[8, S, 64]) -> f16[8, T, 64] {
+  return attention(q, k, v, causal=true)
+}
+model heads_128(q: bf16[8, T, 128], k: bf16[8, S, 128], v: bf16[8, S, 128]) -> bf16[8, T, 128] {
+  return attention(q, k, v)
+}
+model query(q: f16[8, 1, 128], k: f16[8, S, 128], v: f16[8, S, 128]) -> f16[8, 1, 128] { return attention(q, k, v) }
+model shares(x: f32[T, 1024]) -> f32[T, 1024] { return softmax(x) }
+model elements(x: f32[T, 1024], y: f32[T, 1024]) -> f32[T, 1024] { return relu(x + y) }
+"""
+MORE_INSTRUCTIONS = 1.05
+"""A release of LLVM may need a few instructions more."""
+
+
+def measure(path: Path) -> dict[str, list[dict[str, Any]]]:
+    """Returns the figures of each entry's launches, in order."""
+    source = read_model(SOURCE)
+    build = Build(source, Options(targets=parse_targets("cuda:sm_80")))
+    build.run(path)
+    codes = {code.name: asdict(code) for code in read_artifact(path, CHIPS["a100"].architecture)}
+    assert build.program is not None
+    made: dict[str, list[dict[str, Any]]] = {}
+    for entry, function in zip(build.program.entries, build.program.lowered.functions, strict=True):
+        kernels = dict.fromkeys(call.symbol for call in function.calls)
+        found = [code for kernel in kernels for name, code in codes.items() if name.startswith(kernel)]
+        made[entry.name] = [{key: value for key, value in code.items() if key != "name"} for code in found]
+    return json.loads(json.dumps(made))  # type: ignore[no-any-return]  # lists in place of tuples
+
+
+def worse(now: dict[str, Any], before: dict[str, Any]) -> list[str]:
+    """Returns the figures of a launch that are worse than before."""
+    found = [key for key in ("shared", "barriers") if now[key] > before[key]]
+    found += ["instructions"] if now["instructions"] > MORE_INSTRUCTIONS * before["instructions"] else []
+    found += ["products"] if now["products"] < before["products"] else []
+    for key in ("reads", "writes"):
+        widest = [max((size for size, _ in figures[key]), default=0) for figures in (now, before)]
+        count = [sum(number for _, number in figures[key]) for figures in (now, before)]
+        found += [key] if widest[0] < widest[1] or count[0] > count[1] else []
+    if now["registers"] is not None and before["registers"] is not None:
+        found += [key for key in ("used", "spilled") if now["registers"][key] > before["registers"][key]]
+    return found
+
+
+def test_code_is_not_worse_than_before(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    made = measure(tmp_path / "model.so")
+    if request.config.getoption("--update"):
+        assert find_ptxas() is not None, "the figures contain registers, which ptxas counts"
+        FIGURES.write_text(json.dumps(made, indent=1) + "\n")
+    known = json.loads(FIGURES.read_text())
+    assert made.keys() == known.keys()
+    for name, launches in made.items():
+        assert len(launches) <= len(known[name]), name
+        for number, (now, before) in enumerate(zip(launches, known[name], strict=False)):
+            assert worse(now, before) == [], (name, number, now, before)
+
+
+def test_hot_kernels_spill_nothing() -> None:
+    launches = [launch for each in json.loads(FIGURES.read_text()).values() for launch in each]
+    assert [launch for launch in launches if launch["registers"]["spilled"]] == []
+    assert sum(launch["products"] > 0 for launch in launches) == 6
+
+
+@pytest.mark.parametrize("key", ["shared", "barriers", "products", "reads", "used", "spilled", "instructions"])
+def test_worse_code_is_found(key: str) -> None:
+    before = json.loads(FIGURES.read_text())["heads_64"][-1]
+    assert worse(before, before) == []
+    now = json.loads(json.dumps(before))
+    if key in ("used", "spilled"):
+        now["registers"][key] += 1
+    elif key == "reads":
+        now["reads"] = [[2, 1]]
+    else:
+        now[key] = {"products": 0}.get(key, 2 * now[key])
+    assert worse(now, before) == [key]
