@@ -82,7 +82,8 @@ def command_line(*arguments: str | Path) -> list[str]:
 
 
 def nacre_process(*arguments: str | Path, **options: Any) -> Done:
-    """Runs a command line in a process of its own."""
+    """Runs a command line in a process of its own. It writes no bytecode: one with a limit would cut it short."""
+    options.setdefault("env", {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
     done = subprocess.run(command_line(*arguments), capture_output=True, text=True, timeout=120, **options)
     return Done(done.returncode, done.stdout, done.stderr, *map(str, arguments[:1]))
 
