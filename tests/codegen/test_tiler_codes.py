@@ -4,8 +4,11 @@ CPUs with instructions for bytes and for CPUs without."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import nacre
+import numpy as np
 import pytest
 from codegen.test_tiler_dots import EVERY
 from differential.directed import assert_right, case
@@ -17,6 +20,10 @@ ROWS = [{"M": m} for m in (0, 1, 9, 70)]
 
 def codes(bits: int, zero: int) -> Callable[..., Any]:
     return lambda b, x, *planes: b.block_dot(x, *planes, bits=bits, zero=zero)
+
+
+def floats(bits: int) -> Callable[..., Any]:
+    return lambda b, x, *planes: b.block_matmul(x, *planes, bits=bits)
 
 
 def layer(b: Any, x: Any, weight: Any, scales: Any, rows: Any, bias: Any, other: Any) -> Any:
@@ -42,6 +49,9 @@ def graphs() -> list[Graph]:
         case("q4_many_rows", codes(4, 128), "u8[2, 65, 96]", *small),
         case("q4_one_column", codes(4, 128), "u8[M, 64]", "*u8[1, 2, 16]", "*f16[1, 2]", sizes=ROWS),
         case("q4_one_block", codes(4, 128), "u8[M, 32]", "*u8[33, 1, 16]", "*f16[33, 1]", sizes=ROWS),
+        case("q4_floats", floats(4), "f32[M, 96]", *small, sizes=ROWS),
+        case("q4_floats_zeros", floats(4), "f32[M, 96]", *small, "*u8[50, 3]", sizes=ROWS),
+        case("q8_floats", floats(8), "f32[M, 64]", "*i8[33, 2, 32]", "*f16[33, 2]", sizes=ROWS),
         case("layer", layer, "u8[M, 96]", *small, "f32[M, 1]", "f32[50]", "f32[M, 50]", sizes=ROWS),
         case("normed", normed, "u8[M, 96]", *small, "f32[50]", sizes=ROWS),
     ]
@@ -50,3 +60,32 @@ def graphs() -> list[Graph]:
 @pytest.mark.parametrize("level", EVERY, ids=str)
 def test_blocks(level: Level) -> None:
     assert_right(graphs(), level)
+
+
+MODEL = """language 1
+dim M in 1..200
+model products(x: f32[M, 416]) -> f32[M, 50], f32[M, 33] {
+  param first: f32[50, 416]
+  param second: f32[33, 416]
+  return x @ first.T, x @ second.T
+}
+quantize products {
+  weights "first" to q4[block 32, zero]
+  weights "second" to q8[block 32]
+}
+"""
+
+
+def test_products_of_floats(tmp_path: Path) -> None:
+    """Block-quantized weights with float activations, for few and many rows."""
+    rng = np.random.default_rng(7)
+    weights = {name: rng.standard_normal((n, 416)).astype(np.float32) for name, n in (("first", 50), ("second", 33))}
+    plain, tiled = (
+        nacre.compile(MODEL, tmp_path / f"{level}.so", weights=weights, opt_level=level) for level in (0, 2)
+    )
+    for rows in (1, 9, 64, 131):
+        x = rng.standard_normal((rows, 416)).astype(np.float32)
+        for weight, expected, result in zip(weights.values(), plain(x), tiled(x), strict=True):
+            # Roundings relative to the sum of the terms' magnitudes, as in `validate/tolerance.py`.
+            most = np.abs(x) @ np.abs(weight).T * np.finfo(np.float32).eps * (1 + 0.3 * np.sqrt(416))
+            assert (np.abs(result - expected) <= most).all(), rows

@@ -30,7 +30,7 @@ from .nest import blocks, units
 from .roles import Roles, assign_roles
 from .row_loops import Rows, in_whole_tiles
 from .rows import RowWriter
-from .schedule import ROWS, is_tiled, row_bytes
+from .schedule import BLOCK_BYTES, ROWS, is_tiled, row_bytes
 from .stretches import StretchedTiles, find_shared
 from .structure import Op, Unsupported
 from .text import Value
@@ -38,8 +38,6 @@ from .tiles import Tiles
 
 MOST_ROWS = 64
 """The most rows of a block."""
-BLOCK_BYTES = 256 * 1024
-"""The most bytes of each result that a block with more than `ROWS` rows keeps on the stack."""
 FEWEST = 32
 """The number of blocks, at least, before blocks become larger: threads share them."""
 SHARING_ROWS = 16

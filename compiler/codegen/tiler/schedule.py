@@ -21,9 +21,11 @@ from .structure import Access, Buffer, Kernel, Op, Tensor, extract_step, plain
 from .windows import is_window
 
 ROW_BYTES = 64 * 1024
-"""The most bytes of a block of rows that stays on the stack."""
+"""The most bytes of rows that are kept between passes, several times over."""
+BLOCK_BYTES = 256 * 1024
+"""The most bytes of a block of rows that stays on the stack between contractions."""
 ROWS = 8
-"""The number of rows in such a block."""
+"""The fewest rows of such a block."""
 
 
 @dataclass
@@ -280,7 +282,7 @@ def _worth(stage: Stage, op: Op, joined: Stage) -> bool:
     if not tiles:
         return True
     # Rows of scores stay on the stack between the surrounding contractions.
-    return is_tiled(stage.ops[0]) and all(row_bytes(joined, o, outer) <= ROW_BYTES for o in joined.ops)
+    return is_tiled(stage.ops[0]) and all(row_bytes(joined, o, outer) <= BLOCK_BYTES for o in joined.ops)
 
 
 def row_bytes(stage: Stage, op: Op, outer: set[int]) -> int:
