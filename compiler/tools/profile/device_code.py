@@ -6,7 +6,6 @@ different kernels do not.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shutil
@@ -91,13 +90,8 @@ def read_code(text: str) -> Iterator[Code]:
 
 @cache
 def find_ptxas() -> str | None:
-    """Returns the path of CUDA's assembler: `$NACRE_PTXAS`, one on the path, or that of the package
-    `nvidia-cuda-nvcc-cu12`; None where there is none."""
-    found = os.environ.get("NACRE_PTXAS") or shutil.which("ptxas")
-    if found is None and (spec := importlib.util.find_spec("nvidia")) is not None:
-        folders = [Path(folder) / "cuda_nvcc" / "bin" / "ptxas" for folder in spec.submodule_search_locations or ()]
-        found = next((str(path) for path in folders if path.exists()), None)
-    return found
+    """Returns the path of CUDA's assembler, `$NACRE_PTXAS` or one on the path; None where there is none."""
+    return os.environ.get("NACRE_PTXAS") or shutil.which("ptxas")
 
 
 def count_registers(ptxas: str, text: str, architecture: str) -> dict[str, Registers]:
