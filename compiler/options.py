@@ -172,7 +172,7 @@ class Options:
             write="{:g}".format,
             in_artifact=False,
             always=True,
-            help="Time limit for code generation, in seconds.",
+            help="Time limit for the code of one kernel, in seconds.",
         ),
     )
     start: str = FIRST

@@ -41,7 +41,7 @@ ROWS = 32
 MOST_LEVELS, MOST_NODES = 8, 255
 """The levels whose nodes are all compared: a place is a short integer."""
 MOST_OBLIVIOUS = 14
-CHOSEN_LEVELS = 1
+CHOSEN_LEVELS = 5
 """The levels of a search whose thresholds are chosen in registers."""
 NAN_IS_ZERO = 32
 """The flag of a column, besides those of nodes: NaN that is not missing is 0. Else it is above all thresholds."""

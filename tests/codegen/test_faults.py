@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from nacre.compiler.base.compiler_errors import CompilerError
 from nacre.compiler.codegen import objects
 from nacre.compiler.codegen.objects import CodeGenerator, CodeOptions, generate_objects
+from nacre.compiler.codegen.workers.child import Children
 from nacre.compiler.lower.lowered import Lowered, LoweredKernel
 from nacre.compiler.lower.writer import NAME, Kernel
 from nacre.compiler.targets.target import Target
@@ -117,6 +121,45 @@ def test_a_hang_is_a_fault(faults: list[CompilerError]) -> None:
     fault = error_of(program(slow, 0, 1), faults, timeout=0.5)
     assert "within 0.5 seconds" in fault.what
     assert rerun(fault.reproducer).returncode == 124  # as `timeout` ends
+
+
+class SlowChild:
+    """A child that answers each job after a while."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, (reader, self._writer) = seconds, os.pipe()
+        self.answers = os.fdopen(reader, "rb", buffering=0)
+        self._answer = threading.Timer(0, lambda: None)
+
+    def send(self, source: object) -> None:
+        self._answer.cancel()
+        self._answer = threading.Timer(self.seconds, os.write, (self._writer, b"."))
+        self._answer.start()
+
+    def outcome(self) -> bytes:
+        return self.answers.read(1)
+
+    def failed(self, why: str) -> str:
+        return why
+
+    def close(self) -> None:
+        self._answer.cancel()
+        if self._answer.is_alive():
+            self._answer.join()
+        self.answers.close()
+        os.close(self._writer)
+
+
+def test_the_time_limit_is_one_of_each_job() -> None:
+    told: list[object] = []
+    children: Any = Children([SlowChild(0.2)])  # type: ignore[list-item]  # a part of one
+    children.run([None] * 8, 1.2, lambda _, outcome: told.append(outcome))
+    children.close()
+    assert told == [b"."] * 8
+    children = Children([SlowChild(0.01), SlowChild(5)])  # type: ignore[list-item]
+    children.run([None] * 40, 0.5, lambda number, outcome: told.append((number, outcome)))
+    children.close()
+    assert told[-1] == (1, "no answer within 0.5 seconds")
 
 
 def test_one_child_does_many_kernels_and_ends_at_the_first_fault(faults: list[CompilerError]) -> None:

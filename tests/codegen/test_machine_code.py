@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from nacre.compiler.artifact.link import find_linker, merge_objects
 from nacre.compiler.codegen.jit import build_functions
+from nacre.compiler.codegen.llvm.machine import Machine, Options
 from nacre.compiler.codegen.objects import CodeGenerator, CodeOptions, generate_objects
 from nacre.compiler.lower.module import lower_module
 from nacre.compiler.lower.writer import UNITS
@@ -147,3 +148,32 @@ def test_times_name_the_stages() -> None:
     expected = {"linalg", "bufferized", "loops", "llvm-dialect", "literals", "optimize", "emit"}
     assert expected <= set(generator.times)
     assert all(seconds >= 0 for seconds in generator.times.values())
+
+
+CHOICE = """
+define float @choose(float %x, float %y, ptr %at) {
+  %is_less = fcmp ole float %x, %y
+  %next = getelementptr float, ptr %at, i64 1
+  %second = load float, ptr %next
+  %first = load float, ptr %at
+  %chosen = select i1 %is_less, float %second, float %first
+  ret float %chosen
+}
+define float @choose_other(float %x, float %y, ptr %at) {
+  %is_less = fcmp ole float %x, %y
+  %next = getelementptr float, ptr %at, i64 1
+  %first = load float, ptr %at
+  %second = load float, ptr %next
+  %chosen = select i1 %is_less, float %second, float %first
+  ret float %chosen
+}
+"""
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_a_choice_reads_no_more_than_its_elements(level: int) -> None:
+    machine = Machine(Target("x86-64-v3"), Options(level))
+    text = machine.emit_assembly(machine.parse(CHOICE))
+    assert text.count("ss\t") >= 2  # instructions of single numbers
+    # In memory, the operand of a blend has 16 bytes.
+    assert not [line for line in text.splitlines() if "vblendvps" in line and "(%r" in line]

@@ -39,6 +39,9 @@ class Machine:
             cpu = llvm.get_host_cpu_name()
             features = native_features(target)
         relocation = target.family.system.relocation if target.family is not None else "pic"
+        if options.level == 0:
+            # LLVM's selector of level 0 folds a load of one f32 into a blend, which reads 16 bytes (seen in LLVM 22).
+            llvm.set_option("nacre", "-fast-isel=false")
         self._machine: Any = llvm.Target.from_triple(triple).create_target_machine(
             cpu=cpu, features=features, opt=options.level, reloc=relocation, codemodel="small"
         )

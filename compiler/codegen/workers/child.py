@@ -23,8 +23,7 @@ from .job import ENTRIES, KERNEL, Job, Result, text_name
 from .messages import STAGE, Answer, Request
 
 TIMEOUT = 600.0
-"""Seconds after which code generation is assumed to hang."""
-"""The prefix of the message about a child that hangs."""
+"""Seconds after which a job is assumed to hang."""
 KERNEL_WORKER = "nacre.compiler.codegen.workers.kernel_worker"
 ENTRY_WORKER = "nacre.compiler.codegen.workers.entry_worker"
 
@@ -141,27 +140,27 @@ class Children:
         self._children.clear()
 
     def run(self, sources: Sequence[Source], timeout: float, take: Callable[[int, Outcome], None]) -> None:
-        """Calls `take` with the index of every source and its outcome, as soon as the outcome arrives.
+        """Calls `take` with the index of every source and its outcome, as soon as the outcome arrives. A job without an
+        answer within `timeout` seconds is assumed to hang; the time that it waits for a child does not count.
 
         `take` must raise where the outcome is a failure: the child may be dead.
         """
         assert self._children or not sources
-        deadline = time.monotonic() + timeout
         waiting, idle = deque(enumerate(sources)), deque(self._children)
         with selectors.DefaultSelector() as selector:
             while waiting or selector.get_map():
                 while waiting and idle:
                     child, (number, source) = idle.popleft(), waiting.popleft()
-                    selector.register(child.answers, selectors.EVENT_READ, (child, number))
+                    selector.register(child.answers, selectors.EVENT_READ, (child, number, time.monotonic() + timeout))
                     child.send(source)
+                # The first registered child has the longest-running job.
+                child, number, deadline = next(iter(selector.get_map().values())).data
                 events = selector.select(max(0.0, deadline - time.monotonic()))
                 if not events:
-                    # The child with the longest-running job.
-                    child, number = next(iter(selector.get_map().values())).data
                     take(number, child.failed(f"{NO_ANSWER} {timeout:g} seconds"))
                     return
                 for key, _ in events:
-                    child, number = key.data
+                    child, number, _ = key.data
                     selector.unregister(key.fileobj)
                     idle.append(child)
                     take(number, child.outcome())
