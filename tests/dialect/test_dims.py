@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -150,3 +154,16 @@ def test_quotients_of_quotients_are_one() -> None:
         assert nested == dims.floor_divide(dims.add(size, 160 * shift), 320)
         for value in (0, 159, 160, 161, 479, 480, 1000):
             assert dims.evaluate(nested, {"S": value}) == (value // 160 + shift) // 2
+
+
+def test_sizes_of_another_process_are_found_in_tables() -> None:
+    """Hashes of text differ between processes: a copy must not keep the hash of its original."""
+    write = (
+        "import pickle, sys; from nacre.dialect.dims import Symbol; size = Symbol('T', 1, 9).size // 4 + 3; hash(size);"
+        "sys.stdout.buffer.write(pickle.dumps(size))"
+    )
+    size = Symbol("T", 1, 9).size // 4 + 3
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run([sys.executable, "-c", write], env=environment, capture_output=True, check=True)
+        assert pickle.loads(done.stdout) in {size: True}
