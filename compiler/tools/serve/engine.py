@@ -21,7 +21,7 @@ _PART = 256
 
 
 class QueueFullError(Exception):
-    """As many requests wait as may."""
+    """The queue of waiting requests is full."""
 
 
 class StoppedError(Exception):
