@@ -63,11 +63,12 @@ def serve_command(
     chosen: Chosen,
     threads: int,
 ) -> None:
-    """Serve a compiled language model with the completions and chat protocol of OpenAI.
+    """Serve a compiled language model over HTTP, with the completions and chat protocol of OpenAI.
 
     \b
       nacre serve model.so --port 8000 --slots 8
-      curl localhost:8000/v1/completions -d '{"model": "model", "prompt": "Once", "max_tokens": 8}'
+      curl localhost:8000/v1/completions \\
+        -d '{"model": "model", "prompt": "Once", "max_tokens": 8}'
 
     /v1/completions and /v1/chat/completions answer whole or as a stream; /v1/models, /health and /metrics (Prometheus)
     say more. Each slot is a session; running requests take turns token by token. SIGINT and SIGTERM end the server when

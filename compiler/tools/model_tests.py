@@ -144,7 +144,7 @@ def _judge(
         passed = error <= expectation.tolerance
         errors = absolute_errors(actual, expected)
         if passed and expectation.signed and (turned := _turned_zeros(actual, expected)).any():
-            count = np.count_nonzero(turned)
+            count = int(np.count_nonzero(turned))
             detail = f"{count} zero{'s' * (count != 1)} of `{name}` have the opposite sign"
             passed, errors = False, np.where(turned, np.inf, 0.0)
         wrong = None if passed else _find_wrong(actual, expected, errors, expectation.tolerance)

@@ -29,10 +29,12 @@ from typing import Any
 
 import numpy as np
 
-from ..dims import ceil_divide
+from ..dims import ceil_divide, product
 from ..emitter import BodyEmitter, Emitter, Loop, Result, Scalar, Tensor, loops
-from ..operator import Attributes, AttributeSpec, Case, InferenceError, Operand, Operator
+from ..graph import Value
+from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import F32, F64, I8, I16, I32, I64, U8, U16, U64, DType, TensorType
+from .indexing import zeros_like
 from .support.accumulate import Numbers
 from .support.trees import DEFAULT_LEFT, NAN_IS_MISSING, NEARLY_ZERO, ZERO_IS_MISSING
 
@@ -292,6 +294,25 @@ def _lower_trees(
     )
 
 
+def _differentiate(b: Builder, use: Use) -> Sequence[Value | None]:
+    """Ranks only choose leaves: gradients go to the values. With the numbers of the leaves as values and a group for
+    each tree, the sums are the leaves that are reached."""
+    ranks, column, border, first, nodes, values = use.inputs
+    groups, trees, count = column.type.shape
+    each = product((groups, trees))
+    apart = (each, 1, count)
+    tables = b.reshape(column, shape=apart), b.reshape(border, shape=apart), b.reshape(first, shape=(each, 1))
+    numbers = b.iota(shape=values.type.shape, dtype=F64)
+    leaves = b.ranked_trees(ranks, *tables, nodes, numbers, **use.attributes)
+    blocks = ranks.type.shape[0]
+    given = b.reshape(use.gradient, shape=(blocks, groups, 1, ROWS))
+    spread = b.broadcast_to(given, shape=(blocks, groups, trees, ROWS))
+    number = product((blocks, each, ROWS))
+    places = b.reshape(b.cast(leaves, dtype=I64), shape=(number,))
+    added = b.scatter_add(zeros_like(b, values), places, b.reshape(spread, shape=(number,)), axis=0)
+    return [None, None, None, None, None, added]
+
+
 # Examples
 
 
@@ -341,7 +362,7 @@ def _tree_cases() -> tuple[Case, ...]:
         }
         shapes = tuple(a.shape for a in arrays.values())
         attributes = {"shape": shape, "steps": steps}
-        made.append(Case(shapes, attributes, arrays=arrays, gradient=False, terms=max(trees, 1)))
+        made.append(Case(shapes, attributes, arrays=arrays, terms=max(trees, 1)))
     return tuple(made)
 
 
@@ -360,7 +381,7 @@ feature_ranks = Operator(
     gradient=None,
     lower=_lower_ranks,
     cases=_rank_cases(),
-    properties=frozenset({"costly"}),
+    properties=frozenset({"costly", "stepped"}),
 )
 
 ranked_trees = Operator(
@@ -377,7 +398,7 @@ ranked_trees = Operator(
     attributes=(AttributeSpec("shape", "str", "nodes", ("nodes", "levels")), AttributeSpec("steps", "int", 0)),
     infer=_infer_trees,
     reference=_reference_trees,
-    gradient=None,
+    gradient=_differentiate,
     lower=_lower_trees,
     cases=_tree_cases(),
     properties=frozenset({"costly", "summing"}),

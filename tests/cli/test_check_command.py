@@ -99,7 +99,7 @@ def test_files_that_are_no_source(cli: Cli, tmp_path: Path, content: bytes | Non
 
 def test_folder_is_no_source(cli: Cli, tmp_path: Path) -> None:
     done = cli("check", tmp_path)
-    assert done.code == 1 and "error[missing-file]" in done.err
+    assert done.code == 1 and "error[bad-folder]" in done.err and "is a directory without" in done.err
 
 
 def test_checkpoint_beside_the_model_is_checked(cli: Cli, scaled: Path) -> None:

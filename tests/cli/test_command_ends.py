@@ -119,7 +119,8 @@ def test_a_reader_that_leaves(double_so: Path) -> None:
 
 def test_progress_is_for_terminals(double: Path) -> None:
     command = ["compile", str(double), "--emit", "graph"]
-    done = on_terminal(*command)
+    # A line of the terminal has room for the path of the file.
+    done = on_terminal(*command, environment={"COLUMNS": "240"})
     assert done.code == 0
     assert f"compiling {double.name}" in done.out.replace(f"{double.parent}/", "")
     assert re.search(r"wrote .*double\.graph", done.out.replace("\r\n", ""))

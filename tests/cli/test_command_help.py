@@ -17,7 +17,7 @@ def test_there_are_commands() -> None:
     expected = (
         "accuracy bench bisect chat check compile completion diff dump fmt generate graph help import inspect lsp"
     )
-    assert [*expected.split(), "opt", "profile", "quantize", "reduce", "run", "test", "train"] == COMMANDS
+    assert [*expected.split(), "opt", "profile", "quantize", "reduce", "run", "serve", "test", "train"] == COMMANDS
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])

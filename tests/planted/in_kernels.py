@@ -131,7 +131,7 @@ def odd_nan(setter: Setter) -> None:
 
     def wrong(self: Any, strands: Any, start: Any) -> Any:
         def differ(x: Any, y: Any) -> Any:
-            return self.writer.apply("arith.xori", "", [x, y], "i1")
+            return self.writer.apply("arith.xori", "", [x, y], self.record)
 
         odd = self.pairwise([seen for _, seen in strands], differ)
         return finish(self, [(total, odd) for total, _ in strands], start)

@@ -78,8 +78,8 @@ static const nacre_level levels[] = {{"any", 0}};
 static const nacre_size shape[] = {{UNITS, 0, 0}};
 static const nacre_argument results[] = {{"y", "f32[400]", shape, NACRE_F32, 1}};
 static const nacre_entry entries[] = {
-    {"main", kernels, observed_kernels, 0, results, 0, 0, 0, 0, {4 * UNITS, 0, 0}, 0, 1, 0, 0, 0, 0},
-    {"unobserved", kernels, 0, 0, results, 0, 0, 0, 0, {4 * UNITS, 0, 0}, 0, 1, 0, 0, 0, 0},
+    {"main", kernels, observed_kernels, 0, results, 0, 0, 0, 0, {4 * UNITS, 0, 0}, 0, 1, 0, 0, 0, 0, 0},
+    {"unobserved", kernels, 0, 0, results, 0, 0, 0, 0, {4 * UNITS, 0, 0}, 0, 1, 0, 0, 0, 0, 0},
 };
 const nacre_artifact nacre_this_artifact = {"{}", "{}", levels, entries, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0};
 

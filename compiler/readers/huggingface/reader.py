@@ -25,7 +25,7 @@ def read_folder(path: Path, weights: WeightSource | None = None) -> SourceModel:
     """Reads the model of a folder; `weights` replace its checkpoint. Raises DiagnosticError."""
     if not (path / CONFIG).is_file():
         help_text = "a folder of Hugging Face has a `config.json` and weights in safetensors"
-        raise bad_folder(f"`{path}` has no `{CONFIG}`", help_text)
+        raise bad_folder(f"`{path}` is a directory without a `{CONFIG}`", help_text)
     values = read_json(path / CONFIG)
     kind = values.get("model_type")
     if kind not in DECODERS and kind not in ENCODERS:

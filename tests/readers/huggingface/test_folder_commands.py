@@ -168,7 +168,7 @@ def test_files_that_are_no_configurations(content: bytes, tmp_path: Path) -> Non
 
 
 def test_folders_without_a_model(tmp_path: Path) -> None:
-    with pytest.raises(DiagnosticError, match=r"has no `config.json`"):
+    with pytest.raises(DiagnosticError, match=r"is a directory without a `config.json`"):
         read_model(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     with pytest.raises(DiagnosticError, match="has no checkpoint"):

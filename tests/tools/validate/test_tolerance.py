@@ -83,6 +83,8 @@ def test_factorizations_are_exact_for_operands_nearby(operator: Operator) -> Non
 def test_who_rounds_to_a_dtype_that_is_named_says_so() -> None:
     """Otherwise the measure would not be rounded there."""
     for operator in OPERATORS.values():
+        if operator.name == "bitcast":
+            continue  # rounds nothing
         names_dtype = any(a.kind == "dtype" and a.name != "into" for a in operator.attributes)
         if names_dtype and operator.operands and any(d.is_differentiable for d in operator.operands[0].dtypes):
             assert operator.has("stepped"), operator.name
