@@ -106,6 +106,8 @@ class Server:
         try:
             async for text, reason, drawn in texts:  # noqa: B007  # the last ones count
                 whole += text
+        except Exception as error:
+            raise _failure(error) from error
         finally:
             watcher.cancel()
         body = answer(order, number, created, self.name, whole, reason, part=False)

@@ -251,6 +251,21 @@ def test_a_full_queue_and_the_end(talker: Path) -> None:
         engine.submit(jobs[2])
 
 
+def test_a_request_that_fails_has_an_answer(running: Running, talker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> Iterator[int]:
+        raise RuntimeError("out of luck")
+        yield 0
+
+    body = {"model": "talker", "prompt": "the", "max_tokens": 4, "temperature": 0}
+    with monkeypatch.context() as patched:
+        patched.setattr(Generator, "generate", fail)
+        status, text = running.call("/v1/completions", body)
+        assert status == 500 and "out of luck" in json.loads(text)["error"]["message"]
+        _, text = running.call("/v1/completions", body | {"stream": True})
+        assert "out of luck" in text
+    assert running.complete("the", max_tokens=9)["choices"][0]["text"] == expected(talker, "the", 9)
+
+
 def test_steps_take_turns(talker: Path) -> None:
     """Two long answers end within one token of each other, and the queue is served in order."""
     engine = Engine(nacre.load(talker), slots=2, capacity=CONTEXT, queue=8, end=frozenset(), lookup=0)
