@@ -19,7 +19,7 @@ from .operator import InvalidOperandsError
 from .ops import OPERATORS
 from .ops.support.places import find_outside
 from .ops.support.tree_faults import describe_fault
-from .remembered import KeptParameters
+from .remembered import KeptParameters, KeptResults
 from .requirements import call_requirements
 from .types import F64, Array, DType, dtype_of
 
@@ -74,7 +74,8 @@ def contiguous(array: Array) -> Array:
 
 class Interpreter:
     """Runs functions of a module. `load` returns parameters; `precision` replaces the dtype of every float tensor;
-    `most_iterations` is the greatest number of iterations of a `while`, None for any number."""
+    `most_iterations` is the greatest number of iterations of a `while`, None for any number. `kept` and `results` are
+    shared with interpreters of other modules that compute the same."""
 
     def __init__(
         self,
@@ -85,9 +86,10 @@ class Interpreter:
         observe: Observe | None = None,
         most_iterations: int | None = None,
         kept: KeptParameters | None = None,
+        results: KeptResults | None = None,
     ) -> None:
         self.module, self.load, self.precision, self.observe = module, load, precision, observe
-        self.most_iterations, self.kept = most_iterations, kept
+        self.most_iterations, self.kept, self.results = most_iterations, kept, results
         self._parameters: dict[str, Array] = {}
 
     def run(
@@ -145,6 +147,16 @@ class Interpreter:
             return self._run_region(node.regions[0], inputs, values, dims)
         if node.op in CONTROL_FLOW:
             return self._run_control(node, inputs, values, dims)
+        if self.results is None:
+            return self._run_operator(node, inputs, dims)
+        key = self.results.key(node, inputs, dims, self.precision)
+        found = self.results.get(key)
+        if found is None:
+            found = self._run_operator(node, inputs, dims)
+            self.results.add(key, inputs, found)
+        return found
+
+    def _run_operator(self, node: Node, inputs: Sequence[Array], dims: Mapping[str, int]) -> Sequence[Array]:
         attributes = self._attributes(node, dims)
         if attributes.get("mode") == "error":
             _check_indices(node, inputs, dims)
@@ -203,7 +215,7 @@ class Interpreter:
     def _parameter(self, pattern: str, indices: Sequence[Array]) -> Array:
         parameter = self.module.parameter_index[pattern].at(int(i) for i in indices)
         if parameter.name not in self._parameters:
-            kept = None if self.kept is None else self.kept.get(parameter.name, self.precision)
+            kept = None if self.kept is None else self.kept.get(parameter, self.precision)
             self._parameters[parameter.name] = self._load(parameter) if kept is None else kept
         return self._parameters[parameter.name]
 
@@ -212,7 +224,7 @@ class Interpreter:
         assert array.shape == parameter.type.stored_shape, (parameter, array.shape)
         array = contiguous(self._cast(array))
         if self.kept is not None:
-            self.kept.add(parameter.name, self.precision, array)
+            self.kept.add(parameter, self.precision, array)
         return array
 
 

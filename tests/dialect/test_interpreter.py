@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from nacre.dialect.graph import Function, Module, Node, Parameter, Value
 from nacre.dialect.interpreter import Interpreter
 from nacre.dialect.operator import Builder
 from nacre.dialect.ops import OPERATORS
-from nacre.dialect.remembered import KeptParameters, by_identity
+from nacre.dialect.remembered import KeptParameters, KeptResults, by_identity
 from nacre.dialect.types import F32, F64, TensorType
 
 N = Symbol("N", 0, 100)
@@ -89,3 +90,45 @@ def test_results_are_remembered_by_identity() -> None:
     assert computed == [1, 1]
     assert [remembered(each) for each in (third, first, third)] == [3, 1, 3]
     assert computed == [1, 1, 3, 1]
+
+
+def _chain(value: float, wide: bool = False) -> Module:
+    """Returns `f(x) = x * full(value)`, in f64 with `wide`."""
+    dtype = F64 if wide else F32
+    x, full, product = (Value(name, TensorType(dtype, (N.size,))) for name in ("x", "full", "product"))
+    nodes = (
+        Node("full", (), (full,), (("value", value), ("shape", (N.size,)), ("dtype", dtype))),
+        Node("multiply", (x, full), (product,)),
+    )
+    return Module("m", (N,), (), (Function("f", (x,), nodes, (product,), ("product",)),))
+
+
+def test_results_of_equal_nodes_are_kept() -> None:
+    computed: list[str] = []
+    results = KeptResults()
+
+    class Counting(Interpreter):
+        def _run_operator(self, node: Node, *rest: Any) -> Any:
+            computed.append(node.op)
+            return super()._run_operator(node, *rest)
+
+    def run(module: Module, x: np.ndarray) -> list[str]:
+        computed.clear()
+        (found,) = Counting(module, lambda parameter: x, results=results).run("f", (x,))
+        (expected,) = Interpreter(module, lambda parameter: x).run("f", (x,))
+        assert found.tobytes() == expected.tobytes() and found.dtype == expected.dtype
+        return list(computed)
+
+    # More bytes than what is recognized by content; three elements are recognized.
+    x = np.arange(1, 31, dtype=np.float32)
+    assert run(_chain(0.0), x) == ["full", "multiply"]
+    assert run(_chain(0.0), x) == []
+    assert run(_chain(0.0), x.copy()) == ["multiply"]
+    assert run(_chain(0.0), x[:3]) == ["full", "multiply"]
+    assert run(_chain(0.0), x[:3].copy()) == []
+    assert run(_chain(-0.0), x) == ["full", "multiply"]
+    assert run(_chain(0.0, wide=True), x.astype(np.float64)) == ["full", "multiply"]
+    results.next_graph()
+    assert run(_chain(0.0), x) == []
+    results.next_graph()
+    assert run(_chain(-0.0), x) == ["full", "multiply"]

@@ -13,7 +13,7 @@ from ....dialect.diagnostics import Diagnostic, DiagnosticError
 from ....dialect.dims import evaluate
 from ....dialect.graph import Function, Module, walk
 from ....dialect.interpreter import EndlessError, Interpreter, Load
-from ....dialect.remembered import KeptParameters
+from ....dialect.remembered import KeptParameters, KeptResults
 from ...lower.cost import count_operations
 from .inputs import (
     EDGES,
@@ -90,7 +90,7 @@ class Trials:
         drawn = (list(random_trials(function)) for function in module.functions)
         self.trials = [trial for trials in drawn for trial in ending_trials(module, trials, load)]
         self._judges: dict[tuple[int, bool], Judge] = {}
-        self._kept = KeptParameters()
+        self._kept, self._results = KeptParameters(), KeptResults()
 
     def first_trials(self) -> Iterator[Trial]:
         """Yields one ordinary call of each function."""
@@ -115,10 +115,12 @@ class Trials:
 
     def find_wrong(self, module: Module) -> Wrong | None:
         """Returns the first trial for which another module, run by the interpreter, has other results."""
+        self._results.next_graph()
         return next((w for j in self.judges(in_blocks=is_in_blocks(module)) if (w := self.judge(j, module))), None)
 
     def judge(self, judge: Judge, module: Module) -> Wrong | None:
-        interpreter = Interpreter(module, self.load, most_iterations=PATIENCE * MOST_ITERATIONS)
+        most = PATIENCE * MOST_ITERATIONS
+        interpreter = Interpreter(module, self.load, most_iterations=most, kept=self._kept, results=self._results)
         try:
             found = judge.difference(run_trial(interpreter, judge.trial))
         except EndlessError as error:
