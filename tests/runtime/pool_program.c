@@ -367,14 +367,14 @@ static void check_a_caller_that_waits_offers_its_cpu_now_and_then(void) {
     nacre_library_close();
 }
 
-/* Waits until the workers of a pool are as many as this, and all of them sleep. */
+/* Waits until all workers of a pool sleep, and are as many as this; any number if it is negative. */
 static void expect_asleep(nacre_pool *pool, int workers) {
     int started = 0, awake = 0, grants = 0;
     for (int i = 0; i < 5000; i++, usleep(1000)) {
         started = atomic_load(&pool->started), awake = atomic_load(&pool->awake), grants = atomic_load(&pool->grants);
         if (awake < 0 || grants < 0 || started < 0) break;
         /* Grants of workers that stopped count as awake until others take them. */
-        if (awake == grants && (workers < 0 || started == workers)) return;
+        if (workers < 0 ? awake == 0 && grants == 0 : awake == grants && started == workers) return;
     }
     fail("%d workers, %d awake with %d grants, not %d asleep", started, awake, grants, workers);
 }
