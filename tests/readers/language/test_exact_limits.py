@@ -14,27 +14,27 @@ from nacre.dialect.diagnostics import DiagnosticError, Span
 SPAN = Span("test.nacre", 1, 1, 1, 2)
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     pass
 
 
 def test_steps_of_an_elaboration(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(code: str, message: str, span: Span) -> Stopped:
+    def stop(code: str, message: str, span: Span) -> StoppedError:
         assert (code, span) == ("too-large", SPAN)
-        return Stopped(message)
+        return StoppedError(message)
 
     monkeypatch.setattr(contexts, "STEPS", 10)
     context: Any = SimpleNamespace(steps=0, reporter=SimpleNamespace(stop=stop))
     contexts.Context.count_steps(context, 9, SPAN)
     contexts.Context.count_steps(context, 1, SPAN)
-    with pytest.raises(Stopped):
+    with pytest.raises(StoppedError):
         contexts.Context.count_steps(context, 1, SPAN)
 
 
 def test_elements_in_the_text_of_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
     def load(count: int) -> None:
         numbers = ", ".join(map(str, range(count)))
-        text = f'model f(x: f32[{count}]) -> f32[{count}] {{\n  return x\n}}\n'
+        text = f"model f(x: f32[{count}]) -> f32[{count}] {{\n  return x\n}}\n"
         load_module(f'{text}\ntest f "numbers" {{\n  given x = [{numbers}]\n  expect [{numbers}]\n}}\n', text=True)
 
     monkeypatch.setattr(examples, "DATA_ELEMENTS", 7)
