@@ -31,6 +31,27 @@ def test_dims_are_bound_by_each_call(model: Model, shape: tuple[int, int]) -> No
     assert np.array_equal(result, x + x)
 
 
+def test_only_odd_addresses_are_looked_at_again(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrays of whole elements cost no check of each argument."""
+    seen: list[int] = []
+    check = Entry._check_alignment
+
+    def look(self: Entry, arrays: list[Array]) -> None:
+        seen.append(len(arrays))
+        check(self, arrays)
+
+    monkeypatch.setattr(Entry, "_check_alignment", look)
+    room, add = np.zeros(1 << 8, np.uint8), model.entries["add"]
+    start = -room.ctypes.data % 16
+    for offset in (0, 4, 8, 12):
+        add(room[start + offset :][:24].view(np.float32).reshape(2, 3), ramp(2, 3))
+    assert seen == []
+    for offset in (2, 1, 7):
+        with pytest.raises(ArgumentError, match="not aligned"):
+            add(room[start + offset :][:24].view(np.float32).reshape(2, 3), ramp(2, 3))
+    assert seen == [2, 2, 2]
+
+
 def test_weights_are_read(model: Model) -> None:
     ids = np.array([[4, 0, 2]])
     assert np.array_equal(model.entries["embed"](ids), TABLE[ids])

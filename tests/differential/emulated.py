@@ -137,7 +137,7 @@ define internal {words} {name}({floats} %x, {words} %masked, i16 %mask, i32 %mod
   %fits = fcmp olt {floats} %size, splat (float 0x41E0000000000000)
   %number = fptosi {floats} %whole to {words}
   %result = select <{lanes} x i1> %fits, {words} %number, {words} splat (i32 -2147483648)
-  ret {words} %result
+{_where_asked(words, lanes)}
 }}"""
 
 
@@ -159,8 +159,15 @@ define internal {floats} {name}({floats} %x, {floats} %n, {floats} %masked, i16 
   %wide = fpext {floats} %x to {doubles}
   %product = fmul {doubles} %wide, %factor
   %result = fptrunc {doubles} %product to {floats}
-  ret {floats} %result
+{_where_asked(floats, lanes)}
 }}"""
+
+
+def _where_asked(type: str, lanes: int) -> str:
+    """Returns `%result` in the lanes of `%mask`, and `%masked` in the others."""
+    return f"""  %asked = bitcast i16 %mask to <{lanes} x i1>
+  %chosen = select <{lanes} x i1> %asked, {type} %result, {type} %masked
+  ret {type} %chosen"""
 
 
 def _look_up(name: str, lanes: int) -> str:

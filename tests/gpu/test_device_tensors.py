@@ -125,6 +125,18 @@ def test_nothing_is_copied(machine: Machine, model: nacre.Model, kind: type[Tens
         tensor.release()
 
 
+def test_the_driver_is_asked_about_the_tensors_of_a_call_alone(machine: Machine, model: nacre.Model) -> None:
+    x, y, out = (Interface(machine, numbers(seed)) for seed in range(3))
+    words = numbers(4), numbers(5)
+    for arguments, result, asked in (((x, y), out, 6), ((words[0], y), out, 5), ((x, words[1]), None, 4)):
+        begin = machine.log.count("cuPointerGetAttribute")
+        model.entries["add"](*arguments, out=result)
+        # Where it is, and for what it knows also on which device.
+        assert machine.log.count("cuPointerGetAttribute") - begin == asked
+    for tensor in (x, y, out):
+        tensor.release()
+
+
 def test_tensors_of_both_memories(machine: Machine, model: nacre.Model) -> None:
     """One argument of the host, results on the host, and a tensor at an odd multiple of its elements' size."""
     x, y = numbers(1), Interface(machine, numbers(2), offset=4)

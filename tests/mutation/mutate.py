@@ -8,7 +8,11 @@ plants each mutant. A mutant is killed if a test fails, does not end, or cannot 
 tests passes: those that reach it, the shortest first, or the nearest files if none does; with `--wide` also the nearest
 files, the files, the quick tests, models and operators. The log has a line for each mutant and is read again, so that a
 run continues where an earlier one with the same seed ended. `--again` tests the survivors of a log once more, for
-example after a test was added. Tests run on a copy of the checkout: the checkout does not change.
+example after a test was added, and `--at runtime/pool.c:141` all mutants of a line. Tests run on a copy of the
+checkout: the checkout does not change.
+
+A circle of tests may use five times the CPU time that it uses without a mutant. A mutant with which it uses more, or
+which stops it, is killed.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import os
 import random
 import tempfile
@@ -82,6 +87,15 @@ def choose(areas: Sequence[str], count: int, seed: int) -> list[tuple[str, Mutan
     return chosen
 
 
+def mutants_at(places: Sequence[str]) -> list[tuple[str, Mutant]]:
+    """Returns all mutants of lines, `FILE:LINE` each."""
+    found = []
+    for place in places:
+        file, _, line = place.rpartition(":")
+        found += [(file, mutant) for mutant in candidates(ROOT / file) if mutant.line == int(line)]
+    return [each for each in found if is_valid(*each)]
+
+
 def is_valid(file: str, mutant: Mutant) -> bool:
     return not file.endswith(".py") or python_mutants.parses(mutant.apply((ROOT / file).read_text()))
 
@@ -91,6 +105,7 @@ class Tester:
 
     def __init__(self, folder: Path, reach: Reach) -> None:
         self.tree, self.folder, self.reach = Tree(folder), folder, reach
+        self._sound: dict[tuple[str, ...], float] = {}
 
     def run(self, tests: Sequence[str], limit: float, *more: str, **variables: str) -> forks.Ending:
         left_out = [part for test in self.reach.failed for part in ("--deselect", test)]
@@ -120,17 +135,27 @@ class Tester:
         for file, text in texts.items():
             self.tree.write(file, text)
 
-    def judge(self, file: str, mutant: Mutant, circles: Sequence[tuple[str, Sequence[str]]], limit: float) -> Verdict:
-        """Runs the circles of tests until one fails, each for at most `limit` seconds."""
+    def limit_of(self, arguments: Sequence[str]) -> float:
+        """The CPU time that tests may use with a mutant. Tests that were not recorded run once without one."""
+        key = tuple(arguments)
+        if key not in self._sound and all(test in self.reach.seconds for test in key):
+            self._sound[key] = sum(self.reach.seconds[test] for test in key)
+        elif key not in self._sound:
+            ending = self.run(key, math.inf)
+            if ending.failure:
+                raise SystemExit(f"tests fail without a mutant:\n{ending.output[-2000:]}")
+            self._sound[key] = ending.seconds
+        return 20 + 5 * self._sound[key]
+
+    def judge(self, file: str, mutant: Mutant, circles: Sequence[tuple[str, Sequence[str]]]) -> Verdict:
+        """Runs the circles of tests until one fails."""
+        limits = [self.limit_of(arguments) for _, arguments in circles]
         original = (self.tree.root / file).read_text()
         killed_by, failure, seconds = "", "", 0.0
         self.tree.write(file, mutant.apply(original))
         try:
-            for name, arguments in circles:
-                # A test that is slow under load is not one that does not end.
-                ending = self.run(
-                    arguments, max(limit, 20 + 5 * sum(self.reach.seconds.get(test, 0.0) for test in arguments)), "-x"
-                )
+            for (name, arguments), limit in zip(circles, limits, strict=True):
+                ending = self.run(arguments, limit, "-x")
                 failure, seconds = ending.failure, seconds + ending.seconds
                 if failure:
                     killed_by = name
@@ -147,7 +172,6 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=300, help="mutants; default 300")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=120, help="start no further mutant after so many minutes")
-    parser.add_argument("--limit", type=float, default=120, help="seconds for a circle of tests; default 120")
     parser.add_argument("--budget", type=float, default=20, help="seconds of tests that reach a mutant; default 20")
     parser.add_argument("--areas", nargs="+", default=AREAS, help=f"folders; default {' '.join(AREAS)}")
     parser.add_argument("--only", nargs="+", default=("",), help="test the chosen mutants of these folders alone")
@@ -156,11 +180,12 @@ def main() -> None:
     parser.add_argument("--record", nargs="*", metavar="TESTS", help="write the file of --reach, from these tests")
     parser.add_argument("--tests", nargs="+", default=[], help="further tests for each mutant")
     parser.add_argument("--again", action="store_true", help="test the survivors of the log once more")
+    parser.add_argument("--at", nargs="+", metavar="FILE:LINE", help="test all mutants of these lines, not chosen ones")
     parser.add_argument("--wide", action="store_true", help="also run the files, the quick tests, models and operators")
     options = parser.parse_args()
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     forks.prepare()
-    wanted = choose(options.areas, options.count, options.seed)
+    wanted = mutants_at(options.at) if options.at else choose(options.areas, options.count, options.seed)
     with tempfile.TemporaryDirectory(prefix="nacre-mutants-") as folder:
         tester = Tester(Path(folder), Reach.read(options.reach))
         tester.require_sound()
@@ -181,11 +206,13 @@ def test_all(tester: Tester, wanted: Sequence[tuple[str, Mutant]], options: argp
             if known or time.monotonic() > end or not file.startswith(tuple(options.only)):
                 continue
             near = nearest_tests(Path(file), tester.tree.root)
-            circles = [("reaching", reach.tests_of(number, near, options.budget))]
+            circles = [("reaching", [] if options.at else reach.tests_of(number, near, options.budget))]
             if options.wide or not circles[0][1]:
                 circles.append(("nearest", reach.files_within(near, 3 * options.budget)))
+            if options.at and options.tests:
+                circles = []
             circles += [("named", options.tests), *(WIDER if options.wide else ())]
-            verdict = tester.judge(file, mutant, [each for each in circles if each[1]], options.limit)
+            verdict = tester.judge(file, mutant, [each for each in circles if each[1]])
             verdicts[verdict.key] = verdict
             log.write(json.dumps(asdict(verdict)) + "\n")
             log.flush()

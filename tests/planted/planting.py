@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,7 +39,9 @@ _servers: dict[str, ForkServer] = {}
 @cache
 def _current() -> Path:
     """The file that names the current fault."""
-    return Path(tempfile.mkdtemp(prefix="planted-")) / "fault"
+    folder = Path(tempfile.mkdtemp(prefix="planted-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder / "fault"
 
 
 @contextmanager

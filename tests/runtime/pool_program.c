@@ -6,14 +6,17 @@
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fenv.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "internal.h"
+#include "job.h"
 #include "pool.h"
 
 #define MOST_UNITS 5000
@@ -27,6 +30,13 @@ void nacre_allowed_cpus(nacre_cpus *allowed) { *allowed = (nacre_cpus){.count = 
 int nacre_current_cpu(void) { return 0; } /* so that workers always try to move */
 
 void nacre_leave_cpu(int cpu) { (void)cpu; }
+
+static _Thread_local int offers; /* of this thread, to let another one have its CPU */
+
+int sched_yield(void) {
+    offers++;
+    return (int)syscall(SYS_sched_yield);
+}
 
 void nacre_allow_cpus(pthread_t thread, const nacre_cpus *allowed) { (void)thread, (void)allowed; }
 
@@ -304,6 +314,98 @@ static void check_workers_round_as_the_caller(void) {
     nacre_library_close();
 }
 
+static void share(nacre_crew *crew, nacre_task task, int64_t count) {
+    int64_t pace = SLOW;
+    nacre_parallel(&crew->base, task, NULL, count, &pace);
+}
+
+/* Nobody sleeps yet who could be woken: the first call starts a worker, and rings for none. */
+static void check_the_first_call_rings_for_nobody(void) {
+    open_session();
+    nacre_crew crew = nacre_crew_of(2);
+    share(&crew, do_nothing, 100);
+    expect(crew.seat >= 0, "the call took no seat");
+    expect(atomic_load(&crew.pool->bell) == 0, "a bell rang where nobody sleeps");
+    expect(atomic_load(&crew.pool->wanted) == 1, "no worker was wanted");
+    nacre_crew_leave(&crew);
+    nacre_library_close();
+}
+
+static void check_a_call_starts_the_workers_of_its_kernel(void) {
+    open_session();
+    nacre_crew crew = nacre_crew_of(8);
+    for (int i = 0; i < 10; i++) share(&crew, do_nothing, 2);
+    usleep(20000);
+    expect(atomic_load(&crew.pool->started) <= 1, "two units started more than one worker");
+    /* Two calls at once may have the helpers of both. */
+    nacre_crew other = nacre_crew_of(4);
+    share(&other, do_nothing, 2);
+    share(&crew, do_nothing, 2);
+    expect(atomic_load(&crew.pool->wanted) == cpus - 2, "two calls want as many workers as they may have together");
+    nacre_crew_leave(&other);
+    nacre_crew_leave(&crew);
+    nacre_library_close();
+}
+
+static void doze(const void *context, int64_t begin, int64_t end) {
+    (void)context, (void)begin, (void)end;
+    usleep(300);
+}
+
+static void check_a_caller_that_waits_offers_its_cpu_now_and_then(void) {
+    open_session();
+    int all = 0;
+    for (int i = 0; i < 2000 && (i < 200 || all == 0); i++) {
+        nacre_crew crew = nacre_crew_of(4);
+        offers = 0;
+        share(&crew, doze, 5);
+        if (offers > SPIN / YIELD + 1) fail("a caller offered its CPU %d times before it slept", offers);
+        all += offers;
+        nacre_crew_leave(&crew);
+    }
+    expect(all > 0, "no caller offered its CPU");
+    nacre_library_close();
+}
+
+/* Waits until all workers of a pool sleep, and are as many as this; any number if it is negative. */
+static void expect_asleep(nacre_pool *pool, int workers) {
+    int started = 0, awake = 0, grants = 0;
+    for (int i = 0; i < 5000; i++, usleep(1000)) {
+        started = atomic_load(&pool->started), awake = atomic_load(&pool->awake), grants = atomic_load(&pool->grants);
+        if (awake < 0 || grants < 0 || started < 0) break;
+        /* Grants of workers that stopped count as awake until others take them. */
+        if (workers < 0 ? awake == 0 && grants == 0 : awake == grants && started == workers) return;
+    }
+    fail("%d workers, %d awake with %d grants, not %d asleep", started, awake, grants, workers);
+}
+
+static void check_workers_are_counted(void) {
+    nacre_pool *pool = nacre_pool_attach();
+    expect(pool != NULL, "no pool");
+    for (unsigned i = 0; i < 200; i++) {
+        open_session();
+        call(2 + i % 7, 3, i);
+        /* Workers that sleep when the library stops, and workers that are awake then. */
+        if (i % 8 == 0) expect_asleep(pool, -1);
+        for (int seat = 0; seat < NACRE_SEATS; seat++) {
+            const uint64_t state = atomic_load(&pool->jobs[seat].state);
+            if (HELPERS(state) || state & OPEN) fail("a job was left with %d helpers", HELPERS(state));
+        }
+        nacre_library_close();
+        expect_asleep(pool, 0);
+    }
+    nacre_pool_detach(pool);
+}
+
+static void check_jobs_of_a_pool_that_starts_again_keep_their_numbers(void) {
+    static nacre_pool pool;
+    const uint64_t number = UINT64_C(5) << 32;
+    for (int seat = 0; seat < NACRE_SEATS; seat++) atomic_store(&pool.jobs[seat].state, number | OPEN | 3);
+    nacre_pool_start(&pool);
+    for (int seat = 0; seat < NACRE_SEATS; seat++)
+        expect(atomic_load(&pool.jobs[seat].state) == number, "a job that nobody posted is open, or has another number");
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -317,6 +419,11 @@ static const struct {
     {"little-work-stays", check_little_work_stays},
     {"workers-are-shared", check_workers_are_shared},
     {"workers-round-as-the-caller", check_workers_round_as_the_caller},
+    {"the-first-call-rings-for-nobody", check_the_first_call_rings_for_nobody},
+    {"a-call-starts-the-workers-of-its-kernel", check_a_call_starts_the_workers_of_its_kernel},
+    {"a-caller-that-waits-offers-its-cpu", check_a_caller_that_waits_offers_its_cpu_now_and_then},
+    {"workers-are-counted", check_workers_are_counted},
+    {"jobs-keep-their-numbers", check_jobs_of_a_pool_that_starts_again_keep_their_numbers},
 };
 
 static void *return_at_once(void *argument) { return argument; }

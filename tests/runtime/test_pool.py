@@ -20,6 +20,11 @@ CHECKS = [
     "little-work-stays",
     "workers-are-shared",
     "workers-round-as-the-caller",
+    "the-first-call-rings-for-nobody",
+    "a-call-starts-the-workers-of-its-kernel",
+    "a-caller-that-waits-offers-its-cpu",
+    "workers-are-counted",
+    "jobs-keep-their-numbers",
 ]
 # It does not support threads in the child of a fork.
 EXCEPT = {("thread", "fork")}

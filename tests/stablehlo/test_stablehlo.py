@@ -44,6 +44,26 @@ def test_operations(tmp_path: Path) -> None:
         np.testing.assert_array_equal(a, b)
 
 
+def test_axes_that_change_places_in_cycles(tmp_path: Path) -> None:
+    """Orders that are not their own inverse."""
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    text = """func.func public @main(%x: tensor<2x3x4xf32>) -> (tensor<3x4x2xf32>, tensor<4x2x3xf32>, tensor<3x5x4x2xf32>, tensor<1x3x4xf32>, tensor<2x2x4xf32>) {
+      %zero = stablehlo.constant dense<0.0> : tensor<f32>
+      %t = stablehlo.transpose %x, dims = [1, 2, 0] : (tensor<2x3x4xf32>) -> tensor<3x4x2xf32>
+      %u = stablehlo.transpose %x, dims = [2, 0, 1] : (tensor<2x3x4xf32>) -> tensor<4x2x3xf32>
+      %b = stablehlo.broadcast_in_dim %x, dims = [3, 0, 2] : (tensor<2x3x4xf32>) -> tensor<3x5x4x2xf32>
+      %w = "stablehlo.reduce_window"(%x, %zero) <{window_dimensions = array<i64: 2, 1, 1>}> ({ ^bb0(%a: tensor<f32>, %c: tensor<f32>): %s = stablehlo.add %a, %c : tensor<f32>
+        stablehlo.return %s : tensor<f32> }) : (tensor<2x3x4xf32>, tensor<f32>) -> tensor<1x3x4xf32>
+      %v = "stablehlo.reduce_window"(%x, %zero) <{window_dimensions = array<i64: 1, 2, 1>}> ({ ^bb0(%a: tensor<f32>, %c: tensor<f32>): %s = stablehlo.add %a, %c : tensor<f32>
+        stablehlo.return %s : tensor<f32> }) : (tensor<2x3x4xf32>, tensor<f32>) -> tensor<2x2x4xf32>
+      return %t, %u, %b, %w, %v : tensor<3x4x2xf32>, tensor<4x2x3xf32>, tensor<3x5x4x2xf32>, tensor<1x3x4xf32>, tensor<2x2x4xf32>
+    }"""  # noqa: E501  # lines of MLIR
+    spread = np.broadcast_to(x.transpose(1, 2, 0)[:, None], (3, 5, 4, 2))
+    expected = [x.transpose(1, 2, 0), x.transpose(2, 0, 1), spread, x.sum(0, keepdims=True), x[:, :2] + x[:, 1:]]
+    for a, b in zip(run(tmp_path, text, x), expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_interior_padding_and_negative_padding(tmp_path: Path) -> None:
     text = """func.func public @main(%x: tensor<3xf32>) -> tensor<4xf32> {
       %v = stablehlo.constant dense<9.0> : tensor<f32>

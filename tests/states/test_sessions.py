@@ -21,6 +21,7 @@ from nacre.dialect.interpreter import Interpreter
 from nacre.dialect.states import initial_values
 from nacre.runtime.arguments import Tensor
 from nacre.runtime.loader import ArgumentError, BusyError, Model, NacreError, load
+from nacre.runtime.states import read_metadata
 
 DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "i8": np.int8, "i64": np.int64}
 TEXT = """language 1
@@ -341,3 +342,17 @@ def _specification() -> ArtifactSpec:
     reader = build.read_parameters()
     program = build.generate(build.lower(build.optimize()))
     return build.specify(program, reader)
+
+
+@pytest.mark.parametrize(("more", "is_read"), [(0, True), (1, False)])
+def test_the_longest_header_of_a_file(tmp_path: Path, more: int, is_read: bool) -> None:
+    """The format has headers of up to 100 MB."""
+    size = 100_000_000 + more
+    text = json.dumps({"__metadata__": {"kind": "long"}}).encode()
+    path = tmp_path / "long.safetensors"
+    path.write_bytes(size.to_bytes(8, "little") + text.ljust(size))
+    if is_read:
+        assert read_metadata(path) == {"kind": "long"}
+    else:
+        with pytest.raises(NacreError, match="is not a safetensors file"):
+            read_metadata(path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -73,7 +73,8 @@ class Configuration:
     def number(self, key: str, default: Any = _REQUIRED) -> float:
         """Returns a finite number."""
         value = self._value(key, default)
-        if type(value) not in (int, float) or not math.isfinite(value):
+        # An integer may have more digits than a float holds.
+        if type(value) not in (int, float) or not abs(value) <= sys.float_info.max:
             raise self.wrong(key, "a number")
         return float(value)
 

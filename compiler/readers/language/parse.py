@@ -237,12 +237,14 @@ class _Parser:
 
     def _is_index_notation(self, index: int) -> bool:
         """Returns whether `= sum(i) x` follows: a call of plain names, directly followed by a name."""
-        types = [token.type for token in self.tokens[index : index + 64]]
-        if len(types) < 4 or types[0] != "ASSIGN" or types[1] not in NAMES or types[2] != "LPAR" or "RPAR" not in types:
+        begin = end = index + 3
+        types = [token.type for token in self.tokens[index:begin]]
+        if len(types) < 3 or types[0] != "ASSIGN" or types[1] not in NAMES or types[2] != "LPAR":
             return False
-        close = types.index("RPAR")
-        plain = all(kind in NAMES or kind == "COMMA" for kind in types[3:close])
-        return plain and close > 3 and types[close + 1 : close + 2] != [] and types[close + 1] in NAMES
+        while end < len(self.tokens) and self.tokens[end].type in (*NAMES, "COMMA"):
+            end += 1
+        following = [token.type for token in self.tokens[end : end + 2]]
+        return end > begin and len(following) == 2 and following[0] == "RPAR" and following[1] in NAMES
 
 
 def _fork(state: InteractiveParser) -> InteractiveParser:

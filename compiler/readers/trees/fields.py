@@ -74,7 +74,7 @@ def integer(record: Any, *path: str, tree: int | None = None) -> int:
 def number(value: Any, name: str, tree: int | None = None) -> float:
     try:
         found = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise tree_error(f"`{name}` is `{value!r:.40}`, not a number", tree) from None
     if math.isnan(found):
         raise tree_error(f"`{name}` is not a number", tree)

@@ -118,10 +118,11 @@ class Examiner:
         function = source_model.module.function(name)
         reader, tried = open_parameters(source_model), list[dict[str, int]]()
 
-        def first_wrong(report: Progress) -> list[dict[str, int]]:
+        def first_wrong(folder: str, report: Progress) -> list[dict[str, int]]:
+            tempfile.tempdir = folder
             report("the compiler")
             build, entry = Build(source_model, self.options), None
-            with tempfile.TemporaryDirectory() as folder, suppress(CompilerError, DiagnosticError):
+            with suppress(CompilerError, DiagnosticError):
                 build.run(Path(folder) / "model.so")
                 entry = load(Path(folder) / "model.so").entries[name]
             if build.program is None or build.optimized is None or entry is None:
@@ -141,7 +142,9 @@ class Examiner:
             return []
 
         _start_servers()
-        (found,) = run_each_isolated([first_wrong], self.seconds)
+        # A child that dies removes nothing, so the folder is its parent's.
+        with TemporaryDirectory(prefix="nacre-blame-") as folder:
+            (found,) = run_each_isolated([partial(first_wrong, folder)], self.seconds)
         if isinstance(found, Died):
             return [json.loads(found.doing.removeprefix("sizes "))] if found.doing.startswith("sizes ") else []
         return found

@@ -134,6 +134,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "experts": ({"num_experts_per_tok": 5}, "chooses 5 of 4 experts"),
     "dense layers": ({"mlp_only_layers": [0]}, "layers with experts and layers without"),
     "infinite": ({"rope_theta": float("inf")}, "`rope_theta` of .* is inf, not a number"),
+    "huge": ({"rope_theta": 10**400}, "`rope_theta` of .* is 1000*, not a number"),
     "shape": ({"hidden_size": 36}, "must be|no tensor"),
     "layers": ({"num_hidden_layers": 3}, "has no tensor"),
     "types of layers": ({"layer_types": ["full_attention"] * 2}, "not a list of 1 types"),

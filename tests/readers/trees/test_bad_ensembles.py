@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from nacre.compiler.readers.table import read_file
+from nacre.compiler.readers.trees.fields import number
 from nacre.dialect.diagnostics import Diagnostic, DiagnosticError
 
 FOLDER = Path(__file__).parent / "data"
@@ -149,3 +150,10 @@ def test_inconsistent_catboost_files(change: Change, code: str, message: str, tm
 def test_a_missing_file() -> None:
     for suffix in (".txt", ".json", ".ubj", ".cbm"):
         assert errors(Path(f"/nowhere/model{suffix}"))[0].code == "missing-file"
+
+
+@pytest.mark.parametrize("value", [10**400, "x", None, [1], float("nan")])
+def test_a_value_that_is_no_number(value: object) -> None:
+    """An integer of JSON may have more digits than a float holds."""
+    with pytest.raises(DiagnosticError, match="`leaf` is "):
+        number(value, "leaf")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import queue
 import re
 import signal
 import socket
@@ -12,8 +13,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +28,10 @@ pytest.importorskip("uvicorn", reason="the package uvicorn is not installed")
 import uvicorn
 from nacre.compiler.tools.generate.tokens import Generator, Sampling
 from nacre.compiler.tools.generate.vocabulary import read_vocabulary
+from nacre.compiler.tools.serve import engine as engines
 from nacre.compiler.tools.serve.application import Server
-from nacre.compiler.tools.serve.engine import Engine, Job, QueueFullError, StoppedError
-from nacre.compiler.tools.serve.protocol import Cut
+from nacre.compiler.tools.serve.engine import Engine, Event, Finished, Job, QueueFullError, StoppedError
+from nacre.compiler.tools.serve.protocol import Cut, RequestError, read_order
 from talker import CONTEXT, TOKENS
 
 PROMPTS = ["the moth", "a", "what is it?", "then the them", "zz", "o. o. o.", "the", "qu"]
@@ -199,6 +202,69 @@ def test_bad_requests(running: Running, name: str) -> None:
     found, text = running.call(f"/v1/{path}", body)
     assert (found, message in json.loads(text)["error"]["message"]) == (status, True), text
     assert running.complete("a", max_tokens=1)["choices"]
+
+
+NUMBERS = {
+    "temperature": (0, 100, 1e-3),
+    "top_p": (1e-6, 1, 1e-9),
+    "min_p": (0, 1, 1e-9),
+    "repetition_penalty": (1e-6, 100, 1e-9),
+    "top_k": (0, (1 << 31) - 1, 1),
+    "seed": (-(1 << 31), (1 << 31) - 1, 1),
+    "max_tokens": (1, (1 << 31) - 1, 1),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_of_a_request_at_their_bounds(name: str) -> None:
+    low, high, step = NUMBERS[name]
+    body = {"model": "talker", "prompt": "a"}
+    for value in (low, high):
+        order = read_order(body | {name: value}, "talker", is_chat=False)
+        assert order.count == value if name == "max_tokens" else value in astuple(order.sampling)
+    for value in (low - step, high + step, 10**400, -(10**400), float("nan"), float("inf"), "1", True, [1]):
+        with pytest.raises(RequestError, match=f"`{name}` is not "):
+            read_order(body | {name: value}, "talker", is_chat=False)
+
+
+def test_a_prompt_is_computed_in_parts(talker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of any length, also a multiple of the greatest part."""
+    monkeypatch.setattr(engines, "_PART", 4)
+    ids = [1, *range(262, 280)]
+    engine = Engine(nacre.load(talker), slots=1, capacity=CONTEXT, queue=1, end=frozenset(), lookup=0)
+    for length in range(1, 14):
+        found: queue.Queue[Event] = queue.Queue()
+        engine.submit(Job(ids[:length], 5, Sampling(temperature=0), found.put))
+        drawn = [found.get(timeout=20) for _ in range(6)]
+        alone = Generator(nacre.load(talker), CONTEXT).generate(ids[:length], 5, Sampling(temperature=0), frozenset())
+        assert drawn[:5] == list(alone), length
+        assert drawn[5] == Finished("length")
+    engine.stop()
+
+
+def test_an_answer_fills_the_session(running: Running) -> None:
+    found = [running.complete(prompt, max_tokens=1000) for prompt in PROMPTS]
+    full = [answer["usage"] for answer in found if answer["choices"][0]["finish_reason"] == "length"]
+    assert full
+    assert all(used["completion_tokens"] == CONTEXT - used["prompt_tokens"] for used in full)
+
+
+def test_a_session_begins_anew_after_an_error(running: Running, talker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody knows which tokens an interrupted call has left in the cache."""
+    append = Generator.append
+
+    def interrupted(self: Generator, ids: Sequence[int]) -> Any:
+        append(self, ids)
+        del self.ids[-1]
+        raise RuntimeError("out of luck")
+
+    body = {"model": "talker", "prompt": "qu", "max_tokens": 4, "temperature": 0}
+    with monkeypatch.context() as patched:
+        patched.setattr(Generator, "append", interrupted)
+        for _ in range(3):
+            assert running.call("/v1/completions", body)[0] == 500
+    for prompt in ("qu", "quoth", "q", "then"):
+        assert running.complete(prompt)["choices"][0]["text"] == expected(talker, prompt)
 
 
 def test_other_pages(running: Running) -> None:

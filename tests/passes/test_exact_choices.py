@@ -1,0 +1,56 @@
+"""Limits of passes at their last number, and choices that no result shows: which nodes a pass takes, and which not."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from nacre.dialect.graph import Module, walk
+from nacre.dialect.parser import parse_module
+from nacre.passes.manager import PassManager
+from nacre.passes.pipeline import parse_pipeline
+from nacre.passes.simplify import unroll_repeat
+
+REPEATS = """module test
+
+func main(%x: f32[4]) -> (f32[4]) {
+  %1 = repeat(%x) {count = 3} : f32[4] do (%i: i64, %h: f32[4]) {
+    %2 = exp(%h) : f32[4]
+    yield %2
+  }
+  %3 = repeat(%1) {count = 2} : f32[4] do (%j: i64, %k: f32[4]) {
+    %4 = exp(%k) : f32[4]
+    yield %4
+  }
+  return %3
+}
+"""
+
+CONVOLUTION = """module test
+
+param "w" : f32[{0}, 3, 3, 3]
+
+func main(%x: f32[1, 3, 9, 9]) -> (f32[1, {0}, 7, 7]) {{
+  %w = parameter() {{name = "w"}} : f32[{0}, 3, 3, 3]
+  %1 = conv2d(%x, %w) : f32[1, {0}, 7, 7]
+  return %1
+}}
+"""
+
+
+def after(text: str, passes: str) -> Counter[str]:
+    """How often each operator is in the graph after the passes."""
+    module: Module = PassManager(parse_pipeline(passes)).run(parse_module(text))
+    return Counter(node.op for function in module.functions for node in walk(function.body))
+
+
+@pytest.mark.parametrize(("most", "loops"), [(10, 0), (9, 1), (6, 1), (5, 1), (4, 1), (3, 2)])
+def test_loops_are_unrolled_up_to_the_last_node(most: int, loops: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three copies of a loop and the node in it are 6, two copies of the other one 4."""
+    monkeypatch.setattr(unroll_repeat, "MOST_NODES", most)
+    assert after(REPEATS, "unroll-repeat")["repeat"] == loops
+
+
+@pytest.mark.parametrize(("channels", "is_moved"), [(7, False), (8, True), (9, True)])
+def test_convolutions_of_eight_channels_move(channels: int, is_moved: bool) -> None:
+    assert (after(CONVOLUTION.format(channels), "channels-last")["transpose"] > 0) == is_moved

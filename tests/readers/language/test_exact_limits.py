@@ -1,0 +1,59 @@
+"""Limits of the language at their last number: it is accepted, and the next one is refused."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from nacre.compiler.readers.language import context as contexts
+from nacre.compiler.readers.language import examples, load_module
+from nacre.compiler.readers.language.parse import parse
+from nacre.dialect.diagnostics import DiagnosticError, Span
+
+SPAN = Span("test.nacre", 1, 1, 1, 2)
+
+
+class StoppedError(Exception):
+    pass
+
+
+def test_steps_of_an_elaboration(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(code: str, message: str, span: Span) -> StoppedError:
+        assert (code, span) == ("too-large", SPAN)
+        return StoppedError(message)
+
+    monkeypatch.setattr(contexts, "STEPS", 10)
+    context: Any = SimpleNamespace(steps=0, reporter=SimpleNamespace(stop=stop))
+    contexts.Context.count_steps(context, 9, SPAN)
+    contexts.Context.count_steps(context, 1, SPAN)
+    with pytest.raises(StoppedError):
+        contexts.Context.count_steps(context, 1, SPAN)
+
+
+def test_elements_in_the_text_of_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(count: int) -> None:
+        numbers = ", ".join(map(str, range(count)))
+        text = f"model f(x: f32[{count}]) -> f32[{count}] {{\n  return x\n}}\n"
+        load_module(f'{text}\ntest f "numbers" {{\n  given x = [{numbers}]\n  expect [{numbers}]\n}}\n', text=True)
+
+    monkeypatch.setattr(examples, "DATA_ELEMENTS", 7)
+    load(7)
+    with pytest.raises(DiagnosticError, match="literals of this size must be stored in a file"):
+        load(8)
+
+
+@pytest.mark.parametrize("count", [1, 30, 31, 32, 200])
+def test_index_notation_of_any_length_is_named(count: int) -> None:
+    """The form of another language, which this one reserves, is told from a call."""
+    text = "model m(x: f32[4]) -> f32[4] {\n  y[b, o] = sum(ARGUMENTS) x[b, i]\n  return x\n}\n"
+    with pytest.raises(DiagnosticError) as caught:
+        parse(text.replace("ARGUMENTS", ", ".join(f"i{n}" for n in range(count))), "test.nacre")
+    assert [d.code for d in caught.value.diagnostics] == ["reserved"]
+
+
+@pytest.mark.parametrize("right", ["sum() x", "sum(1) x", "sum[i] x", "sum(i) 3", "3(i) x", "sum(i", ""])
+def test_other_statements_are_not_taken_for_index_notation(right: str) -> None:
+    with pytest.raises(DiagnosticError) as caught:
+        parse(f"model m(x: f32[4]) -> f32[4] {{\n  y[b] = {right}\n  return x\n}}\n", "test.nacre")
+    assert all("assigning to an index" not in d.message for d in caught.value.diagnostics)
