@@ -40,6 +40,7 @@ def compile(
     precision: str | None = None,
     size: str | None = None,
     settings: Settings | None = None,
+    graphs: bool = True,
 ) -> Model:
     """Compiles a model and loads it.
 
@@ -63,6 +64,7 @@ def compile(
     size: bound for the bytes of the weights, such as `500MiB`, or `1.2x` relative to the parameters. To meet it,
         transformed weights that save the least time per byte are computed in each call or not used.
     settings: values for the hyper-parameters of models, as `--set` gives them: `{"layers": 4}`.
+    graphs: stores the graph as written and the graph of kernels in the library, for `nacre graph`.
 
     Issues `nacre.NacreWarning` for the warnings that `nacre compile` prints. A model loaded from the cache does not
     repeat the warning about its size.
@@ -78,7 +80,9 @@ def compile(
         raise ValueError(f"threads must be at least 0, not {threads!r}")
     targets = parse_targets(target)
     bound = None if size is None else parse_bound(size)
-    options = Options(opt_level, targets, strict=strict, weights=placement, cc=cc, debug=debug, size=bound)
+    options = Options(
+        opt_level, targets, strict=strict, weights=placement, cc=cc, debug=debug, size=bound, graphs=graphs
+    )
     dumps = Dumps(None if dump_dir is None else Path(dump_dir))
     source_model = source if isinstance(source, SourceModel) else read_model(source, weights, settings)
     source_model = with_warnings(in_precision(source_model, precision), targets)

@@ -25,7 +25,7 @@ from .artifact.spec import (
     StateSpec,
     WeightSpec,
 )
-from .base.spans import without_spans
+from .base.spans import relative_to, without_spans
 from .codegen.objects import Program
 from .host.calls import describe_calls
 from .host.plan import LoweredEntry
@@ -66,12 +66,17 @@ def specify(
         triple=_made_for(program, options.targets[0]).triple,
         compiler_version=__version__,
         source_hash=source_hash(source_model.module),
+        graphs=_graphs(source_model, optimized) if options.graphs else (),
         options={
             "precision": source_model.precision,
             **{name: getattr(options, name) for name in ("level", "passes", "strict", "debug")},
         },
     )
     return _move_to_device(made, options) if options.family.device else made
+
+
+def _graphs(source_model: SourceModel, optimized: Module) -> tuple[str, ...]:
+    return print_module(relative_to(source_model.module, source_model.file)), print_module(optimized)
 
 
 def _move_to_device(spec: ArtifactSpec, options: Options) -> ArtifactSpec:

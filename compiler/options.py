@@ -153,6 +153,14 @@ class Options:
             help="Store weights in the library or in OUTPUT.safetensors beside it.",
         ),
     )
+    graphs: bool = field(
+        default=True,
+        metadata=_flag(
+            "--no-graphs",
+            scope="compile",
+            help="Store no graphs in the library, which `nacre graph` draws.",
+        ),
+    )
     cc: str | None = field(
         default=None,
         metadata=_flag(

@@ -32,6 +32,10 @@ class MissingFileError(ArtifactError, FileNotFoundError):
     """A path without a file."""
 
 
+class UnreadableFileError(ArtifactError, OSError):
+    """A file that exists and cannot be read."""
+
+
 class OutOfRangeError(NacreError, IndexError):
     """An index that an operator takes is out of range; the contents of the call's results are unspecified."""
 
@@ -122,7 +126,7 @@ def read_note(path: str | os.PathLike[str]) -> Note:
     except OSError as error:
         if isinstance(error, FileNotFoundError):
             raise MissingFileError(error.errno, error.strerror, os.fspath(path)) from None
-        raise ArtifactError(f"cannot read {shown}: {error.strerror}") from None
+        raise UnreadableFileError(error.errno, error.strerror, os.fspath(path)) from None
     raise ArtifactError(f"{shown} is not an artifact: it is a shared library not written by Nacre")
 
 

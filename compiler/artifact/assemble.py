@@ -18,6 +18,7 @@ from typing import Literal
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
 from .blob import BLOB_WRITERS
 from .describe import describe_artifact, describe_calls, to_json
+from .graphs import pack_graphs
 from .link import Linker, find_linker, link
 from .spec import ArtifactSpec, c_identifier, check_artifact
 from .tables import emit_tables
@@ -63,7 +64,9 @@ def _write(
     if spec.device is not None and spec.device.weight_bytes:
         write_blob(spec.device, folder / "device_weights.bin")
         weights["nacre_device_weights"] = "device_weights.bin"
-    (folder / "blob.s").write_text(emit_blob(folder, digest, weights))
+    graphs = pack_graphs(spec)
+    (folder / "graphs.bin").write_bytes(graphs)
+    (folder / "blob.s").write_text(emit_blob(folder, digest, weights, "graphs.bin" if graphs else None))
     names = [f"code_{i}.o" for i in range(len(objects))]
     for name, data in zip(names, objects, strict=True):
         (folder / name).write_bytes(data)

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from .describe import ABI_VERSION
+from .graphs import SECTION, WEIGHTS
 
 
-def emit_elf_blob(folder: Path, digest: bytes, weights: Mapping[str, str]) -> str:
+def emit_elf_blob(folder: Path, digest: bytes, weights: Mapping[str, str], graphs: str | None = None) -> str:
     """Returns assembly for any ELF machine. It includes files of the folder, from which it is assembled; `weights` are
-    those of weights, by symbol."""
+    those of weights, by symbol, and `graphs` is that of the graphs, which no process loads."""
     lines = [
         '.section .rodata.nacre,"a",%progbits',
         ".globl nacre_description",
@@ -32,18 +33,21 @@ def emit_elf_blob(folder: Path, digest: bytes, weights: Mapping[str, str]) -> st
     ]
     for symbol, file in weights.items():
         lines += [
-            '.section .nacre.weights,"a",%progbits',
+            f'.section {WEIGHTS},"a",%progbits',
             ".balign 4096",
             f".globl {symbol}",
             f".hidden {symbol}",
             f"{symbol}:",
             f'.incbin "{file}"',
         ]
+    if graphs is not None:
+        lines += [f'.section {SECTION},"",%progbits', f'.incbin "{graphs}"']
     return "\n".join([*lines, '.section .note.GNU-stack,"",%progbits', ""])
 
 
-def emit_wasm_blob(folder: Path, digest: bytes, weights: Mapping[str, str]) -> str:
-    """Returns assembly for WebAssembly, where a symbol has a size. The note is a custom section of the module."""
+def emit_wasm_blob(folder: Path, digest: bytes, weights: Mapping[str, str], graphs: str | None = None) -> str:
+    """Returns assembly for WebAssembly, where a symbol has a size. The note is a custom section of the module. Graphs
+    are left out."""
     lines = _wasm_symbol(folder, "nacre_description", "description.json", text=True)
     lines += _wasm_symbol(folder, "nacre_calls", "calls.json", text=True)
     for symbol, file in weights.items():
@@ -67,7 +71,7 @@ def _wasm_symbol(folder: Path, symbol: str, file: str, *, text: bool) -> list[st
     ]
 
 
-BLOB_WRITERS: Mapping[str, Callable[[Path, bytes, Mapping[str, str]], str]] = {
+BLOB_WRITERS: Mapping[str, Callable[[Path, bytes, Mapping[str, str], str | None], str]] = {
     "elf": emit_elf_blob,
     "wasm": emit_wasm_blob,
 }

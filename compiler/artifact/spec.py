@@ -231,6 +231,8 @@ class ArtifactSpec:
     levels: tuple[LevelSpec, ...] = (LevelSpec(),)
     states: tuple[StateSpec, ...] = ()
     device: DeviceSpec | None = None
+    graphs: tuple[str, ...] = ()
+    """The text of the graph as written, and that of the graph of kernels; empty if the artifact carries neither."""
 
     @property
     def session_dims(self) -> tuple[Symbol, ...]:

@@ -8,11 +8,12 @@ from pathlib import Path
 import click
 
 from ..base.files import check_writable, write_whole
-from ..pipeline import Build
 from ..tools.explorer.profile import Profile, read_profile
+from ..tools.viewer.drawing import Drawing, drawing_of, drawing_of_artifact
 from ..tools.viewer.layout import check_layout_package
 from ..tools.viewer.pictures import make_difference, make_dot, make_page, make_svg
 from .model_options import PATH
+from .models import refuse_build_options
 from .options import MODEL, Chosen, build_options, check_dims, progress, read_dims
 
 _FORMS = (".html", ".svg", ".dot")
@@ -24,9 +25,19 @@ def _check_output(context: click.Context, parameter: click.Parameter, value: Pat
     return value
 
 
-def _number_of(build: Build, stage: str) -> int:
+def _draw(context: click.Context, chosen: Chosen, path: Path) -> Drawing:
+    """Returns the drawing of a model, or of an artifact."""
+    if path.suffix == ".so":
+        refuse_build_options(context, path)
+        return drawing_of_artifact(path)
+    build = chosen.build(path)
+    build.optimize()
+    return drawing_of(build)
+
+
+def _number_of(drawing: Drawing, stage: str) -> int:
     """Returns the number of the last stage with this name; the first stage is `graph`."""
-    names = ["graph", *(each.name for each in build.stages[1:])]
+    names = drawing.stage_names
     if stage not in names:
         known = ", ".join(dict.fromkeys(names))
         raise click.BadParameter(f"there is no pass `{stage}`; there are {known}", param_hint="--stage")
@@ -43,14 +54,13 @@ def _read_profile(path: Path, output: Path, dims: Mapping[str, int]) -> Profile:
 
 def _difference(
     files: tuple[Path, Path],
-    builds: tuple[Build, Build],
+    drawings: tuple[Drawing, Drawing],
     stage: str | None,
     dims: Mapping[str, int],
     depth: int | None,
 ) -> str:
-    builds[1].optimize()
-    first, second = (_number_of(build, stage) if stage else 0 for build in builds)
-    return make_difference(builds, (first, second), (str(files[0]), str(files[1])), dims, depth)
+    first, second = (_number_of(drawing, stage) if stage else 0 for drawing in drawings)
+    return make_difference(drawings, (first, second), (str(files[0]), str(files[1])), dims, depth)
 
 
 @click.command("graph")
@@ -68,7 +78,9 @@ def _difference(
     "--profile", metavar="FILE", type=PATH, help="Show times from the output of `nacre profile --json`; .html only."
 )
 @click.option("--diff", "other", metavar="FILE", type=PATH, help="Show what differs in this model; .html only.")
+@click.pass_context
 def graph_command(
+    context: click.Context,
     model: Path,
     output: Path | None,
     other: Path | None,
@@ -84,6 +96,7 @@ def graph_command(
       nacre graph model.nacre -o model.html
       nacre graph model.nacre -o model.svg --stage fuse --depth 2
       nacre graph model.nacre -o model.dot --stage graph
+      nacre graph model.so -o model.html --stage compiled
       nacre graph model.nacre --diff changed.nacre -o difference.html
       nacre profile model.nacre --json > profile.json
       nacre graph model.nacre -o model.html --profile profile.json
@@ -92,6 +105,9 @@ def graph_command(
     selected node is shown. An .svg or .dot file shows one graph, by default after all passes. With --profile, the page
     shows the measured time of each kernel. With --diff, the page shows both models, before the passes by default, and
     marks the nodes of the second that are new or changed.
+
+    The model may also be graph text (.graph) or an artifact (.so), which carries its graph as written and the graph of
+    its kernels; options of a build do not apply to it.
     """
     path = output or model.with_suffix(".html")
     if path.resolve() == model.resolve():
@@ -105,16 +121,15 @@ def graph_command(
         )
     measured = None if profile is None else _read_profile(profile, path, dims)
     with progress(f"drawing {model}"):
-        build = chosen.build(model)
-        check_dims(build.source_model.module.dims, dims)
-        build.optimize()
+        drawing = _draw(context, chosen, model)
+        check_dims(drawing.module.dims, dims)
         if other is not None:
-            text = _difference((model, other), (build, chosen.build(other)), stage, dims, depth)
+            text = _difference((model, other), (drawing, _draw(context, chosen, other)), stage, dims, depth)
         elif path.suffix == ".html":
-            first = _number_of(build, stage) if stage else len(build.stages) - 1 if measured else 0
-            text = make_page(build, measured.dims if measured else dims, depth, first, measured)
+            first = _number_of(drawing, stage) if stage else len(drawing.stages) - 1 if measured else 0
+            text = make_page(drawing, measured.dims if measured else dims, depth, first, measured)
         else:
             make = make_svg if path.suffix == ".svg" else make_dot
-            text = make(build.stages[_number_of(build, stage) if stage else -1], depth)
+            text = make(drawing.stages[_number_of(drawing, stage) if stage else -1], depth)
         write_whole(path, text)
     click.echo(f"wrote {path} ({path.stat().st_size:,} bytes)", err=True)

@@ -52,7 +52,7 @@ def help_command(context: click.Context, word: str | None) -> int:
         click.echo(f"`{word}` of other libraries is `{meant}` here.\n")
         click.echo("\n".join(map(lay_out, find(meant))), nl=False)
         return 0
-    near = difflib.get_close_matches(word, known_words(), 3, 0.6)
+    near = difflib.get_close_matches(word, sorted(set(known_words())), 3, 0.6)
     said = f"; did you mean {' or '.join(f'`{name}`' for name in near)}?" if near else ""
     click.echo(f"nacre: there is no help for `{word}`{said}", err=True)
     return INPUT_ERROR

@@ -47,18 +47,24 @@ _FOR_TEXT = (
     "checkpoint",
     "check_passes",
     "precision",
+    "settings",
     "start",
 )
 """The options that apply only to model files."""
 
 
+def refuse_build_options(context: click.Context, artifact: Path) -> None:
+    """Raises click.UsageError if an option of a build is given for an artifact."""
+    for option in context.command.params:
+        given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+        if option.name in _FOR_TEXT and given:
+            raise click.UsageError(f"{option.opts[0]} is for model files; {artifact} is already compiled")
+
+
 def open_model(context: click.Context, model: Path, chosen: Chosen, weights: Path | None, threads: int = 0) -> Model:
     """Loads an artifact directly, or a model file through the cache."""
     if model.suffix == ".so":
-        for option in context.command.params:
-            given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
-            if option.name in _FOR_TEXT and given:
-                raise click.UsageError(f"{option.opts[0]} is for model files; {model} is already compiled")
+        refuse_build_options(context, model)
         return load(model, weights=weights, threads=threads)
     if weights is not None:
         raise click.UsageError("--weights is for artifacts; --checkpoint names the weights of a model file")

@@ -98,8 +98,8 @@ def quantize_command(
     output = output or model.with_suffix(".policy.nacre")
     if output.resolve() == model.resolve():
         raise click.BadParameter(f"`{output}` is the model itself", param_hint="--output")
-    check_writable(output)
     source_model = read_model(model, chosen.checkpoint, chosen.settings)
+    check_writable(output)
     name = _choose_model(source_model, entry)
     kept = output.with_name(f"{output.name}.findings.json")
     check_writable(kept)

@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError, Note
-from ...runtime.library import NacreError
+from ...runtime.library import ArtifactError, NacreError
 from ..base.compiler_errors import (
     NACRE,
     NO_ANSWER,
@@ -141,9 +141,6 @@ def contained(command: Callable[[], object], arguments: Sequence[str]) -> int:
     except FileNotFoundError as error:
         report([_missing(error)], {})
         return INPUT_ERROR
-    except NacreError as error:
-        report([Diagnostic("bad-call", str(error))], {})
-        return INPUT_ERROR
     except BrokenPipeError:
         # The reader has closed the pipe. Python would report a second error while it shuts down.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -151,6 +148,9 @@ def contained(command: Callable[[], object], arguments: Sequence[str]) -> int:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         report([Diagnostic("file-error", f"`{error.filename}`: {reason}" if error.filename else reason)], {})
+        return INPUT_ERROR
+    except NacreError as error:
+        report([Diagnostic("bad-artifact" if isinstance(error, ArtifactError) else "bad-call", str(error))], {})
         return INPUT_ERROR
     except click.exceptions.Exit as exit:
         return exit.exit_code

@@ -201,8 +201,8 @@ def bisect_command(
     is found.
     """
     output = output or model.with_name(f"{model.stem}.small.nacre")
-    check_places(output, model)
     source_model = _without_states(chosen.read(model))
+    check_places(output, model)
     examiners = [_examiner(chosen, source_model, timeout, level) for level in dict.fromkeys((against, None))]
     cases = _cases(source_model, entry, inputs, dims)
     if not inputs and not dims:
@@ -320,8 +320,8 @@ def reduce_command(
     Each candidate is compiled and called in a child process. The inputs and weights of the small model are written to
     files beside it.
     """
-    check_places(output, model)
     source_model = _without_states(chosen.read(model))
+    check_places(output, model)
     cases = _cases(source_model, entry, inputs, dims)
     with progress_line() as report:
         if fails in KINDS:

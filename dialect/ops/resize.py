@@ -147,8 +147,8 @@ def _reference(x: Numbers, **attributes: Any) -> Numbers:
 
 resize = Operator(
     name="resize",
-    summary="x resampled along its last axes to given sizes or by scales, by nearest element or by linear "
-    "interpolation",
+    summary="x resampled by nearest element or by linear interpolation along its last axes: one of `sizes` or `scales` "
+    "for each, so that `scales=(2, 2)` doubles an image",
     operands=(Operand("x", ANY),),
     attributes=(
         AttributeSpec("sizes", "any", None),

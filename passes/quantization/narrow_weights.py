@@ -14,8 +14,8 @@ from ..analysis.factors import summed_axes
 from ..analysis.known_values import KnownValues
 from ..manager import Context, Pass
 from ..rewrite import NodeBuilder, Replacement, Rewriter
-from .code_movements import with_rank
 from .integer_contractions import along_channels, arrangement_of
+from .quantized_movements import with_rank
 
 
 @dataclass(frozen=True)

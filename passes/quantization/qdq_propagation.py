@@ -12,19 +12,19 @@ from ...dialect.types import F32, I32
 from ..analysis.known_values import KnownValues
 from ..manager import Context, Pass
 from ..rewrite import NodeBuilder, Replacement, Rewriter, count_uses
-from .code_movements import (
-    bound_codes,
-    choose_codes,
+from .integer_contractions import Arrangement, Side, along_channels, arrangement_of, as_convolution, padded_with
+from .quantized_movements import (
+    bound_quantized,
+    choose_quantized,
     chooses,
-    move_codes,
+    move_quantized,
     moves,
     quantize_bounded,
     quantize_chosen,
     quantize_moved,
     with_rank,
 )
-from .code_values import Codes, CodeValues
-from .integer_contractions import Arrangement, Side, along_channels, arrangement_of, as_convolution, padded_with
+from .quantized_values import Quantized, QuantizedValues
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class _Propagation(Rewriter):
         super().__init__(function)
         self.context, self.requantize = context, requantize
         self.made_of = KnownValues(self.definitions, module.parameter_index)
-        self.known = CodeValues(self.definitions, self.made_of)
+        self.known = QuantizedValues(self.definitions, self.made_of)
         self.uses = count_uses(function.body, function.results)
 
     def visit(self, node: Node) -> Replacement | None:
@@ -73,7 +73,7 @@ class _Propagation(Rewriter):
         elif node.op == "quantize" and node.output.type.dtype.is_integer:
             rule = self.encode
         elif node.output.type.dtype is F32:
-            rule = self.compute_with_codes
+            rule = self.compute_quantized
         else:
             return None
         builder = NodeBuilder(self.names, node)
@@ -86,18 +86,18 @@ class _Propagation(Rewriter):
     # --- contractions ---
 
     def contract(self, node: Node, b: NodeBuilder) -> Value | None:
-        found = [self.known.codes(v) for v in node.inputs[:2]]
-        codes = [c for c in found if c is not None and I32 in c.q.type.dtype.sums_in and c.scale.type.dtype is F32]
-        if len(codes) < 2 or node.attribute("into") is not None:
+        found = [self.known.quantized(v) for v in node.inputs[:2]]
+        quantized = [c for c in found if c is not None and I32 in c.q.type.dtype.sums_in and c.scale.type.dtype is F32]
+        if len(quantized) < 2 or node.attribute("into") is not None:
             return None
-        x, y = (_spread(b, c) for c in codes)
+        x, y = (_spread(b, c) for c in quantized)
         zero = 0 if x.zero is None else self.known.integer(x.zero)
         convolution = None
         if y.zero is None and zero is not None:
             convolution = as_convolution(b, node, y.q, y.scale, x.q, zero)
             if convolution is not None:
                 node = convolution.node
-                x, y = Codes(node.inputs[0], x.scale, x.zero), Codes(node.inputs[1], convolution.scale, None)
+                x, y = Quantized(node.inputs[0], x.scale, x.zero), Quantized(node.inputs[1], convolution.scale, None)
         arrangement = arrangement_of(node)
         if arrangement is None or not arrangement.fits:
             return None
@@ -107,7 +107,7 @@ class _Propagation(Rewriter):
         if total is None:
             return None
         scales = [side.place(b, c.scale) for c, side in zip((x, y), arrangement.sides, strict=True)]
-        known = [self.made_of.find(c.scale) is not None for c in codes]
+        known = [self.made_of.find(c.scale) is not None for c in quantized]
         result = b.cast(total, dtype=F32)
         if all(known):
             result = b.multiply(result, b.multiply(*scales))
@@ -119,7 +119,7 @@ class _Propagation(Rewriter):
             result = b.add(result, along_channels(b, node, bias))
         return result if convolution is None else convolution.finish(b, result)
 
-    def total(self, node: Node, b: NodeBuilder, arrangement: Arrangement, x: Codes, y: Codes) -> Value | None:
+    def total(self, node: Node, b: NodeBuilder, arrangement: Arrangement, x: Quantized, y: Quantized) -> Value | None:
         """Returns the sums of products of quantized values, each without its zero point, in i32."""
         attributes = {**dict(node.attributes), "into": I32}
         if x.zero is None and y.zero is None:
@@ -129,35 +129,35 @@ class _Propagation(Rewriter):
         own_side, other_side = arrangement.sides[number], arrangement.sides[1 - number]
         if own.zero is None or other.zero is not None or not own_side.counted:
             return None
-        codes = x.q
+        quantized = x.q
         if "padding" in attributes:
             zero = self.known.integer(own.zero)
             if zero is None:
                 return None
-            codes, attributes = padded_with(b, node, x.q, zero)
+            quantized, attributes = padded_with(b, node, x.q, zero)
             attributes["into"] = I32
-        total = b.apply(node.op, [codes, y.q], attributes)[0]
+        total = b.apply(node.op, [quantized, y.q], attributes)[0]
         sums = b.sum(b.cast(other.q, dtype=I32), axis=other_side.summed, keepdims=True)
         zero_point = own_side.place(b, b.cast(own.zero, dtype=I32))
         return b.subtract(total, b.multiply(zero_point, other_side.place(b, sums)))
 
     # --- movements and selections ---
 
-    def compute_with_codes(self, node: Node, b: NodeBuilder) -> Value | None:
+    def compute_quantized(self, node: Node, b: NodeBuilder) -> Value | None:
         if moves(node):
-            return move_codes(b, node, self.known)
+            return move_quantized(b, node, self.known)
         if chooses(node):
-            return choose_codes(b, node, self.known)
+            return choose_quantized(b, node, self.known)
         bounded = self.known.bounded(node)
-        return None if bounded is None else bound_codes(b, node, bounded, self.known)
+        return None if bounded is None else bound_quantized(b, node, bounded, self.known)
 
     # --- quantized values ---
 
     def encode(self, node: Node, b: NodeBuilder) -> Value | None:
         x, *factors = node.inputs
-        codes = self.known.codes(x)
-        if codes is not None:
-            return self.cancelled(node, codes)
+        quantized = self.known.quantized(x)
+        if quantized is not None:
+            return self.cancelled(node, quantized)
         inner = self.only_use(x)
         if inner is None or not all(v.type.rank == 0 for v in factors):
             return None
@@ -170,16 +170,16 @@ class _Propagation(Rewriter):
             return quantize_bounded(b, bounded, node, self.known)
         return self.requantized(node, b) if self.requantize else None
 
-    def cancelled(self, node: Node, codes: Codes) -> Value | None:
+    def cancelled(self, node: Node, quantized: Quantized) -> Value | None:
         """Applies `quantize(dq(q, s, z), s, z) == q`. A value is at most 2**16 steps, so the rounding error is below
         half a step."""
         _, scale, *zero = node.inputs
         given = zero[0] if zero and self.known.integer(zero[0]) != 0 else None
-        pair = (given, codes.zero)
-        if codes.q.type.dtype is not node.output.type.dtype or not self.has_reciprocal(scale, codes.scale):
+        pair = (given, quantized.zero)
+        if quantized.q.type.dtype is not node.output.type.dtype or not self.has_reciprocal(scale, quantized.scale):
             return None
-        same = pair == (None, None) or (given and codes.zero and self.known.is_same(given, codes.zero))
-        return codes.q if same else None
+        same = pair == (None, None) or (given and quantized.zero and self.known.is_same(given, quantized.zero))
+        return quantized.q if same else None
 
     def has_reciprocal(self, x: Value, y: Value) -> bool:
         """Returns whether both are one constant with a sufficiently exact reciprocal."""
@@ -224,12 +224,12 @@ class _Propagation(Rewriter):
         return self.definitions.get(value.name) if self.uses[value.name] <= 1 else None
 
 
-def _spread(b: Builder, codes: Codes) -> Codes:
-    rank = codes.q.type.rank
-    zero = None if codes.zero is None else with_rank(b, codes.zero, rank)
-    return Codes(codes.q, with_rank(b, codes.scale, rank), zero)
+def _spread(b: Builder, quantized: Quantized) -> Quantized:
+    rank = quantized.q.type.rank
+    zero = None if quantized.zero is None else with_rank(b, quantized.zero, rank)
+    return Quantized(quantized.q, with_rank(b, quantized.scale, rank), zero)
 
 
-def _same_along(codes: Codes, side: Side) -> bool:
+def _same_along(quantized: Quantized, side: Side) -> bool:
     """Returns whether scale and zero point are constant along the sums."""
-    return all(v.type.rank == 0 or all(v.type.shape[axis] == 1 for axis in side.summed) for v in codes.factors)
+    return all(v.type.rank == 0 or all(v.type.shape[axis] == 1 for axis in side.summed) for v in quantized.factors)

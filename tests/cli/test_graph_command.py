@@ -5,10 +5,15 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 from cli_harness import DIGITS, Cli, leftovers
+from nacre.compiler.artifact.graphs import read_graphs
+from nacre.compiler.cli.main import run
+from safetensors.numpy import load_file
 
 MODEL = DIGITS / "digits.nacre"
 
@@ -128,3 +133,49 @@ def test_without_what_finds_layouts(
     assert done.code == code and (tmp_path / name).exists() == (code == 0)
     if code:
         assert "error[missing-package]" in done.err and "nacre[graph]" in done.err
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("artifact") / "digits.so"
+    assert run(["compile", str(MODEL), "-o", str(path)]) == 0
+    return path
+
+
+@pytest.mark.parametrize("stage", ["graph", "compiled"])
+def test_an_artifact_is_drawn_as_its_model(cli: Cli, tmp_path: Path, artifact: Path, stage: str) -> None:
+    first, second = tmp_path / "model.dot", tmp_path / "artifact.dot"
+    assert cli("graph", MODEL, "-o", first, *(["--stage", stage] if stage == "graph" else [])).code == 0
+    assert cli("graph", artifact, "-o", second, "--stage", stage).code == 0
+    assert second.read_text() == first.read_text()
+
+
+def test_the_page_of_an_artifact_has_its_weights(cli: Cli, tmp_path: Path, artifact: Path) -> None:
+    stripped = shutil.copy(artifact, tmp_path / "stripped.so")
+    if shutil.which("strip"):
+        subprocess.run(["strip", stripped], check=True)
+    assert cli("graph", stripped, "-o", tmp_path / "d.html", "--at", "B=3").code == 0
+    page = (tmp_path / "d.html").read_text()
+    (text,) = re.findall(r'<script id="data" type="application/json">(.*?)</script>', page, re.DOTALL)
+    data = json.loads(text)
+    assert [stage["name"] for stage in data["stages"]] == ["graph", "compiled"]
+    assert data["dims"] == {"B": 3} and data["options"] == "-O2"
+    bias = load_file(DIGITS / "digits.safetensors")["answer.bias"]
+    assert data["weights"]["answer.bias"]["mean"] == pytest.approx(bias.mean())
+    assert data["weights"]["answer.weight.folded"]["counted"] >= 320
+
+
+def test_artifacts_that_cannot_be_drawn(cli: Cli, tmp_path: Path, artifact: Path) -> None:
+    bare, damaged = tmp_path / "bare.so", tmp_path / "damaged.so"
+    assert cli("compile", MODEL, "-o", bare, "--no-graphs").code == 0
+    assert bare.stat().st_size < artifact.stat().st_size
+    graphs = read_graphs(artifact)
+    assert graphs is not None and "module digits" in graphs.written and read_graphs(bare) is None
+    data = artifact.read_bytes()
+    packed = data.rindex(b"\x78\xda")
+    damaged.write_bytes(data[: packed + 40] + bytes(16) + data[packed + 56 :])
+    for name in ("bare.so", "damaged.so"):
+        done = cli("graph", tmp_path / name)
+        assert done.code == 1 and "error[no-graph]" in done.err, (name, done.err)
+    refused = cli("graph", artifact, "--strict")
+    assert refused.code == 2 and "--strict is for model files" in refused.err

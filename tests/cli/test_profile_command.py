@@ -114,7 +114,7 @@ def test_a_file_that_is_no_artifact(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "m.so").write_bytes(b"\x7fELF" + bytes(100))
     for command in ("bench", "profile"):
         done = cli(command, tmp_path / "m.so")
-        assert done.code == 1 and "bad-call" in done.err, done.err
+        assert done.code == 1 and "bad-artifact" in done.err, done.err
 
 
 def test_the_digits_have_the_lines_of_their_file(cli: Cli) -> None:

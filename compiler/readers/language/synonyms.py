@@ -89,9 +89,6 @@ FOREIGN = {
     "swapaxes": "transpose",
     "moveaxis": "transpose",
     "repeat_kv": "repeat_interleave",
-    "full_like": "full",
-    "zeros_like": "zeros",
-    "ones_like": "ones",
     "mm": "matmul",
     "linear": "matmul",
     "dense": "matmul",
@@ -117,6 +114,10 @@ ADVICE = {
     "cross": "a cross product is `roll(x, 2, axis) * roll(y, 1, axis) - roll(x, 1, axis) * roll(y, 2, axis)`",
     "dropout": "a model that is trained multiplies by `where(random_uniform(x.shape, seed) < keep, 1 / keep, 0)`",
     "solve": "`inverse(a) @ y`; for triangular matrices `triangular_solve(a, y)`",
+    "zeros_like": "`zeros(x.shape, f32)` has the shape of `x`",
+    "ones_like": "`ones(x.shape, f32)` has the shape of `x`",
+    "full_like": "`full(x.shape, 2.0, f32)` has the shape of `x`",
+    "shape": "`x.shape` is the shape of `x`, and `x.shape[0]` its first size",
     "qr": "`cholesky(x.mT @ x).mT` is the triangular factor of a matrix of full rank",
 }
 """Words of other libraries for which there is no operator, and how their results are written."""

@@ -34,6 +34,7 @@ LANGUAGE: Mapping[str, Sequence[str]] = {
     "Indexing": ("index", "indexing", "slice", "slices"),
     "Functions": ("functions", "rearrange", "zeros", "ones", "tensor", "unstack"),
     "Selected elements": ("nonzero", "masked_select", "unique", "mask"),
+    "Mixtures of experts": ("experts", "expert", "mixture", "moe", "dispatch", "sparse", "data-dependent"),
     "Random numbers": ("multinomial", "random_uniform", "random_normal", "random_bits", "random", "seed"),
     "Configurations": ("config", "configuration"),
     "Imports": ("import", "imports"),

@@ -120,10 +120,12 @@ class PageData:
         }
 
     def headline(self, stage: Stage, rewrites: Sequence[Rewrite]) -> dict[str, Json]:
-        what = inspect.getdoc(PASSES[stage.name]) if stage.name in PASSES else "The graph as the model file says it."
+        what = "The graph of the kernels in the artifact." if stage.number else "The graph as the model file says it."
+        if stage.name in PASSES:
+            what = inspect.getdoc(PASSES[stage.name]) or ""
         return {
             "name": stage.name if stage.number else "graph",
-            "what": " ".join((what or "").split("\n\n")[0].split()),
+            "what": " ".join(what.split("\n\n")[0].split()),
             "rules": sorted(Counter(r.rule for r in rewrites).items()),
         }
 

@@ -10,17 +10,19 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from difflib import SequenceMatcher
 
-from ...pipeline import Build
 from .data import Json, PageData
+from .drawing import Drawing
 
 
-def add_both(data: PageData, builds: tuple[Build, Build], stages: tuple[int, int], names: tuple[str, str]) -> None:
-    """Adds a stage of each of two builds to an empty page; `data.sources` are the texts of both."""
+def add_both(
+    data: PageData, drawings: tuple[Drawing, Drawing], stages: tuple[int, int], names: tuple[str, str]
+) -> None:
+    """Adds a stage of each of two drawings to an empty page; `data.sources` are the texts of both."""
     shown: list[list[int]] = []
     first_source = 0
-    for build, number, name in zip(builds, stages, names, strict=True):
-        stage = build.stages[number]
-        count = len(build.source_model.sources)
+    for drawing, number, name in zip(drawings, stages, names, strict=True):
+        stage = drawing.stages[number]
+        count = len(drawing.sources)
         data.read_sources = range(first_source, first_source + count)
         first_source += count
         root, depth = data.show(stage.module)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 
 from ....passes.manager import Stage
-from ...pipeline import Build
 from ...report import usual_size
 from ..explorer.profile import Profile
-from .data import MEASURES, NODE_FIELDS, Json, PageData, Source
+from .data import MEASURES, NODE_FIELDS, Json, PageData
 from .difference import add_both
 from .dot import format_dot
+from .drawing import Drawing
 from .page import format_page
 from .place import Unfolded, draw
 from .svg import format_svg
 from .tree import Body, build_tree, usual_depth
-from .weights import weight_data
 
 
 def _unfolded(body: Body, depth: int | None) -> Unfolded:
@@ -38,55 +36,55 @@ def make_dot(stage: Stage, depth: int | None) -> str:
 
 
 def make_page(
-    build: Build,
+    drawing: Drawing,
     dims: Mapping[str, int],
     depth: int | None = None,
     first: int = 0,
     profile: Profile | None = None,
 ) -> str:
-    """Returns the page of a build whose graph has been optimized. It opens with stage number `first`.
+    """Returns the page of a drawing. It opens with stage number `first`.
 
     Raises DiagnosticError if the profile is of another graph.
     """
-    data = PageData(_sources(build), _sizes(build, dims), depth)
+    data = PageData(drawing.sources, _sizes(drawing, dims), depth)
     done = 0
-    for stage in build.stages:
-        data.add(stage, build.rewrites[done : done + stage.rewrites])
+    for stage in drawing.stages:
+        data.add(stage, drawing.rewrites[done : done + stage.rewrites])
         done += stage.rewrites
     rows = {
         "first": first,
-        "weights": weight_data(build.source_model),
-        "remarks": [[r.function, r.pass_name, r.source, r.reader, r.text] for r in build.remarks],
+        "weights": drawing.weights(),
+        "remarks": [[r.function, r.pass_name, r.source, r.reader, r.text] for r in drawing.remarks],
         "profile": None if profile is None else data.profiled(profile),
     }
-    return _format(build, data, build.source_model.module.name, rows)
+    return _format(drawing, data, drawing.module.name, rows)
 
 
 def make_difference(
-    builds: tuple[Build, Build],
+    drawings: tuple[Drawing, Drawing],
     stages: tuple[int, int],
     names: tuple[str, str],
     dims: Mapping[str, int],
     depth: int | None = None,
 ) -> str:
-    """Returns the page of two builds whose graphs have been optimized: a stage of each, by number."""
-    first, second = builds
-    data = PageData((*_sources(first), *_sources(second)), {**_sizes(first, dims), **_sizes(second, dims)}, depth)
-    add_both(data, builds, stages, names)
-    rows = {"first": 1, "weights": weight_data(second.source_model), "remarks": [], "profile": None}
+    """Returns the page of two drawings: a stage of each, by number."""
+    first, second = drawings
+    data = PageData((*first.sources, *second.sources), {**_sizes(first, dims), **_sizes(second, dims)}, depth)
+    add_both(data, drawings, stages, names)
+    rows = {"first": 1, "weights": second.weights(), "remarks": [], "profile": None}
     return _format(second, data, " and ".join(names), rows)
 
 
-def _sizes(build: Build, dims: Mapping[str, int]) -> dict[str, int]:
-    return {symbol.name: dims.get(symbol.name, usual_size(symbol)) for symbol in build.source_model.module.dims}
+def _sizes(drawing: Drawing, dims: Mapping[str, int]) -> dict[str, int]:
+    return {symbol.name: dims.get(symbol.name, usual_size(symbol)) for symbol in drawing.module.dims}
 
 
-def _format(build: Build, data: PageData, title: str, rows: Mapping[str, Json]) -> str:
+def _format(drawing: Drawing, data: PageData, title: str, rows: Mapping[str, Json]) -> str:
     return format_page(
         {
             "name": title,
-            "functions": len(build.source_model.module.functions),
-            "options": f"-O{build.options.level}" + " --strict" * build.options.strict,
+            "functions": len(drawing.module.functions),
+            "options": drawing.options,
             "dims": data.dims,
             "kernels": data.depth is not None,
             "kinds": sorted({row["kind"] for row in data.items.rows if row["kind"]}),
@@ -102,11 +100,3 @@ def _format(build: Build, data: PageData, title: str, rows: Mapping[str, Json]) 
         },
         title,
     )
-
-
-def _sources(build: Build) -> Sequence[Source]:
-    """Returns the texts by the file names of spans after `relative_to`."""
-    file, texts = build.source_model.file, build.source_model.sources
-    folder = Path(file).parent
-    names = {path: str(Path(path).relative_to(folder)) if Path(path).is_relative_to(folder) else path for path in texts}
-    return [Source(names[path], text) for path, text in texts.items()]

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ....dialect.graph import Parameter
+from ....dialect.types import DTYPES
+from ...artifact.graphs import StoredGraphs
+from ...lower.packing import read_packing
 from ...model.parameters import ParameterReader, absent_checkpoints, open_parameters, used_parameters
 from ...model.source import SourceModel
 from ...weights.parameters import elements
@@ -36,13 +40,39 @@ def weight_data(source_model: SourceModel) -> dict[str, Mapping[str, Any]]:
     return {name: _figures(parameter, reader) for name, parameter in used.items()}
 
 
+def artifact_weights(path: Path, stored: StoredGraphs) -> dict[str, Mapping[str, Any]]:
+    """Returns the figures of each weight that an artifact holds, by the name of its parameter: those of the stored
+    form, which may be padded with zeros."""
+    if stored.weights is None:
+        return {}
+    found: dict[str, Mapping[str, Any]] = {}
+    for tensor in stored.tensors:
+        dtype, shape = _stored_shape(tensor.type)
+        if dtype is None:
+            continue
+        data = np.memmap(path, dtype, "r", stored.weights + tensor.offset, shape) if math.prod(shape) else np.empty(0)
+        found[read_packing(tensor.name)[0]] = _count(tensor.type, 1, _sample(data, _MOST))
+    return found
+
+
+def _stored_shape(text: str) -> tuple[np.dtype[Any] | None, tuple[int, ...]]:
+    """Returns the dtype and the shape of a stored weight; no dtype if its elements are not numbers."""
+    name, _, sizes = text.removesuffix("]").partition("[")
+    known = DTYPES.get(name)
+    return None if known is None else known.numpy, tuple(int(size) for size in sizes.split(",") if size)
+
+
 def _figures(parameter: Parameter, reader: ParameterReader) -> Mapping[str, Any]:
     parts = list(elements(parameter))
     values = np.concatenate([_sample(np.asarray(reader(part)), _MOST // len(parts)) for part in parts] or [np.empty(0)])
+    return _count(str(parameter.type), len(parts), values)
+
+
+def _count(type: str, copies: int, values: npt.NDArray[np.float64]) -> Mapping[str, Any]:
     finite = values[np.isfinite(values)]
     data = {
-        "type": str(parameter.type),
-        "copies": len(parts),
+        "type": type,
+        "copies": copies,
         "counted": values.size,
         "unusual": int(values.size - finite.size),
         "zeros": int(np.count_nonzero(finite == 0)),

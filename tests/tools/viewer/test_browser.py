@@ -11,6 +11,7 @@ import pytest
 from browser import CHROMIUM, DRIVER, Page, open_browser
 from graph_models import build, decoder, measured
 from nacre.compiler.tools.explorer.profile import read_profile
+from nacre.compiler.tools.viewer.drawing import drawing_of
 from nacre.compiler.tools.viewer.pictures import make_page
 from nacre.compiler.tools.viewer.place import HEADER, Drawing, draw
 from nacre.compiler.tools.viewer.tree import build_tree
@@ -34,7 +35,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "small.html"
-    path.write_text(make_page(build(SOURCE), {}), encoding="utf-8")
+    path.write_text(make_page(drawing_of(build(SOURCE)), {}), encoding="utf-8")
     return path
 
 
@@ -188,7 +189,7 @@ def test_times_of_a_profile(browser: Page, tmp_path: Path) -> None:
     made = build(SOURCE)
     times = measured(made, tmp_path / "profile.json")
     profile = read_profile(tmp_path / "profile.json")
-    page = make_page(made, profile.dims, first=len(made.stages) - 1, profile=profile)
+    page = make_page(drawing_of(made), profile.dims, first=len(made.stages) - 1, profile=profile)
     (tmp_path / "page.html").write_text(page, encoding="utf-8")
     browser.open(tmp_path / "page.html")
     assert "fuse" in browser.one("#pass").text and browser.run("return measureChoice.value") == "seconds"
@@ -235,7 +236,7 @@ def test_two_thousand_nodes(browser: Page, tmp_path: Path) -> None:
     made = build(decoder(48))
     assert max(stage.nodes for stage in made.stages) >= 1900
     path = tmp_path / "large.html"
-    path.write_text(make_page(made, {}), encoding="utf-8")
+    path.write_text(make_page(drawing_of(made), {}), encoding="utf-8")
     assert path.stat().st_size < 5_000_000
     browser.open(path)
     # Half a second on one quiet core; the limit is for a busy machine.

@@ -14,6 +14,7 @@ import pytest
 from graph_models import DIGITS, build, decoder
 from nacre.compiler.cli.main import run
 from nacre.compiler.tools.viewer.assets import read_asset
+from nacre.compiler.tools.viewer.drawing import drawing_of
 from nacre.compiler.tools.viewer.page import SCRIPTS
 from nacre.compiler.tools.viewer.pictures import make_page
 from safetensors.numpy import load_file, save_file
@@ -124,7 +125,7 @@ const nodes = new Map();
 
 
 def test_search_finds_kinds_and_kernels(node: str, tmp_path: Path) -> None:
-    data = data_in(make_page(build(decoder(2)), {"T": 32}))
+    data = data_in(make_page(drawing_of(build(decoder(2))), {"T": 32}))
     script = tmp_path / "search.js"
     ask = """for (const words of ["attention", "kernel", "kernel attention", "nowhere"]) {
       find(words);

@@ -17,6 +17,7 @@ from nacre.compiler.lower.kinds import KINDS
 from nacre.compiler.pipeline import Build
 from nacre.compiler.tools.explorer.profile import read_profile
 from nacre.compiler.tools.viewer.assets import read_asset
+from nacre.compiler.tools.viewer.drawing import drawing_of
 from nacre.compiler.tools.viewer.groups import is_leaf
 from nacre.compiler.tools.viewer.pictures import make_dot, make_page, make_svg
 from nacre.compiler.tools.viewer.tree import build_tree
@@ -37,7 +38,7 @@ def made() -> Build:
 
 @pytest.fixture(scope="module")
 def data(made: Build) -> Any:
-    return data_of(make_page(made, {"T": 32}))
+    return data_of(make_page(drawing_of(made), {"T": 32}))
 
 
 def reached(data: Any, root: int) -> set[int]:
@@ -118,7 +119,9 @@ def test_operands_that_are_parameters_have_their_names(data: Any) -> None:
 
 
 def test_views_move_nothing() -> None:
-    data = data_of(make_page(build("model f(x: f32[4, 6]) -> f32[24] { return relu(x) |> flatten(0) }", level=0), {}))
+    data = data_of(
+        make_page(drawing_of(build("model f(x: f32[4, 6]) -> f32[24] { return relu(x) |> flatten(0) }", level=0)), {})
+    )
     costs = {n["op"]: (n["flops"], n["bytes"]) for n in (node(data, i) for i in data["items"] if i["node"] is not None)}
     assert costs == {"relu": (["24", 24], ["192", 192]), "flatten": (["0", 0], ["0", 0])}
 
@@ -132,7 +135,7 @@ def test_places_are_in_the_texts(data: Any) -> None:
 
 
 def test_a_page_asks_for_nothing(made: Build) -> None:
-    page = make_page(made, {})
+    page = make_page(drawing_of(made), {})
     assert "http" not in page.replace("http-equiv", "")
     assert not re.search(r'\b(src|href)="|url\((?!#)|@import|\bfetch\(|XMLHttpRequest', page)
 
@@ -140,7 +143,7 @@ def test_a_page_asks_for_nothing(made: Build) -> None:
 def test_text_of_a_model_cannot_end_the_script(tmp_path: Path) -> None:
     path = tmp_path / "tricky.nacre"
     path.write_text("# </script><script>alert(1)</script> <!--\nmodel f(x: f32[2]) -> f32[2] { return relu(x) }\n")
-    page = make_page(build(path), {})
+    page = make_page(drawing_of(build(path)), {})
     assert page.count("</script>") == page.count("<script")
     assert "</script><script>alert(1)" in data_of(page)["sources"][0]["text"]
 
@@ -165,7 +168,7 @@ def test_the_same_model_gives_the_same_page(tmp_path: Path) -> None:
 def test_a_profile_gives_nodes_their_times(made: Build, tmp_path: Path) -> None:
     times = measured(made, tmp_path / "profile.json")
     profile = read_profile(tmp_path / "profile.json")
-    data = data_of(make_page(made, profile.dims, profile=profile))
+    data = data_of(make_page(drawing_of(made), profile.dims, profile=profile))
     assert data["dims"] == {"T": 32}
     assert data["profile"]["peak"] == {"flops": 1e11, "bytes": 2e10, "products": {"i8": 4e11}}
     assert data["profile"]["ideal"] == dict.fromkeys(data["profile"]["nodes"], 1e-9)
@@ -178,7 +181,7 @@ def test_a_profile_gives_nodes_their_times(made: Build, tmp_path: Path) -> None:
 def test_a_profile_of_another_graph_is_refused(made: Build, tmp_path: Path) -> None:
     measured(made, tmp_path / "profile.json")
     with pytest.raises(DiagnosticError, match="it was measured for another graph than `decode`"):
-        make_page(build(decoder(6), level=0), {"T": 32}, profile=read_profile(tmp_path / "profile.json"))
+        make_page(drawing_of(build(decoder(6), level=0)), {"T": 32}, profile=read_profile(tmp_path / "profile.json"))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"entry": 1, "dims": 2}', '{"calls": [{"values": []}]}', "\x00"])
@@ -190,7 +193,7 @@ def test_what_is_no_profile_is_told(tmp_path: Path, text: str) -> None:
 
 def test_functions_of_one_file_stand_side_by_side() -> None:
     text = "model f(x: f32[2]) -> f32[2] { return relu(x) }\nmodel g(x: f32[3]) -> f32[3] { return relu(x) }\n"
-    data = data_of(make_page(build(text), {}))
+    data = data_of(make_page(drawing_of(build(text)), {}))
     items = [data["items"][number] for number in data["bodies"][data["stages"][-1]["root"]]["items"]]
     assert [item["title"] for item in items] == ["f", "g"] and data["functions"] == 2
 

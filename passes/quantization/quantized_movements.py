@@ -24,7 +24,7 @@ from ...dialect.ops.pooling import pool_geometry
 from ...dialect.ops.support.common import integer_range
 from ...dialect.ops.support.layouts import spatial_axis
 from ..fusion.fuse_maps import permutation
-from .code_values import Bounded, Codes, CodeValues, Grid
+from .quantized_values import Bounded, Grid, Quantized, QuantizedValues
 
 
 def moves(node: Node) -> bool:
@@ -46,11 +46,11 @@ def moved(node: Node) -> tuple[Value, ...]:
 # --- below a dequantize ---
 
 
-def move_codes(b: Builder, node: Node, known: CodeValues) -> Value | None:
-    found = [known.codes(value) for value in moved(node)]
-    codes = [c for c in found if c is not None]
-    first = codes[0] if codes else None
-    if first is None or len(codes) < len(found) or not all(_is_alike(c, first, known) for c in codes[1:]):
+def move_quantized(b: Builder, node: Node, known: QuantizedValues) -> Value | None:
+    found = [known.quantized(value) for value in moved(node)]
+    quantized = [c for c in found if c is not None]
+    first = quantized[0] if quantized else None
+    if first is None or len(quantized) < len(found) or not all(_is_alike(c, first, known) for c in quantized[1:]):
         return None
     attributes = dict(node.attributes)
     number = _frame(node)
@@ -63,18 +63,18 @@ def move_codes(b: Builder, node: Node, known: CodeValues) -> Value | None:
     factors = [value for value in placed if value is not None]
     if len(factors) < len(placed):
         return None
-    moving = dict(zip((v.name for v in moved(node)), (c.q for c in codes), strict=True))
+    moving = dict(zip((v.name for v in moved(node)), (c.q for c in quantized), strict=True))
     operands = [moving.get(value.name, value) for value in node.inputs]
     return b.dequantize(b.apply(node.op, operands, attributes)[0], *factors, dtype=node.output.type.dtype)
 
 
-def _is_alike(x: Codes, y: Codes, known: CodeValues) -> bool:
+def _is_alike(x: Quantized, y: Quantized, known: QuantizedValues) -> bool:
     if x.q.type.dtype is not y.q.type.dtype or len(x.factors) != len(y.factors):
         return False
     return all(map(known.is_same, x.factors, y.factors))
 
 
-def _moved_factor(b: Builder, node: Node, codes: Codes, factor: Value) -> Value | None:
+def _moved_factor(b: Builder, node: Node, quantized: Quantized, factor: Value) -> Value | None:
     """Returns a scale or zero point for quantized values that were moved as the node moves; None if there is none."""
     if factor.type.rank == 0:
         return factor
@@ -82,7 +82,7 @@ def _moved_factor(b: Builder, node: Node, codes: Codes, factor: Value) -> Value 
     if places is None:
         return None
     order = tuple(places.index(axis) for axis in range(len(places)))
-    return b.transpose(with_rank(b, factor, codes.q.type.rank), axes=order)
+    return b.transpose(with_rank(b, factor, quantized.q.type.rank), axes=order)
 
 
 def with_rank(b: Builder, value: Value, rank: int) -> Value:
@@ -93,12 +93,16 @@ def with_rank(b: Builder, value: Value, rank: int) -> Value:
     return b.reshape(value, shape=((1,) * missing + value.type.shape))
 
 
-def choose_codes(b: Builder, node: Node, known: CodeValues) -> Value | None:
-    codes = known.codes(node.inputs[0])
-    if codes is None or known.grid(codes.q.type.dtype, codes.scale, codes.zero) is None or _may_be_empty(node):
+def choose_quantized(b: Builder, node: Node, known: QuantizedValues) -> Value | None:
+    quantized = known.quantized(node.inputs[0])
+    if (
+        quantized is None
+        or known.grid(quantized.q.type.dtype, quantized.scale, quantized.zero) is None
+        or _may_be_empty(node)
+    ):
         return None
-    chosen = b.apply(node.op, [codes.q], dict(node.attributes))[0]
-    return b.dequantize(chosen, *codes.factors, dtype=node.output.type.dtype)
+    chosen = b.apply(node.op, [quantized.q], dict(node.attributes))[0]
+    return b.dequantize(chosen, *quantized.factors, dtype=node.output.type.dtype)
 
 
 def _may_be_empty(node: Node) -> bool:
@@ -112,23 +116,23 @@ def _may_be_empty(node: Node) -> bool:
     return not pool_geometry(node.op, x.type.shape[axis : axis + x.type.rank - 2], attributes).never_empty
 
 
-def bound_codes(b: Builder, node: Node, bounded: Bounded, known: CodeValues) -> Value | None:
-    codes = known.codes(bounded.value)
-    grid = None if codes is None else known.grid(codes.q.type.dtype, codes.scale, codes.zero)
-    if codes is None or grid is None:
+def bound_quantized(b: Builder, node: Node, bounded: Bounded, known: QuantizedValues) -> Value | None:
+    quantized = known.quantized(bounded.value)
+    grid = None if quantized is None else known.grid(quantized.q.type.dtype, quantized.scale, quantized.zero)
+    if quantized is None or grid is None:
         return None
     least, greatest = integer_range(grid.dtype)
     if not (bounded.low == 0 or bounded.low <= grid.decode(least)):
         return None
     if not (bounded.high == 0 or bounded.high >= grid.decode(greatest)):
         return None
-    return b.dequantize(_bound(b, codes.q, bounded, grid), *codes.factors, dtype=node.output.type.dtype)
+    return b.dequantize(_bound(b, quantized.q, bounded, grid), *quantized.factors, dtype=node.output.type.dtype)
 
 
 # --- above a quantize ---
 
 
-def quantize_moved(b: Builder, inner: Node, node: Node, known: CodeValues) -> Value | None:
+def quantize_moved(b: Builder, inner: Node, node: Node, known: QuantizedValues) -> Value | None:
     factors, dtype = node.inputs[1:], node.output.type.dtype
     attributes = dict(inner.attributes)
     number = _frame(inner)
@@ -141,19 +145,19 @@ def quantize_moved(b: Builder, inner: Node, node: Node, known: CodeValues) -> Va
     return b.apply(inner.op, [moving.get(v.name, v) for v in inner.inputs], attributes)[0]
 
 
-def quantize_chosen(b: Builder, inner: Node, node: Node, known: CodeValues) -> Value | None:
+def quantize_chosen(b: Builder, inner: Node, node: Node, known: QuantizedValues) -> Value | None:
     (x,) = inner.inputs
     if _grid_of(node, known) is None or not known.is_number(x):
         return None
     return b.apply(inner.op, [_quantized_as(b, node, x)], dict(inner.attributes))[0]
 
 
-def quantize_bounded(b: Builder, bounded: Bounded, node: Node, known: CodeValues) -> Value | None:
+def quantize_bounded(b: Builder, bounded: Bounded, node: Node, known: QuantizedValues) -> Value | None:
     grid = _grid_of(node, known)
     return None if grid is None else _bound(b, _quantized_as(b, node, bounded.value), bounded, grid)
 
 
-def _grid_of(node: Node, known: CodeValues) -> Grid | None:
+def _grid_of(node: Node, known: QuantizedValues) -> Grid | None:
     _, scale, *zero = node.inputs
     return known.grid(node.output.type.dtype, scale, zero[0] if zero else None)
 

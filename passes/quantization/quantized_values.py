@@ -22,7 +22,7 @@ from ..rewrite import constant_array
 
 
 @dataclass(frozen=True, slots=True)
-class Codes:
+class Quantized:
     """The operands of a `dequantize`; a zero point of 0 counts as none."""
 
     q: Value
@@ -47,8 +47,8 @@ class Grid:
         operands = (np.float32(number), np.float32(self.scale), np.asarray(self.zero, self.dtype.numpy))
         return int(OPERATORS["quantize"].reference(*operands, dtype=self.dtype))
 
-    def decode(self, code: int) -> float:
-        return float(np.float32(code - self.zero) * np.float32(self.scale))
+    def decode(self, value: int) -> float:
+        return float(np.float32(value - self.zero) * np.float32(self.scale))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Bounded:
     high: float
 
 
-class CodeValues:
+class QuantizedValues:
     """Answers queries about values by name. `definitions` may grow between queries, as long as no definition
     changes."""
 
@@ -68,7 +68,7 @@ class CodeValues:
         self.definitions, self.made_of = definitions, made_of
         self._numbers: dict[str, bool] = {}
 
-    def codes(self, value: Value) -> Codes | None:
+    def quantized(self, value: Value) -> Quantized | None:
         """Returns the integers from which an f32 value was dequantized, or None."""
         node = self.definitions.get(value.name)
         if node is None or node.op != "dequantize" or value.type.dtype is not F32:
@@ -76,7 +76,7 @@ class CodeValues:
         if not node.inputs[0].type.dtype.is_integer:
             return None
         q, scale, *zero = node.inputs
-        return Codes(q, scale, zero[0] if zero and self.integer(zero[0]) != 0 else None)
+        return Quantized(q, scale, zero[0] if zero and self.integer(zero[0]) != 0 else None)
 
     def array(self, value: Value) -> Array | None:
         """Returns the elements of a constant."""
