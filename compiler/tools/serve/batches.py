@@ -44,6 +44,10 @@ class _Limits:
     session: Mapping[str, int] = field(default_factory=dict)
 
 
+_Compute = Callable[[Sequence[_Row], Sequence[int]], Sequence[Logits]]
+"""Appends a number of tokens to each row, and returns the logits of the next ones."""
+
+
 def has_rows(model: Model) -> bool:
     """Returns whether a model has the entries for several texts."""
     return _PREFILL in model.entries and _DECODE in model.entries
@@ -91,22 +95,18 @@ class Batches(Engine):
         if decoded:
             self._step(decoded, [1] * len(decoded), self._decode)
 
-    def _prefill(self, rows: Sequence[_Row], counts: Sequence[int]) -> Logits:
+    def _prefill(self, rows: Sequence[_Row], counts: Sequence[int]) -> Sequence[Logits]:
         tokens = np.zeros((len(rows), max(counts)), np.int32)
         for number, (row, count) in enumerate(zip(rows, counts, strict=True)):
             tokens[number, :count] = row.ids[row.known : row.known + count]
         entry = self._session.entries[_PREFILL]
-        logits: Logits = entry(tokens, np.array(counts, np.int32), _known(rows), self._table(rows, counts))
-        return logits
+        return list(entry(tokens, np.array(counts, np.int32), _known(rows), self._table(rows, counts)))
 
-    def _decode(self, rows: Sequence[_Row], counts: Sequence[int]) -> Logits:
+    def _decode(self, rows: Sequence[_Row], counts: Sequence[int]) -> Sequence[Logits]:
         tokens = np.array([row.ids[row.known] for row in rows], np.int32)
-        logits: Logits = self._session.entries[_DECODE](tokens, _known(rows), self._table(rows, counts))
-        return logits
+        return list(self._session.entries[_DECODE](tokens, _known(rows), self._table(rows, counts)))
 
-    def _step(
-        self, rows: Sequence[_Row], counts: Sequence[int], compute: Callable[[Sequence[_Row], Sequence[int]], Logits]
-    ) -> None:
+    def _step(self, rows: Sequence[_Row], counts: Sequence[int], compute: _Compute) -> None:
         try:
             logits = compute(rows, counts)
         except Exception as error:
