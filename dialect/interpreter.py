@@ -236,6 +236,10 @@ def _out_of_range(node: Node, operator: str, number: int, index: int, size: int,
     )
     if window < 0:
         message = f"`{operator}`: {describe_fault(number, index, size, window)}"
+    elif window == 0:
+        message = (
+            f"`{operator}`: length {index} is out of range for an axis of size {size} (element {number} of the lengths)"
+        )
     elif window != 1:
         message = (
             f"`{operator}`: a window of {window} that starts at {index} is out of range for an axis of size {size}"

@@ -171,7 +171,8 @@ Decompose = Callable[["Builder", Sequence[Value], Attributes], Sequence[Value]]
 
 @dataclass(frozen=True, slots=True)
 class Addressing:
-    """An operand with indices into axes of `sizes`; an index is the start of a window of `window` elements."""
+    """An operand with indices into axes of `sizes`; an index is the start of a window of `window` elements. With a
+    window of 0, an index is a length: the end of the elements before it."""
 
     operand: int
     sizes: tuple[Size, ...]

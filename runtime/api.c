@@ -84,6 +84,11 @@ static nacre_status refuse_trees(const char *check, const nacre_failure *f) {
 /* Says which index was out of range, in the words of the reference interpreter. */
 static nacre_status refuse_index(const char *check, const nacre_failure *f) {
     if (f->window < 0) return refuse_trees(check, f);
+    if (f->window == 0)
+        return nacre_fail(NACRE_OUT_OF_RANGE,
+                          "%s: length %" PRId64 " is out of range for an axis of size %" PRId64 " (element %" PRId64
+                          " of the lengths)",
+                          check, f->index, f->size, f->number);
     if (f->window != 1)
         return nacre_fail(NACRE_OUT_OF_RANGE,
                           "%s: a window of %" PRId64 " that starts at %" PRId64

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import ml_dtypes
 import numpy as np
@@ -107,7 +107,7 @@ rotary_embedding = Operator(
 )
 
 
-def _groups(q: TensorType, k: TensorType) -> Size:
+def shared_groups(q: TensorType, k: TensorType) -> Size:
     """Returns the number of heads of q that share one head of k: 1 unless k has fewer, in the third axis from the
     end."""
     if q.rank < 3 or k.rank < 3 or k.shape[-3] in (1, q.shape[-3]) or q.shape[-3] == 1:
@@ -125,7 +125,7 @@ def _repeats_to(shape: Shape, target: Shape) -> bool:
     return offset >= 0 and all(size in (1, target[offset + i]) for i, size in enumerate(shape))
 
 
-def _infer_attention(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+def infer_attention(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
     q, k, v, *mask = types
     for number, type in enumerate((q, k, v)):
         if type.rank < 2:
@@ -137,8 +137,8 @@ def _infer_attention(types: Sequence[TensorType], attributes: Attributes) -> tup
     scale = attributes["scale"]
     if scale is not None and (isinstance(scale, bool) or not isinstance(scale, (int, float))):
         raise bad_attribute("attention", "scale", scale, "a number")
-    keys = k.shape[:-2] if _groups(q, k) == 1 else (*k.shape[:-3], q.shape[-3])
-    values = v.shape[:-2] if _groups(q, k) == 1 else (*v.shape[:-3], q.shape[-3])
+    keys = k.shape[:-2] if shared_groups(q, k) == 1 else (*k.shape[:-3], q.shape[-3])
+    values = v.shape[:-2] if shared_groups(q, k) == 1 else (*v.shape[:-3], q.shape[-3])
     batch = broadcast_shapes([q.shape[:-2], keys, values], "attention")
     if mask:
         if mask[0].dtype not in (BOOL, q.dtype):
@@ -151,43 +151,59 @@ def _infer_attention(types: Sequence[TensorType], attributes: Attributes) -> tup
     return (TensorType(q.dtype, (*batch, q.shape[-2], v.shape[-1])),)
 
 
-def _least(dtype: DType) -> float:
+def least_score(dtype: DType) -> float:
     """Returns the least finite number: the score of a masked position, which counts only if all positions are
     masked."""
     return float(ml_dtypes.finfo(dtype.numpy).min)  # type: ignore[no-untyped-call]  # the package has no types for it
 
 
-def _decompose_attention(b: Builder, operands: Sequence[Value], attributes: Attributes) -> Sequence[Value]:
-    q, k, v, *mask = operands
-    result = _infer_attention([x.type for x in operands], attributes)[0]
-    dtype, width = q.type.dtype, q.type.shape[-1]
-    rows, columns = q.type.shape[-2], k.type.shape[-2]
-    groups = _groups(q.type, k.type)
-    if groups != 1:
-        # Heads that share keys become a separate axis.
-        heads = k.type.shape[-3]
-        q = b.reshape(q, shape=(*q.type.shape[:-3], heads, groups, *q.type.shape[-2:]))
-        k, v = (b.unsqueeze(x, axes=-3) for x in (k, v))
-        if mask and mask[0].type.rank >= 3:
-            shape = mask[0].type.shape
-            split: tuple[Size, ...] = (1, 1) if shape[-3] == 1 else (heads, groups)
-            mask = [b.reshape(mask[0], shape=(*shape[:-3], *split, *shape[-2:]))]
-    scale = attributes["scale"]
+def write_scores(
+    b: Builder, q: Value, keys: Value, mask: Value | None, attributes: Attributes, hide: Callable[[Value], Value]
+) -> Value:
+    """Writes the scores of all keys [..., d, S]; `hide` masks those behind a query."""
+    dtype, width, scale = q.type.dtype, q.type.shape[-1], attributes["scale"]
     if scale is not None:
         factor = b.scalar(scale, dtype)
     elif isinstance(width, int):
         factor = b.scalar(max(width, 1) ** -0.5, dtype)
     else:
         factor = b.rsqrt(size_as(b, width, dtype))
-    scores = b.multiply(b.matmul(q, b.matrix_transpose(k)), factor)
+    scores = b.multiply(b.matmul(q, keys), factor)
     if attributes["causal"]:
+        scores = hide(scores)
+    if mask is None:
+        return scores
+    if mask.type.dtype == BOOL:
+        return b.where(mask, scores, b.scalar(least_score(dtype), dtype))
+    return b.add(scores, mask)
+
+
+def separate_heads(b: Builder, operands: Sequence[Value]) -> list[Value]:
+    """Returns q, k, v and the mask with a separate axis for the heads that share keys, if some do."""
+    q, k, v, *mask = operands
+    groups = shared_groups(q.type, k.type)
+    if groups == 1:
+        return list(operands)
+    heads = k.type.shape[-3]
+    q = b.reshape(q, shape=(*q.type.shape[:-3], heads, groups, *q.type.shape[-2:]))
+    k, v = (b.unsqueeze(x, axes=-3) for x in (k, v))
+    if mask and mask[0].type.rank >= 3:
+        shape = mask[0].type.shape
+        split: tuple[Size, ...] = (1, 1) if shape[-3] == 1 else (heads, groups)
+        mask = [b.reshape(mask[0], shape=(*shape[:-3], *split, *shape[-2:]))]
+    return [q, k, v, *mask]
+
+
+def _decompose_attention(b: Builder, operands: Sequence[Value], attributes: Attributes) -> Sequence[Value]:
+    result = infer_attention([x.type for x in operands], attributes)[0]
+    q, k, v, *mask = separate_heads(b, operands)
+    rows, columns, dtype = q.type.shape[-2], k.type.shape[-2], q.type.dtype
+
+    def hide(scores: Value) -> Value:
         keep = b.triangular_mask(rows=rows, columns=columns, diagonal=columns - rows)
-        scores = b.where(keep, scores, b.scalar(_least(dtype), dtype))
-    if mask:
-        if mask[0].type.dtype == BOOL:
-            scores = b.where(mask[0], scores, b.scalar(_least(dtype), dtype))
-        else:
-            scores = b.add(scores, mask[0])
+        return b.where(keep, scores, b.scalar(least_score(dtype), dtype))
+
+    scores = write_scores(b, q, b.matrix_transpose(k), mask[0] if mask else None, attributes, hide)
     total = b.matmul(b.softmax(scores, axis=-1), v)
     return [total if total.type.shape == result.shape else b.reshape(total, shape=result.shape)]
 
@@ -195,7 +211,7 @@ def _decompose_attention(b: Builder, operands: Sequence[Value], attributes: Attr
 def _reference_attention(
     q: Numbers, k: Numbers, v: Numbers, mask: Numbers | None = None, *, scale: float | None, causal: bool
 ) -> Numbers:
-    least = _least(dtype_of(q))
+    least = least_score(dtype_of(q))
     wide, keys, values = widen(q), widen(k), widen(v)
     if q.ndim >= 3 and k.ndim >= 3 and k.shape[-3] not in (1, q.shape[-3]) and q.shape[-3] != 1:
         keys, values = (np.repeat(x, q.shape[-3] // k.shape[-3], -3) for x in (keys, values))
@@ -230,7 +246,7 @@ attention = Operator(
         Operand("mask", (BOOL, *FLOATS), group="M", optional=True),
     ),
     attributes=(AttributeSpec("scale", "any", None), AttributeSpec("causal", "bool", False)),
-    infer=_infer_attention,
+    infer=infer_attention,
     reference=_reference_attention,
     gradient=by_decomposition(_decompose_attention),
     decompose=_decompose_attention,

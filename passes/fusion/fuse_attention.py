@@ -4,8 +4,8 @@
 
 The nodes between the contractions have one use each and the shape of the scores. The second contraction sums over the
 last axis of the scores, its first operand. The group also takes movements of q, k and v that have no other reader, as
-long as the last axis stays the last one, and permutations of the result. A single operator for whole attention takes
-such movements too.
+long as the last axis stays the last one, a mask of v by positions, and permutations of the result. A single operator
+for whole attention takes such movements too.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Collection
 
 from ...dialect.dims import bounds, product
 from ...dialect.graph import Node
+from ...dialect.ops import OPERATORS
 from ...dialect.types import F32, DType
 from .fuse_flow import Edge, Flow, has
 from .fuse_maps import axes_apart, permutation, summed_axes
@@ -70,7 +71,10 @@ class _Attention:
             return set()
         for edge, reason in self.refused:
             self.flow.refuse(*edge, reason)
-        return set() if last is None or first is None else _take_movements(self.flow, self.members, last, self.dtype)
+        if last is None or first is None:
+            return set()
+        self.add_masked_values(last)
+        return _take_movements(self.flow, self.members, last, self.dtype)
 
     def find_scores(self) -> int | None:
         """Adds the nodes from the rowwise node's operand up to the contraction, and returns the contraction."""
@@ -84,7 +88,7 @@ class _Attention:
             pending.discard(number)
             node = flow.nodes[number]
             contracts = found is None and has(node, "contraction") and not has(node, "attention")
-            if not flow.is_free(number) or not (contracts or has(node, "elementwise")):
+            if not flow.is_free(number) or not (contracts or has(node, "elementwise", "pointwise")):
                 continue
             if any(v.type.shape != shape for v in node.outputs):
                 continue
@@ -100,7 +104,8 @@ class _Attention:
             if contracts:
                 found = number
             else:
-                pending.update(flow.sources(number))
+                values = node.inputs if has(node, "elementwise") else node.inputs[:1]
+                pending.update(s for v in values if (s := flow.source(v)) is not None)
         return found
 
     def find_values(self) -> int | None:
@@ -112,7 +117,7 @@ class _Attention:
                 return None
             number = flow.readers[current][0]
             reader = flow.nodes[number]
-            if not flow.is_free(number) or not has(reader, "contraction", "elementwise"):
+            if not flow.is_free(number) or not has(reader, "contraction", "elementwise", "pointwise"):
                 return None
             obstacle = self.obstacle(current, number)
             if obstacle is not None:
@@ -122,6 +127,18 @@ class _Attention:
             if has(reader, "contraction"):
                 return number
             current = number
+
+    def add_masked_values(self, last: int) -> None:
+        """Adds a mask of the values: the contraction selects them while it reads them."""
+        flow = self.flow
+        number = flow.source(flow.nodes[last].inputs[1])
+        if number is None or not flow.is_free(number) or not has(flow.nodes[number], "pointwise"):
+            return
+        node = flow.nodes[number]
+        if OPERATORS[node.op].addresses is None or not fits_type(flow, node, self.dtype):
+            return
+        if flow.stays_inside(number, self.members):
+            self.members.add(number)
 
     def obstacle(self, source: int, number: int) -> str | None:
         node, reader = self.flow.nodes[source], self.flow.nodes[number]

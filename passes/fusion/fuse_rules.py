@@ -110,13 +110,23 @@ def goes_with(dtype: DType, other: DType) -> bool:
 
 
 def fits_type(flow: Flow, node: Node, dtype: DType) -> bool:
-    """Returns whether all tensors of the node fit a group of that dtype. Scalars, slice indices, generated values and
-    the weights of a contraction are exempt; weights may be stored in another dtype."""
-    values = node.inputs[:1] if has(node, "gathering") else node.inputs
+    """Returns whether all tensors of the node fit a group of that dtype. Scalars, indices, generated values and the
+    weights of a contraction are exempt; weights may be stored in another dtype."""
+    indices = _addressing(node)
+    values = [v for number, v in enumerate(node.inputs) if number not in indices]
     read = [v for v in values if flow.source(v) not in flow.generated]
     if has(node, "contraction"):
         read = [v for v in read if not is_weight(flow, v)]
     return all(_is_scalar(v.type) or goes_with(v.type.dtype, dtype) for v in (*read, *node.outputs))
+
+
+def _addressing(node: Node) -> set[int]:
+    """Returns the operands that hold indices."""
+    operator = OPERATORS[node.op]
+    if operator.addresses is None or not has(node, "gathering", "pointwise"):
+        return set()
+    uses = operator.addresses([v.type for v in node.inputs], operator.complete(dict(node.attributes)))
+    return {use.operand for use in uses}
 
 
 def _is_scalar(type: TensorType) -> bool:

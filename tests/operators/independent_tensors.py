@@ -389,6 +389,33 @@ def _heads(x: Array, count: int) -> Array:
     return np.stack([x[..., h * x.shape[-3] // count, :, :] for h in range(count)], -3)
 
 
+def _mask_after(x: Array, lengths: Array, *, axis: int, fill: float) -> Any:
+    axis %= x.ndim
+
+    def element(p: Place) -> float:
+        length = int(lengths[tuple(p[i] if size != 1 else 0 for i, size in enumerate(lengths.shape))])
+        end = length if length >= 0 else length + x.shape[axis]
+        return x[p].item() if p[axis] < end else fill
+
+    return build(x.shape, element)
+
+
+def _cached_attention(
+    q: Array, k: Array, v: Array, lengths: Array, mask: Array | None = None, *, scale: Any, causal: bool
+) -> Any:
+    """Attends to the keys before the length, one position of the first axis at a time."""
+    if lengths.ndim:
+        parts = [
+            _cached_attention(q[i], k[i], v[i], lengths[i], mask, scale=scale, causal=causal) for i in range(len(q))
+        ]
+        return np.stack(parts)
+    end = lengths.item() if lengths >= 0 else lengths.item() + k.shape[-2]
+    if end == 0:
+        return np.zeros((*q.shape[:-1], v.shape[-1]))
+    mask = None if mask is None else mask[..., :end]
+    return _attention(q, k[..., :end, :], v[..., :end, :], mask, scale=scale, causal=causal)
+
+
 def _attention(q: Array, k: Array, v: Array, mask: Array | None = None, *, scale: Any, causal: bool) -> Any:
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     if q.ndim > 2:
@@ -545,6 +572,8 @@ TENSORS: Mapping[str, Function] = {
     "triu": _band(lower=False),
     "rotary_embedding": _rotary,
     "attention": _attention,
+    "mask_after": _mask_after,
+    "cached_attention": _cached_attention,
     "block_matmul": _block_matmul,
     "block_dot": _block_matmul,
 }

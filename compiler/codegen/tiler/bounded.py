@@ -11,6 +11,9 @@ Ends are rounded to whole loop iterations, so that a row has the same bits in ev
 that are added or left out change no sum. A block is computed again with whole rows where one of its maxima is not far
 above the masked scores, as in a fully masked row. It is computed with whole rows at once where the values hold a
 non-finite number.
+
+Where a length masks the rows and the values (see `ranges.py`), the values behind it are never read, so they may be
+anything: the products with values end at the length even in whole rows.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from .forms import LANES, Form, constant, variable
 from .ranges import Affine, MaskedRows, find_masked_rows
 from .row_loops import Rows
 from .rows import AT_ONCE
+from .selections import drop_selection
 from .structure import Buffer, Node, Op
 from .text import ENDLESS, Value, Writer, stored_type
 
@@ -47,6 +51,7 @@ class BoundedRows:
         self.turn = AT_ONCE * self.writer.lanes
         self.unit = lcm(self.turn, *steps)
         self.size = self.stage.sizes[rows.column]
+        self.has_length = rows.kept.length is not None
         self.doubt = self.writer.constant("false", "i1")
         """The flag for a row in the block with a maximum that is too low."""
         self.seen, self.found = self.writer.on_stack(1, "index"), self.writer.on_stack(1, "i1")
@@ -56,12 +61,15 @@ class BoundedRows:
 
     def prepare(self) -> None:
         """Writes the initial state before the first block: no batch is checked yet."""
-        self.writer.store(self.seen, constant(0), Value("", "index", form=constant(-1)))
+        if not self.has_length:
+            self.writer.store(self.seen, constant(0), Value("", "index", form=constant(-1)))
 
     def _any_infinite(self, place: Place) -> str:
         """Returns whether the values of a batch hold a non-finite number. Consecutive blocks of a batch share the
         search."""
         writer, number = self.writer, constant(0)
+        if self.has_length:
+            return writer.constant("false", "i1").name
         for c in self.batch:
             number = number.times(self.stage.sizes[c]) + place[c]
         current = writer.index(number)
@@ -134,6 +142,15 @@ class BoundedRows:
             return writer.let(f"arith.{operation} {left}, {right} : index")
 
         first, last = writer.size(0), writer.size(self.size)
+        if self.rows.kept.length is not None:
+            op, node = self.rows.kept.length
+            length = writer.scalar(self.evaluator.body(op, {**place, self.row: row}, root=node))
+            name = (
+                length.name
+                if length.type == "index"
+                else writer.let(f"arith.index_cast {length.name} : {length.type} to index")
+            )
+            last = let("minsi", let("maxsi", name, 0), last)
         for bound in self.rows.kept.lower:
             first = let("maxsi", first, self._end(bound, place, row, count, greatest=False))
         for bound in self.rows.kept.upper:
@@ -161,9 +178,12 @@ class BoundedRows:
             def choose(full: Size, part: str) -> str:
                 return writer.let(f"arith.select {whole}, {writer.size(full)}, {part} : index")
 
-            self.evaluator.spans[self.rows.column] = Span(
-                choose(0, span.begin), choose(self.size, span.end), choose(0, span.first), choose(self.size, span.last)
-            )
+            first, last = choose(0, span.first), choose(self.size, span.last)
+            if self.has_length:
+                # In a row without a maximum, one weight that is NaN is enough to show it.
+                first, last = span.first, self._at_least_one(span.last)
+            begin, end = choose(0, span.begin), choose(self.size, span.end)
+            self.evaluator.spans[self.rows.column] = Span(begin, end, first, last)
             yield
             del self.evaluator.spans[self.rows.column]
             true = writer.constant("true", "i1")
@@ -174,6 +194,12 @@ class BoundedRows:
         writer.add(f"^bb0({again}: i1):")
         writer.add(f"  scf.yield {again} : i1")
         writer.add("}")
+
+    def _at_least_one(self, last: str) -> str:
+        """Returns the end of the sums of products in a row whose weights are NaN where it has no maximum."""
+        if self.rows.hidden:
+            return last
+        return self.writer.let(f"arith.maxsi {last}, {self.writer.size(1)} : index")
 
     def doubts(self, ops: Sequence[Op]) -> list[Value]:
         """Returns the loop-carried value of a loop over the rows of these ops: whether a row so far has a maximum that
@@ -194,14 +220,20 @@ class BoundedRows:
         return self.writer.constant(node.text, node.type)
 
 
-def bound_rows(evaluator: Evaluator, outer: Sequence[int], steps: Sequence[int]) -> BoundedRows | None:
+def bound_rows(
+    evaluator: Evaluator, outer: Sequence[int], steps: Sequence[int], *, single: bool = False
+) -> BoundedRows | None:
     """Returns the bounds of blocks of rows, where the rows are the last of the `outer` classes; None without bounds, or
-    where they give no benefit."""
+    where they give no benefit. A block is one row if `single`."""
     stage = evaluator.stage
-    rows = find_masked_rows(stage)
+    rows = find_masked_rows(stage, None if single else outer[-1])
     if rows is None or bounds(stage.sizes[rows.column])[1] <= SHORTEST:
         return None
     row = outer[-1]
+    if rows.kept.length is not None:
+        for op, value in rows.sums:
+            drop_selection(op, value)
+        return BoundedRows(evaluator, rows, outer[:-1], row, steps)
     if not any(c == row for bound in (*rows.kept.lower, *rows.kept.upper) for c, _ in bound.terms):
         return None
     read = {

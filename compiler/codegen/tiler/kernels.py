@@ -40,6 +40,7 @@ from .roles import assign_roles
 from .row_blocks import RowStage
 from .scans import ScanStage
 from .schedule import Stage, is_tiled, merge_loops, plan_stages
+from .selections import take_selections
 from .sharing import Sharing, share_elements, share_rows
 from .slices import Slices, plan_slices
 from .structure import Kernel, Op, Sequential, Unsupported
@@ -120,6 +121,7 @@ def write_kernel(kernel: Kernel, unit: VectorUnit, *, strict: bool) -> _Text:
         unit = unit.exact()
     if not kernel.ops:
         raise Unsupported("nothing is computed")
+    take_selections(kernel)
     for number, slices in enumerate(plan_slices(kernel, plan_stages(kernel), unit.caches)):
         writer = Writer(kernel.dims, _main(slices.stages[-1]).location, unit.features)
         schedule = _write_slices(writer, slices, unit, strict=strict)

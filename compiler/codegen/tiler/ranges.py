@@ -7,17 +7,28 @@
     result   = sum of weights / total * values            unchanged by zeros, as long as the values are finite
 
 Two facts hold at run time only: `greatest` is far above `low`, and the values are finite. `bounded.py` checks them and
-computes whole rows where they do not hold. This file reads structured ops and writes no code.
+computes whole rows where they do not hold.
+
+A mask may instead keep the columns before a length that is known at run time, the same for all rows of a block. Then
+the values are selected by the same length, and need not be finite behind it:
+
+    masked   = select(column < length, scores, -inf)
+    result   = sum of weights / total * select(column < length, values, 0)
+
+This file reads structured ops and writes no code.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import inf
+from struct import pack, unpack
 
 from ....dialect.dims import Size, add, multiply
+from ....dialect.emitter import Index
 from .schedule import Stage
-from .structure import Node, Op
+from .structure import Access, Node, Op
 
 _PREDICATES: Mapping[str, str] = {
     "predicate = 2 : i64": "<",
@@ -50,12 +61,13 @@ class Affine:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The range of a mask: kept elements are at or behind all of `lower` and before all of `upper`; the others are
-    `low`."""
+    """The range of a mask: kept elements are at or behind all of `lower` and before all of `upper`, or before `length`,
+    a node in the body of an op; the others are `low`."""
 
     low: Node
     lower: tuple[Affine, ...]
     upper: tuple[Affine, ...]
+    length: tuple[Op, Node] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,34 +75,44 @@ class MaskedRows:
     """A stage whose rows, along the class `column`, matter only where a mask keeps them.
 
     `greatest` are the maxima of the masked rows, `sums` the contractions over them with the factor that multiplies each
-    weight.
+    weight. `hidden` holds if weights behind a length are 0 even in a row without a maximum.
     """
 
     column: int
     kept: Kept
     greatest: Op
     sums: tuple[tuple[Op, Node], ...]
+    hidden: bool = False
 
 
-def find_masked_rows(stage: Stage) -> MaskedRows | None:
-    """Returns the masked rows of a stage; None where an op needs all of a row."""
+def find_masked_rows(stage: Stage, row: int | None) -> MaskedRows | None:
+    """Returns the masked rows of a stage, whose blocks hold several positions of the class `row`, or a single one if it
+    is None; returns None where an op needs all of a row."""
     for op in stage.ops:
         for loop in op.outer:
             column = stage.of(op, loop)
             if op.reduced or column in stage.outer or stage.sizes[column] == 1:
                 continue
-            kept = _Masks(stage, column).kept(op, op.body)
-            found = None if kept is None else _Uses(stage, column, op, kept).find()
+            kept = _Masks(stage, column, row).kept(op, op.body)
+            found = None if kept is None else _Uses(stage, column, row, op, kept).find()
             if found is not None:
                 return found
     return None
 
 
+def _number(node: Node) -> float | None:
+    """Returns the value of a constant in f32."""
+    text = node.text.partition(" ")[0]
+    if node.kind != "constant" or node.type != "f32":
+        return None
+    return float(text) if not text.startswith("0x") else unpack("f", pack("I", int(text, 16)))[0]
+
+
 class _Masks:
     """The analysis of conditions on positions."""
 
-    def __init__(self, stage: Stage, column: int) -> None:
-        self.stage, self.column = stage, column
+    def __init__(self, stage: Stage, column: int, row: int | None) -> None:
+        self.stage, self.column, self.row = stage, column, row
 
     def kept(self, op: Op, node: Node) -> Kept | None:
         """Returns the range of indices beyond which all elements of the op are one constant."""
@@ -100,6 +122,9 @@ class _Masks:
         for wanted, inside, low in ((True, then, otherwise), (False, otherwise, then)):
             if low.kind != "constant" or low.type != "f32":
                 continue
+            length = self.length(op, condition) if wanted and _number(low) == -inf else None
+            if length is not None:
+                return Kept(low, (), (), (op, length))
             bounds = list(self._bounds(op, condition, wanted))
             inner = self.kept(op, inside)
             if inner is not None and inner.low.text == low.text:
@@ -107,6 +132,24 @@ class _Masks:
             if bounds:
                 return Kept(low, tuple(a for below, a in bounds if below), tuple(a for below, a in bounds if not below))
         return None
+
+    def length(self, op: Op, condition: Node) -> Node | None:
+        """Returns the length of a condition `column < length`: a number that is known at run time, and equal for all
+        rows of a block."""
+        if condition.kind != "arith.cmpi" or _PREDICATES.get(condition.text) != "<":
+            return None
+        column, length = condition.operands
+        if self._affine(op, column) != Affine(((self.column, 1),), 0):
+            return None
+        outer = {c for c in self.stage.outer if c != self.row}
+        for node in length.walk():
+            if node.kind in ("start", "index", "extract", "watch"):
+                return None
+            if node.kind == "read":
+                access = op.reads[node.number]
+                if self.stage.holds(access.tensor) or not {self.stage.of(op, i) for i in access.loops()} <= outer:
+                    return None
+        return length if any(node.kind == "read" for node in length.walk()) else None
 
     def _bounds(self, op: Op, node: Node, wanted: bool) -> Iterator[tuple[bool, Affine]]:
         """Yields the bounds on the column (True for lower ones) that hold wherever the condition equals `wanted`."""
@@ -168,12 +211,15 @@ class _Masks:
 class _Uses:
     """The analysis of the ops that read masked rows."""
 
-    def __init__(self, stage: Stage, column: int, masked: Op, kept: Kept) -> None:
+    def __init__(self, stage: Stage, column: int, row: int | None, masked: Op, kept: Kept) -> None:
         self.stage, self.column, self.masked, self.kept = stage, column, masked, kept
+        self.masks = _Masks(stage, column, row)
         self.greatest: list[Op] = []
         self.zero: list[Op] = []
         """Ops that are 0 outside of the kept range."""
         self.sums: list[tuple[Op, Node]] = []
+        self.hidden: list[Op] = []
+        """Ops that select 0 behind the length."""
 
     def find(self) -> MaskedRows | None:
         """Returns the masked rows; None where an op along the rows is not recognised."""
@@ -189,7 +235,9 @@ class _Uses:
             return None
         if not all(self._take(op) for op in later) or len(self.greatest) != 1 or not self.sums:
             return None
-        return MaskedRows(self.column, self.kept, self.greatest[0], tuple(self.sums))
+        weights = [a.tensor.op for op, _ in self.sums for a in op.reads if a.tensor.op in self.zero]
+        hidden = all(op in self.hidden for op in weights)
+        return MaskedRows(self.column, self.kept, self.greatest[0], tuple(self.sums), hidden)
 
     def _take(self, op: Op) -> bool:
         if self.column in self.stage.reduced(op):
@@ -197,6 +245,8 @@ class _Uses:
         if op.reduced or not self._is_zero(op, op.body):
             return False
         self.zero.append(op)
+        if self._selects(op, op.body):
+            self.hidden.append(op)
         return True
 
     def _take_reduction(self, op: Op) -> bool:
@@ -216,6 +266,11 @@ class _Uses:
         if op.product is None:
             return False
         for weight, value in (op.product, op.product[::-1]):
+            if self.kept.length is not None:
+                if self._is_read_of(op, weight, self.zero) and self._selects(op, value):
+                    self.sums.append((op, value))
+                    return True
+                continue
             outside = all(not self.stage.holds(op.reads[n.number].tensor) for n in value.walk() if n.kind == "read")
             plain = all(n.kind in ("read", "constant", "arith.mulf") for n in value.walk())
             if self._is_read_of(op, weight, self.zero) and outside and plain and value.type == "f32":
@@ -228,6 +283,8 @@ class _Uses:
         exponential that computes weights."""
         if self._is_read_of(op, node, self.zero):
             return True
+        if self._selects(op, node):
+            return self._is_zero(op, node.operands[1])
         if node.kind == "arith.divf":
             weight, total = node.operands
             return (
@@ -237,6 +294,34 @@ class _Uses:
             return False
         score, most = node.operands[0].operands
         return self._is_read_of(op, score, [self.masked]) and self._is_read_of(op, most, self.greatest)
+
+    def _selects(self, op: Op, node: Node) -> bool:
+        """Returns whether a node is 0 behind the length that masks the rows."""
+        if self.kept.length is None or node.kind != "arith.select" or node.operands[2].kind != "constant":
+            return False
+        length = self.masks.length(op, node.operands[0])
+        return length is not None and _number(node.operands[2]) == 0 and self._is_same(op, length, *self.kept.length)
+
+    def _is_same(self, op: Op, node: Node, other: Op, second: Node) -> bool:
+        """Returns whether two nodes are one number in a block of rows."""
+        if node.kind == "read" == second.kind:
+            left, right = op.reads[node.number], other.reads[second.number]
+            same = left.tensor.view == right.tensor.view and left.tensor.element == right.tensor.element
+            return same and self._steps(op, left) == self._steps(other, right)
+        alike = (node.kind, node.type, node.text, node.size) == (second.kind, second.type, second.text, second.size)
+        if not alike or node.kind == "read" or len(node.operands) != len(second.operands):
+            return False
+        pairs = zip(node.operands, second.operands, strict=True)
+        return all(self._is_same(op, a, other, b) for a, b in pairs)
+
+    def _steps(self, op: Op, access: Access) -> list[dict[int, int] | None]:
+        """Returns the index of an access by classes."""
+        return [
+            {self.stage.of(op, loop): factor for loop, factor in p.coefficients} | {-1: p.constant}
+            if isinstance(p, Index)
+            else None
+            for p in access.index
+        ]
 
     def _is_total(self, op: Op | None) -> bool:
         """Returns whether the op is the sum of exponentials with a maximum of 1, so that it is neither 0 nor

@@ -61,7 +61,9 @@ class RowStage:
         self.rows = self._most_rows() if self.tiles and not self.single else 1
         self.row = RowWriter(evaluator, self.outer)
         self.bounded = (
-            bound_rows(evaluator, self.outer, [self._roles(op).step for op in self.tiles]) if self.tiles else None
+            bound_rows(evaluator, self.outer, [self._roles(op).step for op in self.tiles], single=self.single)
+            if self.tiles
+            else None
         )
 
     def _roles(self, op: Op) -> Roles:
@@ -103,7 +105,7 @@ class RowStage:
         if self.bounded is not None:
             self.bounded.prepare()
         with units(self.writer, self.counts(), begin, end) as numbers:
-            if self.bounded is not None:
+            if self.bounded is not None and not self.bounded.has_length:
                 numbers[-1] = heavy_first(self.writer, numbers[-1], self.counts()[-1])
             place = dict(zip(self.outer, numbers, strict=True))
             if not self.tiles:
