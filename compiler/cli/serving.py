@@ -34,6 +34,11 @@ from .options import Chosen, build_options
     type=click.IntRange(min=2),
     help="Tokens of a session, prompt and answer.  [default: 2048, or the context of the model]",
 )
+@click.option(
+    "--pool",
+    type=click.IntRange(min=1),
+    help="Tokens that all requests hold together, where they are computed together.  [default: slots * capacity]",
+)
 @click.option("--body", type=click.IntRange(1), default=1 << 20, show_default=True, help="Most bytes of a request.")
 @click.option(
     "--lookup",
@@ -57,6 +62,7 @@ def serve_command(
     slots: int,
     queue: int,
     capacity: int | None,
+    pool: int | None,
     body: int,
     lookup: int,
     grace: int,
@@ -71,15 +77,22 @@ def serve_command(
         -d '{"model": "model", "prompt": "Once", "max_tokens": 8}'
 
     /v1/completions and /v1/chat/completions answer whole or as a stream; /v1/models, /health and /metrics (Prometheus)
-    say more. Each slot is a session; running requests take turns token by token. SIGINT and SIGTERM end the server when
-    the open requests are answered.
+    say more. A model compiled with --set page=32 computes the next tokens of all requests in one call, and keeps their
+    keys and values in pages of 32 tokens of a common pool; requests to others take turns. SIGINT and SIGTERM end the
+    server when the open requests are answered.
     """
-    uvicorn, engine, application = _load("uvicorn"), _tool("engine"), _tool("application")
+    uvicorn, turns, batches, application = _load("uvicorn"), _tool("turns"), _tool("batches"), _tool("application")
     loaded = open_model(context, model, chosen, None, threads)
     check_language_model(loaded)
     vocabulary = read_vocabulary(loaded)
     size = capacity or min(most_tokens(loaded), 2048)
-    made = engine.Engine(loaded, slots=slots, capacity=size, queue=queue, end=vocabulary.end, lookup=lookup)
+    given = {"slots": slots, "capacity": size, "queue": queue, "end": vocabulary.end}
+    if batches.has_rows(loaded) and not lookup:
+        made = batches.Batches(loaded, pool=pool or slots * size, **given)
+    elif pool is not None:
+        raise click.UsageError("--pool is for models compiled with --set page=..., and without --lookup")
+    else:
+        made = turns.Turns(loaded, lookup=lookup, **given)
     tokens = loaded.entries["sample"].arguments[0].shape[0]
     assert isinstance(tokens, int), tokens
     served = application.Server(name or model.stem, made, vocabulary, tokens, body, int(time.time()))

@@ -28,7 +28,7 @@ READERS: Mapping[str, Reader] = {
     ".nacre": Reader("language", "load_module", settings=True),
     ".graph": Reader("stages", "read_graph_file"),
     ".onnx": Reader("onnx.reader", "read_onnx", settings=True),
-    ".gguf": Reader("gguf.reader", "read_gguf_model"),
+    ".gguf": Reader("gguf.reader", "read_gguf_model", settings=True),
     ".txt": Reader("trees.lightgbm", "read_text_file"),
     ".json": Reader("trees.json_file", "read_json_file"),
     ".ubj": Reader("trees.xgboost", "read_ubjson_file"),
@@ -40,7 +40,7 @@ READERS: Mapping[str, Reader] = {
     ".pth": Reader("torch.reader", "refuse_pickle"),
 }
 """Readers by suffix. A file of another suffix is read as model text."""
-FOLDER = Reader("huggingface.reader", "read_folder")
+FOLDER = Reader("huggingface.reader", "read_folder", settings=True)
 """The reader of folders."""
 
 

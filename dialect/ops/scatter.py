@@ -28,7 +28,7 @@ from .support.places import (
     index_operand,
 )
 
-_WRITES = frozenset({"sequential"})
+_WRITES = frozenset({"sequential", "overwriting"})
 Place = Callable[[SequenceEmitter, Sequence[Scalar]], tuple[Sequence[Scalar], Sequence[Scalar]]]
 """A function that returns the target position of an update, and the index for each addressed axis."""
 

@@ -1,14 +1,19 @@
-"""The configuration of `language_model.nacre`, and the names of its parameters.
+"""The configuration of `decoder.nacre`, and the names of its parameters.
 
-Readers fill it from the metadata of a GGUF file, or from the `config.json` of a folder.
+Readers fill it from the metadata of a GGUF file or from the `config.json` of a folder, and from settings of the caller.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
-_STRUCTURE = frozenset({"decoder", "head", "llama", "gpt2", "phi", "mamba", "feed", "ffn", "shared", "ssm"})
+from ....dialect.diagnostics import Diagnostic, DiagnosticError
+
+_STRUCTURE = frozenset({"decoder", "head", "layers", "llama", "gpt2", "phi", "mamba", "feed", "ffn", "shared", "ssm"})
 """Instances that only group parameters: the names of GGUF files do not contain them."""
+_SETTINGS = ("page",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +35,7 @@ class Decoder:
     experts, chosen, shares_are_normed: experts of a layer, 0 for none, those of a token, and whether their shares add
         up to 1; shared_hidden: the width of the expert of all tokens, 0 for none.
     states, taps, rank: of a mixer: numbers of a channel, length of its convolution, and rank of its steps.
+    page: tokens of a page of the cache that several texts share; 0 for no such cache, and no entries that use one.
     """
 
     family: str = "llama"
@@ -72,6 +78,34 @@ class Decoder:
     taps: int = 1
     rank: int = 0
     convolution_biased: bool = False
+    page: int = 0
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The sources of the entries."""
+        return ("language_model.nacre", *(("paged_language_model.nacre",) if self.page else ()))
+
+    def config(self) -> dict[str, Any]:
+        """Returns the values that the sources read."""
+        page = self.page or 1
+        return asdict(self) | {"page": page, "row_pages": -(-self.context // page)}
+
+
+def with_settings(decoder: Decoder, settings: Mapping[str, Any]) -> Decoder:
+    """Returns the configuration with the settings of a caller. Raises DiagnosticError."""
+    for name, value in settings.items():
+        if name not in _SETTINGS:
+            raise _bad_setting(f"a language model has no setting `{name}`", f"it has {', '.join(_SETTINGS)}")
+        if name == "page" and (type(value) is not int or not 0 <= value <= decoder.context):
+            raise _bad_setting(f"`page` is {value!r}, not a number of tokens from 0 to {decoder.context}")
+        if name == "page" and value and decoder.family == "mamba":
+            raise _bad_setting("`page` is for models with a cache of tokens; Mamba has none")
+        decoder = replace(decoder, **{name: value})
+    return decoder
+
+
+def _bad_setting(message: str, help: str = "") -> DiagnosticError:
+    return DiagnosticError([Diagnostic("bad-setting", message, help=help)])
 
 
 def stored_name(path: str) -> str:

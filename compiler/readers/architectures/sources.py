@@ -5,7 +5,7 @@ The parameters of a source have names of their own; `named` gives their keys in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,17 +19,29 @@ _FOLDER = Path(__file__).parent
 
 
 def read_source(
-    source: str,
+    sources: Sequence[str],
     config: Mapping[str, Any],
     checkpoint: Checkpoint,
     named: Callable[[Parameter], Parameter],
     name: str,
 ) -> SourceModel:
-    """Returns the model of a source. Its parameters are changed by `named`, and `name` is the stem of a file that names
-    the module. Raises DiagnosticError."""
-    read = load_module(_FOLDER / source, weights=checkpoint, configs={"hyperparameters.json": config})
-    module = replace(read.module, name=_identifier(name))
-    return replace(read, module=with_keys(module, named))
+    """Returns the model with the entries of all sources. Its parameters are changed by `named`, and `name` is the stem
+    of a file that names the module. Raises DiagnosticError."""
+    configs = {"hyperparameters.json": config}
+    read = [load_module(_FOLDER / source, weights=checkpoint, configs=configs) for source in sources]
+    module = replace(_united([model.module for model in read]), name=_identifier(name))
+    texts = {file: text for model in read for file, text in model.sources.items()}
+    return replace(read[0], module=with_keys(module, named), sources=texts)
+
+
+def _united(modules: Sequence[Module]) -> Module:
+    """Returns the functions of all modules, which share dims, parameters and states of the same names."""
+    dims = {dim.name: dim for module in modules for dim in module.dims}
+    parameters = {parameter.name: parameter for module in modules for parameter in module.parameters}
+    states = {state.name: state for module in modules for state in module.states}
+    functions = tuple(function for module in modules for function in module.functions)
+    united = (tuple(dims.values()), tuple(parameters.values()), functions, tuple(states.values()))
+    return Module(modules[0].name, *united)
 
 
 def with_keys(module: Module, named: Callable[[Parameter], Parameter]) -> Module:

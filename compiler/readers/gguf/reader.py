@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ....dialect.diagnostics import Diagnostic, DiagnosticError
 from ....dialect.graph import Parameter
 from ...model.source import SourceModel, WeightSource
 from ...weights.gguf_file import open_gguf
-from ..architectures.decoder import stored_name
+from ..architectures.decoder import stored_name, with_settings
 from ..architectures.resources import TOKENIZER, with_resource
 from ..architectures.sources import read_source
 from .configuration import Family, Gpt2, Llama, bad_gguf, read_metadata
@@ -28,8 +29,11 @@ ARCHITECTURES: Mapping[str, Family] = {
 """The families by the name of the architecture in a file."""
 
 
-def read_gguf_model(path: Path, weights: WeightSource | None = None) -> SourceModel:
-    """Reads the model of a file. Raises DiagnosticError."""
+def read_gguf_model(
+    path: Path, weights: WeightSource | None = None, settings: Mapping[str, Any] | None = None
+) -> SourceModel:
+    """Reads the model of a file; `settings` are those of its configuration that a caller chooses. Raises
+    DiagnosticError."""
     if weights is not None:
         raise bad_gguf(f"`{path}` holds its own weights, and no others can be given")
     try:
@@ -43,8 +47,8 @@ def read_gguf_model(path: Path, weights: WeightSource | None = None) -> SourceMo
     if architecture is None:
         known = ", ".join(ARCHITECTURES)
         raise bad_gguf(f"`{path}` has the unknown architecture `{metadata.architecture}`", f"there are {known}")
-    config = asdict(architecture.config(metadata))
-    source = read_source("language_model.nacre", config, opened.checkpoint, _with_key, path.stem)
+    decoder = with_settings(architecture.config(metadata), settings or {})
+    source = read_source(decoder.sources, decoder.config(), opened.checkpoint, _with_key, path.stem)
     module = with_stored_codes(source.module, opened.checkpoint, opened.planes)
     document = tokenizer_document(opened.header)
     if document is not None:

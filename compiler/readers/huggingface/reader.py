@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import asdict, replace
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from ....dialect.diagnostics import Diagnostic, DiagnosticError
 from ....dialect.graph import Module, Parameter, parameters_read
 from ...model.source import SourceModel, WeightSource
 from ...weights import Checkpoint, open_checkpoint
-from ..architectures.decoder import stored_name
+from ..architectures.decoder import stored_name, with_settings
 from ..architectures.resources import TOKENIZER, with_resource
 from ..architectures.sources import read_source
 from .configuration import Configuration, bad_folder, read_json
@@ -21,8 +23,11 @@ from .tokenizer import tokenizer_document
 CONFIG = "config.json"
 
 
-def read_folder(path: Path, weights: WeightSource | None = None) -> SourceModel:
-    """Reads the model of a folder; `weights` replace its checkpoint. Raises DiagnosticError."""
+def read_folder(
+    path: Path, weights: WeightSource | None = None, settings: Mapping[str, Any] | None = None
+) -> SourceModel:
+    """Reads the model of a folder; `weights` replace its checkpoint, and `settings` are those of its configuration that
+    a caller chooses. Raises DiagnosticError."""
     if not (path / CONFIG).is_file():
         help_text = "a folder of Hugging Face has a `config.json` and weights in safetensors"
         raise bad_folder(f"`{path}` is a directory without a `{CONFIG}`", help_text)
@@ -35,25 +40,27 @@ def read_folder(path: Path, weights: WeightSource | None = None) -> SourceModel:
     checkpoint = weights if isinstance(weights, Checkpoint) else open_checkpoint(weights or path)
     configuration = Configuration(path / CONFIG, values, checkpoint)
     read_kind = _read_decoder if kind in DECODERS else _read_encoder
-    read = read_kind(configuration, str(kind), path.resolve().name)
+    read = read_kind(configuration, str(kind), path.resolve().name, settings or {})
     document = tokenizer_document(path, values)
     module = read.module if document is None else with_resource(read.module, TOKENIZER, document)
     opened = with_stacks(checkpoint, (parameter.key for parameter in module.parameters))
     return replace(read, module=module, weights=dict.fromkeys(names_of(module), opened))
 
 
-def _read_decoder(c: Configuration, kind: str, name: str) -> SourceModel:
+def _read_decoder(c: Configuration, kind: str, name: str, settings: Mapping[str, Any]) -> SourceModel:
     configure, names = DECODERS[kind]
-    config = configure(c)
+    config = with_settings(configure(c), settings)
     prefix = names.prefix(c.checkpoint, "token_embd.weight")
 
     def named(parameter: Parameter) -> Parameter:
         return names.parameter(parameter, stored_name(parameter.key), prefix)
 
-    return read_source("language_model.nacre", asdict(config), c.checkpoint, named, name)
+    return read_source(config.sources, config.config(), c.checkpoint, named, name)
 
 
-def _read_encoder(c: Configuration, kind: str, name: str) -> SourceModel:
+def _read_encoder(c: Configuration, kind: str, name: str, settings: Mapping[str, Any]) -> SourceModel:
+    if settings:
+        raise DiagnosticError([Diagnostic("bad-setting", f"an encoder has no setting `{next(iter(settings))}`")])
     encoder = ENCODERS[kind](c)
 
     def named(parameter: Parameter) -> Parameter:
@@ -62,7 +69,7 @@ def _read_encoder(c: Configuration, kind: str, name: str) -> SourceModel:
         names = encoder.names.get(first, encoder.names[""])
         return names.parameter(parameter, own, encoder.names[""].prefix(c.checkpoint, encoder.probe))
 
-    read = read_source(encoder.source, encoder.config, c.checkpoint, named, name)
+    read = read_source([encoder.source], encoder.config, c.checkpoint, named, name)
     return replace(read, module=_with_entries(read.module, encoder.entries))
 
 

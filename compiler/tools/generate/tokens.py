@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ....runtime.loader import Model, Session
+from ....runtime.loader import Entry, Model, Session
 from .lookup import draft
 from .vocabulary import error
 
 Logits = np.ndarray[tuple[int], np.dtype[np.float32]]
+Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 _ENTRIES = ("prefill", "decode", "sample")
 _CAPACITY = "S"
 _NO_LIMIT = 1 << 31
@@ -54,7 +55,12 @@ def most_tokens(model: Model) -> int:
 
 
 def _capacity_dim(model: Model) -> Mapping[str, Any] | None:
-    return next((dim for dim in model.describe()["session"]["dims"] if dim["name"] == _CAPACITY), None)
+    return next((dim for dim in _session_dims(model) if dim["name"] == _CAPACITY), None)
+
+
+def _session_dims(model: Model) -> Sequence[Mapping[str, Any]]:
+    found: Sequence[Mapping[str, Any]] = model.describe()["session"]["dims"]
+    return found
 
 
 class Generator:
@@ -67,6 +73,8 @@ class Generator:
         if not 0 < capacity <= most:
             raise error("bad-capacity", f"a capacity of {capacity} tokens is not between 1 and {most}")
         dims = {} if _capacity_dim(model) is None else {_CAPACITY: capacity}
+        # The pool of the entries for several texts is not used.
+        dims |= {dim["name"]: int(dim["low"]) for dim in _session_dims(model) if dim["name"] not in dims}
         self.session: Session = model.session(**dims)
         self.capacity = capacity
         self.ids: list[int] = []
@@ -176,7 +184,12 @@ class Generator:
 
     def _choose(self, logits: Logits, known: int, s: Sampling) -> int:
         """Returns the token behind the first `known` tokens of the cache."""
-        recent = self.ids[max(0, known - s.window) : known] if s.penalty != 1 else []
-        numbers = (s.temperature, s.top_k, s.top_p, s.min_p, s.penalty, s.seed, known)
-        token, _probability = self._sample(logits, np.array(recent, np.int32), self.allowed, *numbers)
-        return int(token)
+        return choose(self._sample, self.allowed, logits, self.ids[:known], s)
+
+
+def choose(sample: Entry, allowed: Mask, logits: Logits, ids: Sequence[int], s: Sampling) -> int:
+    """Returns the token behind `ids` by the entry `sample`."""
+    recent = ids[max(0, len(ids) - s.window) :] if s.penalty != 1 else []
+    numbers = (s.temperature, s.top_k, s.top_p, s.min_p, s.penalty, s.seed, len(ids))
+    token, _probability = sample(logits, np.array(recent, np.int32), allowed, *numbers)
+    return int(token)

@@ -1,23 +1,21 @@
-"""Runs the requests of many users on a fixed number of sessions, in one thread.
+"""The thread that runs the requests of many users, and their queue.
 
-Requests wait in a queue until a slot is free. Each round gives every running request one step: a part of its prompt, or
-a token. So a long prompt or a long answer delays the others by one step each round. A slot keeps the tokens of its last
-request; a request whose text begins with the same ones goes there, and computes the rest alone.
+Requests wait until the engine admits them, in their order. Then each round gives every running request a step: a part
+of its prompt, or a token. `turns.py` and `batches.py` compute these steps.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
-from collections.abc import Generator as PythonGenerator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from threading import Condition, Thread
 
-from ....runtime.loader import Model
-from ..generate.tokens import Generator, Sampling
+from ..generate.tokens import Sampling
 
-_PART = 256
-"""Tokens of a prompt in one step."""
+PART = 256
+"""Tokens of prompts in a round."""
 
 
 class QueueFullError(Exception):
@@ -50,17 +48,6 @@ class Job:
     cancelled: bool = False
 
 
-Steps = PythonGenerator[int | None, None, None]
-
-
-@dataclass(slots=True, eq=False)
-class _Slot:
-    generator: Generator
-    job: Job | None = None
-    steps: Steps | None = None
-    drawn: int = 0
-
-
 @dataclass(slots=True)
 class Counters:
     """Totals since the start."""
@@ -74,24 +61,33 @@ class Counters:
     generated_tokens: int = 0
 
 
-class Engine:
-    """Sessions of a model, and the thread that runs them."""
+class Engine(ABC):
+    """A queue of requests, and the thread that runs them. `capacity` is the greatest number of tokens of a request,
+    prompt and answer, and `slots` the greatest number of requests that run at the same time."""
 
-    def __init__(
-        self, model: Model, *, slots: int, capacity: int, queue: int, end: frozenset[int], lookup: int
-    ) -> None:
-        self.capacity, self.counters = capacity, Counters()
-        self._slots = [_Slot(Generator(model, capacity, lookup)) for _ in range(slots)]
-        self._limit, self._end = queue, end
+    def __init__(self, capacity: int, slots: int, queue: int) -> None:
+        self.capacity, self.slots, self.counters = capacity, slots, Counters()
+        self._limit = queue
         self._waiting: deque[Job] = deque()
         self._changed = Condition()
         self._stopped = False
         self._thread = Thread(target=self._run, name="nacre-serve", daemon=True)
-        self._thread.start()
+
+    @abstractmethod
+    def _jobs(self) -> Iterable[Job]:
+        """Returns the running requests."""
+
+    @abstractmethod
+    def _admit(self, job: Job) -> bool:
+        """Begins a request if there is room for it now."""
+
+    @abstractmethod
+    def _round(self) -> None:
+        """Computes a step of each running request."""
 
     @property
     def running(self) -> int:
-        return sum(slot.job is not None for slot in self._slots)
+        return sum(1 for _ in self._jobs())
 
     @property
     def waiting(self) -> int:
@@ -106,8 +102,7 @@ class Engine:
         with self._changed:
             if self._stopped:
                 raise StoppedError
-            free = len(self._slots) - self.running
-            if len(self._waiting) >= self._limit + free:
+            if len(self._waiting) >= self._limit + self.slots - self.running:
                 self.counters.refused += 1
                 raise QueueFullError
             self.counters.requests += 1
@@ -128,72 +123,19 @@ class Engine:
                     self._changed.wait()
                 if self._stopped:
                     break
-                while self._waiting and self.running < len(self._slots):
-                    self._begin(self._waiting.popleft())
-            for slot in self._slots:
-                self._step(slot)
-        for job in (*self._waiting, *(slot.job for slot in self._slots)):
-            if job is not None:
-                job.emit(StoppedError())
+                while self._waiting and self.running < self.slots and self._admit_or_drop(self._waiting[0]):
+                    self._waiting.popleft()
+            self._round()
+        for job in (*self._waiting, *self._jobs()):
+            job.emit(StoppedError())
 
-    def _begin(self, job: Job) -> None:
-        free = [slot for slot in self._slots if slot.job is None]
-        slot = max(free, key=lambda slot: _shared(slot.generator.ids, job.ids))
-        slot.job, slot.drawn, slot.steps = job, 0, self._steps(slot.generator, job)
-
-    def _steps(self, generator: Generator, job: Job) -> Steps:
-        """Yields None for each part of the prompt, then the tokens of the answer."""
-        # At least one token is computed: its logits choose the next one.
-        kept = min(_shared(generator.ids, job.ids), len(job.ids) - 1)
-        if kept and generator.drops_tokens:
-            generator.keep(kept)
-        elif generator.ids:
-            kept = 0
-            generator.clear()
-        self.counters.prompt_tokens += len(job.ids)
-        self.counters.reused_tokens += kept
-        while len(job.ids) - kept > _PART:
-            generator.append(job.ids[kept : kept + _PART])
-            kept += _PART
-            yield None
-        yield from generator.generate(job.ids[kept:], job.count, job.sampling, self._end)
-
-    def _step(self, slot: _Slot) -> None:
-        job = slot.job
-        if job is None or slot.steps is None:
-            return
+    def _admit_or_drop(self, job: Job) -> bool:
         if job.cancelled:
             self.counters.cancelled += 1
-            self._finish(slot, None)
-            return
-        try:
-            token = next(slot.steps)
-        except StopIteration:
-            full = slot.drawn == job.count or len(slot.generator.ids) == self.capacity
-            self._finish(slot, Finished("length" if full else "stop"))
-            return
-        except Exception as error:
-            # One request fails, and the next one gets a session without its tokens.
-            self.counters.failed += 1
-            self._finish(slot, error)
-            slot.generator.clear()
-            return
-        if token is not None:
-            slot.drawn += 1
-            self.counters.generated_tokens += 1
-            job.emit(token)
-
-    def _finish(self, slot: _Slot, event: Event | None) -> None:
-        assert slot.job is not None
-        assert slot.steps is not None
-        # Tokens that were only drafted are dropped from the cache.
-        slot.steps.close()
-        job, slot.job, slot.steps = slot.job, None, None
-        if event is not None:
-            job.emit(event)
+        return job.cancelled or self._admit(job)
 
 
-def _shared(ids: Sequence[int], others: Sequence[int]) -> int:
+def count_shared(ids: Sequence[int], others: Sequence[int]) -> int:
     """Returns how many tokens two texts have in common at their beginning."""
     count = 0
     for one, other in zip(ids, others, strict=False):

@@ -21,6 +21,8 @@ TEMPLATE = (
     "{% if add_generation_prompt %}<|bot|>{% endif %}"
 )
 CONTEXT, WIDTH, HIDDEN = 48, 32, 32
+PAGE = 5
+"""Tokens of a page, in models compiled for several texts."""
 
 
 def write_talker(path: Path, template: str = TEMPLATE) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import nacre
 import pytest
@@ -28,11 +28,13 @@ pytest.importorskip("uvicorn", reason="the package uvicorn is not installed")
 import uvicorn
 from nacre.compiler.tools.generate.tokens import Generator, Sampling
 from nacre.compiler.tools.generate.vocabulary import read_vocabulary
-from nacre.compiler.tools.serve import engine as engines
+from nacre.compiler.tools.serve import batches, turns
 from nacre.compiler.tools.serve.application import Server
+from nacre.compiler.tools.serve.batches import Batches
 from nacre.compiler.tools.serve.engine import Engine, Event, Finished, Job, QueueFullError, StoppedError
 from nacre.compiler.tools.serve.protocol import Cut, RequestError, read_order
-from talker import CONTEXT, TOKENS
+from nacre.compiler.tools.serve.turns import Turns
+from talker import CONTEXT, PAGE, TOKENS
 
 PROMPTS = ["the moth", "a", "what is it?", "then the them", "zz", "o. o. o.", "the", "qu"]
 BODY = 4000
@@ -41,11 +43,15 @@ BODY = 4000
 class Running:
     """A server on a free port, in a thread."""
 
-    def __init__(self, path: Path, **given: Any) -> None:
+    def __init__(self, path: Path, engine: str) -> None:
         model = nacre.load(path)
         self.vocabulary = read_vocabulary(model)
-        options = {"slots": 3, "capacity": CONTEXT, "queue": 16, "lookup": 0} | given
-        self.engine = Engine(model, end=self.vocabulary.end, **options)
+        options = {"slots": 3, "capacity": CONTEXT, "queue": 16, "end": self.vocabulary.end}
+        self.engine: Engine
+        if engine == "turns":
+            self.engine = Turns(model, lookup=0, **options)
+        else:
+            self.engine = Batches(model, pool=2 * CONTEXT, **options)
         server = Server("talker", self.engine, self.vocabulary, len(TOKENS), BODY, 0)
         self.socket = socket.socket()
         self.socket.bind(("127.0.0.1", 0))
@@ -79,9 +85,9 @@ class Running:
         return found
 
 
-@pytest.fixture(scope="module")
-def running(talker: Path) -> Iterator[Running]:
-    started = Running(talker)
+@pytest.fixture(scope="module", params=["turns", "batches"])
+def running(talker: Path, request: pytest.FixtureRequest) -> Iterator[Running]:
+    started = Running(talker, request.param)
     yield started
     started.stop()
 
@@ -164,7 +170,10 @@ def test_a_prefix_is_computed_once(running: Running) -> None:
     ids = [1, *range(262, 280)]
     first, again = (running.complete(ids, max_tokens=1) for _ in range(2))
     assert first["choices"] == again["choices"]
-    assert running.engine.counters.reused_tokens >= before + len(ids) - 1
+    # Pages are found whole.
+    most = len(ids) - 1
+    expected = most if isinstance(running.engine, Turns) else most // PAGE * PAGE
+    assert running.engine.counters.reused_tokens >= before + expected
 
 
 BAD: dict[str, tuple[str, Any, int, str]] = {
@@ -229,9 +238,9 @@ def test_numbers_of_a_request_at_their_bounds(name: str) -> None:
 
 def test_a_prompt_is_computed_in_parts(talker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of any length, also a multiple of the greatest part."""
-    monkeypatch.setattr(engines, "_PART", 4)
+    monkeypatch.setattr(turns, "PART", 4)
     ids = [1, *range(262, 280)]
-    engine = Engine(nacre.load(talker), slots=1, capacity=CONTEXT, queue=1, end=frozenset(), lookup=0)
+    engine = Turns(nacre.load(talker), slots=1, capacity=CONTEXT, queue=1, end=frozenset(), lookup=0)
     for length in range(1, 14):
         found: queue.Queue[Event] = queue.Queue()
         engine.submit(Job(ids[:length], 5, Sampling(temperature=0), found.put))
@@ -258,9 +267,13 @@ def test_a_session_begins_anew_after_an_error(running: Running, talker: Path, mo
         del self.ids[-1]
         raise RuntimeError("out of luck")
 
+    def fail(*_: Any) -> NoReturn:
+        raise RuntimeError("out of luck")
+
     body = {"model": "talker", "prompt": "qu", "max_tokens": 4, "temperature": 0}
     with monkeypatch.context() as patched:
         patched.setattr(Generator, "append", interrupted)
+        patched.setattr(batches, "choose", fail)
         for _ in range(3):
             assert running.call("/v1/completions", body)[0] == 500
     for prompt in ("qu", "quoth", "q", "then"):
@@ -294,7 +307,7 @@ def test_a_client_that_leaves_frees_its_slot(running: Running) -> None:
 
 def test_a_full_queue_and_the_end(talker: Path) -> None:
     model = nacre.load(talker)
-    engine = Engine(model, slots=1, capacity=CONTEXT, queue=1, end=frozenset(), lookup=0)
+    engine = Turns(model, slots=1, capacity=CONTEXT, queue=1, end=frozenset(), lookup=0)
     gate, ends = threading.Event(), []
     jobs = [
         Job([1, 262], 40, Sampling(temperature=0), lambda event: (gate.wait(20), ends.append(event))) for _ in "abc"
@@ -318,13 +331,13 @@ def test_a_full_queue_and_the_end(talker: Path) -> None:
 
 
 def test_a_request_that_fails_has_an_answer(running: Running, talker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: Any) -> Iterator[int]:
+    def fail(*_: Any) -> NoReturn:
         raise RuntimeError("out of luck")
-        yield 0
 
     body = {"model": "talker", "prompt": "the", "max_tokens": 4, "temperature": 0}
     with monkeypatch.context() as patched:
         patched.setattr(Generator, "generate", fail)
+        patched.setattr(batches, "choose", fail)
         status, text = running.call("/v1/completions", body)
         assert status == 500 and "out of luck" in json.loads(text)["error"]["message"]
         _, text = running.call("/v1/completions", body | {"stream": True})
@@ -334,7 +347,7 @@ def test_a_request_that_fails_has_an_answer(running: Running, talker: Path, monk
 
 def test_steps_take_turns(talker: Path) -> None:
     """Two long answers end within one token of each other, and the queue is served in order."""
-    engine = Engine(nacre.load(talker), slots=2, capacity=CONTEXT, queue=8, end=frozenset(), lookup=0)
+    engine = Turns(nacre.load(talker), slots=2, capacity=CONTEXT, queue=8, end=frozenset(), lookup=0)
     order: list[str] = []
     done = threading.Event()
 

@@ -1,0 +1,101 @@
+"""Requests on sessions of their own, which take turns.
+
+A slot keeps the tokens of its last request; a request whose text begins with the same ones goes there, and computes the
+rest alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator as PythonGenerator
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ....runtime.loader import Model
+from ..generate.tokens import Generator
+from .engine import PART, Engine, Event, Finished, Job, count_shared
+
+Steps = PythonGenerator[int | None, None, None]
+
+
+@dataclass(slots=True, eq=False)
+class _Slot:
+    generator: Generator
+    job: Job | None = None
+    steps: Steps | None = None
+    drawn: int = 0
+
+
+class Turns(Engine):
+    """Sessions of a model, one for each slot."""
+
+    def __init__(
+        self, model: Model, *, slots: int, capacity: int, queue: int, end: frozenset[int], lookup: int
+    ) -> None:
+        super().__init__(capacity, slots, queue)
+        self._slots = [_Slot(Generator(model, capacity, lookup)) for _ in range(slots)]
+        self._end = end
+        self._thread.start()
+
+    def _jobs(self) -> Iterable[Job]:
+        return (slot.job for slot in self._slots if slot.job is not None)
+
+    def _admit(self, job: Job) -> bool:
+        free = [slot for slot in self._slots if slot.job is None]
+        slot = max(free, key=lambda slot: count_shared(slot.generator.ids, job.ids))
+        slot.job, slot.drawn, slot.steps = job, 0, self._steps(slot.generator, job)
+        return True
+
+    def _round(self) -> None:
+        for slot in self._slots:
+            self._step(slot)
+
+    def _steps(self, generator: Generator, job: Job) -> Steps:
+        """Yields None for each part of the prompt, then the tokens of the answer."""
+        # At least one token is computed: its logits choose the next one.
+        kept = min(count_shared(generator.ids, job.ids), len(job.ids) - 1)
+        if kept and generator.drops_tokens:
+            generator.keep(kept)
+        elif generator.ids:
+            kept = 0
+            generator.clear()
+        self.counters.prompt_tokens += len(job.ids)
+        self.counters.reused_tokens += kept
+        while len(job.ids) - kept > PART:
+            generator.append(job.ids[kept : kept + PART])
+            kept += PART
+            yield None
+        yield from generator.generate(job.ids[kept:], job.count, job.sampling, self._end)
+
+    def _step(self, slot: _Slot) -> None:
+        job = slot.job
+        if job is None or slot.steps is None:
+            return
+        if job.cancelled:
+            self.counters.cancelled += 1
+            self._finish(slot, None)
+            return
+        try:
+            token = next(slot.steps)
+        except StopIteration:
+            full = slot.drawn == job.count or len(slot.generator.ids) == self.capacity
+            self._finish(slot, Finished("length" if full else "stop"))
+            return
+        except Exception as error:
+            # One request fails, and the next one gets a session without its tokens.
+            self.counters.failed += 1
+            self._finish(slot, error)
+            slot.generator.clear()
+            return
+        if token is not None:
+            slot.drawn += 1
+            self.counters.generated_tokens += 1
+            job.emit(token)
+
+    def _finish(self, slot: _Slot, event: Event | None) -> None:
+        assert slot.job is not None
+        assert slot.steps is not None
+        # Tokens that were only drafted are dropped from the cache.
+        slot.steps.close()
+        job, slot.job, slot.steps = slot.job, None, None
+        if event is not None:
+            job.emit(event)
