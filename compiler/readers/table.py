@@ -33,6 +33,7 @@ READERS: Mapping[str, Reader] = {
     ".json": Reader("trees.json_file", "read_json_file"),
     ".ubj": Reader("trees.xgboost", "read_ubjson_file"),
     ".cbm": Reader("trees.cbm", "read_cbm_file"),
+    ".tflite": Reader("tflite.reader", "read_tflite"),
     ".mlir": Reader("stablehlo.reader", "read_mlir"),
     ".mlirbc": Reader("stablehlo.reader", "read_mlir"),
     ".pt2": Reader("torch.reader", "read_pt2"),

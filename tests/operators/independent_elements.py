@@ -166,6 +166,20 @@ def _dequantize(q: Array, scale: Array, zero: Array | None = None, *, dtype: DTy
     )
 
 
+def _fixed_point_multiply(x: Array, multiplier: Array, exponent: Array, *, rounding: str) -> Any:
+    half = Fraction(1, 2)
+
+    def one(value: int, factor: int, power: int) -> int:
+        least, greatest = -(1 << 31), (1 << 31) - 1
+        if rounding == "once":
+            return max(least, min(math.floor(value * factor * Fraction(2) ** (power - 31) + half), greatest))
+        high = min(math.floor(Fraction(value * 2 ** max(power, 0) * factor, 1 << 31) + half), greatest)
+        quotient = Fraction(high, 1 << max(-power, 0))
+        return math.floor(quotient + half) if quotient >= 0 else math.ceil(quotient - half)
+
+    return each(one)(x, multiplier, exponent)
+
+
 ELEMENTS: Mapping[str, Function] = {
     "add": each(operator.add),
     "subtract": each(operator.sub),
@@ -235,6 +249,7 @@ ELEMENTS: Mapping[str, Function] = {
     "bitcast": lambda x, dtype: np.frombuffer(x.tobytes(), dtype.numpy).reshape(x.shape),
     "quantize": _quantize,
     "requantize": _requantize,
+    "fixed_point_multiply": _fixed_point_multiply,
     "dequantize": _dequantize,
     "sigmoid": each(_sigmoid),
     "log_sigmoid": each(lambda x: -math.log1p(math.exp(-x))),

@@ -28,9 +28,11 @@ of floats of any size."""
 
 
 class GraphWriter:
-    """Appends nodes to a function or to the region that is open. `arrays` holds the data of the parameters."""
+    """Appends nodes to a function or to the region that is open. `arrays` holds the data of the parameters. An array of
+    more than `inline_integers` integers is a parameter."""
 
-    def __init__(self) -> None:
+    def __init__(self, inline_integers: int = _INLINE_INTEGERS) -> None:
+        self.inline_integers = inline_integers
         self.builder = Builder(OPERATORS)
         self.prologue: list[Node] = []
         self.parameters: dict[str, Parameter] = {}
@@ -100,7 +102,7 @@ class GraphWriter:
         if array is None:
             assert tensor.elements is not None, tensor
             return self._sizes_as_value(tensor.elements, tensor.type)
-        most = _INLINE if tensor.dtype.is_float else _INLINE_INTEGERS
+        most = _INLINE if tensor.dtype.is_float else self.inline_integers
         is_weight = bool(tensor.label) and tensor.dtype.is_float and tensor.rank > 0 and array.size > 1
         if array.size <= most and not is_weight:
             return self.builder.apply("constant", (), {"value": Constant(array.copy())})[0]

@@ -1,4 +1,4 @@
-"""Writes the tables of operators in the pages about ONNX, PyTorch and StableHLO.
+"""Writes the tables of operators in the pages about ONNX, PyTorch, StableHLO and TFLite.
 
     python -m nacre.compiler.tools.reference.reader_operators
 
@@ -14,6 +14,7 @@ from typing import Any
 
 from ...readers.onnx.convert import FAMILIES as ONNX_FAMILIES
 from ...readers.stablehlo.convert import FAMILIES as STABLEHLO_FAMILIES
+from ...readers.tflite.convert import FAMILIES as TFLITE_FAMILIES
 from ...readers.torch.convert import FAMILIES as TORCH_FAMILIES
 
 _DOCS = Path(__file__).parents[2] / "docs"
@@ -44,6 +45,7 @@ class ReaderPage:
 ONNX = ReaderPage(_DOCS / "onnx.md", "operators", ONNX_FAMILIES)
 PYTORCH = ReaderPage(_DOCS / "pytorch.md", "operators", TORCH_FAMILIES)
 STABLEHLO = ReaderPage(_DOCS / "stablehlo.md", "operations", STABLEHLO_FAMILIES)
+TFLITE = ReaderPage(_DOCS / "tflite.md", "operators", TFLITE_FAMILIES)
 
 
 def _entry(name: str, converter: Any) -> str:
@@ -54,7 +56,7 @@ def _entry(name: str, converter: Any) -> str:
 
 
 def main() -> None:
-    for page in (ONNX, PYTORCH, STABLEHLO):
+    for page in (ONNX, PYTORCH, STABLEHLO, TFLITE):
         page.path.write_text(page.current(), encoding="utf-8")
 
 
