@@ -31,6 +31,7 @@ from . import (
     index_checks,
     indexing,
     joining,
+    linear_trees,
     losses,
     movement,
     normalization,
@@ -117,6 +118,7 @@ _FAMILIES = (
     losses.OPERATORS,
     ranges.OPERATORS,
     oblivious_trees.OPERATORS,
+    linear_trees.OPERATORS,
     ranked_trees.OPERATORS,
 )
 

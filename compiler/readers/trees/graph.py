@@ -1,6 +1,7 @@
 """Writes the entries of a model of trees: `main` predicts, `raw` returns the sums, `leaves` the leaf of each tree.
 
-All entries take `features` [B, F] and share the tables, which are parameters named `trees.*`.
+All entries take `features` [B, F] and share the tables, which are parameters named `trees.*`. A model with categorical
+features also takes `categories` i32[B, C], the hashes of their text.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from ....dialect.dims import Symbol, multiply
 from ....dialect.graph import Constant, Function, Module, Node, Parameter, Region, Value
 from ....dialect.operator import Builder
 from ....dialect.ops import OPERATORS
-from ....dialect.types import I64, DType, TensorType, dtype_of
+from ....dialect.types import I32, I64, DType, TensorType, dtype_of
 from ....dialect.verifier import verify
 from ...model.source import SourceModel, WeightSource
 from ...weights import open_arrays
+from .categories import Columns
 from .ensemble import Ensemble
 from .levels import Levels
+from .linear import Linear
 from .ranked import Ranked, rank_ensemble, rank_levels
 from .tree import Numbers
 
@@ -48,6 +51,10 @@ class TreeModel:
     link: Link
     levels: Levels | None = None
     """Tables of the same trees for many rows, if all trees are oblivious."""
+    linear: Linear | None = None
+    """The linear models of leaves."""
+    columns: Columns | None = None
+    """The columns that trees read, if they are more than the features: `features` are the numerical ones then."""
 
 
 @dataclass
@@ -76,8 +83,14 @@ def write_model(model: TreeModel, file: str, weights: WeightSource | None, sourc
     for name, build, result in built:
         writer.builder = Builder(OPERATORS)
         features = Value("features", TensorType(model.dtype, (rows.size, model.features)))
-        value = build(writer, model, features)
-        functions.append(Function(name, (features,), tuple(writer.builder.nodes), (value,), (result,)))
+        arguments, columns = [features], model.columns
+        if columns is not None:
+            arguments.append(Value("categories", TensorType(I32, (rows.size, columns.categorical))))
+            columns_of_trees = columns.write(writer.builder, *arguments, writer.table)
+        else:
+            columns_of_trees = features
+        value = build(writer, model, columns_of_trees)
+        functions.append(Function(name, tuple(arguments), tuple(writer.builder.nodes), (value,), (result,)))
     module = Module(MAIN, (rows,), tuple(writer.parameters.values()), tuple(functions))
     verify(module)
     stored = open_arrays(writer.arrays) if weights is None else weights
@@ -85,6 +98,8 @@ def write_model(model: TreeModel, file: str, weights: WeightSource | None, sourc
 
 
 def _rank(model: TreeModel) -> Ranked | None:
+    if model.linear is not None:
+        return None
     if model.levels is None:
         return rank_ensemble(model.ensemble)
     return rank_levels(model.levels, model.ensemble.tables["initial"][0])
@@ -96,6 +111,8 @@ def _main(writer: _Writer, model: TreeModel, features: Value) -> Value:
 
 def _raw(writer: _Writer, model: TreeModel, features: Value) -> Value:
     b, levels, ranked = writer.builder, model.levels, writer.ranked
+    if model.linear is not None:
+        return model.finish(b, _sums_of_models(writer, model, features, model.linear))
     many: Callable[[_Writer, TreeModel, Value], Value]
     if ranked is not None:
         many = partial(_sums_of_ranks, ranked=ranked)
@@ -159,11 +176,25 @@ def _sums(writer: _Writer, model: TreeModel, features: Value) -> Value:
     return b.reshape(total, shape=shape)
 
 
+def _find_leaves(writer: _Writer, ensemble: Ensemble, features: Value) -> Value:
+    operands = [writer.table(name, table) for name, table in list(ensemble.tables.items())[:_TABLES]]
+    return writer.builder.tree_leaves(features, *operands, **ensemble.attributes)
+
+
+def _sums_of_models(writer: _Writer, model: TreeModel, features: Value, linear: Linear) -> Value:
+    b, ensemble = writer.builder, model.ensemble
+    leaves = _find_leaves(writer, ensemble, features)
+    operands = [writer.table(f"linear.{name}", table) for name, table in linear.tables.items()]
+    initial = writer.table("linear.initial", ensemble.tables["initial"][:, 0])
+    total = b.linear_tree_sum(features, leaves, *operands, initial)
+    rows, groups = total.type.shape
+    return b.reshape(total, shape=(rows,)) if groups == 1 else total
+
+
 def _leaves(writer: _Writer, model: TreeModel, features: Value) -> Value:
     """Writes the leaf of each tree, in the order of the file: trees of several groups take turns."""
     b, ensemble = writer.builder, model.ensemble
-    operands = [writer.table(name, table) for name, table in list(ensemble.tables.items())[:_TABLES]]
-    found = b.tree_leaves(features, *operands, **ensemble.attributes)
+    found = _find_leaves(writer, ensemble, features)
     first = b.apply("constant", (), {"value": Constant(ensemble.first_leaves.astype(np.int32))})[0]
     own = b.transpose(b.subtract(found, first), axes=(0, 2, 1))
     rows, trees, groups = own.type.shape
