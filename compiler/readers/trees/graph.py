@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 
@@ -57,6 +58,18 @@ class TreeModel:
     """The columns that trees read, if they are more than the features: `features` are the numerical ones then."""
 
 
+class TableWriter(Protocol):
+    """Writes tables as parameters; `ranked` are the tables of ranks, if the ensemble has them."""
+
+    @property
+    def ranked(self) -> Ranked | None: ...
+
+    @property
+    def builder(self) -> Builder: ...
+
+    def table(self, name: str, array: Numbers) -> Value: ...
+
+
 @dataclass
 class _Writer:
     """The parameters of all entries, and the nodes of one."""
@@ -77,19 +90,18 @@ class _Writer:
 
 def write_model(model: TreeModel, file: str, weights: WeightSource | None, sources: Mapping[str, str]) -> SourceModel:
     """Returns the model with its three entries."""
-    writer, rows = _Writer(_rank(model)), Symbol("B")
-    built = ((MAIN, _main, "prediction"), (RAW, _raw, "raw"), (LEAVES, _leaves, "leaves"))
+    writer, rows = _Writer(find_ranks(model)), Symbol("B")
+    built = ((MAIN, _main, "prediction"), (RAW, write_raw, "raw"), (LEAVES, _leaves, "leaves"))
     functions = []
     for name, build, result in built:
         writer.builder = Builder(OPERATORS)
         features = Value("features", TensorType(model.dtype, (rows.size, model.features)))
-        arguments, columns = [features], model.columns
+        arguments, columns, read = [features], model.columns, features
         if columns is not None:
-            arguments.append(Value("categories", TensorType(I32, (rows.size, columns.categorical))))
-            columns_of_trees = columns.write(writer.builder, *arguments, writer.table)
-        else:
-            columns_of_trees = features
-        value = build(writer, model, columns_of_trees)
+            categories = Value("categories", TensorType(I32, (rows.size, columns.categorical)))
+            arguments.append(categories)
+            read = columns.write(writer.builder, features, categories, writer.table)
+        value = build(writer, model, read)
         functions.append(Function(name, tuple(arguments), tuple(writer.builder.nodes), (value,), (result,)))
     module = Module(MAIN, (rows,), tuple(writer.parameters.values()), tuple(functions))
     verify(module)
@@ -97,7 +109,7 @@ def write_model(model: TreeModel, file: str, weights: WeightSource | None, sourc
     return SourceModel(module, file, {function.name: stored for function in functions}, sources=sources)
 
 
-def _rank(model: TreeModel) -> Ranked | None:
+def find_ranks(model: TreeModel) -> Ranked | None:
     if model.linear is not None:
         return None
     if model.levels is None:
@@ -106,14 +118,14 @@ def _rank(model: TreeModel) -> Ranked | None:
 
 
 def _main(writer: _Writer, model: TreeModel, features: Value) -> Value:
-    return model.link(writer.builder, _raw(writer, model, features))
+    return model.link(writer.builder, write_raw(writer, model, features))
 
 
-def _raw(writer: _Writer, model: TreeModel, features: Value) -> Value:
+def write_raw(writer: TableWriter, model: TreeModel, features: Value) -> Value:
     b, levels, ranked = writer.builder, model.levels, writer.ranked
     if model.linear is not None:
         return model.finish(b, _sums_of_models(writer, model, features, model.linear))
-    many: Callable[[_Writer, TreeModel, Value], Value]
+    many: Callable[[TableWriter, TreeModel, Value], Value]
     if ranked is not None:
         many = partial(_sums_of_ranks, ranked=ranked)
     elif levels is not None:
@@ -121,14 +133,17 @@ def _raw(writer: _Writer, model: TreeModel, features: Value) -> Value:
     else:
         return model.finish(b, _sums(writer, model, features))
     least = FEW_ROWS_OF_DEEP_TREES if ranked is not None and ranked.steps else FEW_ROWS
-    few = b.less(b.apply("size_value", (), {"size": features.type.shape[0]})[0], b.scalar(least, I64))
+    rows = features.type.shape[0]
+    if isinstance(rows, int):
+        return model.finish(b, (_sums if rows < least else many)(writer, model, features))
+    few = b.less(b.apply("size_value", (), {"size": rows})[0], b.scalar(least, I64))
     regions = tuple(_region(b, partial(f, writer, model, features)) for f in (_sums, many))
     (result,) = outputs = (b.fresh(regions[0].results[0].type),)
     b.nodes.append(Node("if", (few,), outputs, (), regions))
     return model.finish(b, result)
 
 
-def _sums_of_ranks(writer: _Writer, model: TreeModel, features: Value, ranked: Ranked) -> Value:
+def _sums_of_ranks(writer: TableWriter, model: TreeModel, features: Value, ranked: Ranked) -> Value:
     b, columns = writer.builder, ranked.columns
     described = (
         writer.table(f"columns.{name}", table)
@@ -157,7 +172,7 @@ def _region(b: Builder, write: Callable[[], Value]) -> Region:
     return Region((), tuple(nodes), (result,))
 
 
-def _sums_of_levels(writer: _Writer, model: TreeModel, features: Value) -> Value:
+def _sums_of_levels(writer: TableWriter, model: TreeModel, features: Value) -> Value:
     b, levels = writer.builder, model.levels
     assert levels is not None, model
     feature, border = writer.table("levels.feature", levels.feature), writer.table("levels.border", levels.border)
@@ -167,7 +182,7 @@ def _sums_of_levels(writer: _Writer, model: TreeModel, features: Value) -> Value
     return b.reshape(total, shape=total.type.shape[:1]) if levels.values.shape[2] == 1 else total
 
 
-def _sums(writer: _Writer, model: TreeModel, features: Value) -> Value:
+def _sums(writer: TableWriter, model: TreeModel, features: Value) -> Value:
     b, tables = writer.builder, model.ensemble.tables
     operands = [writer.table(name, table) for name, table in tables.items()]
     total = b.tree_ensemble(features, *operands, **model.ensemble.attributes)
@@ -176,14 +191,14 @@ def _sums(writer: _Writer, model: TreeModel, features: Value) -> Value:
     return b.reshape(total, shape=shape)
 
 
-def _find_leaves(writer: _Writer, ensemble: Ensemble, features: Value) -> Value:
+def write_leaves_of(writer: TableWriter, ensemble: Ensemble, features: Value) -> Value:
     operands = [writer.table(name, table) for name, table in list(ensemble.tables.items())[:_TABLES]]
     return writer.builder.tree_leaves(features, *operands, **ensemble.attributes)
 
 
-def _sums_of_models(writer: _Writer, model: TreeModel, features: Value, linear: Linear) -> Value:
+def _sums_of_models(writer: TableWriter, model: TreeModel, features: Value, linear: Linear) -> Value:
     b, ensemble = writer.builder, model.ensemble
-    leaves = _find_leaves(writer, ensemble, features)
+    leaves = write_leaves_of(writer, ensemble, features)
     operands = [writer.table(f"linear.{name}", table) for name, table in linear.tables.items()]
     initial = writer.table("linear.initial", ensemble.tables["initial"][:, 0])
     total = b.linear_tree_sum(features, leaves, *operands, initial)
@@ -194,7 +209,7 @@ def _sums_of_models(writer: _Writer, model: TreeModel, features: Value, linear: 
 def _leaves(writer: _Writer, model: TreeModel, features: Value) -> Value:
     """Writes the leaf of each tree, in the order of the file: trees of several groups take turns."""
     b, ensemble = writer.builder, model.ensemble
-    found = _find_leaves(writer, ensemble, features)
+    found = write_leaves_of(writer, ensemble, features)
     first = b.apply("constant", (), {"value": Constant(ensemble.first_leaves.astype(np.int32))})[0]
     own = b.transpose(b.subtract(found, first), axes=(0, 2, 1))
     rows, trees, groups = own.type.shape
