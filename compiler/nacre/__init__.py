@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .compiler.readers.sklearn.model import from_sklearn
     from .compiler.readers.stablehlo.from_jax import from_jax
     from .compiler.readers.torch.reader import from_torch
+    from .compiler.readers.trees.city_hash import category_hashes
     from .compiler.version import __version__
     from .dialect.diagnostics import Diagnostic, DiagnosticError, NacreWarning
     from .runtime.loader import BusyError, Model, NacreError, Session, load
@@ -33,6 +34,7 @@ __all__ = [
     "NacreWarning",
     "Session",
     "__version__",
+    "category_hashes",
     "check",
     "compile",
     "from_jax",
@@ -52,6 +54,7 @@ _HOMES = {
     "NacreWarning": ".dialect.diagnostics",
     "Session": ".runtime.loader",
     "__version__": ".compiler.version",
+    "category_hashes": ".compiler.readers.trees.city_hash",
     "check": ".compiler.checking",
     "compile": ".compiler.api",
     "from_sklearn": ".compiler.readers.sklearn.model",

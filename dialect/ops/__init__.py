@@ -34,6 +34,7 @@ from . import (
     indexing,
     joining,
     lengths,
+    linear_trees,
     losses,
     movement,
     normalization,
@@ -123,6 +124,7 @@ _FAMILIES = (
     losses.OPERATORS,
     ranges.OPERATORS,
     oblivious_trees.OPERATORS,
+    linear_trees.OPERATORS,
     ranked_trees.OPERATORS,
 )
 

@@ -34,7 +34,7 @@ NONE: Mapping[str, str] = {
         ("quantize_blocks", "dequantize_blocks", "join_blocks", "block_codes", "block_scales", "block_zeros"), _BLOCKED
     ),
     "check_indices": "tests/artifact/test_index_errors.py compares its errors with written ones",
-    **dict.fromkeys(("tree_ensemble", "tree_leaves", "oblivious_leaves", "tree_sum"), _TREES),
+    **dict.fromkeys(("tree_ensemble", "tree_leaves", "oblivious_leaves", "tree_sum", "linear_tree_sum"), _TREES),
     **dict.fromkeys(("walk_ensemble", "walk_leaves"), _TREES),
     **dict.fromkeys(
         ("feature_ranks", "ranked_trees"), "tests/readers/trees compares them with a walk from node to node"

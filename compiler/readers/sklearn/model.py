@@ -16,10 +16,10 @@ from ....dialect.types import F64, TensorType
 from ....dialect.verifier import verify
 from ...model.source import SourceModel
 from ...weights import open_arrays
-from . import composition, decomposition, forests, kernels, linear, neighbors, preprocessing, probability
+from . import codes, composition, decomposition, forests, kernels, linear, neighbors, preprocessing, probability
 from .writing import Methods, Tensor, Writer, unsupported
 
-_FAMILIES = (linear, preprocessing, kernels, probability, neighbors, decomposition, forests, composition)
+_FAMILIES = (linear, preprocessing, kernels, probability, neighbors, decomposition, codes, forests, composition)
 CONVERTERS: Mapping[str, Methods] = {name: methods for family in _FAMILIES for name, methods in family.TABLE.items()}
 """The converters of methods, by the class of the estimator."""
 assert len(CONVERTERS) == sum(len(family.TABLE) for family in _FAMILIES), "two families convert one class"

@@ -1,8 +1,9 @@
-"""Reads a CatBoost model of numerical features: JSON, or `.cbm`.
+"""Reads a CatBoost model: JSON, or `.cbm`.
 
 Features are f32 and sums f64; a sum begins with 0 and adds trees in the order of the file, then comes the scale and the
 bias, so `raw` has the same bits as `predict(prediction_type="RawFormulaVal")`. An oblivious tree is written as a tree
-with equal nodes on each level. Categorical and text features are refused.
+with equal nodes on each level. Categorical features become further columns of the trees, see `categories`; text
+features are refused.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from ....dialect.operator import Builder
 from ....dialect.ops.support.trees import DEFAULT_LEFT, NAN_IS_MISSING
 from ....dialect.types import F32
 from . import links
+from .catboost_splits import Splits
+from .categories import Columns
 from .ensemble import assemble
-from .fields import field, integer, number, numbers, sequence
+from .fields import field, number, numbers, sequence
 from .graph import TreeModel
 from .levels import Split, write_levels
 from .tree import Numbers, Tree, tree_error
@@ -39,7 +42,6 @@ _IDENTITY = (
     "YetiRank", "YetiRankPairwise", "PairLogit", "PairLogitPairwise", "QueryRMSE", "QuerySoftMax", "QueryCrossEntropy",
     "StochasticRank", "StochasticFilter", "LambdaMart", "GroupQuantile", "",
 )  # fmt: skip
-_TO_RIGHT, _TREATMENTS = "AsTrue", ("AsIs", "AsFalse", "AsTrue")
 _DEEPEST_OBLIVIOUS = 16
 
 
@@ -53,44 +55,21 @@ def is_catboost(record: Any) -> bool:
 
 def read_record(record: Any, file: str) -> TreeModel:
     """Reads a parsed JSON model. Raises DiagnosticError."""
-    info = field(record, "features_info")
-    if info.get("categorical_features") or info.get("ctrs") or info.get("text_features"):
-        raise tree_error(
-            f"`{file}` has categorical or text features, which are not supported", code="unsupported-trees"
-        )
-    described = sequence(info, "float_features")
-    places = {integer(f, "feature_index"): integer(f, "flat_feature_index") for f in described}
-    treatments = {integer(f, "feature_index"): str(f.get("nan_value_treatment", "AsIs")) for f in described}
-    for treatment in treatments.values():
-        if treatment not in _TREATMENTS:
-            raise tree_error(f"`nan_value_treatment` is `{treatment}`, which is unknown")
-
-    def split_of(split: Any, tree: int) -> Split:
-        kind = field(split, "split_type", tree=tree)
-        if kind != "FloatFeature":
-            raise tree_error(
-                f"it has a split of the type `{kind}`, which is not supported", tree, code="unsupported-trees"
-            )
-        index = integer(split, "float_feature_index", tree=tree)
-        if index not in places:
-            raise tree_error(f"a split refers to feature {index}, which is not described", tree)
-        return Split(places[index], number(field(split, "border"), "border", tree), treatments[index] == _TO_RIGHT)
-
+    known = Splits(record, file)
     scale, bias = _scale_and_bias(sequence(record, "scale_and_bias"))
     trees, levels = [], []
     if "oblivious_trees" in record:
         for i, tree in enumerate(sequence(record, "oblivious_trees")):
-            splits = [split_of(split, i) for split in _splits_of(tree, i)]
+            splits = [known.read(split, i) for split in _splits_of(tree, i)]
             values = numbers(tree, "leaf_values", np.float64, tree=i)
             trees.append(oblivious_tree(splits, values, len(bias), i))
             levels.append((splits, values))
     else:
         for i, tree in enumerate(sequence(record, "trees")):
-            trees.append(_Nested(split_of, i, len(bias)).read(tree))
-    features = max(places.values(), default=-1) + 1
+            trees.append(_Nested(known.read, i, len(bias)).read(tree))
     model = record.get("model_info", {})
     loss = model.get("params", {}).get("loss_function", {}).get("type", "") if isinstance(model, Mapping) else ""
-    return finish_model(trees, levels, features, scale, bias, str(loss))
+    return finish_model(trees, levels, known.count(), scale, bias, str(loss), known.columns)
 
 
 def _splits_of(tree: Any, number: int) -> Sequence[Any]:
@@ -106,6 +85,7 @@ def finish_model(
     scale: float,
     bias: Numbers,
     loss: str,
+    columns: Columns | None = None,
 ) -> TreeModel:
     """Returns the model of trees; `levels` are their splits and values if all are oblivious, else empty."""
     if loss not in _LINKS and loss not in _IDENTITY:
@@ -122,7 +102,8 @@ def finish_model(
         return b.add(scaled, b.apply("constant", (), {"value": Constant(bias)})[0])
 
     tables = write_levels(levels, features, len(bias))
-    return TreeModel(ensemble, features, F32, finish, _LINKS.get(loss, links.identity), tables)
+    given = features if columns is None else columns.numerical
+    return TreeModel(ensemble, given, F32, finish, _LINKS.get(loss, links.identity), tables, columns=columns)
 
 
 def oblivious_tree(splits: Sequence[Split], values: Numbers, width: int, tree: int) -> Tree:

@@ -1,6 +1,7 @@
 """Writes the entries of a model of trees: `main` predicts, `raw` returns the sums, `leaves` the leaf of each tree.
 
-All entries take `features` [B, F] and share the tables, which are parameters named `trees.*`.
+All entries take `features` [B, F] and share the tables, which are parameters named `trees.*`. A model with categorical
+features also takes `categories` i32[B, C], the hashes of their text.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 
@@ -15,12 +17,14 @@ from ....dialect.dims import Symbol, multiply
 from ....dialect.graph import Constant, Function, Module, Node, Parameter, Region, Value
 from ....dialect.operator import Builder
 from ....dialect.ops import OPERATORS
-from ....dialect.types import I64, DType, TensorType, dtype_of
+from ....dialect.types import I32, I64, DType, TensorType, dtype_of
 from ....dialect.verifier import verify
 from ...model.source import SourceModel, WeightSource
 from ...weights import open_arrays
+from .categories import Columns
 from .ensemble import Ensemble
 from .levels import Levels
+from .linear import Linear
 from .ranked import Ranked, rank_ensemble, rank_levels
 from .tree import Numbers
 
@@ -48,6 +52,22 @@ class TreeModel:
     link: Link
     levels: Levels | None = None
     """Tables of the same trees for many rows, if all trees are oblivious."""
+    linear: Linear | None = None
+    """The linear models of leaves."""
+    columns: Columns | None = None
+    """The columns that trees read, if they are more than the features: `features` are the numerical ones then."""
+
+
+class TableWriter(Protocol):
+    """Writes tables as parameters; `ranked` are the tables of ranks, if the ensemble has them."""
+
+    @property
+    def ranked(self) -> Ranked | None: ...
+
+    @property
+    def builder(self) -> Builder: ...
+
+    def table(self, name: str, array: Numbers) -> Value: ...
 
 
 @dataclass
@@ -70,33 +90,42 @@ class _Writer:
 
 def write_model(model: TreeModel, file: str, weights: WeightSource | None, sources: Mapping[str, str]) -> SourceModel:
     """Returns the model with its three entries."""
-    writer, rows = _Writer(_rank(model)), Symbol("B")
-    built = ((MAIN, _main, "prediction"), (RAW, _raw, "raw"), (LEAVES, _leaves, "leaves"))
+    writer, rows = _Writer(find_ranks(model)), Symbol("B")
+    built = ((MAIN, _main, "prediction"), (RAW, write_raw, "raw"), (LEAVES, _leaves, "leaves"))
     functions = []
     for name, build, result in built:
         writer.builder = Builder(OPERATORS)
         features = Value("features", TensorType(model.dtype, (rows.size, model.features)))
-        value = build(writer, model, features)
-        functions.append(Function(name, (features,), tuple(writer.builder.nodes), (value,), (result,)))
+        arguments, columns, read = [features], model.columns, features
+        if columns is not None:
+            categories = Value("categories", TensorType(I32, (rows.size, columns.categorical)))
+            arguments.append(categories)
+            read = columns.write(writer.builder, features, categories, writer.table)
+        value = build(writer, model, read)
+        functions.append(Function(name, tuple(arguments), tuple(writer.builder.nodes), (value,), (result,)))
     module = Module(MAIN, (rows,), tuple(writer.parameters.values()), tuple(functions))
     verify(module)
     stored = open_arrays(writer.arrays) if weights is None else weights
     return SourceModel(module, file, {function.name: stored for function in functions}, sources=sources)
 
 
-def _rank(model: TreeModel) -> Ranked | None:
+def find_ranks(model: TreeModel) -> Ranked | None:
+    if model.linear is not None:
+        return None
     if model.levels is None:
         return rank_ensemble(model.ensemble)
     return rank_levels(model.levels, model.ensemble.tables["initial"][0])
 
 
 def _main(writer: _Writer, model: TreeModel, features: Value) -> Value:
-    return model.link(writer.builder, _raw(writer, model, features))
+    return model.link(writer.builder, write_raw(writer, model, features))
 
 
-def _raw(writer: _Writer, model: TreeModel, features: Value) -> Value:
+def write_raw(writer: TableWriter, model: TreeModel, features: Value) -> Value:
     b, levels, ranked = writer.builder, model.levels, writer.ranked
-    many: Callable[[_Writer, TreeModel, Value], Value]
+    if model.linear is not None:
+        return model.finish(b, _sums_of_models(writer, model, features, model.linear))
+    many: Callable[[TableWriter, TreeModel, Value], Value]
     if ranked is not None:
         many = partial(_sums_of_ranks, ranked=ranked)
     elif levels is not None:
@@ -104,14 +133,17 @@ def _raw(writer: _Writer, model: TreeModel, features: Value) -> Value:
     else:
         return model.finish(b, _sums(writer, model, features))
     least = FEW_ROWS_OF_DEEP_TREES if ranked is not None and ranked.steps else FEW_ROWS
-    few = b.less(b.apply("size_value", (), {"size": features.type.shape[0]})[0], b.scalar(least, I64))
+    rows = features.type.shape[0]
+    if isinstance(rows, int):
+        return model.finish(b, (_sums if rows < least else many)(writer, model, features))
+    few = b.less(b.apply("size_value", (), {"size": rows})[0], b.scalar(least, I64))
     regions = tuple(_region(b, partial(f, writer, model, features)) for f in (_sums, many))
     (result,) = outputs = (b.fresh(regions[0].results[0].type),)
     b.nodes.append(Node("if", (few,), outputs, (), regions))
     return model.finish(b, result)
 
 
-def _sums_of_ranks(writer: _Writer, model: TreeModel, features: Value, ranked: Ranked) -> Value:
+def _sums_of_ranks(writer: TableWriter, model: TreeModel, features: Value, ranked: Ranked) -> Value:
     b, columns = writer.builder, ranked.columns
     described = (
         writer.table(f"columns.{name}", table)
@@ -140,7 +172,7 @@ def _region(b: Builder, write: Callable[[], Value]) -> Region:
     return Region((), tuple(nodes), (result,))
 
 
-def _sums_of_levels(writer: _Writer, model: TreeModel, features: Value) -> Value:
+def _sums_of_levels(writer: TableWriter, model: TreeModel, features: Value) -> Value:
     b, levels = writer.builder, model.levels
     assert levels is not None, model
     feature, border = writer.table("levels.feature", levels.feature), writer.table("levels.border", levels.border)
@@ -150,7 +182,7 @@ def _sums_of_levels(writer: _Writer, model: TreeModel, features: Value) -> Value
     return b.reshape(total, shape=total.type.shape[:1]) if levels.values.shape[2] == 1 else total
 
 
-def _sums(writer: _Writer, model: TreeModel, features: Value) -> Value:
+def _sums(writer: TableWriter, model: TreeModel, features: Value) -> Value:
     b, tables = writer.builder, model.ensemble.tables
     operands = [writer.table(name, table) for name, table in tables.items()]
     total = b.tree_ensemble(features, *operands, **model.ensemble.attributes)
@@ -159,11 +191,25 @@ def _sums(writer: _Writer, model: TreeModel, features: Value) -> Value:
     return b.reshape(total, shape=shape)
 
 
+def write_leaves_of(writer: TableWriter, ensemble: Ensemble, features: Value) -> Value:
+    operands = [writer.table(name, table) for name, table in list(ensemble.tables.items())[:_TABLES]]
+    return writer.builder.tree_leaves(features, *operands, **ensemble.attributes)
+
+
+def _sums_of_models(writer: TableWriter, model: TreeModel, features: Value, linear: Linear) -> Value:
+    b, ensemble = writer.builder, model.ensemble
+    leaves = write_leaves_of(writer, ensemble, features)
+    operands = [writer.table(f"linear.{name}", table) for name, table in linear.tables.items()]
+    initial = writer.table("linear.initial", ensemble.tables["initial"][:, 0])
+    total = b.linear_tree_sum(features, leaves, *operands, initial)
+    rows, groups = total.type.shape
+    return b.reshape(total, shape=(rows,)) if groups == 1 else total
+
+
 def _leaves(writer: _Writer, model: TreeModel, features: Value) -> Value:
     """Writes the leaf of each tree, in the order of the file: trees of several groups take turns."""
     b, ensemble = writer.builder, model.ensemble
-    operands = [writer.table(name, table) for name, table in list(ensemble.tables.items())[:_TABLES]]
-    found = b.tree_leaves(features, *operands, **ensemble.attributes)
+    found = write_leaves_of(writer, ensemble, features)
     first = b.apply("constant", (), {"value": Constant(ensemble.first_leaves.astype(np.int32))})[0]
     own = b.transpose(b.subtract(found, first), axes=(0, 2, 1))
     rows, trees, groups = own.type.shape

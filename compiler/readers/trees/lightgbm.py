@@ -1,12 +1,13 @@
-"""Reads a LightGBM model file (`.txt`): numerical and categorical splits, missing values, random forests.
+"""Reads a LightGBM model file (`.txt`): numerical and categorical splits, missing values, forests, linear leaves.
 
 Features and sums are f64, as in LightGBM, and a sum adds trees in the order of the file, so `raw` has the same bits as
-`Booster.predict(raw_score=True)`. Leaves that are linear models are refused.
+`Booster.predict(raw_score=True)`. Leaves may be linear models of features.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from ...model.source import SourceModel, WeightSource
 from . import links
 from .ensemble import assemble
 from .graph import TreeModel, write_model
+from .linear import Models, join_models
 from .tree import Numbers, Tree, tree_error
 
 _VERSIONS = ("v2", "v3", "v4")
@@ -67,16 +69,20 @@ def read_text(text: str, file: str) -> TreeModel:
     if features < 1 or outputs < 1:
         raise tree_error(f"`{file}` has {features} features and {outputs} trees per iteration")
     _check_count(fields, len(sections), file)
-    trees = [_read_tree(section, number) for number, section in enumerate(sections)]
+    parts = [_Section(_fields(section), number) for number, section in enumerate(sections)]
+    trees = [part.read_tree() for part in parts]
     if len(trees) % outputs:
         raise tree_error(f"`{file}` has {len(trees)} trees, not a multiple of {outputs} trees per iteration")
     groups = [number % outputs for number in range(len(trees))]
     initial = np.zeros((outputs, 1))
     ensemble = assemble(trees, groups, initial, features=features, compare="le", dtype=np.float64)
+    models = [part.read_models() for part in parts]
+    is_linear = any(model is not None for model in models)
+    linear = join_models(ensemble, models, groups, features) if is_linear else None
     link = _find_link(fields.get("objective", ""))
     if "average_output" in head.split("\n") and trees:
         link = links.of_mean(len(trees) // outputs, link)
-    return TreeModel(ensemble, features, F64, links.identity, link)
+    return TreeModel(ensemble, features, F64, links.identity, link, linear=linear)
 
 
 def _check_count(fields: Fields, found: int, file: str) -> None:
@@ -112,46 +118,67 @@ def _integer(fields: Fields, name: str, tree: int | None = None) -> int:
         raise tree_error(f"`{name}` is `{fields[name][:40]}`, not an integer", tree) from None
 
 
-def _read_tree(section: str, number: int) -> Tree:
-    fields = _fields(section)
-    leaves = _integer(fields, "num_leaves", number)
-    if leaves < 1:
-        raise tree_error(f"the tree has {leaves} leaves", number)
-    if fields.get("is_linear", "0") != "0":
-        raise tree_error("its leaves are linear models, which are not supported", number, code="unsupported-trees")
-    nodes = leaves - 1
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """The fields of a tree."""
 
-    def numbers(name: str, count: int, dtype: type) -> Numbers:
-        if name not in fields and count:
-            raise tree_error(f"`{name}` is missing", number)
-        words = fields.get(name, "").split()
+    fields: Fields
+    number: int
+
+    def read_tree(self) -> Tree:
+        number, leaves = self.number, self._count_leaves()
+        nodes = leaves - 1
+        feature, threshold = self.numbers("split_feature", nodes, int), self.numbers("threshold", nodes, float)
+        left, right = self.numbers("left_child", nodes, int), self.numbers("right_child", nodes, int)
+        decisions, values = self.numbers("decision_type", nodes, int), self.numbers("leaf_value", leaves, float)
+        missing = decisions >> 2 & 3
+        if (missing > 2).any():
+            node = int(np.flatnonzero(missing > 2)[0])
+            raise tree_error(f"the decision type {decisions[node]} is unknown", number, node)
+        flags = np.asarray([_MISSING[int(m)] for m in missing], np.int64)
+        flags |= np.where(decisions & 2 != 0, DEFAULT_LEFT, 0)
+        # A missing category is in no set.
+        flags = np.where(decisions & 1 != 0, CATEGORICAL | NAN_IS_MISSING, flags)
+        return Tree(feature, threshold, left, right, flags, values.reshape(-1, 1), self._read_sets())
+
+    def read_models(self) -> Models | None:
+        """Returns the linear models of the leaves, if they are such."""
+        if self.fields.get("is_linear", "0") == "0":
+            return None
+        leaves = self._count_leaves()
+        constants, counts = self.numbers("leaf_const", leaves, float), self.numbers("num_features", leaves, int)
+        if (counts < 0).any():
+            raise tree_error("`num_features` holds a number below 0", self.number)
+        total, ends = int(counts.sum()), np.cumsum(counts)[:-1]
+        features, weights = self.numbers("leaf_features", total, int), self.numbers("leaf_coeff", total, float)
+        return Models(constants, np.split(features, ends), np.split(weights, ends))
+
+    def numbers(self, name: str, count: int, dtype: type) -> Numbers:
+        """Returns the numbers of a field, which are parsed one by one, exactly."""
+        if name not in self.fields and count:
+            raise tree_error(f"`{name}` is missing", self.number)
+        words = self.fields.get(name, "").split()
         if len(words) != count:
-            raise tree_error(f"`{name}` has {len(words)} numbers, expected {count}", number)
+            raise tree_error(f"`{name}` has {len(words)} numbers, expected {count}", self.number)
         try:
-            # The numbers are parsed one by one, exactly.
             return np.asarray([dtype(word) for word in words], np.float64 if dtype is float else np.int64)
         except (ValueError, OverflowError):
-            raise tree_error(f"`{name}` holds a word that is not a number", number) from None
+            raise tree_error(f"`{name}` holds a word that is not a number", self.number) from None
 
-    feature, threshold = numbers("split_feature", nodes, int), numbers("threshold", nodes, float)
-    left, right = numbers("left_child", nodes, int), numbers("right_child", nodes, int)
-    decisions, values = numbers("decision_type", nodes, int), numbers("leaf_value", leaves, float)
-    count = _integer(fields, "num_cat", number) if "num_cat" in fields else 0
-    sets: list[Numbers] = []
-    if count:
-        bounds = numbers("cat_boundaries", count + 1, int)
+    def _count_leaves(self) -> int:
+        leaves = _integer(self.fields, "num_leaves", self.number)
+        if leaves < 1:
+            raise tree_error(f"the tree has {leaves} leaves", self.number)
+        return leaves
+
+    def _read_sets(self) -> list[Numbers]:
+        count = _integer(self.fields, "num_cat", self.number) if "num_cat" in self.fields else 0
+        if not count:
+            return []
+        bounds = self.numbers("cat_boundaries", count + 1, int)
         if bounds[0] != 0 or (np.diff(bounds) < 0).any():
-            raise tree_error("`cat_boundaries` does not rise from 0", number)
-        words = numbers("cat_threshold", int(bounds[-1]), int)
+            raise tree_error("`cat_boundaries` does not rise from 0", self.number)
+        words = self.numbers("cat_threshold", int(bounds[-1]), int)
         if ((words < 0) | (words >> 32 > 0)).any():
-            raise tree_error("`cat_threshold` holds a word of more than 32 bits", number)
-        sets = [words[a:b].astype(np.uint32) for a, b in pairwise(bounds)]
-    missing = decisions >> 2 & 3
-    if (missing > 2).any():
-        node = int(np.flatnonzero(missing > 2)[0])
-        raise tree_error(f"the decision type {decisions[node]} is unknown", number, node)
-    is_set = decisions & 1 != 0
-    flags = np.asarray([_MISSING[int(m)] for m in missing], np.int64) | np.where(decisions & 2 != 0, DEFAULT_LEFT, 0)
-    # A missing category is in no set.
-    flags = np.where(is_set, CATEGORICAL | NAN_IS_MISSING, flags)
-    return Tree(feature, threshold, left, right, flags, values.reshape(-1, 1), sets)
+            raise tree_error("`cat_threshold` holds a word of more than 32 bits", self.number)
+        return [words[a:b].astype(np.uint32) for a, b in pairwise(bounds)]

@@ -1,8 +1,8 @@
 """Reads an XGBoost model: `.ubj`, or JSON. Boosters are `gbtree` and `dart`.
 
 Features and sums are f32, and a sum begins with the base score and adds trees in the order of the file, so `raw` has
-the same bits as `Booster.predict(output_margin=True)`. A missing feature is NaN. Leaves with several values and linear
-boosters are refused.
+the same bits as `Booster.predict(output_margin=True)`. A missing feature is NaN. Leaves may have a value for each
+output. Linear boosters are refused.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ def read_record(record: Any, file: str) -> TreeModel:
     groups = [int(group) for group in numbers(model, "tree_info", np.int64, len(records))]
     trees = [_read_tree(tree, i, None if scales is None else scales[i]) for i, tree in enumerate(records)]
     starts = [to_start(score) for score in _base_scores(parameters, outputs)]
-    initial = np.asarray(starts, np.float32).reshape(outputs, 1)
+    has_vectors = any(tree.values.shape[1] > 1 for tree in trees)
+    initial = np.asarray(starts, np.float32).reshape((1, outputs) if has_vectors else (outputs, 1))
     ensemble = assemble(trees, groups, initial, features=features, compare="lt", dtype=np.float32)
     return TreeModel(ensemble, features, F32, links.identity, link)
 
@@ -113,8 +114,7 @@ def _base_scores(parameters: Any, outputs: int) -> list[float]:
 
 
 def _read_tree(record: Any, tree: int, scale: Any) -> Tree:
-    if integer({"size_leaf_vector": 1, **field(record, "tree_param", tree=tree)}, "size_leaf_vector") > 1:
-        raise tree_error("its leaves have several values, which is not supported", tree, code="unsupported-trees")
+    width = integer({"size_leaf_vector": 1, **field(record, "tree_param", tree=tree)}, "size_leaf_vector", tree=tree)
     count = integer(record, "tree_param", "num_nodes", tree=tree)
     left = numbers(record, "left_children", np.int64, count, tree)
     right = numbers(record, "right_children", np.int64, count, tree)
@@ -131,7 +131,8 @@ def _read_tree(record: Any, tree: int, scale: Any) -> Tree:
             raise tree_error(f"it refers to node {side[wrong[0]]} of {count}", tree, int(wrong[0]))
     if not count or (is_leaf[0] and len(inner)):
         raise tree_error("its root has no children, and the tree has other nodes", tree)
-    values = condition[leaves] if scale is None else (condition[leaves] * scale).astype(np.float32)
+    values = _read_vectors(record, width, leaves, right, tree) if width > 1 else condition[leaves].reshape(-1, 1)
+    values = values if scale is None else (values * scale).astype(np.float32)
     flags = np.where(to_left, DEFAULT_LEFT, 0) | NAN_IS_MISSING
     threshold = condition.astype(np.float64)
     sets = _read_sets(record, count, tree)
@@ -146,10 +147,26 @@ def _read_tree(record: Any, tree: int, scale: Any) -> Tree:
         place[left[inner]],
         place[right[inner]],
         flags[inner],
-        values.reshape(-1, 1),
+        values,
         list(sets.values()),
         [int(node) for node in inner],
     )
+
+
+def _read_vectors(record: Any, width: int, leaves: Numbers, right: Numbers, tree: int) -> Numbers:
+    """Returns the vectors of leaves. Files of XGBoost 3.1 and newer have a table of leaves, whose row is the right
+    child of the leaf; older ones have a vector for each node."""
+    name = "leaf_weights" if "leaf_weights" in record else "base_weights"
+    stored = numbers(record, name, np.float32, tree=tree)
+    rows = right[leaves] if name == "leaf_weights" else leaves
+    if len(stored) % width:
+        raise tree_error(f"`{name}` has {len(stored)} elements, not a multiple of {width}", tree)
+    table = stored.reshape(-1, width)
+    wrong = (rows < 0) | (rows >= len(table))
+    if wrong.any():
+        at = int(np.flatnonzero(wrong)[0])
+        raise tree_error(f"it refers to vector {rows[at]} of {len(table)}", tree, int(leaves[at]))
+    return np.asarray(table[rows])
 
 
 def _read_sets(record: Any, count: int, tree: int) -> dict[int, Numbers]:

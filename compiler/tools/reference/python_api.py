@@ -14,6 +14,7 @@ from ....runtime import loader
 from ....runtime.observe import observe, record
 from ... import api, checking
 from ...readers.sklearn.model import from_sklearn
+from ...readers.trees.city_hash import category_hashes
 from ..explorer import read
 from ..explorer.graph import Graph
 
@@ -23,6 +24,7 @@ _BEGIN, _END = "<!-- generated: begin -->\n", "<!-- generated: end -->\n"
 FUNCTIONS: tuple[tuple[str, Callable[..., object]], ...] = (
     ("nacre.compile", api.compile),
     ("nacre.from_sklearn", from_sklearn),
+    ("nacre.category_hashes", category_hashes),
     ("nacre.check", checking.check),
     ("nacre.load", loader.load),
     ("Model.describe", loader.Model.describe),

@@ -22,7 +22,8 @@ from nacre.dialect.types import Array
 
 FOLDER = Path(__file__).parent / "data"
 MODELS = sorted(path for path in FOLDER.iterdir() if path.suffix != ".npz")
-COMPILED = ("lgb_classes", "lgb_zero", "xgb_categories", "xgb_softprob", "cat_classes")
+COMPILED = ("lgb_classes", "lgb_zero", "lgb_linear", "xgb_categories", "xgb_softprob", "xgb_vectors", "cat_classes")
+COMPILED += ("cat_statistics", "cat_statistics_in_json")
 REAL = Path(os.environ.get("NACRE_TEST_DATA", "")) / "trees"
 NAMES = ("airline", "NYC_taxi", "boston_housing", "leaf_scan", "mixed_categorical", "pure_categorical")
 with_model = pytest.mark.parametrize("path", MODELS, ids=[path.stem for path in MODELS])
@@ -34,6 +35,12 @@ needs_real = pytest.mark.skipif(
 @cache
 def stored() -> Any:
     return dict(np.load(FOLDER / "io.npz"))
+
+
+def arguments(name: str) -> list[Array]:
+    io = stored()
+    texts = io.get(f"{name}.categories")
+    return [io[f"{name}.inputs"]] + ([] if texts is None else [nacre.category_hashes(texts)])
 
 
 def close(actual: Array, expected: Array) -> None:
@@ -53,10 +60,11 @@ def test_the_interpreter_repeats_the_library(path: Path) -> None:
         return read()
 
     def run(entry: str) -> Array:
-        return np.asarray(Interpreter(source.module, load).run(entry, [inputs])[0])
+        with np.errstate(all="ignore"):
+            return np.asarray(Interpreter(source.module, load).run(entry, inputs)[0])
 
     io = stored()
-    inputs = io[f"{path.stem}.inputs"]
+    inputs = arguments(path.stem)
     raw = io[f"{path.stem}.raw"]
     np.testing.assert_array_equal(run("raw"), raw.reshape(run("raw").shape))
     close(run("main"), io[f"{path.stem}.prediction"])
@@ -70,12 +78,12 @@ def test_compiled_code_repeats_the_library(name: str, tmp_path: Path) -> None:
     (path,) = (path for path in MODELS if path.stem == name)
     model = nacre.compile(path, tmp_path / "model.so")
     io = stored()
-    inputs, raw = io[f"{name}.inputs"], io[f"{name}.raw"]
-    for rows in (len(inputs), 0, 1, 7, 8, 9):
-        np.testing.assert_array_equal(model.entries["raw"](inputs[:rows]), raw[:rows])
-    close(model(inputs), io[f"{name}.prediction"])
+    inputs, raw = arguments(name), io[f"{name}.raw"]
+    for rows in (len(raw), 0, 1, 7, 8, 9):
+        np.testing.assert_array_equal(model.entries["raw"](*(x[:rows] for x in inputs)), raw[:rows])
+    close(model(*inputs), io[f"{name}.prediction"])
     if path.suffix == ".txt":
-        np.testing.assert_array_equal(model.entries["leaves"](inputs), io[f"{name}.leaves"])
+        np.testing.assert_array_equal(model.entries["leaves"](*inputs), io[f"{name}.leaves"])
 
 
 @needs_real

@@ -8,6 +8,7 @@ from ..writing.use import Convert, Converters
 from . import (
     activations,
     casts,
+    classic_models,
     constants,
     contractions,
     control_flow,
@@ -35,6 +36,7 @@ from . import (
     slicing,
     tensor_cache,
     training,
+    tree_ensembles,
     unique,
 )
 
@@ -61,6 +63,8 @@ FAMILIES: Mapping[str, Converters] = {
     "Recurrent layers": recurrent.CONVERTERS,
     "Signals": signal.CONVERTERS,
     "Features": features.CONVERTERS,
+    "Trees": tree_ensembles.CONVERTERS,
+    "Classic models": classic_models.CONVERTERS,
     "Optimizers": training.CONVERTERS,
     "Control flow": control_flow.CONVERTERS,
     "Sequences": sequences.CONVERTERS,

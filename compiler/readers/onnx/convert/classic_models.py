@@ -1,0 +1,227 @@
+"""Linear models, support vector regression, scalers and encoders of ai.onnx.ml."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .....dialect.types import F32, I64
+from ...writing.tensors import Tensor, known
+from ..writing.use import REQUIRED, Converters, Use
+from .scores import class_labels, count_classes, float_rows, label_of, transform
+
+
+def _width(use: Use, x: Tensor) -> int:
+    width = x.shape[-1]
+    if not isinstance(width, int):
+        use.fail("takes features whose number is not known", code="data-dependent")
+    return width
+
+
+def _linear_scores(use: Use, x: Tensor, targets: int | None) -> Tensor:
+    """Returns x @ coefficients + intercepts: [B, targets]."""
+    g, width = use.g, _width(use, x)
+    weights = np.asarray(use.floats_of("coefficients", REQUIRED), np.float64)
+    count = targets or len(weights) // max(width, 1)
+    if len(weights) != count * width or not count:
+        use.fail(f"has {len(weights)} coefficients for {width} features", code="bad-attribute")
+    scores = g.matmul(x, known(weights.reshape(count, width).T, x.dtype, label=f"{_label(use)}.coefficients"))
+    intercepts = use.floats_of("intercepts", ()) or ()
+    if not intercepts:
+        return scores
+    if len(intercepts) != count:
+        use.fail(f"has {len(intercepts)} intercepts for {count} scores", code="bad-attribute")
+    return g.add(scores, known(np.asarray(intercepts), x.dtype))
+
+
+def _label(use: Use) -> str:
+    return use.node.outputs[-1] or use.node.name or use.node.op
+
+
+def _linear_regressor(use: Use) -> Sequence[Tensor]:
+    scores = _linear_scores(use, float_rows(use), use.integer("targets", 1))
+    return [use.g.cast(transform(use, use.string("post_transform", "NONE"), scores), dtype=F32)]
+
+
+def _linear_classifier(use: Use) -> Sequence[Tensor]:
+    g, name = use.g, "classlabels_ints"
+    classes, labels = count_classes(use, name), class_labels(use, name)
+    scores = _linear_scores(use, float_rows(use), None)
+    if _width(use, scores) == 1 and classes == 2:
+        scores = g.concat(g.negate(scores), scores, axis=1)
+    if _width(use, scores) < 2 or _width(use, scores) != classes:
+        use.fail(f"has {_width(use, scores)} scores for {classes} classes", code="bad-attribute")
+    chosen = label_of(g, labels, g.argmax(scores, axis=1))
+    return [chosen, g.cast(transform(use, use.string("post_transform", "NONE"), scores), dtype=F32)]
+
+
+def _svm_regressor(use: Use) -> Sequence[Tensor]:
+    g, x = use.g, float_rows(use)
+    width, count = _width(use, x), use.integer("n_supports", 0)
+    rho = use.floats_of("rho", REQUIRED)
+    weights = np.asarray(use.floats_of("coefficients", REQUIRED), np.float64)
+    vectors = np.asarray(use.floats_of("support_vectors", ()) or (), np.float64)
+    if not count:
+        vectors, weights, kernel = weights.reshape(1, -1), np.ones(1), "LINEAR"
+    else:
+        kernel = use.string("kernel_type", "LINEAR")
+    if vectors.size != max(count, 1) * width or len(weights) != max(count, 1) or len(rho) < 1:
+        use.fail(f"has {vectors.size} numbers in {count} support vectors of {width} features", code="bad-attribute")
+    products = _kernel(use, kernel, x, vectors.reshape(-1, width))
+    total = g.matmul(products, known(weights.reshape(-1, 1), x.dtype, label=f"{_label(use)}.coefficients"))
+    total = g.add(total, g.like(float(rho[0]), total))
+    if use.integer("one_class", 0):
+        total = g.where(g.greater(total, g.like(0.0, total)), g.like(1.0, total), g.like(-1.0, total))
+    return [g.cast(transform(use, use.string("post_transform", "NONE"), total), dtype=F32)]
+
+
+def _kernel(use: Use, kind: str, x: Tensor, vectors: Any) -> Tensor:
+    """Returns the kernel of each row and each support vector."""
+    g = use.g
+    gamma, start, degree = (*(use.floats_of("kernel_params", ()) or ()), 0.0, 0.0, 0.0)[:3]
+    known_vectors = known(vectors, x.dtype, label=f"{_label(use)}.support_vectors")
+    if kind == "RBF":
+        rows = g.reshape(x, shape=(x.shape[0], 1, x.shape[1]))
+        distance = g.sum(g.square(g.subtract(rows, known_vectors)), axis=2)
+        return g.exp(g.multiply(distance, g.like(-gamma, x)))
+    products = g.matmul(x, known(vectors.T, x.dtype, label=f"{_label(use)}.support_vectors"))
+    if kind == "LINEAR":
+        return products
+    scaled = g.add(g.multiply(products, g.like(gamma, x)), g.like(start, x))
+    if kind == "POLY":
+        return g.power(scaled, g.like(float(int(degree)), x))
+    if kind != "SIGMOID":
+        use.fail(f"has the kernel `{kind}`, which is unknown", code="bad-attribute")
+    return g.tanh(scaled)
+
+
+def _as_floats(use: Use) -> Tensor:
+    x = use.input()
+    return x if x.dtype == F32 else use.g.cast(x, dtype=F32)
+
+
+def _scaler(use: Use) -> Sequence[Tensor]:
+    g, x = use.g, _as_floats(use)
+    for name, apply in (("offset", g.subtract), ("scale", g.multiply)):
+        given = use.floats_of(name, ()) or ()
+        if given:
+            if len(given) not in (1, _width(use, x)):
+                use.fail(f"has {len(given)} numbers in `{name}` for {x.type}", code="bad-attribute")
+            x = apply(x, known(np.asarray(given), F32))
+    return [x]
+
+
+def _normalizer(use: Use) -> Sequence[Tensor]:
+    g, x = use.g, _as_floats(use)
+    norm = use.string("norm", "MAX")
+    if norm == "MAX":
+        # The specification divides by the greatest number, which may be negative.
+        size = g.max(x, axis=-1, keepdims=True)
+    elif norm == "L1":
+        size = g.sum(g.abs(x), axis=-1, keepdims=True)
+    elif norm == "L2":
+        size = g.sqrt(g.sum(g.square(x), axis=-1, keepdims=True))
+    else:
+        use.fail(f"has the norm `{norm}`, which is unknown", code="bad-attribute")
+    # A row of zeros stays as it is.
+    return [g.divide(x, g.where(g.equal(size, g.like(0.0, x)), g.like(1.0, x), size))]
+
+
+def _imputer(use: Use) -> Sequence[Tensor]:
+    g, x = use.g, use.input()
+    if x.dtype.is_float:
+        values, replaced = use.floats_of("imputed_value_floats", REQUIRED), use.number("replaced_value_float", 0.0)
+    else:
+        values, replaced = use.ints_of("imputed_value_int64s", REQUIRED), use.integer("replaced_value_int64", 0)
+    if len(values) not in (1, _width(use, x)):
+        use.fail(f"has {len(values)} imputed values for {x.type}", code="bad-attribute")
+    missing = g.isnan(x) if replaced != replaced else g.equal(x, g.like(replaced, x))
+    return [g.where(missing, known(np.asarray(values), x.dtype), x)]
+
+
+def _one_hot(use: Use) -> Sequence[Tensor]:
+    g, x = use.g, use.input()
+    if use.has("cats_strings"):
+        use.fail("encodes strings", code="unsupported-dtype")
+    if not use.integer("zeros", 1):
+        use.fail("fails for unknown categories (`zeros` = 0), which is not supported", code="unsupported-attribute")
+    categories = known(np.asarray(use.ints_of("cats_int64s", REQUIRED), np.int64))
+    equal = g.equal(g.unsqueeze(g.cast(x, dtype=I64), axes=(x.rank,)), categories)
+    return [g.cast(equal, dtype=F32)]
+
+
+def _label_encoder(use: Use) -> Sequence[Tensor]:
+    """Maps numbers to numbers: the value of the equal key, or the default. NaN equals NaN."""
+    g, x = use.g, use.input()
+    if any(use.has(name) for name in ("keys_strings", "values_strings", "classes_strings")):
+        use.fail("maps strings", code="unsupported-dtype")
+    keys, values = (_listed(use, kind) for kind in ("keys", "values"))
+    default = _default(use, values.dtype)
+    if len(keys) != len(values):
+        use.fail(f"has {len(keys)} keys and {len(values)} values", code="bad-attribute")
+    # The first of equal keys counts.
+    _, first = np.unique(keys, return_index=True)
+    keys, values = keys[first], np.append(values[first], default).astype(values.dtype)
+    if not len(keys):
+        return [g.broadcast_to(known(values[0]), shape=x.shape)]
+    ordered = known(keys, x.dtype)
+    place = g.searchsorted(ordered, x)
+    found = g.gather(ordered, place, axis=0, mode="clamp")
+    same = g.equal(found, x)
+    if x.dtype.is_float:
+        same = g.logical_or(same, g.logical_and(g.isnan(found), g.isnan(x)))
+    chosen = g.where(same, place, g.like(len(keys), place))
+    return [g.gather(known(values), chosen, axis=0, mode="clamp")]
+
+
+def _listed(use: Use, kind: str) -> Any:
+    if use.has(f"{kind}_tensor"):
+        return use.stored(f"{kind}_tensor").array.reshape(-1)
+    if use.has(f"{kind}_int64s"):
+        return np.asarray(use.ints_of(f"{kind}_int64s"), np.int64)
+    return np.asarray(use.floats_of(f"{kind}_floats", REQUIRED), np.float32)
+
+
+def _default(use: Use, dtype: Any) -> Any:
+    if use.has("default_tensor"):
+        return use.stored("default_tensor").array.reshape(-1)[0]
+    return use.number("default_float", -0.0) if dtype.kind == "f" else use.integer("default_int64", -1)
+
+
+def _vectorizer(use: Use) -> Sequence[Tensor]:
+    """Joins columns; each operand is cut, or filled with zeros, to its declared number of them."""
+    g, parts = use.g, []
+    wanted = use.ints_of("inputdimensions", REQUIRED)
+    if len(wanted) != len(use.operands):
+        use.fail(f"has {len(wanted)} dimensions for {len(use.operands)} operands", code="bad-attribute")
+    for index, width in enumerate(wanted):
+        x = use.input(index)
+        x = g.cast(g.reshape(x, shape=(x.shape[0], 1)) if x.rank == 1 else x, dtype=F32)
+        own = _width(use, x)
+        if own > width:
+            x = g.slice(x, starts=(None, 0), stops=(None, width))
+        elif own < width:
+            x = g.concat(x, g.broadcast_to(known(np.float32(0)), shape=(x.shape[0], width - own)), axis=1)
+        parts.append(x)
+    return [parts[0] if len(parts) == 1 else g.concat(*parts, axis=1)]
+
+
+def _zip_map(use: Use) -> Sequence[Tensor]:
+    """A map of classes to scores for each row is a row of scores in the order of the classes."""
+    return [use.input()]
+
+
+CONVERTERS: Converters = {
+    "ai.onnx.ml::FeatureVectorizer": _vectorizer,
+    "ai.onnx.ml::Imputer": _imputer,
+    "ai.onnx.ml::LabelEncoder": _label_encoder,
+    "ai.onnx.ml::LinearClassifier": _linear_classifier,
+    "ai.onnx.ml::LinearRegressor": _linear_regressor,
+    "ai.onnx.ml::Normalizer": _normalizer,
+    "ai.onnx.ml::OneHotEncoder": _one_hot,
+    "ai.onnx.ml::SVMRegressor": _svm_regressor,
+    "ai.onnx.ml::Scaler": _scaler,
+    "ai.onnx.ml::ZipMap": _zip_map,
+}
