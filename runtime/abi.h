@@ -63,6 +63,8 @@ typedef struct nacre_options {
     uint32_t dim_count;  /* how many dims a session has whose artifact has states */
     const int64_t *dims; /* their values; NULL: a session without states */
     const char *device;  /* auto, cpu, cuda or cuda:N; NULL: $NACRE_DEVICE, else auto, a GPU where there is one */
+    uint32_t no_graphs;  /* 1: a GPU is given each kernel alone, not repeated calls as graphs */
+    uint32_t reserved;
 } nacre_options;
 
 /* One call with known dims: data pointers only, in the order of arguments and results. */

@@ -88,6 +88,8 @@ class _Options(ctypes.Structure):
         ("dim_count", ctypes.c_uint32),
         ("dims", ctypes.c_void_p),
         ("device", ctypes.c_char_p),
+        ("no_graphs", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
     )
 
 
@@ -116,8 +118,9 @@ class _Frame:
         self.workspace = workspace
 
 
-_Settings = tuple[str | None, int, bool, str | None]
-"""The file of the weights, the number of threads, whether huge pages are used, and the device."""
+_Settings = tuple[str | None, int, bool, str | None, bool]
+"""The file of the weights, the number of threads, whether huge pages are used, the device, and whether it has
+graphs."""
 
 
 class _Session:
@@ -152,12 +155,12 @@ class _Session:
     def handle(self) -> int:
         """The session of the library."""
         library, dims, source = self.library, self.dims, self._source
-        weights, threads, huge_pages, device = self.settings
+        weights, threads, huge_pages, device, graphs = self.settings
         file = os.fsencode(weights) if weights is not None else None
         name = device.encode() if device is not None else None
         values = array.array("q", [*(dims or {}).values(), 0])
         places = (0, None) if dims is None else (len(dims), values.buffer_info()[0])
-        options = _Options(ctypes.sizeof(_Options), threads, file, huge_pages, *places, name)
+        options = _Options(ctypes.sizeof(_Options), threads, file, huge_pages, *places, name, not graphs)
         handle = ctypes.c_void_p()
         functions = library.functions
         given, made = ctypes.addressof(options), ctypes.addressof(handle)
@@ -540,6 +543,7 @@ def load(
     huge_pages: bool = False,
     raw_floats: bool = False,
     device: str | None = None,
+    graphs: bool = True,
     results: Literal["numpy", "torch"] = "numpy",
 ) -> Model:
     """Loads an artifact.
@@ -550,6 +554,7 @@ def load(
     huge_pages: reads the weights from a copy on large pages of memory, which is faster if they exceed the caches.
     device: `cpu`, `cuda:0` or another GPU by its number, or `auto`: a GPU where there is one for which the artifact has
         code, else the CPU; by default `$NACRE_DEVICE`, else `auto`.
+    graphs: a GPU receives repeated calls as graphs, with one call of its driver, and not each kernel alone.
     raw_floats: arrays of bf16, f8e4m3 and f8e5m2 are their bits as uint16 and uint8, not arrays of `ml_dtypes`.
     results: `torch`: calls return tensors of PyTorch, where no `out` is given, also in bf16 and 8-bit floats.
     """
@@ -566,19 +571,21 @@ def load(
     library = open_library(path)
     if file is None and library.description["weights"]["placement"] == "external":
         file = f"{os.path.abspath(path)}.safetensors"
-    return Model(path, _Session(library, (file, threads, huge_pages, device)), DTypes(raw_floats, results == "torch"))
+    return Model(
+        path, _Session(library, (file, threads, huge_pages, device, graphs)), DTypes(raw_floats, results == "torch")
+    )
 
 
 def load_later(path: str | os.PathLike[str], threads: int = 0) -> Model:
     """Loads an artifact with embedded weights whose session is created at the first call: one for a GPU that is not at
     hand can be described, and only a call fails."""
-    session = _Session(open_library(os.fspath(path)), (None, threads, False, None), later=True)
+    session = _Session(open_library(os.fspath(path)), (None, threads, False, None, True), later=True)
     return Model(os.fspath(path), session, DTypes(False, False))
 
 
 def _reload(path: str, digest: str, settings: _Settings, dtypes: tuple[bool, bool]) -> Model:
     """Loads the artifact of a pickled model. Raises ArtifactError if the file has changed since."""
-    weights, threads, huge_pages, device = settings
+    weights, threads, huge_pages, device, graphs = settings
     raw_floats, in_torch = dtypes
     model = load(
         path,
@@ -587,6 +594,7 @@ def _reload(path: str, digest: str, settings: _Settings, dtypes: tuple[bool, boo
         huge_pages=huge_pages,
         raw_floats=raw_floats,
         device=device,
+        graphs=graphs,
         results="torch" if in_torch else "numpy",
     )
     if model.describe()["hash"] != digest:

@@ -45,7 +45,7 @@ RUNTIME_HEADERS = tuple(
             "tables",
             "ticks",
         ),
-        *("cuda/code", "cuda/driver", "cuda/program", "cuda/session"),
+        *("cuda/code", "cuda/driver", "cuda/graph", "cuda/program", "cuda/session"),
     )
 )
 

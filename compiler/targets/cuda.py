@@ -40,7 +40,7 @@ CUDA = Family(
     packs=4,
     routes=dict.fromkeys(range(4), "device"),
     device=True,
-    runtime=("cuda/call", "cuda/driver", "cuda/launch", "cuda/program", "cuda/session", "cuda/states"),
+    runtime=tuple(f"cuda/{stem}" for stem in ("call", "driver", "graph", "launch", "program", "session", "states")),
 )
 """No level packs weights: threads read a matrix in either order."""
 

@@ -113,8 +113,16 @@ static int64_t compute(const nacre_session *session, const nacre_entry *entry, c
         from[arguments + i] = to[results + i] = (void *)(uintptr_t)at;
     }
     char *scratch = (char *)(uintptr_t)(own->record - workspace);
-    const nacre_kernel run = code->kernels[own->program->level];
-    const int64_t failed = run(from, to, scratch, (const char *)(uintptr_t)own->program->weights, dims, &own->team, failure);
+    uint64_t key[3 + entry->dim_count + arguments + results + 2 * states];
+    int32_t words = 0;
+    key[words++] = (uint64_t)(entry - nacre_this_artifact.entries);
+    key[words++] = (uint64_t)(uintptr_t)scratch;
+    key[words++] = own->record;
+    for (int32_t i = 0; i < entry->dim_count; i++) key[words++] = (uint64_t)dims[i];
+    for (int32_t i = 0; i < arguments + states; i++) key[words++] = (uint64_t)(uintptr_t)from[i];
+    for (int32_t i = 0; i < results + states; i++) key[words++] = (uint64_t)(uintptr_t)to[i];
+    const nacre_device_run run = {code->kernels[own->program->level], from, to, scratch, dims, failure, key, words};
+    const int64_t failed = nacre_run_graphs(own, &run);
     for (int32_t i = arguments; i < arguments + results && !failed && !own->status; i++)
         if (!places[i].is_on_device && places[i].bytes)
             nacre_went_well(own, driver->to_host(places[i].given, places[i].at, places[i].bytes, own->stream),

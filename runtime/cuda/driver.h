@@ -8,6 +8,8 @@ typedef struct driver_context *driver_context;
 typedef struct driver_module *driver_module;
 typedef struct driver_function *driver_function;
 typedef struct driver_stream *driver_stream;
+typedef struct driver_graph *driver_graph;
+typedef struct driver_exec *driver_exec; /* a graph that can be launched */
 typedef uint64_t driver_pointer; /* into the memory of a device */
 
 /* Field, symbol, arguments: https://docs.nvidia.com/cuda/cuda-driver-api/ */
@@ -34,6 +36,13 @@ typedef uint64_t driver_pointer; /* into the memory of a device */
     X(to_host, "cuMemcpyDtoHAsync_v2", (void *target, driver_pointer source, size_t bytes, driver_stream stream)) \
     X(copy, "cuMemcpyDtoDAsync_v2", \
       (driver_pointer target, driver_pointer source, size_t bytes, driver_stream stream)) \
+    X(fill, "cuMemsetD32Async", (driver_pointer target, unsigned word, size_t words, driver_stream stream)) \
+    X(begin_capture, "cuStreamBeginCapture_v2", (driver_stream stream, int mode)) \
+    X(end_capture, "cuStreamEndCapture", (driver_stream stream, driver_graph *graph)) \
+    X(instantiate, "cuGraphInstantiateWithFlags", (driver_exec *exec, driver_graph graph, unsigned long long flags)) \
+    X(launch_graph, "cuGraphLaunch", (driver_exec exec, driver_stream stream)) \
+    X(destroy_exec, "cuGraphExecDestroy", (driver_exec exec)) \
+    X(destroy_graph, "cuGraphDestroy", (driver_graph graph)) \
     X(describe_pointer, "cuPointerGetAttribute", (void *value, int attribute, driver_pointer pointer)) \
     X(launch, "cuLaunchKernel", \
       (driver_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, \

@@ -6,41 +6,59 @@
 
 static int is_running(const nacre_device_session *session) { return session->status == NACRE_OK; }
 
-/* Reads memory of the device, once the kernels before are through. */
-void nacre_device_read(nacre_device_session *session, void *target, const void *source, int64_t bytes) {
+static void read_memory(nacre_device_session *session, void *target, const void *source, int64_t bytes) {
     const nacre_driver *driver = session->program->driver;
-    if (!is_running(session)) return;
     const driver_pointer from = (driver_pointer)(uintptr_t)source;
     if (nacre_went_well(session, driver->to_host(target, from, (size_t)bytes, session->stream), "return a number"))
         nacre_went_well(session, driver->synchronize(session->stream), "complete a kernel");
 }
 
-/* The value after an error ends a loop and passes a check. */
-int8_t nacre_device_load_i8(nacre_device_session *session, const void *pointer) {
-    int8_t value = 0;
-    nacre_device_read(session, &value, pointer, sizeof value);
-    return is_running(session) ? value : 0;
+/* Reads memory of the device, once the kernels before are through. */
+void nacre_device_read(nacre_device_session *session, void *target, const void *source, int64_t bytes) {
+    int64_t unused;
+    if (is_running(session) && nacre_begin_read(session, source, 0, &unused)) read_memory(session, target, source, bytes);
 }
 
-int64_t nacre_device_load_i64(nacre_device_session *session, const void *pointer) {
-    int64_t value = -1;
-    nacre_device_read(session, &value, pointer, sizeof value);
-    return is_running(session) ? value : -1;
+int64_t nacre_read_number(nacre_device_session *session, const void *pointer, int bytes) {
+    int64_t word = 0;
+    int8_t byte = 0;
+    read_memory(session, bytes == 1 ? (void *)&byte : &word, pointer, bytes);
+    return bytes == 1 ? byte : word;
 }
+
+static int64_t load(nacre_device_session *session, const void *pointer, int bytes, int64_t after_error) {
+    int64_t value = after_error;
+    if (is_running(session) && nacre_begin_read(session, pointer, bytes, &value) && is_running(session)) {
+        value = nacre_read_number(session, pointer, bytes);
+        nacre_end_read(session, value);
+    }
+    return is_running(session) ? value : after_error;
+}
+
+/* The value after an error ends a loop and passes a check. */
+int8_t nacre_device_load_i8(nacre_device_session *session, const void *pointer) {
+    return (int8_t)load(session, pointer, 1, 0);
+}
+
+int64_t nacre_device_load_i64(nacre_device_session *session, const void *pointer) { return load(session, pointer, 8, -1); }
 
 void nacre_device_store(nacre_device_session *session, int64_t value, void *pointer) {
     const nacre_driver *driver = session->program->driver;
-    if (!is_running(session)) return;
     const driver_pointer target = (driver_pointer)(uintptr_t)pointer;
-    /* The copy of so few bytes of pageable memory is over when the function returns. */
-    nacre_went_well(session, driver->to_device(target, &value, sizeof value, session->stream), "receive a number");
+    /* Words are part of a graph by their values, but memory of the host by its address. */
+    const uint32_t words[] = {(uint32_t)value, (uint32_t)((uint64_t)value >> 32)};
+    driver_stream stream;
+    if (!nacre_begin_operation(session, &stream)) return;
+    for (int i = 0; i < 2; i++)
+        nacre_went_well(session, driver->fill(target + 4 * (driver_pointer)i, words[i], 1, stream), "receive a number");
 }
 
 void nacre_device_copy(nacre_device_session *session, void *target, const void *source, int64_t bytes) {
     const nacre_driver *driver = session->program->driver;
-    if (!is_running(session) || bytes == 0) return;
     const driver_pointer to = (driver_pointer)(uintptr_t)target, from = (driver_pointer)(uintptr_t)source;
-    nacre_went_well(session, driver->copy(to, from, (size_t)bytes, session->stream), "copy a tensor");
+    driver_stream stream;
+    if (bytes != 0 && nacre_begin_operation(session, &stream))
+        nacre_went_well(session, driver->copy(to, from, (size_t)bytes, stream), "copy a tensor");
 }
 
 void *nacre_device_record(nacre_device_session *session) { return (void *)(uintptr_t)session->record; }
@@ -55,8 +73,10 @@ void nacre_device_launch(nacre_device_session *session, int64_t number, int64_t 
                                      image->name, (long long)blocks);
         return;
     }
+    driver_stream stream;
+    if (!nacre_begin_operation(session, &stream)) return;
     const int result = program->driver->launch(program->functions[number], (unsigned)blocks, 1, 1,
-                                               (unsigned)image->threads, 1, 1, 0, session->stream, arguments, NULL);
+                                               (unsigned)image->threads, 1, 1, 0, stream, arguments, NULL);
     if (result == 0) return;
     const char *text = NULL;
     program->driver->describe_error(result, &text);

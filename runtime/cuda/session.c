@@ -25,7 +25,7 @@ static int device_number(const char *name) {
     return name[5] == '\0' || *end != '\0' || number < 0 || number > 1023 ? -1 : (int)number;
 }
 
-static nacre_status open_on(nacre_session *session, int number) {
+static nacre_status open_on(nacre_session *session, int number, const nacre_options *options) {
     nacre_device_session *made = calloc(1, sizeof *made);
     if (made == NULL) return nacre_fail(NACRE_OUT_OF_MEMORY, "no memory for a session");
     nacre_status status = nacre_take_program(number, &made->program);
@@ -41,6 +41,10 @@ static nacre_status open_on(nacre_session *session, int number) {
     if (!status) {
         const int result = made->program->driver->create_stream(&made->own, BLOCKING);
         made->stream = made->own;
+        if (!result && !options->no_graphs) {
+            made->graphs = nacre_create_graphs();
+            if (made->graphs == NULL) status = nacre_fail(NACRE_OUT_OF_MEMORY, "no memory for a session");
+        }
         if (result) status = nacre_driver_failed(made->program->driver, result, "create a stream");
         nacre_exit(made->program);
     }
@@ -58,7 +62,7 @@ nacre_status nacre_device_open(nacre_session *session, const nacre_options *opti
     }
     const int number = is_auto ? 0 : device_number(name);
     if (number < 0) return nacre_fail(NACRE_INVALID, "`%s` is none of `auto`, `cpu`, `cuda` and `cuda:NUMBER`", name);
-    const nacre_status status = open_on(session, number);
+    const nacre_status status = open_on(session, number, options);
     return status == NACRE_NO_DEVICE && is_auto && has_cpu ? NACRE_OK : status;
 }
 
@@ -70,6 +74,7 @@ void nacre_device_close(nacre_session *session) {
     const nacre_driver *driver = own->program->driver;
     if (driver->push_context(own->program->context) == 0) {
         if (own->stream != own->own) driver->synchronize(own->stream);
+        nacre_release_graphs(own);
         if (own->own) driver->destroy_stream(own->own);
         if (own->memory) driver->release(own->memory);
         if (own->states) driver->release(own->states);

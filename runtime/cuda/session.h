@@ -5,9 +5,10 @@
 #include <pthread.h>
 #include <sys/types.h>
 
+#include "graph.h"
 #include "program.h"
 
-typedef struct nacre_device_session {
+struct nacre_device_session {
     nacre_team team; /* which entries hand on; they do not read it */
     nacre_program *program;
     driver_stream own, stream; /* the stream of calls is the session's own one, or that of the caller */
@@ -19,12 +20,16 @@ typedef struct nacre_device_session {
     nacre_status status; /* of the call in progress: after an error nothing is done any more */
     pthread_mutex_t lock; /* of the call in progress */
     pid_t process;
-} nacre_device_session;
+    nacre_graphs *graphs; /* NULL: each kernel is launched alone */
+};
 
 size_t nacre_align(size_t bytes);
 
 /* Returns where a state is, and makes this copy the current one for a call that may write it; 0 after an error. */
 driver_pointer nacre_place_state(const nacre_session *session, int32_t state);
+
+/* Waits for the kernels before, and reads a number of 1 or 8 bytes. It is unspecified after an error. */
+int64_t nacre_read_number(nacre_device_session *session, const void *pointer, int bytes);
 
 /* Records the result of a call of the driver; returns whether the call of the entry goes on. */
 int nacre_went_well(nacre_device_session *session, int result, const char *action);

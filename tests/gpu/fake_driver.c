@@ -16,11 +16,21 @@
 typedef uint64_t pointer;
 typedef int (*compiler)(const char *ptx, char *library, int capacity, char *log, int log_bytes);
 typedef int (*launcher)(machine *, uint32_t, uint32_t, const uint8_t *);
-typedef struct module { void *library; } module;
-typedef struct function { launcher launch; const int *parameters; } function;
+typedef struct function { launcher launch; const int *parameters; struct function *next; } function;
+typedef struct module { void *library; function *functions; } module;
+
+/* A stream, and the operations that it records while it is captured; a graph, and a graph that can be launched. */
+typedef struct operation {
+    function *f; /* NULL: a copy, or two words if there is no source */
+    uint32_t blocks, threads, word;
+    uint64_t target, source, bytes;
+    uint8_t parameters[1024];
+} operation;
+typedef struct graph { int count, capacity; operation *operations; } graph;
+typedef struct stream { graph *captured; struct stream *next; } stream;
 
 enum { OK = 0, INVALID = 1, NO_MEMORY = 2, NO_DEVICE = 100, INVALID_CONTEXT = 201, INVALID_PTX = 218, NOT_FOUND = 500,
-       ILLEGAL_ADDRESS = 700, INJECTED = 999 };
+       ILLEGAL_ADDRESS = 700, NOT_WHILE_CAPTURED = 900, INJECTED = 999 };
 enum { MOST = 4096 };
 
 static allocation slots[MOST];
@@ -28,7 +38,8 @@ static machine device = {.allocations = slots};
 static void *blocks_of[MOST];
 static compiler compile;
 static char injected[64], log_text[1 << 16];
-static int capability = 80, devices = 1, contexts, streams, events, modules, launches, countdown;
+static int capability = 80, devices = 1, contexts, streams, events, modules, graphs, launches, countdown;
+static stream *known_streams;
 static _Thread_local int depth;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t limit = 1ull << 33, used;
@@ -46,7 +57,7 @@ static int owner;
 void fake_owner(int number) { owner = number; }
 void fake_clear(void) { log_text[0] = 0; device.error[0] = 0; launches = 0; }
 int fake_launches(void) { return launches; }
-int fake_left(void) { return device.count + contexts + streams + events + modules; }
+int fake_left(void) { return device.count + contexts + streams + events + modules + graphs; }
 int fake_depth(void) { return depth; }
 
 static int wants_failure(const char *name) {
@@ -146,21 +157,95 @@ static int move(uint64_t target, uint64_t source, size_t bytes, int to_device, i
     memmove((void *)(uintptr_t)target, (const void *)(uintptr_t)source, bytes);
     return OK;
 }
+/* The graph that a stream records, or NULL. A caller's stream may be any number. */
+static graph *recorded_by(const void *given) {
+    for (stream *each = known_streams; each; each = each->next)
+        if (each == given) return each->captured;
+    return NULL;
+}
+static operation *add_operation(graph *to) {
+    if (to->count == to->capacity) {
+        to->capacity = 2 * to->capacity + 8;
+        to->operations = realloc(to->operations, (size_t)to->capacity * sizeof *to->operations);
+    }
+    operation *made = &to->operations[to->count++];
+    return memset(made, 0, sizeof *made);
+}
+static int run_operation(const operation *each) {
+    if (each->f) {
+        launches++;
+        /* Like a GPU, it reports a failure when the host next waits. */
+        if (!device.error[0]) each->f->launch(&device, each->blocks, each->threads, each->parameters);
+        return OK;
+    }
+    if (each->source) return move(each->target, each->source, each->bytes, 1, 1);
+    return move(each->target, (uint64_t)(uintptr_t)&each->word, 4, 1, 0);
+}
+/* Runs an operation, or records it. */
+static int queue(const operation *each, const void *stream) {
+    graph *record = recorded_by(stream);
+    if (record == NULL) return run_operation(each);
+    *add_operation(record) = *each;
+    return OK;
+}
+static void free_graph(graph *g) { free(g->operations), free(g), graphs--; }
+
 int cuMemcpyHtoDAsync_v2(pointer target, const void *source, size_t bytes, void *stream) {
-    (void)stream;
     INSIDE("cuMemcpyHtoDAsync");
+    /* A graph would read the memory of the host whenever it is launched. */
+    if (recorded_by(stream)) return NOT_WHILE_CAPTURED;
     return move(target, (uint64_t)(uintptr_t)source, bytes, 1, 0);
 }
 int cuMemcpyDtoHAsync_v2(void *target, pointer source, size_t bytes, void *stream) {
-    (void)stream;
     INSIDE("cuMemcpyDtoHAsync");
+    if (recorded_by(stream)) return NOT_WHILE_CAPTURED;
     return move((uint64_t)(uintptr_t)target, source, bytes, 0, 1);
 }
 int cuMemcpyDtoDAsync_v2(pointer target, pointer source, size_t bytes, void *stream) {
-    (void)stream;
     INSIDE("cuMemcpyDtoDAsync");
-    return move(target, source, bytes, 1, 1);
+    const operation made = {.target = target, .source = source, .bytes = bytes};
+    return queue(&made, stream);
 }
+int cuMemsetD32Async(pointer target, unsigned word, size_t words, void *stream) {
+    INSIDE("cuMemsetD32Async");
+    if (words != 1 || target % 4) return INVALID;
+    const operation made = {.target = target, .word = word};
+    return queue(&made, stream);
+}
+int cuStreamBeginCapture_v2(stream *s, int mode) {
+    INSIDE("cuStreamBeginCapture");
+    if (mode < 0 || mode > 2) return INVALID;
+    for (stream *each = known_streams; each; each = each->next)
+        if (each == s && each->captured == NULL) {
+            s->captured = calloc(1, sizeof(graph)), graphs++;
+            return OK;
+        }
+    return INVALID;
+}
+int cuStreamEndCapture(stream *s, graph **result) {
+    INSIDE("cuStreamEndCapture");
+    *result = recorded_by(s);
+    if (*result == NULL) return INVALID;
+    s->captured = NULL;
+    return OK;
+}
+int cuGraphInstantiateWithFlags(graph **result, const graph *g, unsigned long long flags) {
+    INSIDE("cuGraphInstantiateWithFlags");
+    if (flags || g->count == 0) return INVALID;
+    graph *made = calloc(1, sizeof *made);
+    for (int i = 0; i < g->count; i++) *add_operation(made) = g->operations[i];
+    graphs++, *result = made;
+    return OK;
+}
+int cuGraphLaunch(const graph *exec, void *stream) {
+    INSIDE("cuGraphLaunch");
+    if (recorded_by(stream)) return NOT_WHILE_CAPTURED;
+    for (int i = 0, result; i < exec->count; i++)
+        if ((result = run_operation(&exec->operations[i]))) return result;
+    return OK;
+}
+int cuGraphExecDestroy(graph *exec) { INSIDE("cuGraphExecDestroy"); free_graph(exec); return OK; }
+int cuGraphDestroy(graph *g) { INSIDE("cuGraphDestroy"); free_graph(g); return OK; }
 /* The command reads PTX from a file, and prints the path of the library, or an error. */
 static int run_compiler(const char *ptx, char *library, int capacity, char *log, int log_bytes) {
     const char *command = getenv("FAKE_CUDA_COMPILER");
@@ -195,7 +280,7 @@ int cuModuleLoadDataEx(module **result, const char *ptx, unsigned count, int *op
         if (find(&device, (uint64_t)(uintptr_t)data->begin) == NULL)
             insert((uint64_t)(uintptr_t)data->begin, data->bytes, NULL, 1), device.count += 0;
     *result = malloc(sizeof **result);
-    (*result)->library = library, modules++;
+    **result = (module){library, NULL}, modules++;
     return OK;
 }
 int cuPointerGetAttribute(int *value, int attribute, pointer asked) {
@@ -211,46 +296,64 @@ int cuModuleUnload(module *m) {
     for (; data->begin; data++)
         for (int i = 0; i < device.count; i++)
             if (slots[i].begin == (uint64_t)(uintptr_t)data->begin) drop(i--);
+    for (function *f = m->functions, *next; f; f = next) next = f->next, free(f);
     free(m), modules--;
     return OK;
 }
 int cuModuleGetFunction(function **result, module *m, const char *name) {
     INSIDE("cuModuleGetFunction");
-    static function known[MOST];
-    static int count;
     char symbol[400];
-    if (count == MOST) return NO_MEMORY;
-    function *f = &known[count];
+    function found = {.next = m->functions};
     snprintf(symbol, sizeof symbol, "launch_%s", name);
-    *(void **)&f->launch = dlsym(m->library, symbol);
+    *(void **)&found.launch = dlsym(m->library, symbol);
     snprintf(symbol, sizeof symbol, "parameters_%s", name);
-    f->parameters = dlsym(m->library, symbol);
-    if (f->launch == NULL || f->parameters == NULL) return NOT_FOUND;
-    count++, *result = f;
+    found.parameters = dlsym(m->library, symbol);
+    if (found.launch == NULL || found.parameters == NULL) return NOT_FOUND;
+    m->functions = *result = malloc(sizeof found);
+    **result = found;
     return OK;
 }
-int cuStreamCreate(void **stream, unsigned flags) { (void)flags; INSIDE("cuStreamCreate"); *stream = &device, streams++; return OK; }
-int cuStreamDestroy_v2(void *stream) { (void)stream; INSIDE("cuStreamDestroy"); streams--; return OK; }
-int cuStreamSynchronize(void *stream) { (void)stream; INSIDE("cuStreamSynchronize"); return device.error[0] ? ILLEGAL_ADDRESS : OK; }
+int cuStreamCreate(stream **result, unsigned flags) {
+    INSIDE("cuStreamCreate");
+    if (flags > 1) return INVALID;
+    stream *made = malloc(sizeof *made);
+    *made = (stream){NULL, known_streams};
+    *result = known_streams = made, streams++;
+    return OK;
+}
+int cuStreamDestroy_v2(stream *s) {
+    INSIDE("cuStreamDestroy");
+    for (stream **each = &known_streams; *each; each = &(*each)->next)
+        if (*each == s) {
+            *each = s->next;
+            if (s->captured) free_graph(s->captured);
+            free(s), streams--;
+            return OK;
+        }
+    return INVALID;
+}
+int cuStreamSynchronize(void *stream) {
+    INSIDE("cuStreamSynchronize");
+    if (recorded_by(stream)) return NOT_WHILE_CAPTURED;
+    return device.error[0] ? ILLEGAL_ADDRESS : OK;
+}
 int cuLaunchKernel(function *f, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned threads_y,
                    unsigned threads_z, unsigned shared_bytes, void *stream, void **arguments, void **extra) {
-    (void)stream, (void)extra;
+    (void)extra;
     INSIDE("cuLaunchKernel");
     if (x == 0 || y != 1 || z != 1 || threads == 0 || threads_y != 1 || threads_z != 1 || threads > MOST_THREADS ||
         shared_bytes)
         return INVALID;
-    uint8_t parameters[4096];
+    operation made = {.f = f, .blocks = x, .threads = threads};
     size_t end = 0;
     for (int i = 0; f->parameters[i]; i++) {
         const size_t bytes = (size_t)f->parameters[i];
         end = (end + bytes - 1) / bytes * bytes;
-        memcpy(parameters + end, arguments[i], bytes);
+        if (end + bytes > sizeof made.parameters) return INVALID;
+        memcpy(made.parameters + end, arguments[i], bytes);
         end += bytes;
     }
-    launches++;
-    /* Like a GPU, it reports a failure when the host next waits. */
-    if (!device.error[0]) f->launch(&device, x, threads, parameters);
-    return OK;
+    return queue(&made, stream);
 }
 typedef struct event { double milliseconds; } event;
 int cuEventCreate(event **result, unsigned flags) {

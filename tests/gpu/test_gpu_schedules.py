@@ -38,7 +38,8 @@ MODELS = {
     "vectors": "model m(x: f32[B, 36], y: f32[36]) -> f32[B, 36] { return relu(x) + y }",
 }
 SCHEDULES = {
-    **dict.fromkeys(("contraction", "batched", "convolution", "bias"), "contraction of 256 threads"),
+    **dict.fromkeys(("contraction", "batched", "bias"), "contraction of 256 threads"),
+    "convolution": "contraction of 256 threads, 2 blocks",
     **dict.fromkeys(("f16", "bf16", "few rows", "channels", "padded"), "tensor cores of 128 threads"),
     **dict.fromkeys(("rows", "f64", "mean"), "row per warp of 256 threads"),
     "whole": "row of 256 threads",

@@ -72,6 +72,13 @@ def _static(nest: Nest, loops: Sequence[int], least: int) -> bool:
     return total < least
 
 
+def blocks_at_once(groups: Groups) -> int:
+    """Returns the least number of blocks of a processor. Indices of several loops need more registers than ptxas gives
+    a thread by itself, where it makes room for four blocks."""
+    is_plain = all(len(loops) == 1 for loops in (groups.rows, groups.columns, groups.depth))
+    return 0 if is_plain else 2
+
+
 def write_contraction(nest: Nest, groups: Groups) -> str:
     """Returns the text of the schedule: the function of the threads, and the one that counts the blocks."""
     return ContractionWriter(nest, groups).write() + write_contraction_count(nest, groups)

@@ -41,18 +41,22 @@ class NoDeviceCodeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One launch of a kernel: its schedule, and the threads of each of its blocks."""
+    """One launch of a kernel: its schedule, the threads of each of its blocks, and the blocks that a processor has
+    registers for at once at least; 0 leaves their number to the assembler."""
 
     schedule: str
     threads: int
+    blocks_at_once: int = 0
 
     def __str__(self) -> str:
-        return f"{self.schedule} of {self.threads} threads"
+        blocks = f", {self.blocks_at_once} blocks" if self.blocks_at_once else ""
+        return f"{self.schedule} of {self.threads} threads{blocks}"
 
     @staticmethod
     def read(text: str) -> Launch:
-        schedule, _, threads = text.removesuffix(" threads").rpartition(" of ")
-        return Launch(schedule, int(threads))
+        rest, _, blocks = text.removesuffix(" blocks").partition(" threads, ")
+        schedule, _, threads = rest.removesuffix(" threads").rpartition(" of ")
+        return Launch(schedule, int(threads), int(blocks or 0))
 
 
 def outline(module: Any, symbol: str, *, strict: bool = False, scratch: int = 0) -> tuple[Launch, ...]:
@@ -145,7 +149,7 @@ def _outline_part(module: Any, function: Any, name: str, group: Group, strict: b
     if is_sequence or not of_device or of_device[-1].name != GENERIC:
         _leave_only(device, of_device)
         _count_one(count)
-        return Launch(SEQUENCE, 1)
+        return Launch(SEQUENCE, 1, 1)
     if group.attention:
         return _outline_attention(module, (device, count), name, group)
     after = of_device.pop() if group.has_epilogue else None
@@ -172,7 +176,7 @@ def _outline_part(module: Any, function: Any, name: str, group: Group, strict: b
     _leave_only(device, [], keep_calls=True)
     op = of_count[len(before)]
     _count_blocks(count, op, [value for values in operands_of(op) for value in values], nest.name)
-    return Launch(schedule.name, schedule.threads)
+    return Launch(schedule.name, schedule.threads, schedule.blocks_at_once)
 
 
 def _outline_attention(module: Any, clones: tuple[Any, Any], name: str, group: Group) -> Launch:

@@ -17,14 +17,16 @@ class PtxError(Exception):
     """Device code that needs a function which no GPU has."""
 
 
-def mark_kernels(text: str, threads: Mapping[str, int]) -> str:
-    """Returns LLVM IR in which the named functions can be launched, with that many threads in a block at most."""
+def mark_kernels(text: str, threads: Mapping[str, int], blocks: Mapping[str, int]) -> str:
+    """Returns LLVM IR in which the named functions can be launched, with that many threads in a block at most, and that
+    many blocks of a processor at least, where the number is not 0."""
 
     def mark(found: re.Match[str]) -> str:
         name, arguments, attributes = found.groups()
         if name not in threads:
             return found[0]
-        return f'define ptx_kernel void @{name}({arguments}){attributes}"nvvm.maxntid"="{threads[name]}" {{'
+        least = f' "nvvm.minctasm"="{blocks[name]}"' if blocks[name] else ""
+        return f'define ptx_kernel void @{name}({arguments}){attributes}"nvvm.maxntid"="{threads[name]}"{least} {{'
 
     return _DEFINITION.sub(mark, text)
 

@@ -15,6 +15,7 @@ class Schedule:
     name: str
     threads: int
     text: str
+    blocks_at_once: int = 0
 
 
 def choose_schedule(nest: Nest) -> Schedule | None:
@@ -25,7 +26,8 @@ def choose_schedule(nest: Nest) -> Schedule | None:
     if groups is not None and tensor_cores.fits_tensor_cores(nest):
         return Schedule("tensor cores", tensor_cores.THREADS, tensor_cores.write_tensor_cores(nest, groups))
     if groups is not None:
-        return Schedule("contraction", contraction.THREADS, contraction.write_contraction(nest, groups))
+        text = contraction.write_contraction(nest, groups)
+        return Schedule("contraction", contraction.THREADS, text, contraction.blocks_at_once(groups))
     lanes = rows.lanes_of(nest)
     if lanes is not None:
         return Schedule("row per warp" if lanes == rows.WARP else "row", plain.THREADS, rows.write_rows(nest, lanes))

@@ -100,8 +100,9 @@ def _make_image(task: Task, text: str) -> bytes:
     job, symbol = task.job, task.job.keep[0]
     target = Target(job.cpu, job.triple, job.features)
     launches = [Launch.read(schedule) for schedule in task.report.schedules]
-    threads = {part_name(symbol, number): launch.threads for number, launch in enumerate(launches)}
-    text = mark_kernels(text, threads)
+    named = {part_name(symbol, number): launch for number, launch in enumerate(launches)}
+    threads = {name: launch.threads for name, launch in named.items()}
+    text = mark_kernels(text, threads, {name: launch.blocks_at_once for name, launch in named.items()})
     machine = DeviceMachine(target)
     task.dump(dump_name(LLVM_IR), lambda: text)
     with task.timed("optimize"):
