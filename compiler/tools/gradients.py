@@ -145,7 +145,7 @@ class _Recorder(Interpreter):
         found = [
             Outcome(
                 name,
-                f"gradient of `{wrong.node.op}` at {wrong.node.span or 'an unknown line'}",
+                f"gradient of `{_shown(wrong.node)}` at {wrong.node.span or 'an unknown line'}",
                 "gradients",
                 False,
                 f"the slope is {wrong.found:.6g}, finite differences give {wrong.expected:.6g}",
@@ -157,3 +157,8 @@ class _Recorder(Interpreter):
             detail = f"{self.tally.checked} kinds of nodes agree with finite differences{skipped}"
             found.append(Outcome(name, "gradients", "gradients", True, detail))
         return found
+
+
+def _shown(node: Node) -> str:
+    """Returns the name of an operator, or of a block with a gradient of its own."""
+    return str(node.attribute("name")) if node.op == "custom" else node.op

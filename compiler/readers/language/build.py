@@ -67,6 +67,7 @@ class _Builder:
             "scan": self.scan,
             "while": self.while_,
             "minimize": self.minimize,
+            "grad": self.grad,
             "return": lambda t: syntax.Return(self.all(t.children), span=self.span(t)),
         }
         self.policy_lines: dict[str, Callable[[Tree[Token]], syntax.PolicyLine]] = {
@@ -387,6 +388,11 @@ class _Builder:
         loss, update, *lines = _trees(tree)
         span = self.span(loss).to(self.span(update))
         return syntax.Minimize(self.name(loss), self.update(update), tuple(map(self.minimize_line, lines)), span=span)
+
+    def grad(self, tree: Tree[Token]) -> syntax.Grad:
+        whole = self.span(tree)
+        word = Span(whole.file, whole.line, whole.column, whole.line, whole.column + len("grad"))
+        return syntax.Grad(self.body(tree.children[0]), span=word)
 
     def minimize_line(self, tree: Tree[Token]) -> syntax.Group | syntax.Freeze | syntax.Clip:
         if tree.data == "clip":

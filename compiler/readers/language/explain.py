@@ -29,9 +29,6 @@ from .tokens import (
     span_of,
 )
 
-RESERVED = {
-    "GRAD": "`grad` (a gradient written by hand)",
-}
 INDEX_NOTATION = "index notation (`y[b, o] = sum(i) x[b, i] * w[o, i]`)"
 
 _EXPRESSION = NAMES | {

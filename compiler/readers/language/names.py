@@ -191,6 +191,8 @@ class _Block:
                 self.expression(statement.value)
             elif isinstance(statement, syntax.Minimize):
                 self.minimize(statement)
+            elif isinstance(statement, syntax.Grad):
+                self.grad(statement)
             elif isinstance(statement, syntax.Return):
                 for value in statement.values:
                     self.value(value)
@@ -214,6 +216,23 @@ class _Block:
         for line in statement.lines:
             if isinstance(line, syntax.Clip):
                 self.expression(line.norm)
+
+    def grad(self, statement: syntax.Grad) -> None:
+        """Reads a gradient, in which arguments and results have values, and results have gradients."""
+        if isinstance(self.block, syntax.Model):
+            return  # it is reported where it stands
+        before = self.frame.names
+        kinds = (Kind.HYPER, Kind.SIZE, Kind.ARGUMENT)
+        self.frame.names = {name: binding for name, binding in before.items() if binding.kind in kinds}
+        own = [result.name for result in self.block.results if result.name is not None]
+        with self.inside():
+            for name in own:
+                self.bind(name, Kind.LOCAL)
+                self.bind(syntax.Name(f"d{name.name}", span=name.span), Kind.LOCAL)
+                self.used |= {name.name, f"d{name.name}"}
+            self.used |= {f"d{parameter.name.name}" for parameter in self.block.parameters}
+            self.body(statement.body)
+        self.frame.names = before
 
     def value(self, node: syntax.Expression) -> None:
         """Reads the value of an assignment or a return, which may be a loop or a branch."""

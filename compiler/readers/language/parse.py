@@ -18,10 +18,10 @@ from lark.parsers.lalr_interactive_parser import InteractiveParser
 from ....dialect.diagnostics import Collector, Diagnostic, DiagnosticError, MissingFileError, Span
 from .arrange import tokenize
 from .build import build
-from .explain import INDEX_NOTATION, RESERVED, Mistake, explain, reserved
+from .explain import INDEX_NOTATION, Mistake, explain, reserved
 from .grammar import grammar
 from .syntax import File
-from .tokens import FAULT, NAMES, NEWLINE, STARTS, span_of
+from .tokens import FAULT, NAMES, NEWLINE, span_of
 
 MAX_BYTES = 16 << 20
 _ENDS = (NEWLINE, "SEMICOLON", "RBRACE")
@@ -226,8 +226,6 @@ class _Parser:
         """Returns the diagnostic for a statement of a later version of the language, if one begins here."""
         token = self.tokens[index]
         following = self.tokens[index + 1] if index + 1 < len(self.tokens) else token
-        if token.type in RESERVED and following.type in STARTS[token.type]:
-            return reserved(RESERVED[token.type], span_of(token, self.file))
         if token.type in NAMES and following.type == "LSQB":
             close = self.partners.get(index + 1)
             if close is not None and self._is_index_notation(close + 1):

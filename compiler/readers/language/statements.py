@@ -82,6 +82,12 @@ def _minimize(context: Context, frame: Frame, statement: syntax.Minimize) -> Non
     context.reporter.error("misplaced-statement", message, statement.span)
 
 
+def _grad(context: Context, frame: Frame, statement: syntax.Grad) -> None:
+    """Reports a `grad` that is not in the body of a block, whose own one never comes here."""
+    message = "`grad` is only allowed in the body of a block"
+    context.reporter.error("misplaced-statement", message, statement.span)
+
+
 def _assign(context: Context, frame: Frame, statement: syntax.Assign) -> None:
     value = context.evaluate(statement.value, frame)
     count = len(statement.targets)
@@ -200,4 +206,5 @@ _STATEMENTS: dict[type[syntax.Statement], Callable[..., None]] = {
     syntax.Scan: _loop,
     syntax.While: _loop,
     syntax.Minimize: _minimize,
+    syntax.Grad: _grad,
 }

@@ -423,13 +423,22 @@ class Minimize(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class Grad(Node):
+    """`grad { dx = dy * y }`: the gradient of a block; `span` is the word."""
+
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Return(Node):
     """`return a, b`: at least one value."""
 
     values: tuple[Expression, ...]
 
 
-Statement: TypeAlias = Param | State | Use | Weights | Assign | AssignPart | Repeat | Scan | While | Minimize | Return
+Statement: TypeAlias = (
+    Param | State | Use | Weights | Assign | AssignPart | Repeat | Scan | While | Minimize | Grad | Return
+)
 
 
 # --- items of a file --------------------------------------------------------------------------------------------------

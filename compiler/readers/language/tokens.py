@@ -61,7 +61,7 @@ STARTS: dict[str, frozenset[str]] = {
     ),
 }
 ITEM_STARTS = frozenset({"BLOCK", "MODEL", "TEST", "BUDGET", "DIM", "CONFIG", "IMPORT", "TRAIN", "QUANTIZE"})
-BODY_STARTS = frozenset({"BLOCK", "MODEL", "TRAIN", "TEST", "BUDGET", "QUANTIZE", "REPEAT", "WHILE"})
+BODY_STARTS = frozenset({"BLOCK", "MODEL", "TRAIN", "TEST", "BUDGET", "QUANTIZE", "REPEAT", "WHILE", "GRAD"})
 
 # Control characters, and characters that reorder the text around them, are errors in any position.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
