@@ -55,6 +55,7 @@ class _Builder:
             "scan": self.scan,
             "repeat": self.repeat,
             "if": self.if_,
+            "reduction": self.reduction,
         }
         self.statements: dict[str, Callable[[Tree[Token]], syntax.Statement]] = {
             "param": self.param,
@@ -388,6 +389,11 @@ class _Builder:
         loss, update, *lines = _trees(tree)
         span = self.span(loss).to(self.span(update))
         return syntax.Minimize(self.name(loss), self.update(update), tuple(map(self.minimize_line, lines)), span=span)
+
+    def reduction(self, tree: Tree[Token]) -> syntax.Reduction:
+        word, *names, value = tree.children
+        indices = tuple(self.name(name) for name in names)
+        return syntax.Reduction(self.name(word), indices, self.expression(value), span=self.span(tree))
 
     def grad(self, tree: Tree[Token]) -> syntax.Grad:
         whole = self.span(tree)

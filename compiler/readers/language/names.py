@@ -17,6 +17,7 @@ from ....dialect.types import DTYPES
 from . import syntax
 from .argument_sizes import argument_sizes
 from .context import Context
+from .index_notation import new_indices
 from .statics import CONSTANTS
 from .trained import SEED
 from .unknown import FUNCTIONS, unknown_name
@@ -58,6 +59,9 @@ def expression_names(node: object) -> Iterator[tuple[syntax.Name, bool]]:
             pending += [p for p in (part.start, part.stop) if p is not None]
             inside = expression_names((part.value, part.condition))
             yield from ((name, called) for name, called in inside if name.name != part.variable.name)
+        elif isinstance(part, syntax.Reduction):
+            own = {name.name for name in part.indices}
+            yield from ((name, called) for name, called in expression_names(part.value) if name.name not in own)
         elif isinstance(part, tuple):
             pending += part
 
@@ -184,6 +188,13 @@ class _Block:
                 self.value(statement.value)
                 for target in statement.targets:
                     self.define(target, Kind.LOCAL)
+            elif isinstance(statement, syntax.AssignPart) and self.indices(statement):
+                with self.inside():
+                    for name in self.indices(statement):
+                        self.bind(name, Kind.LOOP)
+                        self.used.add(name.name)
+                    self.expression(statement.value)
+                self.define(statement.name, Kind.LOCAL)
             elif isinstance(statement, syntax.AssignPart):
                 self.expression(statement.name)
                 for item in statement.items:
@@ -198,6 +209,9 @@ class _Block:
                     self.value(value)
             elif isinstance(statement, (syntax.Repeat, syntax.Scan, syntax.While)):
                 self.value(statement)
+
+    def indices(self, statement: syntax.AssignPart) -> list[syntax.Name]:
+        return new_indices(statement.items, lambda name: self.frame.lookup(name) is not None)
 
     def initial(self, node: syntax.Expression | None) -> None:
         """Reads an initial value, in which `seed` has a value."""

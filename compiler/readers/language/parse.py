@@ -18,10 +18,10 @@ from lark.parsers.lalr_interactive_parser import InteractiveParser
 from ....dialect.diagnostics import Collector, Diagnostic, DiagnosticError, MissingFileError, Span
 from .arrange import tokenize
 from .build import build
-from .explain import INDEX_NOTATION, Mistake, explain, reserved
+from .explain import Mistake, explain
 from .grammar import grammar
 from .syntax import File
-from .tokens import FAULT, NAMES, NEWLINE, span_of
+from .tokens import FAULT, NEWLINE, span_of
 
 MAX_BYTES = 16 << 20
 _ENDS = (NEWLINE, "SEMICOLON", "RBRACE")
@@ -165,10 +165,6 @@ class _Parser:
         token, level = self.tokens[index], self.levels[-1]
         if self.at_start:
             level.state, level.start = _fork(self.state), index
-            later = self._reserved(index)
-            if later is not None:
-                self.collector.report(later)
-                return self._end_of_statement(index)
         if token.type == FAULT:  # has been reported
             return self._recover(index)
         try:
@@ -221,26 +217,6 @@ class _Parser:
         while index < len(self.tokens) and self.tokens[index].type not in _ENDS:
             index = self.partners.get(index, index) + 1
         return index
-
-    def _reserved(self, index: int) -> Diagnostic | None:
-        """Returns the diagnostic for a statement of a later version of the language, if one begins here."""
-        token = self.tokens[index]
-        following = self.tokens[index + 1] if index + 1 < len(self.tokens) else token
-        if token.type in NAMES and following.type == "LSQB":
-            close = self.partners.get(index + 1)
-            if close is not None and self._is_index_notation(close + 1):
-                span = span_of(token, self.file).to(span_of(self.tokens[close], self.file))
-                return reserved(f"assigning to an index, as in {INDEX_NOTATION},", span)
-        return None
-
-    def _is_index_notation(self, index: int) -> bool:
-        """Returns whether `= sum(i) x` follows: a call of plain names, directly followed by a name."""
-        types = [token.type for token in self.tokens[index : index + 64]]
-        if len(types) < 4 or types[0] != "ASSIGN" or types[1] not in NAMES or types[2] != "LPAR" or "RPAR" not in types:
-            return False
-        close = types.index("RPAR")
-        plain = all(kind in NAMES or kind == "COMMA" for kind in types[3:close])
-        return plain and close > 3 and types[close + 1 : close + 2] != [] and types[close + 1] in NAMES
 
 
 def _fork(state: InteractiveParser) -> InteractiveParser:

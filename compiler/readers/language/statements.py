@@ -11,6 +11,7 @@ from ....dialect.graph import Value
 from ....dialect.lazy_dataclass import dataclass
 from . import syntax
 from .context import Context
+from .index_notation import evaluate_indexed, new_indices
 from .instances import is_present, make_instances
 from .parameters import define_parameter
 from .slices import assign_slice, unstack
@@ -130,6 +131,10 @@ def _bind(context: Context, frame: Frame, name: syntax.Name, value: AnyValue) ->
 
 def _assign_part(context: Context, frame: Frame, statement: syntax.AssignPart) -> None:
     name = statement.name.name
+    indices = new_indices(statement.items, lambda each: frame.lookup(each) is not None)
+    if indices:
+        _bind(context, frame, statement.name, evaluate_indexed(context, frame, indices, statement.value))
+        return
     first = frame.lookup(name)
     if first is None:
         return  # `names` reports it

@@ -201,6 +201,15 @@ class BlockDtype(Node):
     dtype: Dtype
 
 
+@dataclass(frozen=True, slots=True)
+class Reduction(Node):
+    """`sum(i, j) x[i] * y[j]`: the right side of an assignment in index notation."""
+
+    operator: Name
+    indices: tuple[Name, ...]
+    value: Expression
+
+
 # --- loops and branches at run time ---
 
 
@@ -282,6 +291,7 @@ Expression: TypeAlias = (
     | List
     | Tuple
     | Comprehension
+    | Reduction
     | BlockDtype
     | Scan
     | Repeat
