@@ -77,6 +77,34 @@ def check(text: str, module: Any, inputs: list[Any], loss: Any) -> None:
     assert max(errors.values()) <= TOLERANCE, errors
 
 
+def test_ctc() -> None:
+    class Net(nn.Module):  # type: ignore[misc, name-defined]  # without stubs
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Linear(7, 6)
+
+    text = """
+dim B in 1..8
+dim T in 1..40
+dim L in 1..20
+train step(x: f32[T, B, 7], labels: i64[B, L], lengths: i64[B], counts: i64[B]) -> loss: f32 {
+  use net = Linear<7, 6>
+  loss = ctc(log_softmax(net(x)), labels, lengths, counts)
+  minimize loss with gradient_itself()
+}
+"""
+    rng = np.random.default_rng(0)
+    labels, lengths, counts = rng.integers(1, 6, (4, 9)), np.array([31, 24, 20, 31]), np.array([9, 1, 7, 4])
+    x = array(31, 4, 7)
+    data = torch.from_numpy(x).double(), *map(torch.from_numpy, (labels, lengths, counts))
+
+    def loss(module: Any) -> Any:
+        logs = functional.log_softmax(module.net(data[0]), -1)
+        return functional.ctc_loss(logs, *data[1:])
+
+    check(text, Net(), [x, labels, lengths, counts], loss)
+
+
 def array(*shape: int, seed: int = 0) -> Any:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 

@@ -185,7 +185,9 @@ class _Arranger:
             wanted = "COMMA" if wanted == "NAME" else "NAME"
         if wanted != "COMMA" or place + 1 >= len(self.tokens) or self.tokens[place].type != "RPAR":
             return False
-        return self.tokens[place + 1].type in NAMES | {"INT", "FLOAT", "LPAR"}
+        following = self.tokens[place + 2].type if place + 2 < len(self.tokens) else ""
+        # A name before `=` begins another statement.
+        return self.tokens[place + 1].type in NAMES | {"INT", "FLOAT", "LPAR"} and following != "ASSIGN"
 
     def _starts_statement(self, index: int) -> bool:
         following = STARTS.get(self.tokens[index].type)

@@ -400,9 +400,11 @@ class _Builder:
         word = Span(whole.file, whole.line, whole.column, whole.line, whole.column + len("grad"))
         return syntax.Grad(self.body(tree.children[0]), span=word)
 
-    def minimize_line(self, tree: Tree[Token]) -> syntax.Group | syntax.Freeze | syntax.Clip:
+    def minimize_line(self, tree: Tree[Token]) -> syntax.Group | syntax.Freeze | syntax.Clip | syntax.Accumulate:
         if tree.data == "clip":
             return syntax.Clip(self.expression(tree.children[0]), span=self.span(tree))
+        if tree.data == "accumulate":
+            return syntax.Accumulate(self.expression(tree.children[0]), span=self.span(tree))
         patterns = tuple(self.string(cast(Token, part)) for part in _as_tree(tree.children[0]).children)
         if tree.data == "freeze":
             return syntax.Freeze(patterns, span=self.span(tree))

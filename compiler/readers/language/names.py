@@ -230,6 +230,8 @@ class _Block:
         for line in statement.lines:
             if isinstance(line, syntax.Clip):
                 self.expression(line.norm)
+            elif isinstance(line, syntax.Accumulate):
+                self.expression(line.count)
 
     def grad(self, statement: syntax.Grad) -> None:
         """Reads a gradient, in which arguments and results have values, and results have gradients."""

@@ -424,12 +424,19 @@ class Clip(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class Accumulate(Node):
+    """`accumulate 4`: the number of calls whose gradients one update adds up."""
+
+    count: Expression
+
+
+@dataclass(frozen=True, slots=True)
 class Minimize(Node):
-    """`minimize loss with adamw(lr=lr) { group ...; freeze ...; clip ... }`."""
+    """`minimize loss with adamw(lr=lr) { group ...; freeze ...; clip ...; accumulate ... }`."""
 
     loss: Name
     update: Update
-    lines: tuple[Group | Freeze | Clip, ...]
+    lines: tuple[Group | Freeze | Clip | Accumulate, ...]
 
 
 @dataclass(frozen=True, slots=True)
