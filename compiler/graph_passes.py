@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-_FIRST = "decompose{having=composite},check-indices"
+_FIRST = "inline-custom,decompose{having=composite},check-indices"
 _BLOCKS = "expand-block-quantized,fold-parameters{blocks-only=true}"
 
 

@@ -1,4 +1,4 @@
-"""Operators with regions that run zero, one or many times: `scan`, `while` and `if`.
+"""Operators with regions that run zero, one or many times: `scan`, `while`, `if` and `custom`.
 
 A region reads values of the surrounding function by name. This table holds the types and the meaning of each operator;
 the verifier and the interpreter read it. Lowering and passes ask `CONTROL_FLOW` whether a node belongs here.
@@ -16,6 +16,13 @@ the verifier and the interpreter read it. Lowering and passes ask `CONTROL_FLOW`
     %y = if(%condition) : f32[N]
       do () { ... yield %then }
       do () { ... yield %otherwise }
+
+    %y = custom(%x) {name = "Swish"} : f32[N]
+      do (%x_1: f32[N]) { ... yield %y_1 }                               the results
+      do (%x_2: f32[N], %y_2: f32[N], %dy: f32[N]) { ... yield %dx }     the gradients of the float operands
+
+The second region of `custom` is a gradient written by hand. It receives the operands, the results, and the gradients of
+the float results. It runs only in a training step, where differentiation copies it; `inline-custom` leaves the first.
 """
 
 from __future__ import annotations
@@ -60,6 +67,11 @@ def walk_control(nodes: Iterable[Node]) -> Iterator[Node]:
         if node.op in CONTROL_FLOW:
             for region in node.regions:
                 yield from walk_control(region.body)
+
+
+def called_regions(node: Node) -> tuple[Region, ...]:
+    """Returns the regions that a call of the node may run: all but the gradient of `custom`."""
+    return node.regions[:1] if node.op == "custom" else node.regions
 
 
 def types_of(values: Iterable[Value]) -> Types:
@@ -139,11 +151,29 @@ def _run_if(node: Node, inputs: Sequence[Array], run_region: RunRegion, size_of:
     return run_region(then if bool(inputs[0]) else otherwise, ())
 
 
+def _float_types(values: Iterable[Value]) -> Types:
+    return tuple(value.type for value in values if value.type.dtype.is_differentiable)
+
+
+def _expect_custom(node: Node) -> Iterable[Expectation]:
+    forward, gradient = node.regions
+    operands, results = types_of(node.inputs), types_of(node.outputs)
+    yield "arguments", types_of(forward.arguments), operands
+    yield "results", types_of(forward.results), results
+    yield "arguments", types_of(gradient.arguments), (*operands, *results, *_float_types(node.outputs))
+    yield "gradients", types_of(gradient.results), _float_types(node.inputs)
+
+
+def _run_custom(node: Node, inputs: Sequence[Array], run_region: RunRegion, size_of: SizeOf) -> list[Array]:
+    return run_region(node.regions[0], inputs)
+
+
 CONTROL_FLOW: Mapping[str, ControlFlow] = {
     each.name: each
     for each in (
         ControlFlow("scan", ("body",), True, True, _expect_scan, _run_scan),
         ControlFlow("while", ("condition", "body"), True, False, _expect_while, _run_while),
         ControlFlow("if", ("then", "otherwise"), False, True, _expect_if, _run_if),
+        ControlFlow("custom", ("forward", "gradient"), False, True, _expect_custom, _run_custom),
     )
 }

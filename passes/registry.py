@@ -26,6 +26,7 @@ from .simplify.cse import Cse
 from .simplify.dce import Dce
 from .simplify.decompose import Decompose
 from .simplify.defer_checks import DeferChecks
+from .simplify.inline_custom import InlineCustom
 from .simplify.unroll_repeat import UnrollRepeat
 
 _ALL: tuple[type[Pass], ...] = (
@@ -42,6 +43,7 @@ _ALL: tuple[type[Pass], ...] = (
     FoldParameters,  # parameter-only subgraphs are computed when weights are written
     Fuse,  # nodes of one kernel form a group: attention, contractions and epilogues, rows, elements
     HoistInvariants,  # computations that are equal in all iterations of a loop precede it
+    InlineCustom,  # a block with a gradient of its own becomes its nodes
     NarrowContractions,  # short operands of contractions are multiplied without widening
     NarrowWeights,  # weights in a short dtype are multiplied as they are stored
     QdqPropagation,  # `dequantize` moves down and `quantize` moves up, so that operators work on quantized values

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from ...dialect.control_flow import CONTROL_FLOW, trip_count
+from ...dialect.control_flow import CONTROL_FLOW, called_regions, trip_count
 from ...dialect.dims import Size, add, maximum, minimum, multiply, product
 from ...dialect.emitter import IndexMap, Loop, Result
 from ...dialect.graph import Constant, Node, Value
@@ -166,7 +166,7 @@ def count_operations(nodes: Iterable[Node]) -> Size:
 def _count_node(node: Node) -> Size:
     operator = OPERATORS[node.op]
     if node.op in CONTROL_FLOW:
-        bodies = [count_operations(region.body) for region in node.regions]
+        bodies = [count_operations(region.body) for region in called_regions(node)]
         if node.op == "if":
             return maximum(*bodies)
         total = reduce(add, bodies)

@@ -31,6 +31,10 @@ def weight_notes(source_model: SourceModel) -> Iterator[str]:
         unread = [name for name in open_checkpoint(path).names() if name not in keys]
         if unread:
             yield f"nothing reads {_count(unread)} of `{path}`: {_list(unread)}"
+    begun = [p.name for p in source_model.module.parameters if p.formula is not None and not p.formula.parameters]
+    if begun and read:
+        verb = "begins" if len(begun) == 1 else "begin"
+        yield f"no checkpoint holds {_count(begun)}, which {verb} with values of the file: {_list(begun)}"
 
 
 def _count(names: list[str]) -> str:

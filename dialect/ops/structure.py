@@ -9,7 +9,7 @@ records hold only the fields that every record has, and the interpreter and the 
 - `repeat`: attribute `count`; operands are the initial carried values; one region whose arguments are the i64 index and
   the carried values
 - `fusion`: operands are the tensors that the group reads; one region with an argument for each of them
-- `scan`, `while`, `if`: see `control_flow`
+- `scan`, `while`, `if`, `custom`: see `control_flow`
 """
 
 from __future__ import annotations
@@ -104,5 +104,6 @@ scan = _skeleton(
 )
 while_loop = _skeleton("while", "a loop that runs as long as a condition holds", (_ANY_NUMBER,))
 branch = _skeleton("if", "a choice between two regions", (Operand("condition", (BOOL,)),))
+custom = _skeleton("custom", "a block with a gradient of its own", (_ANY_NUMBER,), AttributeSpec("name", "str"))
 
-OPERATORS = (constant, parameter, repeat, fusion, scan, while_loop, branch)
+OPERATORS = (constant, parameter, repeat, fusion, scan, while_loop, branch, custom)

@@ -1,4 +1,4 @@
-"""The gradients of `if` and `scan`.
+"""The gradients of `if`, `scan` and `custom`.
 
 A branch is differentiated branch by branch. Its values are computed again in the `if` of the gradients:
 
@@ -13,6 +13,8 @@ computes its values again from these, so a loop keeps its carried values and not
       %dn_h, %dn_w = gradients of f at %h_t and %w
       yield %dn_h, %dw_s + %dn_w
     }
+
+The gradient of `custom` is a copy of its second region.
 
 The gradient of a tensor that is read by `gather(%x, %t)` alone is collected slice by slice. `while` has no gradient:
 its number of iterations, and so the memory of its values, is not known.
@@ -43,7 +45,7 @@ class RegionGradients:
 
     @property
     def rules(self) -> dict[str, RegionGradient]:
-        return {"if": self.branch, "scan": self.scan}
+        return {"if": self.branch, "scan": self.scan, "custom": self.custom}
 
     def prepare(self, nodes: Iterable[Node]) -> tuple[Node, ...]:
         """Returns the nodes with loops that collect their carried values."""
@@ -75,6 +77,16 @@ class RegionGradients:
         results = tuple(self._zeros(v.type) if p is None else p for v, p in zip(wanted, parts, strict=True))
         made, self.b.nodes = tuple(self.b.nodes), outside
         return Region((), made, results)
+
+    def custom(self, node: Node, given: Given, active: AbstractSet[str]) -> Pairs:
+        region = node.regions[1]
+        floats = [(v, g) for v, g in zip(node.outputs, given, strict=True) if v.type.dtype.is_differentiable]
+        seeds = [self._zeros(v.type) if g is None else g for v, g in floats]
+        outside = (*node.inputs, *node.outputs, *seeds)
+        values = {inner.name: value for inner, value in zip(region.arguments, outside, strict=True)}
+        self.b.nodes += copy_nodes(self.b, region.body, values)
+        wanted = [v for v in node.inputs if v.type.dtype.is_differentiable]
+        return [(v, values.get(g.name, g)) for v, g in zip(wanted, region.results, strict=True) if v.name in active]
 
     # --- loops ---
 

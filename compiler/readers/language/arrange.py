@@ -27,6 +27,7 @@ from .tokens import (
     NAMES,
     NEWLINE,
     OPENING,
+    REDUCE,
     STARTS,
     WORDS,
     read_tokens,
@@ -127,6 +128,8 @@ class _Arranger:
         elif kind in ("SEMICOLON", "ARROW"):
             self._unclosed(self._block_depth, token)
             self._emit(token)
+        elif kind in NAMES and self._reduces(index):
+            self._emit(Token.new_borrow_pos(REDUCE, str(token), token))
         elif kind in WORDS and self._is_plain_name(index):
             self._emit(Token.new_borrow_pos("NAME", str(token), token))
         else:
@@ -171,6 +174,20 @@ class _Arranger:
             return False
         is_attribute = self.previous is not None and self.previous.type == "DOT"
         return is_attribute or (self._in_brackets and self._next_type(index) == "ASSIGN")
+
+    def _reduces(self, index: int) -> bool:
+        """Returns whether `sum(i) x` begins here: a call of plain names after `=`, directly followed by an operand."""
+        if self.previous is None or self.previous.type != "ASSIGN" or self._in_brackets or self.head == "EXPECT":
+            return False
+        place, wanted = index + 1, "LPAR"
+        while place < len(self.tokens) and self.tokens[place].type in (NAMES if wanted == "NAME" else {wanted}):
+            place += 1
+            wanted = "COMMA" if wanted == "NAME" else "NAME"
+        if wanted != "COMMA" or place + 1 >= len(self.tokens) or self.tokens[place].type != "RPAR":
+            return False
+        following = self.tokens[place + 2].type if place + 2 < len(self.tokens) else ""
+        # A name before `=` begins another statement.
+        return self.tokens[place + 1].type in NAMES | {"INT", "FLOAT", "LPAR"} and following != "ASSIGN"
 
     def _starts_statement(self, index: int) -> bool:
         following = STARTS.get(self.tokens[index].type)

@@ -55,6 +55,7 @@ class _Builder:
             "scan": self.scan,
             "repeat": self.repeat,
             "if": self.if_,
+            "reduction": self.reduction,
         }
         self.statements: dict[str, Callable[[Tree[Token]], syntax.Statement]] = {
             "param": self.param,
@@ -67,6 +68,7 @@ class _Builder:
             "scan": self.scan,
             "while": self.while_,
             "minimize": self.minimize,
+            "grad": self.grad,
             "return": lambda t: syntax.Return(self.all(t.children), span=self.span(t)),
         }
         self.policy_lines: dict[str, Callable[[Tree[Token]], syntax.PolicyLine]] = {
@@ -388,9 +390,21 @@ class _Builder:
         span = self.span(loss).to(self.span(update))
         return syntax.Minimize(self.name(loss), self.update(update), tuple(map(self.minimize_line, lines)), span=span)
 
-    def minimize_line(self, tree: Tree[Token]) -> syntax.Group | syntax.Freeze | syntax.Clip:
+    def reduction(self, tree: Tree[Token]) -> syntax.Reduction:
+        word, *names, value = tree.children
+        indices = tuple(self.name(name) for name in names)
+        return syntax.Reduction(self.name(word), indices, self.expression(value), span=self.span(tree))
+
+    def grad(self, tree: Tree[Token]) -> syntax.Grad:
+        whole = self.span(tree)
+        word = Span(whole.file, whole.line, whole.column, whole.line, whole.column + len("grad"))
+        return syntax.Grad(self.body(tree.children[0]), span=word)
+
+    def minimize_line(self, tree: Tree[Token]) -> syntax.Group | syntax.Freeze | syntax.Clip | syntax.Accumulate:
         if tree.data == "clip":
             return syntax.Clip(self.expression(tree.children[0]), span=self.span(tree))
+        if tree.data == "accumulate":
+            return syntax.Accumulate(self.expression(tree.children[0]), span=self.span(tree))
         patterns = tuple(self.string(cast(Token, part)) for part in _as_tree(tree.children[0]).children)
         if tree.data == "freeze":
             return syntax.Freeze(patterns, span=self.span(tree))

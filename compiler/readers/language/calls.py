@@ -15,6 +15,7 @@ from ....dialect.types import TensorType
 from . import syntax
 from .argument_sizes import bind_sizes, forget_sizes
 from .context import CALL_DEPTH, Context, suggest
+from .custom import call_custom, own_gradient
 from .instances import hyper_bindings
 from .operators import literal
 from .provenance import TracedSize, size_notes, trace_axis, trace_type
@@ -45,8 +46,13 @@ def call_instance(
         value = _match(context, frame, inner, parameter, pattern, given.get(parameter.name.name), sizes)
         inner.names[parameter.name.name] = Binding(value, Kind.ARGUMENT, parameter.name.span)
     context.program.elaborated.add(id(block))
-    returned = run_body(context, inner, block.body)
-    results = match_results(context, inner, block, returned)
+    grad = own_gradient(context, block)
+    if grad is None:
+        results = match_results(context, inner, block, run_body(context, inner, block.body))
+    else:
+        results = call_custom(
+            context, inner, block, grad, lambda frame, returned: match_results(context, frame, block, returned)
+        )
     return results[0] if len(results) == 1 else results
 
 

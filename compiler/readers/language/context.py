@@ -104,7 +104,8 @@ class Program:
     elaborated blocks; `folders` are additional folders for configurations. `prefix` is the text with which the keys of
     the current model's checkpoint begin. `settings` are values of the models' hyper-parameters. `configs` are the
     contents of configurations that are in no file, by the path that the source gives. `stored` says whether a
-    checkpoint holds the parameters, which else begin with the values that the file gives them.
+    checkpoint holds the parameters, which else begin with the values that the file gives them; `stored_keys` are the
+    keys of the checkpoints, None if these are not known.
 
     `trained` names the parameters that training steps change, and `trained_arrays` their patterns. `frozen` selects the
     parameters that the current training step keeps; it is None outside of training steps. `optimizers` is the file of
@@ -121,6 +122,7 @@ class Program:
     settings: Mapping[str, Any] = field(default_factory=dict)
     configs: Mapping[str, Any] = field(default_factory=dict)
     stored: bool = False
+    stored_keys: frozenset[str] | None = None
     trained: set[str] = field(default_factory=set)
     trained_arrays: set[str] = field(default_factory=set)
     frozen: list[Selector] | None = None

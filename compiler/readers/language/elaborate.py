@@ -7,7 +7,7 @@ not read here.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from ....dialect.graph import Function, Module
 from ...model.checks import ModelBudget, ModelTest
 from ...model.policy import Policy
 from ...model.source import SourceModel, WeightSource
-from ...weights import Checkpoint
+from ...weights import Checkpoint, open_checkpoint
 from ...weights.parameters import check_parameters
 from . import syntax
 from .context import Context, LimitError, Listener, Program, Reporter
@@ -57,7 +57,7 @@ def load_module(
         content, file, folder = read_text(path), str(source), path.parent
     folders = (override if override.is_dir() else override.parent,) if isinstance(override, Path) else ()
     run = Elaboration(
-        normalise(content), file, folder, path, folders, settings or {}, configs or {}, override is not None
+        normalise(content), file, folder, path, folders, settings or {}, configs or {}, override is not None, override
     )
     run.elaborate()
     diagnostics = run.diagnostics()
@@ -103,6 +103,7 @@ class Elaboration:
     settings: Settings = field(default_factory=dict)
     configs: Mapping[str, Any] = field(default_factory=dict)
     has_checkpoint: bool = False
+    override: WeightSource | None = None
     listener: Listener | None = None
     reporter: Reporter = field(init=False)
     program: Program = field(init=False)
@@ -170,12 +171,25 @@ class Elaboration:
             # A statement that was dropped would cause further errors in the others.
             self.reporter.diagnostics[:] = errors
 
+    def _stored_keys(self, models: Sequence[syntax.Model]) -> frozenset[str] | None:
+        """Returns the keys of all checkpoints; None if one of them is not there, or cannot be read."""
+        found: set[str] = set()
+        for model in models:
+            source = self.override if self.folder is None else _weights(model, self.folder, self.override)
+            try:
+                if source is not None:
+                    found |= set((open_checkpoint(source) if isinstance(source, Path) else source).names())
+            except DiagnosticError:
+                return None  # it is reported when the weights are read
+        return frozenset(found) if found else None
+
     def _elaborate(self, context: Context, tree: syntax.File) -> None:
         path = None if self.path is None else self.path.resolve()
         loader = Loader(context)
         self.scope = loader.load(tree, self.file, self.folder, path)
         models = own_models(self.scope)
         self.program.stored = self.has_checkpoint or any(isinstance(s, syntax.Weights) for m in models for s in m.body)
+        self.program.stored_keys = self._stored_keys(models)
         if any(isinstance(model, syntax.Train) for model in models):
             self.program.optimizers = loader.load_library(OPTIMIZERS)
         check_settings(context, models, None)

@@ -29,11 +29,6 @@ from .tokens import (
     span_of,
 )
 
-RESERVED = {
-    "GRAD": "`grad` (a gradient written by hand)",
-}
-INDEX_NOTATION = "index notation (`y[b, o] = sum(i) x[b, i] * w[o, i]`)"
-
 _EXPRESSION = NAMES | {
     "IF",
     "REPEAT",
@@ -55,7 +50,7 @@ _PLACES = {
     "file": "`block`, `model`, `train`, `dim`, `config`, `import`, `test`, `budget`, `quantize` or "
     "a constant `name = ...`",
     "body": "`param`, `state`, `use`, `weights`, `repeat`, `return` or `name = ...`",
-    "update": "`group`, `freeze` or `clip`",
+    "update": "`group`, `freeze`, `clip` or `accumulate`",
     "test": "`given` or `expect`",
     "budget": "a limit such as `memory(B=1) <= 8 MiB`",
     "policy": "`weights`, `activations`, `keep`, `calibrate` or `require`",
@@ -127,17 +122,11 @@ def explain(error: Mistake) -> Diagnostic:
         span = Span(error.file, end.end_line, end.end_column, end.end_line, end.end_column + 1)
     else:
         span = span_of(error.found, error.file)
-    if _is_index_notation(error):
-        return reserved(INDEX_NOTATION, span_of(error.head, error.file).to(span))
     found = _describe(error.found)
     if error.at == error.start:
         message = f"{'an item' if error.place == 'file' else 'a statement'} cannot begin with {found}"
         return Diagnostic("syntax", message, span, help=_help(error) or f"expected {_PLACES[error.place]}")
     return Diagnostic("syntax", f"expected {_expected(error)}, found {found}", span, help=_help(error))
-
-
-def reserved(what: str, span: Span) -> Diagnostic:
-    return Diagnostic("reserved", f"{what} is reserved for a later version of the language", span)
 
 
 def _describe(token: Token) -> str:
@@ -186,21 +175,6 @@ def _expected(error: Mistake) -> str:
     if NEWLINE in ending:
         parts.append("the end of the line")
     return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " or " + parts[-1]
-
-
-def _is_index_notation(error: Mistake) -> bool:
-    """Recognises `s = sum(i) x[i]`: a call of plain names, directly followed by an indexed name."""
-    types = [token.type for token in error.statement]
-    following = error.tokens[error.at + 1 : error.at + 2]
-    return (
-        error.found.type in NAMES
-        and [token.type for token in following] == ["LSQB"]
-        and len(types) >= 6
-        and types[1] == "ASSIGN"
-        and types[3] == "LPAR"
-        and types[-1] == "RPAR"
-        and all(kind in NAMES or kind == "COMMA" for kind in (types[0], types[2], *types[4:-1]))
-    )
 
 
 # --- known mistakes ---------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from .builtins import call_operator
 from .calls import call_instance
 from .context import Context
 from .control_flow import if_else, scan, while_loop
+from .index_notation import evaluate_indexed
 from .instances import bind_hypers
 from .iteration import comprehension
 from .operators import BUILTINS, apply, multiply_matrices
@@ -258,5 +259,6 @@ _EXPRESSIONS: Mapping[type[syntax.Node], Callable[..., AnyValue]] = {
     syntax.Scan: scan,
     syntax.While: while_loop,
     syntax.If: if_else,
+    syntax.Reduction: lambda context, node, frame: evaluate_indexed(context, frame, (), node),
     syntax.BlockDtype: lambda context, node, frame: resolve_dtype(context, frame, node.dtype),
 }

@@ -17,6 +17,7 @@ from ....dialect.types import DTYPES
 from . import syntax
 from .argument_sizes import argument_sizes
 from .context import Context
+from .index_notation import new_indices
 from .statics import CONSTANTS
 from .trained import SEED
 from .unknown import FUNCTIONS, unknown_name
@@ -58,6 +59,9 @@ def expression_names(node: object) -> Iterator[tuple[syntax.Name, bool]]:
             pending += [p for p in (part.start, part.stop) if p is not None]
             inside = expression_names((part.value, part.condition))
             yield from ((name, called) for name, called in inside if name.name != part.variable.name)
+        elif isinstance(part, syntax.Reduction):
+            own = {name.name for name in part.indices}
+            yield from ((name, called) for name, called in expression_names(part.value) if name.name not in own)
         elif isinstance(part, tuple):
             pending += part
 
@@ -184,6 +188,13 @@ class _Block:
                 self.value(statement.value)
                 for target in statement.targets:
                     self.define(target, Kind.LOCAL)
+            elif isinstance(statement, syntax.AssignPart) and self.indices(statement):
+                with self.inside():
+                    for name in self.indices(statement):
+                        self.bind(name, Kind.LOOP)
+                        self.used.add(name.name)
+                    self.expression(statement.value)
+                self.define(statement.name, Kind.LOCAL)
             elif isinstance(statement, syntax.AssignPart):
                 self.expression(statement.name)
                 for item in statement.items:
@@ -191,11 +202,16 @@ class _Block:
                 self.expression(statement.value)
             elif isinstance(statement, syntax.Minimize):
                 self.minimize(statement)
+            elif isinstance(statement, syntax.Grad):
+                self.grad(statement)
             elif isinstance(statement, syntax.Return):
                 for value in statement.values:
                     self.value(value)
             elif isinstance(statement, (syntax.Repeat, syntax.Scan, syntax.While)):
                 self.value(statement)
+
+    def indices(self, statement: syntax.AssignPart) -> list[syntax.Name]:
+        return new_indices(statement.items, lambda name: self.frame.lookup(name) is not None)
 
     def initial(self, node: syntax.Expression | None) -> None:
         """Reads an initial value, in which `seed` has a value."""
@@ -214,6 +230,25 @@ class _Block:
         for line in statement.lines:
             if isinstance(line, syntax.Clip):
                 self.expression(line.norm)
+            elif isinstance(line, syntax.Accumulate):
+                self.expression(line.count)
+
+    def grad(self, statement: syntax.Grad) -> None:
+        """Reads a gradient, in which arguments and results have values, and results have gradients."""
+        if isinstance(self.block, syntax.Model):
+            return  # it is reported where it stands
+        before = self.frame.names
+        kinds = (Kind.HYPER, Kind.SIZE, Kind.ARGUMENT)
+        self.frame.names = {name: binding for name, binding in before.items() if binding.kind in kinds}
+        own = [result.name for result in self.block.results if result.name is not None]
+        with self.inside():
+            for name in own:
+                self.bind(name, Kind.LOCAL)
+                self.bind(syntax.Name(f"d{name.name}", span=name.span), Kind.LOCAL)
+                self.used |= {name.name, f"d{name.name}"}
+            self.used |= {f"d{parameter.name.name}" for parameter in self.block.parameters}
+            self.body(statement.body)
+        self.frame.names = before
 
     def value(self, node: syntax.Expression) -> None:
         """Reads the value of an assignment or a return, which may be a loop or a branch."""

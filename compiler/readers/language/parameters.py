@@ -54,7 +54,7 @@ def define_parameter(
         # The loop around it is elaborated again, iteration by iteration: see `unroll_states`.
         context.writer.stateful = node.span
         return _stand_in(context, frame, node, type)
-    formula = initial_value(context, frame, node, name, type)
+    formula = initial_value(context, frame, node, name, source or name, type)
     if formula is ERROR:
         return ERROR
     if formula is not None and indices:

@@ -18,10 +18,10 @@ from lark.parsers.lalr_interactive_parser import InteractiveParser
 from ....dialect.diagnostics import Collector, Diagnostic, DiagnosticError, MissingFileError, Span
 from .arrange import tokenize
 from .build import build
-from .explain import INDEX_NOTATION, RESERVED, Mistake, explain, reserved
+from .explain import Mistake, explain
 from .grammar import grammar
 from .syntax import File
-from .tokens import FAULT, NAMES, NEWLINE, STARTS, span_of
+from .tokens import FAULT, NEWLINE, REDUCE, span_of
 
 MAX_BYTES = 16 << 20
 _ENDS = (NEWLINE, "SEMICOLON", "RBRACE")
@@ -165,10 +165,6 @@ class _Parser:
         token, level = self.tokens[index], self.levels[-1]
         if self.at_start:
             level.state, level.start = _fork(self.state), index
-            later = self._reserved(index)
-            if later is not None:
-                self.collector.report(later)
-                return self._end_of_statement(index)
         if token.type == FAULT:  # has been reported
             return self._recover(index)
         try:
@@ -222,30 +218,6 @@ class _Parser:
             index = self.partners.get(index, index) + 1
         return index
 
-    def _reserved(self, index: int) -> Diagnostic | None:
-        """Returns the diagnostic for a statement of a later version of the language, if one begins here."""
-        token = self.tokens[index]
-        following = self.tokens[index + 1] if index + 1 < len(self.tokens) else token
-        if token.type in RESERVED and following.type in STARTS[token.type]:
-            return reserved(RESERVED[token.type], span_of(token, self.file))
-        if token.type in NAMES and following.type == "LSQB":
-            close = self.partners.get(index + 1)
-            if close is not None and self._is_index_notation(close + 1):
-                span = span_of(token, self.file).to(span_of(self.tokens[close], self.file))
-                return reserved(f"assigning to an index, as in {INDEX_NOTATION},", span)
-        return None
-
-    def _is_index_notation(self, index: int) -> bool:
-        """Returns whether `= sum(i) x` follows: a call of plain names, directly followed by a name."""
-        begin = end = index + 3
-        types = [token.type for token in self.tokens[index:begin]]
-        if len(types) < 3 or types[0] != "ASSIGN" or types[1] not in NAMES or types[2] != "LPAR":
-            return False
-        while end < len(self.tokens) and self.tokens[end].type in (*NAMES, "COMMA"):
-            end += 1
-        following = [token.type for token in self.tokens[end : end + 2]]
-        return end > begin and len(following) == 2 and following[0] == "RPAR" and following[1] in NAMES
-
 
 def _fork(state: InteractiveParser) -> InteractiveParser:
     copy: InteractiveParser = state.copy(deepcopy_values=False)  # type: ignore[no-untyped-call]  # lark's, unannotated
@@ -253,7 +225,8 @@ def _fork(state: InteractiveParser) -> InteractiveParser:
 
 
 def _accepted(state: InteractiveParser) -> frozenset[str]:
-    return frozenset(state.accepts())  # type: ignore[no-untyped-call]  # lark's, unannotated
+    # A marked word is a name to the reader of a message.
+    return frozenset(state.accepts()) - {REDUCE}  # type: ignore[no-untyped-call]  # lark's, unannotated
 
 
 def _partners(tokens: list[Token]) -> dict[int, int]:

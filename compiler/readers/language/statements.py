@@ -11,6 +11,7 @@ from ....dialect.graph import Value
 from ....dialect.lazy_dataclass import dataclass
 from . import syntax
 from .context import Context
+from .index_notation import evaluate_indexed, new_indices
 from .instances import is_present, make_instances
 from .parameters import define_parameter
 from .slices import assign_slice, unstack
@@ -82,6 +83,12 @@ def _minimize(context: Context, frame: Frame, statement: syntax.Minimize) -> Non
     context.reporter.error("misplaced-statement", message, statement.span)
 
 
+def _grad(context: Context, frame: Frame, statement: syntax.Grad) -> None:
+    """Reports a `grad` that is not in the body of a block, whose own one never comes here."""
+    message = "`grad` is only allowed in the body of a block"
+    context.reporter.error("misplaced-statement", message, statement.span)
+
+
 def _assign(context: Context, frame: Frame, statement: syntax.Assign) -> None:
     value = context.evaluate(statement.value, frame)
     count = len(statement.targets)
@@ -124,6 +131,10 @@ def _bind(context: Context, frame: Frame, name: syntax.Name, value: AnyValue) ->
 
 def _assign_part(context: Context, frame: Frame, statement: syntax.AssignPart) -> None:
     name = statement.name.name
+    indices = new_indices(statement.items, lambda each: frame.lookup(each) is not None)
+    if indices:
+        _bind(context, frame, statement.name, evaluate_indexed(context, frame, indices, statement.value))
+        return
     first = frame.lookup(name)
     if first is None:
         return  # `names` reports it
@@ -200,4 +211,5 @@ _STATEMENTS: dict[type[syntax.Statement], Callable[..., None]] = {
     syntax.Scan: _loop,
     syntax.While: _loop,
     syntax.Minimize: _minimize,
+    syntax.Grad: _grad,
 }

@@ -201,6 +201,15 @@ class BlockDtype(Node):
     dtype: Dtype
 
 
+@dataclass(frozen=True, slots=True)
+class Reduction(Node):
+    """`sum(i, j) x[i] * y[j]`: the right side of an assignment in index notation."""
+
+    operator: Name
+    indices: tuple[Name, ...]
+    value: Expression
+
+
 # --- loops and branches at run time ---
 
 
@@ -282,6 +291,7 @@ Expression: TypeAlias = (
     | List
     | Tuple
     | Comprehension
+    | Reduction
     | BlockDtype
     | Scan
     | Repeat
@@ -414,12 +424,26 @@ class Clip(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class Accumulate(Node):
+    """`accumulate 4`: the number of calls whose gradients one update adds up."""
+
+    count: Expression
+
+
+@dataclass(frozen=True, slots=True)
 class Minimize(Node):
-    """`minimize loss with adamw(lr=lr) { group ...; freeze ...; clip ... }`."""
+    """`minimize loss with adamw(lr=lr) { group ...; freeze ...; clip ...; accumulate ... }`."""
 
     loss: Name
     update: Update
-    lines: tuple[Group | Freeze | Clip, ...]
+    lines: tuple[Group | Freeze | Clip | Accumulate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Grad(Node):
+    """`grad { dx = dy * y }`: the gradient of a block; `span` is the word."""
+
+    body: tuple[Statement, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,7 +453,9 @@ class Return(Node):
     values: tuple[Expression, ...]
 
 
-Statement: TypeAlias = Param | State | Use | Weights | Assign | AssignPart | Repeat | Scan | While | Minimize | Return
+Statement: TypeAlias = (
+    Param | State | Use | Weights | Assign | AssignPart | Repeat | Scan | While | Minimize | Grad | Return
+)
 
 
 # --- items of a file --------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ FAULT = "FAULT"
 NEWLINE = "_NEWLINE"
 HYPER_OPEN = "_HYPER_OPEN"
 HYPER_CLOSE = "_HYPER_CLOSE"
+REDUCE = "REDUCE"
 
 MAX_TOKENS = 400_000
 MAX_LENGTH = 1 << 16  # of a word or a string
@@ -34,7 +35,7 @@ CLOSING = {close: opening for opening, close in OPENING.items()}
 SOFT_WORDS = token_types(
     "LANGUAGE CONFIG AS DIM MULTIPLE IMPORT BLOCK MODEL FROM TRANSPOSE WEIGHTS TEST GIVEN EXPECT WITHIN SIGNED FILE"
     " BUDGET STATE TRAIN QUANTIZE GRAD ACTIVATIONS TO KEEP CALIBRATE ON BY REQUIRE SCAN WITH COLLECT PREFIX FOR"
-    " MINIMIZE GROUP FREEZE CLIP"
+    " MINIMIZE GROUP FREEZE CLIP ACCUMULATE"
 )
 HARD_WORDS = token_types("TRUE FALSE NONE AND OR NOT IN IF ELSE PARAM USE REPEAT WHILE RETURN")
 NAMES = SOFT_WORDS | {"NAME"}
@@ -55,13 +56,13 @@ STARTS: dict[str, frozenset[str]] = {
     "SCAN": NAMES,
     "MINIMIZE": NAMES,
     **dict.fromkeys(("GROUP", "FREEZE"), frozenset({"STRING"})),
-    "CLIP": NAMES | {"INT", "FLOAT"},
+    **dict.fromkeys(("CLIP", "ACCUMULATE"), NAMES | {"INT", "FLOAT"}),
     **dict.fromkeys(
         ("PARAM", "USE", "REPEAT", "WHILE", "RETURN"), WORDS | {"INT", "FLOAT", "STRING", "LPAR", "LSQB", "MINUS"}
     ),
 }
 ITEM_STARTS = frozenset({"BLOCK", "MODEL", "TEST", "BUDGET", "DIM", "CONFIG", "IMPORT", "TRAIN", "QUANTIZE"})
-BODY_STARTS = frozenset({"BLOCK", "MODEL", "TRAIN", "TEST", "BUDGET", "QUANTIZE", "REPEAT", "WHILE"})
+BODY_STARTS = frozenset({"BLOCK", "MODEL", "TRAIN", "TEST", "BUDGET", "QUANTIZE", "REPEAT", "WHILE", "GRAD"})
 
 # Control characters, and characters that reorder the text around them, are errors in any position.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")

@@ -7,6 +7,7 @@ iteration, since a region cannot carry states.
 
 from __future__ import annotations
 
+import re
 import zlib
 from dataclasses import replace
 
@@ -61,12 +62,22 @@ def with_seed(frame: Frame, name: str, span: Span) -> Frame:
     return inner
 
 
+def _is_stored(context: Context, key: str) -> bool:
+    keys = context.program.stored_keys
+    if not context.program.stored or keys is None:
+        return context.program.stored
+    if "{" not in key:
+        return key in keys
+    pattern = re.compile(re.sub(r"\\\{.*?\\\}", r"\\d+", re.escape(key)))
+    return any(pattern.fullmatch(each) for each in keys)
+
+
 def initial_value(
-    context: Context, frame: Frame, node: syntax.Param, name: str, type: TensorType
+    context: Context, frame: Frame, node: syntax.Param, name: str, key: str, type: TensorType
 ) -> Formula | Poison | None:
-    """Returns the computation of a parameter that no checkpoint holds; None if it has no initial value, or if the
-    parameters come from a checkpoint."""
-    if node.initial is None or context.program.stored:
+    """Returns the computation of a parameter that no checkpoint holds; None if it has no initial value, or if a
+    checkpoint holds its key."""
+    if node.initial is None or _is_stored(context, key):
         return None
     inner = with_seed(frame, name, node.initial.span)
     saved, context.writer = context.writer, formula_writer(context)

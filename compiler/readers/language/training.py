@@ -22,6 +22,7 @@ from ....dialect.types import F32, F64
 from ....passes.autodiff.differentiate import append_gradients
 from ....passes.selection import Selector
 from . import syntax
+from .accumulation import Accumulation
 from .calls import call_instance
 from .context import NODES, Context, suggest
 from .instances import bind_hypers, resolve_block
@@ -61,7 +62,8 @@ def minimize(context: Context, frame: Frame, statement: syntax.Minimize) -> None
     loss = context.evaluate(statement.loss, frame)
     updates = _read_updates(context, frame, statement)
     clip = _read_clip(context, frame, statement)
-    if loss is ERROR or updates is ERROR or clip is ERROR:
+    count = _read_count(context, frame, statement)
+    if loss is ERROR or updates is ERROR or clip is ERROR or count is ERROR:
         return
     if not isinstance(loss, Value) or loss.type.rank or loss.type.dtype not in (F32, F64):
         message = f"`{statement.loss.name}` is {describe(loss)}; a loss is a scalar"
@@ -72,6 +74,8 @@ def minimize(context: Context, frame: Frame, statement: syntax.Minimize) -> None
     gradients = _differentiate(context, statement, loss, list(kept.values()))
     if gradients is ERROR:
         return
+    accumulation = Accumulation(context, frame, statement.span, count)
+    gradients = accumulation.add(dict(zip(kept, gradients, strict=True)))
     gradients = _clipped(context, frame, statement, gradients, clip)
     for (name, state), gradient in zip(kept.items(), gradients, strict=True):
         if gradient is None:
@@ -79,6 +83,7 @@ def minimize(context: Context, frame: Frame, statement: syntax.Minimize) -> None
             context.reporter.warning("untrained", message, context.program.parameters[name].span or statement.span)
             continue
         _apply(context, frame, _select(updates, name), name, state, gradient)
+    accumulation.finish()
 
 
 def _differentiate(
@@ -130,7 +135,7 @@ def _check_patterns(context: Context, statement: syntax.Minimize, kept: dict[str
     """Reports patterns that select nothing."""
     names = [*kept, *context.program.parameters]
     for line in statement.lines:
-        if isinstance(line, syntax.Clip):
+        if isinstance(line, (syntax.Clip, syntax.Accumulate)):
             continue
         for pattern in line.patterns:
             if not any(Selector(pattern.value).matches("", [name]) for name in names):
@@ -152,6 +157,20 @@ def _read_clip(context: Context, frame: Frame, statement: syntax.Minimize) -> Gi
         message = f"the norm of the gradients is a positive number or a float scalar, not {describe(value)}"
         return context.reporter.error("bad-operand", message, span)
     return Given(value, span)
+
+
+def _read_count(context: Context, frame: Frame, statement: syntax.Minimize) -> int | Poison:
+    """Returns the number of calls whose gradients an update adds up."""
+    lines = [line for line in statement.lines if isinstance(line, syntax.Accumulate)]
+    for second in lines[1:]:
+        context.reporter.error("duplicate-name", "the gradients are accumulated twice", second.span)
+    if not lines:
+        return 1
+    value, span = context.evaluate(lines[0].count, frame), lines[0].count.span
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    message = f"the number of accumulated steps is a positive integer, not {describe(value)}"
+    return ERROR if value is ERROR else context.reporter.error("bad-operand", message, span)
 
 
 def _clipped(

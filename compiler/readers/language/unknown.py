@@ -35,7 +35,9 @@ def unknown_name(context: Context, frame: Frame, name: syntax.Name, what: str = 
         notes = [Note("it is only assigned inside a loop or branch and not visible after it", frame.gone[name.name])]
     elif frame.block is not None:
         later = [s for s in _definitions(frame.block.body) if s.name == name.name]
-        notes = [Note("it is defined later", later[0].span)] if later else []
+        is_before = bool(later) and later[0].span.line < name.span.line
+        text = "`grad` does not read the values of the body" if is_before else "it is defined later"
+        notes = [Note(text, later[0].span)] if later else []
     foreign = counterpart(name.name)
     if name.name in ADVICE:
         help_text = ADVICE[name.name]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ....dialect.control_flow import CONTROL_FLOW, trip_count
+from ....dialect.control_flow import CONTROL_FLOW, called_regions, trip_count
 from ....dialect.dims import Size, evaluate
 from ....dialect.graph import Function, Module, Node, parameters_read
 from ....dialect.ops import OPERATORS
@@ -202,7 +202,7 @@ def _costs(
         if node.op in CONTROL_FLOW:
             # A `while` counts as one iteration, and both sides of an `if` count.
             count = max(0, evaluate(trip_count(node), dims)) if node.op == "scan" else 1
-            for region in node.regions:
+            for region in called_regions(node):
                 results = frozenset(v.name for v in region.results)
                 yield from _costs(region.body, dims, machine, times * count, beside + live, results)
             continue
@@ -252,7 +252,7 @@ def _longest_path(body: Sequence[Node], costs: Mapping[str, NodeCost]) -> tuple[
             # Iterations are sequential, and the seconds of a node are the total of all iterations.
             seconds, path = _longest_path(node.regions[0].body, costs)
         elif node.op in CONTROL_FLOW:
-            paths = [_longest_path(region.body, costs) for region in node.regions]
+            paths = [_longest_path(region.body, costs) for region in called_regions(node)]
             seconds, path = sum(p[0] for p in paths), tuple(name for p in paths for name in p[1])
         else:
             seconds, path = costs[key(node)].seconds, (key(node),)

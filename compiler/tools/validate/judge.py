@@ -1,7 +1,8 @@
 """The admissible results of a function: exact values, and the rounding errors of correct programs.
 
 The exact results are those of the reference interpreter in float64. NaN and infinities are compared by position: some
-run of the reference, with noise or without, in float64 or in the dtypes of the graph, must have them there. The sign of
+run of the reference, with noise or without, in float64 or in the dtypes of the graph, must have them there, or the
+exact value is beyond the range of the result. Sums of terms beyond this range may be any infinity or NaN. The sign of
 a zero is compared in the same way; `docs/vector_math.md` lists the cases in which it is unspecified.
 """
 
@@ -33,7 +34,7 @@ MOST_ITERATIONS = 1024
 """The most iterations of a `while` in a call that can be judged. Programs that are examined get `PATIENCE` times as
 many, since rounding may delay the end."""
 PATIENCE = 4
-_NUMBER = 8
+_NAN, _INFINITIES, _NUMBER = 1, 2 | 4, 8
 _NO_ZERO = 4
 
 
@@ -147,7 +148,9 @@ class Expectation:
             # If the graph overflows in its dtypes, float64 is no reference: only the classes are compared.
             finite = np.isfinite(self.exact.astype(np.float64))
             wrong = wrong & finite & (classes == _NUMBER) & (self.classes == _NUMBER)
-            wrong |= (classes & self.classes) == 0
+            # NaN instead of a number is inf - inf: a sum of terms beyond the range, and their order is free.
+            mixed = np.where(finite & ((self.classes & _NAN) != 0), _NAN | _INFINITIES, 0).astype(np.uint8)
+            wrong |= (classes & (self.classes | mixed)) == 0
             # A zero must have a sign that some run has, unless rounding alone may make it zero.
             wrong |= (actual == 0) & (((_zeros(actual) | _NO_ZERO) & self.zeros) == 0)
         if not wrong.any():
@@ -208,8 +211,12 @@ class Judge:
         function: Function = module.function(trial.function)
         for value, wide, narrow in zip(function.results, exact, plain, strict=True):
             nothing = np.zeros(wide.shape, np.uint8)
-            zeros = _zeros(wide) if value.type.dtype.is_float else nothing
-            expectation = Expectation(value.type.dtype, wide, np.zeros(wide.shape), nothing, zeros)
+            dtype, is_float = value.type.dtype, value.type.dtype.is_float
+            # The exact value rounded to its dtype is always right: an infinity beyond the range of the dtype.
+            with np.errstate(all="ignore"):
+                classes = _classes(wide.astype(dtype.numpy)) if is_float else nothing
+            zeros = _zeros(wide) if is_float else nothing
+            expectation = Expectation(dtype, wide, np.zeros(wide.shape), classes, zeros)
             expectation.add(narrow)
             self.expected.append(expectation)
         self._sample(SAMPLES, 1.0)

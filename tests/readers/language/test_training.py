@@ -5,6 +5,7 @@ Steps run in the interpreter, in float64; one test compiles a step at -O0 and -O
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -182,6 +183,122 @@ def test_losses() -> None:
         expected = np.where(target > 0, target * (np.log(target) - logs), 0).sum(1).mean()
     assert loss_of("kl(log_softmax(x), y)", x=x, y=target) == pytest.approx(expected, rel=1e-6)
     assert loss_of("mse(x, y)", x=x, y=target) == pytest.approx(((x - target) ** 2).mean(), rel=1e-6)
+
+
+def test_focal_and_contrastive_losses() -> None:
+    rng = np.random.default_rng(0)
+    x, target = rng.standard_normal((6, 4)), rng.integers(0, 2, (6, 4)).astype(np.float64)
+    p = 1 / (1 + np.exp(-x))
+    right = np.where(target == 1, p, 1 - p)
+    expected = (np.where(target == 1, 0.25, 0.75) * -np.log(right) * (1 - right) ** 2).mean()
+    assert loss_of("focal(x, y)", x=x, y=target) == pytest.approx(expected, rel=1e-6)
+    left, other = (a / np.linalg.norm(a, axis=1, keepdims=True) for a in (x, rng.standard_normal((6, 4))))
+    scores = left @ other.T / 0.5
+    own = [np.diag(s - np.log(np.exp(s).sum(1, keepdims=True))).mean() for s in (scores, scores.T)]
+    found = loss_of("contrastive<temperature=0.5>(x, y)", x=x, y=3 * other)
+    assert found == pytest.approx(-sum(own) / 2, rel=1e-6)
+
+
+@pytest.mark.parametrize("blank", [0, 2])
+def test_ctc_is_the_sum_over_all_paths(blank: int) -> None:
+    rng = np.random.default_rng(0)
+    logs = rng.standard_normal((4, 5, 3))
+    logs -= np.log(np.exp(logs).sum(2, keepdims=True))
+    first, second = [c for c in range(3) if c != blank]
+    labels = np.array([[first, second], [first, first], [second, blank], [second, first], [first, blank]])
+    lengths, counts = np.array([4, 4, 3, 2, 1]), np.array([2, 2, 1, 2, 0])
+    expected = []
+    for row in range(5):
+        total = 0.0
+        for path in itertools.product(range(3), repeat=int(lengths[row])):
+            read = [c for n, c in enumerate(path) if c != blank and (n == 0 or path[n - 1] != c)]
+            if read == list(labels[row, : counts[row]]):
+                total += np.exp(sum(logs[t, row, c] for t, c in enumerate(path)))
+        expected.append(-np.log(total) / max(1, counts[row]))
+    call = f"ctc<blank={blank}>(logs, labels, lengths, counts)"
+    found = loss_of(call, logs=logs, labels=labels, lengths=lengths, counts=counts)
+    assert found == pytest.approx(np.mean(expected), rel=1e-9)
+
+
+# --- accumulation, adapters, straight-through gradients ---
+
+
+def test_accumulated_steps_are_one_step_of_the_whole_batch() -> None:
+    text = """train step(x: f32[B, 3], y: f32[B, 5]) -> loss: f32 {
+      use net = Linear<3, 5>
+      loss = mse(net(x), y)
+      minimize loss with adamw(lr=0.1) { clip 0.5 LINE }
+    }"""
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((2, 12, 3)), rng.standard_normal((2, 12, 5))
+    whole = Session(read(text.replace("LINE", "")))
+    parts = Session(read(text.replace("LINE", "; accumulate 3")))
+    for epoch in range(2):
+        whole("step", x[epoch], y[epoch])
+        for number, part in enumerate(np.split(np.arange(12), 3)):
+            before = dict(parts.states)
+            parts("step", x[epoch][part], y[epoch][part])
+            changed = [n for n in whole.states if not np.array_equal(before[n], parts.states[n])]
+            assert len(changed) == (len(whole.states) if number == 2 else 0)
+        for name, state in whole.states.items():
+            np.testing.assert_allclose(parts.states[name], state, rtol=1e-9, atol=1e-12, err_msg=name)
+    assert int(parts.states["accumulated.calls"]) == 0
+
+
+LOW_RANK = """
+train step(x: f32[B, 6], y: f32[B, 4]) -> loss: f32 {
+  use net = LowRank<6, 4, rank=2, alpha=4>
+  loss = mse(net(x), y)
+  minimize loss with sgd(lr=0.1) { freeze "*.weight", "*.bias" }
+}
+model predict(x: f32[B, 6]) -> f32[B, 4] {
+  use net = LowRank<6, 4, rank=2, alpha=4>
+  return net(x)
+}
+"""
+
+
+def test_adapters_begin_with_their_values_beside_a_checkpoint(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    stored = {"net.weight": rng.standard_normal((4, 6)), "net.bias": rng.standard_normal(4)}
+    np.savez(tmp_path / "base.npz", **{name: a.astype(np.float32) for name, a in stored.items()})
+    x, y = rng.standard_normal((9, 6)).astype(np.float32), rng.standard_normal((9, 4)).astype(np.float32)
+    session = nacre.compile(HEAD + LOW_RANK, tmp_path / "m.so", weights=tmp_path / "base.npz").session()
+    plain = x @ stored["net.weight"].T + stored["net.bias"]
+    np.testing.assert_allclose(session.predict(x), plain, rtol=1e-5, atol=1e-5)
+    assert set(session.states) == {"net.down", "net.up"}
+    losses = [float(session.step(x, y)) for _ in range(60)]
+    assert losses[0] == pytest.approx(((plain - y) ** 2).mean(), rel=1e-5) and losses[-1] < 0.8 * losses[0]
+    added = 2 * np.asarray(session.states["net.up"]) @ np.asarray(session.states["net.down"])
+    expected = plain + x @ added.T
+    np.testing.assert_allclose(session.predict(x), expected, rtol=1e-4, atol=1e-4)
+    # A checkpoint that has the adapter replaces its first value.
+    whole = {
+        **stored,
+        "net.down": np.asarray(session.states["net.down"]),
+        "net.up": np.asarray(session.states["net.up"]),
+    }
+    np.savez(tmp_path / "whole.npz", **{name: a.astype(np.float32) for name, a in whole.items()})
+    again = nacre.compile(HEAD + LOW_RANK, tmp_path / "n.so", weights=tmp_path / "whole.npz")
+    np.testing.assert_allclose(again.session().predict(x), expected, rtol=1e-4, atol=1e-4)
+    with pytest.raises(nacre.DiagnosticError, match=r"net\.bias"):
+        np.savez(tmp_path / "part.npz", **{"net.weight": whole["net.weight"].astype(np.float32)})
+        nacre.compile(HEAD + LOW_RANK, tmp_path / "o.so", weights=tmp_path / "part.npz")
+
+
+@pytest.mark.parametrize("level", [0, 2])
+def test_gradients_pass_straight_through_quantization(level: int, tmp_path: Path) -> None:
+    text = """train step(x: f32[6]) -> loss: f32 {
+      param weight: f32[6] = [0.3, -0.26, 0.0, 5.0, -20.0, 0.11]
+      loss = sum(FakeQuantize(weight, 0.1) * x)
+      minimize loss with sgd(lr=1.0)
+    }"""
+    session = nacre.compile(HEAD + text, tmp_path / "m.so", opt_level=level).session()
+    x = np.float32([1, 2, 3, 4, 5, 6])
+    first = np.asarray(session.states["weight"]).copy()
+    rounded = np.clip(np.round(first * 10), -128, 127) / 10
+    assert float(session.step(x)) == pytest.approx(float((rounded * x).sum()), rel=1e-5)
+    np.testing.assert_allclose(session.states["weight"], first - x * (np.abs(first) < 12.75), rtol=1e-6)
 
 
 # --- states ---

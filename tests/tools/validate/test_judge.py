@@ -125,6 +125,28 @@ def test_sums_of_products_of_three_may_be_ordered_otherwise() -> None:
     assert judge.difference([np.array(-np.inf, np.float32)]) is None
 
 
+def test_an_exact_value_beyond_the_dtype_may_be_an_infinity() -> None:
+    b = Builder(OPERATORS)
+    x, y = (Value(name, TensorType(F32, (2,))) for name in "xy")
+    difference = b.subtract(b.multiply(x, x), b.multiply(y, y))
+    module = Module("m", functions=(Function("f", (x, y), tuple(b.nodes), (difference,)),))
+    arrays = np.array([1e20, 2], np.float32), np.array([1e24, 1], np.float32)
+    judge = Judge(module, Trial("f", {}, ORDINARY, ("x", "y"), arrays), made_up)
+    # inf - inf in f32; (x - y) * (x + y) is -inf, as the exact -1e48 is in f32
+    assert judge.difference([np.array([np.nan, 3], np.float32)]) is None
+    assert judge.difference([np.array([-np.inf, 3], np.float32)]) is None
+    assert judge.difference([np.array([np.inf, 3], np.float32)]) is None  # a further term may precede
+    assert judge.difference([np.array([1, 3], np.float32)]) is not None
+    assert judge.difference([np.array([np.nan, -np.inf], np.float32)]) is not None
+    b = Builder(OPERATORS)
+    product = b.multiply(x, y)
+    module = Module("m", functions=(Function("f", (x, y), tuple(b.nodes), (product,)),))
+    judge = Judge(module, Trial("f", {}, ORDINARY, ("x", "y"), arrays), made_up)
+    assert judge.difference([np.array([np.inf, 2], np.float32)]) is None
+    for wrong in (-np.inf, np.nan, 1e30):
+        assert judge.difference([np.array([wrong, 2], np.float32)]) is not None
+
+
 def test_a_zero_keeps_its_sign_but_in_sums() -> None:
     b = Builder(OPERATORS)
     x = Value("x", TensorType(F32, (2, 3)))

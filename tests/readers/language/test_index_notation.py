@@ -1,0 +1,86 @@
+"""Index notation against numpy: reductions, sums of indices, conditions, gathered indices, gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import nacre
+import numpy as np
+import pytest
+from nacre.compiler.readers.language.elaborate import load_module
+from nacre.compiler.tools.gradients import test_gradients as check_gradients
+from nacre.dialect.graph import walk
+from nacre.dialect.types import Array
+
+Reference = Callable[[Array, Array, Array, Array], Array]
+
+
+def _shifted(x: Array, steps: int) -> Array:
+    y = np.zeros_like(x)
+    if steps < x.shape[1]:
+        y[:, steps:] = x[:, : x.shape[1] - steps]
+    return y
+
+
+CASES: Mapping[str, tuple[str, Reference]] = {
+    "y[b, o] = sum(i) x[b, i] * w[o, i]": ("f32[B, 5]", lambda x, w, v, ids: x @ w.T),
+    "y[o, b] = sum(i) 2 * x[b, i] * w[o, i]": ("f32[5, B]", lambda x, w, v, ids: 2 * w @ x.T),
+    "y = sum(b, i) x[b, i] * x[b, i] * w[0, i]": ("f32", lambda x, w, v, ids: (x * x * w[0]).sum()),
+    "y[b] = max(i) abs(x[b, i]) + w[1, i]": ("f32[B]", lambda x, w, v, ids: (np.abs(x) + w[1]).max(1)),
+    "y[b, o] = min(i) (x[b, i] - w[o, i])": ("f32[B, 5]", lambda x, w, v, ids: (x[:, None] - w).min(2)),
+    "y[o] = prod(i) w[o, i]": ("f32[5]", lambda x, w, v, ids: w.prod(1)),
+    "y[b] = sum(i, k) x[b, i] if v[k] > 0 else 1": (
+        "f32[B]",
+        lambda x, w, v, ids: sum(x.sum(1) if e > 0 else 0 * x[:, 0] + x.shape[1] for e in v),
+    ),
+    "y[b, i] = sum(k) x[b, i + k] * v[k]": (
+        "f32[B, N-2]",
+        lambda x, w, v, ids: sum(x[:, k : x.shape[1] - 2 + k] * v[k] for k in range(3)),
+    ),
+    "y[b, i] = sum(k) (x[b, i + k - 1] * v[k] if i + k > 0 and i + k <= N else 0)": (
+        "f32[B, N]",
+        lambda x, w, v, ids: np.stack([np.convolve(row, v[::-1], "same") for row in x] or [x[:0]]).reshape(x.shape),
+    ),
+    "y[b, i] = x[b, i - 2] if i >= 2 else 0": ("f32[B, N]", lambda x, w, v, ids: _shifted(x, 2)),
+    "y[t, i] = w[ids[t], i] * cast(i, f32)": ("f32[4, N]", lambda x, w, v, ids: w[ids] * np.arange(w.shape[1])),
+    "y[t] = w[ids[t], ids[t] - ids[t] + 1]": ("f32[4]", lambda x, w, v, ids: w[ids, 1]),
+    "y[i] = v[i] * v[2 - i]": ("f32[3]", lambda x, w, v, ids: v * v[::-1]),
+    "y[k] = w[2 - k, 2 * k - k] + v[k]": ("f32[3]", lambda x, w, v, ids: w[[2, 1, 0], [0, 1, 2]] + v),
+}
+
+
+def source() -> str:
+    models = (
+        f"model m{number}(x: f32[B, N], w: f32[5, N], v: f32[3], ids: i64[4]) -> {type} {{\n  {line}\n  return y\n}}\n"
+        for number, (line, (type, _)) in enumerate(CASES.items())
+    )
+    return "language 1\ndim B in 0..64\ndim N in 3..64\n" + "".join(models)
+
+
+@pytest.mark.parametrize("level", [0, 2])
+def test_compiled(level: int, tmp_path: Path) -> None:
+    model = nacre.compile(source(), tmp_path / "m.so", opt_level=level)
+    for rows, columns in ((0, 3), (1, 5), (7, 33)):
+        rng = np.random.default_rng(rows)
+        x, w, v = (rng.standard_normal(s).astype(np.float32) for s in ((rows, columns), (5, columns), (3,)))
+        ids = np.array([0, 4, 2, 2])
+        for number, (line, (_, reference)) in enumerate(CASES.items()):
+            expected = reference(x, w, v, ids)
+            found = model.entries[f"m{number}"](x, w, v, ids)
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5, err_msg=line)
+    with pytest.raises(nacre.NacreError):
+        gathered = next(n for n, line in enumerate(CASES) if "w[ids[t], i]" in line)
+        model.entries[f"m{gathered}"](x, w, v, np.array([0, 5, 0, 0]))
+
+
+def test_gradients() -> None:
+    outcomes = check_gradients(load_module(source(), text=True).module, lambda _: np.zeros(0))
+    assert len(outcomes) == len(CASES)
+    assert [outcome.detail for outcome in outcomes if not outcome.passed] == []
+
+
+def test_a_sum_of_products_is_a_contraction() -> None:
+    module = load_module(source(), text=True).module
+    kinds = {node.op for node in walk(module.functions[0].body)}
+    assert kinds == {"einsum"}
