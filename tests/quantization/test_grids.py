@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from nacre.dialect.types import BLOCKED, F32, I8, U8, DType, TensorType
-from nacre.passes.quantization.code_values import Grid
+from nacre.passes.quantization.quantized_values import Grid
 from nacre.passes.quantization.codecs import Blocks
 from nacre.passes.quantization.quantize_activations import QuantizeActivations
 
