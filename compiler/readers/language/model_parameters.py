@@ -34,8 +34,16 @@ class Holder:
 class ParameterTable:
     """The parameters of one model. `file_names` are the names of the file, from which blocks get theirs."""
 
-    def __init__(self, parameters: Iterable[Parameter], file_names: Names, names: Names, words: Words) -> None:
-        self.words = words
+    def __init__(
+        self,
+        parameters: Iterable[Parameter],
+        file_names: Names,
+        names: Names,
+        words: Words,
+        path: str | None = "",
+        arrays: int = 0,
+    ) -> None:
+        self.words, self.path, self.arrays = words, path, arrays
         self.model = Holder(names)
         self._paths: dict[str, tuple[str, ...]] = {}
         for parameter in parameters:
@@ -83,8 +91,15 @@ class ParameterTable:
 
     def _declare(self, name: str, parameter: Parameter) -> str:
         line = f"param {name}: {self.words.type(parameter.type)}"
-        if parameter.key != name:
-            if '"' in parameter.key or "\\" in parameter.key or parameter.key.count("{") != len(parameter.counts):
+        if self.path and parameter.key.startswith(self.path) and not parameter.counts:
+            key = parameter.key.removeprefix(self.path)
+            line += "" if key == name else f' from "{{path}}.{key}"'
+        elif parameter.key != name:
+            if (
+                '"' in parameter.key
+                or "\\" in parameter.key
+                or parameter.key.count("{") != len(parameter.counts) + self.arrays
+            ):
                 raise not_expressible(f"the key `{parameter.key}` of a parameter has braces or quotes", parameter.span)
             line += f' from "{parameter.key}"'
         if parameter.transpose is not None:

@@ -1,6 +1,7 @@
 """Writes a graph as model text, which reads back to a graph that computes the same bits.
 
-Each node becomes one statement, in order. Blocks are not restored; a comment names the origin of the nodes. Loops and
+Each node becomes one statement, in order. `model_blocks` restores blocks on request; otherwise, a comment names the
+origin of the nodes. Loops and
 branches stay, states keep their initial values and get names without dots, fused groups are expanded, and a parameter
 that is computed from others becomes that computation, in float64. Graphs that the language cannot express (operators
 that only passes create, constants of more than 65536 elements, names of parameters with unknown numbers) are a
@@ -12,7 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from ....dialect.graph import Constant, Function, Module, Node, Parameter, Value, walk
 from ....dialect.operator import REQUIRED, Operator
@@ -22,6 +23,15 @@ from ....dialect.types import BOOL, I64, TensorType
 from .expressions import OPERATORS as INFIX
 from .format import format_source
 from .imports import DIM_LIMIT
+from .model_blocks import (
+    BLOCK,
+    array_length,
+    has_index,
+    instance_name,
+    outer_parameters,
+    own_parameters,
+    restore_blocks,
+)
 from .model_control import WRITERS as CONTROL_WRITERS
 from .model_expansion import expand_function
 from .model_parameters import ParameterTable
@@ -46,10 +56,11 @@ _LEAST_RANK = {"matmul": 2}
 _ALWAYS_NEEDED = RESERVED - FUNCTIONS | {"cast", "full", "tensor", "min", "max"}
 
 
-def write_model(module: Module, weights: Mapping[str, str] | None = None) -> str:
+def write_model(module: Module, weights: Mapping[str, str] | None = None, *, blocks: bool = False) -> str:
     """Returns the text of a module, one `model` for each function, in the form of `nacre fmt`.
 
     weights: the checkpoint that a model names in its text, by the name of the function.
+    blocks: restores the blocks that the scopes of the nodes name.
 
     Raises DiagnosticError if the language cannot express a part of the graph.
     """
@@ -67,10 +78,34 @@ def write_model(module: Module, weights: Mapping[str, str] | None = None) -> str
     for s in symbols:
         multiple = f" multiple {s.multiple}" if s.multiple != 1 else ""
         parts.append(f"dim {dims[s.name]} in {s.low}..{min(s.high, DIM_LIMIT)}{multiple}")
-    writers = [_FunctionWriter(module, *each, words, file_names, needed, spelled) for each in expanded]
-    for name, writer in zip(models, writers, strict=True):
-        parts += ["", *writer.write(name, (weights or {}).get(writer.function.name))]
+    if blocks:
+        expanded = [(restore_blocks(function), stored) for function, stored in expanded]
+    library = BlockLibrary(file_names)
+    writers = [_FunctionWriter(module, *each, words, file_names, needed, spelled, library) for each in expanded]
+    written = [
+        writer.write(name, (weights or {}).get(writer.function.name))
+        for name, writer in zip(models, writers, strict=True)
+    ]
+    parts += [line for text in library.texts for line in ("", text)]
+    parts += [line for texts in written for line in ("", *texts)]
     return format_source("\n".join(parts) + "\n")
+
+
+@dataclass
+class BlockLibrary:
+    """The blocks of a file: equal ones are written once."""
+
+    file_names: Names
+    names: dict[tuple[str, str], str] = field(default_factory=dict)
+    texts: list[str] = field(default_factory=list)
+
+    def add(self, instance: str, head: str, lines: str) -> str:
+        """Returns the name of the block with this text."""
+        if (head, lines) not in self.names:
+            wanted = "".join(map(str.capitalize, flattened(instance, "block").split("_"))) or "Block"
+            name = self.names[head, lines] = self.file_names.give(wanted)
+            self.texts.append(f"block {name}{head} {{\n{lines}\n}}")
+        return self.names[head, lines]
 
 
 class _FunctionWriter:
@@ -86,8 +121,16 @@ class _FunctionWriter:
         file_names: Names,
         needed: Collection[str],
         spelled: Mapping[str, str],
+        library: BlockLibrary,
+        path: str | None = "",
+        in_block: bool = False,
+        arrays: int = 0,
     ) -> None:
+        self.module, self.needed, self.library, self.path = module, needed, library, path
         self.function, self.words, self.file_names = function, words, file_names
+        self.parameters = parameters
+        self.instances: list[str] = []
+        self.in_block, self.arrays = in_block, arrays
         self.uses = _uses(function)
         self.texts: dict[str, Expression] = {}
         self.makers: dict[str, Node] = {}
@@ -100,25 +143,57 @@ class _FunctionWriter:
         self.names = file_names.inside()
         self.names.taken |= set(spelled.values())
         for argument in function.inputs:
-            self.texts[argument.name] = Expression(self.names.give(flattened(argument.name), needed))
-        stored = {**parameters} | {p.name: p for p in initial_parameters(module, function)}
-        self.table = ParameterTable(stored.values(), file_names, self.names, words)
+            self.texts[argument.name] = Expression(self.names.give(self.word(argument, "x"), needed))
+        stored = outer_parameters(function, parameters) | {p.name: p for p in initial_parameters(module, function)}
+        self.table = ParameterTable(stored.values(), file_names, self.names, words, path, arrays)
         self.states = StateWriter(module, function, words, self.table, spelled, self.uses)
         self.depth = 0
 
     def write(self, name: str, weights: str | None) -> list[str]:
         """Writes the blocks that the model needs, and the model."""
         self.names.taken |= self.file_names.taken
-        if weights is not None:
-            self.lines.append(f"weights {self.words.attribute(weights)}")
-        self.lines += self.table.declarations(self.table.model)
-        self.lines += self.states.declarations(self)
+        head = f"weights {self.words.attribute(weights)}\n" if weights is not None else ""
+        lines = self.body()
+        return [*self.table.blocks(), f"model {name}{self.head()} {{\n{head}{lines}\n}}"]
+
+    def head(self) -> str:
+        head = ", ".join(f"{self.texts[a.name].expression}: {self.words.type(a.type)}" for a in self.function.inputs)
+        return f"({head}) -> {self.results()}"
+
+    def body(self) -> str:
+        """Writes declarations and nodes."""
+        states = self.states.declarations(self)
         self.nodes(self.function.body)
         self.states.finish(self)
         self.lines.append(f"return {self.expressions(self.function.outputs)}")
-        head = ", ".join(f"{self.texts[a.name].expression}: {self.words.type(a.type)}" for a in self.function.inputs)
-        lines = "\n".join(self.lines)
-        return [*self.table.blocks(), f"model {name}({head}) -> {self.results()} {{\n{lines}\n}}"]
+        return "\n".join([*self.table.declarations(self.table.model), *self.instances, *states, *self.lines])
+
+    def block(self, node: Node) -> None:
+        """Writes the block of an instance, and its call."""
+        (region,) = node.regions
+        path, instance = str(node.attribute("path")), self.names.give(flattened(instance_name(node)))
+        same = instance == instance_name(node) and self.path is not None
+        inside = Function(instance, region.arguments, region.body, region.results)
+        inner = _FunctionWriter(
+            self.module,
+            restore_blocks(inside),
+            own_parameters(node, self.parameters),
+            self.words,
+            self.file_names,
+            self.needed,
+            {},
+            self.library,
+            f"{self.path}{path}." if same else None,
+            in_block=True,
+            arrays=self.arrays + has_index(node),
+        )
+        lines = inner.body()
+        name = self.library.add(instance, inner.head(), lines)
+        self.library.texts[:0] = inner.table.blocks()
+        count = f"[{array_length(node, tuple(self.parameters.values()))}]" if has_index(node) else ""
+        self.instances.append(f"use {instance}{count} = {name}")
+        index = f"[{self.index(node.inputs[0], node)}]" if has_index(node) else ""
+        self.assign(replace(node, scope=""), f"{instance}{index}({self.expressions(region.arguments)})")
 
     def expressions(self, values: Iterable[Value]) -> str:
         return ", ".join(self.texts[v.name].expression for v in values)
@@ -152,12 +227,19 @@ class _FunctionWriter:
         several = len(node.outputs) > 1
         # Nothing warns about an unused name that begins with `_`.
         unused = ["_" if several and not self.uses[v.name] else "" for v in node.outputs]
-        names = [self.names.give(mark + flattened(v.name)) for mark, v in zip(unused, node.outputs, strict=True)]
+        names = [self.names.give(mark + self.word(v)) for mark, v in zip(unused, node.outputs, strict=True)]
         self.texts |= {v.name: Expression(name) for v, name in zip(node.outputs, names, strict=True)}
         if node.scope and node.scope != self.scope:
             self.lines.append(f"# {' '.join(node.scope.split())}")
         self.scope = node.scope
         self.lines.append(f"{', '.join(names)} = {expression}")
+
+    def word(self, value: Value, default: str = "v") -> str:
+        """Returns the name for a value. In a block, numbers are left out, so that equal blocks have equal texts."""
+        if not self.in_block:
+            return flattened(value.name)
+        name = re.sub(r"(?<=.)_?\d+$", "", flattened(value.name))
+        return default if name == "v" else name
 
     def known(self, node: Node, text: Expression) -> None:
         """Writes a known value inline if it has one use, otherwise as an assignment."""
@@ -283,6 +365,7 @@ _STRUCTURE: Mapping[str, Callable[[_FunctionWriter, Node], None]] = {
     "parameter": _FunctionWriter.parameter,
     "repeat": _FunctionWriter.repeat,
     "update_slice": _FunctionWriter.update_slice,
+    BLOCK: _FunctionWriter.block,
     **CONTROL_WRITERS,
 }
 

@@ -400,9 +400,9 @@ class Graph:
         return compile_module(self.module, self.origin, output, weights, options)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the module as text: `.nacre` as model source, with its original checkpoint, and `.graph` as graph
-        text. Raises ValueError for another suffix, DiagnosticError if the language cannot express the graph or the file
-        cannot be written.
+        """Writes the module as text: `.nacre` as model source with blocks, loops and its original checkpoint, and
+        `.graph` as graph text. Raises ValueError for another suffix, DiagnosticError if the language cannot express the
+        graph or the file cannot be written.
 
         >>> example.save(folder / "example.nacre")
         >>> read(folder / "example.nacre")

@@ -83,6 +83,6 @@ def save_text(module: Module, origin: Origin, path: str | os.PathLike[str]) -> N
         known = {name: place for name, place in origin.weights.items() if isinstance(place, Path)}
         # Checkpoint paths are relative to the file that names them.
         weights = {name: os.path.relpath(place, path.absolute().parent) for name, place in known.items()}
-        write_whole(path, write_model(module, weights))
+        write_whole(path, write_model(module, weights, blocks=True))
     else:
         raise ValueError(f"a graph is saved as `.nacre` or `.graph`, not as `{path.name}`")
