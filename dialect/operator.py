@@ -239,7 +239,9 @@ class Operator:
     `row_axes` returns the axes of the first operand that a result element depends on as a whole; required for `rowwise`
     operators and for reductions over axes. `addresses` lists the operands with indices. With the attribute
     `mode="error"`, an index out of range fails the call. An operator that reads elements by index has `inside`, which
-    computes the mask of result elements whose indices are in range.
+    computes the mask of result elements whose indices are in range. `magnitudes` computes the sums of the magnitudes of
+    the terms that a result rounds, where they differ from the reference of the float operands' magnitudes: terms that
+    are made of integers have signs too.
     """
 
     name: str
@@ -256,6 +258,7 @@ class Operator:
     row_axes: RowAxes | None = None
     addresses: Addresses | None = None
     inside: Inside | None = None
+    magnitudes: Reference | None = None
     results: tuple[str, ...] = ("result",)
 
     def __post_init__(self) -> None:

@@ -57,12 +57,30 @@ def _multiply(x: Numbers, codes: Numbers, scales: Numbers, zeros: Numbers | None
     return np.asarray(np.matmul(x, weight.reshape(len(weight), x.shape[-1]).T))
 
 
+def _magnitudes(x: Numbers, codes: Numbers, scales: Numbers, zeros: Numbers | None = None, *, bits: int) -> Numbers:
+    """Sums |x * weight|: every product is a term that may be rounded."""
+    weight = np.abs(_whole(codes, zeros, bits).astype(x.dtype)) * np.abs(scales[..., None].astype(x.dtype))
+    return np.asarray(np.matmul(np.abs(x), weight.reshape(len(weight), x.shape[-1]).T))
+
+
 def _dot(x: Numbers, codes: Numbers, scales: Numbers, zeros: Numbers | None = None, *, bits: int, zero: int) -> Numbers:
     whole = _whole(codes, zeros, bits)
+    sums = _block_sums(x, whole, zero)
+    return np.asarray((sums.astype(np.float32) * scales.T.astype(np.float32)).sum(-2, dtype=np.float32))
+
+
+def _block_sums(x: Numbers, whole: Numbers, zero: int) -> Numbers:
     steps = x.reshape(*x.shape[:-1], *whole.shape[1:]).astype(np.int16) - zero
     # Sums of a block are integers below 2**53, and so exact in any order.
-    sums = np.einsum("...bk,cbk->...bc", steps.astype(np.float64), whole.astype(np.float64), optimize=True)
-    return np.asarray((sums.astype(np.float32) * scales.T.astype(np.float32)).sum(-2, dtype=np.float32))
+    return np.asarray(np.einsum("...bk,cbk->...bc", steps.astype(np.float64), whole.astype(np.float64), optimize=True))
+
+
+def _dot_magnitudes(
+    x: Numbers, codes: Numbers, scales: Numbers, zeros: Numbers | None = None, *, bits: int, zero: int
+) -> Numbers:
+    """Sums |sum of a block * scale|: sums within blocks are exact, so that each block is one term."""
+    sums = np.abs(_block_sums(x, _whole(codes, zeros, bits), zero))
+    return np.asarray((sums * np.abs(scales.T.astype(np.float64))).sum(-2))
 
 
 def _lower_multiply(
@@ -183,6 +201,7 @@ block_matmul = Operator(
     attributes=(AttributeSpec("bits", "int"),),
     infer=lambda types, attributes: _infer("block_matmul", types, attributes),
     reference=_multiply,
+    magnitudes=_magnitudes,
     gradient=None,
     lower=_lower_multiply,
     cases=(
@@ -202,6 +221,7 @@ block_dot = Operator(
     attributes=(AttributeSpec("bits", "int"), AttributeSpec("zero", "int")),
     infer=lambda types, attributes: _infer("block_dot", types, attributes),
     reference=_dot,
+    magnitudes=_dot_magnitudes,
     gradient=None,
     lower=_lower_dot,
     cases=(*_cases(zero=128), *_cases(zero=0), *_cases(zero=37)),

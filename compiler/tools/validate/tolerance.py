@@ -52,7 +52,7 @@ def rounding_units(
     """Returns the absolute error of each element of a node's result, in multiples of its dtype's epsilon."""
     if _sums(operator):
         absolute = [np.abs(x) if dtype_of(x).is_float else x for x in inputs]
-        total = operator.reference(*absolute, **attributes)
+        total = (operator.magnitudes or operator.reference)(*absolute, **attributes)
         terms = max(1.0, max((x.size for x in inputs), default=1) / max(1, result.size))
         if operator.has("contraction"):
             terms = max(terms, float(min(x.size for x in inputs[:2])) ** 0.5)

@@ -55,6 +55,21 @@ def test_results_are_rounded_as_the_operator_says(operator: Operator) -> None:
                 np.testing.assert_array_less(apart, allowed + 0.51 * F32.epsilon * np.abs(want) + 1e-44)
 
 
+def test_products_of_opposite_signs_are_rounded_too() -> None:
+    """The weights of a block are integers of both signs: their sum is 0, and its terms are 127 * 0.25."""
+    x, scales = np.ones((1, 64), np.float32), np.full((1, 2), 0.25, np.float16)
+    codes = np.tile(np.asarray([127, -127], np.int8), 32).reshape(1, 2, 32)
+    operator = OPERATORS["block_matmul"]
+    exact = np.asarray(operator.reference(x, codes, scales, bits=8), np.float64)
+    assert exact.item() == 0
+    units = rounding_units(operator, [x, codes, scales], exact, {"bits": 8})
+    assert 64 * 127 * 0.25 < units.item() < 4 * 64 * 127 * 0.25
+    # The sums of blocks of a product of integers are exact: they are 0, and nothing is rounded.
+    ones = np.ones((1, 64), np.uint8)
+    units = rounding_units(OPERATORS["block_dot"], [ones, codes, scales], exact, {"bits": 8, "zero": 0})
+    assert units.item() == 0
+
+
 @pytest.mark.parametrize("operator", FACTORING, ids=lambda o: o.name)
 def test_factorizations_are_exact_for_operands_nearby(operator: Operator) -> None:
     """Operands that are a few roundings apart give results that are as far apart as those of f32 and f64."""
