@@ -39,6 +39,8 @@ READERS: Mapping[str, Reader] = {
     ".pt2": Reader("torch.reader", "read_pt2"),
     ".pt": Reader("torch.reader", "refuse_pickle"),
     ".pth": Reader("torch.reader", "refuse_pickle"),
+    ".skops": Reader("sklearn.skops_file", "read_skops"),
+    **dict.fromkeys((".pkl", ".pickle", ".joblib"), Reader("sklearn.skops_file", "refuse_pickle")),
 }
 """Readers by suffix. A file of another suffix is read as model text."""
 FOLDER = Reader("huggingface.reader", "read_folder", settings=True)

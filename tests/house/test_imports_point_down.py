@@ -39,7 +39,19 @@ ROOMS = {
         frozenset({"dialect", "passes", "runtime"}),
         frozenset({"numpy", "ml_dtypes", "lark", "llvmlite", "safetensors", "click", "rich", *MLIR}),
         optional=frozenset(
-            {"gguf", "igraph", "jax", "jinja2", "matplotlib", "onnx", "onnxruntime", "starlette", "tokenizers", "torch"}
+            {
+                "gguf",
+                "igraph",
+                "jax",
+                "jinja2",
+                "matplotlib",
+                "onnx",
+                "onnxruntime",
+                "skops",
+                "starlette",
+                "tokenizers",
+                "torch",
+            }
             | {"uvicorn", "ziglang"}
         ),
     ),
