@@ -14,6 +14,7 @@ from ..dialect.diagnostics import Diagnostic
 from ..dialect.dims import DimError, Size, evaluate, product
 from ..dialect.graph import Module
 from ..dialect.states import session_bytes
+from ..passes.fusion.recompute import Recompute
 from .codegen.objects import Program
 from .host.plan import LoweredEntry
 from .lower.cost import count_operations
@@ -69,6 +70,23 @@ class Costs:
 def _static(size: Size) -> int:
     assert isinstance(size, int), size
     return size
+
+
+def recompute_cost(before: Module, after: Module, step: Recompute) -> str:
+    """Returns a sentence on the operations and the bytes that values cost which are computed again."""
+    dims = {name: int(size) for name, _, size in (pair.partition(":") for pair in step.at)}
+    old, new = (module.function(step.entry).body for module in (before, after))
+    known = {value.name for node in old for value in node.outputs}
+    added = [node for node in new if any(value.name not in known for value in node.outputs)]
+    operations, more = evaluate(count_operations(old), dims), evaluate(count_operations(added), dims)
+    written = sum(evaluate(value.type.bytes, dims) for node in added for value in node.outputs)
+    shown = ", ".join(f"{name}={size}" for name, size in dims.items())
+    at = f" at {shown}" if shown else ""
+    share = f" ({more / operations:.1%})" if operations else ""
+    return (
+        f"`{step.entry}`{at} computes {len(added)} nodes again to need less memory:"
+        f" {more / 1e6:,.1f} MFLOP more{share}, which write up to {written / 1024:,.0f} KiB"
+    )
 
 
 def holds(budget: ModelBudget, value: float) -> bool:

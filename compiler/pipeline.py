@@ -13,6 +13,7 @@ from ..dialect.diagnostics import DiagnosticError
 from ..dialect.graph import Module
 from ..dialect.interpreter import Load
 from ..dialect.printer import collect_elided
+from ..passes.fusion.recompute import Recompute
 from ..passes.manager import FoldedConstant, PassManager, Remark, Rewrite, Stage
 from .artifact.assemble import build_artifact, check_placement
 from .artifact.link import find_linker, merge_objects
@@ -20,7 +21,7 @@ from .artifact.spec import ArtifactSpec
 from .base.cache_folder import object_folder
 from .base.files import check_writable
 from .base.spans import relative_to
-from .budgets import Costs, check_budgets
+from .budgets import Costs, check_budgets, recompute_cost
 from .codegen.objects import CodeGenerator, Program
 from .describe import join_device, specify
 from .dumps import Dumps
@@ -74,6 +75,7 @@ class Build:
     grown: list[FoldedConstant] = field(default_factory=list)
     stages: list[Stage] = field(default_factory=list)
     rewrites: list[Rewrite] = field(default_factory=list)
+    recomputed: list[str] = field(default_factory=list)
     further: tuple[Build, ...] = ()
     """The builds of the same model for the other families of targets; their code becomes part of the same library."""
 
@@ -103,7 +105,12 @@ class Build:
     def optimize(self) -> Module:
         """Runs the passes of the level and returns the resulting graph."""
 
+        before: list[Module] = [self.source_model.module]
+
         def watch(stage: Stage) -> None:
+            if isinstance(stage.step, Recompute) and stage.changed:
+                self.recomputed.append(recompute_cost(before[0], stage.module, stage.step))
+            before[0] = stage.module
             if self.dumps.active:
                 name = GRAPH if stage.number == 0 else stage.name
                 self.dumps.write_graph(name, stage.text, collect_elided(stage.module))

@@ -9,6 +9,7 @@ from ..dialect.dims import bounds, format_size, symbols
 from ..dialect.graph import Module, walk
 from ..dialect.ops import OPERATORS
 from ..dialect.requirements import find_impossible
+from ..passes.fusion.recompute import Recompute
 from ..passes.manager import Pass, PassManager
 from ..passes.pipeline import parse_pipeline
 from ..passes.simplify.check_indices import has_unchecked_indices
@@ -35,7 +36,7 @@ def check_sizes(source_model: SourceModel) -> None:
 def bounded_passes(source_model: SourceModel, options: Options) -> tuple[Pass, ...]:
     """Returns the passes of the level, limited to as many transformed weights as the size bound allows. Raises
     DiagnosticError if the other weights alone exceed the bound."""
-    passes, bound = parse_pipeline(options.pipeline), options.size
+    passes, bound = _with_recompute(parse_pipeline(options.pipeline), source_model), options.size
     budget = bound_of(source_model.budgets, source_model.module)
     bounds = [each for each in (bound, budget) if each is not None]
     if not bounds or options.rewrite_limit is not None:
@@ -52,6 +53,17 @@ def bounded_passes(source_model: SourceModel, options: Options) -> tuple[Pass, .
     if bound is not None and sizes.weights > bound.bytes(sizes.parameters):
         raise too_large(sizes, bound)
     return tried
+
+
+def _with_recompute(passes: tuple[Pass, ...], source_model: SourceModel) -> tuple[Pass, ...]:
+    """Returns the passes with one for each limit on the memory of a function, behind `cse` and before `fuse`."""
+    limits = [b for b in source_model.budgets if b.metric == "memory" and b.comparison in ("<", "<=")]
+    place = next((number for number, step in enumerate(passes) if step.name == "fuse"), len(passes))
+    fuses = place < len(passes)
+    added = (
+        Recompute(b.model, int(b.limit), tuple(f"{n}:{size}" for n, size in b.dims.items()), fuses) for b in limits
+    )
+    return (*passes[:place], *added, *passes[place:])
 
 
 def _sizes_after(passes: Sequence[Pass], source_model: SourceModel, options: Options) -> WeightSizes:

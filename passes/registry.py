@@ -8,6 +8,7 @@ from .fold.fold_batch_norm import FoldBatchNorm
 from .fold.fold_constants import FoldConstants
 from .fold.fold_parameters import FoldParameters
 from .fusion.fuse import Fuse
+from .fusion.recompute import Recompute
 from .layout.channels_last import ChannelsLast
 from .layout.sub_pixel import SubPixel
 from .layout.winograd import Winograd
@@ -50,6 +51,7 @@ _ALL: tuple[type[Pass], ...] = (
     QuantizeActivations,  # activations of contractions are rounded to a shorter type
     QuantizeWeights,  # weights of contractions are stored in a shorter type
     ExpandBlockQuantized,  # block-quantized values become quantized values and scales
+    Recompute,  # values are computed again instead of kept, where memory is limited
     SubPixel,  # transposed convolutions become ordinary ones, whose channels are the phases of their results
     UnrollRepeat,  # a loop becomes copies of its body
     Winograd,  # convolutions with 3x3 kernels by fewer products, rounded differently

@@ -106,6 +106,8 @@ def compile_command(
     report_unmatched(dumps.selection)
     for note in weight_notes(build.source_model):
         click.echo(f"note: {note}", err=True)
+    for note in build.recomputed:
+        click.echo(f"note: {note}", err=True)
     untiled = warn_of_untiled(untiled_in_build(build))
     if untiled:
         report(untiled, {})

@@ -102,6 +102,7 @@ def train_command(
             )
         checked = _read_data(validate, opened.entries[validation], plan)
     path = output or Path(f"{model.stem}.safetensors")
+    click.echo(f"memory of a step: {_mebibytes(trainer.workspace)}; states: {_mebibytes(trainer.state_bytes)}")
     if resume and path.exists():
         trainer.resume(path)
         click.echo(f"resumed {path} after step {trainer.step} of {trainer.steps}")
@@ -132,6 +133,10 @@ def train_command(
             log_file.close()
     click.echo(f"wrote {path}")
     sys.stdout.flush()
+
+
+def _mebibytes(count: int) -> str:
+    return f"{count / 2**20:,.1f} MiB"
 
 
 def _write_line(file: IO[str] | None, progress: Progress) -> None:

@@ -134,6 +134,9 @@ class Trainer:
             raise _error("nothing-trained", message, "a `train` entry ends with `minimize`")
         self.session: Session = model.session(**bound)
         self.entry = self.session.entries[entry.name]
+        self.workspace = self.entry.workspace_bytes(**self.entry.bind(*first))
+        """The bytes of intermediate tensors of a step."""
+        self.state_bytes = sum(np.asarray(value).nbytes for value in self.session.states.values())
 
     def _inputs(self, entry: Entry, batch: Mapping[str, Array], step: int) -> list[Array]:
         """Returns the arguments of a step in order."""

@@ -50,6 +50,7 @@ TRAIN = ("train", "line.nacre", "--data", "data.npz", "--input", "lr=0.05", "--b
 
 def test_a_resumed_run_computes_the_same_bits(folder: Path, cli: Cli) -> None:
     whole = cli(*TRAIN, "--epochs", "6", "-o", "whole.safetensors", "--log", "whole.csv").out
+    assert "memory of a step: " in whole and "states: 0.0 MiB" in whole
     assert whole.count("epoch") == 6 and "wrote whole.safetensors" in whole
     cli(*TRAIN, "--epochs", "2", "-o", "part.safetensors", "--log", "part.csv")
     first = Path("part.safetensors").read_bytes()
