@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from nacre.dialect.types import BLOCKED, F32, I8, U8, DType, TensorType
-from nacre.passes.quantization.quantized_values import Grid
 from nacre.passes.quantization.codecs import Blocks
 from nacre.passes.quantization.quantize_activations import QuantizeActivations
+from nacre.passes.quantization.quantized_values import Grid
 
 
 @pytest.mark.parametrize(("dtype", "zero"), [(I8, 0), (I8, -7), (U8, 128), (U8, 3)])
