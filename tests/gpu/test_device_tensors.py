@@ -22,6 +22,8 @@ Array = npt.NDArray[Any]
 MODEL = """language 1
 dim N in 0..64
 model add(x: f32[N, 4], y: f32[N, 4]) -> f32[N, 4] { return x + y }
+model rows(x: f32[N, 256]) -> f32[N] { return sum(x, axis=1) }
+model few(x: f32[2, N], w: f32[N, 24]) -> f32[2, 24] { return x @ w }
 model count(x: f32[N, 4]) -> total: f32[N, 4] {
   state sum: f32[N, 4]
   sum = sum + x
@@ -146,6 +148,27 @@ def test_tensors_of_both_memories(machine: Machine, model: nacre.Model) -> None:
     np.testing.assert_array_equal(out.copy(to_device=False), x + y.host)
     y.release()
     out.release()
+
+
+def test_rows_that_are_not_aligned(machine: Machine, model: nacre.Model) -> None:
+    """They are read by single elements, and have the same sums bit by bit."""
+    x = np.random.default_rng(1).normal(size=(5, 256)).astype(np.float32)
+    expected = np.asarray(model.entries["rows"](x))
+    np.testing.assert_allclose(expected, x.astype(np.float64).sum(1), atol=2e-5)
+    for offset in (4, 8):
+        tensor = Interface(machine, x, offset=offset)
+        assert np.asarray(model.entries["rows"](tensor)).tobytes() == expected.tobytes()
+        tensor.release()
+
+
+def test_matrix_that_is_not_aligned(machine: Machine, model: nacre.Model) -> None:
+    rng = np.random.default_rng(2)
+    x, w = (rng.normal(size=size).astype(np.float32) for size in ((2, 37), (37, 24)))
+    expected = np.asarray(model.entries["few"](x, w))
+    np.testing.assert_allclose(expected, x.astype(np.float64) @ w, atol=1e-5)
+    tensor = Interface(machine, w, offset=4)
+    assert np.asarray(model.entries["few"](x, tensor)).tobytes() == expected.tobytes()
+    tensor.release()
 
 
 def test_call_in_a_stream_of_the_caller(machine: Machine, model: nacre.Model) -> None:

@@ -37,6 +37,8 @@ model heads_128(q: bf16[8, T, 128], k: bf16[8, S, 128], v: bf16[8, S, 128]) -> b
 }
 model query(q: f16[8, 1, 128], k: f16[8, S, 128], v: f16[8, S, 128]) -> f16[8, 1, 128] { return attention(q, k, v) }
 model shares(x: f32[T, 1024]) -> f32[T, 1024] { return softmax(x) }
+model few_f16(x: f16[8, 4096], w: f16[4096, 4096]) -> f16[8, 4096] { return x @ w }
+model one_bf16(x: bf16[1, 4096], w: bf16[4096, 4096], b: bf16[4096]) -> bf16[1, 4096] { return relu(x @ w + b) }
 model elements(x: f32[T, 1024], y: f32[T, 1024]) -> f32[T, 1024] { return relu(x + y) }
 """
 MORE_INSTRUCTIONS = 1.05

@@ -25,6 +25,9 @@ MODELS = {
     "few rows": "model m(x: bf16[40, B], w: bf16[72, B]) -> bf16[40, 72] { return x @ w.T }",
     "rows": "model m(x: f32[B, 45]) -> f32[B] { return sum(x, axis=1) }",
     "f64": "model m(x: f64[B, 45]) -> f64[B] { return max(x, axis=1) }",
+    "weights": "model m(x: f16[3, 512], w: f16[B, 512]) -> f16[3, B] { return x @ w.T }",
+    "few": "model m(x: f16[5, B], w: f16[B, 200], b: f16[200]) -> f16[5, 200] { return relu(x @ w + b) }",
+    "wide": "model m(x: f32[B, 2, 130]) -> f32[B] { return sum(x, axis=(1, 2)) }",
     "whole": "model m(x: i32[B, 45]) -> i32 { return sum(x, axis=(0, 1)) }",
     "columns": "model m(x: f32[45, B]) -> f32[B] { return sum(x * x, axis=0) }",
     "bias": "model m(x: f32[B, 70], w: f32[70, 33], b: f32[33]) -> f32[B, 33] { return relu(x @ w + b) + x[:, 3:36] }",
@@ -41,15 +44,24 @@ SCHEDULES = {
     **dict.fromkeys(("contraction", "batched", "bias"), "contraction of 256 threads"),
     "convolution": "contraction of 256 threads, 2 blocks",
     **dict.fromkeys(("f16", "bf16", "few rows", "channels", "padded"), "tensor cores of 128 threads"),
-    **dict.fromkeys(("rows", "f64", "mean"), "row per warp of 256 threads"),
+    **dict.fromkeys(("rows", "f64", "mean", "weights", "wide"), "row per warp of 256 threads"),
     "whole": "row of 256 threads",
+    "few": "few rows of 256 threads",
     "columns": "plain of 256 threads",
     "vectors": "vectors of 256 threads",
 }
-TOLERANCES = {"f16": 1e-3, "bf16": 8e-3, "few rows": 8e-3, "channels": 2e-3, "padded": 2e-3}
+TOLERANCES = {
+    "f16": 1e-3,
+    "few": 2e-3,
+    "weights": 1e-3,
+    "bf16": 8e-3,
+    "few rows": 8e-3,
+    "channels": 2e-3,
+    "padded": 2e-3,
+}
 """Half of a step between results, which are rounded once from sums in f32; sums and biased sums are rounded both."""
 UNALIGNED = ("f16", "channels")
-ALONE = ("bias", "padded", "channels", "mean", "f16")
+ALONE = ("bias", "padded", "channels", "mean", "f16", "weights", "few")
 """Models whose elementwise ops are computed where the sums are."""
 
 
@@ -60,7 +72,7 @@ def reference(name: str, *arrays: np.ndarray) -> np.ndarray:
         windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(2, 3))
         sums = np.einsum("bcijkl,ockl->boij", windows, others[0])
         return sums if name == "convolution" else np.maximum(sums + others[1][:, None, None], 0)
-    if name in ("contraction", "f16", "few rows"):
+    if name in ("contraction", "f16", "few rows", "weights"):
         return x @ others[0].T
     if name in ("batched", "bf16"):
         return x @ others[0]
@@ -68,6 +80,8 @@ def reference(name: str, *arrays: np.ndarray) -> np.ndarray:
         x = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
         windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(1, 2))
         return np.maximum(np.einsum("bijckl,klco->bijo", windows, others[0]) + others[1], 0)
+    if name == "few":
+        return np.maximum(x @ others[0] + others[1], 0)
     if name == "bias":
         return np.maximum(x @ others[0] + others[1], 0) + x[:, 3:36]
     if name == "mean":
@@ -76,6 +90,8 @@ def reference(name: str, *arrays: np.ndarray) -> np.ndarray:
         return np.maximum(x, 0) + others[0]
     if name == "f64":
         return np.asarray(x.max(-1))
+    if name == "wide":
+        return np.asarray(x.sum((1, 2)))
     return np.asarray({"rows": x.sum(-1), "whole": x.sum(), "columns": (x * x).sum(0)}[name])
 
 

@@ -68,7 +68,7 @@ def bits(results: object) -> list[bytes]:
     return [np.asarray(x).tobytes() for x in (results if isinstance(results, tuple) else (results,))]
 
 
-def calls_of(machine: Machine, model: nacre.Model, entry: str, *given: Array) -> tuple[list[bytes], list[str]]:
+def calls_of(machine: Machine, model: nacre.Model, entry: str, *given: object) -> tuple[list[bytes], list[str]]:
     """Returns the bits of the results, and the calls of the driver besides copies of the host's tensors."""
     begin = len(machine.log)
     results = bits(model.entries[entry](*given))

@@ -2,6 +2,7 @@
 
     lane l of the threads of a row:   total = neutral, or the start value in lane 0
                                       for r = l, l + LANES, ...: total = body(element r, total)
+                                      several neighbouring elements at once where rows are contiguous
     a warp combines its totals by exchanges in registers; the warps of a block combine theirs in shared memory
 
 Neighbouring lanes read neighbouring elements. Sums are in another order than in one thread.
@@ -13,9 +14,11 @@ from collections.abc import Sequence
 
 from .nest import Nest, arguments_of, call_body
 from .plain import THREADS, count_elements, first_value, load, split_number, store_total, write_sizes
+from .row_elements import is_aligned, moving_inputs, read_elements, width_of
 from .text import Text
 
 WARP = 32
+_FEW = 16
 _LONG = 2048
 """A row of so many elements is worth a whole block."""
 
@@ -30,7 +33,7 @@ def lanes_of(nest: Nest) -> int | None:
     totals = all(not result.loops() & set(nest.reductions) for result in nest.results)
     if not nest.reductions or not totals or None in nest.combines:
         return None
-    if any(_neutral(c, r.element) is None for c, r in zip(nest.combines, nest.results, strict=True)):
+    if any(neutral_of(c, r.element) is None for c, r in zip(nest.combines, nest.results, strict=True)):
         return None
     if not any(o.in_memory and o.index and o.plain_axes()[-1] == nest.reductions[-1] for o in nest.inputs):
         return None
@@ -43,7 +46,7 @@ def lanes_of(nest: Nest) -> int | None:
     return THREADS if not nest.outer or (length is not None and length >= _LONG) else WARP
 
 
-def _neutral(combine: str | None, element: str) -> str | None:
+def neutral_of(combine: str | None, element: str) -> str | None:
     """Returns the text of the value that changes nothing."""
     name = (combine or "").removeprefix("arith.")
     if name in _NEUTRAL:
@@ -69,8 +72,8 @@ def write_rows(nest: Nest, lanes: int) -> str:
     lane = text.index("remui", thread, text.constant(lanes))
     # All threads of a warp are in the same row, so that they take the same branch.
     with text.block(f"scf.if {text.below(row, count_elements(text, nest, sizes))}"):
-        positions = split_number(text, row, [sizes[loop] for loop in nest.outer])
-        outer = dict(zip(nest.outer, positions, strict=True))
+        order = _order(nest)
+        outer = dict(zip(order, split_number(text, row, [sizes[loop] for loop in order]), strict=True))
         totals = _sum_lane(text, nest, sizes, outer, lane, lanes)
         totals = [
             _combine_warp(text, str(c), value, r.element)
@@ -91,6 +94,17 @@ def write_rows(nest: Nest, lanes: int) -> str:
     return ("".join(tiles) if lanes > WARP else "") + made + _write_count(nest, THREADS // lanes)
 
 
+def _order(nest: Nest) -> list[int]:
+    """Returns the loops of the rows, the fastest last. In a product of few rows with a matrix, these rows are the
+    fastest loop: neighbouring warps read the same row of the matrix, which then comes from memory once."""
+
+    def is_few(loop: int) -> bool:
+        size = nest.static_extent(loop)
+        return size is not None and size <= _FEW and any(loop not in operand.loops() for operand in moving_inputs(nest))
+
+    return sorted(nest.outer, key=is_few)
+
+
 def _write_count(nest: Nest, per_block: int) -> str:
     text = Text()
     total = count_elements(text, nest, write_sizes(text, nest))
@@ -109,16 +123,28 @@ def _sum_lane(text: Text, nest: Nest, sizes: Sequence[str], outer: dict[int, str
     first = text.let(f"arith.cmpi eq, {lane}, {text.constant(0)} : index")
     starts = []
     for number, (result, combine) in enumerate(zip(nest.results, nest.combines, strict=True)):
-        neutral = text.let(f"arith.constant {_neutral(combine, result.element)} : {result.element}")
+        neutral = text.let(f"arith.constant {neutral_of(combine, result.element)} : {result.element}")
         start = first_value(text, nest, number, _positions(text, nest, outer))
         starts.append(text.let(f"arith.select {first}, {start}, {neutral} : {result.element}"))
     length = text.multiply(text.constant(1), *(sizes[loop] for loop in nest.reductions))
-    carried, place = [text.fresh() for _ in types], text.fresh()
-    with text.loop(f"{place} = {lane} to {length} step {text.constant(lanes)}", carried, starts, types) as totals:
+    width, carried, place = width_of(nest, lanes), [text.fresh() for _ in types], text.fresh()
+    aligned = is_aligned(text, nest, width) if width > 1 else ""
+    begin, step = text.multiply(lane, text.constant(width)), text.constant(lanes * width)
+    with text.loop(f"{place} = {begin} to {length} step {step}", carried, starts, types) as totals:
         inner = split_number(text, place, [sizes[loop] for loop in nest.reductions])
-        at = _positions(text, nest, outer | dict(zip(nest.reductions, inner, strict=True)))
-        elements = [load(text, nest, number, at) for number in range(len(nest.inputs))]
-        text.carry(text.let_many(len(types), call_body(nest, [*elements, *carried], at)), types)
+        places = []
+        for number in range(width):
+            moved = [*inner[:-1], text.add(inner[-1], text.constant(number))]
+            places.append(_positions(text, nest, outer | dict(zip(nest.reductions, moved, strict=True))))
+        if width > 1:
+            columns = read_elements(text, nest, places, aligned)
+        else:
+            columns = [[load(text, nest, number, places[0])] for number in range(len(nest.inputs))]
+        after: Sequence[str] = carried
+        for number, at in enumerate(places):
+            elements = [column[number] for column in columns]
+            after = text.let_many(len(types), call_body(nest, [*elements, *after], at))
+        text.carry(after, types)
     return totals
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from . import contraction, plain, rows, tensor_cores, vectors
+from . import contraction, few_rows, plain, rows, tensor_cores, vectors
 from .nest import Nest
 
 
@@ -28,6 +28,8 @@ def choose_schedule(nest: Nest) -> Schedule | None:
     if groups is not None:
         text = contraction.write_contraction(nest, groups)
         return Schedule("contraction", contraction.THREADS, text, contraction.blocks_at_once(groups))
+    if few_rows.fits_few_rows(nest):
+        return Schedule("few rows", plain.THREADS, few_rows.write_few_rows(nest))
     lanes = rows.lanes_of(nest)
     if lanes is not None:
         return Schedule("row per warp" if lanes == rows.WARP else "row", plain.THREADS, rows.write_rows(nest, lanes))

@@ -1,0 +1,179 @@
+"""The schedule of products of a few rows with a matrix, which is read once, by 16 bytes.
+
+    z[m, n] += x[m, k] * w[k, n]    rows m: all in each thread, 8 at most in f16, 16 in f32   columns n: contiguous
+
+A block of 256 threads computes 8 groups of neighbouring columns, as many in a group as are in 16 bytes. 32 slices share
+the depth:
+
+    group g, slice s:   for k = s, s + 32, ...:  16 bytes of w[k]; x[m, k] of each row; sums of each row and column
+    the 4 slices of a warp are combined by exchanges in registers, the 8 warps in shared memory, in a fixed order
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .nest import Nest, arguments_of, call_body
+from .plain import THREADS, load, split_number, store_total, write_sizes
+from .rows import WARP, neutral_of
+from .text import Text
+
+GROUPS = 8
+SLICES = THREADS // GROUPS
+_WARPS = THREADS // WARP
+_MOST_SUMS = 64
+"""The sums of a thread that stay in registers."""
+_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
+
+
+def fits_few_rows(nest: Nest) -> bool:
+    """Returns whether an op is such a product: its sizes are static, except the depth."""
+    if len(nest.inputs) != 2 or len(nest.results) != 1 or len(nest.reductions) != 1 or nest.started != (True,):
+        return False
+    (_, w), (result,), (depth,) = nest.inputs, nest.results, nest.reductions
+    if neutral_of(nest.combines[0], result.element) is None or not all(o.in_memory for o in nest.operands):
+        return False
+    axes = w.plain_axes()
+    if w.element not in _BYTES or len(axes) != 2 or axes[0] != depth or axes[1] not in nest.outer:
+        return False
+    column, width = axes[1], 16 // _BYTES[w.element]
+    columns = nest.static_extent(column)
+    if "strided" in w.type or column in nest.inputs[0].loops() or columns is None or columns % width:
+        return False
+    sums = width
+    for loop in _rows(nest):
+        sums *= nest.static_extent(loop) or _MOST_SUMS + 1
+    return 0 < sums <= _MOST_SUMS
+
+
+def _column(nest: Nest) -> int:
+    column = nest.inputs[1].plain_axes()[1]
+    assert column is not None
+    return column
+
+
+def _rows(nest: Nest) -> list[int]:
+    return [loop for loop in nest.outer if loop != _column(nest)]
+
+
+def write_few_rows(nest: Nest) -> str:
+    """Returns the text of the schedule: the function of the threads, and the one that counts the blocks."""
+    return _Writer(nest).write() + _write_count(nest)
+
+
+def _write_count(nest: Nest) -> str:
+    text = Text()
+    columns = write_sizes(text, nest)[_column(nest)]
+    width = 16 // _BYTES[nest.inputs[1].element]
+    blocks = text.index("ceildivui", columns, text.constant(GROUPS * width))
+    arguments = ", ".join(f"%m{number}: {operand.type}" for number, operand in enumerate(nest.operands))
+    return text.function(f"@{nest.name}_count({arguments}) -> index", [blocks], ["index"])
+
+
+class _Writer:
+    """The writer of the threads' function. A row is a number, split by the sizes of its loops."""
+
+    def __init__(self, nest: Nest) -> None:
+        self.nest, self.text, self.column, self.rows = nest, Text(), _column(nest), _rows(nest)
+        self.width = 16 // _BYTES[nest.inputs[1].element]
+        self.sizes = write_sizes(self.text, nest)
+        self.count = 1
+        for loop in self.rows:
+            self.count *= nest.static_extent(loop) or 1
+        self.element, self.combine = nest.results[0].element, str(nest.combines[0])
+        self.tile = f"memref<{_WARPS}x{self.count}x{GROUPS * self.width}x{self.element}, 3>"
+
+    def write(self) -> str:
+        text, nest = self.text, self.nest
+        block, thread = text.special("ctaid.x"), text.special("tid.x")
+        group, part = (text.index(name, thread, text.constant(GROUPS)) for name in ("remui", "divui"))
+        begin = text.multiply(block, text.constant(GROUPS * self.width))
+        own = text.multiply(group, text.constant(self.width))
+        totals = self._sum(part, text.add(begin, own))
+        distance = GROUPS
+        while distance < WARP:
+            others = [text.exchange(value, self.element, distance) for value in totals]
+            totals = [self._add(value, other) for value, other in zip(totals, others, strict=True)]
+            distance *= 2
+        self.memory = text.let(f"memref.get_global @{nest.name}_totals : {self.tile}")
+        warp, lane = (text.index(name, thread, text.constant(WARP)) for name in ("divui", "remui"))
+        with text.block(f"scf.if {text.below(lane, text.constant(GROUPS))}"):
+            for number, value in enumerate(totals):
+                row, place = divmod(number, self.width)
+                column = text.add(own, text.constant(place))
+                text.line(f"memref.store {value}, {self.memory}[{warp}, {text.constant(row)}, {column}] : {self.tile}")
+        text.barrier()
+        self._store(thread, begin)
+        arguments = ", ".join(f"{name}: {type}" for name, type in arguments_of(nest))
+        memory = f'memref.global "private" @{nest.name}_totals : {self.tile} = uninitialized\n'
+        return memory + text.function(f"@{nest.name}({arguments})")
+
+    def _add(self, left: str, right: str) -> str:
+        return self.text.let(f"{self.combine} {left}, {right} : {self.element}")
+
+    def _positions(self, row: str, column: str, depth: str) -> list[str]:
+        places = split_number(self.text, row, [self.sizes[loop] for loop in self.rows])
+        known = dict(zip(self.rows, places, strict=True)) | {self.column: column, self.nest.reductions[0]: depth}
+        return [known[loop] for loop in range(len(self.nest.parallel))]
+
+    def _sum(self, part: str, column: str) -> list[str]:
+        """Sums the elements of a slice. A group behind the last column has none."""
+        text, nest = self.text, self.nest
+        zero = text.constant(0)
+        neutral = text.let(f"arith.constant {neutral_of(self.combine, self.element)} : {self.element}")
+        first = text.let(f"arith.cmpi eq, {part}, {zero} : index")
+        start = text.let(f"arith.select {first}, %s0, {neutral} : {self.element}")
+        inside = text.below(column, self.sizes[self.column])
+        limit = text.let(f"arith.select {inside}, {self.sizes[nest.reductions[0]]}, {zero} : index")
+        types = [self.element] * (self.count * self.width)
+        carried, depth, sums = [text.fresh() for _ in types], text.fresh(), []
+        aligned, bounds = self._is_aligned(), f"{depth} = {part} to {limit} step {text.constant(SLICES)}"
+        with text.loop(bounds, carried, [start] * len(types), types) as totals:
+            weights = self._read(column, depth, aligned)
+            for row in range(self.count):
+                at = self._positions(text.constant(row), column, depth)
+                x = load(text, nest, 0, at)
+                for place, w in enumerate(weights):
+                    at[self.column] = text.add(column, text.constant(place))
+                    before = carried[row * self.width + place]
+                    sums.append(text.let(call_body(nest, [x, w, before], at)))
+            text.carry(sums, types)
+        return totals
+
+    def _is_aligned(self) -> str:
+        text, type = self.text, self.nest.inputs[1].type
+        address = text.let(f"memref.extract_aligned_pointer_as_index %m1 : {type} -> index")
+        rest = text.index("andi", address, text.constant(15))
+        return text.let(f"arith.cmpi eq, {rest}, {text.constant(0)} : index")
+
+    def _read(self, column: str, depth: str, aligned: str) -> Sequence[str]:
+        """Returns neighbouring elements of the matrix: by one load, or one by one."""
+        text, w = self.text, self.nest.inputs[1]
+        vector, found = f"vector<{self.width}x{w.element}>", text.fresh()
+        with text.block(f"{found} = scf.if {aligned} -> ({vector})", "} else {"):
+            loaded = text.let(f"vector.load %m1[{depth}, {column}] {{alignment = 16 : i64}} : {w.type}, {vector}")
+            text.carry([loaded], [vector])
+        text.deeper(1)
+        places = [text.add(column, text.constant(n)) for n in range(self.width)]
+        single = [text.let(f"memref.load %m1[{depth}, {place}] : {w.type}") for place in places]
+        text.carry([text.let(f"vector.from_elements {', '.join(single)} : {vector}")], [vector])
+        text.deeper(-1)
+        text.line("}")
+        return [text.let(f"vector.extract {found}[{n}] : {w.element} from {vector}") for n in range(self.width)]
+
+    def _store(self, thread: str, begin: str) -> None:
+        """Combines the totals of the warps, in the same order for each element, and stores them."""
+        text, wide, number = self.text, GROUPS * self.width, self.text.fresh()
+        bounds = f"{number} = {thread} to {text.constant(self.count * wide)} step {text.constant(THREADS)}"
+        with text.loop(bounds, [], [], []):
+            place, row = (text.index(name, number, text.constant(wide)) for name in ("remui", "divui"))
+            column = text.add(begin, place)
+            with text.block(f"scf.if {text.below(column, self.sizes[self.column])}"):
+                parts = [
+                    text.let(f"memref.load {self.memory}[{text.constant(n)}, {row}, {place}] : {self.tile}")
+                    for n in range(_WARPS)
+                ]
+                total = parts[0]
+                for part in parts[1:]:
+                    total = self._add(total, part)
+                store_total(text, self.nest, 0, total, self._positions(row, column, text.constant(0)))

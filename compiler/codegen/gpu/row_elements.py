@@ -1,0 +1,97 @@
+"""The elements of a row that a lane takes together: neighbours, read by 16 bytes where memory is aligned.
+
+    weights in bf16, 8 elements a load:   lane 0: 0 .. 7    lane 1: 8 .. 15    ...    lane 31: 248 .. 255
+                                          lane 0: 256 .. 263, and so on
+
+Where a tensor begins is known in the call only. If it is not aligned, a lane takes the same elements in the same order,
+each by a load of its own, so that the sums have the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .nest import Nest, Operand
+from .plain import load
+from .text import Text
+
+_VECTOR_BYTES = 16
+_BYTES = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "f16": 2, "bf16": 2, "i16": 2, "i8": 1}
+
+
+def width_of(nest: Nest, lanes: int) -> int:
+    """Returns how many neighbouring elements a lane takes at once: a power of two that divides the innermost loop of
+    the row, and leaves each lane some. It is 1 if an input that the loop moves along is not contiguous there."""
+    last, length = nest.reductions[-1], 1
+    size, moving = nest.static_extent(last), moving_inputs(nest)
+    for loop in nest.reductions:
+        length *= nest.static_extent(loop) or lanes * _VECTOR_BYTES
+    if size is None or not all(operand.element in _BYTES for operand in moving):
+        return 1
+    width = _VECTOR_BYTES // max(_BYTES[operand.element] for operand in moving)
+    while width > 1 and (
+        size % width or length < width * lanes or not all(_is_contiguous(operand, last, width) for operand in moving)
+    ):
+        width //= 2
+    return width
+
+
+def moving_inputs(nest: Nest) -> list[Operand]:
+    """Returns the inputs that another element is read of in each iteration of the innermost loop."""
+    return [operand for operand in nest.inputs if operand.in_memory and nest.reductions[-1] in operand.loops()]
+
+
+def _is_contiguous(operand: Operand, loop: int, width: int) -> bool:
+    """Returns whether `width` iterations of a loop read neighbouring elements, which begin at a multiple of `width`."""
+    *others, last = operand.index
+    if last != f"d{loop}" or any(loop in Operand("", "", (), (text,)).loops() for text in others):
+        return False
+    if "strided" not in operand.type:
+        # The steps of all other axes are multiples of the last size.
+        size = operand.shape[-1]
+        return not others or (size is not None and size % width == 0)
+    steps = operand.strides
+    return "offset" not in operand.type and steps[-1] == 1 and not any(s is None or s % width for s in steps[:-1])
+
+
+def is_aligned(text: Text, nest: Nest, width: int) -> str:
+    """Returns whether all inputs that are read by vectors begin at a multiple of their bytes."""
+    bits, moving = text.constant(0), moving_inputs(nest)
+    for number, operand in enumerate(nest.inputs):
+        if operand in moving:
+            address = text.let(f"memref.extract_aligned_pointer_as_index %m{number} : {operand.type} -> index")
+            mask = text.constant(width * _BYTES[operand.element] - 1)
+            bits = text.index("ori", bits, text.index("andi", address, mask))
+    return text.let(f"arith.cmpi eq, {bits}, {text.constant(0)} : index")
+
+
+def read_elements(text: Text, nest: Nest, places: Sequence[Sequence[str]], aligned: str) -> list[Sequence[str]]:
+    """Returns the elements of each input at successive positions of the loops."""
+    moving, first, width = moving_inputs(nest), places[0], len(places)
+    numbers = [number for number, operand in enumerate(nest.inputs) if operand in moving]
+    types = [f"vector<{width}x{nest.inputs[number].element}>" for number in numbers]
+    name, count = text.fresh(), f":{len(types)}" if len(types) > 1 else ""
+    with text.block(f"{name}{count} = scf.if {aligned} -> ({', '.join(types)})", "} else {"):
+        vectors = []
+        for number, type in zip(numbers, types, strict=True):
+            operand = nest.inputs[number]
+            indices = ", ".join(text.apply(expression, first) for expression in operand.index)
+            bytes = width * _BYTES[operand.element]
+            source = f"%m{number}[{indices}] {{alignment = {bytes} : i64}} : {operand.type}, {type}"
+            vectors.append(text.let(f"vector.load {source}"))
+        text.carry(vectors, types)
+    text.deeper(1)
+    vectors = []
+    for number, type in zip(numbers, types, strict=True):
+        elements = ", ".join([load(text, nest, number, at) for at in places])
+        vectors.append(text.let(f"vector.from_elements {elements} : {type}"))
+    text.carry(vectors, types)
+    text.deeper(-1)
+    text.line("}")
+    made: list[Sequence[str]] = [
+        [load(text, nest, n, first)] * width if n not in numbers else [] for n in range(len(nest.inputs))
+    ]
+    for place, (number, type) in enumerate(zip(numbers, types, strict=True)):
+        vector, element = f"{name}#{place}" if count else name, nest.inputs[number].element
+        made[number] = [text.let(f"vector.extract {vector}[{n}] : {element} from {type}") for n in range(width)]
+    return made
