@@ -188,7 +188,7 @@ def run(path: Path, command: list[str]) -> bool:
     print(
         f"{command[0]:6} {path.name:32} {code:3} {seconds:6.1f} s {megabytes:6.0f} MB  {head[:70]} | {tail[:40]}{mark}",
         flush=True,
-    )  # noqa: E501
+    )
     return is_fine
 
 

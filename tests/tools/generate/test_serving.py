@@ -230,13 +230,14 @@ def test_numbers_of_a_request_at_their_bounds(name: str) -> None:
 def test_a_prompt_is_computed_in_parts(talker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of any length, also a multiple of the greatest part."""
     monkeypatch.setattr(engines, "_PART", 4)
-    ids = [1, *range(262, 280)]
     engine = Engine(nacre.load(talker), slots=1, capacity=CONTEXT, queue=1, end=frozenset(), lookup=0)
     for length in range(1, 14):
+        # No prompt begins as an earlier one, whose tokens would be kept.
+        ids = [262 + length, *range(262, 261 + length)]
         found: queue.Queue[Event] = queue.Queue()
-        engine.submit(Job(ids[:length], 5, Sampling(temperature=0), found.put))
+        engine.submit(Job(ids, 5, Sampling(temperature=0), found.put))
         drawn = [found.get(timeout=20) for _ in range(6)]
-        alone = Generator(nacre.load(talker), CONTEXT).generate(ids[:length], 5, Sampling(temperature=0), frozenset())
+        alone = Generator(nacre.load(talker), CONTEXT).generate(ids, 5, Sampling(temperature=0), frozenset())
         assert drawn[:5] == list(alone), length
         assert drawn[5] == Finished("length")
     engine.stop()
