@@ -55,7 +55,6 @@ static nacre_status open_on(nacre_session *session, int number, const nacre_opti
 nacre_status nacre_device_open(nacre_session *session, const nacre_options *options) {
     const char *name = chosen_name(options);
     const int has_cpu = nacre_this_artifact.level_count > 0, is_auto = strcmp(name, "auto") == 0;
-    session->device = NULL;
     if (strcmp(name, "cpu") == 0) {
         if (has_cpu) return NACRE_OK;
         return nacre_fail(NACRE_NO_DEVICE, "the artifact has no code for a CPU");
@@ -69,7 +68,6 @@ nacre_status nacre_device_open(nacre_session *session, const nacre_options *opti
 void nacre_device_close(nacre_session *session) {
     nacre_device_session *own = session->device;
     if (own == NULL) return;
-    session->device = NULL;
     if (own->process != getpid()) return; /* the device belongs to the process that this one was forked from */
     const nacre_driver *driver = own->program->driver;
     if (driver->push_context(own->program->context) == 0) {

@@ -29,7 +29,7 @@ _IMPORTED = (
 )
 
 
-_IDLE = 60.0
+IDLE = 60.0
 """Seconds in which processes that are at work use some CPU time, on a busy machine too."""
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -72,15 +72,15 @@ def run_pytest(
     child = os.fork()
     if child == 0:
         _become(arguments, root, variables, output)
-    status, seconds = _wait(child, limit)
+    status, seconds = wait(child, limit)
     if status is None:
-        _end_session(child)
+        end_session(child)
         os.waitpid(child, 0)
-    _end_session(child)
+    end_session(child)
     return Ending(status, output.read_text(errors="replace"), round(seconds, 1))
 
 
-def _wait(child: int, limit: float) -> tuple[int | None, float]:
+def wait(child: int, limit: float) -> tuple[int | None, float]:
     """Returns the exit code, None for a run that has to be ended, and the CPU time of the session."""
     used, progress, asked = 0.0, time.monotonic(), time.monotonic()
     while True:
@@ -92,14 +92,14 @@ def _wait(child: int, limit: float) -> tuple[int | None, float]:
         if now - asked < 1:
             continue
         asked = now
-        seconds = sum(_times(child).values())
+        seconds = sum(times(child).values())
         if seconds > used + 0.1:
             used, progress = seconds, now
-        if used > limit or now - progress > _IDLE:
+        if used > limit or now - progress > IDLE:
             return None, used
 
 
-def _times(session: int) -> dict[int, float]:
+def times(session: int) -> dict[int, float]:
     """The processes of a session, with the CPU time of each and of its ended children."""
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
@@ -110,9 +110,9 @@ def _times(session: int) -> dict[int, float]:
     return found
 
 
-def _end_session(session: int) -> None:
+def end_session(session: int) -> None:
     """Ends all processes of a session, also those in process groups of their own."""
-    while processes := _times(session):
+    while processes := times(session):
         if set(processes) == {session}:
             os.kill(session, signal.SIGKILL)
             return  # it is waited for

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import c_mutants
+import forks
+import mutate
 import probes
 import pytest
 import python_mutants
@@ -105,3 +109,42 @@ def test_tests_that_reach_a_mutant_come_by_their_time() -> None:
     assert reach.tests_of(7, ["near"], 10) == ["near::c", "near::b", "far::a", "far::e"]
     assert reach.tests_of(8, ["near"], 10) == []
     assert reach.files_within(["near", "far", "unknown"], 5) == ["near"]
+
+
+@pytest.mark.parametrize(
+    ("code", "limit", "status"),
+    [
+        ("import time; time.sleep(0.2); raise SystemExit(3)", 60.0, 3),
+        ("while True: pass", 0.5, None),
+        ("import time; time.sleep(600)", 60.0, None),
+        ("import subprocess, sys; subprocess.run([sys.executable, '-c', 'while True: pass'])", 0.5, None),
+        ("import subprocess, sys; subprocess.Popen(['sleep', '600'], process_group=0)", 60.0, 0),
+    ],
+    ids=["it ends", "it computes", "it waits", "a child computes", "a child is left"],
+)
+def test_a_run_ends_by_its_cpu_time(
+    code: str, limit: float, status: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forks, "IDLE", 5.0 if "600" in code else 60.0)
+    process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    try:
+        assert forks.wait(process.pid, limit)[0] == status
+    finally:
+        forks.end_session(process.pid)
+        if status is None:
+            process.wait()
+        process.returncode = 0
+    assert not [pid for pid in forks.times(process.pid) if pid != process.pid]
+
+
+def test_a_run_that_is_ended_kills_its_mutant() -> None:
+    assert forks.Ending(None, "...\n", 1.0).failure == "time"
+    assert forks.Ending(0, "...\n", 1.0).failure == forks.Ending(5, "", 1.0).failure == ""
+    assert forks.Ending(1, "F\nFAILED tests/test_x.py::test_y - it\n", 1.0).failure.startswith("FAILED tests/test_x.py")
+
+
+def test_mutants_of_a_line() -> None:
+    path = next(path for path in sorted((ROOT / "passes").rglob("*.py")) if mutate.candidates(path))
+    line = mutate.candidates(path)[0].line
+    found = mutate.mutants_at([f"{path.relative_to(ROOT)}:{line}"])
+    assert found and {mutant.line for _, mutant in found} == {line}

@@ -164,6 +164,38 @@ def test_slices_of_other_places_and_of_other_axes() -> None:
     check(Slopes(read(text.replace("w = scan", "scan")), "m", ["x", "y"], {}), make(rng, x=(2, 5, 3), y=(5, 2)))
 
 
+def test_slices_of_every_axis() -> None:
+    """Whose gradients are stacked and brought to their axis by a cycle of axes."""
+    text = """
+    dim T in 1..64
+    model m(x: f32[T, 2, 3, 4], y: f32[2, T, 3, 4], z: f32[2, 3, T, 4], w: f32[2, 3, 4, T]) -> loss: f32 {
+      scan t in 0..T with a = 0.0 {
+        a = a * 0.5 + sum(sin(x[t]) * y[:, t] * cos(z[:, :, t]) * w[:, :, :, t])
+      }
+      return a * a
+    }"""
+    rng = np.random.default_rng(2)
+    given = make(rng, x=(5, 2, 3, 4), y=(2, 5, 3, 4), z=(2, 3, 5, 4), w=(2, 3, 4, 5))
+    check(Slopes(read(text), "m", ["x", "y", "z", "w"], {}), given)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3, 6])
+def test_a_value_that_reaches_others_iterations_later(steps: int) -> None:
+    text = """
+    dim T in 0..64
+    model m(x: f32[T]) -> loss: f32 {
+      scan t in 0..T with a = 0.5, b = 0.25, c = 1.0, d = 1.0 {
+        d = d + sin(c) * c
+        c = c + cos(b) * b
+        b = b + a * a
+        a = a * 0.5 + sin(x[t])
+      }
+      return d
+    }"""
+    rng = np.random.default_rng(4)
+    check(Slopes(read(text), "m", ["x"], {}), make(rng, x=(steps,)))
+
+
 def test_a_loop_in_a_loop_in_a_branch() -> None:
     text = """
     dim T in 3..9

@@ -48,8 +48,7 @@ def close(actual: Array, expected: Array) -> None:
     np.testing.assert_allclose(actual.reshape(expected.shape), expected, rtol=3 * float(epsilon))
 
 
-@with_model
-def test_the_interpreter_repeats_the_library(path: Path) -> None:
+def interpret(path: Path, entry: str, inputs: Sequence[Array]) -> Array:
     source = read_file(path)
     weights = source.weights["main"]
     assert isinstance(weights, Checkpoint)
@@ -59,17 +58,31 @@ def test_the_interpreter_repeats_the_library(path: Path) -> None:
         assert read is not None
         return read()
 
-    def run(entry: str) -> Array:
-        with np.errstate(all="ignore"):
-            return np.asarray(Interpreter(source.module, load).run(entry, inputs)[0])
+    with np.errstate(all="ignore"):
+        return np.asarray(Interpreter(source.module, load).run(entry, inputs)[0])
 
+
+@with_model
+def test_the_interpreter_repeats_the_library(path: Path) -> None:
     io = stored()
     inputs = arguments(path.stem)
-    raw = io[f"{path.stem}.raw"]
-    np.testing.assert_array_equal(run("raw"), raw.reshape(run("raw").shape))
-    close(run("main"), io[f"{path.stem}.prediction"])
+    raw, found = io[f"{path.stem}.raw"], interpret(path, "raw", inputs)
+    np.testing.assert_array_equal(found, raw.reshape(found.shape))
+    close(interpret(path, "main", inputs), io[f"{path.stem}.prediction"])
     if path.suffix == ".txt":
-        np.testing.assert_array_equal(run("leaves"), io[f"{path.stem}.leaves"])
+        np.testing.assert_array_equal(interpret(path, "leaves", inputs), io[f"{path.stem}.leaves"])
+
+
+def test_a_mean_is_that_of_the_trees_of_each_class(tmp_path: Path) -> None:
+    """As softmax of a mean: probabilities to the power of one over the trees of a class, made to sum to 1."""
+    text = (FOLDER / "lgb_classes.txt").read_text()
+    trees = text.count("Tree=")
+    assert trees > 3 and trees % 3 == 0
+    (tmp_path / "forest.txt").write_text(text.replace("\nobjective=", "\naverage_output\nobjective=", 1))
+    inputs = arguments("lgb_classes")
+    powers = interpret(FOLDER / "lgb_classes.txt", "main", inputs) ** (3 / trees)
+    found = interpret(tmp_path / "forest.txt", "main", inputs)
+    np.testing.assert_allclose(found, powers / powers.sum(-1, keepdims=True), rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", COMPILED)

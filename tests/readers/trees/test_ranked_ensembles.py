@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from nacre.compiler.readers.trees.ensemble import Ensemble, assemble
 from nacre.compiler.readers.trees.graph import TreeModel, identity, write_model
+from nacre.compiler.readers.trees.levels import Split, write_levels
 from nacre.compiler.readers.trees.ranked import MOST_THRESHOLDS, Ranked, rank_ensemble
 from nacre.compiler.readers.trees.tree import Tree
 from nacre.dialect.ops import OPERATORS
@@ -118,3 +119,12 @@ def test_many_thresholds_take_longer_ranks() -> None:
             equal_bits(
                 computed(ranked, rows), expected(ensemble, trees, [0] * count, rows, "compare", "le", np.float64), dtype
             )
+
+
+def test_a_feature_whose_nan_goes_to_both_sides_has_no_levels() -> None:
+    def tables(*splits: Split) -> object:
+        return write_levels([([split], np.asarray([1.0, 2.0])) for split in splits], 2, 1)
+
+    assert tables(Split(0, 0.5, True), Split(0, 0.75, True), Split(1, 0.5, False)) is not None
+    assert tables(Split(0, 0.5, True), Split(0, 0.75, False)) is None
+    assert tables(Split(0, 0.5, False), Split(1, 0.5, True), Split(0, 0.5, True)) is None

@@ -99,3 +99,13 @@ def test_integers_that_are_moved_number_no_places() -> None:
     both = b.stack(x, y, axis=2)
     trial = random_trial(Function("f", (x, y), tuple(b.nodes), (both,)), {})
     assert all(np.abs(a).max() <= 5 for a in trial.arguments)
+
+
+@pytest.mark.parametrize("order", [None, (1, 0, 2), (1, 2, 0), (2, 0, 1)])
+def test_made_up_data_have_the_shape_of_the_parameter(order: tuple[int, ...] | None) -> None:
+    parameter = Parameter("w", TensorType(F32, (2, 3, 5)), transpose=order)
+    found = made_up(parameter)
+    assert found.shape == (2, 3, 5)
+    # In the order of the checkpoint, they are its elements one after another.
+    stored = found if order is None else found.transpose(np.argsort(order))
+    assert stored.flags.c_contiguous
