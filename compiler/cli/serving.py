@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
+from ...runtime.loader import Model
 from ..tools.generate.tokens import check_language_model, most_tokens
 from ..tools.generate.vocabulary import read_vocabulary
 from .model_options import PATH
@@ -69,7 +70,8 @@ def serve_command(
     chosen: Chosen,
     threads: int,
 ) -> None:
-    """Serve a compiled language model over HTTP, with the completions and chat protocol of OpenAI.
+    """Serve a compiled model over HTTP: a language model with the completions and chat protocol of OpenAI, another one
+    with the protocol KServe v2.
 
     \b
       nacre serve model.so --port 8000 --slots 8
@@ -78,11 +80,42 @@ def serve_command(
 
     /v1/completions and /v1/chat/completions answer whole or as a stream; /v1/models, /health and /metrics (Prometheus)
     say more. A model compiled with --set page=32 computes the next tokens of all requests in one call, and keeps their
-    keys and values in pages of 32 tokens of a common pool; requests to others take turns. SIGINT and SIGTERM end the
+    keys and values in pages of 32 tokens of a common pool; requests to others take turns.
+
+    Of models that are no language models, /v2/models/NAME/infer calls the entries without states; --slots are the calls
+    that run at the same time. SIGINT and SIGTERM end the
     server when the open requests are answered.
     """
-    uvicorn, turns, batches, application = _load("uvicorn"), _tool("turns"), _tool("batches"), _tool("application")
+    uvicorn = _load("uvicorn")
     loaded = open_model(context, model, chosen, None, threads)
+    if "prefill" in loaded.entries:
+        made = _language_application(loaded, name or model.stem, slots, queue, capacity, pool, body, lookup)
+    else:
+        made = _tensor_application(loaded, name or model.stem, slots, queue, body)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # uvicorn handles these while it runs, and raises them again when all is done, which is no failure.
+        signal.signal(number, lambda *_: None)
+    uvicorn.run(
+        made,
+        host=host,
+        port=port,
+        log_level="info",
+        timeout_graceful_shutdown=grace,
+        access_log=False,
+    )
+
+
+def _language_application(
+    loaded: Model,
+    name: str,
+    slots: int,
+    queue: int,
+    capacity: int | None,
+    pool: int | None,
+    body: int,
+    lookup: int,
+) -> Any:
+    turns, batches, application = _tool("turns"), _tool("batches"), _tool("application")
     check_language_model(loaded)
     vocabulary = read_vocabulary(loaded)
     size = capacity or min(most_tokens(loaded), 2048)
@@ -95,18 +128,17 @@ def serve_command(
         made = turns.Turns(loaded, lookup=lookup, **given)
     tokens = loaded.entries["sample"].arguments[0].shape[0]
     assert isinstance(tokens, int), tokens
-    served = application.Server(name or model.stem, made, vocabulary, tokens, body, int(time.time()))
-    for number in (signal.SIGINT, signal.SIGTERM):
-        # uvicorn handles these while it runs, and raises them again when all is done, which is no failure.
-        signal.signal(number, lambda *_: None)
-    uvicorn.run(
-        served.application(),
-        host=host,
-        port=port,
-        log_level="info",
-        timeout_graceful_shutdown=grace,
-        access_log=False,
-    )
+    served = application.Server(name, made, vocabulary, tokens, body, int(time.time()))
+    return served.application()
+
+
+def _tensor_application(loaded: Model, name: str, slots: int, queue: int, body: int) -> Any:
+    kserve = _tool("kserve")
+    entries = kserve.served_entries(loaded, name)
+    if not entries:
+        message = f"model `{loaded.name}` has no entry without states that the protocol KServe v2 can call"
+        raise DiagnosticError([Diagnostic("not-served", message)])
+    return kserve.TensorServer(entries, slots, queue, body).application()
 
 
 def _tool(name: str) -> Any:

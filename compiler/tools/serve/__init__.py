@@ -1,1 +1,1 @@
-"""`nacre serve`: a compiled language model behind the completions and chat protocol of OpenAI."""
+"""`nacre serve`: compiled models behind the protocols of OpenAI and KServe."""

@@ -7,6 +7,7 @@ by the rounding of `exp` alone: 3 units of the last place.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
