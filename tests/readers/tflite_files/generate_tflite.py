@@ -1,7 +1,7 @@
 """Writes `cases.npz`: small models, random inputs, and the results of LiteRT's reference kernels.
 
 pip install flatbuffers ai-edge-litert
-python tests/readers/tflite/generate_tflite.py
+python tests/readers/tflite_files/generate_tflite.py
 """
 
 from __future__ import annotations
