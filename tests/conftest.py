@@ -40,7 +40,7 @@ QUICK = (
     "readers/language/test_elaborate_run.py",
     "readers/language/test_hostile_sources.py",
     "readers/test_table.py",
-    "readers/tflite/test_tflite.py::test_operators_agree_with_the_reference_kernels",
+    "readers/tflite_files/test_tflite.py::test_operators_agree_with_the_reference_kernels",
     "runtime/test_observe.py",
     "samples/test_digits.py::test_any_batch_gives_the_same",
     "samples/test_digits.py::test_files_are_small",

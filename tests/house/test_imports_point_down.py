@@ -39,20 +39,8 @@ ROOMS = {
         frozenset({"dialect", "passes", "runtime"}),
         frozenset({"numpy", "ml_dtypes", "lark", "llvmlite", "safetensors", "click", "rich", *MLIR}),
         optional=frozenset(
-            {
-                "gguf",
-                "igraph",
-                "jax",
-                "jinja2",
-                "matplotlib",
-                "onnx",
-                "onnxruntime",
-                "skops",
-                "starlette",
-                "tokenizers",
-                "torch",
-            }
-            | {"uvicorn", "ziglang"}
+            {"gguf", "h5py", "igraph", "jax", "jinja2", "matplotlib", "onnx", "onnxruntime", "skops", "starlette"}
+            | {"tokenizers", "torch", "uvicorn", "ziglang"}
         ),
     ),
 }

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
+from importlib import import_module
 from pathlib import Path
 
 import nacre
 import numpy as np
 import pytest
-from nacre.compiler.base.mlir import ir
+from nacre.compiler.base.mlir import PACKAGE, ir
 from nacre.compiler.readers.stablehlo import parsing_child
 from nacre.compiler.readers.table import read_file
 from nacre.compiler.tools.reference.reader_operators import STABLEHLO
@@ -128,6 +130,57 @@ def test_a_trained_network_agrees(tmp_path: Path) -> None:
     stored = np.load(folder / "mnist_io.npz")
     found = np.concatenate([model(stored["images"][i : i + 1]) for i in range(200)])
     np.testing.assert_allclose(found, stored["probabilities"], rtol=0, atol=2e-6)
+
+
+def bytecode(text: str) -> list[bytes]:
+    """Returns a module as plain bytecode of MLIR, and as the portable one of StableHLO."""
+    stablehlo = import_module(f"{PACKAGE}._mlir_libs._stablehlo")
+    context = ir.Context()
+    stablehlo.register_dialect(context)
+    module = ir.Module.parse(text, context)
+    plain = io.BytesIO()
+    module.operation.write_bytecode(plain)
+    return [plain.getvalue(), stablehlo.serialize_portable_artifact(module, stablehlo.get_current_version())]
+
+
+_ADDITION = """func.func public @main(%x: tensor<3xf32>) -> tensor<3xf32> {
+  %a = stablehlo.add %x, %x : tensor<3xf32>
+  return %a : tensor<3xf32>
+}"""
+
+
+def test_both_kinds_of_bytecode_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "net.mlirbc"
+    for data in bytecode(_ADDITION):
+        path.write_bytes(data)
+        source = read_file(path)
+        (found,) = Interpreter(source.module, lambda p: None).run("net", [np.arange(3, dtype=np.float32)])
+        np.testing.assert_array_equal(found, [0, 2, 4])
+
+
+def test_damaged_bytecode_is_a_diagnostic(tmp_path: Path) -> None:
+    path = tmp_path / "net.mlirbc"
+    for data in bytecode(_ADDITION):
+        for size in (5, len(data) // 2, len(data) - 3):
+            path.write_bytes(data[:size])
+            with pytest.raises(DiagnosticError, match="bad-mlir"):
+                read_file(path)
+
+
+@pytest.mark.skipif(not DATA, reason="NACRE_TEST_DATA names no folder")
+def test_bytecode_of_a_trained_network_is_the_same_graph(tmp_path: Path) -> None:
+    text = (Path(DATA) / "stablehlo" / "mnist.mlir").read_text()
+    (tmp_path / "mnist.mlir").write_text(text)
+    expected = read_file(tmp_path / "mnist.mlir")
+    for data in bytecode(text):
+        (tmp_path / "mnist.mlirbc").write_bytes(data)
+        found = read_file(tmp_path / "mnist.mlirbc")
+        assert [node.op for node in found.module.functions[0].body] == [
+            node.op for node in expected.module.functions[0].body
+        ]
+        name = found.module.parameters[0].name
+        a, b = (source.weights["predict"].read(name) for source in (found, expected))
+        np.testing.assert_array_equal(a, b)
 
 
 # --- errors ---

@@ -25,6 +25,7 @@ from ...weights import open_arrays
 from ..writing.graph_writer import GraphWriter, with_label
 from ..writing.tensors import Tensor, known
 from .convert import find_converter, operator_names
+from .writing.flatbuffer import FormatError
 from .writing.records import GraphRecord, ModelRecord, OperatorRecord, TensorRecord, decode
 from .writing.use import Use
 
@@ -51,6 +52,8 @@ def read_tflite(path: Path, weights: WeightSource | None = None) -> SourceModel:
         module = run.module(entry)
     except DiagnosticError as error:
         raise DiagnosticError(error.diagnostics, {**sources, **error.sources}) from None
+    except FormatError as error:
+        raise _error("bad-tflite", f"`{file}` is damaged: {error}") from None
     try:
         verify(module)
     except DiagnosticError as error:

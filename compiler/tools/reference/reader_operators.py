@@ -1,4 +1,4 @@
-"""Writes the tables of operators in the pages about ONNX, PyTorch, StableHLO and TFLite.
+"""Writes the tables of operators in the pages about Keras, ONNX, PyTorch, StableHLO and TFLite.
 
     python -m nacre.compiler.tools.reference.reader_operators
 
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...readers.keras.convert import FAMILIES as KERAS_FAMILIES
 from ...readers.onnx.convert import FAMILIES as ONNX_FAMILIES
 from ...readers.stablehlo.convert import FAMILIES as STABLEHLO_FAMILIES
 from ...readers.tflite.convert import FAMILIES as TFLITE_FAMILIES
@@ -42,6 +43,7 @@ class ReaderPage:
         return head + _BEGIN + self.table() + _END + rest.split(_END)[1]
 
 
+KERAS = ReaderPage(_DOCS / "keras.md", "layers", KERAS_FAMILIES)
 ONNX = ReaderPage(_DOCS / "onnx.md", "operators", ONNX_FAMILIES)
 PYTORCH = ReaderPage(_DOCS / "pytorch.md", "operators", TORCH_FAMILIES)
 STABLEHLO = ReaderPage(_DOCS / "stablehlo.md", "operations", STABLEHLO_FAMILIES)
@@ -56,7 +58,7 @@ def _entry(name: str, converter: Any) -> str:
 
 
 def main() -> None:
-    for page in (ONNX, PYTORCH, STABLEHLO, TFLITE):
+    for page in (KERAS, ONNX, PYTORCH, STABLEHLO, TFLITE):
         page.path.write_text(page.current(), encoding="utf-8")
 
 

@@ -14,12 +14,15 @@ from ..writing.fixed_point import narrowed
 from ..writing.use import Converters, Use
 from .convolutions import strides_of, window_padding
 
+_LARGEST = 1 << 20
+"""The most elements of a window."""
+
 
 def _window(use: Use, x: Tensor) -> tuple[tuple[int, int], tuple[int, int], Pairs]:
     if x.rank != 4:
         use.fail(f"takes a tensor of rank {x.rank}, expected 4", code="unsupported-rank")
     kernel, strides = (use.integer("filter_h"), use.integer("filter_w")), strides_of(use)
-    if min(kernel) < 1:
+    if min(kernel) < 1 or kernel[0] * kernel[1] > _LARGEST:
         use.fail(f"has windows of {kernel[0]} x {kernel[1]}", code="bad-attribute")
     return kernel, strides, window_padding(use, x.shape[1:3], kernel, strides)
 

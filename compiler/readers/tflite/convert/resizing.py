@@ -14,12 +14,14 @@ from ...writing.tensors import Elements, Tensor, known
 from ..writing.fixed_point import narrowed
 from ..writing.use import Converters, Use
 
+_LARGEST = 1 << 20
+
 
 def _sizes(use: Use) -> list[tuple[int, int]]:
     """Returns the old and the new size of both axes."""
     x = use.input()
     new = use.integers(1, "sizes")
-    if x.rank != 4 or len(new) != 2 or min(new) < 1:
+    if x.rank != 4 or len(new) != 2 or min(new) < 1 or max(new) > _LARGEST:
         use.fail(f"takes a tensor of rank {x.rank} and sizes {list(new)}", code="wrong-operands")
     pairs = []
     for old, wanted in zip(x.shape[1:3], new, strict=True):

@@ -17,6 +17,7 @@ import pytest
 from nacre.compiler.model.source import SourceModel
 from nacre.compiler.readers.table import read_file
 from nacre.compiler.readers.tflite.convert import FAMILIES
+from nacre.compiler.tools.reference.reader_operators import TFLITE
 from nacre.dialect.diagnostics import DiagnosticError
 from nacre.dialect.interpreter import Interpreter
 
@@ -94,6 +95,11 @@ def test_a_batch_of_unknown_size_is_a_dim(tmp_path: Path) -> None:
     source = read_case(tmp_path, "symbolic_batch")
     (dim,) = source.module.dims
     assert str(source.module.functions[0].results[0].type) == f"f32[{dim.name}, 3, 2]"
+
+
+def test_the_page_lists_what_is_supported() -> None:
+    """After a change: `python -m nacre.compiler.tools.reference.reader_operators`."""
+    assert TFLITE.path.read_text(encoding="utf-8") == TFLITE.current()
 
 
 @real

@@ -1,7 +1,7 @@
 """Writes `cases.npz`: small models, random inputs, and the results of LiteRT's reference kernels.
 
 pip install flatbuffers ai-edge-litert
-python tests/readers/tflite/generate_tflite.py
+python tests/readers/tflite_files/generate_tflite.py
 """
 
 from __future__ import annotations
@@ -161,6 +161,10 @@ def _contractions(m: Maker, dtype: str) -> Iterator[tuple[str, Graph]]:
             single("FULLY_CONNECTED", [x, w, m.bias(x, w, 4)], [y], activation=activation, keep_num_dims=keep),
         )
     if dtype == "i1":
+        # So many rows that the number of roundings shows.
+        x, w = m.tensor((3000, 8), dtype, 0.1), m.weight((1, 8), dtype, None)
+        y = m.tensor((3000, 1), dtype, 0.1 * w.scales[0] * 120, 0)
+        yield "fully_connected_rounding", single("FULLY_CONNECTED", [x, w, m.bias(x, w, 1)], [y])
         x, w = m.tensor((3, 7), dtype), m.weight((4, 7), dtype, 0)
         yield (
             "fully_connected_channels",

@@ -1,0 +1,31 @@
+"""The converters of all layers, by their classes: one table made of the families beside this file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..writing.use import Convert, Converters
+from . import activations, convolutions, dense, normalization, pooling, recurrent, shapes
+
+FAMILIES: Mapping[str, Converters] = {
+    "Dense layers and arithmetic": dense.CONVERTERS,
+    "Activations": activations.CONVERTERS,
+    "Convolutions": convolutions.CONVERTERS,
+    "Pooling": pooling.CONVERTERS,
+    "Normalization": normalization.CONVERTERS,
+    "Recurrent layers": recurrent.CONVERTERS,
+    "Shapes and training": shapes.CONVERTERS,
+}
+
+_BY_NAME: Mapping[str, Convert] = {name: convert for family in FAMILIES.values() for name, convert in family.items()}
+assert len(_BY_NAME) == sum(map(len, FAMILIES.values())), "two families convert one layer"
+
+
+def find_converter(name: str) -> Convert | None:
+    """Returns the converter of a class of layers, or None."""
+    return _BY_NAME.get(name)
+
+
+def layer_names() -> list[str]:
+    """Returns the classes of all layers with a converter."""
+    return sorted(_BY_NAME)

@@ -1,0 +1,131 @@
+"""Recurrent layers over [batch, time, input], in one or both directions.
+
+A layer that goes backwards returns its steps in the order in which it computes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ...writing.tensors import Elements, Tensor
+from ..writing.use import Converters, Use
+from .activations import activation_name
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A kind of layer: its operator, and the place of each of the operator's gates among those of Keras."""
+
+    operator: str
+    order: tuple[int, ...]
+
+
+KINDS: Mapping[str, _Kind] = {
+    "LSTM": _Kind("lstm", (0, 1, 2, 3)),
+    "GRU": _Kind("gru", (1, 0, 2)),
+    "SimpleRNN": _Kind("rnn", (0,)),
+}
+
+
+def _gates(array: Elements, order: tuple[int, ...]) -> Elements:
+    """Returns a weight [input, gates * units] as [gates * units, input], or a bias, with its gates in another order."""
+    parts = np.split(array, len(order), axis=-1)
+    return np.concatenate([parts[place] for place in order], axis=-1).T
+
+
+def _layer(use: Use, kind: _Kind, x: Tensor, backwards: bool) -> tuple[Tensor, ...]:
+    """Returns the results of all steps, and the last states."""
+    if x.rank != 3:
+        use.fail(f"gets {x.type}, expected rank 3", code="unsupported-rank")
+    units = use.integer("units")
+    for name in ("stateful", "time_major"):
+        if use.flag(name):
+            use.fail(f"has `{name}`")
+    attributes: dict[str, Any] = {"batch_first": True}
+    function = activation_name(use, default="tanh")
+    if kind.operator == "rnn":
+        if function not in ("tanh", "relu"):
+            use.fail(f"has the activation {function!r}; tanh and relu are supported")
+        attributes["activation"] = function
+    elif function != "tanh" or activation_name(use, "recurrent_activation", "sigmoid") != "sigmoid":
+        use.fail("has other activations than tanh and sigmoid")
+    if kind.operator == "gru" and not use.flag("reset_after", True):
+        use.fail("has `reset_after` = false")
+    arrays = [use.array(0, 2), use.array(1, 2)]
+    if any(array.shape[1] != len(kind.order) * units for array in arrays):
+        use.fail(f"has weights that do not fit {units} units", code="shape-mismatch")
+    given = [x, *(use.tensor(_gates(array, kind.order), word) for array, word in zip(arrays, _WORDS, strict=True))]
+    if use.flag("use_bias", True):
+        bias = use.array(2, 2 if kind.operator == "gru" else 1)
+        both = bias if bias.ndim == 2 else np.stack([bias, np.zeros_like(bias)])
+        if both.shape != (2, len(kind.order) * units):
+            use.fail(f"has a bias that does not fit {units} units", code="shape-mismatch")
+        given += [use.tensor(_gates(both[i], kind.order), word) for i, word in enumerate(("bias", "recurrent_bias"))]
+    if backwards:
+        given[0] = use.g.flip(x, axes=1)
+    return use.g.apply(kind.operator, given, attributes)
+
+
+_WORDS = ("kernel", "recurrent_kernel")
+
+
+def _recurrent(use: Use) -> Sequence[Tensor]:
+    if len(use.inputs) > 1:
+        use.fail("gets an initial state")
+    steps, *states = _layer(use, KINDS[use.kind], use.x, use.flag("go_backwards"))
+    result = steps if use.flag("return_sequences") else states[0]
+    return [result, *states] if use.flag("return_state") else [result]
+
+
+def _bidirectional(use: Use) -> Sequence[Tensor]:
+    inner = use.value("layer")
+    kind = KINDS.get(inner.get("class_name", "")) if isinstance(inner, Mapping) else None
+    if kind is None or not isinstance(inner.get("config"), Mapping):
+        use.fail("is around another layer than LSTM, GRU or SimpleRNN")
+    if use.value("backward_layer", None) not in (None, {}) and _other(inner, use.value("backward_layer")):
+        use.fail("has directions of different kinds")
+    g, x = use.g, use.x
+    count = len(use.weights) // 2
+    sides = []
+    for place, word in enumerate(("forward", "backward")):
+        part = replace(
+            use,
+            name=f"{use.name}.{word}",
+            config=inner["config"],
+            weights=use.weights[place * count : (place + 1) * count],
+        )
+        if part.flag("return_state"):
+            use.fail("has `return_state`")
+        steps, *states = _layer(part, kind, x, bool(place))
+        if part.flag("return_sequences"):
+            sides.append(g.flip(steps, axes=1) if place else steps)
+        else:
+            sides.append(states[0])
+    mode = use.value("merge_mode", "concat")
+    if mode == "concat":
+        return [g.concat(*sides, axis=-1)]
+    if mode is None:
+        return sides
+    operators = {"sum": "add", "mul": "multiply", "ave": "add"}
+    if mode not in operators:
+        use.fail(f"has `merge_mode` = {mode!r}", code="bad-keras")
+    made = g.apply(operators[mode], sides, {})[0]
+    return [g.multiply(made, g.like(0.5, made)) if mode == "ave" else made]
+
+
+def _other(forward: Mapping[str, Any], backward: Any) -> bool:
+    """Whether two layers differ in more than their names and directions."""
+    if not isinstance(backward, Mapping) or backward.get("class_name") != forward.get("class_name"):
+        return True
+    names = ("units", "activation", "recurrent_activation", "use_bias", "return_sequences", "reset_after")
+    configs = [side.get("config") for side in (forward, backward)]
+    if not all(isinstance(config, Mapping) for config in configs):
+        return True
+    return any(configs[0].get(name) != configs[1].get(name) for name in names)  # type: ignore[union-attr]
+
+
+CONVERTERS: Converters = {**dict.fromkeys(KINDS, _recurrent), "Bidirectional": _bidirectional}

@@ -1,0 +1,63 @@
+"""Reads a file of HDF5 in a process of its own: `python -m ...hdf5_child FILE OUTPUT`.
+
+The library of HDF5 is written in C, and damaged files can crash it or let it run without an end. The child has limits
+of memory and time. It writes `OUTPUT`, an npz file with the datasets, and prints the attributes as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .package import load_h5py
+
+_MOST_MEMORY = 8 << 30
+_MOST_SECONDS = 120
+_MOST_DATASETS = 100_000
+_SPARE_BYTES = 64 << 20
+_MOST_GROWTH = 16
+"""The most bytes of the datasets, relative to those of the file: compressed ones are larger than it."""
+
+
+def main(path: str, output: str) -> None:
+    for kind, limit in ((resource.RLIMIT_AS, _MOST_MEMORY), (resource.RLIMIT_CPU, _MOST_SECONDS)):
+        _, hard = resource.getrlimit(kind)
+        resource.setrlimit(kind, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+    h5py = load_h5py()
+    arrays: dict[str, Any] = {}
+    orders: dict[str, list[str]] = {}
+    left = Path(path).stat().st_size * _MOST_GROWTH + _SPARE_BYTES
+    with h5py.File(path, "r") as file:
+        attributes = {name: _text(file.attrs.get(name)) for name in ("model_config", "keras_version")}
+
+        def visit(name: str, item: Any) -> None:
+            nonlocal left
+            if name.startswith(("optimizer", "_optimizer")):
+                return
+            if "weight_names" in item.attrs:
+                orders[name] = [_text(each) for each in item.attrs["weight_names"]]
+            if isinstance(item, h5py.Dataset) and item.dtype.kind in "fiub":
+                left -= item.size * item.dtype.itemsize
+                if left < 0 or len(arrays) >= _MOST_DATASETS:
+                    raise SystemExit("its datasets are much larger than the file")
+                arrays[name] = np.asarray(item[()])
+
+        file.visititems(visit)
+    np.savez(output, **{f"a{number}": array for number, array in enumerate(arrays.values())})
+    print(json.dumps({"attributes": attributes, "orders": orders, "names": list(arrays)}))
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else "" if value is None else str(value)
+
+
+if __name__ == "__main__":
+    try:
+        main(*sys.argv[1:])
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError, MemoryError) as error:
+        raise SystemExit(str(error) or type(error).__name__) from None

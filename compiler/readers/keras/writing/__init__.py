@@ -1,0 +1,1 @@
+"""The tools of converters: a layer as its converter sees it."""

@@ -1,0 +1,160 @@
+"""Measures imported ONNX models against ONNX Runtime and OpenVINO: `python tests/bench/imported.py FOLDER`.
+
+FOLDER has the files of MODELS. Each library runs in one thread of this process on the same inputs. Calls alternate, and
+each figure is the least processor time of a call, of all threads, so that interruptions are excluded. A peer that is
+not installed, or that cannot read a model, has no figure. Results are compared before anything is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import nacre
+import numpy as np
+
+Inputs = Mapping[str, Any]
+Call = Callable[[], Sequence[Any]]
+REPEATS = 40
+SHORTEST = 0.002
+"""The least time of one measurement in seconds: shorter calls are repeated within it."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A model and random inputs, by their names in the file."""
+
+    file: str
+    draw: Callable[[Any], Inputs]
+    tolerance: float = 1e-3
+    """The greatest difference to ONNX Runtime, relative to the greatest result; both compute in f32."""
+
+
+def _normal(**shapes: tuple[int, ...]) -> Callable[[Any], Inputs]:
+    return lambda random: {name: random.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+
+
+def _silero(random: Any) -> Inputs:
+    sound = random.standard_normal((1, 576), np.float32) * np.float32(0.1)
+    return {"input": sound, "state": np.zeros((2, 1, 128), np.float32), "sr": np.asarray(16000, np.int64)}
+
+
+MODELS = (
+    Imported("ultraface/version-RFB-320.onnx", _normal(input=(1, 3, 240, 320))),
+    Imported("ultraface/version-slim-320.onnx", _normal(input=(1, 3, 240, 320))),
+    Imported("yunet/yunet_n_320_320.onnx", _normal(input=(1, 3, 320, 320))),
+    Imported("silero_vad/silero_vad.onnx", _silero),
+    Imported("basic_pitch/nmp.onnx", _normal(**{"serving_default_input_2:0": (1, 43844, 1)}), 1e-2),
+    Imported("tract/byte_sb_bidi_lstm.onnx", lambda r: {"input": r.integers(0, 256, (1, 64)).astype(np.uint8)}),
+    Imported("wonnx/opt-mnist.onnx", _normal(Input3=(1, 1, 28, 28)), 1e-2),
+)
+
+
+def ours(path: Path, inputs: Inputs, folder: Path) -> Call:
+    artifact = folder / f"{path.stem}.so"
+    model = nacre.load(artifact) if artifact.exists() else nacre.compile(path, artifact)
+    given = list(inputs.values())
+    return lambda: _listed(model(*given))
+
+
+def _listed(made: Any) -> Sequence[Any]:
+    return list(made) if isinstance(made, (tuple, list)) else [made]
+
+
+def onnxruntime_call(path: Path, inputs: Inputs) -> Call:
+    runtime = import_module("onnxruntime")
+    runtime.set_default_logger_severity(4)
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return lambda: list(session.run(None, dict(inputs)))
+
+
+def openvino_call(path: Path, inputs: Inputs) -> Call:
+    openvino = import_module("openvino")
+    settings = {"INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}
+    model = openvino.Core().compile_model(str(path), "CPU", settings)
+    request = model.create_infer_request()
+    # Names of an input: the file's own is one of them.
+    given = {port: array for port in model.inputs for name, array in inputs.items() if name in port.names}
+    return lambda: list(request.infer(given, share_inputs=True, share_outputs=True).values())
+
+
+PEERS: Mapping[str, Callable[[Path, Inputs], Call]] = {"onnxruntime": onnxruntime_call, "openvino": openvino_call}
+
+
+def measure(calls: Mapping[str, Call], repeats: int) -> dict[str, float]:
+    """Returns the least time of a call of each library, in seconds."""
+    inner = {}
+    for name, call in calls.items():
+        call()
+        start = time.process_time()
+        call()
+        inner[name] = max(1, int(SHORTEST / max(time.process_time() - start, 1e-6)))
+    best = dict.fromkeys(calls, float("inf"))
+    for _ in range(repeats):
+        for name, call in calls.items():
+            start = time.process_time()
+            for _ in range(inner[name]):
+                call()
+            best[name] = min(best[name], (time.process_time() - start) / inner[name])
+    return best
+
+
+def compare(model: Imported, data: Path, folder: Path, repeats: int) -> dict[str, float]:
+    inputs = model.draw(np.random.default_rng(0))
+    path = data / model.file
+    calls = {"nacre": ours(path, inputs, folder)}
+    expected: Sequence[Any] | None = None
+    for name, make in PEERS.items():
+        if find_spec(name) is None:
+            continue
+        try:
+            calls[name] = make(path, inputs)
+            found = calls[name]()
+        except Exception as error:  # a peer that cannot read a model has no figure
+            print(f"{model.file}: {name}: {str(error).splitlines()[0][:100]}")
+            calls.pop(name, None)
+            continue
+        expected = found if name == "onnxruntime" else expected
+    if expected is not None:
+        for a, b in zip(calls["nacre"](), expected, strict=True):
+            difference = float(np.abs(np.asarray(a, np.float64) - b).max())
+            scale = max(float(np.abs(b).max()), 1.0)
+            assert difference <= model.tolerance * scale, f"{model.file}: results differ by {difference}"
+    return measure(calls, repeats)
+
+
+def table(found: Mapping[str, Mapping[str, float]]) -> str:
+    """Returns the figures as markdown: milliseconds, and the times of peers relative to ours."""
+    lines = ["| model | Nacre, ms | ONNX Runtime | OpenVINO |", "|---|---|---|---|"]
+    for name, times in found.items():
+        ratios = [f"{times[peer] / times['nacre']:.2f}" if peer in times else "" for peer in PEERS]
+        lines.append(f"| {name} | {times['nacre'] * 1e3:.3f} | {' | '.join(ratios)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("data", type=Path, help="the folder of models")
+    parser.add_argument("--artifacts", type=Path, default=Path("build/imported"), help="where artifacts are kept")
+    parser.add_argument("--only", default="", help="models whose file contains this text")
+    parser.add_argument("--repeats", type=int, default=REPEATS)
+    given = parser.parse_args()
+    given.artifacts.mkdir(parents=True, exist_ok=True)
+    found = {}
+    for model in MODELS:
+        if given.only in model.file:
+            found[Path(model.file).stem] = compare(model, given.data, given.artifacts, given.repeats)
+            print(table({Path(model.file).stem: found[Path(model.file).stem]}).splitlines()[-1], flush=True)
+    print(table(found))
+
+
+if __name__ == "__main__":
+    main()

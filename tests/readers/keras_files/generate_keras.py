@@ -1,0 +1,161 @@
+"""Writes `models.npz`: small models of Keras as files, random inputs, and the results of Keras.
+
+pip install keras h5py
+KERAS_BACKEND=numpy python tests/readers/keras_files/generate_keras.py
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from keras import Input, Model, Sequential, layers
+
+MODELS = Path(__file__).with_name("models.npz")
+
+
+def models() -> Iterator[tuple[str, Any]]:
+    for padding in ("valid", "same"):
+        x = Input((9, 8, 3), name="image")
+        y = layers.Conv2D(4, (3, 2), strides=2, padding=padding, activation="relu")(x)
+        y = layers.BatchNormalization()(y)
+        z = layers.DepthwiseConv2D(2, depth_multiplier=2, padding=padding, activation="elu")(y)
+        z = layers.Conv2DTranspose(4, 3, strides=2, padding=padding, activation="selu")(z)
+        z = layers.SeparableConv2D(5, 3, padding=padding, activation="silu")(z)
+        z = layers.MaxPooling2D(2, padding=padding)(z)
+        z = layers.AveragePooling2D(2, strides=1, padding=padding)(z)
+        yield f"images_{padding}", Model(x, [z, layers.GlobalAveragePooling2D()(y), layers.GlobalMaxPooling2D()(z)])
+    yield "transposed_gap", Sequential([Input((4, 3, 2)), layers.Conv2DTranspose(3, 2, strides=3, padding="valid")])
+    yield "transposed_gap_same", Sequential([Input((4, 3, 2)), layers.Conv2DTranspose(3, 2, strides=3, padding="same")])
+    yield (
+        "series",
+        Sequential(
+            [
+                Input((12, 4)),
+                layers.Conv1D(6, 3, padding="causal", dilation_rate=2, activation="gelu"),
+                layers.Conv1D(4, 3, groups=2, activation="softplus"),
+                layers.MaxPooling1D(2),
+                layers.UpSampling1D(2),
+                layers.ZeroPadding1D((1, 2)),
+                layers.Cropping1D((1, 0)),
+                layers.LayerNormalization(),
+                layers.SeparableConv1D(4, 3, padding="same", activation="softsign"),
+                layers.AveragePooling1D(3, strides=1, padding="same"),
+                layers.Flatten(),
+                layers.Dense(5, activation="softmax"),
+            ]
+        ),
+    )
+    x, y = Input((6,), name="left"), Input((6,), name="right")
+    shared = layers.Dense(4, activation="tanh")
+    a, b = shared(x), shared(y)
+    parts = [kind()([a, b]) for kind in (layers.Add, layers.Subtract, layers.Multiply, layers.Average)]
+    parts += [kind()([a, b]) for kind in (layers.Maximum, layers.Minimum)]
+    yield "shared", Model([x, y], layers.Concatenate()(parts))
+    yield (
+        "activations",
+        Model(
+            x := Input((7,)),
+            [
+                layers.Activation(name)(x)
+                for name in ("relu6", "leaky_relu", "mish", "hard_sigmoid", "hard_silu", "exponential", "log_softmax")
+            ]
+            + [layers.ReLU(1.0, 0.1, 0.2)(x), layers.LeakyReLU(0.2)(x), layers.PReLU(alpha_initializer="normal")(x)]
+            + [layers.ELU(0.5)(x), layers.Softmax()(x)],
+        ),
+    )
+    ids = Input((5,), dtype="int32", name="ids")
+    z = layers.Embedding(11, 6)(ids)
+    steps = layers.LSTM(4, return_sequences=True)(z)
+    yield (
+        "recurrent",
+        Model(
+            ids,
+            [
+                layers.LSTM(3)(steps),
+                layers.GRU(3, return_sequences=True, go_backwards=True)(z),
+                layers.SimpleRNN(3)(z),
+                layers.Bidirectional(layers.LSTM(3, return_sequences=True))(z),
+                layers.Bidirectional(layers.GRU(2), merge_mode="sum")(z),
+                *layers.LSTM(2, return_state=True)(z),
+            ],
+        ),
+    )
+    inner = Sequential([Input((6,)), layers.Dense(5, activation="relu"), layers.BatchNormalization()])
+    outer = Sequential([Input((2, 3)), layers.Reshape((6,)), inner, layers.Dropout(0.5), layers.Dense(2)])
+    yield "nested", outer
+    x = Input((None, 4), name="steps")
+    y = layers.Permute((2, 1))(layers.Rescaling(0.5, offset=1.0)(x))
+    yield "open_size", Model(x, layers.Permute((2, 1))(layers.UnitNormalization(axis=1)(y)))
+    normal = layers.Normalization(mean=[1.0, 2.0, 3.0], variance=[4.0, 1.0, 9.0])
+    yield "normalized", Sequential([Input((3,)), normal, layers.RepeatVector(2)])
+    yield (
+        "volumes",
+        Sequential(
+            [
+                Input((4, 5, 6, 2)),
+                layers.Conv3D(3, 2, padding="same"),
+                layers.MaxPooling3D(2),
+                layers.ZeroPadding3D(1),
+                layers.Cropping3D(((1, 0), (0, 1), (1, 1))),
+                layers.UpSampling3D(2),
+            ]
+        ),
+    )
+    yield (
+        "resized",
+        Sequential(
+            [
+                Input((3, 4, 2)),
+                layers.UpSampling2D((2, 3), interpolation="bilinear"),
+                layers.ZeroPadding2D(((1, 0), (2, 1))),
+                layers.Cropping2D(1),
+            ]
+        ),
+    )
+
+
+def trained(random: Any, name: str, weight: Any) -> Any:
+    """Returns random numbers for a weight, as after training: the first biases are 0."""
+    drawn = random.normal(size=weight.shape) * 0.5
+    return (np.abs(drawn) if "variance" in name or weight.ndim == 0 else drawn).astype(weight.dtype)
+
+
+def main() -> None:
+    keras.utils.set_random_seed(0)
+    random = np.random.default_rng(0)
+    stored: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, model in models():
+            model.set_weights(
+                [trained(random, v.name, w) for v, w in zip(model.weights, model.get_weights(), strict=True)]
+            )
+            inputs = []
+            for each in model.inputs:
+                shape = [3, *(5 if size is None else size for size in each.shape[1:])]
+                drawn = random.integers(0, 11, shape) if each.dtype == "int32" else random.normal(size=shape)
+                inputs.append(drawn.astype(each.dtype))
+            found = model.predict_on_batch(inputs if len(inputs) > 1 else inputs[0])
+            for suffix in (".keras", ".h5"):
+                path = Path(folder) / f"{name}{suffix}"
+                model.save(path)
+                stored[f"{name}/file{suffix}"] = np.frombuffer(path.read_bytes(), np.uint8)
+            stored |= {f"{name}/input{number}": array for number, array in enumerate(inputs)}
+            results = found if isinstance(found, list) else [found]
+            stored |= {f"{name}/output{number:02}": np.asarray(array) for number, array in enumerate(results)}
+        code = Sequential([Input((3,)), layers.Lambda(lambda x: x * 2)])
+        code.save(Path(folder) / "lambda.keras")
+        stored["lambda"] = np.frombuffer((Path(folder) / "lambda.keras").read_bytes(), np.uint8)
+        unknown = Sequential([Input((4, 3)), layers.SpectralNormalization(layers.Dense(2))])
+        unknown.save(Path(folder) / "unknown.keras")
+        stored["unknown"] = np.frombuffer((Path(folder) / "unknown.keras").read_bytes(), np.uint8)
+    np.savez_compressed(MODELS, **stored)
+    print(f"{MODELS}: {MODELS.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main()

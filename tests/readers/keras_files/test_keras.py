@@ -1,0 +1,140 @@
+"""Keras models against the results of Keras, which `generate_keras.py` stored; real models; and damaged files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import nacre
+import numpy as np
+import pytest
+from nacre.compiler.model.source import SourceModel
+from nacre.compiler.readers.keras.convert import layer_names
+from nacre.compiler.readers.keras.layers import decode_model
+from nacre.compiler.readers.table import read_file
+from nacre.compiler.tools.reference.reader_operators import KERAS
+from nacre.dialect.diagnostics import DiagnosticError
+from nacre.dialect.interpreter import Interpreter
+
+pytest.importorskip("h5py")
+DATA = os.environ.get("NACRE_TEST_DATA", "")
+MODELS = np.load(Path(__file__).with_name("models.npz"))
+NAMES = sorted({key.split("/")[0] for key in MODELS if "/" in key})
+real = pytest.mark.skipif(not DATA, reason="NACRE_TEST_DATA names no folder with real models")
+TOLERANCE = {"rtol": 2e-5, "atol": 2e-5}
+"""Both sides compute in f32, with sums in another order."""
+
+
+def arrays(name: str, kind: str) -> list[Any]:
+    return [MODELS[key] for key in sorted(key for key in MODELS if key.startswith(f"{name}/{kind}"))]
+
+
+def write(tmp_path: Path, key: str, name: str) -> Path:
+    path = tmp_path / name
+    path.write_bytes(MODELS[key].tobytes())
+    return path
+
+
+def interpret(source: SourceModel, inputs: Sequence[Any]) -> list[Any]:
+    (function,) = source.module.functions
+    weights = source.weights[function.name]
+    return list(Interpreter(source.module, lambda p: weights.read(p.key)).run(function, inputs))  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+def test_models_agree_with_keras(tmp_path: Path, suffix: str) -> None:
+    for name in NAMES:
+        path = write(tmp_path, f"{name}/file{suffix}", f"{name}{suffix}")
+        if name == "nested" and suffix == ".h5":
+            with pytest.raises(DiagnosticError, match="such layers are read from"):
+                read_file(path)
+            continue
+        found, expected = interpret(read_file(path), arrays(name, "input")), arrays(name, "output")
+        assert len(found) == len(expected), name
+        for a, b in zip(found, expected, strict=True):
+            np.testing.assert_allclose(a, b, **TOLERANCE, err_msg=name)
+
+
+def test_a_compiled_model_agrees(tmp_path: Path) -> None:
+    model = nacre.compile(write(tmp_path, "series/file.keras", "series.keras"), tmp_path / "series.so")
+    (x,), (expected,) = arrays("series", "input"), arrays("series", "output")
+    np.testing.assert_allclose(np.asarray(model(x)), expected, **TOLERANCE)
+    np.testing.assert_allclose(np.asarray(model(x[:1])), expected[:1], **TOLERANCE)
+
+
+def test_code_and_unknown_layers_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DiagnosticError, match="layers of class `Lambda` run Python code: `lambda`"):
+        read_file(write(tmp_path, "lambda", "code.keras"))
+    with pytest.raises(DiagnosticError, match="layers of class `SpectralNormalization` are not supported") as error:
+        read_file(write(tmp_path, "unknown", "unknown.keras"))
+    assert all(name in error.value.diagnostics[0].help for name in layer_names())
+
+
+def test_layers_that_need_each_other_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, "shared/file.keras", "shared.keras")
+    data = path.read_bytes()
+    # The first operand of both calls becomes the result of the shared layer.
+    cyclic = data.replace(b'"keras_history": ["left", 0, 0]', b'"keras_history": ["add", 0,  0]')
+    assert outcome(path, cyclic) == "bad-keras"
+
+
+def outcome(path: Path, data: bytes) -> str:
+    path.write_bytes(data)
+    try:
+        read_file(path)
+    except DiagnosticError as error:
+        return error.diagnostics[0].code
+    return "read"
+
+
+def test_damaged_files_are_diagnostics(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    for suffix in (".keras", ".h5"):
+        data = MODELS[f"normalized/file{suffix}"].tobytes()
+        path = tmp_path / f"damaged{suffix}"
+        assert {outcome(path, data[: len(data) * part // 5]) for part in range(5)} == {"bad-keras"}
+        for _ in range(6):
+            damaged = bytearray(data)
+            for place in random.integers(0, len(data), 20):
+                damaged[place] = random.integers(0, 256)
+            outcome(path, bytes(damaged))
+
+
+def test_configurations_of_another_form_are_diagnostics() -> None:
+
+    plain = {"class_name": "Dense", "config": {"name": "d", "units": 2, "batch_input_shape": [None, 3]}}
+    sound = {"class_name": "Sequential", "config": {"name": "s", "layers": [plain]}}
+    assert [layer.kind for layer in decode_model(sound, "f").layers] == ["InputLayer", "Dense"]
+    wrong: list[Any] = [None, [], {}, 3, "x", [[1]], {"layers": 4}, {"layers": [3]}, {"layers": [{"class_name": 3}]}]
+    for each in wrong:
+        for kind in ("Sequential", "Functional", "Subclass"):
+            with pytest.raises(DiagnosticError):
+                decode_model({"class_name": kind, "config": each}, "f")
+
+
+def test_the_page_lists_what_is_supported() -> None:
+    """After a change: `python -m nacre.compiler.tools.reference.reader_operators`."""
+    assert KERAS.path.read_text(encoding="utf-8") == KERAS.current()
+
+
+@real
+def test_real_models_agree(tmp_path: Path) -> None:
+    folder = Path(DATA) / "keras"
+    stored = np.load(folder / "mnist_cnn_io.npz")
+    model = nacre.compile(folder / "mnist_cnn.h5", tmp_path / "cnn.so")
+    images = np.load(Path(DATA) / "training" / "mnist_5k.npz")
+    found = np.asarray(model((stored["images"][..., None] / 255).astype(np.float32)))
+    np.testing.assert_allclose(found, stored["h5_probabilities"], rtol=0, atol=2e-6)  # up to 1, after f32 sums
+    labels = np.concatenate(
+        [
+            np.asarray(model((part[..., None] / 255).astype(np.float32))).argmax(axis=1)
+            for part in np.split(images["images"], 50)
+        ]
+    )
+    assert (labels == images["labels"]).sum() == 4964  # 99.28 %
+    stored = np.load(folder / "mnist_mlp_io.npz")
+    model = nacre.compile(folder / "mnist_mlp.keras", tmp_path / "mlp.so")
+    found = np.asarray(model((stored["images"] / 255).astype(np.float32)))
+    np.testing.assert_allclose(found, stored["probabilities"], rtol=0, atol=2e-6)
