@@ -14,6 +14,7 @@ from typing import TypeAlias
 from ..dialect.diagnostics import Diagnostic, DiagnosticError, NacreWarning
 from ..runtime.loader import Model
 from .model.source import SourceModel
+from .model.weight_notes import initial_value_notes
 from .pipeline import Build
 from .quantization.effects import find_slow_products
 from .targets.target import Target
@@ -60,6 +61,8 @@ def issue_warnings(build: Build, model: Model) -> None:
     untiled = [(u["kernel"], level["name"], u["reason"]) for level in levels for u in level.get("untiled", ())]
     for diagnostic in (*build.source_model.warnings, *warn_of_untiled(untiled)):
         _issue(str(DiagnosticError([diagnostic], build.source_model.sources)))
+    for note in initial_value_notes(build.source_model):
+        _issue(note)
     if build.sizes is not None and build.sizes.is_reported:
         _issue(str(build.sizes))
 

@@ -17,6 +17,7 @@ from ...dialect.types import DTYPES, Array
 from ...runtime.loader import Entry, Model, load
 from ...runtime.observe import evaluate
 from ..cache import cached_path, load_cached
+from ..model.weight_notes import initial_value_notes
 from ..options import option_flags
 from ..report import usual_size
 from ..tools.repeated import MissingDimsError, Restart, begin_session, find_session_dims
@@ -69,7 +70,11 @@ def open_model(context: click.Context, model: Path, chosen: Chosen, weights: Pat
     if weights is not None:
         raise click.UsageError("--weights is for artifacts; --checkpoint names the weights of a model file")
     with progress(f"compiling {model}"):
-        return load_cached(chosen.build(model), threads=threads)
+        build = chosen.build(model)
+        loaded = load_cached(build, threads=threads)
+    for note in initial_value_notes(build.source_model):
+        click.echo(f"note: {note}", err=True)
+    return loaded
 
 
 @dataclass(frozen=True, slots=True)

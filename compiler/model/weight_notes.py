@@ -31,10 +31,17 @@ def weight_notes(source_model: SourceModel) -> Iterator[str]:
         unread = [name for name in open_checkpoint(path).names() if name not in keys]
         if unread:
             yield f"nothing reads {_count(unread)} of `{path}`: {_list(unread)}"
-    begun = [p.name for p in source_model.module.parameters if p.formula is not None and not p.formula.parameters]
-    if begun and read:
-        verb = "begins" if len(begun) == 1 else "begin"
-        yield f"no checkpoint holds {_count(begun)}, which {verb} with values of the file: {_list(begun)}"
+    yield from initial_value_notes(source_model)
+
+
+def initial_value_notes(source_model: SourceModel) -> Iterator[str]:
+    """Yields a line for parameters that a given checkpoint does not hold, and that have values in the model file."""
+    if any(weights is not None for weights in source_model.weights.values()):
+        formulas = {p.name: p.formula for p in source_model.module.parameters if p.formula is not None}
+        begun = [name for name, formula in formulas.items() if not formula.parameters]
+        if begun:
+            verb = "begins" if len(begun) == 1 else "begin"
+            yield f"no checkpoint holds {_count(begun)}, which {verb} with values of the file: {_list(begun)}"
 
 
 def _count(names: list[str]) -> str:

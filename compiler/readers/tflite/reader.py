@@ -22,10 +22,10 @@ from ....dialect.types import TensorType
 from ....dialect.verifier import verify
 from ...model.source import SourceModel, WeightSource
 from ...weights import open_arrays
+from ..flatbuffer import FormatError
 from ..writing.graph_writer import GraphWriter, with_label
 from ..writing.tensors import Tensor, known
 from .convert import find_converter, operator_names
-from .writing.flatbuffer import FormatError
 from .writing.records import GraphRecord, ModelRecord, OperatorRecord, TensorRecord, decode
 from .writing.use import Use
 

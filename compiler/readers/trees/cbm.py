@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from ...model.source import SourceModel, WeightSource
+from ..flatbuffer import FormatError, Table, root
 from .catboost import finish_model, oblivious_tree
 from .cbm_splits import CbmSplits
 from .fields import parse_json, read_bytes
-from .flatbuffer import Buffer, Table
 from .graph import TreeModel, write_model
 from .tree import tree_error
 
@@ -35,13 +35,12 @@ def read_cbm(data: bytes, file: str) -> TreeModel:
     if length > len(data) - 8:
         raise tree_error(f"`{file}` ends after {len(data) - 8} of {length} bytes")
     try:
-        return _read_core(Buffer(data[8 : 8 + length]), data[8 + length :], file)
-    except struct.error as error:
-        raise tree_error(f"`{file}` holds an offset outside of the file: {error}") from error
+        return _read_core(root(data[8 : 8 + length]), data[8 + length :], file)
+    except (FormatError, struct.error) as error:
+        raise tree_error(f"`{file}` is damaged: {error}") from error
 
 
-def _read_core(buffer: Buffer, parts: bytes, file: str) -> TreeModel:
-    core = buffer.table(buffer.pointer(0))
+def _read_core(core: Table, parts: bytes, file: str) -> TreeModel:
     version = core.text(0)
     if version != _VERSION:
         raise tree_error(f"`{file}` has the version `{version}`; `{_VERSION}` is supported", code="unsupported-version")
@@ -53,13 +52,13 @@ def _read_core(buffer: Buffer, parts: bytes, file: str) -> TreeModel:
     if len(trees.numbers(_NESTED, "<u4")):
         message = f"`{file}` has trees that are not oblivious; they are read from JSON"
         raise tree_error(message, code="unsupported-trees")
-    width = trees.number(_OUTPUTS, "<i4", 1)
+    width = trees.integer(_OUTPUTS, default=1)
     known = CbmSplits(trees, parts)
     splits = known.splits
     chosen, sizes, starts = (trees.numbers(n, "<i4") for n in (_SPLITS, _SIZES, _STARTS))
     values = trees.numbers(_VALUES, "<f8")
     biases = trees.numbers(_BIASES, "<f8")
-    bias = biases if len(biases) else np.asarray([trees.number(_BIAS, "<f8", 0.0)] * max(width, 1))
+    bias = biases if len(biases) else np.asarray([trees.number(_BIAS, "d", 0.0)] * max(width, 1))
     if width < 1 or len(starts) != len(sizes) or len(bias) != width:
         raise tree_error(f"`{file}` has {width} outputs, {len(bias)} biases, {len(sizes)} trees, {len(starts)} starts")
     found, levels, first = [], [], 0
@@ -74,7 +73,7 @@ def _read_core(buffer: Buffer, parts: bytes, file: str) -> TreeModel:
         levels.append(([splits[i] for i in own], values[first : first + count]))
         found.append(oblivious_tree(*levels[-1], width, tree))
         first += count
-    scale = trees.number(_SCALE, "<f8", 1.0)
+    scale = trees.number(_SCALE, "d", 1.0)
     return finish_model(found, levels, known.count, scale, bias, _read_loss(core, file), known.columns)
 
 

@@ -10,9 +10,9 @@ from collections.abc import Hashable
 
 import numpy as np
 
+from ..flatbuffer import Table, root
 from .categories import KINDS, PASSED, Columns, Projection, Statistic
 from .categories import Table as Statistics
-from .flatbuffer import Buffer, Table
 from .levels import Split
 from .tree import tree_error
 
@@ -27,16 +27,16 @@ class CbmSplits:
     """The splits, the number of columns that they read, and the columns if some are categorical."""
 
     def __init__(self, trees: Table, parts: bytes) -> None:
-        categories = [feature.number(0, "<i4", -1) for feature in trees.tables(_CATEGORICAL)]
+        categories = [feature.integer(0, default=-1) for feature in trees.tables(_CATEGORICAL)]
         self.columns: Columns | None = None
         self.splits: list[Split] = []
         self.numerical: dict[int, tuple[int, bool]] = {}
         for feature in trees.tables(_FLOATS):
-            place = feature.number(_INDEX if categories else _PLACE, "<i4", -1)
+            place = feature.integer(_INDEX if categories else _PLACE, default=-1)
             if place < 0:
                 raise tree_error(f"the place of a feature is {place}")
-            to_right = feature.number(_TREATMENT, "<i1", 0) == 2
-            self.numerical[feature.number(_INDEX, "<i4", -1)] = (place, to_right)
+            to_right = feature.integer(_TREATMENT, "b") == 2
+            self.numerical[feature.integer(_INDEX, default=-1)] = (place, to_right)
             self.splits += [Split(place, float(border), to_right) for border in feature.numbers(_BORDERS, "<f4")]
         self.count = max((place for place, _ in self.numerical.values()), default=-1) + 1
         if categories:
@@ -47,7 +47,7 @@ class CbmSplits:
         for feature in trees.tables(_ONE_HOT):
             for value in feature.numbers(1, "<i4").tolist():
                 self.splits.append(Split(first + len(one_hot), PASSED, False))
-                one_hot.append((feature.number(0, "<i4", -1), value))
+                one_hot.append((feature.integer(0, default=-1), value))
         for feature in trees.tables(_CTRS):
             place = first + len(one_hot) + len(statistics)
             statistics.append(self._read_statistic(feature.table(0)))
@@ -60,15 +60,15 @@ class CbmSplits:
         if ctr is None:
             raise tree_error("a target statistic has no description")
         key = self._read_base(ctr.table(0))
-        target, prior = ctr.number(1, "<i4", 0), ctr.number(2, "<f4", 0.0)
-        weight, shift, scale = (ctr.number(i, "<f4", default) for i, default in ((3, 1.0), (4, 0.0), (5, 1.0)))
+        target, prior = ctr.integer(1), ctr.number(2, "f", 0.0)
+        weight, shift, scale = (ctr.number(i, "f", default) for i, default in ((3, 1.0), (4, 0.0), (5, 1.0)))
         return Statistic(key[0], key[1], key, target, prior, weight, shift, scale)
 
     def _read_base(self, base: Table | None) -> tuple[Projection, str, int]:
         combination = None if base is None else base.table(0)
         if base is None or combination is None:
             raise tree_error("a target statistic has no combination of features")
-        kind = base.number(1, "<i1", 0)
+        kind = base.integer(1, "b")
         if not 0 <= kind < len(KINDS):
             raise tree_error(f"a target statistic has the type {kind}, which is unknown")
         splits = []
@@ -81,7 +81,7 @@ class CbmSplits:
         projection = Projection(tuple(combination.numbers(0, "<i4").tolist()), tuple(splits), pairs)
         if not (projection.categories or splits or pairs):
             raise tree_error("a target statistic has no features")
-        return projection, KINDS[kind], base.number(2, "<i4", 0)
+        return projection, KINDS[kind], base.integer(2)
 
     def _read_tables(self, parts: bytes) -> dict[Hashable, Statistics]:
         (count,) = struct.unpack_from("<I", parts, 0)
@@ -91,8 +91,7 @@ class CbmSplits:
             (size,) = struct.unpack_from("<I", parts, place)
             if place + 4 + size > len(parts):
                 raise struct.error(f"a table of {size} bytes at {place}")
-            buffer = Buffer(parts[place + 4 : place + 4 + size])
-            table = buffer.table(buffer.pointer(0))
+            table = root(parts[place + 4 : place + 4 + size])
             key = self._read_base(table.table(0))
             found[key] = _read_table(table, key[1])
             place += 4 + size
@@ -102,7 +101,7 @@ class CbmSplits:
 def _read_table(table: Table, kind: str) -> Statistics:
     raw, blob = table.numbers(1, "<u1").tobytes(), table.numbers(2, "<u1").tobytes()
     means, counter = kind in KINDS[2:4], kind in KINDS[4:]
-    width = 1 if counter else 2 if means else table.number(4, "<i4", 0)
+    width = 1 if counter else 2 if means else table.integer(4)
     if width < 1 or len(raw) % _BUCKET.itemsize or len(blob) % (4 * width):
         message = f"a table of statistics has {len(raw)} bytes of hashes and {len(blob)} of {width} counts"
         raise tree_error(message)
@@ -116,6 +115,4 @@ def _read_table(table: Table, kind: str) -> Statistics:
     wrong = buckets["row"][buckets["row"] >= len(counts)]
     if len(wrong):
         raise tree_error(f"a table of statistics refers to row {wrong[0]} of {len(counts)}")
-    return Statistics(
-        buckets["hash"].astype(np.uint64).view(np.int64), counts[buckets["row"]], table.number(3, "<i4", 0)
-    )
+    return Statistics(buckets["hash"].astype(np.uint64).view(np.int64), counts[buckets["row"]], table.integer(3))

@@ -9,8 +9,8 @@ import numpy as np
 
 from .....dialect.diagnostics import Diagnostic, DiagnosticError
 from .....dialect.types import DType
+from ...flatbuffer import FormatError, Table, root
 from ...writing.tensors import Elements
-from .flatbuffer import FormatError, Table, root
 from .schema import DTYPES, ELEMENTS, OPERATORS
 
 _IDENTIFIER = b"TFL3"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...writing.tensors import Elements
+from .writing.tensors import Elements
 
 _MOST_READ = 4_000_000
 """The most tables and integers that are read. A part of a file can be in many vectors, so that a small file may list
@@ -119,13 +119,18 @@ class Table:
         return [self.buffer.table(place + self.buffer.integer(place)) for place in places]
 
     def array(self, number: int, dtype: str) -> Elements | None:
-        """Returns the numbers of a vector without a copy, None if it is absent."""
+        """Returns the numbers or records of a vector without a copy, None if it is absent."""
         target = self._target(number)
         if target is None:
             return None
         kind = np.dtype(dtype)
         first, count = self.buffer.span(target, kind.itemsize)
         return np.frombuffer(self.buffer.data, kind, count, first)
+
+    def numbers(self, number: int, dtype: str) -> Elements:
+        """Returns the numbers or records of a vector without a copy; none if it is absent."""
+        found = self.array(number, dtype)
+        return np.zeros(0, dtype) if found is None else found
 
     def integers(self, number: int, dtype: str = "<i4") -> tuple[int, ...]:
         found = self.array(number, dtype)
