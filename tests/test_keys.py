@@ -88,6 +88,7 @@ def test_identities_of_options() -> None:
         "size": parse_bound("1.5x"),
         "cache": False,
         "weights": "external",
+        "graphs": False,
         "cc": "clang",
         "timeout": 1.0,
         "start": "llvm-ir",

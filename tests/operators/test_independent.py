@@ -29,7 +29,7 @@ _WINOGRAD = "one step of three, which has no counterpart; all three together are
 _TREES = "tests/readers/trees compares them with LightGBM, XGBoost and CatBoost"
 NONE: Mapping[str, str] = {
     **dict.fromkeys(("parameter", "repeat", "fusion"), _REGION),
-    **dict.fromkeys(("scan", "while", "if"), _CONTROL),
+    **dict.fromkeys(("scan", "while", "if", "custom"), _CONTROL),
     **dict.fromkeys(
         ("quantize_blocks", "dequantize_blocks", "join_blocks", "block_codes", "block_scales", "block_zeros"), _BLOCKED
     ),
