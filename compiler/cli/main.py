@@ -50,7 +50,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "quantize": ("quantize", "Search for the fastest precision of each layer"),
     "reduce": ("triage", "Reduce a failing model to a small one"),
     "run": ("use", "Call a model"),
-    "serve": ("serving", "Serve a compiled language model over HTTP"),
+    "serve": ("serving", "Serve a compiled model over HTTP"),
     "test": ("use", "Run the tests and budgets of a model file"),
     "train": ("train", "Train a model on the samples of a file"),
 }

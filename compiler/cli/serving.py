@@ -70,8 +70,8 @@ def serve_command(
     chosen: Chosen,
     threads: int,
 ) -> None:
-    """Serve a compiled model over HTTP: a language model with the completions and chat protocol of OpenAI, another one
-    with the protocol KServe v2.
+    """Serve a compiled model over HTTP. A language model is served by the completions and chat protocol of OpenAI, any
+    other model by the protocol KServe v2.
 
     \b
       nacre serve model.so --port 8000 --slots 8
@@ -82,9 +82,8 @@ def serve_command(
     say more. A model compiled with --set page=32 computes the next tokens of all requests in one call, and keeps their
     keys and values in pages of 32 tokens of a common pool; requests to others take turns.
 
-    Of models that are no language models, /v2/models/NAME/infer calls the entries without states; --slots are the calls
-    that run at the same time. SIGINT and SIGTERM end the
-    server when the open requests are answered.
+    For other models, /v2/models/NAME/infer calls the entries without states; --slots is the number of calls that run at
+    the same time. SIGINT and SIGTERM end the server when the open requests are answered.
     """
     uvicorn = _load("uvicorn")
     loaded = open_model(context, model, chosen, None, threads)

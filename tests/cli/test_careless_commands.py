@@ -27,7 +27,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "bisect": ("-o", "small.nacre"),
     "reduce": ("--fails", "crash", "-o", "small.nacre"),
 }
-LIBRARIES = ("run", "bench", "profile", "inspect", "diff", "accuracy")
+LIBRARIES = ("run", "bench", "profile", "inspect", "diff", "accuracy", "graph")
 """The commands that take an artifact."""
 
 

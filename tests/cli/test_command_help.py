@@ -85,7 +85,7 @@ def test_help_of_opt_lists_passes_with_their_options(cli: Cli) -> None:
         (["compile", "m.nacre", "--timeout", "0"], "0.0 is not in the range x>0"),
         (
             ["compile", "m.nacre", "--dump-after", "cze"],
-            "there is no stage `cze`; there are graph, decompose, check-indices",
+            "there is no stage `cze`; there are graph, inline-custom, decompose",
         ),
         (["compile", "m.nacre", "-o", "m.nacre"], "`m.nacre` is the model itself"),
         (["compile", "m.nacre", "-o", "m.o", "--emit", "so", "--emit", "obj"], "would both be written to `m.o`"),

@@ -60,7 +60,7 @@ def test_strict_passes_are_those_of_strict(cli: Cli, tmp_path: Path) -> None:
     ("arguments", "says"),
     [
         (["-o", "d.png"], "`d.png` must end with one of .html, .svg, .dot"),
-        (["-o", "d.html", "--stage", "fuze"], "there is no pass `fuze`; there are graph, decompose, check-indices"),
+        (["-o", "d.html", "--stage", "fuze"], "there is no pass `fuze`; there are graph, inline-custom, decompose"),
         (["-o", "d.html", "--at", "Q=3"], "there is no dim `Q`"),
         (["-o", "d.html", "--at", "B=0"], "`B` cannot be 0"),
         (["-o", "d.html", "--depth", "-1"], "--depth"),

@@ -29,10 +29,11 @@ _WINOGRAD = "one step of three, which has no counterpart; all three together are
 _TREES = "tests/readers/trees compares them with LightGBM, XGBoost and CatBoost"
 NONE: Mapping[str, str] = {
     **dict.fromkeys(("parameter", "repeat", "fusion"), _REGION),
-    **dict.fromkeys(("scan", "while", "if", "custom"), _CONTROL),
+    **dict.fromkeys(("scan", "while", "if"), _CONTROL),
     **dict.fromkeys(
         ("quantize_blocks", "dequantize_blocks", "join_blocks", "block_codes", "block_scales", "block_zeros"), _BLOCKED
     ),
+    "custom": "runs its first region; tests/readers/language/test_own_gradients.py compares it with NumPy",
     "check_indices": "tests/artifact/test_index_errors.py compares its errors with written ones",
     **dict.fromkeys(("tree_ensemble", "tree_leaves", "oblivious_leaves", "tree_sum", "linear_tree_sum"), _TREES),
     **dict.fromkeys(("walk_ensemble", "walk_leaves"), _TREES),
