@@ -11,7 +11,6 @@ from typing import Any
 
 import nacre
 import numpy as np
-import onnxruntime
 import pytest
 from nacre.compiler.readers.onnx.reader import read_proto
 from nacre.compiler.weights import Checkpoint
@@ -20,6 +19,8 @@ from nacre.dialect.graph import Parameter
 from nacre.dialect.interpreter import Interpreter
 from nacre.dialect.types import Array
 from onnx import TensorProto, helper
+
+onnxruntime = pytest.importorskip("onnxruntime", reason="the package onnxruntime is not installed")
 
 FEATURES = 4
 TYPES = {"f": TensorProto.FLOAT, "d": TensorProto.DOUBLE, "l": TensorProto.INT64}

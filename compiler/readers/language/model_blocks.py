@@ -7,7 +7,7 @@
 
 The names and scopes inside are relative to the instance. An instance of an array, as `layer.{}`, is selected by an
 index, which is the first operand of the node. Nodes stay where they are if their instance is called several times in
-one body, or if no parameter tells which element of an array it is.
+one body, if no parameter tells which element of an array it is, or if a loop around it selects its parameters.
 """
 
 from __future__ import annotations
@@ -159,7 +159,11 @@ class _Run:
         inner = [n for n in walk(self.nodes) if n.op == "parameter"]
         if any(not self._is_own(n) for n in inner):
             return None
-        if "{}" not in self.head:
+        skipped = int("{}" in self.head)
+        local = {v.name for n in walk(self.nodes) for v in (*n.outputs, *(a for r in n.regions for a in r.arguments))}
+        if any(v.name not in local for n in (*own, *inner) for v in n.inputs[skipped:]):
+            return None  # a loop around the instance selects a parameter inside of it
+        if not skipped:
             return ()
         indices = {n.inputs[:1] for n in (*own, *inner)}
         return indices.pop() if len(indices) == 1 else None

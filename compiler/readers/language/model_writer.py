@@ -274,7 +274,9 @@ class _FunctionWriter:
             assert isinstance(constant, Constant)
             return write_element(constant)
         if maker is None or maker.op not in _INDEX_ARITHMETIC:
-            message = f"the parameter `{node.attribute('name')}` is selected by a computed index"
+            kind = "instance" if node.op == BLOCK else "parameter"
+            named = node.attribute("path" if node.op == BLOCK else "name")
+            message = f"the {kind} `{named}` is selected by a computed index"
             raise not_expressible(message, node.span)
         left, right = (self.index(v, node) for v in maker.inputs)
         return f"({left} {_INDEX_ARITHMETIC[maker.op]} {right})"

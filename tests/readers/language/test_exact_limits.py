@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from nacre.compiler.readers.language import context as contexts
 from nacre.compiler.readers.language import examples, load_module
-from nacre.compiler.readers.language.parse import parse
 from nacre.dialect.diagnostics import DiagnosticError, Span
 
 SPAN = Span("test.nacre", 1, 1, 1, 2)
@@ -41,19 +40,3 @@ def test_elements_in_the_text_of_a_test(monkeypatch: pytest.MonkeyPatch) -> None
     load(7)
     with pytest.raises(DiagnosticError, match="literals of this size must be stored in a file"):
         load(8)
-
-
-@pytest.mark.parametrize("count", [1, 30, 31, 32, 200])
-def test_index_notation_of_any_length_is_named(count: int) -> None:
-    """The form of another language, which this one reserves, is told from a call."""
-    text = "model m(x: f32[4]) -> f32[4] {\n  y[b, o] = sum(ARGUMENTS) x[b, i]\n  return x\n}\n"
-    with pytest.raises(DiagnosticError) as caught:
-        parse(text.replace("ARGUMENTS", ", ".join(f"i{n}" for n in range(count))), "test.nacre")
-    assert [d.code for d in caught.value.diagnostics] == ["reserved"]
-
-
-@pytest.mark.parametrize("right", ["sum() x", "sum(1) x", "sum[i] x", "sum(i) 3", "3(i) x", "sum(i", ""])
-def test_other_statements_are_not_taken_for_index_notation(right: str) -> None:
-    with pytest.raises(DiagnosticError) as caught:
-        parse(f"model m(x: f32[4]) -> f32[4] {{\n  y[b] = {right}\n  return x\n}}\n", "test.nacre")
-    assert all("assigning to an index" not in d.message for d in caught.value.diagnostics)
