@@ -59,6 +59,18 @@ class ControlFlow:
     run: Callable[[Node, Sequence[Array], RunRegion, SizeOf], list[Array]]
 
 
+def carries_values(node: Node) -> bool:
+    """Returns whether the node is a loop, whose regions receive carried values as their last arguments."""
+    flow = CONTROL_FLOW.get(node.op)
+    return bool(node.regions) if flow is None else flow.repeats
+
+
+def condition_of(node: Node) -> Region | None:
+    """Returns the region that decides whether a loop goes on, if it has one."""
+    flow = CONTROL_FLOW.get(node.op)
+    return dict(zip(flow.regions, node.regions, strict=True)).get("condition") if flow is not None else None
+
+
 def walk_control(nodes: Iterable[Node]) -> Iterator[Node]:
     """Yields every node that is not inside a fusion or a `repeat`: control flow, and the nodes of its regions after
     it."""

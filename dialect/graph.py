@@ -262,9 +262,23 @@ def walk(nodes: Iterable[Node]) -> Iterator[Node]:
             yield from walk(region.body)
 
 
+def parameter_of(node: Node) -> str | None:
+    """Returns the name of the parameter that the node reads; None if it is another node."""
+    return str(node.attribute("name")) if node.op == "parameter" else None
+
+
+def constant_of(node: Node) -> Constant | None:
+    """Returns the constant that the node holds; None if it is another node."""
+    if node.op != "constant":
+        return None
+    value = node.attribute("value")
+    assert isinstance(value, Constant), node
+    return value
+
+
 def parameters_read(nodes: Iterable[Node]) -> tuple[str, ...]:
     """Returns the names of the parameters that nodes and their regions read, each once, in order of first use."""
-    return tuple(dict.fromkeys(str(n.attribute("name")) for n in walk(nodes) if n.op == "parameter"))
+    return tuple(dict.fromkeys(name for name in map(parameter_of, walk(nodes)) if name is not None))
 
 
 def captured(region: Region) -> tuple[Value, ...]:

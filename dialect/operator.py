@@ -67,7 +67,8 @@ class AttributeSpec:
 
     int, float, bool, str, dtype, constant, int?, float? and dtype? (or None), ints, ints?, axis (an int, may be
     negative), axes (an int, a tuple of them, or None for all), size, sizes (a shape, symbolic), any. `choices` lists
-    the admitted strings if the set is small, `internal` those that only passes may write.
+    the admitted strings if the set is small, `internal` those that only passes may write. Axes are those of the first
+    operand, or of the result if there is no operand, or if `of_result` says so.
     """
 
     name: str
@@ -75,6 +76,7 @@ class AttributeSpec:
     default: Any = REQUIRED
     choices: tuple[str, ...] = ()
     internal: tuple[str, ...] = ()
+    of_result: bool = False
 
 
 def _is_int(value: Any) -> bool:
@@ -185,6 +187,25 @@ Inside = Callable[["Builder", Sequence[Value], Attributes], Value]
 """`inside(b, operands, attributes) -> mask`, which broadcasts to the result."""
 RowAxes = Callable[[TensorType, Attributes], tuple[int, ...]]
 """`row_axes(type of the first operand, attributes) -> axes`, counted from 0, in order."""
+AxisOrder = Callable[[TensorType, Attributes], tuple[int, ...]]
+"""`axis_order(type of the operand, attributes) -> axes`: the operand's axis for each axis of the result."""
+Axes = tuple[int, ...]
+SummedAxes = Callable[[Sequence[TensorType], Attributes], tuple[Axes, Axes] | None]
+"""`summed_axes(types of the operands, attributes) -> axes of the first two operands`; negative axes count from the end.
+None if there are not two operands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """The axes of a contraction's channels: `result_axis` of the result corresponds to `weight_axis` of the weight, the
+    second operand. Negative axes count from the end."""
+
+    result_axis: int
+    weight_axis: int
+
+
+FindChannels = Callable[[Attributes], Channels | None]
+"""`channels(attributes) -> channels`, None if the weight has no such axis."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +222,10 @@ class Operator:
     - `contraction`: sums of products; `reduction`; `movement`: elements are copied, not computed
     - `commutative`; `idempotent`: `f(f(x)) == f(x)`; `involution`: `f(f(x)) == x`; `selecting`: `f(x, x) == x`
     - `view`: the same memory with another shape
+    - `choosing`: an element of the result needs one of several operands, depending on another one
+    - `reading`: every element of every operand takes part in the result, whatever its value; implied for movements
+      that gather, and for elementwise operators that are not `choosing`
+    - `group`: its region becomes one kernel, and uses no values but its arguments
     - `stored`: the result is data of the artifact
     - `conversion`: the first operand's numbers in another dtype
     - `composite`: its parts are kernels of their own, so it is decomposed before any other pass
@@ -236,6 +261,11 @@ class Operator:
     - `windowed`: reads or writes a window that starts at run time and need not be known to fit; the dims of a call are
       required to admit it
 
+    `axis_order` is for operators that only permute the axes of their operand. `summed_axes` returns the axes of a
+    contraction's operands whose elements are summed together: a factor for each index of the other axes can be applied
+    to the sums. `channels` returns the axes of result and weight along which the result is linear in the weight,
+    slice by slice.
+
     `row_axes` returns the axes of the first operand that a result element depends on as a whole; required for `rowwise`
     operators and for reductions over axes. `addresses` lists the operands with indices. With the attribute
     `mode="error"`, an index out of range fails the call. An operator that reads elements by index has `inside`, which
@@ -256,6 +286,9 @@ class Operator:
     cases: tuple[Case, ...]
     properties: frozenset[str] = frozenset()
     row_axes: RowAxes | None = None
+    axis_order: AxisOrder | None = None
+    summed_axes: SummedAxes | None = None
+    channels: FindChannels | None = None
     addresses: Addresses | None = None
     inside: Inside | None = None
     magnitudes: Reference | None = None
@@ -349,6 +382,9 @@ PROPERTIES = frozenset(
         "idempotent",
         "involution",
         "view",
+        "choosing",
+        "reading",
+        "group",
         "structure",
         "stored",
         "composite",

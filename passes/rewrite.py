@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from ..dialect.graph import Constant, Function, Node, Region, Value, substitute_values, walk
+from ..dialect.graph import Constant, Function, Node, Region, Value, constant_of, substitute_values, walk
 from ..dialect.lazy_dataclass import dataclass
 from ..dialect.operator import Builder
 from ..dialect.ops import OPERATORS
@@ -73,11 +73,8 @@ def constant_node(value: Value, array: Array, like: Node) -> Node:
 
 def constant_array(node: Node | None) -> Array | None:
     """Returns the data of a constant, or None if the node is not a constant or its data was not kept."""
-    if node is None or node.op != "constant":
-        return None
-    value = node.attribute("value")
-    assert isinstance(value, Constant)
-    return value.array
+    constant = None if node is None else constant_of(node)
+    return None if constant is None else constant.array
 
 
 def rename_results(nodes: Iterable[Node], values: Mapping[str, Value]) -> tuple[Node, ...]:

@@ -132,6 +132,14 @@ OPERATORS: Mapping[str, Operator] = {operator.name: operator for family in _FAMI
 assert len(OPERATORS) == sum(map(len, _FAMILIES)), "two operators have one name"
 
 
+def axis_order(node: Node) -> tuple[int, ...] | None:
+    """Returns the operand's axis for each axis of the result, if the node only permutes axes."""
+    operator = OPERATORS[node.op]
+    if operator.axis_order is None:
+        return None
+    return operator.axis_order(node.inputs[0].type, operator.complete(dict(node.attributes)))
+
+
 def may_fail(node: Node) -> bool:
     """Returns whether the node, or one inside, decides whether a call fails. Such a node stays even if its results are
     unused."""

@@ -82,7 +82,7 @@ where = Operator(
         Case(((5,), (3, 1), ())),
         Case(((3, 1), (), (1, 5))),
     ),
-    properties=frozenset({"elementwise", "exact"}),
+    properties=frozenset({"elementwise", "choosing", "exact"}),
 )
 
 OPERATORS = (

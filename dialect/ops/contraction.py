@@ -9,7 +9,7 @@ import numpy as np
 from ..dims import Shape
 from ..emitter import ZERO, Emitter, IndexMap, Loop, Result, Tensor, loop
 from ..graph import Value
-from ..operator import Attributes, Builder, Case, InferenceError, Operand, Operator, Use
+from ..operator import Attributes, Builder, Case, Channels, InferenceError, Operand, Operator, Use
 from ..types import DType, TensorType
 from .support.accumulate import (
     FACTOR_DTYPES,
@@ -97,6 +97,8 @@ matmul = Operator(
     reference=_matmul,
     gradient=gradient_into(_differentiate_matmul),
     lower=_lower_matmul,
+    summed_axes=lambda types, attributes: ((-1,), (-2,)),
+    channels=lambda attributes: Channels(-1, -1),
     cases=tuple(
         Case(shapes, terms=max(1, shapes[0][-1]))
         for shapes in (

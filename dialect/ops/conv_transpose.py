@@ -15,10 +15,11 @@ import numpy as np
 from ..dims import Shape, Size, at_least
 from ..emitter import BodyEmitter, Emitter, Loop, Result, Scalar, Tensor, loop, loops
 from ..graph import Value
-from ..operator import Attributes, AttributeSpec, Builder, InferenceError, Operator, Use
+from ..operator import Attributes, AttributeSpec, Builder, Channels, InferenceError, Operator, Use
 from ..types import TensorType
 from .convolution import (
     CONVOLUTION_OPERANDS,
+    all_axes_but,
     bias_gradient,
     case,
     check_bias,
@@ -204,6 +205,9 @@ def _transpose(rank: int) -> Operator:
         reference=lambda x, weight, bias=None, **attributes: _reference(name, x, weight, bias, attributes),
         gradient=gradient_into(lambda b, use: _differentiate(name, rank, b, use)),
         lower=lambda e, operands, attributes, types: _lower(name, e, operands, attributes, types),
+        summed_axes=lambda types, attributes: (all_axes_but(types[0], 0), all_axes_but(types[1], 1)),
+        # With groups, two axes of the weight number the channels of the result.
+        channels=lambda attributes: Channels(1, 1) if attributes["groups"] == 1 else None,
         cases=_CASES[rank],
         properties=frozenset({"contraction", "convolution", "transposed"}),
     )

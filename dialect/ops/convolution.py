@@ -13,7 +13,18 @@ import numpy as np
 
 from ..dims import Shape, Size, divide_exactly
 from ..graph import Value
-from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..operator import (
+    Attributes,
+    AttributeSpec,
+    Axes,
+    Builder,
+    Case,
+    Channels,
+    InferenceError,
+    Operand,
+    Operator,
+    Use,
+)
 from ..types import NUMBERS, DType, TensorType
 from .support.accumulate import (
     FACTOR_DTYPES,
@@ -28,6 +39,7 @@ from .support.accumulate import (
 from .support.convolution_lowering import lower_convolution
 from .support.layouts import (
     CONVOLUTION_LAYOUT,
+    FIRST,
     FIRST_TO_LAST,
     LAST,
     gradient_in_layout,
@@ -164,6 +176,19 @@ def transposed(
     return b.apply(f"conv_transpose{rank}d", [g, weight], given)[0]
 
 
+def all_axes_but(type: TensorType, axis: int) -> Axes:
+    return tuple(i for i in range(type.rank) if i != axis % type.rank)
+
+
+def _channels(attributes: Attributes) -> Channels:
+    return Channels(1, 0) if attributes["layout"] == FIRST else Channels(-1, -1)
+
+
+def _summed_axes(types: Sequence[TensorType], attributes: Attributes) -> tuple[Axes, Axes]:
+    x, weight, *_ = types
+    return all_axes_but(x, 0), all_axes_but(weight, _channels(attributes).weight_axis)
+
+
 _WORDS = {1: "one dimension", 2: "two dimensions", 3: "three dimensions"}
 
 
@@ -183,6 +208,8 @@ def _convolution(rank: int) -> Operator:
         ),
         gradient=gradient_into(gradient_in_layout(lambda b, use: _differentiate(name, rank, b, use))),
         lower=lambda e, operands, attributes, types: lower_convolution(name, e, operands, attributes, types),
+        summed_axes=_summed_axes,
+        channels=_channels,
         cases=_CASES[rank],
         properties=frozenset({"contraction", "convolution"}),
     )

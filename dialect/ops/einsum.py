@@ -15,7 +15,7 @@ from ..dims import Size
 from ..emitter import ZERO, Emitter, IndexMap, Loop, Result, Scalar, ScalarEmitter, Tensor, loop
 from ..graph import Value
 from ..lazy_dataclass import dataclass
-from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..operator import Attributes, AttributeSpec, Axes, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import I8, I32, U8, DType, TensorType
 from .support.accumulate import (
     FACTOR_DTYPES,
@@ -211,6 +211,14 @@ def _differentiate(b: Builder, use: Use) -> Sequence[Value]:
     return gradients
 
 
+def _summed_axes(types: Sequence[TensorType], attributes: Attributes) -> tuple[Axes, Axes] | None:
+    if len(types) != 2:
+        return None
+    equation = parse_equation(str(attributes["equation"]), [x.rank for x in types])
+    x, y = (tuple(i for i, label in enumerate(own) if label not in equation.result) for own in equation.operands)
+    return x, y
+
+
 def _case(equation: str, *shapes: tuple[int, ...], terms: int = 1) -> Case:
     return Case(shapes, {"equation": equation}, terms=terms)
 
@@ -225,6 +233,7 @@ einsum = Operator(
     reference=_reference,
     gradient=gradient_into(_differentiate),
     lower=_lower,
+    summed_axes=_summed_axes,
     cases=(
         _case("ij,jk->ik", (3, 5), (5, 7), terms=5),
         _case("bhid,bhjd->bhij", (2, 3, 4, 5), (2, 3, 1, 5), terms=5),

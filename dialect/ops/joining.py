@@ -120,7 +120,7 @@ stack = Operator(
     name="stack",
     summary="tensors of one shape stacked along a new axis",
     operands=(Operand("xs", ANY, variadic=True),),
-    attributes=(AttributeSpec("axis", "axis", 0),),
+    attributes=(AttributeSpec("axis", "axis", 0, of_result=True),),
     infer=_infer_stack,
     reference=lambda *xs, axis: np.stack(xs, axis),
     gradient=_differentiate_stack,

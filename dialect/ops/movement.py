@@ -70,6 +70,7 @@ transpose = Operator(
     lower=lambda e, operands, attributes, types: [
         _transposed(e, operands[0], permutation("transpose", attributes["axes"], types[0].rank), types[0])
     ],
+    axis_order=lambda x, attributes: permutation("transpose", attributes["axes"], x.rank),
     cases=(
         Case(((3, 5),)),
         Case(((2, 3, 4),), {"axes": (1, 2, 0)}),
@@ -97,6 +98,7 @@ matrix_transpose = Operator(
     reference=lambda x: np.swapaxes(x, -1, -2),
     gradient=lambda b, use: [b.matrix_transpose(use.gradient)],
     lower=lambda e, operands, attributes, types: [_transposed(e, operands[0], _swapped(types[0].rank), types[0])],
+    axis_order=lambda x, attributes: _swapped(x.rank),
     cases=(Case(((3, 5),)), Case(((2, 3, 4),)), Case(((1, 1),)), Case(((0, 2),))),
     properties=_STRIDED | {"involution"},
 )

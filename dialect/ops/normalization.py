@@ -51,7 +51,7 @@ def _record(
         gradient=gradient or by_decomposition(decompose),
         decompose=decompose,
         cases=cases,
-        properties=frozenset({"pointwise" if row_axes is None else "rowwise"}),
+        properties=frozenset({"pointwise" if row_axes is None else "rowwise", "reading"}),
         row_axes=row_axes,
     )
 

@@ -163,7 +163,7 @@ OPERATORS = (
     _view(
         "unsqueeze",
         "x with new axes of size 1 at the given positions of the result",
-        (AttributeSpec("axes", "axes"),),
+        (AttributeSpec("axes", "axes", of_result=True),),
         _unsqueezed,
         lambda x, axes: x.reshape(_unsqueezed(x.shape, axes)),
         Case(((2, 3),), {"axes": 1}),

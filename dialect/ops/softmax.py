@@ -73,6 +73,7 @@ def _along(
     formula: Callable[..., Term],
     gradient: Gradient | None = None,
     attributes: tuple[AttributeSpec, ...] = (),
+    properties: tuple[str, ...] = (),
 ) -> Operator:
     """Builds the record of a shape-preserving operator along one axis. Without a `gradient`, it is derived from the
     formula."""
@@ -92,7 +93,7 @@ def _along(
         gradient=gradient or by_decomposition(decompose),
         decompose=decompose,
         cases=tuple(Case((shape,), {"axis": axis}, (-5.0, 5.0), terms=max(1, shape[axis])) for shape, axis in _ALONG),
-        properties=frozenset({"rowwise"}),
+        properties=frozenset({"rowwise", *properties}),
         row_axes=lambda x, given: (given["axis"] % x.rank,),
     )
 
@@ -104,6 +105,7 @@ OPERATORS = (
     _along("log_softmax", "the logarithm of softmax, accurate where softmax is small", _log_softmax_array, _log_softmax,
            gradient_of(lambda x, r, g, axis: g - r.exp() * g.sum(axis=axis, keepdims=True))),
     _along("l2_normalize", "x divided by the greater of `eps` and its Euclidean norm along an axis",
-           _l2_normalize_array, _l2_normalize, attributes=(AttributeSpec("eps", "float", 1e-12),)),
+           _l2_normalize_array, _l2_normalize, attributes=(AttributeSpec("eps", "float", 1e-12),),
+           properties=("reading",)),
 )
 # fmt: on

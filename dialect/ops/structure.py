@@ -94,7 +94,7 @@ parameter = _skeleton(
     properties=("stored",),
 )
 repeat = _skeleton("repeat", "a loop with carried values", (_ANY_NUMBER,), AttributeSpec("count", "int"))
-fusion = _skeleton("fusion", "a group of nodes that becomes one kernel", (_ANY_NUMBER,))
+fusion = _skeleton("fusion", "a group of nodes that becomes one kernel", (_ANY_NUMBER,), properties=("group",))
 scan = _skeleton(
     "scan",
     "a loop with carried values and collected results",

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from ...dialect.graph import Node, Parameter, Value
+from ...dialect.graph import Node, Parameter, Value, parameter_of
 from ...dialect.lazy_dataclass import dataclass
+from ...dialect.operator import Axes
 from ...dialect.ops import OPERATORS
-from ...dialect.ops.einsum import parse_equation
-from ...dialect.ops.support.layouts import FIRST
-
-Axes = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +46,12 @@ class Origins:
         return all(self.parameter(value) is not None for value in node.inputs)
 
     def _of(self, node: Node) -> str | None:
-        if node.op == "parameter":
-            return str(node.attribute("name"))
-        if node.op == "constant":
+        name, operator = parameter_of(node), OPERATORS[node.op]
+        if name is not None:
+            return name
+        if operator.has("stored"):
             return ""
-        if OPERATORS[node.op].has("structure") or OPERATORS[node.op].has("generator"):
+        if operator.has("structure") or operator.has("generator"):
             return None
         made = [self.parameter(value) for value in node.inputs]
         known = [name for name in made if name is not None]
@@ -65,11 +63,16 @@ class Origins:
         return size
 
 
+def is_cast(node: Node) -> bool:
+    """Returns whether the node gives the numbers of its only operand in another dtype, without a scale."""
+    return OPERATORS[node.op].has("conversion") and len(node.inputs) == 1
+
+
 def summed_axes(node: Node) -> tuple[Axes, Axes] | None:
     """Returns the axes of the two operands that a contraction sums over, counted from 0; None if the node is not a
     contraction of two tensors."""
-    axes = _AXES.get(node.op)
-    found = axes(node) if axes is not None else None
+    find = OPERATORS[node.op].summed_axes
+    found = None if find is None else find([v.type for v in node.inputs], dict(node.attributes))
     if found is None:
         return None
     x, y = (
@@ -102,39 +105,3 @@ def gathered_axis(node: Node) -> int:
     axis = dict(node.attributes).get("axis", 0)
     assert isinstance(axis, int), node
     return axis % node.inputs[0].type.rank
-
-
-def _matmul(node: Node) -> tuple[Axes, Axes]:
-    return (-1,), (-2,)
-
-
-def _all_but(value: Value, axis: int) -> Axes:
-    return tuple(i for i in range(value.type.rank) if i != axis % value.type.rank)
-
-
-def _convolution(node: Node) -> tuple[Axes, Axes]:
-    x, weight, *_ = node.inputs
-    return _all_but(x, 0), _all_but(weight, 0 if node.attribute("layout") == FIRST else -1)
-
-
-def _transposed_convolution(node: Node) -> tuple[Axes, Axes]:
-    x, weight, *_ = node.inputs
-    return _all_but(x, 0), _all_but(weight, 1)
-
-
-def _einsum(node: Node) -> tuple[Axes, Axes] | None:
-    if len(node.inputs) != 2:
-        return None
-    equation = parse_equation(str(node.attribute("equation")), [v.type.rank for v in node.inputs])
-    x, y = (tuple(i for i, name in enumerate(own) if name not in equation.result) for own in equation.operands)
-    return x, y
-
-
-_AXES: Mapping[str, Callable[[Node], tuple[Axes, Axes] | None]] = {
-    "matmul": _matmul,
-    "einsum": _einsum,
-    **{f"conv{rank}d": _convolution for rank in (1, 2, 3)},
-    **{f"conv_transpose{rank}d": _transposed_convolution for rank in (1, 2, 3)},
-}
-"""The function of each contraction that returns the summed axes of its two operands."""
-assert all(OPERATORS[name].has("contraction") for name in _AXES)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ...dialect.dims import Poly
-from ...dialect.graph import Attribute, Formula, Node, Parameter, Value
+from ...dialect.graph import Attribute, Formula, Node, Parameter, Value, parameter_of
 from ...dialect.ops import OPERATORS
 
 GROWTH = 1.25
@@ -76,9 +76,9 @@ class KnownValues:
         return node is not None and OPERATORS[node.op].has("stored")
 
     def _of(self, node: Node, value: Value) -> Known | None:
-        if node.op == "constant" or (node.op == "parameter" and not node.inputs):
+        if OPERATORS[node.op].has("stored") and not node.inputs:
             size = value.type.bytes
-            return Known(((value.name, size),), node.op == "parameter") if isinstance(size, int) else None
+            return Known(((value.name, size),), parameter_of(node) is not None) if isinstance(size, int) else None
         if not _is_foldable(node):
             return None
         operands = [self._made(v) for v in node.inputs]
@@ -146,9 +146,9 @@ class _Writer:
     def copy(self, value: Value) -> Value:
         if value.name not in self._copies:
             node = self.definitions[value.name]
-            if node.op == "parameter":
-                parameter = self.parameters[str(node.attribute("name"))]
-                self._copies[value.name] = self._parameter(parameter, node)
+            name = parameter_of(node)
+            if name is not None:
+                self._copies[value.name] = self._parameter(self.parameters[name], node)
             else:
                 inputs = tuple(map(self.copy, node.inputs))
                 self._add(node, inputs, self._copies)
@@ -170,8 +170,9 @@ class _Writer:
         stored = {p.name: p for p in formula.parameters}
         copies: dict[str, Value] = {}
         for node in formula.body:
-            if node.op == "parameter":
-                copies[node.output.name] = self._parameter(stored[str(node.attribute("name"))], node)
+            name = parameter_of(node)
+            if name is not None:
+                copies[node.output.name] = self._parameter(stored[name], node)
             else:
                 self._add(node, tuple(copies[v.name] for v in node.inputs), copies)
         return copies[formula.result.name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...dialect.graph import Function, Module, Node, Parameter, Region, walk
+from ...dialect.graph import Function, Module, Node, Parameter, Region, parameter_of, walk
 from ..manager import Context
 from ..rewrite import constant_array
 
@@ -19,8 +19,8 @@ def make_parameters_single(module: Module, context: Context) -> Module:
     for function in module.functions:
         constants = _constant_scalars(function)
         for node in walk(function.body):
-            if node.op == "parameter" and node.inputs:
-                name = str(node.attribute("name"))
+            name = parameter_of(node)
+            if name is not None and node.inputs:
                 index = tuple(constants.get(v.name) for v in node.inputs)
                 known = indices.setdefault(name, set())
                 first.setdefault(name, node)
@@ -60,10 +60,10 @@ def _use_single(function: Function, module: Module, names: set[str]) -> Function
             return replace(
                 node, regions=tuple(Region(r.arguments, tuple(map(change, r.body)), r.results) for r in node.regions)
             )
-        if node.op != "parameter" or node.attribute("name") not in names:
+        name = parameter_of(node)
+        if name is None or name not in names:
             return node
-        pattern = module.parameter_index[str(node.attribute("name"))]
-        name = pattern.at(constants[v.name] for v in node.inputs).name
+        name = module.parameter_index[name].at(constants[v.name] for v in node.inputs).name
         return replace(node, inputs=(), attributes=(("name", name),))
 
     return replace(function, body=tuple(map(change, function.body)))

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import reduce
 
 from ...dialect.differentiate import pull_back, read_values
-from ...dialect.graph import Module, Node, Value
+from ...dialect.graph import Module, Node, Value, parameter_of
 from ...dialect.operator import Builder
 from ...dialect.ops import OPERATORS
 from ...dialect.types import TensorType
@@ -82,8 +82,9 @@ def with_gradients(module: Module, entry: str, wanted: Sequence[str], loss: int 
     names = Names(function)
     readers: dict[str, list[Value]] = {argument.name: [argument] for argument in function.arguments}
     for node in function.body:
-        if node.op == "parameter":
-            readers.setdefault(str(node.attribute("name")), []).append(node.output)
+        name = parameter_of(node)
+        if name is not None:
+            readers.setdefault(name, []).append(node.output)
     values = [value for each in wanted for value in readers[each]]
     body, found = append_gradients(function.body, function.results[loss], values, names.fresh)
     gradients = dict(zip((value.name for value in values), found, strict=True))

@@ -30,7 +30,9 @@ from ...dialect.control_flow import carried_count, collected_type, trip_count
 from ...dialect.differentiate import Given, RegionGradient, pull_back, spread
 from ...dialect.graph import Node, Region, Value, captured, walk
 from ...dialect.operator import Builder
+from ...dialect.ops import OPERATORS
 from ...dialect.types import I64, TensorType
+from ..analysis.factors import gathered_axis
 
 Pairs = list[tuple[Value, Value]]
 
@@ -141,9 +143,7 @@ class RegionGradients:
 
     def _unscanned(self, stacked: Value, value: Value, read: Node) -> Value:
         """Returns the gradient of a tensor from those of its slices, which the backward loop stacked in reverse."""
-        axis = read.attribute("axis")
-        assert isinstance(axis, int), read
-        axis %= value.type.rank
+        axis = gathered_axis(read)
         forward = self.b.flip(stacked, axes=(0,))
         rest = list(range(1, value.type.rank))
         return self.b.transpose(forward, axes=(*rest[:axis], 0, *rest[axis:])) if axis else forward
@@ -239,11 +239,10 @@ def _scanned_slices(
             for value in region.results:
                 reads[value.name] = reads.get(value.name, 0) + 1
     for node in body:
-        if node.op != "gather" or node.inputs[1] != index or node.inputs[0].name in made:
+        if not OPERATORS[node.op].has("gathering") or node.inputs[1] != index or node.inputs[0].name in made:
             continue
-        value, axis = node.inputs[0], node.attribute("axis")
-        assert isinstance(axis, int), node
-        whole = value.type.shape[axis] == count and reads[value.name] == 1
+        value = node.inputs[0]
+        whole = value.type.shape[gathered_axis(node)] == count and reads[value.name] == 1
         if whole and value.name in active and value.type.dtype.is_differentiable:
             found.append((value, node))
     return found

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from ...dialect.dims import Shape
 from ...dialect.graph import Function, Module, Node, Value
-from ...dialect.operator import Builder
+from ...dialect.operator import Builder, Channels
 from ...dialect.ops import OPERATORS
 from ..analysis.known_values import KnownValues
 from ..manager import Context, Pass
@@ -35,38 +35,13 @@ class FoldBatchNorm(Pass):
         return module.map_functions(lambda function: _Folder(function, module, context).run())
 
 
-@dataclass(frozen=True, slots=True)
-class _Channels:
-    """The axes of a contraction's channels: `result_axis` of the result corresponds to `weight_axis` of the weight (the
-    second operand). Each channel of the result is linear in its slice of the weight. Axes count from the front, or from
-    the end if negative."""
-
-    result_axis: int
-    weight_axis: int
+def _find_channels(node: Node) -> Channels | None:
+    find = OPERATORS[node.op].channels
+    return None if find is None else find(dict(node.attributes))
 
 
-def _convolution(node: Node) -> _Channels | None:
-    if node.attribute("layout") == "channels_first":
-        return _Channels(1, 0)
-    return _Channels(-1, -1)
-
-
-def _transposed_convolution(node: Node) -> _Channels | None:
-    # With groups, two axes of the weight number the channels of the result.
-    return _Channels(1, 1) if node.attribute("groups") == 1 else None
-
-
-_CHANNELS: Mapping[str, Callable[[Node], _Channels | None]] = {
-    **{f"conv{rank}d": _convolution for rank in (1, 2, 3)},
-    **{f"conv_transpose{rank}d": _transposed_convolution for rank in (1, 2, 3)},
-    "matmul": lambda node: _Channels(-1, -1),
-}
-"""Contractions whose channels can be scaled."""
-assert all(OPERATORS[name].has("contraction") for name in _CHANNELS)
-
-
-def _channels_of(contraction: Node) -> _Channels:
-    channels = _CHANNELS[contraction.op](contraction)
+def _channels_of(contraction: Node) -> Channels:
+    channels = _find_channels(contraction)
     assert channels is not None, contraction
     return channels
 
@@ -158,12 +133,13 @@ class _Folder(Rewriter):
     def only_use(self, value: Value, *ops: str) -> Node | None:
         node = self.definitions.get(value.name)
         # The counts omit values that this pass has created: each is created for exactly one use.
-        return node if node is not None and node.op in ops and self.uses[value.name] <= 1 else None
+        fits = node is not None and (not ops or node.op in ops)
+        return node if fits and self.uses[value.name] <= 1 else None
 
     def contraction(self, value: Value) -> Node | None:
         """Returns the contraction that computes the value, if its weight is known and the value has this one use."""
-        node = self.only_use(value, *_CHANNELS)
-        if node is None or _CHANNELS[node.op](node) is None or not all(map(self.known.find, node.inputs[1:])):
+        node = self.only_use(value)
+        if node is None or _find_channels(node) is None or not all(map(self.known.find, node.inputs[1:])):
             return None
         if node.attribute("into") is not None:
             # The scale has the dtype of the sums: the weight cannot hold the product.

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from ...dialect.dims import Poly
-from ...dialect.graph import Attribute, Function, Module, Node, Parameter, Value
+from ...dialect.graph import Attribute, Function, Module, Node, Parameter, Value, constant_of
 from ...dialect.interpreter import IndexRangeError, Interpreter
 from ...dialect.ops import OPERATORS
 from ...dialect.types import Array, dtype_of
@@ -84,7 +84,7 @@ class _CostlyFolder(Rewriter):
         return not known.has_parameter and known.costly > 0
 
     def visit(self, node: Node) -> Replacement | None:
-        if node.op == "constant" or self.last.isdisjoint(v.name for v in node.outputs):
+        if constant_of(node) is not None or self.last.isdisjoint(v.name for v in node.outputs):
             return None
         if not self.context.allow("fold-costly", node):
             return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ...dialect.graph import Formula, Function, Module, Node, Parameter, Value
+from ...dialect.graph import Formula, Function, Module, Node, Parameter, Value, parameter_of
 from ...dialect.ops import OPERATORS
 from ..analysis.known_values import KnownValues, definitions_in, last_known
 from ..manager import Context, Pass
@@ -78,7 +78,7 @@ class _Folder(Rewriter):
             self.last = last_known(self.known, function.body, function.results, lambda known: known.has_parameter)
 
     def visit(self, node: Node) -> Replacement | None:
-        if node.op == "parameter" or self.last.isdisjoint(v.name for v in node.outputs):
+        if parameter_of(node) is not None or self.last.isdisjoint(v.name for v in node.outputs):
             return None
         if not self.context.allow("fold", node):
             return None

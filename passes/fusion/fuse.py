@@ -15,7 +15,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ...dialect.graph import Function, Module, Node, Region, Value, substitute_values
+from ...dialect.graph import Function, Module, Node, Region, Value, constant_of, substitute_values
+from ...dialect.ops import OPERATORS
 from ..manager import Context, Pass
 from ..rewrite import Names, count_uses
 from .fuse_attention import grow_attention, starts_attention
@@ -134,7 +135,7 @@ class _Fuser:
         """Finds values that are cheap to recompute: scalars, generators, and data movement of these."""
         found: set[int] = set()
         for number, node in enumerate(nodes):
-            scalar = node.op == "constant" and node.output.type.rank == 0
+            scalar = constant_of(node) is not None and node.output.type.rank == 0
             moved = moves_linearly(node) and all(v.name in self.generated for v in node.inputs)
             if scalar or has(node, "generator") or moved:
                 found.add(number)
@@ -181,7 +182,7 @@ class _Fuser:
         return tuple(body)
 
     def descend(self, node: Node) -> Node:
-        if not node.regions or node.op == "fusion":
+        if not node.regions or OPERATORS[node.op].has("group"):
             return node
         return replace(node, regions=tuple(replace(r, body=self.fuse(r.body)) for r in node.regions))
 

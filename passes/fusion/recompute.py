@@ -99,7 +99,7 @@ def _lifetimes(function: Function) -> dict[Value, tuple[int, int]]:
                 spans[owner] = spans[owner][0], number
         operator = OPERATORS[node.op]
         for value in node.outputs:
-            if node.op != "fusion" and operator.has("view") and node.inputs[0].name in owners:
+            if operator.has("view") and node.inputs[0].name in owners:
                 owners[value.name] = owners[node.inputs[0].name]
             elif not operator.has("stored"):
                 owners[value.name] = value

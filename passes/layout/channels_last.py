@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ...dialect.graph import Function, Module, Node, Value, captured, substitute_values
+from ...dialect.ops import axis_order
 from ...dialect.ops.support.layouts import first_order
 from ..analysis.known_values import KnownValues, definitions_in
 from ..manager import Context, Pass
@@ -94,7 +95,7 @@ class _Rewriter:
         for value in (*node.inputs, *(v for region in node.regions for v in captured(region))):
             self.need(value)
         self.emit([node])
-        if node.op == "transpose" and node.attribute("axes") == first_order(node.output.type.rank):
+        if len(node.outputs) == 1 and axis_order(node) == first_order(node.output.type.rank):
             self.layouts.last[node.output.name] = node.inputs[0]
 
     def open(self, node: Node, made: Opened) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from ...dialect.dims import DimError, Size, bounds, product
 from ...dialect.graph import Node, Value
 from ...dialect.operator import InferenceError
-from ...dialect.ops import OPERATORS
+from ...dialect.ops import OPERATORS, axis_order
 from ...dialect.ops.pooling import pool_geometry
 from ...dialect.ops.support.common import is_half, lowest
 from ...dialect.ops.support.layouts import (
@@ -87,7 +87,7 @@ class Layouts:
         places, strides = x[2:], dict(node.attributes)["stride"]
         fixed = all(isinstance(size, int) for size in places) and bounds(places[-1])[0] >= LONG_ROW
         definition = self.known.definitions.get(node.inputs[0].name)
-        turned = definition is not None and definition.op == "transpose"
+        turned = definition is not None and axis_order(definition) is not None
         one = strides == 1 or (isinstance(strides, tuple) and set(strides) == {1})
         return inputs == 1 and results == x[1] and fixed and one and not turned
 
@@ -144,10 +144,10 @@ class Site:
             return known
         order, source = last_order(value.type.rank), value
         inner = self.layouts.definitions.get(value.name)
-        axes = inner.attribute("axes") if inner is not None and inner.op == "transpose" else None
-        if inner is not None and isinstance(axes, tuple):
+        axes = None if inner is None else axis_order(inner)
+        if inner is not None and axes is not None:
             # transpose(transpose(x, p), q) == transpose(x, p[q])
-            source, order = inner.inputs[0], tuple(int(str(axes[axis])) % len(axes) for axis in order)
+            source, order = inner.inputs[0], pick(axes, order)
         self.found[value.name] = move(self.b, source, order)
         return self.found[value.name]
 

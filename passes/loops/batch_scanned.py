@@ -10,6 +10,7 @@ from ...dialect.control_flow import CONTROL_FLOW, trip_count
 from ...dialect.dims import Shape, Size, at_least, multiply, product
 from ...dialect.graph import Attribute, Function, Module, Node, Region, Value
 from ...dialect.ops import OPERATORS
+from ..analysis.factors import gathered_axis
 from ..manager import Context, Pass
 from ..rewrite import Names, NodeBuilder
 
@@ -87,13 +88,12 @@ class _Scan:
 
     def scanned_axis(self, node: Node) -> int | None:
         """Returns the axis of an outer tensor along which the node reads one slice per iteration; None otherwise."""
-        if node.op != "gather" or node.inputs[1] != self.index or node.inputs[0].name in self.inside:
+        if not OPERATORS[node.op].has("gathering") or node.inputs[1] != self.index:
             return None
-        if node.attribute("mode") == "error":
+        if node.inputs[0].name in self.inside or node.attribute("mode") == "error":
             return None
-        axis, shape = node.attribute("axis"), node.inputs[0].type.shape
-        assert isinstance(axis, int), node
-        return axis % len(shape) if at_least(shape[axis], self.count) else None
+        axis = gathered_axis(node)
+        return axis if at_least(node.inputs[0].type.shape[axis], self.count) else None
 
     def moved(self) -> set[str]:
         """Returns the results of the nodes that move: contractions, and elementwise nodes and views that lead to one

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 from ...dialect.graph import Value
 from ...dialect.lazy_dataclass import dataclass
-from ...dialect.operator import Builder
+from ...dialect.operator import Axes, Builder
 from ...dialect.ops.support.algebra import Term
 from ...dialect.types import F32, I8, U8, DType, TensorType
-from ..analysis.factors import Axes
 
 STEPS = 127
 """The largest quantized value of i8, and the largest distance of u8 values from their zero point. A number and its

@@ -18,7 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from ...dialect.graph import Function, Module, Node, Value
-from ...dialect.ops import OPERATORS
+from ...dialect.ops import OPERATORS, axis_order
 from ...dialect.ops.support.block_planes import Planes, dequantize_planes, quantize_planes, read_planes
 from ...dialect.types import F32, I8, U8, TensorType
 from ..analysis.factors import gathered_axis
@@ -108,7 +108,7 @@ class _Splitter(Rewriter):
         """Rewrites `x @ dequantized.T`."""
         x, y = node.inputs
         moved = self.definitions.get(y.name)
-        if moved is None or moved.op not in ("transpose", "matrix_transpose") or node.output.type.dtype != F32:
+        if moved is None or axis_order(moved) != (1, 0) or node.output.type.dtype != F32:
             return None
         (weight,) = moved.inputs
         q = self.blocks.get(weight.name)

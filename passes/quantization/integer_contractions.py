@@ -14,7 +14,7 @@ from typing import Any
 
 from ...dialect.dims import Shape, Size, at_least, bounds, product
 from ...dialect.graph import Node, Value
-from ...dialect.operator import Builder
+from ...dialect.operator import Axes, Builder
 from ...dialect.ops import OPERATORS
 from ...dialect.ops.conv_transpose import transposed_geometry
 from ...dialect.ops.einsum import Labels, parse_equation
@@ -27,7 +27,7 @@ from ...dialect.ops.support.layouts import (
     spatial_axis,
 )
 from ...dialect.ops.support.windows import conv_geometry
-from ..analysis.factors import Axes, summed_axes
+from ..analysis.factors import summed_axes
 from ..layout.phases import Phases, phases_of
 
 MOST_TERMS = (2**31 - 1) // (255 * 128)

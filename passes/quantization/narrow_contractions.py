@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ...dialect.graph import Function, Module, Node, Value
 from ...dialect.types import F32
-from ..analysis.factors import Origins, factors_of
+from ..analysis.factors import Origins, factors_of, is_cast
 from ..manager import Context, Pass
 from ..rewrite import NodeBuilder, Replacement, Rewriter
 
@@ -50,6 +50,6 @@ class _Narrower(Rewriter):
     def widened(self, value: Value) -> Value | None:
         """Returns the operand of a cast to f32."""
         node = self.definitions.get(value.name)
-        if node is None or node.op != "cast" or not node.inputs[0].type.dtype.is_half:
+        if node is None or not is_cast(node) or not node.inputs[0].type.dtype.is_half:
             return None
         return node.inputs[0]

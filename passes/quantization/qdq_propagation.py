@@ -9,6 +9,7 @@ from ...dialect.graph import Function, Module, Node, Value
 from ...dialect.operator import Builder
 from ...dialect.ops import OPERATORS
 from ...dialect.types import F32, I32
+from ..analysis.factors import is_cast
 from ..analysis.known_values import KnownValues
 from ..manager import Context, Pass
 from ..rewrite import NodeBuilder, Replacement, Rewriter, count_uses
@@ -196,7 +197,7 @@ class _Propagation(Rewriter):
         value, bias = self.with_known(x, "add")
         value, multiplier = self.with_known(value, "multiply")
         cast = self.only_use(value)
-        if multiplier is None or cast is None or cast.op != "cast" or cast.inputs[0].type.dtype is not I32:
+        if multiplier is None or cast is None or not is_cast(cast) or cast.inputs[0].type.dtype is not I32:
             return None
         (total,) = cast.inputs
         if total.type.shape != node.output.type.shape:

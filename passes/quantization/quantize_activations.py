@@ -7,8 +7,9 @@ from typing import ClassVar
 
 from ...dialect.graph import Function, Module, Node, Region, Value
 from ...dialect.lazy_dataclass import dataclass
+from ...dialect.operator import Axes
 from ...dialect.types import BF16, F16, F32
-from ..analysis.factors import Axes, Factor, Origins, factors_of
+from ..analysis.factors import Factor, Origins, factors_of
 from ..analysis.joins import find_joins
 from ..manager import Context, Pass
 from ..rewrite import NodeBuilder, Replacement, Rewriter

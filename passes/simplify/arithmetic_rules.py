@@ -71,7 +71,6 @@ def absorbing_operand(m: Match) -> Values:
 
 # --- one value as both operands ---
 
-SAME_IS_ITSELF = tuple(operator.name for operator in OPERATORS.values() if operator.has("selecting"))
 SAME_IS: Mapping[str, tuple[Number, bool]] = {
     # `x op x`, and whether that holds for floats: inf - inf and NaN - NaN are not 0, NaN is not equal to itself
     "subtract": (0, False),
@@ -91,7 +90,7 @@ def same_operands(m: Match) -> Values:
     x, y = m.inputs
     if x.name != y.name:
         return None
-    if m.node.op in SAME_IS_ITSELF:
+    if m.operator.has("selecting"):
         return x
     number, floats = SAME_IS[m.node.op]
     return m.filled(number) if floats or not m.dtype.is_float else None
@@ -211,15 +210,18 @@ def divide_by_power_of_two(m: Match) -> Values:
 
 GENERAL: tuple[Rule, ...] = ()
 
-_COMMUTATIVE = [name for name, operator in OPERATORS.items() if operator.has("commutative")]
+_COMMUTATIVE, _SELECTING = (
+    tuple(name for name, operator in OPERATORS.items() if operator.has(property))
+    for property in ("commutative", "selecting")
+)
 _GROUPED = ("add", "multiply", "bitwise_and", "bitwise_or", "bitwise_xor")
 
 BY_RULE: Mapping[Rule, tuple[str, ...]] = {
-    constant_to_the_right: tuple(_COMMUTATIVE),
+    constant_to_the_right: _COMMUTATIVE,
     neutral_operand: tuple(NEUTRAL),
     absorbing_operand: tuple(ABSORBING),
     multiply_same: ("multiply",),
-    same_operands: (*SAME_IS_ITSELF, *SAME_IS),
+    same_operands: (*_SELECTING, *SAME_IS),
     group_constants: _GROUPED,
     add_negated: ("add",),
     subtract_negated: ("subtract",),

@@ -36,8 +36,8 @@ class _Merger(Rewriter):
 
     def walk_region(self, region: Region, node: Node) -> Region:
         around = self.scopes
-        # A fusion uses no outer values, not even results of nodes without operands.
-        self.scopes = [{}] if node.op == "fusion" else [*around, {}]
+        # A group uses no outer values, not even results of nodes without operands.
+        self.scopes = [{}] if OPERATORS[node.op].has("group") else [*around, {}]
         walked = super().walk_region(region, node)
         self.scopes = around
         return walked

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ...dialect.control_flow import CONTROL_FLOW
-from ...dialect.graph import Function, Module, Node, Region, captured, walk
-from ...dialect.ops import may_fail
+from ...dialect.graph import Function, Module, Node, Region, captured, parameters_read
+from ...dialect.ops import OPERATORS, may_fail
 from ..manager import Context, Pass
 from ..rewrite import count_uses
-from .unused_values import dependencies, drop_unused, names_of, pick
+from .unused_values import drop_unused, names_of, pick
 
 
 @dataclass(frozen=True)
@@ -26,13 +25,8 @@ class Dce(Pass):
 
     def rewrite(self, module: Module, context: Context) -> Module:
         module = module.map_functions(lambda function: _clean_function(function, context))
-        read = {
-            node.attribute("name"): node
-            for function in module.functions
-            for node in walk(function.body)
-            if node.op == "parameter"
-        }
-        kept = {*read, *(state.initial for state in module.states)}
+        read = {name for function in module.functions for name in parameters_read(function.body)}
+        kept = read | {*(state.initial for state in module.states)}
         unused = [p.name for p in module.parameters if p.name not in kept]
         gone = {name for name in unused if context.allow("parameter", _unread(name))}
         return replace(module, parameters=tuple(p for p in module.parameters if p.name not in gone))
@@ -65,40 +59,13 @@ def _clean(nodes: Sequence[Node], live: set[str], context: Context) -> tuple[Nod
 
 
 def _clean_regions(node: Node, live: set[str], context: Context) -> Node:
-    if node.op == "repeat":
-        node = _drop_carried(node, live, context)
-    if node.op == "fusion":
-        node = _drop_results(node, live, context)
-    if node.op in CONTROL_FLOW:
-        node = drop_unused(node, live, context)
+    is_group = OPERATORS[node.op].has("group")
+    node = (_drop_results if is_group else drop_unused)(node, live, context)
     regions = tuple(
         Region(r.arguments, _clean(r.body, names_of(r.results) | live, context), r.results) for r in node.regions
     )
     node = replace(node, regions=regions)
-    return _drop_operands(node, context) if node.op == "fusion" else node
-
-
-def _drop_carried(node: Node, live: set[str], context: Context) -> Node:
-    """Drops unneeded carried values. A carried value is needed if the loop's result is used, or if the body computes
-    another needed one from it."""
-    region = node.regions[0]
-    keep = [v.name in live for v in node.outputs]
-    while True:
-        results = names_of(pick(region.results, keep))
-        needed = dependencies(region.body, results)
-        wider = [kept or argument.name in needed for kept, argument in zip(keep, region.arguments[1:], strict=True)]
-        if wider == keep:
-            break
-        keep = wider
-    if all(keep) or not context.allow("carried", node):
-        return node
-    arguments = (region.arguments[0], *pick(region.arguments[1:], keep))
-    return replace(
-        node,
-        inputs=pick(node.inputs, keep),
-        outputs=pick(node.outputs, keep),
-        regions=(Region(arguments, region.body, pick(region.results, keep)),),
-    )
+    return _drop_operands(node, context) if is_group else node
 
 
 def _drop_results(node: Node, live: set[str], context: Context) -> Node:

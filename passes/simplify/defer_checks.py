@@ -13,9 +13,8 @@ from ...dialect.ops import OPERATORS, may_fail
 from ...dialect.ops.support.places import WATCH
 from ..manager import Context, Pass
 
-_WHOLE = ("elementwise", "view", "structure")
-"""The properties of operators whose kernels compute every element of their operands."""
-_NORMALIZATIONS = frozenset({"layer_norm", "rms_norm", "group_norm", "instance_norm", "l2_normalize"})
+_READING = ("reading", "gathering", "elementwise", "view", "structure")
+"""The properties of operators whose kernels compute every element of their operands, unless they are `choosing`."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ def _needed(body: Sequence[Node], results: Sequence[Value]) -> set[str]:
 
 def _watch(node: Node, check: Node) -> Node | None:
     """Returns the node with the mode `watch` where it reads by the indices of the check, or None."""
-    if node.op != "fusion":
+    if not OPERATORS[node.op].has("group"):
         return _watching(node, check.inputs[0], check)
     (region,) = node.regions
     if not all(_computes_all(inner) for inner in region.body):
@@ -129,11 +128,7 @@ def _is_checked(node: Node, use: Addressing, indices: Value, check: Node) -> boo
 
 def _computes_all(node: Node) -> bool:
     operator = OPERATORS[node.op]
-    return (
-        node.op in _NORMALIZATIONS
-        or operator.has("gathering")
-        or (any(map(operator.has, _WHOLE)) and node.op not in ("where", "fusion", "repeat"))
-    )
+    return any(map(operator.has, _READING)) and not operator.has("choosing") and not node.regions
 
 
 def _with(node: Node, **attributes: object) -> Node:

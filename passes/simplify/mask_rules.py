@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from ...dialect.dims import Poly, Size, add, at_least, bounds, multiply
 from ...dialect.graph import Value
+from ...dialect.ops import OPERATORS
 from ...dialect.types import DType, TensorType
 from .rules import Match, Rule, Values
 
@@ -86,7 +87,7 @@ def _computed_positions(m: Match, value: Value) -> _Positions | None:
     if node.op in ("add", "subtract"):
         second = operands[1]
         return None if second is None else first.plus(second, 1 if node.op == "add" else -1)
-    if node.op in ("unsqueeze", "reshape"):
+    if OPERATORS[node.op].has("view"):
         return _with_axes_of_one(first, node.inputs[0].type, type)
     return None
 

@@ -8,9 +8,6 @@ from dataclasses import replace
 from ...dialect.graph import Attribute, Node, Region, Value, substitute_values
 from .rules import Match, Rule, Values
 
-_COUNTED_IN_RESULT = ("stack", "unsqueeze")
-"""Operators that count their axes in the result, besides operators without operands."""
-
 
 def count_axes_from_the_front(m: Match) -> Values:
     # axis -1 of a matrix == axis 1; several axes are sorted; all axes of a reduction are listed
@@ -18,7 +15,7 @@ def count_axes_from_the_front(m: Match) -> Values:
     for spec in m.operator.attributes:
         if spec.kind not in ("axis", "axes"):
             continue
-        in_result = m.node.op in _COUNTED_IN_RESULT or not m.inputs
+        in_result = spec.of_result or not m.inputs
         rank = (m.node.outputs if in_result else m.inputs)[0].type.rank
         axes = m.attribute(spec.name)
         front = _from_front(axes, spec.kind, rank, m.operator.has("reduction"))

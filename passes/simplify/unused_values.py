@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from ...dialect.control_flow import carried_count
+from ...dialect.control_flow import carries_values, condition_of
 from ...dialect.graph import Node, Region, Value, captured
 from ...dialect.ops import may_fail
 from ..manager import Context
@@ -37,18 +37,19 @@ def dependencies(nodes: Sequence[Node], live: set[str]) -> set[str]:
 
 
 def drop_unused(node: Node, live: set[str], context: Context) -> Node:
-    """Returns a `scan`, `while` or `if` without the results that nothing needs."""
+    """Returns a loop or a branch without the results that nothing needs."""
     keep = _needed(node, live)
     if all(keep) or not context.allow("unused", node):
         return node
     outputs = pick(node.outputs, keep)
-    if node.op == "if":
+    if not carries_values(node):
+        assert not any(region.arguments for region in node.regions), node
         regions = tuple(replace(r, results=pick(r.results, keep)) for r in node.regions)
         return replace(node, outputs=outputs, regions=regions)
     count = len(node.inputs)
     carried = keep[:count]
     inputs = pick(node.inputs, carried)
-    if node.op == "while":
+    if condition_of(node) is not None:
         condition, body = node.regions
         body = Region(pick(body.arguments, carried), body.body, pick(body.results, carried))
         condition = replace(condition, arguments=pick(condition.arguments, carried))
@@ -64,13 +65,12 @@ def _needed(node: Node, live: set[str]) -> list[bool]:
     """Returns which results are needed. A carried value is needed if the result of the loop is used, or if a region
     computes something needed from it."""
     keep = [v.name in live for v in node.outputs]
-    if node.op == "if":
+    if not carries_values(node):
         return keep
-    count = len(node.inputs)
-    assert node.op == "while" or carried_count(node) == count, node
+    count, condition = len(node.inputs), condition_of(node)
     arguments = [region.arguments[-count:] if count else () for region in node.regions]
     body = node.regions[-1]
-    always = dependencies(node.regions[0].body, names_of(node.regions[0].results)) if node.op == "while" else set()
+    always = set() if condition is None else dependencies(condition.body, names_of(condition.results))
     while True:
         needed = always | dependencies(body.body, names_of(pick(body.results, keep)))
         wider = [kept or any(a[i].name in needed for a in arguments) for i, kept in enumerate(keep[:count])]

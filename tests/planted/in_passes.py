@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from nacre.dialect.graph import Node, Region
+from nacre.dialect.operator import Channels
 from nacre.passes.fold import fold_batch_norm, fold_constants
 from nacre.passes.fusion import fuse
 from nacre.passes.layout import winograd
@@ -132,10 +133,12 @@ def lost_frame(setter: Setter) -> None:
 def wrong_channels(setter: Setter) -> None:
     """A scale goes into the channels that a weight reads, of which it has as many as it gives."""
 
-    def wrong(node: Any) -> Any:
-        return fold_batch_norm._Channels(1, 1)
+    find_channels = fold_batch_norm._find_channels
 
-    setter.item(fold_batch_norm._CHANNELS, "conv2d", wrong)
+    def wrong(node: Node) -> Channels | None:
+        return Channels(1, 1) if node.op == "conv2d" else find_channels(node)
+
+    setter.attribute(fold_batch_norm, "_find_channels", wrong)
 
 
 def other_codes(setter: Setter) -> None:
