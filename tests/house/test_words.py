@@ -93,5 +93,16 @@ def test_user_facing_text_is_plain() -> None:
     assert not found
 
 
+TERMS = r"(?i)(?<!in[ -])(?<!last )\b(?!\w*in_place)(?:\w*_)?(?:places?|codes|told|schemes?|blame\w*)\b"
+"""Invented terms for iterations, indices, addresses, quantized values and schedules."""
+
+
+def test_tiler_uses_the_terms_of_the_field() -> None:
+    files = sorted((ROOT / "compiler" / "codegen" / "tiler").rglob("*.py"))
+    found = [f"{path.name}:{line}" for path in files for line in find_words(path.read_text(encoding="utf-8"), TERMS)]
+    assert files and not found
+
+
 def test_unclear_phrases_are_found() -> None:
     assert find_words("fine\nWhat is stored\nthe axes, of which one is first\nerrors are told", UNCLEAR) == [2, 3, 4]
+    assert find_words("in place\nat a place\nadd_codes(x)\nthe last place\ndecodes", TERMS) == [2, 3]

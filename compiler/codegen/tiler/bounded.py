@@ -25,7 +25,7 @@ from math import lcm
 from ....dialect.dims import Size, bounds
 from ....dialect.types import F32
 from ...lower.text import literal
-from .evaluate import Evaluator, Place, Span
+from .evaluate import Evaluator, Iteration, Span
 from .forms import LANES, Form, constant, variable
 from .ranges import Affine, MaskedRows, find_masked_rows
 from .row_loops import Rows
@@ -49,7 +49,7 @@ class BoundedRows:
         self.evaluator, self.rows, self.batch, self.row = evaluator, rows, batch, row
         self.writer, self.stage = evaluator.writer, evaluator.stage
         self.turn = AT_ONCE * self.writer.lanes
-        self.unit = lcm(self.turn, *steps)
+        self.multiple = lcm(self.turn, *steps)
         self.size = self.stage.sizes[rows.column]
         self.has_length = rows.kept.length is not None
         self.doubt = self.writer.constant("false", "i1")
@@ -64,14 +64,14 @@ class BoundedRows:
         if not self.has_length:
             self.writer.store(self.seen, constant(0), Value("", "index", form=constant(-1)))
 
-    def _any_infinite(self, place: Place) -> str:
+    def _any_infinite(self, iteration: Iteration) -> str:
         """Returns whether the values of a batch hold a non-finite number. Consecutive blocks of a batch share the
         search."""
         writer, number = self.writer, constant(0)
         if self.has_length:
             return writer.constant("false", "i1").name
         for c in self.batch:
-            number = number.times(self.stage.sizes[c]) + place[c]
+            number = number.times(self.stage.sizes[c]) + iteration[c]
         current = writer.index(number)
         # Blocks of one batch follow each other, so remembering the last batch is enough.
         last = self._fresh_load(self.seen)
@@ -79,10 +79,10 @@ class BoundedRows:
             writer.store(self.seen, constant(0), Value(current, "index"))
             writer.store(self.found, constant(0), writer.constant("false", "i1"))
             for op, value in self.rows.sums:
-                self._scan(op, value, place)
+                self._scan(op, value, iteration)
         return writer.let(f"arith.trunci {self._fresh_load(self.found)} : i8 to i1")
 
-    def _scan(self, op: Op, value: Node, place: Place) -> None:
+    def _scan(self, op: Op, value: Node, iteration: Iteration) -> None:
         """Adds up all values times 0; the sum is NaN if a value is not finite."""
         writer, lanes = self.writer, self.writer.lanes
         inner = (c for c in self.stage.parallel(op) if c not in self.stage.outer and self.stage.sizes[c] != 1)
@@ -91,7 +91,7 @@ class BoundedRows:
 
         def add_up(start: str) -> None:
             with writer.carrying(writer.size(0), writer.size(self.size), 1, [zero]) as loop:
-                at = {**place, self.rows.column: variable(loop.index)}
+                at = {**iteration, self.rows.column: variable(loop.index)}
                 if lane is not None:
                     at[lane] = variable(start) + LANES
                 factor = writer.broadcast(self.evaluator.body(op, at, root=value))
@@ -122,19 +122,19 @@ class BoundedRows:
 
     # Ends
 
-    def _end(self, bound: Affine, place: Place, row: Form, count: Rows, *, greatest: bool) -> str:
+    def _end(self, bound: Affine, iteration: Iteration, row: Form, count: Rows, *, greatest: bool) -> str:
         """Returns the greatest or least value of a bound in a block of rows, clamped to the length of a row."""
         total = constant(bound.constant)
         last = row + (constant(count) if isinstance(count, int) else variable(count)).plus(-1)
         for c, factor in bound.terms:
             # A bound is linear in the row, so its extremes in a block are at the first or the last row.
-            form = place[c] if c != self.row else last if (factor > 0) == greatest else row
+            form = iteration[c] if c != self.row else last if (factor > 0) == greatest else row
             total = total + form.times(factor)
         writer = self.writer
         positive = writer.let(f"arith.maxsi {writer.index(total)}, {writer.size(0)} : index")
         return writer.let(f"arith.minsi {positive}, {writer.size(self.size)} : index")
 
-    def _span(self, place: Place, row: Form, count: Rows) -> Span:
+    def _span(self, iteration: Iteration, row: Form, count: Rows) -> Span:
         writer = self.writer
 
         def let(operation: str, left: str, right: str | int) -> str:
@@ -144,7 +144,7 @@ class BoundedRows:
         first, last = writer.size(0), writer.size(self.size)
         if self.rows.kept.length is not None:
             op, node = self.rows.kept.length
-            length = writer.scalar(self.evaluator.body(op, {**place, self.row: row}, root=node))
+            length = writer.scalar(self.evaluator.body(op, {**iteration, self.row: row}, root=node))
             name = (
                 length.name
                 if length.type == "index"
@@ -152,23 +152,23 @@ class BoundedRows:
             )
             last = let("minsi", let("maxsi", name, 0), last)
         for bound in self.rows.kept.lower:
-            first = let("maxsi", first, self._end(bound, place, row, count, greatest=False))
+            first = let("maxsi", first, self._end(bound, iteration, row, count, greatest=False))
         for bound in self.rows.kept.upper:
-            last = let("minsi", last, self._end(bound, place, row, count, greatest=True))
+            last = let("minsi", last, self._end(bound, iteration, row, count, greatest=True))
         # The end is rounded up to whole iterations of the loops along rows, the begin down to a step of every loop.
         turns = let("muli", let("divui", let("addi", last, self.turn - 1), self.turn), self.turn)
         end = let("minsi", turns, writer.size(self.size))
-        begin = let("minsi", let("muli", let("divui", first, self.unit), self.unit), end)
+        begin = let("minsi", let("muli", let("divui", first, self.multiple), self.multiple), end)
         return Span(begin, end, first, last)
 
     # Blocks
 
     @contextmanager
-    def block(self, place: Place, row: Form, count: Rows) -> Iterator[None]:
+    def block(self, iteration: Iteration, row: Form, count: Rows) -> Iterator[None]:
         """Within the context, a block of rows is written within its bounds, or as a whole if necessary."""
         writer = self.writer
-        infinite = self._any_infinite(place)
-        span = self._span(place, row, count)
+        infinite = self._any_infinite(iteration)
+        span = self._span(iteration, row, count)
         # The loop runs once: within the bounds, or as a whole where values are not finite. It runs again, as a whole,
         # if a row within bounds is in doubt.
         whole, again = writer.fresh(), writer.fresh()
@@ -206,11 +206,11 @@ class BoundedRows:
         is too low."""
         return [self.writer.constant("false", "i1")] if self.rows.greatest in ops else []
 
-    def look_at(self, place: Place, doubts: Sequence[Value]) -> list[Value]:
+    def look_at(self, iteration: Iteration, doubts: Sequence[Value]) -> list[Value]:
         """Returns the carried value after the row at a position, which has been written."""
         if not doubts:
             return []
-        greatest = self.evaluator.value(self.rows.greatest, place)
+        greatest = self.evaluator.value(self.rows.greatest, iteration)
         apart = self.writer.apply("arith.subf", "", [greatest, self._constant(self.rows.kept.low)], "f32")
         far = self.writer.constant(literal(FAR, F32), "f32")
         low = self.writer.let(f"arith.cmpf ule, {apart.name}, {far.name} : f32")

@@ -2,9 +2,9 @@
 
     %x = scf.if %some -> (f32) {                  %p = scf.if %outside -> (i64) {
       %e = tensor.extract %table[%i]                memref.store %one, %alarm[]
-      scf.yield %e                                  scf.yield %place
+      scf.yield %e                                  scf.yield %index
     } else {                                      } else {
-      scf.yield %zero                               scf.yield %place
+      scf.yield %zero                               scf.yield %index
     }                                             }
 
 The condition of a load depends on sizes only, so it holds for all lanes or for none.

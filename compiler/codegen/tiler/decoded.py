@@ -21,17 +21,17 @@ from dataclasses import replace
 from math import prod
 
 from ....dialect.dims import Size, bounds
-from .codes import add_zero
-from .evaluate import Evaluator, Kept, Place
+from .evaluate import Evaluator, Iteration, Kept
 from .forms import Form, constant, variable
 from .order import Order
 from .prefetch import Panels, prefetch_panels
+from .quantized_sums import add_zero
 from .roles import Roles
 from .row_loops import Rows, each_row, in_tiles
 from .schedule import Stage
 from .structure import Node, Op, Panel, Scaled
 from .text import Value
-from .tiles import Cell, Tiles, rows_from, tile_units
+from .tiles import Cell, Tiles, rows_from, tile_work_items
 
 BLOCK_ROWS = 64
 """The number of rows that share a dequantized block."""
@@ -43,7 +43,7 @@ def share_rows_of(stage: Stage, op: Op, roles: Roles) -> Roles | None:
     if scaled is None or roles.windowed:
         return None
     most = 1 if roles.row is None else bounds(stage.sizes[roles.row])[1]
-    if scaled.codes is None and (most <= roles.rows or not _are_worth_it(stage, op, roles, scaled)):
+    if scaled.quantized is None and (most <= roles.rows or not _are_worth_it(stage, op, roles, scaled)):
         return None
     return replace(roles, block=BLOCK_ROWS if most > BLOCK_ROWS else max(int(most), roles.rows))
 
@@ -59,7 +59,7 @@ def _are_worth_it(stage: Stage, op: Op, roles: Roles, scaled: Scaled) -> bool:
 
 def _weights(stage: Stage, op: Op, roles: Roles, scaled: Scaled) -> list[Node] | None:
     """Returns each product's factor that all rows share; None where a product has no such factor."""
-    if scaled.codes is not None:
+    if scaled.quantized is not None:
         return [bytes for _, bytes in scaled.products]
     found = []
     for factors in scaled.products:
@@ -91,38 +91,40 @@ class DecodedTiles(Tiles):
         self.numbers = evaluator.stack("numbers", op, words * roles.width, scaled.type)
         self.sums = evaluator.stack("sums", op, roles.block * roles.width, op.result.element)
 
-    def cover(self, place: Place, row: Form, column: Form, rows: Rows, finish: Callable[[Place], None]) -> None:
-        self.across(column, lambda start, masks: self._block(place, row, start, rows, masks, finish))
+    def cover(
+        self, iteration: Iteration, row: Form, column: Form, rows: Rows, finish: Callable[[Iteration], None]
+    ) -> None:
+        self.across(column, lambda start, masks: self._block(iteration, row, start, rows, masks, finish))
 
     def _block(
         self,
-        place: Place,
+        iteration: Iteration,
         row: Form,
         column: Form,
         rows: Rows,
         masks: Sequence[str | None],
-        finish: Callable[[Place], None],
+        finish: Callable[[Iteration], None],
     ) -> None:
         writer, op = self.writer, self.op
 
         def cells(first: Form, count: int) -> Iterator[Cell]:
-            return self.cells(place, row, column, masks, first, count)
+            return self.cells(iteration, row, column, masks, first, count)
 
         with each_row(writer, rows) as first:
             for mask, at, slot in cells(first, 1):
                 with writer.masked(mask):
                     writer.store(self.sums, slot, writer.broadcast(self.evaluator.starting(op, at)))
 
-        def add_block(at: Place, _: Sequence[Value]) -> list[Value]:
-            starts = self._decode({**place, **at}, column, masks)
+        def add_block(at: Iteration, _: Sequence[Value]) -> list[Value]:
+            starts = self._decode({**iteration, **at}, column, masks)
             with self._decoded(column):
                 in_tiles(writer, rows, self.roles.rows, lambda first, count: add_rows(at, starts, first, count))
             return []
 
-        def add_rows(block: Place, starts: Sequence[Value], first: Form, count: int) -> None:
+        def add_rows(block: Iteration, starts: Sequence[Value], first: Form, count: int) -> None:
             these = [(mask, {**cell, **block}, slot) for mask, cell, slot in cells(first, count)]
-            places, of = [at for _, at, _ in these], [mask for mask, _, _ in these]
-            parts = self._sum(list(self.inner), places, of, [*starts] * count, count, True)
+            iterations, of = [at for _, at, _ in these], [mask for mask, _, _ in these]
+            parts = self._sum(list(self.inner), iterations, of, [*starts] * count, count, True)
             for (mask, at, slot), part in zip(these, parts, strict=True):
                 with writer.masked(mask):
                     total = writer.load(self.sums, slot)
@@ -137,21 +139,21 @@ class DecodedTiles(Tiles):
 
     # Numbers of a block
 
-    def _decode(self, place: Place, column: Form, masks: Sequence[str | None]) -> list[Value]:
+    def _decode(self, iteration: Iteration, column: Form, masks: Sequence[str | None]) -> list[Value]:
         """Dequantizes a block; returns the initial sums of its products, one for each vector."""
-        writer, codes = self.writer, self.scaled.codes
-        nothing = writer.broadcast(writer.constant("0" if codes is not None else "0.0", self.scaled.type))
-        zero = 0 if codes is None else codes.number
+        writer, total = self.writer, self.scaled.quantized
+        nothing = writer.broadcast(writer.constant("0" if total is not None else "0.0", self.scaled.type))
+        zero = 0 if total is None else total.number
         kept = self._kept(column)
 
-        def step(at: Place, sums: Sequence[Value]) -> list[Value]:
-            places = [
-                self._cell({**place, **at}, constant(0), column.plus(v * writer.lanes)) for v in range(len(masks))
+        def step(at: Iteration, sums: Sequence[Value]) -> list[Value]:
+            iterations = [
+                self._cell({**iteration, **at}, constant(0), column.plus(v * writer.lanes)) for v in range(len(masks))
             ]
             after = list(sums)
             for number in self._moving():
-                prefetch_panels(self.evaluator, self.op, number, places, Panels(self.roles.step, ()))
-            for v, (here, mask) in enumerate(zip(places, masks, strict=True)):
+                prefetch_panels(self.evaluator, self.op, number, iterations, Panels(self.roles.step, ()))
+            for v, (here, mask) in enumerate(zip(iterations, masks, strict=True)):
                 with writer.masked(mask):
                     for weight in self.weights:
                         value = writer.broadcast(self.evaluator.body(self.op, here, root=weight))
@@ -201,12 +203,17 @@ class DecodedTiles(Tiles):
             del self.evaluator.made[self._node(weight)]
 
     def _step(
-        self, places: Sequence[Place], masks: Sequence[str | None], totals: Sequence[Value], rows: int, within: bool
+        self,
+        iterations: Sequence[Iteration],
+        masks: Sequence[str | None],
+        totals: Sequence[Value],
+        rows: int,
+        within: bool,
     ) -> list[Value]:
         """Writes one more iteration for every cell, product by product: the values of one product fill enough
         registers."""
         sums = list(totals)
-        cells = list(zip(places, masks, strict=True))
+        cells = list(zip(iterations, masks, strict=True))
         for weight, product in zip(self.weights, self.products, strict=True):
             for at, mask in cells[: len(cells) // rows]:
                 with self.writer.masked(mask):
@@ -221,18 +228,18 @@ class DecodedTiles(Tiles):
     def _each_step(
         self,
         loops: Sequence[tuple[tuple[int, ...], Size]],
-        place: Place,
+        iteration: Iteration,
         carried: Sequence[Value],
-        write: Callable[[Place, Sequence[Value]], list[Value]],
+        write: Callable[[Iteration, Sequence[Value]], list[Value]],
     ) -> list[Value]:
         """Writes nested loops of the sum around a body, which receives a position and carried values."""
         if not loops:
-            return write(place, carried)
+            return write(iteration, carried)
         (numbers, size), *inner = loops
         classes = [self.stage.of(self.op, n) for n in numbers]
         fixed = dict.fromkeys(classes[:-1], constant(0))
         with self.writer.carrying(self.writer.size(0), self.writer.size(size), 1, carried) as loop:
-            at = {**place, **fixed, classes[-1]: variable(loop.index)}
+            at = {**iteration, **fixed, classes[-1]: variable(loop.index)}
             loop.after = self._each_step(inner, at, loop.values, write)
         return loop.results
 
@@ -240,11 +247,11 @@ class DecodedTiles(Tiles):
 def write_decoded(evaluator: Evaluator, op: Op, order: Order, begin: str, end: str) -> None:
     stage, roles = evaluator.stage, order.roles
 
-    def finish(place: Place) -> None:
-        evaluator.write(stage.sinks, [place])
+    def finish(iteration: Iteration) -> None:
+        evaluator.write(stage.sinks, [iteration])
 
     # A panel is dequantized once for many rows, so it is prefetched a little ahead, independently of its next reader.
     tiles = DecodedTiles(evaluator, op, roles)
-    with tile_units(evaluator, order, begin, end) as (place, row, column, _):
+    with tile_work_items(evaluator, order, begin, end) as (iteration, row, column, _):
         rows = 1 if roles.row is None else rows_from(evaluator.writer, stage.sizes[roles.row], roles.block, row)
-        tiles.cover(place, row, column, rows, finish)
+        tiles.cover(iteration, row, column, rows, finish)

@@ -1,15 +1,16 @@
-"""Writes the values of ops at a position: reads, bodies and stores, each written once per scope.
+"""Writes the values of ops in an iteration: reads, bodies and stores, each written once per scope.
 
-A position gives a linear form for every class of loops of a stage; the class that runs over lanes has a form with LANE.
+An iteration gives a linear form for every class of loops of a stage; the class that runs over lanes has a form with
+LANE, so it stands for one iteration of each lane.
 The results of the stage's own ops come from registers or from rows on the stack; the results of other ops come from
 memory.
 
-For a stage with the classes a, of 8 rows, and b, the lanes, y[i, j] = exp(x[i, j]) - s[i] is evaluated at the place
+For a stage with the classes a, of 8 rows, and b, the lanes, y[i, j] = exp(x[i, j]) - s[i] is evaluated in the iteration
 
     {a: row, b: 8*block + LANE}
 
 as one vector load of x, one `exp`, one load of s[row] that is broadcast, and one subtraction. A second op of the stage
-that reads y at the same place uses the value that was written before.
+that reads y in the same iteration uses the value that was written before.
 """
 
 from __future__ import annotations
@@ -21,17 +22,18 @@ from ....dialect.dims import Size
 from ....dialect.types import F32
 from ...lower.text import literal
 from .branches import load_under, raise_alarm, watching
-from .codes import add_codes, unpack
 from .dots import Halves, add_products
 from .forms import Form, constant
 from .lookups import can_look_up, find_lookup, look_up
+from .quantized_sums import add_quantized, unpack
 from .remainder import LARGEST, remainder
 from .rounding import round_to_nearest
 from .schedule import Stage
 from .structure import Access, Buffer, Group, Node, Op, Panel, Position, Scaled, Unsupported, linear
 from .text import Value, Writer
 
-Place = Mapping[int, Form]
+Iteration = Mapping[int, Form]
+"""The index of each class of loops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +44,10 @@ class Kept:
     strides: Mapping[int, Size]
     origin: Form
 
-    def at(self, place: Place) -> Form:
+    def at(self, iteration: Iteration) -> Form:
         total = self.origin
         for c, stride in self.strides.items():
-            total = total + place[c].times(stride)
+            total = total + iteration[c].times(stride)
         return total
 
 
@@ -76,9 +78,9 @@ class Evaluator:
         self.stacked: dict[tuple[str, int], Buffer] = {}
         self.reciprocals: dict[tuple[int, int], Value] = {}
         """The reciprocals of divisors, by op and node, where a multiplication may replace the division."""
-        self.widened: dict[tuple[int, int], Callable[[Place], Halves]] = {}
+        self.widened: dict[tuple[int, int], Callable[[Iteration], Halves]] = {}
         """The f32 copies of bf16 reads, by the identity of the op and the number of the read."""
-        self.unit = {c: constant(0) for c, size in enumerate(stage.sizes) if size == 1}
+        self.single = {c: constant(0) for c, size in enumerate(stage.sizes) if size == 1}
 
     def stack(self, kind: str, op: Op, elements: int, element: str | None = None) -> Buffer:
         """Returns memory on the stack for an op, for its results or for other elements; repeated calls return the same
@@ -93,12 +95,12 @@ class Evaluator:
         zero, size = self.writer.size(0), self.writer.size(self.stage.sizes[c])
         return self.spans.get(c) or Span(zero, size, zero, size)
 
-    # Places
+    # Iterations
 
-    def loops(self, op: Op, place: Place) -> dict[int, Form]:
+    def loops(self, op: Op, iteration: Iteration) -> dict[int, Form]:
         """Returns the index forms of an op's loops, as far as the position defines them."""
         classes = enumerate(self.stage.loops(op))
-        return {loop: form for loop, c in classes if (form := place.get(c, self.unit.get(c))) is not None}
+        return {loop: form for loop, c in classes if (form := iteration.get(c, self.single.get(c))) is not None}
 
     def position(self, position: Position, loops: Mapping[int, Form]) -> Form:
         total = constant(linear(position).constant)
@@ -111,97 +113,99 @@ class Evaluator:
             return parts[position.within]
         return total
 
-    def home(self, access: Access, op: Op, place: Place) -> tuple[Buffer, Form]:
+    def home(self, access: Access, op: Op, iteration: Iteration) -> tuple[Buffer, Form]:
         """Returns the memory of an op's access, and the position in that memory."""
         view = access.tensor.view
         if view is None:
             raise Unsupported("a tensor without memory is read")
-        total, loops = constant(view.offset), self.loops(op, place)
+        total, loops = constant(view.offset), self.loops(op, iteration)
         for position, stride in zip(access.index, view.strides, strict=True):
             total = total + self.position(position, loops).times(stride)
         return view.buffer, total
 
-    def _key(self, op: Op, place: Place) -> tuple[object, ...]:
-        forms = self.loops(op, place)
+    def _key(self, op: Op, iteration: Iteration) -> tuple[object, ...]:
+        forms = self.loops(op, iteration)
         # The mask matters only to values that differ between lanes.
         at = tuple(forms[i] for i in op.outer)
         return ("value", id(op), at, self.writer.mask if any(f.lane != 0 for f in at) else None)
 
     # Values
 
-    def read(self, op: Op, number: int, place: Place) -> Value:
+    def read(self, op: Op, number: int, iteration: Iteration) -> Value:
         access = op.reads[number]
         if self.stage.holds(access.tensor):
             assert access.tensor.op is not None
-            return self.value(access.tensor.op, place)
-        known = self.writer.recall(self._read_key(op, number, place))
+            return self.value(access.tensor.op, iteration)
+        known = self.writer.recall(self._read_key(op, number, iteration))
         if known is not None:
             return known
         if access.group is not None:
-            return self._read_group(access.group, access, op, place)
-        return self.writer.load(*self.home(access, op, place))
+            return self._read_group(access.group, access, op, iteration)
+        return self.writer.load(*self.home(access, op, iteration))
 
-    def _read_group(self, group: Group, access: Access, op: Op, place: Place) -> Value:
+    def _read_group(self, group: Group, access: Access, op: Op, iteration: Iteration) -> Value:
         """Loads a group as a word. Panels are padded with zeros, so a group in a panel needs no mask."""
-        is_last = self.loops(op, place)[group.loop] == constant(op.loops[group.loop]).plus(-1)
+        is_last = self.loops(op, iteration)[group.loop] == constant(op.loops[group.loop]).plus(-1)
         count = group.rest if group.rest and is_last else group.size
-        return self.writer.load_words(*self.home(access, op, place), group.size, count, group.stride)
+        return self.writer.load_words(*self.home(access, op, iteration), group.size, count, group.stride)
 
-    def define_read(self, op: Op, number: int, place: Place, value: Value) -> None:
+    def define_read(self, op: Op, number: int, iteration: Iteration, value: Value) -> None:
         """Defines the value of an op's read at a position from here on."""
-        self.writer.remember(self._read_key(op, number, place), value)
+        self.writer.remember(self._read_key(op, number, iteration), value)
 
-    def _read_key(self, op: Op, number: int, place: Place) -> tuple[object, ...]:
-        return ("read", id(op), number, tuple(self.loops(op, place).items()), self.writer.mask)
+    def _read_key(self, op: Op, number: int, iteration: Iteration) -> tuple[object, ...]:
+        return ("read", id(op), number, tuple(self.loops(op, iteration).items()), self.writer.mask)
 
-    def is_known(self, op: Op, place: Place) -> bool:
+    def is_known(self, op: Op, iteration: Iteration) -> bool:
         """Returns whether the value of an op at a position is written and still in scope."""
-        return self.writer.recall(self._key(op, place)) is not None
+        return self.writer.recall(self._key(op, iteration)) is not None
 
-    def value(self, op: Op, place: Place) -> Value:
+    def value(self, op: Op, iteration: Iteration) -> Value:
         """Returns the result of an op at a position."""
-        key = self._key(op, place)
+        key = self._key(op, iteration)
         known = self.writer.recall(key)
         if known is not None:
             return known
         kept = self.kept.get(id(op))
         if kept is not None:
-            value = self.writer.load(kept.buffer, kept.at({**self.unit, **place}))
+            value = self.writer.load(kept.buffer, kept.at({**self.single, **iteration}))
         else:
             assert not op.reduced, f"a sum is asked for before it is there: {op.location}"
-            value = self.body(op, place)
+            value = self.body(op, iteration)
         self.writer.remember(key, value)
         return value
 
-    def define(self, op: Op, place: Place, value: Value) -> None:
+    def define(self, op: Op, iteration: Iteration, value: Value) -> None:
         """Defines the result of an op at a position from here on."""
-        self.writer.remember(self._key(op, place), value)
+        self.writer.remember(self._key(op, iteration), value)
 
-    def body(self, op: Op, place: Place, start: Value | None = None, root: Node | None = None) -> Value:
+    def body(self, op: Op, iteration: Iteration, start: Value | None = None, root: Node | None = None) -> Value:
         """Evaluates the body of an op, or a part of it, at a position."""
         done: dict[int, Value] = {}
 
         def evaluate(node: Node) -> Value:
             if id(node) not in done:
                 with self.writer.at(node.location):
-                    done[id(node)] = self.node(op, node, place, evaluate, start)
+                    done[id(node)] = self.node(op, node, iteration, evaluate, start)
             return done[id(node)]
 
         return evaluate(root or op.body)
 
-    def node(self, op: Op, node: Node, place: Place, evaluate: Callable[[Node], Value], start: Value | None) -> Value:
+    def node(
+        self, op: Op, node: Node, iteration: Iteration, evaluate: Callable[[Node], Value], start: Value | None
+    ) -> Value:
         writer = self.writer
 
         def factor(word: Node) -> Value | Halves:
             widened = self.widened.get((id(op), word.number))
-            return evaluate(word) if widened is None else widened(place)
+            return evaluate(word) if widened is None else widened(iteration)
 
         # A dequantized weight of the current block is on the stack: see `decoded`.
         made = self.made.get((id(op), id(node)))
         if made is not None:
-            return writer.load(made.buffer, made.at({**self.unit, **place}))
+            return writer.load(made.buffer, made.at({**self.single, **iteration}))
         if node.kind == "read":
-            return self.read(op, node.number, place)
+            return self.read(op, node.number, iteration)
         if node.kind == "start":
             assert start is not None, op.location
             return start
@@ -210,7 +214,7 @@ class Evaluator:
         if node.kind == "size":
             return writer.scalar(Value("", node.type, form=constant(node.size)))
         if node.kind == "index":
-            return Value("", node.type, form=self.loops(op, place)[node.number])
+            return Value("", node.type, form=self.loops(op, iteration)[node.number])
         if node.kind == "arith.divf" and not self.exact_division:
             reciprocal = self.reciprocals.get((id(op), id(node.operands[1]))) or self._constant_reciprocal(node)
             if reciprocal is not None:
@@ -320,39 +324,39 @@ class Evaluator:
 
     # Sums
 
-    def starting(self, op: Op, place: Place) -> Value:
+    def starting(self, op: Op, iteration: Iteration) -> Value:
         """Returns the initial value of an op's reduction at a position."""
         assert op.start is not None, op.location
         if op.start.splat is not None:
             return self.writer.constant(op.start.splat, op.result.element)
         with self.writer.at(op.location):
-            return self.writer.load(*self.home(Access(op.start, op.map), op, place))
+            return self.writer.load(*self.home(Access(op.start, op.map), op, iteration))
 
-    def accumulate(self, op: Op, place: Place, total: Value) -> Value:
+    def accumulate(self, op: Op, iteration: Iteration, total: Value) -> Value:
         """Returns the accumulator after one more iteration; a product of floats is added with one rounding."""
         factors = op.product
         if factors is not None and total.vector:
-            left, right = (self.body(op, place, root=f) for f in factors)
+            left, right = (self.body(op, iteration, root=f) for f in factors)
             return self._add_product(op, left, right, total)
-        return self.body(op, place, total)
+        return self.body(op, iteration, total)
 
-    def add_products(self, op: Op, scaled: Scaled, place: Place, total: Value) -> Value:
+    def add_products(self, op: Op, scaled: Scaled, iteration: Iteration, total: Value) -> Value:
         """Returns the unscaled sum after one more iteration."""
         for factors in scaled.products:
-            left, right = (self.body(op, place, root=f) for f in factors)
-            if scaled.codes is None:
+            left, right = (self.body(op, iteration, root=f) for f in factors)
+            if scaled.quantized is None:
                 total = self._add_product(op, left, right, total)
             else:
                 with self.writer.at(op.body.location):
-                    total = add_codes(self.writer, total, left, right)
+                    total = add_quantized(self.writer, total, left, right)
         return total
 
-    def add_scaled(self, op: Op, scaled: Scaled, place: Place, part: Value, total: Value) -> Value:
+    def add_scaled(self, op: Op, scaled: Scaled, iteration: Iteration, part: Value, total: Value) -> Value:
         """Returns the accumulator after a sum with a loop-invariant factor."""
-        if scaled.codes is not None:
+        if scaled.quantized is not None:
             with self.writer.at(op.body.location):
                 part = self.writer.apply("arith.sitofp", "", [part], "f32")
-        return self._add_product(op, part, self.body(op, place, root=scaled.factor), total)
+        return self._add_product(op, part, self.body(op, iteration, root=scaled.factor), total)
 
     def _add_product(self, op: Op, left: Value, right: Value, total: Value) -> Value:
         left, right = self.writer.broadcast(left), self.writer.broadcast(right)
@@ -362,17 +366,17 @@ class Evaluator:
 
     # Results
 
-    def write(self, ops: Sequence[Op], places: Sequence[Place]) -> None:
+    def write(self, ops: Sequence[Op], iterations: Sequence[Iteration]) -> None:
         """Stores the results of ops into their homes. All results are computed before the first store, since a store
         may overwrite the inputs of the others."""
         with watching(self.writer):
-            results = [(op, place, self.value(op, place)) for place in places for op in ops]
-        for op, place, value in results:
+            results = [(op, iteration, self.value(op, iteration)) for iteration in iterations for op in ops]
+        for op, iteration, value in results:
             with self.writer.at(op.location):
-                self.writer.store(*self.home(op.written, op, place), value)
+                self.writer.store(*self.home(op.written, op, iteration), value)
 
-    def keep(self, op: Op, place: Place, kept: Kept) -> None:
+    def keep(self, op: Op, iteration: Iteration, kept: Kept) -> None:
         """Stores the result of an op in its row on the stack."""
-        value = self.value(op, place)
+        value = self.value(op, iteration)
         with self.writer.at(op.location):
-            self.writer.store(kept.buffer, kept.at({**self.unit, **place}), value)
+            self.writer.store(kept.buffer, kept.at({**self.single, **iteration}), value)

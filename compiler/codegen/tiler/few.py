@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .branches import watching
-from .evaluate import Evaluator, Place
+from .evaluate import Evaluator, Iteration
 from .forms import LANES, constant, variable
 from .schedule import Stage
 from .structure import Access, Op
@@ -65,32 +65,32 @@ def is_copy(op: Op) -> bool:
     return all(n.kind in moving or n.type == "index" or n.type.startswith("i") for n in op.body.walk())
 
 
-def write_interleaved(evaluator: Evaluator, few: Few, place: Place, first: str, last: str) -> None:
+def write_interleaved(evaluator: Evaluator, few: Few, iteration: Iteration, first: str, last: str) -> None:
     """Writes all neighbours at the positions `first` to `last` of the class around them."""
     writer = evaluator.writer
     end = writer.rounded(first, last, writer.lanes)
     with writer.loop(first, end, writer.lanes) as start:
-        _write(evaluator, few, place, start, None)
+        _write(evaluator, few, iteration, start, None)
     size = evaluator.stage.sizes[few.around]
     if isinstance(size, int) and size % writer.lanes == 0:
         return
     left = writer.let(f"arith.subi {last}, {end} : index")
     some = writer.let(f"arith.cmpi ugt, {left}, {writer.size(0)} : index")
     with writer.when(some):
-        _write(evaluator, few, place, end, left)
+        _write(evaluator, few, iteration, end, left)
 
 
-def _write(evaluator: Evaluator, few: Few, place: Place, start: str, left: str | None) -> None:
+def _write(evaluator: Evaluator, few: Few, iteration: Iteration, start: str, left: str | None) -> None:
     """Writes one vector of positions, or the `left` ones under masks."""
     writer, sinks = evaluator.writer, evaluator.stage.sinks
-    at = {**place, few.around: variable(start) + LANES}
+    at = {**iteration, few.around: variable(start) + LANES}
     mask = None if left is None else writer.first_lanes(variable(left))
     with watching(writer), writer.masked(mask):
         values = [
             [writer.broadcast(evaluator.value(op, {**at, few.lane: constant(i)})) for i in range(few.count)]
             for op in sinks
         ]
-    corner = {**place, few.around: variable(start), few.lane: constant(0)}
+    corner = {**iteration, few.around: variable(start), few.lane: constant(0)}
     for op, parts in zip(sinks, values, strict=True):
         buffer, base = evaluator.home(op.written, op, corner)
         with writer.at(op.location):
@@ -114,10 +114,10 @@ def interleave(writer: Writer, values: Sequence[Value]) -> list[Value]:
     results = []
     for k in range(count):
         # Element e of vector k is position (k * lanes + e) / count of value (k * lanes + e) % count.
-        places = [divmod(k * lanes + e, count) for e in range(lanes)]
-        total = shuffle(values[0], values[1], [position + lanes * (number == 1) for position, number in places])
+        sources = [divmod(k * lanes + e, count) for e in range(lanes)]
+        total = shuffle(values[0], values[1], [position + lanes * (number == 1) for position, number in sources])
         for new in range(2, count):
-            picks = [lanes + position if number == new else e for e, (position, number) in enumerate(places)]
+            picks = [lanes + position if number == new else e for e, (position, number) in enumerate(sources)]
             total = shuffle(total, values[new], picks)
         results.append(total)
     return results

@@ -151,9 +151,9 @@ class Extreme(Fold):
             half = width // 2
             parts = []
             for offset in (0, half):
-                place = f"{{offsets = [{offset}], sizes = [{half}], strides = [1]}}"
+                bounds = f"{{offsets = [{offset}], sizes = [{half}], strides = [1]}}"
                 types = f"vector<{width}x{self.element}> to vector<{half}x{self.element}>"
-                parts.append(writer.let(f"vector.extract_strided_slice {name} {place} : {types}"))
+                parts.append(writer.let(f"vector.extract_strided_slice {name} {bounds} : {types}"))
             predicate = "ogt" if self.name == "arith.maximumf" else "olt"
             type = f"vector<{half}x{self.element}>"
             chosen = writer.let(f"arith.cmpf {predicate}, {parts[0]}, {parts[1]} : {type}")

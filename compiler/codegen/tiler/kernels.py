@@ -6,7 +6,7 @@ The ops of a stage decide its schedule:
 
     no reduction                               map             maps.py
     a sequential loop that carries a value     scan            scans.py
-    one sum of elements at computed places     table sum       table_sums.py
+    one sum of elements at computed indices    table sum       table_sums.py
     one contraction                            tile            tiles.py; decoded.py for a block-quantized weight,
                                                                turned.py for columns that are rows of memory
     other reductions, also with contractions   rows            rows.py, row_blocks.py
@@ -155,8 +155,8 @@ def _write_slices(writer: Writer, slices: Slices, unit: VectorUnit, *, strict: b
 
     def write(stage: Stage, number: Form) -> None:
         schedule = prepare(stage)
-        units = product(schedule.counts[depth:])
-        schedule.write(writer.index(number.times(units)), writer.index(number.plus(1).times(units)))
+        items = product(schedule.counts[depth:])
+        schedule.write(writer.index(number.times(items)), writer.index(number.plus(1).times(items)))
 
     for stage in slices.constant:
         write(stage, constant(0))

@@ -21,10 +21,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ....dialect.dims import Size
-from .evaluate import Evaluator, Place
+from .evaluate import Evaluator, Iteration
 from .few import find_around, is_copy, write_interleaved
 from .forms import LANES, Form, constant, variable
-from .nest import blocks, units
+from .nest import blocks, work_items
 from .structure import Access, Op
 from .text import Value, Writer
 
@@ -86,24 +86,24 @@ class MapStage:
 
     def write(self, begin: str, end: str) -> None:
         writer = self.writer
-        with units(writer, self.counts(), begin, end) as numbers:
-            place = dict(zip(self.outer, numbers, strict=False))
+        with work_items(writer, self.counts(), begin, end) as numbers:
+            iteration = dict(zip(self.outer, numbers, strict=False))
             if self.lane is None:
-                self._store([place])
+                self._store([iteration])
                 return
             chunk = CHUNK * writer.lanes
             first = writer.index(numbers[-1].times(chunk))
             last = self._end(first, self.stage.sizes[self.lane], chunk)
             if self.few is not None:
-                write_interleaved(self.evaluator, self.few, place, first, last)
+                write_interleaved(self.evaluator, self.few, iteration, first, last)
             elif self.across is None and self._is_narrow():
                 lane, size = self.lane, self.stage.sizes[self.lane]
-                self._store([{**place, lane: constant(i)} for i in range(int(str(size)))])
+                self._store([{**iteration, lane: constant(i)} for i in range(int(str(size)))])
             elif self.across is None:
-                self._along(place, first, last)
+                self._along(iteration, first, last)
             else:
                 row = writer.index(numbers[-2].times(writer.lanes))
-                self._turned(place, row, self._end(row, self.stage.sizes[self.across], writer.lanes), first, last)
+                self._turned(iteration, row, self._end(row, self.stage.sizes[self.across], writer.lanes), first, last)
 
     def _is_narrow(self) -> bool:
         """Returns whether the lanes of copies would be a small part of a vector."""
@@ -116,10 +116,10 @@ class MapStage:
         past = writer.let(f"arith.addi {start}, {writer.size(step)} : index")
         return writer.let(f"arith.minui {past}, {writer.size(size)} : index")
 
-    def _store(self, places: Sequence[Place]) -> None:
-        self.evaluator.write(self.stage.sinks, places)
+    def _store(self, iterations: Sequence[Iteration]) -> None:
+        self.evaluator.write(self.stage.sinks, iterations)
 
-    def _along(self, place: Place, first: str, last: str) -> None:
+    def _along(self, iteration: Iteration, first: str, last: str) -> None:
         """Writes the lanes from `first` to `last`."""
         assert self.lane is not None
         writer, lanes, lane = self.writer, self.writer.lanes, self.lane
@@ -128,7 +128,7 @@ class MapStage:
             end = writer.rounded(start, last, step)
             with writer.loop(start, end, step) as index:
                 vectors = range(0, step, lanes)
-                self._store([{**place, lane: variable(index).plus(offset) + LANES} for offset in vectors])
+                self._store([{**iteration, lane: variable(index).plus(offset) + LANES} for offset in vectors])
             start = end
         size = self.stage.sizes[lane]
         if isinstance(size, int) and size % lanes == 0:
@@ -136,9 +136,9 @@ class MapStage:
         left = writer.let(f"arith.subi {last}, {start} : index")
         some = writer.let(f"arith.cmpi ugt, {left}, {writer.size(0)} : index")
         with writer.when(some), writer.masked(writer.first_lanes(variable(left))):
-            self._store([{**place, lane: variable(start) + LANES}])
+            self._store([{**iteration, lane: variable(start) + LANES}])
 
-    def _turned(self, place: Place, row: str, row_end: str, first: str, last: str) -> None:
+    def _turned(self, iteration: Iteration, row: str, row_end: str, first: str, last: str) -> None:
         """Writes a block of as many rows as lanes: whole squares are transposed, the rest is gathered."""
         assert self.lane is not None and self.across is not None
         writer, lanes, lane, across = self.writer, self.writer.lanes, self.lane, self.across
@@ -146,15 +146,15 @@ class MapStage:
         whole_rows = writer.let(f"arith.cmpi eq, {height}, {writer.size(lanes)} : index")
         end = writer.let(f"arith.select {whole_rows}, {writer.rounded(first, last, lanes)}, {first} : index")
         with writer.loop(first, end, lanes) as column:
-            self._square(place, variable(row), variable(column))
+            self._square(iteration, variable(row), variable(column))
         with writer.loop(row, row_end, 1) as single:
-            at = {**place, across: variable(single)}
+            at = {**iteration, across: variable(single)}
             with writer.loop(end, last, lanes) as column:
                 rest = writer.let(f"arith.subi {last}, {column} : index")
                 with writer.masked(writer.first_lanes(variable(rest))):
                     self._store([{**at, lane: variable(column) + LANES}])
 
-    def _square(self, place: Place, row: Form, column: Form) -> None:
+    def _square(self, iteration: Iteration, row: Form, column: Form) -> None:
         assert self.lane is not None and self.across is not None
         evaluator, lanes = self.evaluator, self.writer.lanes
         for op in self.stage.ops:
@@ -163,13 +163,13 @@ class MapStage:
                     continue
                 if self._step(op, access, self.across) != 1:
                     continue
-                across = [{**place, self.lane: column.plus(i), self.across: row + LANES} for i in range(lanes)]
+                across = [{**iteration, self.lane: column.plus(i), self.across: row + LANES} for i in range(lanes)]
                 turned = transpose(self.writer, [evaluator.read(op, number, at) for at in across])
                 for i, value in enumerate(turned):
-                    at = {**place, self.lane: column + LANES, self.across: row.plus(i)}
+                    at = {**iteration, self.lane: column + LANES, self.across: row.plus(i)}
                     evaluator.define_read(op, number, at, value)
         for i in range(lanes):
-            self._store([{**place, self.lane: column + LANES, self.across: row.plus(i)}])
+            self._store([{**iteration, self.lane: column + LANES, self.across: row.plus(i)}])
 
 
 def transpose(writer: Writer, rows: list[Value]) -> list[Value]:
@@ -183,8 +183,8 @@ def transpose(writer: Writer, rows: list[Value]) -> list[Value]:
             low = [k if not k & step else lanes + (k ^ step) for k in range(lanes)]
             high = [(k | step) if not k & step else lanes + k for k in range(lanes)]
             type = writer.type(left)
-            for place, picks in ((i, low), (i | step, high)):
+            for number, picks in ((i, low), (i | step, high)):
                 name = writer.let(f"vector.shuffle {left.name}, {right.name} {picks} : {type}, {type}")
-                values[place] = Value(name, left.type, True)
+                values[number] = Value(name, left.type, True)
         step *= 2
     return values

@@ -14,21 +14,21 @@ from .text import Writer
 
 
 @contextmanager
-def units(writer: Writer, counts: Sequence[Size], begin: str, end: str) -> Iterator[list[Form]]:
+def work_items(writer: Writer, counts: Sequence[Size], begin: str, end: str) -> Iterator[list[Form]]:
     """Writes a loop over the work items `begin` to `end` of the product of the counts; yields the index in each count.
     The last index runs fastest."""
-    with writer.loop(begin, end, 1) as unit:
-        yield list(_numbers(writer, counts, unit))
+    with writer.loop(begin, end, 1) as item:
+        yield list(_numbers(writer, counts, item))
 
 
-def _numbers(writer: Writer, counts: Sequence[Size], unit: str) -> Iterator[Form]:
+def _numbers(writer: Writer, counts: Sequence[Size], item: str) -> Iterator[Form]:
     varying = [i for i, count in enumerate(counts) if count != 1]
     for number, count in enumerate(counts):
         if number not in varying:
             yield constant(0)
             continue
         later = product(counts[i] for i in varying if i > number)
-        value = unit if later == 1 else writer.let(f"arith.divui {unit}, {writer.size(later)} : index")
+        value = item if later == 1 else writer.let(f"arith.divui {item}, {writer.size(later)} : index")
         if number != varying[0]:
             value = writer.let(f"arith.remui {value}, {writer.size(count)} : index")
         yield variable(value)

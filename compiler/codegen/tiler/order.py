@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from math import prod
 
 from ....dialect.dims import Size, bounds, minimum, product
-from .evaluate import Place
+from .evaluate import Iteration
 from .forms import Form, constant, variable
 from .nest import blocks
 from .prefetch import SHARING, Panels, Turns
@@ -48,7 +48,7 @@ class Order:
     counts: tuple[Size, ...]
     group: Group | None = None
 
-    def place(self, writer: Writer, numbers: Sequence[Form]) -> tuple[Place, Panels]:
+    def iteration(self, writer: Writer, numbers: Sequence[Form]) -> tuple[Iteration, Panels]:
         """Returns the start of the work item at these indices, and the order of panels around it."""
         roles = self.roles
         at = dict(zip(self.classes, numbers, strict=True))
@@ -83,7 +83,7 @@ class Order:
         *_, panels, rows = (writer.size(count) for count in self.counts)
         few = writer.let(f"arith.cmpi ule, {rows}, {writer.size(group.all)} : index")
         size = writer.let(f"arith.select {few}, {rows}, {writer.size(group.blocks)} : index")
-        # The number of the work item, panel by panel, and its place in groups of `size` blocks for all panels.
+        # The number of the work item, panel by panel, and its position in groups of `size` blocks for all panels.
         number = let("addi", let("muli", writer.index(panel), rows), writer.index(block))
         whole = let("muli", panels, size)
         first = let("muli", let("divui", number, whole), size)

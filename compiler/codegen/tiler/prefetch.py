@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ....dialect.dims import Size, bounds, ceil_divide, maximum, multiply, product
-from .evaluate import Evaluator, Place
+from .evaluate import Evaluator, Iteration
 from .forms import Form, constant, variable
 from .structure import Op
 
@@ -42,11 +42,11 @@ class Panels:
     def times(self) -> Size:
         return product(maximum(1, t.count) for t in self.turns)
 
-    def turn(self, place: Place) -> Form | None:
+    def turn(self, iteration: Iteration) -> Form | None:
         """Returns the index of the turn; None where the position does not define it."""
         total = constant(0)
         for t in self.turns:
-            at = place.get(t.of)
+            at = iteration.get(t.of)
             number = None if at is None else at.divided(t.step)
             if number is None:
                 return None
@@ -54,14 +54,14 @@ class Panels:
         return total
 
 
-def prefetch_panels(evaluator: Evaluator, op: Op, number: int, places: Sequence[Place], panels: Panels) -> None:
+def prefetch_panels(evaluator: Evaluator, op: Op, number: int, iterations: Sequence[Iteration], panels: Panels) -> None:
     """Prefetches the weight's next elements while its vectors at some positions are read. Where a panel is read in many
     turns, each turn fetches its share of the next panel; otherwise the panel itself is fetched a little ahead."""
-    buffer, here = evaluator.home(op.reads[number], op, places[0])
+    buffer, here = evaluator.home(op.reads[number], op, iterations[0])
     group = op.reads[number].width
     shared = bounds(panels.times)[1] >= SHARING
-    target = _next_panel(evaluator, op, number, places[0], here, panels) if shared else None
-    for vector, at in enumerate(places):
+    target = _next_panel(evaluator, op, number, iterations[0], here, panels) if shared else None
+    for vector, at in enumerate(iterations):
         if target is None:
             _, form = evaluator.home(op.reads[number], op, at)
             evaluator.writer.prefetch(buffer, form.base.plus(AHEAD * group))
@@ -69,14 +69,16 @@ def prefetch_panels(evaluator: Evaluator, op: Op, number: int, places: Sequence[
             evaluator.writer.prefetch(buffer, target.plus(vector * evaluator.writer.lanes * group))
 
 
-def _next_panel(evaluator: Evaluator, op: Op, number: int, place: Place, here: Form, panels: Panels) -> Form | None:
+def _next_panel(
+    evaluator: Evaluator, op: Op, number: int, iteration: Iteration, here: Form, panels: Panels
+) -> Form | None:
     """Returns the start of this step's share of the next panel, or a form in the current panel where the run-time
     number of turns is too small. None where positions are not steps and turns."""
     writer, group = evaluator.writer, op.reads[number].width
     width = panels.width * group
     begin = {evaluator.stage.of(op, i): constant(0) for i in op.reduced}
-    _, first = evaluator.home(op.reads[number], op, {**place, **begin})
-    steps, turn = (here + first.times(-1)).divided(width), panels.turn(place)
+    _, first = evaluator.home(op.reads[number], op, {**iteration, **begin})
+    steps, turn = (here + first.times(-1)).divided(width), panels.turn(iteration)
     if steps is None or turn is None:
         return None
     depth = product(op.loops[i] for i in op.reduced)

@@ -9,10 +9,10 @@ from ....dialect.dims import INFINITY, Size, Symbol, add, divide_exactly, floor_
 from ....dialect.emitter import Index
 from ...base.mlir import ir
 from .branches import BRANCH, read_branch
-from .codes import group_codes
 from .dense import read_dense
 from .dots import group_steps
 from .positions import read_map
+from .quantized_sums import group_quantized
 from .regions import Region, behind
 from .reshape import collapse, expand
 from .rounding import find_nearest
@@ -353,13 +353,13 @@ class _Reader:
             if node.kind == "read":
                 node.number = kept[node.number]
         reads = tuple(accesses[i] for i in sorted(used))
-        place = tuple(p for p in written if isinstance(p, Index))
-        op = Op(loops, parallel, reads, place, body, target if reduces else None, location=operation.location)
+        indices = tuple(p for p in written if isinstance(p, Index))
+        op = Op(loops, parallel, reads, indices, body, target if reduces else None, location=operation.location)
         if carried:
             (following,), first = carried, self.tensors[values[-2]]
             op.start, op.carried = None, Carried(following, str(first.splat), first.element)
         else:
-            op = group_codes(group_steps(op))
+            op = group_quantized(group_steps(op))
         axes = tuple(range(len(target.shape)))
         op.result = Tensor(target.shape, target.element, target.view, op=op, axes=axes)
         self.ops.append(op)
@@ -428,11 +428,11 @@ class _Reader:
             elif name == "arith.constant":
                 known[result] = Node("constant", type, text=str(operation.attributes["value"]))
             elif name == "tensor.extract":
-                source, *place = operation.operands
+                source, *indices = operation.operands
                 tensor = self.tensors[source]
                 if tensor.splat is not None or tensor.view is None:
                     raise Unsupported("an element of what is not in memory")
-                known[result] = Node("extract", type, tuple(value(p) for p in place), tensor=tensor)
+                known[result] = Node("extract", type, tuple(value(i) for i in indices), tensor=tensor)
             else:
                 attributes = ", ".join(f"{a.name} = {a.attr}" for a in _named(operation.attributes))
                 node = Node(name, type, tuple(value(o) for o in operation.operands), text=attributes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .evaluate import Evaluator, Place
+from .evaluate import Evaluator, Iteration
 from .forms import constant
 from .schedule import Stage
 from .structure import Node, Op
@@ -19,7 +19,7 @@ LEAST_DIVISOR, MOST_DIVISOR = "1.0e-37", "1.0e+37"
 
 
 def with_reciprocals(
-    evaluator: Evaluator, ops: Sequence[Op], place: Place, inner: Sequence[int], write: Callable[[], None]
+    evaluator: Evaluator, ops: Sequence[Op], iteration: Iteration, inner: Sequence[int], write: Callable[[], None]
 ) -> None:
     """Writes `ops` over the `inner` classes twice: with multiplications by the reciprocals of row-invariant divisors,
     and with divisions for divisors with a reciprocal that is not a normal number."""
@@ -28,7 +28,7 @@ def with_reciprocals(
     if not divisors or evaluator.exact_division:
         write()
         return
-    row = {**place, **{c: constant(0) for c in inner}}
+    row = {**iteration, **{c: constant(0) for c in inner}}
     reciprocals: dict[tuple[int, int], Value] = {}
     normal = ""
     for op, node in divisors:

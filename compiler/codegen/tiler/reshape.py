@@ -23,14 +23,14 @@ def expand(source: Tensor, shape: tuple[Size, ...], groups: Sequence[Sequence[in
         view = View(view.buffer, view.offset, tuple(strides))
     axes: list[int | None] | None = None
     if source.axes is not None:
-        places: dict[int, int | None] = {}
+        moved: dict[int, int | None] = {}
         for axis, group in enumerate(groups):
             large = [a for a in group if shape[a] != 1]
             if len(large) > 1:
                 break
-            places[axis] = large[0] if large else group[-1]
+            moved[axis] = large[0] if large else group[-1]
         else:
-            axes = [None if a is None else places[a] for a in source.axes]
+            axes = [None if a is None else moved[a] for a in source.axes]
     fixed = None if axes is None else tuple(axes)
     return Tensor(shape, source.element, view, source.splat, source.op if fixed is not None else None, fixed)
 
@@ -39,7 +39,7 @@ def collapse(source: Tensor, groups: Sequence[Sequence[int]]) -> Tensor:
     """Collapses each group of axes of the source into one axis."""
     shape: list[Size] = []
     strides: list[Size] = []
-    places: dict[int, int | None] = {}
+    moved: dict[int, int | None] = {}
     simple = source.axes is not None
     for number, group in enumerate(groups):
         size: Size = 1
@@ -48,7 +48,7 @@ def collapse(source: Tensor, groups: Sequence[Sequence[int]]) -> Tensor:
         shape.append(size)
         large = [axis for axis in group if source.shape[axis] != 1]
         simple = simple and len(large) <= 1
-        places |= {axis: number if axis in large or (not large and axis == group[-1]) else None for axis in group}
+        moved |= {axis: number if axis in large or (not large and axis == group[-1]) else None for axis in group}
         if source.view is not None:
             stride = source.view.strides[large[-1] if large else group[-1]]
             for left, right in pairwise(large):
@@ -57,8 +57,8 @@ def collapse(source: Tensor, groups: Sequence[Sequence[int]]) -> Tensor:
                     raise Unsupported("axes that do not lie together become one")
             strides.append(stride)
     if not groups:
-        places = dict.fromkeys(range(len(source.shape)))
+        moved = dict.fromkeys(range(len(source.shape)))
     view = None if source.view is None else View(source.view.buffer, source.view.offset, tuple(strides))
-    axes = tuple(None if a is None else places[a] for a in source.axes) if simple and source.axes is not None else None
+    axes = tuple(None if a is None else moved[a] for a in source.axes) if simple and source.axes is not None else None
     op = source.op if axes is not None else None
     return Tensor(tuple(shape), source.element, view, source.splat, op, axes)

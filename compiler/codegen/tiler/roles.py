@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...targets.vector_unit import Caches, VectorUnit
-from .codes import DOT
 from .dots import has_instruction
+from .quantized_sums import DOT
 from .schedule import Stage, lane_loop
 from .structure import Op, Panel
 from .windows import is_window, overlaps
@@ -55,7 +55,7 @@ def assign_roles(stage: Stage, op: Op, unit: VectorUnit, lanes: int, among: Sequ
     loop = lane_loop(op)
     assert loop is not None, op.location
     lane = stage.of(op, loop)
-    dots = [DOT if n.kind == "codes" else n for n in op.body.walk() if n.kind in ("dot", "codes")]
+    dots = [DOT if n.kind == "quantized_sum" else n for n in op.body.walk() if n.kind in ("dot", "quantized_sum")]
     apart = any(not has_instruction(n, unit.features, lanes) for n in dots)
     rows, most_vectors = unit.halves if apart else (unit.rows, unit.vectors)
     vectors = [a for a in op.reads if loop in a.loops()]

@@ -24,9 +24,9 @@ from ....dialect.dims import Size, bounds, product
 from ...targets.vector_unit import VectorUnit
 from .bounded import bound_rows, heavy_first
 from .decoded import DecodedTiles
-from .evaluate import Evaluator, Kept, Place
+from .evaluate import Evaluator, Iteration, Kept
 from .forms import Form, constant, variable
-from .nest import blocks, units
+from .nest import blocks, work_items
 from .roles import Roles, assign_roles
 from .row_loops import Rows, in_whole_tiles
 from .rows import RowWriter
@@ -104,20 +104,20 @@ class RowStage:
     def write(self, begin: str, end: str) -> None:
         if self.bounded is not None:
             self.bounded.prepare()
-        with units(self.writer, self.counts(), begin, end) as numbers:
+        with work_items(self.writer, self.counts(), begin, end) as numbers:
             if self.bounded is not None and not self.bounded.has_length:
                 numbers[-1] = heavy_first(self.writer, numbers[-1], self.counts()[-1])
-            place = dict(zip(self.outer, numbers, strict=True))
+            iteration = dict(zip(self.outer, numbers, strict=True))
             if not self.tiles:
-                self.row.write(self.stage.ops, self.stage.sinks, place)
+                self.row.write(self.stage.ops, self.stage.sinks, iteration)
                 return
             row = self.outer[-1]
             size = self.stage.sizes[row]
-            batch = {c: f for c, f in place.items() if c != row}
+            batch = {c: f for c, f in iteration.items() if c != row}
             if self.single:
-                self._block(batch, place[row], 1)
+                self._block(batch, iteration[row], 1)
                 return
-            self._block_of(size, place[row].times(self.rows), lambda at, n: self._block(batch, at, n))
+            self._block_of(size, iteration[row].times(self.rows), lambda at, n: self._block(batch, at, n))
 
     def _block_of(self, size: Size, row: Form, write: Callable[[Form, Rows], None]) -> None:
         """Writes a block of rows. The last block may be shorter, with `ROWS` rows at least: it is moved back over rows
@@ -157,7 +157,7 @@ class RowStage:
         for op in self.stage.ops:
             if is_tiled(op) or not segments:
                 segments.append([op])
-            elif is_tiled(segments[-1][0]) and not op.reduced and self._at_place_of(op, segments[-1][0]):
+            elif is_tiled(segments[-1][0]) and not op.reduced and self._has_loops_of(op, segments[-1][0]):
                 segments[-1].append(op)
             elif is_tiled(segments[-1][0]):
                 segments.append([op])
@@ -165,17 +165,17 @@ class RowStage:
                 segments[-1].append(op)
         return segments
 
-    def _at_place_of(self, op: Op, tile: Op) -> bool:
+    def _has_loops_of(self, op: Op, tile: Op) -> bool:
         return set(self.stage.parallel(op)) == set(self.stage.parallel(tile))
 
-    def _block(self, batch: Place, row: Form, count: Rows) -> None:
+    def _block(self, batch: Iteration, row: Form, count: Rows) -> None:
         if self.bounded is None:
             self._write_block(batch, row, count)
             return
         with self.bounded.block(batch, row, count):
             self._write_block(batch, row, count)
 
-    def _write_block(self, batch: Place, row: Form, count: Rows) -> None:
+    def _write_block(self, batch: Iteration, row: Form, count: Rows) -> None:
         segments = self._segments()
         self.evaluator.kept = {}
         for number, segment in enumerate(segments):
@@ -195,16 +195,16 @@ class RowStage:
         segment: Sequence[Op],
         sinks: Sequence[Op],
         kept: Mapping[int, Kept],
-        batch: Place,
+        batch: Iteration,
         row: Form,
         count: Rows,
     ) -> None:
         doubts = self.bounded.doubts(segment) if self.bounded is not None else []
 
         def write(at: Form, doubts: Sequence[Value]) -> list[Value]:
-            place = {**batch, self.outer[-1]: at}
-            self.row.write(segment, sinks, place, kept)
-            return self.bounded.look_at(place, doubts) if self.bounded is not None else []
+            iteration = {**batch, self.outer[-1]: at}
+            self.row.write(segment, sinks, iteration, kept)
+            return self.bounded.look_at(iteration, doubts) if self.bounded is not None else []
 
         if count == 1:
             with self.writer.scope():
@@ -256,7 +256,7 @@ class RowStage:
         segment: Sequence[Op],
         sinks: Sequence[Op],
         kept: Mapping[int, Kept],
-        batch: Place,
+        batch: Iteration,
         row: Form,
         count: Rows,
     ) -> None:
@@ -265,45 +265,47 @@ class RowStage:
         if roles.row is None and not self.single:
             raise Unsupported("a contraction whose rows are not those of the others")
 
-        def finish(place: Place) -> None:
+        def finish(iteration: Iteration) -> None:
             for done in segment:
                 if id(done) in kept:
-                    self.evaluator.keep(done, place, kept[id(done)])
-            self.evaluator.write(sinks, [place])
+                    self.evaluator.keep(done, iteration, kept[id(done)])
+            self.evaluator.write(sinks, [iteration])
 
         span = self.evaluator.span(roles.lane)
         with self.writer.loop(span.begin, span.end, roles.step) as column:
             self._columns(op, roles, finish)(batch, row, variable(column), count)
 
     def _columns(
-        self, op: Op, roles: Roles, finish: Callable[[Place], None]
-    ) -> Callable[[Place, Form, Form, Rows], None]:
+        self, op: Op, roles: Roles, finish: Callable[[Iteration], None]
+    ) -> Callable[[Iteration, Form, Form, Rows], None]:
         """Returns the writer of some rows of a panel of columns. Tiles below each other share the vectors of the
         columns while they are in the nearest cache."""
         evaluator, writer = self.evaluator, self.writer
         tiles = Tiles(evaluator, op, roles)
         if self.single:
             last = self.outer[-1]
-            return lambda place, row, column, _: tiles.cover({**place, last: row}, constant(0), column, 1, finish)
+            return lambda iteration, row, column, _: tiles.cover(
+                {**iteration, last: row}, constant(0), column, 1, finish
+            )
 
-        def write(place: Place, row: Form, column: Form, rows: Rows) -> None:
+        def write(iteration: Iteration, row: Form, column: Form, rows: Rows) -> None:
             def tile(first: Form, shift: Form, count: int) -> None:
-                tiles.cover(place, row + first + shift, column, count, finish)
+                tiles.cover(iteration, row + first + shift, column, count, finish)
 
             in_whole_tiles(writer, rows, roles.rows, tile)
 
-        if op.scaled is not None and op.scaled.codes is not None:
+        if op.scaled is not None and op.scaled.quantized is not None:
             decoded = DecodedTiles(evaluator, op, roles)
 
-            def write_decoded(place: Place, row: Form, column: Form, rows: Rows) -> None:
-                decoded.cover(place, row, column, rows, finish)
+            def write_decoded(iteration: Iteration, row: Form, column: Form, rows: Rows) -> None:
+                decoded.cover(iteration, row, column, rows, finish)
 
             return write_decoded
         shared = find_shared(self.stage, op, roles)
         if shared is None or self.rows < SHARING_ROWS:
             return write
         stretched = BlockTiles(evaluator, op, roles, shared, DEPTH)
-        return lambda place, row, column, rows: stretched.cover_block(place, row, column, rows, finish)
+        return lambda iteration, row, column, rows: stretched.cover_block(iteration, row, column, rows, finish)
 
 
 class BlockTiles(StretchedTiles):

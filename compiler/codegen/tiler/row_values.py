@@ -1,11 +1,11 @@
-"""A value for each of several rows, where the rows read elements at different places of tables.
+"""A value for each of several rows, where the rows read elements at different indices of tables.
 
 The nodes of a body have a narrow part, on short integers that are contiguous along the rows, and a part that loads
-elements at places that differ between rows. The narrow part is vectors with the rows in lanes. The rest is scalars, row
-by row, that a vector collects. A row's loads wait for one another, so those of TOGETHER rows take turns:
+elements at indices that differ between rows. The narrow part is vectors with the rows in lanes. The rest is scalars,
+row by row, that a vector collects. A row's loads wait for one another, so those of TOGETHER rows take turns:
 
-    place = (x[c0] < b0) ? ((x[c1] < b1) ? 0 : 1) : ...     one vector of 32 rows in i8
-    values[first + place]                                   32 scalars: the place of a row, and the load
+    index = (x[c0] < b0) ? ((x[c1] < b1) ? 0 : 1) : ...     one vector of 32 rows in i8
+    values[first + index]                                   32 scalars: the index of a row, and the load
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ...targets.vector_unit import VectorUnit
-from .evaluate import Evaluator, Place
+from .evaluate import Evaluator, Iteration
 from .schedule import Stage
 from .structure import Node, extract_step
 from .text import Value
@@ -55,7 +55,7 @@ class RowValues:
         )
         """The nodes that differ between rows."""
         self.scattered = self._dependents(lambda node: scatters(node, loop))
-        """The nodes that depend on elements at places that differ between rows."""
+        """The nodes that depend on elements at indices that differ between rows."""
         self.loads = [node for node in self.nodes if scatters(node, loop)]
         narrow = [NARROW[n.type] for n in self.nodes if n.type in NARROW and id(n) not in self.scattered]
         self.writer.lanes = min(unit.lanes(max(narrow, default=8)), MOST_LANES)
@@ -68,18 +68,18 @@ class RowValues:
                 found.add(id(node))
         return found
 
-    def write(self, place: Place) -> Value:
-        """Returns the vector of values, one for each lane of the place."""
+    def write(self, iteration: Iteration) -> Value:
+        """Returns the vector of values, one for each lane of the iteration."""
         writer = self.writer
         narrow: dict[int, Value] = {}
 
         def evaluate(node: Node) -> Value:
             if id(node) not in narrow:
-                narrow[id(node)] = self.evaluator.node(self.op, node, place, evaluate, None)
+                narrow[id(node)] = self.evaluator.node(self.op, node, iteration, evaluate, None)
             return narrow[id(node)]
 
         with writer.at(self.op.body.location):
-            rows = [_Row(self, number, place, evaluate) for number in range(writer.lanes)]
+            rows = [_Row(self, number, iteration, evaluate) for number in range(writer.lanes)]
             for start in range(0, len(rows), TOGETHER):
                 for node in self.loads:
                     for row in rows[start : start + TOGETHER]:
@@ -106,9 +106,9 @@ def _in_order(root: Node) -> Iterator[Node]:
 class _Row:
     """The values for one row, as scalars."""
 
-    def __init__(self, values: RowValues, number: int, place: Place, shared: Callable[[Node], Value]) -> None:
+    def __init__(self, values: RowValues, number: int, iteration: Iteration, shared: Callable[[Node], Value]) -> None:
         self.values, self.number, self.shared = values, number, shared
-        self.place = {**place, values.lane: place[values.lane].base.plus(number)}
+        self.iteration = {**iteration, values.lane: iteration[values.lane].base.plus(number)}
         self.known: dict[int, Value] = {}
 
     def evaluate(self, node: Node) -> Value:
@@ -120,7 +120,7 @@ class _Row:
             self.known[id(node)] = (
                 self._extract(self.shared(node))
                 if is_narrow
-                else self.values.evaluator.node(self.values.op, node, self.place, self.evaluate, None)
+                else self.values.evaluator.node(self.values.op, node, self.iteration, self.evaluate, None)
             )
         return self.known[id(node)]
 

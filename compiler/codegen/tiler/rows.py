@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from ....dialect.dims import Size, bounds
-from .evaluate import Evaluator, Kept, Place
+from .evaluate import Evaluator, Iteration, Kept
 from .folds import Fold, choose_fold
 from .forms import LANES, constant, variable
 from .reciprocals import with_reciprocals
@@ -46,7 +46,7 @@ class RowWriter:
         """The ops with rows that are stored in the memory of a result until the result is written."""
 
     def write(
-        self, ops: Sequence[Op], sinks: Sequence[Op], place: Place, kept: Mapping[int, Kept] | None = None
+        self, ops: Sequence[Op], sinks: Sequence[Op], iteration: Iteration, kept: Mapping[int, Kept] | None = None
     ) -> None:
         """Writes all reductions of a row in order, then the stores of the row."""
         kept = kept or {}
@@ -57,12 +57,12 @@ class RowWriter:
             by_classes.setdefault(tuple(self._inner(op)), []).append(op)
         spilled = self._dear(ops, by_classes)
         below = self._below(spilled.values(), wanted[0]) if len(wanted) == 1 and wanted[0] in sinks else None
-        self.over = {} if below is None else {id(below): self._place_below(below, wanted[0], place)}
+        self.over = {} if below is None else {id(below): self._buffer_below(below, wanted[0], iteration)}
         for op in ops:
             if op.reduced:
-                self._reduce(op, place, spilled)
+                self._reduce(op, iteration, spilled)
         for classes, written in by_classes.items():
-            self._store(classes, written, sinks, kept, place, spilled)
+            self._store(classes, written, sinks, kept, iteration, spilled)
         self.evaluator.kept = before
 
     def _dear(self, ops: Sequence[Op], written: Mapping[tuple[int, ...], Sequence[Op]]) -> dict[int, Op]:
@@ -96,17 +96,17 @@ class RowWriter:
                 return op
         return None
 
-    def _place_below(self, op: Op, sink: Op, place: Place) -> Kept:
+    def _buffer_below(self, op: Op, sink: Op, iteration: Iteration) -> Kept:
         (c,) = self._inner(op)
-        buffer, origin = self.evaluator.home(sink.written, sink, {**place, c: constant(0)})
+        buffer, origin = self.evaluator.home(sink.written, sink, {**iteration, c: constant(0)})
         return Kept(buffer, {c: 1}, origin)
 
     def _in_registers(self, c: int) -> bool:
         size = self.stage.sizes[c]
         return isinstance(size, int) and c not in self.evaluator.spans and size <= IN_REGISTERS * self.writer.lanes
 
-    def _chunks(self, c: int, place: Place, write: Callable[[Place, int], None]) -> None:
-        """Calls `write(place, number)` for every vector of a class; `number` counts the vectors."""
+    def _chunks(self, c: int, iteration: Iteration, write: Callable[[Iteration, int], None]) -> None:
+        """Calls `write(iteration, number)` for every vector of a class; `number` counts the vectors."""
         writer, lanes = self.writer, self.writer.lanes
         size = self.stage.sizes[c]
         if self._in_registers(c):
@@ -115,7 +115,7 @@ class RowWriter:
                 left = size - number * lanes
                 with writer.masked(writer.first_lanes(constant(left)) if left < lanes else None):
                     # A class of size 1 has one index everywhere.
-                    write({**place, c: LANES.plus(number * lanes) if size > 1 else constant(0)}, number)
+                    write({**iteration, c: LANES.plus(number * lanes) if size > 1 else constant(0)}, number)
             return
         # Several vectors in each iteration, then single vectors, then the rest under a mask.
         span = self.evaluator.span(c)
@@ -124,9 +124,9 @@ class RowWriter:
             end = writer.rounded(start, span.end, step)
             with writer.loop(start, end, step) as index:
                 for number in range(step // lanes):
-                    write({**place, c: variable(index).plus(number * lanes) + LANES}, number)
+                    write({**iteration, c: variable(index).plus(number * lanes) + LANES}, number)
             start = end
-        self._rest(start, span.end, size, lambda: write({**place, c: variable(start) + LANES}, 0))
+        self._rest(start, span.end, size, lambda: write({**iteration, c: variable(start) + LANES}, 0))
 
     def _rest(self, start: str, end: str, size: Size, write: Callable[[], None]) -> None:
         """Writes the remaining lanes, if any, under a mask."""
@@ -138,20 +138,20 @@ class RowWriter:
         with writer.when(some), writer.masked(writer.first_lanes(variable(left))):
             write()
 
-    def _keeping(self, spilled: Mapping[int, Op]) -> Callable[[Place], None]:
+    def _keeping(self, spilled: Mapping[int, Op]) -> Callable[[Iteration], None]:
         """Stores expensive values at their first computation; later passes read them from the stack."""
         fresh = [op for key, op in spilled.items() if key not in self.evaluator.kept]
 
-        def keep(place: Place) -> None:
+        def keep(iteration: Iteration) -> None:
             for op in fresh:
-                if self._placed(op, place) and self.evaluator.is_known(op, place):
+                if self._has_loops(op, iteration) and self.evaluator.is_known(op, iteration):
                     self.pending[id(op)] = self._spill(op)
-                    self.evaluator.keep(op, place, self.pending[id(op)])
+                    self.evaluator.keep(op, iteration, self.pending[id(op)])
 
         return keep
 
-    def _placed(self, op: Op, place: Place) -> bool:
-        return all(c in place or c in self.evaluator.unit for c in self.stage.parallel(op))
+    def _has_loops(self, op: Op, iteration: Iteration) -> bool:
+        return all(c in iteration or c in self.evaluator.single for c in self.stage.parallel(op))
 
     def _spill(self, op: Op) -> Kept:
         if id(op) in self.over:
@@ -165,27 +165,27 @@ class RowWriter:
         self.evaluator.kept |= self.pending
         self.pending = {}
 
-    def _reduce(self, op: Op, place: Place, spilled: Mapping[int, Op]) -> None:
+    def _reduce(self, op: Op, iteration: Iteration, spilled: Mapping[int, Op]) -> None:
         fold = choose_fold(self.writer, op)
         lane, middle = self._lane(op)
         keep = self._keeping(spilled)
         strands = [fold.first() for _ in range(AT_ONCE)]
         if not middle and self._in_registers(lane):
             # Vectors go to the strands in turn.
-            def step(at: Place, number: int) -> None:
+            def step(at: Iteration, number: int) -> None:
                 strands[number % AT_ONCE] = self._step(fold, at, strands[number % AT_ONCE])
                 keep(at)
 
-            self._chunks(lane, place, step)
+            self._chunks(lane, iteration, step)
             count = -(-int(str(self.stage.sizes[lane])) // self.writer.lanes)
             # A strand without vectors would add its neutral element.
             strands = strands[: max(1, min(count, AT_ONCE))]
         else:
-            strands = self._over(middle, lane, fold, place, strands, keep)
+            strands = self._over(middle, lane, fold, iteration, strands, keep)
         self._settle()
-        self.evaluator.define(op, place, fold.finish(strands, self.evaluator.starting(op, place)))
+        self.evaluator.define(op, iteration, fold.finish(strands, self.evaluator.starting(op, iteration)))
 
-    def _step(self, fold: Fold, at: Place, strand: Sequence[Value]) -> list[Value]:
+    def _step(self, fold: Fold, at: Iteration, strand: Sequence[Value]) -> list[Value]:
         evaluator, op = self.evaluator, fold.op
         return fold.step(
             strand,
@@ -207,9 +207,9 @@ class RowWriter:
         middle: Sequence[int],
         lane: int,
         fold: Fold,
-        place: Place,
+        iteration: Iteration,
         strands: Sequence[Sequence[Value]],
-        keep: Callable[[Place], None],
+        keep: Callable[[Iteration], None],
     ) -> list[list[Value]]:
         """Writes loops over the other reduced classes, and over the lanes inside them."""
         writer, width = self.writer, len(strands[0])
@@ -224,7 +224,7 @@ class RowWriter:
             c, *rest = middle
             end = writer.size(self.stage.sizes[c])
             with writer.carrying(writer.size(0), end, 1, together(strands)) as loop:
-                inside = {**place, c: variable(loop.index)}
+                inside = {**iteration, c: variable(loop.index)}
                 loop.after = together(self._over(rest, lane, fold, inside, apart(loop.values), keep))
             return apart(loop.results)
         lanes, size = writer.lanes, self.stage.sizes[lane]
@@ -236,7 +236,7 @@ class RowWriter:
             with writer.carrying(start, end, step, together(done[:count])) as loop:
                 loop.after = []
                 for number, strand in enumerate(apart(loop.values)):
-                    at = {**place, lane: variable(loop.index).plus(number * lanes) + LANES}
+                    at = {**iteration, lane: variable(loop.index).plus(number * lanes) + LANES}
                     loop.after += self._step(fold, at, strand)
                     keep(at)
             done[:count] = apart(loop.results)
@@ -245,7 +245,7 @@ class RowWriter:
             return done
         left = writer.let(f"arith.subi {span.end}, {start} : index")
         with writer.masked(writer.first_lanes(variable(left))):
-            at = {**place, lane: variable(start) + LANES}
+            at = {**iteration, lane: variable(start) + LANES}
             done[0] = self._step(fold, at, done[0])
             keep(at)
         return done
@@ -256,13 +256,13 @@ class RowWriter:
         ops: Sequence[Op],
         sinks: Sequence[Op],
         kept: Mapping[int, Kept],
-        place: Place,
+        iteration: Iteration,
         spilled: Mapping[int, Op],
     ) -> None:
         """Stores the results of ops over the inner classes; the last of these runs over the lanes."""
         keep = self._keeping(spilled)
 
-        def store(at: Place) -> None:
+        def store(at: Iteration) -> None:
             for op in ops:
                 if id(op) in kept:
                     self.evaluator.keep(op, at, kept[id(op)])
@@ -270,18 +270,18 @@ class RowWriter:
             keep(at)
 
         large = [c for c in classes if self.stage.sizes[c] != 1]
-        place = {**place, **{c: constant(0) for c in classes if c not in large}}
+        iteration = {**iteration, **{c: constant(0) for c in classes if c not in large}}
         if not large:
-            store(place)
+            store(iteration)
             return
         lane = self._written_lane(ops, large)
 
         def write() -> None:
             with self.writer.scope(indent=False):
                 others = [c for c in large if c != lane]
-                self._nest(others, place, lambda at: self._chunks(lane, at, lambda p, _: store(p)))
+                self._nest(others, iteration, lambda at: self._chunks(lane, at, lambda p, _: store(p)))
 
-        with_reciprocals(self.evaluator, ops, place, large, write)
+        with_reciprocals(self.evaluator, ops, iteration, large, write)
         self._settle()
 
     def _written_lane(self, ops: Sequence[Op], classes: Sequence[int]) -> int:
@@ -291,13 +291,13 @@ class RowWriter:
                     return self.stage.of(op, loop)
         return classes[-1]
 
-    def _nest(self, classes: Sequence[int], place: Place, write: Callable[[Place], None]) -> None:
+    def _nest(self, classes: Sequence[int], iteration: Iteration, write: Callable[[Iteration], None]) -> None:
         if not classes:
-            write(place)
+            write(iteration)
             return
         c, *rest = classes
         with self.writer.loop(self.writer.size(0), self.writer.size(self.stage.sizes[c]), 1) as index:
-            self._nest(rest, {**place, c: variable(index)}, write)
+            self._nest(rest, {**iteration, c: variable(index)}, write)
 
     def _inner(self, op: Op) -> list[int]:
         return [c for c in self.stage.parallel(op) if c not in self.outer]

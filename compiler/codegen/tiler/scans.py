@@ -20,10 +20,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ....dialect.dims import Size, bounds
-from .evaluate import Evaluator, Place
+from .evaluate import Evaluator, Iteration
 from .forms import LANES, Form, variable
 from .maps import transpose
-from .nest import blocks, units
+from .nest import blocks, work_items
 from .row_loops import in_tiles
 from .text import Value
 
@@ -58,14 +58,14 @@ class ScanStage:
         return counts
 
     def write(self, begin: str, end: str) -> None:
-        with units(self.writer, self.counts(), begin, end) as numbers:
-            place = dict(zip(self.outer, numbers, strict=False))
+        with work_items(self.writer, self.counts(), begin, end) as numbers:
+            iteration = dict(zip(self.outer, numbers, strict=False))
             if self.lane is not None:
-                self._write_columns(place, self.lane, numbers[-1])
+                self._write_columns(iteration, self.lane, numbers[-1])
             elif self.row is not None:
-                self._write_rows(place, self.row, numbers[-1])
+                self._write_rows(iteration, self.row, numbers[-1])
             else:
-                self._go_through([place], vector=False)
+                self._go_through([iteration], vector=False)
 
     # The steps
 
@@ -73,62 +73,62 @@ class ScanStage:
         first = self.writer.constant(self.carried.first, self.carried.element)
         return self.writer.broadcast(first) if vector else first
 
-    def _step(self, place: Place, total: Value) -> tuple[Value, Value]:
+    def _step(self, iteration: Iteration, total: Value) -> tuple[Value, Value]:
         """Returns the value that a step writes, and the value that it carries on."""
         evaluator = self.evaluator
-        return evaluator.body(self.op, place, total), evaluator.body(self.op, place, total, self.carried.next)
+        return evaluator.body(self.op, iteration, total), evaluator.body(self.op, iteration, total, self.carried.next)
 
-    def _store(self, place: Place, value: Value) -> None:
+    def _store(self, iteration: Iteration, value: Value) -> None:
         with self.writer.at(self.op.location):
-            self.writer.store(*self.evaluator.home(self.op.written, self.op, place), value)
+            self.writer.store(*self.evaluator.home(self.op.written, self.op, iteration), value)
 
-    def _steps(self, places: Sequence[Place], begin: str, end: str, totals: Sequence[Value]) -> list[Value]:
+    def _steps(self, iterations: Sequence[Iteration], begin: str, end: str, totals: Sequence[Value]) -> list[Value]:
         """Writes the steps of several positions together, and returns their carried values at the end."""
         with self.writer.carrying(begin, end, 1, totals) as loop:
-            for place, total in zip(places, loop.values, strict=True):
-                at = {**place, self.along: variable(loop.index)}
+            for iteration, total in zip(iterations, loop.values, strict=True):
+                at = {**iteration, self.along: variable(loop.index)}
                 value, following = self._step(at, total)
                 self._store(at, value)
                 loop.after.append(self.writer.broadcast(following) if total.vector else self.writer.scalar(following))
         return loop.results
 
-    def _go_through(self, places: Sequence[Place], *, vector: bool) -> None:
+    def _go_through(self, iterations: Sequence[Iteration], *, vector: bool) -> None:
         """Writes all steps of several positions."""
         zero, size = self.writer.size(0), self.writer.size(self.stage.sizes[self.along])
-        self._steps(places, zero, size, [self._start(vector=vector)] * len(places))
+        self._steps(iterations, zero, size, [self._start(vector=vector)] * len(iterations))
 
     # Vectors along the memory of the result
 
-    def _write_columns(self, place: Place, lane: int, unit: Form) -> None:
+    def _write_columns(self, iteration: Iteration, lane: int, item: Form) -> None:
         writer, lanes, size = self.writer, self.writer.lanes, self.stage.sizes[lane]
         wide = VECTORS * lanes
-        start = writer.index(unit.times(wide))
+        start = writer.index(item.times(wide))
         past = writer.let(f"arith.addi {start}, {writer.size(wide)} : index")
         last = writer.let(f"arith.minui {past}, {writer.size(size)} : index")
         for step in (wide, lanes):
             end = writer.rounded(start, last, step)
             with writer.loop(start, end, step) as index:
                 vectors = range(0, step, lanes)
-                self._go_through([{**place, lane: variable(index).plus(v) + LANES} for v in vectors], vector=True)
+                self._go_through([{**iteration, lane: variable(index).plus(v) + LANES} for v in vectors], vector=True)
             start = end
         if isinstance(size, int) and size % lanes == 0:
             return
         left = writer.let(f"arith.subi {last}, {start} : index")
         some = writer.let(f"arith.cmpi ugt, {left}, {writer.size(0)} : index")
         with writer.when(some), writer.masked(writer.first_lanes(variable(left))):
-            self._go_through([{**place, lane: variable(start) + LANES}], vector=True)
+            self._go_through([{**iteration, lane: variable(start) + LANES}], vector=True)
 
     # Rows
 
-    def _write_rows(self, place: Place, row: int, unit: Form) -> None:
+    def _write_rows(self, iteration: Iteration, row: int, item: Form) -> None:
         writer, lanes, size = self.writer, self.writer.lanes, self.stage.sizes[row]
-        start = writer.index(unit.times(lanes))
+        start = writer.index(item.times(lanes))
         past = writer.let(f"arith.addi {start}, {writer.size(lanes)} : index")
         last = writer.let(f"arith.minui {past}, {writer.size(size)} : index")
         height = writer.let(f"arith.subi {last}, {start} : index")
 
         def write_some(first: Form, count: int) -> None:
-            rows = [{**place, row: (variable(start) + first).plus(i)} for i in range(count)]
+            rows = [{**iteration, row: (variable(start) + first).plus(i)} for i in range(count)]
             self._go_through(rows, vector=False)
 
         def write_scalars() -> None:
@@ -138,7 +138,7 @@ class ScanStage:
             write_scalars()
             return
         whole = writer.let(f"arith.cmpi eq, {height}, {writer.size(lanes)} : index")
-        writer.either(whole, lambda: self._write_squares(place, row, variable(start)), write_scalars)
+        writer.either(whole, lambda: self._write_squares(iteration, row, variable(start)), write_scalars)
 
     def _are_squares_worth(self, row: int) -> bool:
         """Returns whether there are whole squares, and all reads from memory are along rows."""
@@ -150,32 +150,32 @@ class ScanStage:
         along = loops[self.along]
         return op.written.step(along) == 1 and all(a.step(along) == 1 or a.step(loops[row]) == 0 for a in op.reads)
 
-    def _write_squares(self, place: Place, row: int, first: Form) -> None:
+    def _write_squares(self, iteration: Iteration, row: int, first: Form) -> None:
         writer, lanes, along = self.writer, self.writer.lanes, self.along
         length, zero = self.stage.sizes[along], writer.size(0)
         size = writer.size(length)
         end = writer.rounded(zero, size, lanes)
         with writer.carrying(zero, end, lanes, [self._start(vector=True)]) as loop:
             column = variable(loop.index)
-            self._turn_reads(place, row, first, column)
+            self._turn_reads(iteration, row, first, column)
             (total,), results = loop.values, []
             for i in range(lanes):
-                value, total = self._step({**place, row: first + LANES, along: column.plus(i)}, total)
+                value, total = self._step({**iteration, row: first + LANES, along: column.plus(i)}, total)
                 results.append(writer.broadcast(value))
             for i, value in enumerate(transpose(writer, results)):
-                self._store({**place, row: first.plus(i), along: column + LANES}, value)
+                self._store({**iteration, row: first.plus(i), along: column + LANES}, value)
             loop.after.append(writer.broadcast(total))
         if not isinstance(length, int) or length % lanes:
-            self._steps([{**place, row: first + LANES}], end, size, loop.results)
+            self._steps([{**iteration, row: first + LANES}], end, size, loop.results)
 
-    def _turn_reads(self, place: Place, row: int, first: Form, column: Form) -> None:
+    def _turn_reads(self, iteration: Iteration, row: int, first: Form, column: Form) -> None:
         """Loads squares of row-contiguous operands, and transposes them."""
         op, evaluator, lanes = self.op, self.evaluator, self.writer.lanes
         rows = [i for i in range(len(op.loops)) if self.stage.of(op, i) == row]
         for number, access in enumerate(op.reads):
             if all(access.step(loop) == 0 for loop in rows):
                 continue
-            across = [{**place, row: first.plus(i), self.along: column + LANES} for i in range(lanes)]
+            across = [{**iteration, row: first.plus(i), self.along: column + LANES} for i in range(lanes)]
             turned = transpose(self.writer, [evaluator.read(op, number, at) for at in across])
             for i, value in enumerate(turned):
-                evaluator.define_read(op, number, {**place, row: first + LANES, self.along: column.plus(i)}, value)
+                evaluator.define_read(op, number, {**iteration, row: first + LANES, self.along: column.plus(i)}, value)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from .evaluate import Evaluator, Kept, Place, Span
+from .evaluate import Evaluator, Iteration, Kept, Span
 from .forms import LANES, Form, constant, variable
 from .roles import Roles
 from .row_loops import Rows, in_tiles
@@ -57,23 +57,25 @@ class StretchedTiles(Tiles):
         if not self.at_once:
             self.sums = evaluator.stack("sums", op, roles.block * roles.width)
 
-    def cover_block(self, place: Place, row: Form, column: Form, rows: Rows, finish: Callable[[Place], None]) -> None:
+    def cover_block(
+        self, iteration: Iteration, row: Form, column: Form, rows: Rows, finish: Callable[[Iteration], None]
+    ) -> None:
         """Writes all lanes from `column` on that belong to one panel, for `rows` rows from `row` on."""
-        self.across(column, lambda start, masks: self._block(place, row, start, rows, masks, finish))
+        self.across(column, lambda start, masks: self._block(iteration, row, start, rows, masks, finish))
 
     def _block(
         self,
-        place: Place,
+        iteration: Iteration,
         row: Form,
         column: Form,
         rows: Rows,
         masks: Sequence[str | None],
-        finish: Callable[[Place], None],
+        finish: Callable[[Iteration], None],
     ) -> None:
         writer, evaluator, op = self.writer, self.evaluator, self.op
 
         def cells(first: Form, count: int) -> list[Cell]:
-            return list(self.cells(place, row, column, masks, first, count, self._shift(rows, first, count)))
+            return list(self.cells(iteration, row, column, masks, first, count, self._shift(rows, first, count)))
 
         def begin(these: Sequence[Cell]) -> list[Value]:
             starts = []
@@ -96,8 +98,8 @@ class StretchedTiles(Tiles):
                 writer.store(self.sums, slot, total)
 
         def add(these: Sequence[Cell], count: int, starts: list[Value]) -> list[Value]:
-            places, of = [at for _, at, _ in these], [mask for mask, _, _ in these]
-            return self._sum(list(self.loops), places, of, starts, count)
+            iterations, of = [at for _, at, _ in these], [mask for mask, _, _ in these]
+            return self._sum(list(self.loops), iterations, of, starts, count)
 
         def whole(first: Form, count: int) -> None:
             these = cells(first, count)
@@ -117,14 +119,14 @@ class StretchedTiles(Tiles):
 
         span = evaluator.span(self.sum)
         if self.at_once:
-            with self._panel_of(place, column, masks, span.first, span.last):
+            with self._panel_of(iteration, column, masks, span.first, span.last):
                 self._each(rows, self.roles.rows, whole)
             return
         self._each(rows, 1, start)
         with writer.loop(span.first, span.last, self.depth) as index:
             past = writer.let(f"arith.addi {index}, {writer.size(self.depth)} : index")
             stop = writer.let(f"arith.minui {past}, {span.last} : index")
-            with self._panel_of(place, column, masks, index, stop):
+            with self._panel_of(iteration, column, masks, index, stop):
                 self._each(rows, self.roles.rows, part)
         self._each(rows, 1, finish_rows)
 
@@ -140,13 +142,13 @@ class StretchedTiles(Tiles):
 
     @contextmanager
     def _panel_of(
-        self, place: Place, column: Form, masks: Sequence[str | None], start: str, stop: str
+        self, iteration: Iteration, column: Form, masks: Sequence[str | None], start: str, stop: str
     ) -> Iterator[None]:
         """Fills the panel with a stretch of the sum; within the context, sums cover this stretch and read the panel."""
         first = constant(0) if self.at_once else variable(start)
         origin = column.times(-1) + first.times(-self.roles.width)
         kept = Kept(self.panel, {self.roles.lane: 1, self.sum: self.roles.width}, origin)
-        self._fill(place, column, masks, start, stop, kept)
+        self._fill(iteration, column, masks, start, stop, kept)
         node, around = (id(self.op), id(self.node)), self.evaluator.spans.get(self.sum)
         self.evaluator.made[node] = kept
         self.evaluator.spans[self.sum] = Span(start, stop, start, stop)
@@ -155,22 +157,30 @@ class StretchedTiles(Tiles):
         if around is not None:
             self.evaluator.spans[self.sum] = around
 
-    def _fill(self, place: Place, column: Form, masks: Sequence[str | None], start: str, stop: str, kept: Kept) -> None:
+    def _fill(
+        self, iteration: Iteration, column: Form, masks: Sequence[str | None], start: str, stop: str, kept: Kept
+    ) -> None:
         writer = self.writer
         with writer.loop(start, stop, 1) as step:
             for v, mask in enumerate(masks):
-                at = {**place, self.roles.lane: column.plus(v * writer.lanes) + LANES, self.sum: variable(step)}
+                at = {**iteration, self.roles.lane: column.plus(v * writer.lanes) + LANES, self.sum: variable(step)}
                 with writer.masked(mask):
                     value = self.evaluator.read(self.op, self.number, at)
                 writer.store(self.panel, kept.at(at), value)
 
     def _step(
-        self, places: Sequence[Place], masks: Sequence[str | None], totals: Sequence[Value], rows: int, within: bool
+        self,
+        iterations: Sequence[Iteration],
+        masks: Sequence[str | None],
+        totals: Sequence[Value],
+        rows: int,
+        within: bool,
     ) -> list[Value]:
         """Writes one more iteration for every cell; the vectors of the panel, which all rows share, are loaded
         first."""
-        for at in places[: len(places) // rows]:
+        for at in iterations[: len(iterations) // rows]:
             self.evaluator.body(self.op, at, root=self.node)
         return [
-            self.writer.broadcast(self._accumulate(at, total, within)) for at, total in zip(places, totals, strict=True)
+            self.writer.broadcast(self._accumulate(at, total, within))
+            for at, total in zip(iterations, totals, strict=True)
         ]

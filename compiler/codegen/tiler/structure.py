@@ -154,11 +154,11 @@ def plain(position: Position) -> int | None:
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """A value in a body. `kind` is read, start, constant, index, size, extract, watch, dot, codes, bytes or nearest, or
-    the name of an operation.
+    """A value in a body. `kind` is read, start, constant, index, size, extract, watch, dot, quantized_sum, bytes or
+    nearest, or the name of an operation.
 
     dot: the sum of the first operand and of the products of two groups; `text` says how to widen their elements;
-    codes: the sum of the products of groups in turn; the first groups have the zero point `number`;
+    quantized_sum: the sum of the products of groups in turn; the first groups have the zero point `number`;
     bytes: a group of signed quantized values, those that `text` names of the first operand, less the second;
     nearest: the operand rounded to an integer, halves to even; a NaN becomes one with a lower half of 0;
     read, start: `number` of the access or result; index: `number` of the loop; constant: `text` is the attribute;
@@ -195,24 +195,24 @@ def extract_step(node: Node, loop: int) -> Size | None:
     index is still contiguous. None if it differs between steps."""
     assert node.tensor is not None and node.tensor.view is not None, node
     total: Size = 0
-    for place, stride in zip(node.operands, node.tensor.view.strides, strict=True):
-        coefficient = _coefficient(place, loop)
+    for index, stride in zip(node.operands, node.tensor.view.strides, strict=True):
+        coefficient = _coefficient(index, loop)
         if coefficient is None:
             return None
         total = add(total, multiply(stride, coefficient))
     return total
 
 
-def _coefficient(place: Node, loop: int) -> int | None:
+def _coefficient(index: Node, loop: int) -> int | None:
     """Returns the step of a computed index with a loop: the loop's own index, also beside other terms."""
-    while place.kind == "arith.index_cast":
-        (place,) = place.operands
-    if place.kind == "index":
-        return int(place.number == loop)
-    if place.kind == "arith.addi":
-        parts = [_coefficient(part, loop) for part in place.operands]
+    while index.kind == "arith.index_cast":
+        (index,) = index.operands
+    if index.kind == "index":
+        return int(index.number == loop)
+    if index.kind == "arith.addi":
+        parts = [_coefficient(part, loop) for part in index.operands]
         return None if None in parts else sum(part for part in parts if part is not None)
-    return None if any(n.kind == "index" and n.number == loop for n in place.walk()) else 0
+    return None if any(n.kind == "index" and n.number == loop for n in index.walk()) else 0
 
 
 def integer(node: Node) -> int | None:
@@ -226,19 +226,19 @@ def integer(node: Node) -> int | None:
 class Scaled:
     """A sum of products with one common factor, invariant in the `inner` loops of the sum, the last ones.
 
-    Products are of floats, or of words of quantized values. For the latter, `codes` is their sum in i32, which is
+    Products are of floats, or of words of quantized values. For the latter, `quantized` is their sum in i32, which is
     converted after all products are added.
     """
 
     products: tuple[tuple[Node, Node], ...]
     factor: Node
     inner: frozenset[int]
-    codes: Node | None = None
+    quantized: Node | None = None
 
     @property
     def type(self) -> str:
         """The type of the sums of products."""
-        return "f32" if self.codes is None else "i32"
+        return "f32" if self.quantized is None else "i32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +297,7 @@ class Op:
         for sum, factor, inner in self.factored():
             if products := _products(sum):
                 return Scaled(products, factor, inner)
-            if sum.kind == "arith.sitofp" and sum.operands[0].kind == "codes":
+            if sum.kind == "arith.sitofp" and sum.operands[0].kind == "quantized_sum":
                 words = iter(sum.operands[0].operands)
                 return Scaled(tuple(zip(words, words, strict=True)), factor, inner, sum.operands[0])
         return None

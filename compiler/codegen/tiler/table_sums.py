@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from ....dialect.dims import Size
 from ...targets.vector_unit import VectorUnit
-from .evaluate import Evaluator, Place
+from .evaluate import Evaluator, Iteration
 from .forms import LANES, Form, variable
-from .nest import blocks, units
+from .nest import blocks, work_items
 from .row_values import RowValues, rows_of, scatters
 from .schedule import Stage
 from .structure import extract_step
@@ -28,7 +28,7 @@ BLOCKS = 32
 
 
 def is_table_sum(stage: Stage) -> bool:
-    """Returns whether the stage is one sum of elements at computed places, for blocks of rows of a known size."""
+    """Returns whether the stage is one sum of elements at computed indices, for blocks of rows of a known size."""
     lane = rows_of(stage)
     if lane is None:
         return False
@@ -71,34 +71,34 @@ class TableSumStage:
     def write(self, begin: str, end: str) -> None:
         writer, stage = self.writer, self.stage
         zero, terms = writer.size(0), writer.size(stage.sizes[self.term])
-        with units(writer, self.counts(), begin, end) as (chunk, group):
+        with work_items(writer, self.counts(), begin, end) as (chunk, group):
             first, last = chunk_of(self.evaluator, chunk, BLOCKS, stage.sizes[self.block])
             start = writer.broadcast(self.evaluator.starting(self.op, {}))
             with writer.loop(first, last, 1) as block:
-                for place in self._places(block, group):
-                    self._store(place, start)
+                for iteration in self._iterations(block, group):
+                    self._store(iteration, start)
             with writer.loop(zero, terms, self.run) as term:
                 after = writer.let(f"arith.addi {term}, {writer.size(self.run)} : index")
                 end_of_run = writer.let(f"arith.minui {after}, {terms} : index")
                 with writer.loop(first, last, 1) as block:
-                    for place in self._places(block, group):
-                        self._add_terms(place, term, end_of_run)
+                    for iteration in self._iterations(block, group):
+                        self._add_terms(iteration, term, end_of_run)
 
-    def _places(self, block: str, group: Form) -> list[Place]:
+    def _iterations(self, block: str, group: Form) -> list[Iteration]:
         at = {self.block: variable(block), self.group: group}
         return [{**at, self.lane: lanes} for lanes in lanes_of(self.evaluator, self.lane)]
 
-    def _store(self, place: Place, value: Value) -> None:
+    def _store(self, iteration: Iteration, value: Value) -> None:
         with self.writer.at(self.op.location):
-            self.writer.store(*self.evaluator.home(self.op.written, self.op, place), value)
+            self.writer.store(*self.evaluator.home(self.op.written, self.op, iteration), value)
 
-    def _add_terms(self, place: Place, first: str, end: str) -> None:
+    def _add_terms(self, iteration: Iteration, first: str, end: str) -> None:
         writer = self.writer
-        total = writer.load(*self.evaluator.home(self.op.written, self.op, place))
+        total = writer.load(*self.evaluator.home(self.op.written, self.op, iteration))
         with writer.carrying(first, end, 1, [total]) as loop:
-            added = self.added.write({**place, self.term: variable(loop.index)})
+            added = self.added.write({**iteration, self.term: variable(loop.index)})
             loop.after.append(writer.apply(self.kind, "", [loop.values[0], added], total.type))
-        self._store(place, loop.results[0])
+        self._store(iteration, loop.results[0])
 
 
 def chunk_of(evaluator: Evaluator, number: Form, count: int, size: Size) -> tuple[str, str]:

@@ -359,8 +359,8 @@ class Writer:
         if buffer.name not in self._bound:
             element = stored_type(buffer.element)
             flat = f"memref<{ENDLESS}x{element}>"
-            place = f"to offset: [0], sizes: [{ENDLESS}], strides: [1] : memref<{element}> to {flat}"
-            self._bound[buffer.name] = self.function.define("memref.reinterpret_cast", buffer.name, place)
+            layout = f"to offset: [0], sizes: [{ENDLESS}], strides: [1] : memref<{element}> to {flat}"
+            self._bound[buffer.name] = self.function.define("memref.reinterpret_cast", buffer.name, layout)
         return self._bound[buffer.name]
 
     def _constant_memory(self, buffer: Buffer) -> str:
@@ -374,8 +374,8 @@ class Writer:
                 operation = "arith.extui" if buffer.element == "i1" else "arith.bitcast"
                 self.stack.append(f"{name}_stored = {operation} {name} : {type} to {stored}")
                 name += "_stored"
-            place = f"{memory}[{self.size(0)}] : memref<{ENDLESS}x{element}>, {stored}"
-            self.stack.append(f"vector.store {name}, {place}")
+            address = f"{memory}[{self.size(0)}] : memref<{ENDLESS}x{element}>, {stored}"
+            self.stack.append(f"vector.store {name}, {address}")
             self._bound[buffer.name] = memory
         return self._bound[buffer.name]
 
@@ -385,8 +385,8 @@ class Writer:
         type = f"memref<{elements}x{stored_type(element)}>"
         self.stack.append(f"{name}_row = memref.alloca() {{alignment = 64 : i64}} : {type}")
         flat = f"memref<{ENDLESS}x{stored_type(element)}>"
-        place = f"to offset: [0], sizes: [{ENDLESS}], strides: [1] : {type} to {flat}"
-        self.stack.append(f"{name} = memref.reinterpret_cast {name}_row {place}")
+        layout = f"to offset: [0], sizes: [{ENDLESS}], strides: [1] : {type} to {flat}"
+        self.stack.append(f"{name} = memref.reinterpret_cast {name}_row {layout}")
         self._bound[name] = name
         return Buffer(name, element)
 
@@ -416,11 +416,11 @@ class Writer:
 
     def _load_vector(self, memory: str, base: Form, element: str, mask: str | None) -> str:
         type, vector = f"memref<{ENDLESS}x{element}>", self.vector_type(element)
-        place = f"{memory}[{self.index(base)}]"
+        address = f"{memory}[{self.index(base)}]"
         if mask is None:
-            return self.let(f"vector.load {place} : {type}, {vector}")
+            return self.let(f"vector.load {address} : {type}, {vector}")
         types = f"{type}, {self.vector_type('i1')}, {vector} into {vector}"
-        return self.let(f"vector.maskedload {place}, {mask}, {self._zero(element).name} : {types}")
+        return self.let(f"vector.maskedload {address}, {mask}, {self._zero(element).name} : {types}")
 
     def gather(self, buffer: Buffer, base: Form, indices: Value) -> Value:
         """Returns the elements at `base + indices`, lane by lane."""
@@ -429,8 +429,8 @@ class Writer:
         mask = self.mask or self._all_lanes()
         rest = self._zero(element)
         types = f"memref<{ENDLESS}x{element}>, {self.vector_type('index')}, {masks}, {vector} into {vector}"
-        place = f"{self.memory(buffer)}[{self.index(base)}] [{indices.name}], {mask}, {rest.name}"
-        return self._as_read(Value(self.let(f"vector.gather {place} : {types}"), element, True), buffer)
+        address = f"{self.memory(buffer)}[{self.index(base)}] [{indices.name}], {mask}, {rest.name}"
+        return self._as_read(Value(self.let(f"vector.gather {address} : {types}"), element, True), buffer)
 
     def load_words(self, buffer: Buffer, form: Form, size: int, count: int, stride: Size = 1) -> Value:
         """Loads the `size` elements from a form on as a word of 32 bits, or as a vector of such words. For a single
@@ -476,22 +476,22 @@ class Writer:
         if element != buffer.element:
             value = self.apply("arith.extui" if buffer.element == "i1" else "arith.bitcast", "", [value], element)
         type, memory = f"memref<{ENDLESS}x{element}>", self.memory(buffer)
-        place = f"{memory}[{self.index(form.base)}]"
+        address = f"{memory}[{self.index(form.base)}]"
         if form.lane == 0:
             scalar = self.scalar(value)
             assert not scalar.vector, (form, value)
-            self.add(f"memref.store {scalar.name}, {place} : {type}")
+            self.add(f"memref.store {scalar.name}, {address} : {type}")
             return
         vector, masks = self.broadcast(value), self.vector_type("i1")
         if form.lane == 1 and self.mask is None:
-            self.add(f"vector.store {vector.name}, {place} : {type}, {self.type(vector)}")
+            self.add(f"vector.store {vector.name}, {address} : {type}, {self.type(vector)}")
         elif form.lane == 1:
-            self.add(f"vector.maskedstore {place}, {self.mask}, {vector.name} : {type}, {masks}, {self.type(vector)}")
+            self.add(f"vector.maskedstore {address}, {self.mask}, {vector.name} : {type}, {masks}, {self.type(vector)}")
         else:
             indices = self._lanes_of(Value("", "index", form=Form((("lane", form.lane),))))
             mask = self.mask or self._all_lanes()
             types = f"{type}, {self.vector_type('index')}, {masks}, {self.type(vector)}"
-            self.add(f"vector.scatter {place} [{indices.name}], {mask}, {vector.name} : {types}")
+            self.add(f"vector.scatter {address} [{indices.name}], {mask}, {vector.name} : {types}")
 
     def first_lanes(self, count: Form) -> str:
         """Returns a mask of the first `count` lanes."""

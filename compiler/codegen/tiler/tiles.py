@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ....dialect.dims import Size, add, bounds, multiply
-from .evaluate import Evaluator, Place
+from .evaluate import Evaluator, Iteration
 from .forms import LANES, Form, constant, variable
-from .nest import units
+from .nest import work_items
 from .order import Order
 from .prefetch import Panels, prefetch_panels
 from .roles import Roles
@@ -29,7 +29,7 @@ from .text import Value, Writer
 from .widening import choose_stretch, find_rows, widen_rows
 from .windows import order_steps
 
-Cell = tuple[str | None, Place, Form]
+Cell = tuple[str | None, Iteration, Form]
 """A vector of results: its mask, its position, and the location of its sum."""
 NO_SHIFT = constant(0)
 
@@ -71,9 +71,11 @@ class Tiles:
 
     # Tiles
 
-    def cover(self, place: Place, row: Form, column: Form, rows: int, finish: Callable[[Place], None]) -> None:
+    def cover(
+        self, iteration: Iteration, row: Form, column: Form, rows: int, finish: Callable[[Iteration], None]
+    ) -> None:
         """Writes all lanes from `column` on that belong to one panel, for `rows` rows from `row` on."""
-        self.across(column, lambda start, masks: self._tile(place, row, start, rows, masks, finish))
+        self.across(column, lambda start, masks: self._tile(iteration, row, start, rows, masks, finish))
 
     def across(self, column: Form, write: Callable[[Form, Sequence[str | None]], None]) -> None:
         """Writes all lanes from `column` on that belong to one panel, a tile at a time; `write` receives the tile's
@@ -114,29 +116,29 @@ class Tiles:
 
     def _tile(
         self,
-        place: Place,
+        iteration: Iteration,
         row: Form,
         column: Form,
         rows: int,
         masks: Sequence[str | None],
-        finish: Callable[[Place], None],
+        finish: Callable[[Iteration], None],
     ) -> None:
         # Row by row: `_step` and `_sum_window` rely on this order to find the cells of a row.
         cells = [(r, v) for r in range(rows) for v in range(len(masks))]
-        places = [self._cell(place, row.plus(r), column.plus(v * self.writer.lanes)) for r, v in cells]
+        iterations = [self._cell(iteration, row.plus(r), column.plus(v * self.writer.lanes)) for r, v in cells]
         starts: list[Value] = []
-        for (_, v), at in zip(cells, places, strict=True):
+        for (_, v), at in zip(cells, iterations, strict=True):
             with self.writer.masked(masks[v]):
                 starts.append(self.writer.broadcast(self.evaluator.starting(self.op, at)))
-        totals = self._sum(list(self.loops), places, [masks[v] for _, v in cells], starts, rows)
-        for (_, v), at, total in zip(cells, places, totals, strict=True):
+        totals = self._sum(list(self.loops), iterations, [masks[v] for _, v in cells], starts, rows)
+        for (_, v), at, total in zip(cells, iterations, totals, strict=True):
             with self.writer.masked(masks[v]):
                 self.evaluator.define(self.op, at, total)
                 finish(at)
 
     def cells(
         self,
-        place: Place,
+        iteration: Iteration,
         row: Form,
         column: Form,
         masks: Sequence[str | None],
@@ -151,16 +153,16 @@ class Tiles:
             for v, mask in enumerate(masks):
                 lane = v * self.writer.lanes
                 slot = first.plus(r).times(self.roles.width).plus(lane) + LANES
-                yield mask, self._cell(place, begin.plus(r), column.plus(lane)), slot
+                yield mask, self._cell(iteration, begin.plus(r), column.plus(lane)), slot
 
-    def _cell(self, place: Place, row: Form, column: Form) -> Place:
-        at = {**place, self.roles.lane: column + LANES}
+    def _cell(self, iteration: Iteration, row: Form, column: Form) -> Iteration:
+        at = {**iteration, self.roles.lane: column + LANES}
         return at if self.roles.row is None else {**at, self.roles.row: row}
 
     def _sum(
         self,
         loops: list[tuple[tuple[int, ...], Size]],
-        places: Sequence[Place],
+        iterations: Sequence[Iteration],
         masks: Sequence[str | None],
         totals: list[Value],
         rows: int,
@@ -169,18 +171,18 @@ class Tiles:
         """Sums the products; `within` the loops that leave the common factor of all products invariant, the factor is
         omitted."""
         if self.roles.windowed and len(loops) == len(self.loops) and self.op.scaled is None:
-            return self._sum_window(places, masks, totals, rows)
+            return self._sum_window(iterations, masks, totals, rows)
         if not within and self._stands_still(loops):
-            return self._sum_scaled(loops, places, masks, totals, rows)
+            return self._sum_scaled(loops, iterations, masks, totals, rows)
         if not loops:
-            return self._step(places, masks, totals, rows, within)
+            return self._step(iterations, masks, totals, rows, within)
         # A merged loop counts in its last class; the other classes stand at 0.
         (numbers, size), *inner = loops
         classes = [self.stage.of(self.op, n) for n in numbers]
         fixed = dict.fromkeys(classes[:-1], constant(0))
 
-        def at(form: Form) -> list[Place]:
-            return [{**p, **fixed, classes[-1]: form} for p in places]
+        def at(form: Form) -> list[Iteration]:
+            return [{**p, **fixed, classes[-1]: form} for p in iterations]
 
         if size == 1 or (self.roles.windowed and isinstance(size, int)):
             for number in range(int(str(size))):
@@ -205,13 +207,13 @@ class Tiles:
         return totals if whole == size else self._sum(inner, at(constant(whole)), masks, totals, rows, within)
 
     def _sum_window(
-        self, places: Sequence[Place], masks: Sequence[str | None], totals: Sequence[Value], rows: int
+        self, iterations: Sequence[Iteration], masks: Sequence[str | None], totals: Sequence[Value], rows: int
     ) -> list[Value]:
         """Returns the sums over a whole window."""
-        after, width = list(totals), len(places) // rows
+        after, width = list(totals), len(iterations) // rows
         for step, row in order_steps(self.op, self._row_loop(), rows):
             for cell in range(row * width, (row + 1) * width):
-                at = {**places[cell], **{self.stage.of(self.op, n): constant(i) for n, i in step.items()}}
+                at = {**iterations[cell], **{self.stage.of(self.op, n): constant(i) for n, i in step.items()}}
                 with self.writer.masked(masks[cell]):
                     after[cell] = self.writer.broadcast(self._accumulate(at, after[cell], within=False))
         return after
@@ -224,7 +226,7 @@ class Tiles:
         self,
         innermost: int,
         groups: int,
-        at: Callable[[Form], list[Place]],
+        at: Callable[[Form], list[Iteration]],
         masks: Sequence[str | None],
         totals: list[Value],
         rows: int,
@@ -241,8 +243,8 @@ class Tiles:
         begin = groups // stretch * stretch
         with writer.carrying(writer.size(0), writer.size(begin), stretch, totals) as outer:
             first = variable(outer.index)
-            places = at(first)
-            widen_rows(self.evaluator, self.op, number, row, places[:: len(places) // rows], stretch)
+            iterations = at(first)
+            widen_rows(self.evaluator, self.op, number, row, iterations[:: len(iterations) // rows], stretch)
             with writer.carrying(writer.size(0), writer.size(stretch), 1, outer.values) as loop:
                 loop.after = self._step(at(first + variable(loop.index)), masks, loop.values, rows, False)
             outer.after = loop.results
@@ -267,7 +269,7 @@ class Tiles:
     def _sum_scaled(
         self,
         loops: list[tuple[tuple[int, ...], Size]],
-        places: Sequence[Place],
+        iterations: Sequence[Iteration],
         masks: Sequence[str | None],
         totals: Sequence[Value],
         rows: int,
@@ -277,21 +279,26 @@ class Tiles:
         assert scaled is not None, self.op.location
         # sum of (x * w * factor) == (sum of x * w) * factor, within the loops that do not move the factor.
         nothing = writer.broadcast(writer.constant("0.000000e+00", totals[0].type))
-        parts = self._sum(loops, places, masks, [nothing] * len(totals), rows, True)
+        parts = self._sum(loops, iterations, masks, [nothing] * len(totals), rows, True)
         after = []
-        for at, mask, part, total in zip(places, masks, parts, totals, strict=True):
+        for at, mask, part, total in zip(iterations, masks, parts, totals, strict=True):
             with writer.masked(mask):
                 after.append(self.evaluator.add_scaled(self.op, scaled, at, part, total))
         return after
 
     def _step(
-        self, places: Sequence[Place], masks: Sequence[str | None], totals: Sequence[Value], rows: int, within: bool
+        self,
+        iterations: Sequence[Iteration],
+        masks: Sequence[str | None],
+        totals: Sequence[Value],
+        rows: int,
+        within: bool,
     ) -> list[Value]:
         """Writes one more iteration for every cell. Loads shared by all rows come first, so that they are in flight
         while rows are broadcast."""
         loop = self._row_loop()
         # The cells of the first row: other rows read the same vectors.
-        shared = list(zip(places, masks, strict=True))[: len(places) // rows]
+        shared = list(zip(iterations, masks, strict=True))[: len(iterations) // rows]
         standing = self._standing() if within else ()
         for number, access in enumerate(self.op.reads):
             if loop in access.loops() or number in standing:
@@ -303,16 +310,16 @@ class Tiles:
             if self.panels is not None and any(isinstance(p, Panel) for p in access.index):
                 prefetch_panels(self.evaluator, self.op, number, [at for at, _ in shared], self.panels)
         after = []
-        for at, mask, total in zip(places, masks, totals, strict=True):
+        for at, mask, total in zip(iterations, masks, totals, strict=True):
             with self.writer.masked(mask):
                 after.append(self.writer.broadcast(self._accumulate(at, total, within)))
         return after
 
-    def _accumulate(self, place: Place, total: Value, within: bool) -> Value:
+    def _accumulate(self, iteration: Iteration, total: Value, within: bool) -> Value:
         scaled = self.op.scaled
         if within and scaled is not None:
-            return self.evaluator.add_products(self.op, scaled, place, total)
-        return self.evaluator.accumulate(self.op, place, total)
+            return self.evaluator.add_products(self.op, scaled, iteration, total)
+        return self.evaluator.accumulate(self.op, iteration, total)
 
 
 # A stage of one tiled op and the ops computed from its result at the same position
@@ -321,26 +328,28 @@ class Tiles:
 def write_tiles(evaluator: Evaluator, op: Op, order: Order, begin: str, end: str) -> None:
     stage, roles = evaluator.stage, order.roles
 
-    def finish(place: Place) -> None:
-        evaluator.write(stage.sinks, [place])
+    def finish(iteration: Iteration) -> None:
+        evaluator.write(stage.sinks, [iteration])
 
-    with tile_units(evaluator, order, begin, end) as (place, row, column, panels):
+    with tile_work_items(evaluator, order, begin, end) as (iteration, row, column, panels):
         # The few weights of a window are in the cache anyway.
         tiles = Tiles(evaluator, op, roles, None if roles.windowed else panels)
         if roles.row is None:
-            tiles.cover(place, row, column, 1, finish)
+            tiles.cover(iteration, row, column, 1, finish)
         else:
             size = stage.sizes[roles.row]
-            cover_rows(evaluator, size, roles.rows, row, lambda n: tiles.cover(place, row, column, n, finish))
+            cover_rows(evaluator, size, roles.rows, row, lambda n: tiles.cover(iteration, row, column, n, finish))
 
 
 @contextmanager
-def tile_units(evaluator: Evaluator, order: Order, begin: str, end: str) -> Iterator[tuple[Place, Form, Form, Panels]]:
+def tile_work_items(
+    evaluator: Evaluator, order: Order, begin: str, end: str
+) -> Iterator[tuple[Iteration, Form, Form, Panels]]:
     """Writes a loop over work items; yields the position outside of tiles, the first row and lane of each, and the
     order of panels around it."""
     roles = order.roles
-    with units(evaluator.writer, order.counts, begin, end) as numbers:
-        at, panels = order.place(evaluator.writer, numbers)
+    with work_items(evaluator.writer, order.counts, begin, end) as numbers:
+        at, panels = order.iteration(evaluator.writer, numbers)
         row = constant(0) if roles.row is None else at[roles.row]
         yield {c: at[c] for c in roles.outer}, row, at[roles.lane], panels
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ....dialect.dims import bounds
-from .evaluate import Evaluator, Kept, Place
+from .evaluate import Evaluator, Iteration, Kept
 from .forms import LANES, Form, variable
 from .maps import transpose
 from .order import Order
@@ -24,7 +24,7 @@ from .roles import Roles
 from .schedule import Stage, turned_read
 from .stretches import StretchedTiles
 from .structure import Op
-from .tiles import rows_from, tile_units
+from .tiles import rows_from, tile_work_items
 
 BLOCK_ROWS = 256
 """The number of rows that share a panel: the transposition then takes a few percent of the time."""
@@ -48,35 +48,37 @@ class TurnedTiles(StretchedTiles):
         assert number is not None, op.location
         super().__init__(evaluator, op, roles, number, DEPTH)
 
-    def _fill(self, place: Place, column: Form, masks: Sequence[str | None], start: str, stop: str, kept: Kept) -> None:
+    def _fill(
+        self, iteration: Iteration, column: Form, masks: Sequence[str | None], start: str, stop: str, kept: Kept
+    ) -> None:
         for v, mask in enumerate(masks):
-            self._turn(place, column.plus(v * self.writer.lanes), mask, start, stop, kept)
+            self._turn(iteration, column.plus(v * self.writer.lanes), mask, start, stop, kept)
 
-    def _turn(self, place: Place, column: Form, mask: str | None, start: str, stop: str, kept: Kept) -> None:
+    def _turn(self, iteration: Iteration, column: Form, mask: str | None, start: str, stop: str, kept: Kept) -> None:
         """Transposes one vector of columns: squares in registers, other elements by gathers."""
         writer, lanes, lane = self.writer, self.writer.lanes, self.roles.lane
         first = start
         if mask is None:
             whole = writer.rounded(start, stop, lanes)
             with writer.loop(start, whole, lanes) as step:
-                rows = [{**place, lane: column.plus(i), self.sum: variable(step) + LANES} for i in range(lanes)]
+                rows = [{**iteration, lane: column.plus(i), self.sum: variable(step) + LANES} for i in range(lanes)]
                 values = [writer.load(*self.evaluator.home(self.access, self.op, at)) for at in rows]
                 for i, value in enumerate(transpose(writer, values)):
                     at = {lane: column + LANES, self.sum: variable(step).plus(i)}
                     writer.store(self.panel, kept.at(at), value)
             first = whole
         with writer.loop(first, stop, 1) as step, writer.masked(mask):
-            at = {**place, lane: column + LANES, self.sum: variable(step)}
+            at = {**iteration, lane: column + LANES, self.sum: variable(step)}
             writer.store(self.panel, kept.at(at), writer.load(*self.evaluator.home(self.access, self.op, at)))
 
 
 def write_turned(evaluator: Evaluator, op: Op, order: Order, begin: str, end: str) -> None:
     stage, roles = evaluator.stage, order.roles
 
-    def finish(place: Place) -> None:
-        evaluator.write(stage.sinks, [place])
+    def finish(iteration: Iteration) -> None:
+        evaluator.write(stage.sinks, [iteration])
 
     tiles = TurnedTiles(evaluator, op, roles)
-    with tile_units(evaluator, order, begin, end) as (place, row, column, _):
+    with tile_work_items(evaluator, order, begin, end) as (iteration, row, column, _):
         rows = 1 if roles.row is None else rows_from(evaluator.writer, stage.sizes[roles.row], roles.block, row)
-        tiles.cover_block(place, row, column, rows, finish)
+        tiles.cover_block(iteration, row, column, rows, finish)

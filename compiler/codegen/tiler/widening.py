@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from .dots import Halves, has_instruction
-from .evaluate import Evaluator, Place
+from .evaluate import Evaluator, Iteration
 from .forms import LANES, variable
 from .structure import Op, Panel
 
@@ -45,23 +45,25 @@ def choose_stretch(groups: int, size: int, lanes: int) -> int:
     return max(choices, key=lambda stretch: (groups // stretch * stretch, stretch), default=0)
 
 
-def widen_rows(evaluator: Evaluator, op: Op, number: int, row: int, places: Sequence[Place], groups: int) -> None:
+def widen_rows(
+    evaluator: Evaluator, op: Op, number: int, row: int, iterations: Sequence[Iteration], groups: int
+) -> None:
     """Widens `groups` groups of each row, at the given positions, into memory on the stack, and redirects the op's
     reads to it. `row` is the class of the rows."""
     writer, access = evaluator.writer, op.reads[number]
     assert access.group is not None, op.location
     size, moving = access.group.size, evaluator.stage.of(op, access.group.loop)
     length = groups * size + SPACING
-    buffer = evaluator.stack("widened", op, (MOST_GROUPS * size + SPACING) * len(places))
+    buffer = evaluator.stack("widened", op, (MOST_GROUPS * size + SPACING) * len(iterations))
     with writer.loop(writer.size(0), writer.size(groups * size), writer.lanes) as index:
-        for count, place in enumerate(places):
-            source, first = evaluator.home(access, op, place)
+        for count, iteration in enumerate(iterations):
+            source, first = evaluator.home(access, op, iteration)
             value = writer.load(source, first + variable(index) + LANES)
             wide = writer.apply("arith.extf", "", [value], "f32")
             writer.store(buffer, variable(index).plus(count * length) + LANES, wide)
-    origin = places[0][row].times(-length) + places[0][moving].times(-size)
+    origin = iterations[0][row].times(-length) + iterations[0][moving].times(-size)
 
-    def halves(at: Place) -> Halves:
+    def halves(at: Iteration) -> Halves:
         first = origin + at[row].times(length) + at[moving].times(size)
         return Halves(writer.load(buffer, first), writer.load(buffer, first.plus(1)))
 

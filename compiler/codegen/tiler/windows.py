@@ -62,7 +62,7 @@ def order_steps(op: Op, row: int | None, rows: int) -> list[tuple[Step, int]]:
 
     def key(use: tuple[Step, int]) -> tuple[object, ...]:
         step, number = use
-        places = [sum(c * (number if n == row else step.get(n, 0)) for n, c in p.items()) for p in moving]
-        return [i for n, i in step.items() if n not in along], places, number
+        offsets = [sum(c * (number if n == row else step.get(n, 0)) for n, c in p.items()) for p in moving]
+        return [i for n, i in step.items() if n not in along], offsets, number
 
     return sorted(((step, number) for step in steps for number in range(rows)), key=key)

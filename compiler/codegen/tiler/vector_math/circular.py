@@ -35,15 +35,15 @@ def _turns(a: Lanes) -> Lanes:
     """
     bits = a.bits()
     mantissa = ((bits & 0x7FFFFF) | 0x800000).widen()
-    place = bits.shift_down(23) - (150 - 8)
-    passed = [place > 32 * count - 1 for count in (1, 2, 3)]
+    position = bits.shift_down(23) - (150 - 8)
+    passed = [position > 32 * count - 1 for count in (1, 2, 3)]
     words = []
     for first in range(4):
-        word = place.lift(_TURN_BITS[first])
+        word = position.lift(_TURN_BITS[first])
         for i, beyond in enumerate(passed, first + 1):
             word = beyond.choose(_TURN_BITS[i], word)
         words.append(word)
-    high, middle, low = (funnel_shift(words[i], words[i + 1], place & 31).widen() for i in range(3))
+    high, middle, low = (funnel_shift(words[i], words[i + 1], position & 31).widen() for i in range(3))
     return ((mantissa * high) << 32) + mantissa * middle + (mantissa * low).shift_down(32)
 
 

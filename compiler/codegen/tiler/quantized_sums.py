@@ -1,6 +1,6 @@
 """Sums of products of 8-bit activations with block-quantized weights: recognition, and unpacking into words.
 
-    total + (sum of (x - zero) * (code - middle) over a block, in i32) * scale
+    total + (sum of (x - zero) * (value - middle) over a block, in i32) * scale
 
 Quantized values of a weight are read as words, one for each column, of four values, or of eight with four bits each.
 They become words of four signed bytes, which `dots.py` multiplies. The zero point of x is factored out of a block once
@@ -23,7 +23,7 @@ from .dots import SIZES, WORD, add_products, by_group, grouped_loop, parts, part
 from .structure import Access, Group, Node, Op, integer
 from .text import Value, Writer
 
-SUM = "codes"
+SUM = "quantized_sum"
 """The kind of node that is a sum over a block. Its operands are words of x and of bytes in turn; `number` is the zero
 point of x."""
 BYTES = "bytes"
@@ -41,11 +41,11 @@ DOT = Node("dot", WORD, text="arith.extui arith.extsi")
 # Recognition
 
 
-def group_codes(op: Op) -> Op:
+def group_quantized(op: Op) -> Op:
     """Returns the op with a group of steps merged into one, where it adds up scaled sums of products of block-quantized
     values."""
     for sum, factor, inner in op.factored():
-        found = _codes(sum)
+        found = _find_products(sum)
         if found is not None:
             return _grouped_op(op, found, factor, inner) or op
     return op
@@ -65,7 +65,7 @@ class _Product:
         return self.bytes.operands[0].number
 
 
-def _codes(sum: Node) -> list[_Product] | None:
+def _find_products(sum: Node) -> list[_Product] | None:
     if sum.kind != "arith.sitofp" or sum.operands[0].type != WORD:
         return None
     found = [_product(node) for node in _terms(sum.operands[0])]
@@ -160,7 +160,7 @@ def _is_widened(node: Node, by: str) -> bool:
     return node.kind == by and node.type == WORD and node.operands[0].kind == "read" and node.operands[0].type == "i8"
 
 
-# Code
+# Writing
 
 
 def unpack(writer: Writer, half: str, word: Value, subtracted: Sequence[Value]) -> Value:
@@ -180,14 +180,14 @@ def unpack(writer: Writer, half: str, word: Value, subtracted: Sequence[Value]) 
     return Value(name, WORD, True)
 
 
-def add_codes(writer: Writer, total: Value, x: Value, bytes: Value) -> Value:
+def add_quantized(writer: Writer, total: Value, x: Value, bytes: Value) -> Value:
     """Returns the sum over a block after one more group."""
     return add_products(writer, DOT, total, (x, bytes))
 
 
 def add_zero(writer: Writer, zero: int, total: Value, bytes: Value) -> Value:
     """Returns the sum of the zero point's products after one more group."""
-    return add_codes(writer, total, writer.constant(str(_signed(zero * EVERY_BYTE)), WORD), bytes)
+    return add_quantized(writer, total, writer.constant(str(_signed(zero * EVERY_BYTE)), WORD), bytes)
 
 
 def _signed(word: int) -> int:
