@@ -44,7 +44,7 @@ _ALL: tuple[type[Pass], ...] = (
     FoldParameters,  # parameter-only subgraphs are computed when weights are written
     Fuse,  # nodes of one kernel form a group: attention, contractions and epilogues, rows, elements
     HoistInvariants,  # computations that are equal in all iterations of a loop precede it
-    InlineCustom,  # a block with a gradient of its own becomes its nodes
+    InlineCustom,  # a block with a custom gradient becomes its nodes
     NarrowContractions,  # short operands of contractions are multiplied without widening
     NarrowWeights,  # weights in a short dtype are multiplied as they are stored
     QdqPropagation,  # `dequantize` moves down and `quantize` moves up, so that operators work on quantized values

@@ -4,7 +4,7 @@ The interpreter runs every entry on random inputs. At each node with a gradient,
 its results along a random direction of its float operands is computed by the rule of its operator, and by differences
 of the node alone. So an error is found at the operator and the line that cause it. Nodes that differ in names alone are
 checked once. `while` has no gradient and is left out, and so are kinks, where the slopes on both sides differ, and
-gradients of one's own of blocks that round.
+custom gradients of blocks that round.
 """
 
 from __future__ import annotations
@@ -167,5 +167,5 @@ class _Recorder(Interpreter):
 
 
 def _shown(node: Node) -> str:
-    """Returns the name of an operator, or of a block with a gradient of its own."""
+    """Returns the name of an operator, or of a block with a custom gradient."""
     return str(node.attribute("name")) if node.op == "custom" else node.op

@@ -104,6 +104,6 @@ scan = _skeleton(
 )
 while_loop = _skeleton("while", "a loop that runs as long as a condition holds", (_ANY_NUMBER,))
 branch = _skeleton("if", "a choice between two regions", (Operand("condition", (BOOL,)),))
-custom = _skeleton("custom", "a block with a gradient of its own", (_ANY_NUMBER,), AttributeSpec("name", "str"))
+custom = _skeleton("custom", "a block with a custom gradient", (_ANY_NUMBER,), AttributeSpec("name", "str"))
 
 OPERATORS = (constant, parameter, repeat, fusion, scan, while_loop, branch, custom)

@@ -25,7 +25,7 @@ class FoldConstants(Pass):
 
     A result may be `growth` bytes larger than its operands together; a large `iota` is therefore not folded. Larger
     results are folded if their elements are costly to compute, such as those of a matrix of cosines, up to
-    `known_values.MOST` bytes each. Broadcasts before and after such nodes are not folded.
+    16 MiB each (`known_values.MOST`). Broadcasts before and after such nodes are not folded.
 
     Leaves the folded constants' operands to `dce`. A numbered parameter whose indices become constant becomes a single
     one. Results are bit-identical to those of the reference interpreter. A check that fails stays.

@@ -57,9 +57,12 @@ not the norm after it."""
 class Fuse(Pass):
     """Groups nodes with their users into `fusion` nodes, so that intermediate values need not be stored.
 
-    `kinds` selects the kinds of groups: attention, channels (depthwise contractions), contraction (with its epilogue),
-    rows, elements. In groups of all kinds except elements, all tensors but indices are computed with the same number of
-    bits. No outside node depends on one node of a group and feeds another, and no expensive node is computed twice.
+    `kinds` selects the kinds of groups, which take nodes in this order: attention (two contractions around a softmax or
+    another operator on rows), channels (chains of contractions that compute each channel from one channel alone),
+    contraction (with the elementwise nodes behind it), rows (reductions and normalizations of the same rows), elements
+    (elementwise nodes). In groups of all kinds except elements, all tensors but indices are computed with the same
+    number of bits. No outside node depends on one node of a group and feeds another, and no expensive node is computed
+    twice.
     Scalar constants and generators (a range, a triangle) are copied into the groups that read them. Views at the border
     of a group stay outside, where they cost nothing.
 

@@ -36,6 +36,10 @@ class Recompute(Pass):
     """Computes values of `entry` again until its intermediate tensors fit in `limit` bytes at the sizes `at`, which are
     pairs such as `B:64`; the fewest segments that suffice are chosen, or else those with the least memory.
 
+    The nodes before the point where most memory is in use are divided into segments. Values that only their own segment
+    and nodes behind this point read are not kept: a copy of the segment computes them again, before the first of these
+    nodes.
+
     The memory is estimated for the graph after `fuse`, if that pass follows: `fuses`. The budget is checked
     with the memory plan.
     """

@@ -37,7 +37,7 @@ class ExpandBlockQuantized(Pass):
     reassociates sums. The same applies to a matrix of i8 or 8-bit floats with one scale per row. If the floats are
     dequantized u8 with one scale per row, the integers are multiplied by one `block_dot`:
 
-        sum dq(a, sa, za) * dq(w) == sum over blocks of (sum over a block of (a - za) * codes) * scale, * sa
+        sum dq(a, sa, za) * dq(w) == sum over blocks of (sum over a block of (a - za) * q) * scale, * sa
 
     Assumes that loops are unrolled. Leaves unused dequantized values to `dce`.
     """

@@ -22,11 +22,14 @@ class CheckIndices(Pass):
         %c = check_indices(%i) {operator = "gather", sizes = (5,), window = 1}
         %y = gather(%x, %i) {mode = "clamp"}
 
+    The result of a check is a record of four integers: the number of the first index out of range, or -1, its value,
+    and the sizes of its axis and of the window. The entry reads it and fails the call.
+
     A read with the mode `drop` becomes a read with `clamp` and a `where` that inserts zeros, so that after this pass
     every `movement` only copies elements. Writes keep that mode.
 
     Other passes assume that this one has run, since they may remove a checked node without its check. It therefore
-    rewrites all nodes, regardless of the rewrite limit.
+    rewrites all nodes, even while `nacre bisect` limits the number of rewrites.
     """
 
     name: ClassVar[str] = "check-indices"

@@ -27,6 +27,9 @@ class DeferChecks(Pass):
         %y = gather(%x, %i) {mode = "watch"}
         %c = check_indices(%i) {sizes = (5,), window = 1, deferred = true}
 
+    The kernel of a node with the mode `watch` clamps indices, and sets a flag, the alarm, if one is out of range. The
+    entry runs a deferred check only if the flag is set; the check then finds the index that the error reports.
+
     Assumes that groups are final. A node watches only if it certainly computes every element that it reads by index: no
     size may be 0, and its group has no operator that may skip elements, such as a masked softmax. Checks keep their
     order, so that the reported index is the same as without this pass.

@@ -1,4 +1,4 @@
-"""`inline-custom`: replaces a block with a gradient of its own by its nodes."""
+"""`inline-custom`: replaces a block with a custom gradient by its nodes."""
 
 from __future__ import annotations
 

@@ -22,7 +22,8 @@ class UnrollRepeat(Pass):
 
     The index is a constant in each copy. Numbered parameters become single ones, `layer.{}.weight` becomes
     `layer.0.weight`, if none of their loops is left, and the braces of scopes are filled likewise. An index that is
-    computed first becomes a constant in `fold-constants`. Loops stay once a function has grown by `MOST_NODES`.
+    computed first becomes a constant in `fold-constants`. Loops stay once a function has grown by 200,000 nodes
+    (`MOST_NODES`).
     """
 
     name: ClassVar[str] = "unroll-repeat"

@@ -1,7 +1,7 @@
 """Divisions of a whole row by one number, as multiplications by its reciprocal.
 
-y[j] = e[j] / total        r = 1 / total, y[j] = e[j] * r      if 1e-37 <= |total| <= 1e37
-                           y[j] = e[j] / total                 otherwise
+y[j] = e[j] / total    ->    r = 1 / total, y[j] = e[j] * r      if 1e-37 <= |total| <= 1e37
+                             y[j] = e[j] / total                 otherwise
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ For y[i, j] = sum of x[i, k] * w[k, j], where w is packed in panels of 32 column
     width  16        the columns of a tile: 2 vectors
     step   32        the columns of a panel: 2 tiles
 
-A tile holds rows * width / lanes = 8 sums in registers. `Machine` limits the rows and vectors of a tile, so that the
+A tile holds rows * width / lanes = 8 sums in registers. `VectorUnit` limits the rows and vectors of a tile, so that the
 sums, a vector of w and an element of x fit in the registers of the CPU.
 """
 
