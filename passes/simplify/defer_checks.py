@@ -1,4 +1,4 @@
-"""`defer-checks`: lets the kernels that read by index watch their indices, so that a check runs only after an alarm."""
+"""`defer-checks`: lets the kernels that use indices watch them, so that a check runs only after an alarm."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _READING = ("reading", "gathering", "elementwise", "view", "structure")
 
 @dataclass(frozen=True)
 class DeferChecks(Pass):
-    """Moves a check behind a node that reads by the same indices, and lets this node raise the alarm.
+    """Moves a check behind a node that reads or writes by the same indices, and lets this node raise the alarm.
 
         %c = check_indices(%i) {sizes = (5,), window = 1}
         %y = gather(%x, %i) {mode = "clamp"}
@@ -30,15 +30,16 @@ class DeferChecks(Pass):
     The kernel of a node with the mode `watch` clamps indices, and sets a flag, the alarm, if one is out of range. The
     entry runs a deferred check only if the flag is set; the check then finds the index that the error reports.
 
-    Assumes that groups are final. A node watches only if it certainly computes every element that it reads by index: no
-    size may be 0, and its group has no operator that may skip elements, such as a masked softmax. Checks keep their
-    order, so that the reported index is the same as without this pass.
+    Assumes that groups are final. A node watches only if it certainly uses every index: no size may be 0, and its group
+    has no operator that may skip elements, such as a masked softmax. Checks keep their order, so that the reported
+    index is the same as without this pass. In functions with states, checks stay in front, since a call that fails
+    leaves states unchanged.
     """
 
     name: ClassVar[str] = "defer-checks"
 
     def rewrite(self, module: Module, context: Context) -> Module:
-        return module.map_functions(lambda function: _defer(function, context))
+        return module.map_functions(lambda function: function if function.states else _defer(function, context))
 
 
 def _defer(function: Function, context: Context) -> Function:
@@ -109,9 +110,11 @@ def _watch(node: Node, check: Node) -> Node | None:
 
 def _watching(node: Node, indices: Value, check: Node) -> Node | None:
     operator, attributes = OPERATORS[node.op], dict(node.attributes)
-    if operator.addresses is None or operator.inside is None or attributes.get("mode") not in ("clamp", WATCH):
+    can_watch = any(spec.name == "mode" and WATCH in spec.internal for spec in operator.attributes)
+    if operator.addresses is None or not can_watch or attributes.get("mode") not in ("clamp", WATCH):
         return None
-    if not _has_elements([node.output, node.inputs[0]], indices):
+    used = node.inputs if operator.has("overwriting") else node.inputs[:1]
+    if not _has_elements([node.output, *used], indices):
         return None
     types = [v.type for v in node.inputs]
     uses = operator.addresses(types, operator.complete(attributes))

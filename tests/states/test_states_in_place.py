@@ -17,6 +17,13 @@ from nacre.runtime.loader import Model, OutOfRangeError
 from nacre.runtime.observe import Event, observe
 
 PAGE = mmap.PAGESIZE
+LOOKUP = """language 1
+model look_up(table: i64[8], values: f32[8], ids: i64[4]) -> f32[4] {
+  state calls: i64
+  calls = calls + 1
+  return values[table[ids]]
+}
+"""
 TEXT = f"""language 1
 dim T in 0..8
 dim S in 1..512
@@ -204,3 +211,17 @@ model next(x: f32[3]) -> f32 {
         with pytest.raises(OutOfRangeError, match="index 3 is out of range for an axis of size 3"):
             session(x)
         assert session.states["n"] == 3 and session.states["sum"].tolist() == [3, 6, 9]
+
+
+@pytest.mark.parametrize("level", [0, 2])
+def test_an_index_that_another_read_gives_is_checked(level: int, tmp_path: Path) -> None:
+    """Each of two reads has a check; the second one depends on the first read, whose indices are right."""
+    session = nacre.compile(LOOKUP, tmp_path / "look_up.so", opt_level=level).session()
+    table, values, ids = np.arange(8), np.arange(8, dtype=np.float32), np.array([0, 3, 2, 1])
+    assert session(table, values, ids).tolist() == [0, 3, 2, 1]
+    table[3] = 99
+    with pytest.raises(OutOfRangeError, match="index 99 is out of range for an axis of size 8"):
+        session(table, values, ids)
+    with pytest.raises(OutOfRangeError, match="index 8 is out of range for an axis of size 8"):
+        session(table, values, ids + 5)
+    assert session.states["calls"] == 1
