@@ -21,7 +21,7 @@ static int32_t find_entry(const char *name) {
 
 static nacre_status session_bind(nacre_session *session, int32_t index, const nacre_tensor *inputs, int32_t count,
                                  int64_t *dims) {
-    const nacre_entry *entry = nacre_entry_at(index);
+    const nacre_entry *entry = nacre_find_entry(index);
     if (entry == NULL) return NACRE_INVALID;
     if ((inputs == NULL && entry->argument_count) || (dims == NULL && entry->dim_count))
         return nacre_fail(NACRE_INVALID, "entry `%s`: no inputs, or no place for its dims", entry->name);
@@ -33,7 +33,7 @@ static nacre_status bind(int32_t index, const nacre_tensor *inputs, int32_t coun
 }
 
 static int32_t result_shape(int32_t index, int32_t result, const int64_t *dims, int64_t *shape, int32_t capacity) {
-    const nacre_entry *entry = nacre_entry_at(index);
+    const nacre_entry *entry = nacre_find_entry(index);
     if (entry == NULL) return -1;
     if (result < 0 || result >= entry->result_count) {
         nacre_fail(NACRE_INVALID, "entry `%s` has %" PRId32 " result%s, and no result %" PRId32, entry->name,
@@ -48,7 +48,7 @@ static int32_t result_shape(int32_t index, int32_t result, const int64_t *dims, 
 }
 
 static int64_t workspace_bytes(int32_t index, const int64_t *dims) {
-    const nacre_entry *entry = nacre_entry_at(index);
+    const nacre_entry *entry = nacre_find_entry(index);
     if (entry == NULL || nacre_check_dims(entry, dims)) return -1;
     return nacre_value(&entry->workspace, dims);
 }
@@ -171,7 +171,7 @@ static nacre_status compute_any(nacre_session *session, const nacre_entry *entry
 
 static nacre_status call(const nacre_call *frame) {
     if (frame == NULL || frame->session == NULL) return nacre_fail(NACRE_INVALID, "a call without a session");
-    const nacre_entry *entry = nacre_entry_at(frame->entry);
+    const nacre_entry *entry = nacre_find_entry(frame->entry);
     if (entry == NULL) return NACRE_INVALID;
     nacre_status status = nacre_check_dims(entry, frame->dims);
     if (status) return status;
@@ -210,7 +210,7 @@ static nacre_status check_outputs(const nacre_entry *entry, const nacre_tensor *
 
 static nacre_status run(nacre_session *session, int32_t index, const nacre_tensor *inputs, int32_t input_count,
                         const nacre_tensor *outputs, int32_t output_count, void *workspace, int64_t bytes) {
-    const nacre_entry *entry = nacre_entry_at(index);
+    const nacre_entry *entry = nacre_find_entry(index);
     if (entry == NULL) return NACRE_INVALID;
     if (session == NULL) return nacre_fail(NACRE_INVALID, "a call without a session");
     if ((inputs == NULL && entry->argument_count) || (outputs == NULL && entry->result_count))

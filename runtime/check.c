@@ -61,7 +61,7 @@ static nacre_status mismatch(const nacre_argument *expected, const char *role, c
                       describe_tensor(got).text, reason);
 }
 
-const nacre_entry *nacre_entry_at(int64_t index) {
+const nacre_entry *nacre_find_entry(int64_t index) {
     if (index >= 0 && index < nacre_this_artifact.entry_count) return &nacre_this_artifact.entries[index];
     nacre_fail(NACRE_INVALID, "entry %" PRId64 " does not exist; the artifact has %" PRId32, index,
                nacre_this_artifact.entry_count);

@@ -31,7 +31,7 @@ __attribute__((format(printf, 2, 3))) nacre_status nacre_fail(nacre_status statu
 const char *nacre_last_error(void);
 
 /* check.c */
-const nacre_entry *nacre_entry_at(int64_t index);
+const nacre_entry *nacre_find_entry(int64_t index);
 nacre_status nacre_check_dims(const nacre_entry *entry, const int64_t *dims);
 nacre_status nacre_check_tensor(const nacre_argument *expected, const char *role, const nacre_tensor *got);
 nacre_status nacre_check_data(const nacre_argument *expected, const char *role, const nacre_tensor *got);

@@ -83,12 +83,15 @@ class Chosen:
 
 
 def _reading(read: Callable[[str], Any]) -> Callable[[_Context, _Parameter, Any], Any]:
-    """Returns a callback that converts the text of an option to its value, or raises an error of the command line."""
+    """Returns a callback that converts the text of an option to its value, or raises an error of the command line. An
+    unknown target is an error of the input, as for `nacre.compile`: LLVM decides which targets there are."""
 
     def callback(context: _Context, parameter: _Parameter, value: Any) -> Any:
         try:
             return read(value) if isinstance(value, str) else value
         except DiagnosticError as error:
+            if error.diagnostics[0].code == "unknown-target":
+                raise
             raise wrong(error) from error
 
     return callback

@@ -220,6 +220,7 @@ def _parse(name: str) -> Target:
     if not cpu or not all(c.isalnum() or c in "-_." for c in cpu):
         raise _unknown(f"`{name}` is not a known CPU", name)
     features = _split_features(name.removeprefix(cpu), name)
+    _check_names(cpu, features)
     if cpu not in LEVELS:
         return Target(cpu, features=",".join(features))
     level = _parse(cpu)
@@ -240,7 +241,9 @@ def _parse_triple(name: str) -> Target:
         if not re.fullmatch(r"[\w.-]+", cpu):
             raise _unknown(f"`{cpu}` is not a CPU for `{triple}`", cpu, ask_names(triple)[0], triple)
     features = [family.features] if family.features else []
-    return Target(cpu, triple, ",".join([*features, *_split_features(rest, name, triple)]))
+    own = _split_features(rest, name, triple)
+    _check_names("native" if cpu == family.cpu else cpu, own, triple)
+    return Target(cpu, triple, ",".join([*features, *own]))
 
 
 def _split_cpu(name: str, triple: str = "") -> str:
@@ -269,6 +272,27 @@ def _split_features(text: str, name: str, triple: str = "") -> list[str]:
         features.append("".join(pieces[:count]))
         del pieces[:count]
     return features
+
+
+def _check_names(cpu: str, features: Sequence[str], triple: str = "") -> None:
+    """Raises DiagnosticError for a CPU or a feature that LLVM does not know. LLVM is asked only about other names than
+    those of levels."""
+    if (cpu in LEVELS or cpu == "native") and not features:
+        return
+    cpus, known = ask_names(triple)
+    if not cpus:
+        return  # LLVM does not answer: the build reports it
+    if cpu not in cpus and cpu not in LEVELS and cpu != "native":
+        raise _unknown(f"unknown CPU `{cpu}`", cpu, cpus, triple)
+    for feature in features:
+        if feature[1:] not in known:
+            raise _unknown_feature(feature[1:], known)
+
+
+def _unknown_feature(name: str, features: Iterable[str]) -> DiagnosticError:
+    near = near_names(name, features)
+    help_text = f"did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else ""
+    return DiagnosticError([Diagnostic("unknown-target", f"unknown CPU feature `{name}`", help=help_text)])
 
 
 def _unknown(message: str, name: str = "", names: Iterable[str] = (), triple: str = "") -> DiagnosticError:
@@ -330,7 +354,4 @@ def check_target_is_known(output: str, triple: str = "") -> None:
     cpus, features = ask_names(triple)
     if refusal["kind"] == "processor":
         raise _unknown(f"unknown CPU `{refusal['name']}`", refusal["name"], cpus, triple)
-    name = refusal["name"].lstrip("+-")
-    near = near_names(name, features)
-    help_text = f"did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else ""
-    raise DiagnosticError([Diagnostic("unknown-target", f"unknown CPU feature `{name}`", help=help_text)])
+    raise _unknown_feature(refusal["name"].lstrip("+-"), features)

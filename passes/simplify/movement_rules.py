@@ -38,6 +38,22 @@ def transpose_of_transpose(m: Match) -> Values:
     return m.b.transpose(inner.inputs[0], axes=tuple(first[a] for a in second))
 
 
+def transpose_around_new_axes(m: Match) -> Values:
+    # transpose(unsqueeze(transpose(x, p), a), q) == unsqueeze(transpose(x, p[q without a]), a), if q keeps the axes a
+    outer = m.definition(m.inputs[0], "unsqueeze")
+    inner = m.definition(outer.inputs[0], "transpose") if outer is not None else None
+    if outer is None or inner is None:
+        return None
+    added, order = outer.attribute("axes"), _order(m.attribute("axes"), m.type.rank)
+    new = {a % m.type.rank for a in (added if isinstance(added, tuple) else (added,)) if isinstance(a, int)}
+    if any(order[axis] != axis for axis in new):
+        return None
+    kept = [axis for axis in range(m.type.rank) if axis not in new]
+    first = _order(inner.attribute("axes"), len(kept))
+    axes = tuple(first[kept.index(order[axis])] for axis in kept)
+    return m.b.unsqueeze(m.b.transpose(inner.inputs[0], axes=axes), axes=tuple(sorted(new)))
+
+
 def transpose_matrix(m: Match) -> Values:
     # matrix_transpose(x) == transpose(x, (..., -1, -2)): one form, so that it merges with others
     rank = m.type.rank
@@ -131,7 +147,7 @@ def flip_nothing(m: Match) -> Values:
 GENERAL: tuple[Rule, ...] = ()
 
 BY_NAME: Mapping[str, tuple[Rule, ...]] = {
-    "transpose": (transpose_says_all, transpose_nothing, transpose_of_transpose),
+    "transpose": (transpose_says_all, transpose_nothing, transpose_of_transpose, transpose_around_new_axes),
     "matrix_transpose": (transpose_matrix,),
     "reshape": (reshape_says_all, view_of_view),
     **{name: (view_of_view,) for name in _VIEWS if name != "reshape"},

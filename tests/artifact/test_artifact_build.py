@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -49,6 +50,14 @@ def test_weights_are_aligned_and_read_only(zoo_file: Path) -> None:
     assert (flags, alignment) == ("A", "4096")
     stack = next(line for line in readelf("-l", str(zoo_file)).splitlines() if "GNU_STACK" in line)
     assert "RWE" not in stack
+
+
+def test_no_function_of_the_runtime_has_the_name_of_an_entry() -> None:
+    """The entry `at` is the function `nacre_entry_at`: the prefix belongs to entries."""
+    sources = [*RUNTIME_FOLDER.glob("**/*.c"), *RUNTIME_FOLDER.glob("**/*.h")]
+    texts = [path.read_text() for path in sources]
+    assert len(texts) > 20 and "nacre_find_entry" in "".join(texts)
+    assert [name for text in texts for name in re.findall(r"\bnacre_entry_\w+", text)] == []
 
 
 @pytest.mark.parametrize("placement", ["embedded", "external"])

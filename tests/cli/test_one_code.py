@@ -48,6 +48,9 @@ LIBRARY = ("accuracy", "bench", "chat", "diff", "generate", "graph", "inspect", 
 WEIGHED = ("bench", "bisect", "check", "compile", "diff", "profile", "quantize", "reduce", "run", "test", "train")
 """The commands that read the checkpoint of a model."""
 
+BUILDING = TEXT.keys() - {"check", "fmt", "import", "opt"}
+"""The commands with options of a build."""
+
 LANGUAGE = sorted(TEXT.keys() - {"opt"})  # `opt` takes graph text
 READERS = sorted(TEXT.keys() - {"opt", "fmt"})  # a folder may be a model of Hugging Face, but not for these
 
@@ -74,6 +77,9 @@ CAUSES = {
         sorted(set(READERS) - {"check", "import", "quantize"}),
         "model.nacre --precision f3",
     ),
+    "an unknown target": ("unknown-target", sorted(BUILDING), "model.nacre --target vax"),
+    "a target that is no name": ("unknown-target", sorted(BUILDING), "model.nacre --target ?!"),
+    "an unknown CPU feature": ("unknown-target", sorted(BUILDING), "model.nacre --target x86-64-v3+wings"),
     "no input": ("missing-file", ("run", "diff"), "model.nacre --input x=none.npy"),
     "an input of another shape": ("bad-call", ("run", "diff"), "model.nacre --input x=shape.npy"),
     "an input of another dtype": ("bad-call", ("run", "diff"), "model.nacre --input x=dtype.npy"),

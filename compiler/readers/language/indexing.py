@@ -1,4 +1,4 @@
-"""`x[...]` of a tensor: integers, ranges with steps, windows, None, `...`, and one tensor of indices.
+"""`x[...]` of a tensor: integers, ranges with steps, windows, None, `...`, and tensors of indices.
 
 The rules are those of numpy and the array API: negative indices count from the end, ranges are cut to the axis. Bounds
 may be symbolic. An integer index must lie inside for every value of the dims; it is never cut. An index that depends on
@@ -15,6 +15,7 @@ from ....dialect.graph import Value
 from ....dialect.lazy_dataclass import dataclass
 from . import syntax
 from .context import Context, check_number
+from .gathers import gather_slices
 from .operators import apply, single
 from .provenance import size_notes, trace_axis
 from .statics import demand_integer, demand_size
@@ -66,7 +67,6 @@ def index_tensor(context: Context, frame: Frame, x: Value, node: syntax.Index) -
             if isinstance(value, Value):
                 gathers.append((kept, value, item.span))
                 pick = Pick()
-                kept += value.type.rank - 1
             else:
                 pick = pick_single(context, frame, value, x, axis, item.span)
         axis += 1
@@ -217,7 +217,7 @@ class _Selection:
         result = self._step("squeeze", result, {"axes": dropped}, bool(dropped))
         result = self._step("unsqueeze", result, {"axes": tuple(new_axes)}, bool(new_axes) and not gathers)
         if gathers and result is not ERROR:
-            result = self._gather(result, new_axes, gathers)
+            result = gather_slices(self.context, self.frame, result, gathers, self.span, has_new_axes=bool(new_axes))
         return result
 
     def _scan(self, x: Value, picks: Sequence[Pick]) -> tuple[Value | Poison, Sequence[Pick]]:
@@ -267,21 +267,3 @@ class _Selection:
         if not needed or x is ERROR:
             return x
         return single(apply(self.context, self.frame, name, [x], attributes, self.span, [self.span], symbol="[]"))
-
-    def _gather(self, x: Value, new_axes: Sequence[int], gathers: Sequence[tuple[int, Value, Span]]) -> Value | Poison:
-        report = self.context.reporter.error
-        if len(gathers) > 1:
-            help_text = "use `take_along_axis` or `gather` for several index tensors"
-            return report("bad-index", "an index can contain at most one tensor", gathers[1][2], help=help_text)
-        place, indices, span = gathers[0]
-        if new_axes:
-            return report("bad-index", "an index cannot contain both a tensor and None", span)
-        if not indices.type.dtype.is_integer:
-            is_mask = indices.type.dtype.name == "bool"
-            chosen = "`where(mask, x, 0)` keeps the shape; `masked_select(x, mask, size=n)` takes up to n slices"
-            help_text = chosen if is_mask else ""
-            message = f"an index must be a tensor of integers, not {indices.type}"
-            return report("bad-index", message, span, help=help_text)
-        return single(
-            apply(self.context, self.frame, "gather", [x, indices], {"axis": place}, self.span, [self.span, span])
-        )

@@ -1,191 +1,256 @@
-"""Restores blocks: consecutive nodes of one block instance become a node `block`, which is written as a call.
+"""Restores blocks: the calls of an instance become nodes `block`, and their nodes the body of one block.
 
-    %w = parameter() {name = "head.weight"} @head        head = block(%x) {path = "head"} do (%x) {
-    %1 = transpose(%w) @head                               %w = parameter() {name = "weight"}
-    %2 = matmul(%x, %1) @head                              %1 = transpose(%w) ... %2 = matmul(%x, %1)
-                                                           yield %2 }
+    %1 = matmul(%x, %w) @head        %2 = block(%x) {path = "head"}      head: f(%x) {
+    %2 = relu(%1) @head                                                    %1 = matmul(%x, %w)
+    %3 = add(%2, %x)           ->    %3 = add(%2, %x)                      %2 = relu(%1)
+    %4 = matmul(%3, %w) @head        %5 = block(%3) {path = "head"}        return %2 }
+    %5 = relu(%4) @head
 
-The names and scopes inside are relative to the instance. An instance of an array, as `layer.{}`, is selected by an
-index, which is the first operand of the node. Nodes stay where they are if their instance is called several times in
-one body, if no parameter tells which element of an array it is, or if a loop around it selects its parameters.
+All calls of an instance, and of the elements of an array, must have the same body, up to the names of values.
+Otherwise the nodes of the instance stay where they are, in all functions: its path joins the paths `kept`, and the
+instances inside it are tried on their own. A state moves into the instance that its path names; there, each call reads
+the value that the call before it has left.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import groupby
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from ....dialect.graph import Function, Node, Parameter, Region, Value, walk
+from ....dialect.graph import Function, Module, Node, Parameter, Value, walk
+from .model_bodies import Body, Reader
+from .model_calls import Call, Kept, count_uses, find_calls, period, split_call, without_numbers
+from .model_moved_states import MovedStates, follow_states
 
 BLOCK = "block"
-_CONSTANT = ("constant", "size_value")
-_SOURCES = ("parameter", *_CONSTANT)
 
 
-def restore_blocks(function: Function) -> Function:
-    """Returns the function with a node `block` for each instance that its nodes name. A function with states is
-    returned unchanged, since blocks of the text cannot assign them."""
-    if function.states:
-        return function
-    return replace(function, body=_restore(function.body, function.results))
+@dataclass(frozen=True)
+class Block:
+    """The block of an instance, or of an array of `count` instances; 0 if it is none."""
+
+    path: str
+    count: int
+    inside: Restored
+
+
+@dataclass(frozen=True)
+class Restored:
+    """A function, in which nodes `block` call the blocks. Parameters are named relative to the instance."""
+
+    function: Function
+    parameters: Mapping[str, Parameter]
+    blocks: Mapping[str, Block] = field(default_factory=dict)
+    states: Mapping[str, str] = field(default_factory=dict)
+    """The names of the function's states relative to the instance."""
+
+    @classmethod
+    def plain(cls, function: Function, parameters: Mapping[str, Parameter]) -> Restored:
+        """Returns a function without blocks."""
+        return cls(function, parameters, states={name: name for name in function.states})
+
+    def homes(self, around: str = "") -> dict[str, str]:
+        """Returns the block of each state and parameter, both without numbers."""
+        read = {str(n.attribute("name")) for n in walk(self.function.body) if n.op == "parameter"}
+        found = {without_numbers(f"{around}{name}"): around for name in (*read, *self.states.values())}
+        for block in self.blocks.values():
+            element = ".{}" if block.count else ""
+            found |= block.inside.homes(f"{around}{block.path}{element}.")
+        return found
 
 
 def has_index(node: Node) -> bool:
-    """Returns whether a node `block` is an instance of an array."""
-    return "{}" in str(node.attribute("path"))
+    """Returns whether the first operand of a node `block` selects an element of an array."""
+    return node.attribute("element") == "{}"
 
 
-def own_parameters(node: Node, parameters: Mapping[str, Parameter]) -> dict[str, Parameter]:
-    """Returns the parameters inside a node `block`, by their names relative to it; keys stay absolute."""
-    path, skipped = str(node.attribute("path")), has_index(node)
-    inside = {str(n.attribute("name")) for n in walk(node.regions[0].body) if n.op == "parameter"}
-    return {
-        name: replace(found, name=name, counts=found.counts[skipped:], source=found.key)
-        for name in sorted(inside)
-        if (found := parameters[f"{path}.{name}"])
-    }
+def restore_blocks(functions: Sequence[tuple[Function, Mapping[str, Parameter]]], module: Module) -> list[Restored]:
+    """Returns each function, given with its parameters, with the blocks that its scopes name. A state or parameter is
+    inside the same block in all functions."""
+    kept = Kept()
+    while True:
+        size = len(kept.paths)
+        restorers = [
+            _Restorer(module, function, parameters, {name: name for name in function.states}, kept)
+            for function, parameters in functions
+        ]
+        found = [restorer.run() for restorer in restorers]
+        homes: dict[str, str] = {}
+        for restored in found:
+            for name, home in restored.homes().items():
+                if homes.setdefault(name, home) != home:
+                    kept.paths.add(max(home, homes[name]).partition(".")[0])
+        if len(kept.paths) == size:
+            return found
 
 
-def outer_parameters(function: Function, parameters: Mapping[str, Parameter]) -> dict[str, Parameter]:
-    """Returns the parameters that nodes outside of blocks read."""
-    read = {str(n.attribute("name")) for n in _outside(function.body) if n.op == "parameter"}
-    return {name: parameter for name, parameter in parameters.items() if name in read}
+class _Restorer:
+    """Restores one function. `states` are the names of its states relative to the instance, `around` is the path of the
+    instance without numbers, which ends with a dot."""
+
+    def __init__(
+        self,
+        module: Module,
+        function: Function,
+        parameters: Mapping[str, Parameter],
+        states: Mapping[str, str],
+        kept: Kept,
+        around: str = "",
+    ) -> None:
+        self.module, self.function, self.kept, self.around = module, function, kept, around
+        self.parameters, self.states = parameters, states
+        self.uses = count_uses(function.body, function.results)
+        self.reader = Reader(function, parameters)
+
+    def run(self) -> Restored:
+        groups: dict[str, list[Call]] = {}
+        for call in find_calls(self.function.body, self.kept.inside(self.around), self.reader.indices):
+            groups.setdefault(call.head.path, []).append(call)
+        blocks: dict[str, Block] = {}
+        calls: dict[int, Node | None] = {}
+        moved: set[str] = set()
+        taken: set[str] = set()
+        for path, group in groups.items():
+            bodies = self._bodies(group)
+            states = None if bodies is None else self._states(bodies)
+            if bodies is None or states is None:
+                self.kept.paths.add(f"{self.around}{path}")
+                continue
+            blocks[path], nodes = self._block(path, bodies, *states)
+            calls |= nodes
+            moved |= states[0].moved
+            taken |= {name for body in bodies for name in body.taken}
+        function = self._without(moved)
+        body = _replaced(function.body, calls)
+        uses = count_uses(body, function.results)
+        function = replace(function, body=_dropped(body, {name for name in taken if not uses[name]}))
+        remaining = {name: relative for name, relative in self.states.items() if name not in moved}
+        return Restored(function, self.parameters, blocks, remaining)
+
+    def _bodies(self, calls: list[Call]) -> list[Body] | None:
+        """Returns the bodies of the calls of an instance; None if they differ. Consecutive calls look like one."""
+        whole = self._alike(calls)
+        if whole is not None and len(calls) > 1:
+            return whole
+        length = period(calls[0].nodes) if len(calls) == 1 else min(len(call.nodes) for call in calls)
+        if any(len(call.nodes) % length for call in calls):
+            return whole
+        return self._alike([part for call in calls for part in split_call(call, length)]) or whole
+
+    def _alike(self, calls: Sequence[Call]) -> list[Body] | None:
+        bodies: list[Body] = []
+        for call in calls:
+            body = self.reader.read(call)
+            if body is None or not body.is_like((bodies or [body])[0]):
+                return None
+            bodies.append(body)
+        return bodies
+
+    def _block(
+        self, path: str, bodies: Sequence[Body], states: MovedStates, others: Mapping[int, tuple[Value, ...]]
+    ) -> tuple[Block, dict[int, Node | None]]:
+        """Returns the block of an instance, and the nodes in place of those of its calls, by their identities."""
+        first = bodies[0]
+        element = ".{}" if first.call.head.element else ""
+        inputs = [number for number in map(first.names.index, first.outside) if number not in states.slots]
+        outputs = self._outputs(bodies, states)
+        function = Function(
+            path,
+            (*map(first.value, inputs), *states.others, *states.entering),
+            first.nodes,
+            (*map(first.value, outputs), *states.leaving),
+            states=tuple(states.names),
+        )
+        around = f"{self.around}{path}{element}."
+        inside = _Restorer(self.module, function, first.parameters, states.names, self.kept, around).run()
+        nodes: dict[int, Node | None] = {}
+        for body in bodies:
+            arguments = (*body.index, *map(body.value, inputs), *others.get(id(body), ()))
+            attributes = (("path", path), ("element", body.call.head.element))
+            nodes |= {id(node): None for node in body.call.nodes}
+            nodes[id(body.call.nodes[-1])] = Node(BLOCK, arguments, tuple(map(body.value, outputs)), attributes)
+        return Block(path, self._count(path) if element else 0, inside), nodes
+
+    def _count(self, path: str) -> int:
+        """Returns the length of an array."""
+        known = [p.counts[path.count("{}")] for n, p in self.parameters.items() if n.startswith(f"{path}.{{}}.")]
+        names = [*self.parameters, *self.states.values(), *(n.scope for n in walk(self.function.body))]
+        elements = (re.match(rf"{re.escape(path)}\.(\d+)(\.|$)", name) for name in names)
+        return max([*known, *(int(found[1]) + 1 for found in elements if found)], default=1)
+
+    def _outputs(self, bodies: Sequence[Body], states: MovedStates) -> list[int]:
+        """Returns the positions of the values that the rest of the function reads after one of the calls."""
+        found: set[int] = set()
+        for body in bodies:
+            own = count_uses(body.call.nodes)
+            defined = _made(body)
+            for number, name in enumerate(body.names):
+                if name in defined and self.uses[name] > own[name] + states.consumed[name]:
+                    found.add(number)
+        # A block has a result, even if only its states are used.
+        return sorted(found) or [max(map(bodies[0].names.index, _made(bodies[0])))]
+
+    def _states(self, bodies: Sequence[Body]) -> tuple[MovedStates, dict[int, tuple[Value, ...]]] | None:
+        """Returns the states that move into the block, and the further arguments of each body, by its identity; None if
+        the block cannot take them."""
+        path = bodies[0].call.head.path
+        here = {name: relative for name, relative in self.states.items() if relative.startswith(f"{path}.")}
+        elements: dict[str, list[Body]] = {}
+        for body in bodies:
+            elements.setdefault(body.call.head.prefix, []).append(body)
+        found: list[MovedStates | None] = []
+        others: dict[int, tuple[Value, ...]] = {}
+        for prefix, chain in elements.items():
+            own = {n: r.removeprefix(prefix) for n, r in here.items() if r.startswith(prefix)}
+            states = follow_states(self.module, self.function, own, chain, self.uses)
+            found.append(states)
+            if states is not None and states.others:
+                others[id(chain[0])] = states.others
+        consumed: Counter[str] = Counter()
+        moved: set[str] = set()
+        for each in found:
+            if each is None or found[0] is None or not each.agrees(found[0]):
+                return None
+            consumed += each.consumed
+            moved |= each.moved
+        assert found[0] is not None
+        return (replace(found[0], consumed=consumed, moved=moved), others) if moved == set(here) else None
+
+    def _without(self, moved: Collection[str]) -> Function:
+        """Returns the function without the states that are inside of blocks."""
+        function = self.function
+        kept = [number for number, name in enumerate(function.states) if name not in moved]
+        return replace(
+            function,
+            arguments=(*function.inputs, *(function.state_arguments[number] for number in kept)),
+            results=(*function.outputs, *(function.state_results[number] for number in kept)),
+            states=tuple(function.states[number] for number in kept),
+        )
 
 
-def _outside(nodes: Iterable[Node]) -> Iterable[Node]:
-    for node in nodes:
-        yield node
-        if node.op != BLOCK:
-            for region in node.regions:
-                yield from _outside(region.body)
+def _made(body: Body) -> set[str]:
+    return {v.name for node in body.call.nodes for v in node.outputs}
 
 
-def _head(scope: str) -> str:
-    """Returns the first part of a path: `layer.{}` of `layer.{}.attention`."""
-    first, _, rest = scope.partition(".")
-    return f"{first}.{{}}" if rest == "{}" or rest.startswith("{}.") else first
-
-
-def _used(nodes: Iterable[Node]) -> dict[str, Value]:
-    """Returns the values that nodes use and do not define, by name."""
-    used: dict[str, Value] = {}
-    defined: set[str] = set()
-    for node in nodes:
-        used |= {v.name: v for v in node.inputs if v.name not in defined}
-        for region in node.regions:
-            own = {a.name for a in region.arguments}
-            inside = _used([*region.body, Node("yield", region.results, ())])
-            used |= {name: v for name, v in inside.items() if name not in own | defined}
-        defined |= {v.name for v in node.outputs}
-    return used
-
-
-def _restore(body: Sequence[Node], results: Sequence[Value]) -> tuple[Node, ...]:
-    uses = Counter(v.name for v in results)
-    for node in body:
-        uses.update(_used([node]).keys())
-    runs = [
-        (head, list(run)) for head, run in groupby((n for n in body if n.op not in _SOURCES), lambda n: _head(n.scope))
-    ]
-    calls = Counter(head for head, _ in runs)
-    sources = {n.output.name: n for n in body if n.op in _SOURCES}
-    made: dict[int, Node | None] = {}
-    moved: set[str] = set()
-    for head, run in runs:
-        call = _Run(head, run, sources, uses, results).call() if head and calls[head] == 1 else None
-        if call is None:
-            continue
-        node, taken = call
-        moved |= taken
-        made |= {id(inner): None for inner in run} | {id(run[-1]): node}
+def _replaced(body: Sequence[Node], calls: Mapping[int, Node | None]) -> tuple[Node, ...]:
+    """Returns a body with the calls in place of their nodes."""
     kept: list[Node] = []
     for node in body:
-        if node.op in _SOURCES and node.output.name in moved:
-            continue
-        found = made.get(id(node), node)
+        found = calls.get(id(node), node)
         if found is node:
-            regions = tuple(Region(r.arguments, _restore(r.body, r.results), r.results) for r in node.regions)
+            regions = tuple(replace(region, body=_replaced(region.body, calls)) for region in node.regions)
             kept.append(replace(node, regions=regions))
         elif found is not None:
             kept.append(found)
     return tuple(kept)
 
 
-@dataclass(frozen=True)
-class _Run:
-    """Consecutive nodes of the instance `head`, in a body with these `sources` and `uses` of values by name."""
-
-    head: str
-    nodes: Sequence[Node]
-    sources: Mapping[str, Node]
-    uses: Mapping[str, int]
-    results: Sequence[Value]
-
-    def call(self) -> tuple[Node, set[str]] | None:
-        """Returns the node `block`, and the names of the sources that move into it; None if there is none."""
-        used = _used(self.nodes)
-        own_uses = Counter(name for node in self.nodes for name in _used([node]))
-        read = [self.sources[name] for name in used if name in self.sources]
-        own = [
-            n
-            for n in read
-            if n.op == "parameter" and self._is_own(n) and own_uses[n.output.name] == self.uses[n.output.name]
-        ]
-        constants = [n for n in read if n.op in _CONSTANT]
-        index = self._index(own)
-        if index is None or len(self.nodes) + len(own) < 2:
-            return None
-        inside = {n.output.name for n in (*own, *constants)}
-        arguments = tuple(v for name, v in used.items() if name not in inside)
-        outputs = tuple(v for n in self.nodes for v in n.outputs if self.uses[v.name] > own_uses[v.name])
-        defined = {v.name for n in self.nodes for v in n.outputs}
-        if not outputs or any(v.name in defined for v in index):
-            return None
-        nodes = [*sorted((*own, *constants), key=lambda n: list(self.sources).index(n.output.name)), *self.nodes]
-        body = tuple(self._inside(node) for node in nodes)
-        # A constant that all its readers have taken is not written outside.
-        taken = {n.output.name for n in own}
-        taken |= {n.output.name for n in constants if own_uses[n.output.name] == self.uses[n.output.name]}
-        region = Region(arguments, body, outputs)
-        return Node(BLOCK, (*index, *arguments), outputs, (("path", self.head),), (region,)), taken
-
-    def _is_own(self, node: Node) -> bool:
-        return str(node.attribute("name")).startswith(f"{self.head}.")
-
-    def _index(self, own: Sequence[Node]) -> tuple[Value, ...] | None:
-        """Returns the index of the instance: nothing if it is no element of an array, None if it is unknown."""
-        inner = [n for n in walk(self.nodes) if n.op == "parameter"]
-        if any(not self._is_own(n) for n in inner):
-            return None
-        skipped = int("{}" in self.head)
-        local = {v.name for n in walk(self.nodes) for v in (*n.outputs, *(a for r in n.regions for a in r.arguments))}
-        if any(v.name not in local for n in (*own, *inner) for v in n.inputs[skipped:]):
-            return None  # a loop around the instance selects a parameter inside of it
-        if not skipped:
-            return ()
-        indices = {n.inputs[:1] for n in (*own, *inner)}
-        return indices.pop() if len(indices) == 1 else None
-
-    def _inside(self, node: Node) -> Node:
-        """Returns a node with its scope, its name and its indices relative to the instance."""
-        regions = tuple(Region(r.arguments, tuple(self._inside(n) for n in r.body), r.results) for r in node.regions)
-        scope = node.scope.removeprefix(self.head).removeprefix(".") if _head(node.scope) == self.head else ""
-        node = replace(node, scope=scope, regions=regions)
-        if node.op != "parameter":
-            return node
-        name = str(node.attribute("name")).removeprefix(f"{self.head}.")
-        inputs = node.inputs[1:] if "{}" in self.head else node.inputs
-        return replace(node, inputs=inputs, attributes=(("name", name),))
-
-
-def instance_name(node: Node) -> str:
-    """Returns the name of the instance, without the braces of an array."""
-    return str(node.attribute("path")).removesuffix(".{}")
-
-
-def array_length(node: Node, parameters: Collection[Parameter]) -> int:
-    """Returns the length of the array that the instance is an element of, given the parameters of the function."""
-    path = f"{node.attribute('path')}."
-    return next(p.counts[0] for p in parameters if p.name.startswith(path))
+def _dropped(body: Sequence[Node], names: Collection[str]) -> tuple[Node, ...]:
+    """Returns a body without the nodes that make values of these names."""
+    return tuple(
+        replace(node, regions=tuple(replace(r, body=_dropped(r.body, names)) for r in node.regions))
+        for node in body
+        if not (node.outputs and node.outputs[0].name in names)
+    )

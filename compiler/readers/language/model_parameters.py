@@ -65,6 +65,9 @@ class ParameterTable:
         holder.parameters[name] = parameter
         self._paths[parameter.name] = (*path, name)
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._paths
+
     def access(self, name: str, indices: Sequence[str]) -> str:
         """Returns the expression for a parameter at these indices."""
         *arrays, last = self._paths[name]

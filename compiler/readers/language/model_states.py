@@ -11,26 +11,38 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ....dialect.dims import Size, add
 from ....dialect.graph import Constant, Formula, Function, Module, Node, Parameter, State, Value
 from ....dialect.ops.support.arguments import read_integers, read_sizes
+from .model_bodies import with_braces
 from .model_control import Body
 from .model_parameters import ParameterTable
 from .model_text import Expression, Names, Words, flattened, not_expressible, write_constant
 from .operators import BUILTINS
 
 
-def name_states(module: Module, names: Names, reserved: Collection[str]) -> dict[str, str]:
-    """Returns the word of each state, the same in all functions."""
-    return {state.name: names.give(flattened(state.name, "state"), reserved) for state in module.states}
+def name_states(states: Mapping[str, str], names: Names, reserved: Collection[str]) -> dict[str, str]:
+    """Returns the word of each state, given the names relative to the instance that declares them."""
+    return {name: names.give(flattened(relative, "state"), reserved) for name, relative in states.items()}
 
 
-def initial_parameters(module: Module, function: Function) -> list[Parameter]:
-    """Returns the stored parameters that the initial values of a function's states read."""
-    formulas = [_initial(module, state).formula for state in _used(module, function) if state.initial is not None]
-    return [parameter for formula in formulas if formula is not None for parameter in formula.parameters]
+def initial_parameters(module: Module, states: Mapping[str, str], arrays: int) -> list[Parameter]:
+    """Returns the stored parameters that initial values read. They are those of an instance inside `arrays`, which
+    declares the states under the relative names."""
+    found: list[Parameter] = []
+    for state in module.states:
+        formula = _initial(module, state).formula if state.name in states and state.initial is not None else None
+        prefix = state.name.removesuffix(states.get(state.name, state.name))
+        for parameter in formula.parameters if formula is not None else ():
+            key = with_braces(parameter.key, _numbers(prefix)) if arrays else parameter.key
+            found.append(replace(parameter, name=parameter.name.removeprefix(prefix), source=key))
+    return found
+
+
+def _numbers(path: str) -> list[str]:
+    return [part for part in path.split(".") if part.isdecimal()]
 
 
 def _used(module: Module, function: Function) -> list[State]:
@@ -52,6 +64,9 @@ class StateWriter:
     table: ParameterTable
     spelled: Mapping[str, str]
     uses: Counter[str]
+    relative: Mapping[str, str]
+    """The names of the states relative to the instance that declares them, which is inside `arrays`."""
+    arrays: int = 0
     current: dict[str, str] = field(default_factory=dict)
     types: dict[str, Value] = field(default_factory=dict)
 
@@ -68,13 +83,15 @@ class StateWriter:
         if state.initial is None:
             return line
         parameter = _initial(self.module, state)
+        prefix = state.name.removesuffix(self.relative[state.name])
         if parameter.formula is not None:
-            return f"{line} = {self._formula(parameter.formula, parameter.formula.result)}"
-        if parameter.transpose is not None or parameter.counts or '"' in parameter.key or "\\" in parameter.key:
+            return f"{line} = {self._formula(parameter.formula, parameter.formula.result, prefix)}"
+        key = with_braces(parameter.key, _numbers(prefix)) if self.arrays else parameter.key
+        if parameter.transpose is not None or parameter.counts or key is None or '"' in key or "\\" in key:
             raise not_expressible(f"the initial value of the state `{state.name}`", state.span)
-        return f'{line} from "{parameter.key}"'
+        return f'{line} from "{key}"'
 
-    def _formula(self, formula: Formula, value: Value) -> str:
+    def _formula(self, formula: Formula, value: Value, prefix: str) -> str:
         """Returns the expression of an initial value: nested calls."""
         node = next(n for n in formula.body if value in n.outputs)
         if node.op == "constant":
@@ -82,10 +99,10 @@ class StateWriter:
             assert isinstance(constant, Constant), node
             return write_constant(constant)
         if node.op == "parameter":
-            return self.table.access(str(node.attribute("name")), [])
+            return self.table.access(str(node.attribute("name")).removeprefix(prefix), [])
         if node.op not in BUILTINS or len(node.outputs) > 1:
             raise not_expressible(f"an initial value that is computed by `{node.op}`", node.span)
-        operands = [self._formula(formula, operand) for operand in node.inputs]
+        operands = [self._formula(formula, operand, prefix) for operand in node.inputs]
         attributes = [f"{name}={self.words.attribute(attribute)}" for name, attribute in node.attributes]
         return f"{node.op}({', '.join([*operands, *attributes])})"
 

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ....dialect.graph import Constant, Function, Module, Node, Parameter, Value, walk
+from ....dialect.graph import Constant, Function, Module, Node, Value, walk
 from ....dialect.operator import REQUIRED, Operator
 from ....dialect.ops import OPERATORS
 from ....dialect.printer import format_attribute
@@ -23,15 +23,7 @@ from ....dialect.types import BOOL, I64, TensorType
 from .expressions import OPERATORS as INFIX
 from .format import format_source
 from .imports import DIM_LIMIT
-from .model_blocks import (
-    BLOCK,
-    array_length,
-    has_index,
-    instance_name,
-    outer_parameters,
-    own_parameters,
-    restore_blocks,
-)
+from .model_blocks import BLOCK, Block, Restored, has_index, restore_blocks
 from .model_control import WRITERS as CONTROL_WRITERS
 from .model_expansion import expand_function
 from .model_parameters import ParameterTable
@@ -51,7 +43,7 @@ from .operators import BUILTINS
 from .unknown import FUNCTIONS
 
 _SIGN = {name: sign for sign, name in INFIX.items()} | {"matmul": "@"}
-_INDEX_ARITHMETIC = {"add": "+", "subtract": "-", "multiply": "*", "floor_divide": "//"}
+_SIGNS_OF_INDICES = {"add": "+", "subtract": "-", "multiply": "*", "floor_divide": "//"}
 _LEAST_RANK = {"matmul": 2}
 _ALWAYS_NEEDED = RESERVED - FUNCTIONS | {"cast", "full", "tensor", "min", "max"}
 
@@ -73,15 +65,15 @@ def write_model(module: Module, weights: Mapping[str, str] | None = None, *, blo
     models = [file_names.give(flattened(function.name, "model"), needed) for function, _ in expanded]
     words = Words(lambda name: dims[name])
     arguments = {flattened(a.name) for function, _ in expanded for a in function.inputs}
-    spelled = name_states(module, Names(set(dims.values())), needed | arguments)
+    restored = restore_blocks(expanded, module) if blocks else [Restored.plain(*each) for each in expanded]
+    outer = {name: name for each in restored for name in each.states}
+    spelled = name_states(outer, Names(set(dims.values())), needed | arguments)
     parts = ["language 1"]
     for s in symbols:
         multiple = f" multiple {s.multiple}" if s.multiple != 1 else ""
         parts.append(f"dim {dims[s.name]} in {s.low}..{min(s.high, DIM_LIMIT)}{multiple}")
-    if blocks:
-        expanded = [(restore_blocks(function), stored) for function, stored in expanded]
     library = BlockLibrary(file_names)
-    writers = [_FunctionWriter(module, *each, words, file_names, needed, spelled, library) for each in expanded]
+    writers = [_FunctionWriter(module, each, words, file_names, needed, spelled, library) for each in restored]
     written = [
         writer.write(name, (weights or {}).get(writer.function.name))
         for name, writer in zip(models, writers, strict=True)
@@ -108,6 +100,15 @@ class BlockLibrary:
         return self.names[head, lines]
 
 
+@dataclass(frozen=True)
+class _Instance:
+    """An instance, or an array of them: its name, the writer of its block, and the line that makes it."""
+
+    name: str
+    writer: _FunctionWriter
+    declaration: str
+
+
 class _FunctionWriter:
     """Writes one function. All functions of a module name their parameters and blocks before the first one is
     written."""
@@ -115,8 +116,7 @@ class _FunctionWriter:
     def __init__(
         self,
         module: Module,
-        function: Function,
-        parameters: Mapping[str, Parameter],
+        restored: Restored,
         words: Words,
         file_names: Names,
         needed: Collection[str],
@@ -127,9 +127,9 @@ class _FunctionWriter:
         arrays: int = 0,
     ) -> None:
         self.module, self.needed, self.library, self.path = module, needed, library, path
-        self.function, self.words, self.file_names = function, words, file_names
-        self.parameters = parameters
-        self.instances: list[str] = []
+        function = restored.function
+        self.restored, self.function, self.words, self.file_names = restored, function, words, file_names
+        self.instances: dict[str, _Instance] = {}
         self.in_block, self.arrays = in_block, arrays
         self.uses = _uses(function)
         self.texts: dict[str, Expression] = {}
@@ -143,10 +143,16 @@ class _FunctionWriter:
         self.names = file_names.inside()
         self.names.taken |= set(spelled.values())
         for argument in function.inputs:
-            self.texts[argument.name] = Expression(self.names.give(self.word(argument, "x"), needed))
-        stored = outer_parameters(function, parameters) | {p.name: p for p in initial_parameters(module, function)}
+            word = "x" if in_block and len(function.inputs) == 1 else self.word(argument, "x")
+            self.texts[argument.name] = Expression(self.names.give(word, needed))
+        for block in restored.blocks.values():
+            self.instances[block.path] = self.instance(block)
+        read = {str(n.attribute("name")) for n in walk(function.body) if n.op == "parameter"}
+        stored = {name: restored.parameters[name] for name in restored.parameters if name in read}
+        stored = {name: found for name, found in stored.items() if self.access(name, found.counts) is None}
+        stored |= {p.name: p for p in initial_parameters(module, restored.states, arrays)}
         self.table = ParameterTable(stored.values(), file_names, self.names, words, path, arrays)
-        self.states = StateWriter(module, function, words, self.table, spelled, self.uses)
+        self.states = StateWriter(module, function, words, self.table, spelled, self.uses, restored.states, arrays)
         self.depth = 0
 
     def write(self, name: str, weights: str | None) -> list[str]:
@@ -166,34 +172,52 @@ class _FunctionWriter:
         self.nodes(self.function.body)
         self.states.finish(self)
         self.lines.append(f"return {self.expressions(self.function.outputs)}")
-        return "\n".join([*self.table.declarations(self.table.model), *self.instances, *states, *self.lines])
+        declared = [*self.table.declarations(self.table.model), *(each.declaration for each in self.instances.values())]
+        return "\n".join([*declared, *states, *self.lines])
 
-    def block(self, node: Node) -> None:
-        """Writes the block of an instance, and its call."""
-        (region,) = node.regions
-        path, instance = str(node.attribute("path")), self.names.give(flattened(instance_name(node)))
-        same = instance == instance_name(node) and self.path is not None
-        inside = Function(instance, region.arguments, region.body, region.results)
+    def instance(self, block: Block) -> _Instance:
+        """Writes the block of an instance, or of an array of instances."""
+        name = self.names.give(flattened(block.path))
+        element = ".{}" if block.count else ""
+        names = Names()
         inner = _FunctionWriter(
             self.module,
-            restore_blocks(inside),
-            own_parameters(node, self.parameters),
+            block.inside,
             self.words,
             self.file_names,
             self.needed,
-            {},
+            {state: names.give(flattened(own, "state"), self.needed) for state, own in block.inside.states.items()},
             self.library,
-            f"{self.path}{path}." if same else None,
+            f"{self.path}{block.path}{element}." if name == block.path and self.path is not None else None,
             in_block=True,
-            arrays=self.arrays + has_index(node),
+            arrays=self.arrays + bool(block.count),
         )
         lines = inner.body()
-        name = self.library.add(instance, inner.head(), lines)
+        written = self.library.add(name, inner.head(), lines)
         self.library.texts[:0] = inner.table.blocks()
-        count = f"[{array_length(node, tuple(self.parameters.values()))}]" if has_index(node) else ""
-        self.instances.append(f"use {instance}{count} = {name}")
-        index = f"[{self.index(node.inputs[0], node)}]" if has_index(node) else ""
-        self.assign(replace(node, scope=""), f"{instance}{index}({self.expressions(region.arguments)})")
+        count = f"[{block.count}]" if block.count else ""
+        return _Instance(name, inner, f"use {name}{count} = {written}")
+
+    def block(self, node: Node) -> None:
+        """Writes the call of an instance."""
+        name, element = self.instances[str(node.attribute("path"))].name, node.attribute("element")
+        index = f"[{self.selected(node.inputs[0], node) if has_index(node) else element}]" if element else ""
+        self.assign(node, f"{name}{index}({self.expressions(node.inputs[has_index(node) :])})")
+
+    def access(self, name: str, indices: Sequence[object]) -> str | None:
+        """Returns the expression for a parameter of an instance at these indices; None if no instance declares it."""
+        for path, instance in self.instances.items():
+            found = re.match(rf"{re.escape(path)}\.(?:(\d+|{{}})\.)?", name)
+            if found is None:
+                continue
+            taken = int(found[1] == "{}")
+            index = "" if found[1] is None else f"[{indices[0] if taken else found[1]}]"
+            own, rest = name[found.end() :], indices[taken:]
+            inside = instance.writer.access(own, rest)
+            if inside is None and own in instance.writer.table:
+                inside = instance.writer.table.access(own, [str(each) for each in rest])
+            return None if inside is None else f"{instance.name}{index}.{inside}"
+        return None
 
     def expressions(self, values: Iterable[Value]) -> str:
         return ", ".join(self.texts[v.name].expression for v in values)
@@ -224,7 +248,7 @@ class _FunctionWriter:
         self.used_here = around
 
     def assign(self, node: Node, expression: str) -> None:
-        several = len(node.outputs) > 1
+        several = len(node.outputs) > 1 or node.op == BLOCK
         # Nothing warns about an unused name that begins with `_`.
         unused = ["_" if several and not self.uses[v.name] else "" for v in node.outputs]
         names = [self.names.give(mark + self.word(v)) for mark, v in zip(unused, node.outputs, strict=True)]
@@ -235,9 +259,12 @@ class _FunctionWriter:
         self.lines.append(f"{', '.join(names)} = {expression}")
 
     def word(self, value: Value, default: str = "v") -> str:
-        """Returns the name for a value. In a block, numbers are left out, so that equal blocks have equal texts."""
+        """Returns the name for a value. In a block, numbers and the names that callers
+        give are left out, so that equal blocks have equal texts."""
         if not self.in_block:
             return flattened(value.name)
+        if value in self.function.outputs and value not in self.function.inputs:
+            return default  # the caller has named it
         name = re.sub(r"(?<=.)_?\d+$", "", flattened(value.name))
         return default if name == "v" else name
 
@@ -260,9 +287,14 @@ class _FunctionWriter:
 
     def parameter(self, node: Node) -> None:
         name = str(node.attribute("name"))
-        indices = [self.index(value, node).removeprefix("(").removesuffix(")") for value in node.inputs]
-        access = self.table.access(name, indices)
+        indices = [self.selected(value, node) for value in node.inputs]
+        access = self.access(name, indices) or self.table.access(name, indices)
         self.texts[node.output.name] = Expression(access)
+
+    def selected(self, value: Value, node: Node) -> str:
+        """Returns the number of an instance as it stands between brackets."""
+        text = self.index(value, node)
+        return text[1:-1] if text.startswith("(") else text
 
     def index(self, value: Value, node: Node) -> str:
         """Returns the number of an instance as an expression of loop variables."""
@@ -273,13 +305,13 @@ class _FunctionWriter:
             constant = maker.attribute("value")
             assert isinstance(constant, Constant)
             return write_element(constant)
-        if maker is None or maker.op not in _INDEX_ARITHMETIC:
+        if maker is None or maker.op not in _SIGNS_OF_INDICES:
             kind = "instance" if node.op == BLOCK else "parameter"
             named = node.attribute("path" if node.op == BLOCK else "name")
             message = f"the {kind} `{named}` is selected by a computed index"
             raise not_expressible(message, node.span)
         left, right = (self.index(v, node) for v in maker.inputs)
-        return f"({left} {_INDEX_ARITHMETIC[maker.op]} {right})"
+        return f"({left} {_SIGNS_OF_INDICES[maker.op]} {right})"
 
     def repeat(self, node: Node) -> None:
         (region,) = node.regions
@@ -381,7 +413,7 @@ def _transposition(node: Node) -> str:
 
 def _is_index(node: Node) -> bool:
     """Returns whether the node can be part of an expression of loop variables."""
-    known = node.op in _INDEX_ARITHMETIC or node.op == "constant"
+    known = node.op in _SIGNS_OF_INDICES or node.op == "constant"
     return known and node.output.type == TensorType(I64)
 
 
@@ -397,7 +429,7 @@ def _uses(function: Function) -> Counter[str]:
             for region in node.regions:
                 count(region.body, region.results)
             if node.op != "parameter":
-                uses.update(v.name for v in node.inputs)
+                uses.update(v.name for v in node.inputs[node.op == BLOCK and has_index(node) :])
 
     count(function.body, function.results)
     return uses

@@ -65,8 +65,8 @@ def repeat(context: Context, statement: syntax.Repeat, frame: Frame) -> AnyValue
         unroll_states(context, frame, partial(loop.write, list(assigned)), loop.run, elements.indices)
     # Names that the body introduced go out of scope here.
     for name, span in assigned.items():
-        if name not in before and name in frame.names:
-            del frame.names[name]
+        if name not in before:
+            frame.names.pop(name, None)
             frame.gone[name] = span
     if variable.name not in before:
         frame.names.pop(variable.name, None)

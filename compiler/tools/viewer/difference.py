@@ -24,12 +24,13 @@ def add_both(
         stage = drawing.stages[number]
         count = len(drawing.sources)
         data.read_sources = range(first_source, first_source + count)
+        file: dict[str, Json] = {"file": first_source} if count else {}
         first_source += count
         root, depth = data.show(stage.module)
         shown.append(data.shown_nodes())
         what = f"The graph of {name}{f' after the pass {stage.name}' if stage.number else ', as the file says it'}."
         unmarked: dict[str, Json] = {"added": [], "changed": [], "removed": 0}
-        data.stages.append({"root": root, "depth": depth, **unmarked, "name": name, "what": what, "rules": []})
+        data.stages.append({"root": root, "depth": depth, **unmarked, "name": name, "what": what, "rules": [], **file})
     data.stages[1] |= compare_nodes(
         [data.nodes.rows[n] for n in shown[0]], [data.nodes.rows[n] for n in shown[1]], shown[1]
     )

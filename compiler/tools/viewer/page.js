@@ -109,6 +109,7 @@ function showStage(number) {
   document.getElementById("after").disabled = state.stage === data.stages.length - 1;
   slider.setAttribute("aria-valuetext", `${stage.name}, ${delta.map((d) => d.join(" ")).join(", ") || "nothing changed"}`);
   redraw();
+  if (!state.selected && stage.file !== undefined) showFile(stage.file, isKnownLine);
   if (search.value) find(search.value);
 }
 
@@ -208,7 +209,9 @@ measureChoice.innerHTML =
   (data.profile ? '<option value="seconds">time</option>' : "");
 measureChoice.value = data.profile ? "seconds" : "";
 slider.max = data.stages.length - 1;
+// An artifact carries its graphs, but not the text of the model.
+document.getElementById("source").hidden = !data.sources.length;
+if (data.sources.length) showFile(data.stages[data.first].file ?? 0, isKnownLine);
 showStage(data.first);
-showFile(0, isKnownLine);
 fit();
 performance.mark("drawn");

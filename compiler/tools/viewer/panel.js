@@ -64,7 +64,7 @@ function valueText([name, type, parameter], path) {
   return `<code>${link}: ${escapeText(type)}${stored}</code>`;
 }
 
-// Why a box does not compute what it reads itself, as the pass said that made the stage.
+// Why a box does not compute what it reads itself, as the pass said that grouped the nodes of this or an earlier stage.
 function remarksOf(item, stage) {
   const names = new Set();
   const collect = (each) => {
@@ -72,7 +72,8 @@ function remarksOf(item, stage) {
     if (each.body !== null) for (const index of data.bodies[each.body].items) collect(data.items[index]);
   };
   collect(item);
-  const here = data.remarks.filter(([name, pass, , reader]) => name === nodeAt(item.node).function && pass === stage.name && names.has(reader));
+  const passes = new Set(data.stages.slice(0, data.stages.indexOf(stage) + 1).map((each) => each.name));
+  const here = data.remarks.filter(([name, pass, , reader]) => name === nodeAt(item.node).function && passes.has(pass) && names.has(reader));
   return here.map(([, , source, , text]) => `<code>%${escapeText(source)}</code>: ${escapeText(text)}`);
 }
 

@@ -73,11 +73,19 @@ def test_saved_models_keep_their_blocks(path: Path, tmp_path: Path) -> None:
         assert scopes(after) == scopes(before)
 
 
-def test_instances_that_are_called_twice_stay_in_the_model() -> None:
+def test_instances_that_are_called_twice() -> None:
     before = load_module(TWICE, text=True).module
     text = write_model(before, blocks=True)
     after = load_module(text, text=True).module
-    assert "use pair = Pair" in text and "use first = First" in text and "use shared" not in text
+    assert re.findall(r"^\s*use (.*)$", text, re.MULTILINE) == [
+        "first = Shared",
+        "second = Shared",
+        "shared = Shared",
+        "pair = Pair",
+        "tower[3] = Shared",
+    ]
+    assert "v3 = shared(x)" in text and "v8 = shared(v4)" in text and "tower[i+1](y_3)" in text
+    assert scopes(after) == scopes(before)
     rng = np.random.default_rng(0)
     stored = {p.key: rng.normal(size=(*p.counts, *p.type.shape)).astype(np.float32) for p in before.parameters}
     x = rng.normal(size=4).astype(np.float32)

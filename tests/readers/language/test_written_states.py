@@ -99,6 +99,76 @@ def run(module: Module, name: str, dims: dict[str, int]) -> list[tuple[bytes, ..
     return found
 
 
+BLOCKS = {
+    "layers with caches": """
+        dim T in 1..4
+        dim S in 4..9
+        block Mix<n>(x: f32[T, n]) -> f32[T, n] {
+          param weight: f32[n, n] from "{path}.w"
+          state total: f32[n] = weight[0] * 2 + 1
+          state count: i64 from "{path}.count"
+          count = count + T
+          total = total + sum(x, axis=0)
+          return x @ weight + total / cast(count, f32)
+        }
+        block Layer<n>(x: f32[T, n], at: i64) -> f32[T, n], f32[S, n] {
+          use first, second = Mix<n>
+          param offset: f32[n] from "h.{i+1}.offset"
+          state rows: f32[S, n]
+          rows[at:at+T] = x
+          y = first(second(first(x)) + offset)
+          return y, rows
+        }
+        model step(x: f32[T, 3], at: i64) -> f32[T, 3], f32[S, 3] {
+          use layer[3] = Layer<3>
+          x, rows = layer[0](x, at)
+          repeat i in 1..3 { x, rows = layer[i](x, at) }
+          return x, rows
+        }
+        model last(x: f32[T, 3], at: i64) -> f32[T, 3] {
+          use layer[3] = Layer<3>
+          y, _rows = layer[2](x * 2, at)
+          return y
+        }""",
+    "a state that is exchanged for an argument": """
+        block Delay(x: f32[3], y: f32[3]) -> f32[3] {
+          state before: f32[3] = 7
+          z = before + y
+          before = x
+          return z * 2
+        }
+        model f(x: f32[3]) -> f32[3] {
+          use delay = Delay
+          return delay(x * 3, x)
+        }""",
+    "a block for its state alone": """
+        block Count(x: f32[3]) -> f32 {
+          state total: f32[3]
+          total = total + x
+          return sum(x)
+        }
+        model f(x: f32[3]) -> f32[3] {
+          use inputs, twice = Count
+          _n = inputs(x)
+          _m = twice(x)
+          _o = twice(x * 2)
+          return x + 1
+        }""",
+}
+
+
+@pytest.mark.parametrize("name", [*BLOCKS, *TEXTS])
+def test_states_stay_in_their_blocks(name: str) -> None:
+    module = load_module((BLOCKS | TEXTS)[name], text=True).module
+    text = write_model(module, blocks=True)
+    after = load_module(text, text=True).module
+    assert [(s.name, s.type) for s in after.states] == [(s.name, s.type) for s in module.states]
+    assert {(p.name, p.key) for p in after.parameters} == {(p.name, p.key) for p in module.parameters}
+    for dims in ({"T": 1, "S": 9}, {"T": 2, "S": 9}):
+        for function in module.functions:
+            assert run(module, function.name, dims) == run(after, function.name, dims), text
+
+
 @pytest.mark.parametrize("passes", PASSES)
 @pytest.mark.parametrize("name", TEXTS)
 def test_states_come_back(name: str, passes: str) -> None:

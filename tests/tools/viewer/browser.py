@@ -52,6 +52,10 @@ class Page:
         """The boxes that are drawn."""
         return list(self.run("return [...view.boxes.keys()]"))
 
+    def stage(self, name: str) -> int:
+        """The number of the first stage after a pass."""
+        return int(self.run(f"return data.stages.findIndex((stage) => stage.name === {name!r})"))
+
     def press(self, *keys: str) -> None:
         """Keys as they reach the picture."""
         self.one("#view").send_keys(*keys)

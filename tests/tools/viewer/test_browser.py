@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 from browser import CHROMIUM, DRIVER, Page, open_browser
-from graph_models import build, decoder, measured
+from graph_models import DIGITS, build, decoder, measured
+from nacre.compiler.cli.main import run
 from nacre.compiler.tools.explorer.profile import read_profile
 from nacre.compiler.tools.viewer.drawing import drawing_of
 from nacre.compiler.tools.viewer.pictures import make_page
 from nacre.compiler.tools.viewer.place import HEADER, Drawing, draw
 from nacre.compiler.tools.viewer.tree import build_tree
+from safetensors.numpy import load_file
 from selenium.webdriver.common.keys import Keys
 
 pytestmark = pytest.mark.skipif(
@@ -142,12 +144,14 @@ def test_searches(page: Page) -> None:
 
 def test_the_slider_shows_the_graph_after_each_pass(page: Page) -> None:
     slider = page.one("#stage")
-    slider.send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    slider.send_keys(*[Keys.ARROW_RIGHT] * page.stage("unroll-repeat"))
     assert "unroll-repeat" in page.one("#pass").text
     assert "/layer.0" in page.paths() and "/x_4" not in page.paths()
     assert re.search(r"\d+ new", page.one("#pass").text)
     assert page.run("return scene.querySelectorAll('.added, .within').length") > 0
     slider.send_keys(Keys.END)
+    assert page.run("return state.stage === data.stages.length - 1")
+    page.run("showStage(data.stages.findLastIndex((stage) => stage.name === 'fuse'))")
     assert "fuse" in page.one("#pass").text
     assert page.run("return scene.querySelectorAll('.box.changed, .within').length") > 0
     assert "Groups nodes with" in page.one("#details").text
@@ -156,9 +160,10 @@ def test_the_slider_shows_the_graph_after_each_pass(page: Page) -> None:
 
 
 def test_what_is_selected_stays_so_from_pass_to_pass(page: Page) -> None:
-    page.run("showStage(2); reveal('/layer.3/attention')")
+    number = page.stage("unroll-repeat")
+    page.run(f"showStage({number}); reveal('/layer.3/attention')")
     page.press("]")
-    assert page.run("return [state.stage, state.selected]") == [3, "/layer.3/attention"]
+    assert page.run("return [state.stage, state.selected]") == [number + 1, "/layer.3/attention"]
 
 
 def test_keys_lead_through_the_graph(page: Page) -> None:
@@ -192,7 +197,8 @@ def test_times_of_a_profile(browser: Page, tmp_path: Path) -> None:
     page = make_page(drawing_of(made), profile.dims, first=len(made.stages) - 1, profile=profile)
     (tmp_path / "page.html").write_text(page, encoding="utf-8")
     browser.open(tmp_path / "page.html")
-    assert "fuse" in browser.one("#pass").text and browser.run("return measureChoice.value") == "seconds"
+    assert made.stages[-1].name in browser.one("#pass").text
+    assert browser.run("return measureChoice.value") == "seconds"
     assert f"{sum(times.values()) * 1e6:.3g} µs" in browser.one("#details").text
     assert browser.run("return document.querySelectorAll('.roofline circle').length") == len(times)
     # One roof for products of f32, one for those of i8.
@@ -276,3 +282,51 @@ def test_search_finds_kinds(page: Page) -> None:
     page.run("showStage(data.stages.length - 1)")
     page.one("#search").send_keys("kernel attention")
     assert int(page.one("#hits li").text.split()[0]) > 0
+
+
+def test_weights_of_a_selected_box(browser: Page, tmp_path: Path) -> None:
+    browser.open(page_of_file(DIGITS, tmp_path))
+    browser.run("reveal(boxesOf(stageNow().root).boxes.find((box) => box.item.caption === 'edges').path)")
+    stored = load_file(DIGITS.with_name("digits.safetensors"))["edges.weight"].reshape(-1)
+    weight = browser.run("return document.querySelector('.weight').innerText")
+    assert "edges.weight: f32[16, 1, 3, 3]" in weight and f"begins {stored[0]:.4g}"[:9] in weight
+    bars = browser.run("return [...document.querySelectorAll('.histogram')[0].querySelectorAll('rect')].length")
+    assert bars == 32
+    high = "Math.max(...[...document.querySelectorAll('.histogram rect')].map((r) => r.getBoundingClientRect().height))"
+    assert browser.run(f"return {high}") > 20
+    assert browser.complaints() == []
+
+
+@pytest.mark.parametrize("suffix", [".so", ".graph"])
+def test_files_without_a_model_text_open_fitted(browser: Page, tmp_path: Path, suffix: str) -> None:
+    model, made = tmp_path / "scale.nacre", tmp_path / f"made{suffix}"
+    model.write_text("model scale(x: f32[4]) -> f32[4] {\n  y = softmax(x * 2)\n  return exp(y) + 1\n}\n")
+    arguments = ["compile", "-o", str(made)] if suffix == ".so" else ["compile", "--emit", "graph", "-o", str(made)]
+    assert run([*arguments, str(model)]) == 0
+    browser.open(page_of_file(made, tmp_path))
+    assert browser.complaints() == []
+    ends = "const r = scene.getBoundingClientRect(), s = svg.getBoundingClientRect();"
+    assert browser.run(f"{ends} return r.left >= s.left - 1 && r.right <= s.right + 1 && r.bottom <= s.bottom + 1")
+    middle = browser.run(f"{ends} return [r.left + r.right, s.left + s.right]")
+    assert middle[0] == pytest.approx(middle[1], abs=4)
+    assert browser.one("#source").is_displayed() == (suffix == ".graph")
+    browser.one("#search").send_keys("softmax")
+    assert "found" in browser.one("#hits").text and "nothing" not in browser.one("#hits").text
+
+
+def test_two_models_show_the_text_of_each(browser: Page, tmp_path: Path) -> None:
+    first, second = tmp_path / "a.nacre", tmp_path / "b.nacre"
+    first.write_text("model m(x: f32[4]) -> f32[4] { return relu(x + 1) }\n")
+    second.write_text("model m(x: f32[4]) -> f32[4] { return gelu(x + 1) }\n")
+    browser.open(page_of_file(first, tmp_path, "--diff", str(second)))
+    assert "1 new, 1 gone" in browser.one("#pass").text and "gelu" in browser.one("#text").text
+    new = browser.run("return [...document.querySelectorAll('.box.added .title')].map((t) => t.textContent)")
+    assert new == ["gelu"]
+    browser.one("#before").click()
+    assert "relu" in browser.one("#text").text and browser.complaints() == []
+
+
+def page_of_file(path: Path, folder: Path, *arguments: str) -> Path:
+    page = folder / "page.html"
+    assert run(["graph", str(path), "-o", str(page), *arguments]) == 0
+    return page

@@ -165,4 +165,4 @@ def test_every_button_of_the_page_has_a_handler() -> None:
     assert {"svg", "png", "dark", "fit"} <= set(buttons)
     for button in buttons:
         assert f'getElementById("{button}").addEventListener("click"' in scripts, button
-    assert re.search(r"showFile\(0, isKnownLine\);\nfit\(\);", scripts)
+    assert re.search(r"showStage\(data.first\);\nfit\(\);", scripts)
