@@ -14,6 +14,7 @@ from .layout.sub_pixel import SubPixel
 from .layout.winograd import Winograd
 from .loops.batch_scanned import BatchScanned
 from .loops.hoist_invariants import HoistInvariants
+from .loops.parallel_order import ParallelOrder
 from .manager import Pass
 from .quantization.expand_block_quantized import ExpandBlockQuantized
 from .quantization.narrow_contractions import NarrowContractions
@@ -47,6 +48,7 @@ _ALL: tuple[type[Pass], ...] = (
     InlineCustom,  # a block with a gradient of its own becomes its nodes
     NarrowContractions,  # short operands of contractions are multiplied without widening
     NarrowWeights,  # weights in a short dtype are multiplied as they are stored
+    ParallelOrder,  # rows are sorted by counting and merging, in parallel
     QdqPropagation,  # `dequantize` moves down and `quantize` moves up, so that operators work on quantized values
     QuantizeActivations,  # activations of contractions are rounded to a shorter type
     QuantizeWeights,  # weights of contractions are stored in a shorter type

@@ -16,6 +16,7 @@ COMBINING = frozenset(
     )
 )
 """Operations that are associative, up to rounding."""
+_LOOPS = ("scf.for", "scf.while")
 
 
 def operands_of(op: Any) -> tuple[list[Any], list[Any]]:
@@ -58,6 +59,7 @@ def describe_nest(op: Any, name: str, starts: Sequence[Any]) -> Nest:
         tuple(start is not None for start in starts),
         combines,
         is_product,
+        any(inner.name in _LOOPS for inner in _walk(block)),
     )
 
 
