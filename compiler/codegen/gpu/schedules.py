@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from . import contraction, few_rows, plain, rows, tensor_cores, vectors
+from .mma import product_of
 from .nest import Nest
 
 
@@ -23,7 +24,7 @@ def choose_schedule(nest: Nest) -> Schedule | None:
     if not nest.is_independent():
         return None
     groups = contraction.find_groups(nest)
-    if groups is not None and tensor_cores.fits_tensor_cores(nest):
+    if groups is not None and product_of(nest) is not None:
         return Schedule("tensor cores", tensor_cores.THREADS, tensor_cores.write_tensor_cores(nest, groups))
     if groups is not None:
         text = contraction.write_contraction(nest, groups)
