@@ -10,6 +10,7 @@ from .fold.fold_parameters import FoldParameters
 from .fusion.fuse import Fuse
 from .fusion.recompute import Recompute
 from .layout.channels_last import ChannelsLast
+from .layout.split_sums import SplitSums
 from .layout.sub_pixel import SubPixel
 from .layout.winograd import Winograd
 from .loops.batch_scanned import BatchScanned
@@ -54,6 +55,7 @@ _ALL: tuple[type[Pass], ...] = (
     QuantizeWeights,  # weights of contractions are stored in a shorter type
     ExpandBlockQuantized,  # block-quantized values become quantized values and scales
     Recompute,  # values are computed again instead of kept, where memory is limited
+    SplitSums,  # long sums of products with few results are computed in parts, which are added then
     SubPixel,  # transposed convolutions become ordinary ones, whose channels are the phases of their results
     UnrollRepeat,  # a loop becomes copies of its body
     Winograd,  # convolutions with 3x3 kernels by fewer products, rounded differently

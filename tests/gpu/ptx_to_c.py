@@ -72,8 +72,8 @@ class _Kernel:
             return f"(uint64_t)(uintptr_t)data_{text.replace('$', '_')}"
         if self.depot is not None and text == self.depot[0]:
             return "(uint64_t)(uintptr_t)R->depot"
-        if re.fullmatch(r"-?\d+|0x[0-9a-fA-F]+", text):
-            number = int(text, 0) & ((1 << width(type)) - 1)
+        if re.fullmatch(r"-?\d+|0x[0-9a-fA-F]+U?", text):
+            number = int(text.rstrip("U"), 0) & ((1 << width(type)) - 1)
             return f"{number}{'ull' if width(type) == 64 else 'u'}"
         if text in ("true", "false"):
             return str(int(text == "true"))
