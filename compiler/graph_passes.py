@@ -35,9 +35,12 @@ GRAPH_PASSES: Mapping[int, str] = {
 STRICT_PASSES: Mapping[int, str] = {**GRAPH_PASSES, 2: _STRICT, 3: _STRICT}
 """The same without passes that change rounding beyond reassociation."""
 
-_DEVICE = _optimizing("qdq-propagation,narrow-weights,fold-batch-norm,sub-pixel,parallel-order,split-sums", "fold-parameters")
+_DEVICE = _optimizing(
+    "qdq-propagation,narrow-weights,fold-batch-norm,sub-pixel,parallel-order,split-sums", "fold-parameters"
+)
 _DEVICE_STRICT = _optimizing(
-    "qdq-propagation{requantize=false},narrow-weights,sub-pixel,parallel-order,split-sums", "fold-parameters{stepwise=true}"
+    "qdq-propagation{requantize=false},narrow-weights,sub-pixel,parallel-order,split-sums",
+    "fold-parameters{stepwise=true}",
 )
 
 DEVICE_PASSES: Mapping[int, str] = {**GRAPH_PASSES, 2: _DEVICE, 3: _DEVICE}

@@ -311,6 +311,9 @@ class _Kernel:
             half = target.removesuffix("x2")
             high, low = (_WRITE[half].format(self.value(operand, "f32")) for operand in operands[1:])
             return self.assign(operands[0], f"(uint32_t){high} << 16 | {low}", "b32")
+        if target == "tf32":
+            assert how == ["rna"] and source == "f32", text
+            return self.assign(operands[0], f"{self.raw(operands[1], 'b32')} + 0x1000u & 0xffffe000u", "b32")
         value = self.value(operands[1], source)
         rounding = next((_ROUND[word] for word in how if word in _ROUND), None)
         if source in _READ and rounding is not None:

@@ -70,10 +70,11 @@ def _count(nest: Nest) -> int:
 
 
 def _width(nest: Nest) -> int:
-    """Returns the neighbouring columns of a thread: fewer where there are many rows."""
-    bytes = _BYTES[nest.inputs[1].element]
+    """Returns the neighbouring columns of a thread: fewer where there are many rows, or where parts of rows would not
+    be aligned."""
+    bytes, columns = _BYTES[nest.inputs[1].element], nest.static_extent(_column(nest)) or 0
     width = _MOST_BYTES // bytes
-    while width * _count(nest) > _MOST_SUMS and width * bytes > _LEAST_BYTES:
+    while (width * _count(nest) > _MOST_SUMS or columns % width) and width * bytes > _LEAST_BYTES:
         width //= 2
     return width
 

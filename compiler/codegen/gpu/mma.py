@@ -33,12 +33,16 @@ _FLOATS = {
     "bf16": Product("m16n8k16.row.col.bf16"),
 }
 
+TF32 = Product("m16n8k8.row.col.tf32")
 
-def product_of(nest: Nest) -> Product | None:
-    """Returns the instruction that computes the products of a nest, and their sums."""
+
+def product_of(nest: Nest, *, tf32: bool) -> Product | None:
+    """Returns the instruction that computes the products of a nest, and their sums. Those of f32 have one if they may be
+    `tf32`."""
     if not nest.is_product or len({operand.element for operand in nest.inputs}) != 1:
         return None
-    found = _integers(nest.signs) if nest.inputs[0].element == "i8" else _FLOATS.get(nest.inputs[0].element)
+    element = nest.inputs[0].element
+    found = _integers(nest.signs) if element == "i8" else TF32 if element == "f32" and tf32 else _FLOATS.get(element)
     return found if found is not None and found.sums == nest.results[0].element else None
 
 
@@ -55,6 +59,12 @@ def multiply(text: Text, product: Product, a: Sequence[str], b: Sequence[str], c
     name = f"llvm.nvvm.mma.{product.name}"
     made = text.let(f'llvm.call_intrinsic "{name}"({", ".join([*given, *c])}) : ({types}) -> {result}')
     return [text.let(f"llvm.extractvalue {made}[{n}] : {result}") for n in range(4)]
+
+
+def round_word(text: Text, word: str) -> str:
+    """Returns a number of f32, rounded to tf32: the nearest one, the greater of two."""
+    number = text.let(f"arith.bitcast {word} : i32 to f32")
+    return text.let(f'llvm.call_intrinsic "llvm.nvvm.f2tf32.rna"({number}) : (f32) -> i32')
 
 
 def as_register(text: Text, product: Product, word: str) -> str:

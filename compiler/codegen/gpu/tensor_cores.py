@@ -1,4 +1,4 @@
-"""The schedule of contractions on tensor cores: f16 and bf16 with sums in f32, integers of 8 bits with sums in i32.
+"""The schedule of contractions on tensor cores: f16, bf16 and tf32 with sums in f32, bytes with sums in i32.
 
 The groups of loops are those of `contraction`. Four warps compute ROWS x 64 results, each warp half of the rows and 32
 columns. Operands pass through STAGES tiles of shared memory, so that copies run ahead of the products:
@@ -9,7 +9,7 @@ columns. Operands pass through STAGES tiles of shared memory, so that copies run
                              for 32 bytes of k: fragments of x and w; products
 
 An operand is copied by 16 bytes where the axis that is contiguous in memory is the innermost loop of its group and its
-rows are aligned, which is found out when the kernel begins; else by single elements. Fragments of bytes are contiguous
+rows are aligned, which is found out when the kernel begins; else by single elements. Fragments of bytes and words lie
 along the depth, so that a matrix whose columns are contiguous is copied by single elements too. A convolution is such a
 contraction: in an image whose last axis are channels, the depth is contiguous, in another one single elements are read.
 """
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 from .contraction import Groups
 from .fragments import BYTES, CHUNK, Source, Tile, commit_copies, wait_for_copies
-from .mma import DEPTH_BYTES, multiply, product_of
+from .mma import DEPTH_BYTES, TF32, Product, multiply, round_word
 from .nest import Nest, arguments_of
 from .plain import split_number, store_total, write_sizes
 from .text import Text
@@ -30,13 +30,13 @@ COLUMNS = 64
 _STEP_BYTES = 64
 
 
-def write_tensor_cores(nest: Nest, groups: Groups) -> str:
+def write_tensor_cores(nest: Nest, groups: Groups, product: Product) -> str:
     """Returns the text of the schedule: the function of the threads, and the one that counts the blocks."""
     text = Text()
     blocks = text.multiply(*_grid(text, nest, groups, write_sizes(text, nest)))
     arguments = ", ".join(f"%m{number}: {operand.type}" for number, operand in enumerate(nest.operands))
     count = text.function(f"@{nest.name}_count({arguments}) -> index", [blocks], ["index"])
-    return _Writer(nest, groups).write() + count
+    return _Writer(nest, groups, product).write() + count
 
 
 def _rows(nest: Nest, groups: Groups) -> int:
@@ -66,13 +66,11 @@ def _grid(text: Text, nest: Nest, groups: Groups, sizes: Sequence[str]) -> tuple
 class _Writer:
     """The writer of the threads' function. `at` maps loops to their positions."""
 
-    def __init__(self, nest: Nest, groups: Groups) -> None:
+    def __init__(self, nest: Nest, groups: Groups, product: Product) -> None:
         self.nest, self.groups, self.text = nest, groups, Text()
         self.rows = _rows(nest, groups)
         self.stages = 3 if self.rows == 128 else 4
         self.element = nest.inputs[0].element
-        product = product_of(nest)
-        assert product is not None, nest
         self.product, self.size = product, BYTES[self.element]
         self.depth_step = _STEP_BYTES // self.size
         self.at: dict[int, str] = {}
@@ -223,7 +221,8 @@ class _Writer:
 
     def _matrices(self, number: int, lanes: str, side: int, k: int) -> list[str]:
         place = (side, k) if self.is_deep[number] else (k, side)
-        return self.tiles[number].matrices(lanes, *place, turned=not self.is_deep[number])
+        words = self.tiles[number].matrices(lanes, *place, turned=not self.is_deep[number])
+        return [round_word(self.text, word) for word in words] if self.product is TF32 else words
 
     def store_totals(self, totals: Sequence[str]) -> None:
         text, groups = self.text, self.groups
