@@ -37,7 +37,7 @@ TF32 = Product("m16n8k8.row.col.tf32")
 
 
 def product_of(nest: Nest, *, tf32: bool) -> Product | None:
-    """Returns the instruction that computes the products of a nest, and their sums. Those of f32 have one if they may be
+    """Returns the instruction that computes the products of a nest, and their sums, or None. Those of f32 may be
     `tf32`."""
     if not nest.is_product or len({operand.element for operand in nest.inputs}) != 1:
         return None
