@@ -96,7 +96,8 @@ class _Merging:
             (place,) = s.iterate(s.constant(run, I64), [begin], search)
             return s.load(keys, [*outer, place]), s.cast(place, order.place)
 
-        return _Level(*self._pairs(length, pair), run)
+        keys, places = self._pairs(length, pair)
+        return _Level(keys, places, run)
 
     def merged(self, level: _Level) -> _Level:
         """Returns the next level: runs of twice the width, or of the most that is wanted."""
@@ -111,7 +112,8 @@ class _Merging:
             begin = s.binary("mul", run, s.constant(2 * before, I64))
             return self._element(s, level, outer, begin, done)
 
-        return _Level(*self._pairs(length, pair), width)
+        keys, places = self._pairs(length, pair)
+        return _Level(keys, places, width)
 
     def _element(self, s: BodyEmitter, level: _Level, outer: Indices, begin: Scalar, done: Scalar) -> Indices:
         """Returns element `done` of the merged runs from `begin` on."""
