@@ -96,8 +96,9 @@ class _Merging:
             (place,) = s.iterate(s.constant(run, I64), [begin], search)
             return s.load(keys, [*outer, place]), s.cast(place, order.place)
 
-        keys, places = self._pairs(length, pair)
-        return _Level(keys, places, run)
+        # Bodies are called later, so `keys` must stay those of the elements.
+        ordered, places = self._pairs(length, pair)
+        return _Level(ordered, places, run)
 
     def merged(self, level: _Level) -> _Level:
         """Returns the next level: runs of twice the width, or of the most that is wanted."""
