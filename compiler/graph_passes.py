@@ -35,9 +35,14 @@ GRAPH_PASSES: Mapping[int, str] = {
 STRICT_PASSES: Mapping[int, str] = {**GRAPH_PASSES, 2: _STRICT, 3: _STRICT}
 """The same without passes that change rounding beyond reassociation."""
 
-_DEVICE = _optimizing("fold-batch-norm,sub-pixel", "fold-parameters")
-_DEVICE_STRICT = _optimizing("sub-pixel", "fold-parameters{stepwise=true}")
+_DEVICE = _optimizing(
+    "qdq-propagation,narrow-weights,fold-batch-norm,sub-pixel,parallel-order,split-sums", "fold-parameters"
+)
+_DEVICE_STRICT = _optimizing(
+    "qdq-propagation{requantize=false},narrow-weights,sub-pixel,parallel-order,split-sums",
+    "fold-parameters{stepwise=true}",
+)
 
 DEVICE_PASSES: Mapping[int, str] = {**GRAPH_PASSES, 2: _DEVICE, 3: _DEVICE}
 DEVICE_STRICT_PASSES: Mapping[int, str] = {**GRAPH_PASSES, 2: _DEVICE_STRICT, 3: _DEVICE_STRICT}
-"""The same for a device whose threads read single elements: the order of axes and narrow weights do not pay there."""
+"""The same for a device whose threads read single elements: the order of axes does not pay there."""

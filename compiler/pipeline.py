@@ -28,6 +28,7 @@ from .dumps import Dumps
 from .dumps.parts import Part
 from .lower.module import Lowered
 from .model.parameters import ParameterReader, open_parameters
+from .model.policy import TF32
 from .model.source import SourceModel
 from .observer import Observer
 from .options import Options
@@ -164,7 +165,8 @@ class Build:
 
     @contextmanager
     def _generator(self, stage: BuildStage) -> Iterator[CodeGenerator]:
-        generator = CodeGenerator(self.options.code(), self.dumps, self.kernels)
+        code = replace(self.options.code(), tf32=self.source_model.precision == TF32)
+        generator = CodeGenerator(code, self.dumps, self.kernels)
         with self._timed(stage):
             yield generator
         self.times |= {f"{stage.name}: {name}": seconds for name, seconds in generator.times.items()}

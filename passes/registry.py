@@ -10,10 +10,12 @@ from .fold.fold_parameters import FoldParameters
 from .fusion.fuse import Fuse
 from .fusion.recompute import Recompute
 from .layout.channels_last import ChannelsLast
+from .layout.split_sums import SplitSums
 from .layout.sub_pixel import SubPixel
 from .layout.winograd import Winograd
 from .loops.batch_scanned import BatchScanned
 from .loops.hoist_invariants import HoistInvariants
+from .loops.parallel_order import ParallelOrder
 from .manager import Pass
 from .quantization.expand_block_quantized import ExpandBlockQuantized
 from .quantization.narrow_contractions import NarrowContractions
@@ -47,11 +49,13 @@ _ALL: tuple[type[Pass], ...] = (
     InlineCustom,  # a block with a custom gradient becomes its nodes
     NarrowContractions,  # short operands of contractions are multiplied without widening
     NarrowWeights,  # weights in a short dtype are multiplied as they are stored
+    ParallelOrder,  # rows are sorted by counting and merging, in parallel
     QdqPropagation,  # `dequantize` moves down and `quantize` moves up, so that operators work on quantized values
     QuantizeActivations,  # activations of contractions are rounded to a shorter type
     QuantizeWeights,  # weights of contractions are stored in a shorter type
     ExpandBlockQuantized,  # block-quantized values become quantized values and scales
     Recompute,  # values are computed again instead of kept, where memory is limited
+    SplitSums,  # long sums of products with few results are computed in parts, which are added then
     SubPixel,  # transposed convolutions become ordinary ones, whose channels are the phases of their results
     UnrollRepeat,  # a loop becomes copies of its body
     Winograd,  # convolutions with 3x3 kernels by fewer products, rounded differently

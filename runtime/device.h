@@ -9,6 +9,9 @@
 nacre_status nacre_device_open(nacre_session *session, const nacre_options *options);
 void nacre_device_close(nacre_session *session);
 
+/* Copies external weights to the session's device, unless another session did. They are open. */
+nacre_status nacre_device_load_weights(const nacre_session *session);
+
 /* The number of the session's device, or -1 if the CPU computes. */
 int32_t nacre_device_number(const nacre_session *session);
 

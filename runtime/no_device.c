@@ -10,6 +10,11 @@ nacre_status nacre_device_open(nacre_session *session, const nacre_options *opti
     return nacre_fail(NACRE_NO_DEVICE, "the artifact has no code for the device `%s`", name);
 }
 
+nacre_status nacre_device_load_weights(const nacre_session *session) {
+    (void)session;
+    return NACRE_OK;
+}
+
 void nacre_device_close(nacre_session *session) { (void)session; }
 
 nacre_status nacre_device_call(const nacre_session *session, const nacre_entry *entry, const void *const *inputs,

@@ -59,7 +59,8 @@ nacre_status nacre_session_create(const nacre_options *options, nacre_session **
     if (session->threads == 0) status = default_threads(most, &session->threads);
     if (!status) status = nacre_open_weights(session, &given);
     if (!status) {
-        status = nacre_states_open(session, &given);
+        status = nacre_device_load_weights(session);
+        if (!status) status = nacre_states_open(session, &given);
         if (status) nacre_close_weights(session);
     }
     if (status) {

@@ -117,6 +117,7 @@ typedef struct nacre_artifact {
     int64_t weight_bytes;
     int64_t header_bytes;      /* of the external file, the length field included */
     uint64_t header_hash;      /* FNV-1a of those bytes */
+    int64_t file_bytes;        /* of the external file behind its header: the weights, then those of a device; else 0 */
     const nacre_state *states;
     const nacre_dim *session_dims;
     int32_t state_count, session_dim_count;

@@ -46,7 +46,7 @@ static uint64_t hash_bytes(const unsigned char *bytes, size_t count) {
 
 static nacre_status map_weights(nacre_session *session, const char *path) {
     const size_t header = (size_t)nacre_this_artifact.header_bytes;
-    const size_t expected = header + (size_t)nacre_this_artifact.weight_bytes;
+    const size_t expected = header + (size_t)nacre_this_artifact.file_bytes;
     int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0) return nacre_fail(NACRE_NO_WEIGHTS, "weights file `%s`: %s", path, strerror(errno));
     struct stat status;
@@ -77,7 +77,7 @@ static nacre_status map_weights(nacre_session *session, const char *path) {
 }
 
 static nacre_status find_weights(nacre_session *session, const char *path) {
-    if (nacre_this_artifact.weights || nacre_this_artifact.weight_bytes == 0) {
+    if (nacre_this_artifact.file_bytes == 0) {
         session->weights = nacre_this_artifact.weights;
         if (path == NULL) return NACRE_OK;
         return nacre_fail(NACRE_INVALID, "the artifact carries its own weights and takes no weights file, got `%s`",
@@ -155,7 +155,8 @@ static void move_mapping(nacre_session *session) {
 
 nacre_status nacre_open_weights(nacre_session *session, const nacre_options *options) {
     nacre_status status = find_weights(session, options->weights);
-    if (status || !options->huge_pages || nacre_this_artifact.weight_bytes == 0) return status;
+    /* A device has a copy of its own. */
+    if (status || !options->huge_pages || session->device || nacre_this_artifact.weight_bytes == 0) return status;
     if (session->mapping)
         move_mapping(session);
     else

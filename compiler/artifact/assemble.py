@@ -48,9 +48,9 @@ def _write(
 ) -> bool:
     """Writes `artifact` and, if it has external weights, their file beside it; returns whether it has."""
     written = WrittenWeights("")
-    external = placement == "external" and spec.weight_bytes > 0
+    external = placement == "external" and len(spec.file_weights) > 0
     if external:
-        written = write_safetensors(spec, weights_path(folder / "artifact"))
+        written = write_safetensors(replace(spec, weights=spec.file_weights), weights_path(folder / "artifact"))
     elif spec.weight_bytes:
         written = write_blob(spec, folder / "weights.bin")
     description = describe_artifact(spec, placement="external" if external else "embedded", weights_hash=written.sha256)
@@ -61,7 +61,7 @@ def _write(
     (folder / "tables.c").write_text(emit_tables(spec, written))
     emit_blob = BLOB_WRITERS[linker.system.format]
     weights = {"nacre_weights": "weights.bin"} if spec.weight_bytes and not external else {}
-    if spec.device is not None and spec.device.weight_bytes:
+    if spec.device is not None and spec.device.weight_bytes and not external:
         write_blob(spec.device, folder / "device_weights.bin")
         weights["nacre_device_weights"] = "device_weights.bin"
     graphs = pack_graphs(spec)
@@ -102,9 +102,6 @@ def build_artifact(
     errors = check_artifact(spec)
     if errors:
         raise DiagnosticError(errors)
-    if weights == "external" and spec.device is not None:
-        message = "an artifact for a GPU carries its weights"
-        raise DiagnosticError([Diagnostic("external-weights", message, help="use embedded weights")])
     check_placement(weights, spec.weight_bytes)
     linker = find_linker(cc, triple)
     if spec.device is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import gcd
 from typing import Literal
@@ -212,6 +212,10 @@ class DeviceSpec:
         return blob_bytes(self.weights or ())
 
 
+DEVICE_PREFIX = "device:"
+"""The beginning of the names of a device's own weights in an external file."""
+
+
 def blob_bytes(weights: Iterable[WeightSpec]) -> int:
     return align(max((w.offset + w.nbytes for w in weights), default=0))
 
@@ -252,6 +256,13 @@ class ArtifactSpec:
     def weight_bytes(self) -> int:
         """The size of the weight blob, a multiple of the alignment."""
         return blob_bytes(self.weights)
+
+    @property
+    def file_weights(self) -> tuple[WeightSpec, ...]:
+        """The contents of an external file: the weights, and behind them a device's own."""
+        own = () if self.device is None else self.device.weights or ()
+        moved = (replace(w, name=DEVICE_PREFIX + w.name, offset=self.weight_bytes + w.offset) for w in own)
+        return (*self.weights, *moved)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,17 @@ from collections.abc import Mapping, Sequence
 from ...dialect.dims import INFINITY, Size, Symbol, format_size
 from ...dialect.types import TensorType
 from .formulas import Functions, c_expression
-from .spec import ArgumentSpec, ArtifactSpec, Binding, DeviceSpec, EntrySpec, LevelSpec, bind_dims, c_identifier
+from .spec import (
+    ArgumentSpec,
+    ArtifactSpec,
+    Binding,
+    DeviceSpec,
+    EntrySpec,
+    LevelSpec,
+    bind_dims,
+    blob_bytes,
+    c_identifier,
+)
 from .weights import WrittenWeights, fnv1a
 
 _RELATIONS = {"==": "NACRE_EQUAL", ">=": "NACRE_AT_LEAST", "multiple-of": "NACRE_MULTIPLE_OF", "fits": "NACRE_FITS"}
@@ -142,11 +152,11 @@ def _declare(symbol: str, further: str) -> str:
     return f'extern __attribute__((visibility("hidden"))) int64_t {symbol}({arguments});'
 
 
-def _emit_device(spec: ArtifactSpec, device: DeviceSpec, functions: Functions) -> list[str]:
+def _emit_device(spec: ArtifactSpec, device: DeviceSpec, functions: Functions, *, external: bool) -> list[str]:
     """Returns the tables of the code for a device."""
-    weights, size = "nacre_device_weights", device.weight_bytes
+    weights, size, offset = "nacre_device_weights", device.weight_bytes, spec.weight_bytes
     if device.weights is None:
-        weights, size = "nacre_weights", spec.weight_bytes
+        weights, size, offset = "nacre_weights", spec.weight_bytes, 0
     lines: list[str] = []
     rows: list[str] = []
     for i, (entry, computed) in enumerate(zip(spec.entries, device.entries, strict=True)):
@@ -169,7 +179,7 @@ def _emit_device(spec: ArtifactSpec, device: DeviceSpec, functions: Functions) -
         *_array("nacre_device_entry", "device_entries", rows),
         "const nacre_device_code nacre_this_device_code = {",
         f"    device_levels, device_entries, {len(levels)},",
-        f"    {weights if size else '0'}, INT64_C({size})",
+        f"    {weights if size and not external else '0'}, INT64_C({size}), INT64_C({offset})",
         "};",
     ]
 
@@ -187,9 +197,11 @@ def emit_tables(spec: ArtifactSpec, weights: WrittenWeights) -> str:
         kernels += [_declare(symbol, "nacre_team *, nacre_failure *") for symbol in tables.symbols]
         kernels += [_declare(symbol, "nacre_team *, nacre_failure *, nacre_watch *") for symbol in tables.observed]
     lines += _emit_states(spec, functions)
-    device = [] if spec.device is None else _emit_device(spec, spec.device, functions)
+    external = bool(weights.header)
+    device = [] if spec.device is None else _emit_device(spec, spec.device, functions, external=external)
     alias = f"nacre_get_api_{c_identifier(spec.name)}"
-    embedded = spec.weight_bytes and not weights.header
+    embedded = spec.weight_bytes and not external
+    file_bytes = blob_bytes(spec.file_weights) if external else 0
     return "\n".join(
         [
             '#include "cpu.h"',
@@ -208,6 +220,7 @@ def emit_tables(spec: ArtifactSpec, weights: WrittenWeights) -> str:
             f" {len(spec.levels)}, {len(rows)},",
             f"    {'nacre_weights' if embedded else '0'},",
             f"    INT64_C({spec.weight_bytes}), {len(weights.header)}, UINT64_C({fnv1a(weights.header)}),",
+            f"    INT64_C({file_bytes}),",
             f"    {_pointer('states', spec.states)}, {_pointer('session_dims', spec.session_dims)},",
             f"    {len(spec.states)}, {len(spec.session_dims)}, {sum(len(entry.checks) for entry in spec.entries)}",
             "};",

@@ -51,6 +51,7 @@ class CodeOptions:
     cache: reuse cached objects, and store new ones.
     strict: round results as the structured ops say, except for the order of sums.
     debug: line tables. The code is the same, but kernels are shared only where they come from the same lines.
+    tf32: round the factors of products of f32 to 11 bits, on GPUs.
     start: the stage of the texts that replace the kernels' own texts.
     """
 
@@ -62,6 +63,7 @@ class CodeOptions:
     cache: bool = True
     strict: bool = False
     debug: bool = False
+    tf32: bool = False
     start: str = FIRST
 
     @property
@@ -187,7 +189,9 @@ class CodeGenerator:
         suffix = self.options.suffix(target)
         symbol = kernel.symbol + suffix
         job = self.options.job(target, [symbol, symbol + UNITS], dump=self._dump)
-        job = replace(job, route=self.options.route, scratch=len(kernel.kernel.scratch) if target.is_device else 0)
+        job = replace(job, route=self.options.route)
+        if target.is_device:
+            job = replace(job, scratch=len(kernel.kernel.scratch), tf32=self.options.tf32)
         if self.given:
             part = self.given.get(symbol) or _no_kernel(symbol, kernel)
             if self.options.start in LLVM_STAGES:

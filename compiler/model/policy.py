@@ -146,8 +146,12 @@ def _all(subject: Subject, dtype: str, operator: str = "", scale: Origin = "") -
     return Rule(subject, Selector(operator=operator) if operator else EVERYTHING, Scheme(dtype, scale))
 
 
+TF32 = "tf32"
+"""Products of f32 on the tensor cores of GPUs, which round both factors to 11 bits. The graph is that of `f32`."""
+
 SHORT_FORMS: Mapping[str, Policy] = {
     "f32": Policy(),
+    TF32: Policy(),
     "bf16": Policy((_all("weights", "bf16"), _all("activations", "bf16"))),
     "f16": Policy((_all("weights", "f16"), _all("activations", "f16"))),
     "int8": Policy((_all("weights", "i8"), _all("activations", "i8", "matmul", "dynamic"))),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...dialect.diagnostics import Diagnostic, DiagnosticError
-from ..model.policy import SHORT_FORMS, Policy
+from ..model.policy import SHORT_FORMS, TF32, Policy
 from ..model.source import SourceModel
 from ..readers.language import syntax
 from ..readers.language.context import Context, Program, Reporter, suggest
@@ -81,7 +81,7 @@ def in_precision(source_model: SourceModel, precision: str | None = None) -> Sou
     text = _find_text(precision)
     policies = _choose(source_model, precision, text)
     if not any(policy.rules for policy in policies.values()):
-        return replace(source_model, policies=())
+        return replace(source_model, policies=(), precision=TF32 if precision == TF32 else source_model.precision)
     said = precision if precision in SHORT_FORMS else "; ".join(map(str, policies.values()))
     ranges, fits = find_ranges(source_model, policies), find_fits(source_model, policies)
     module = quantized(source_model.module, policies, ranges, fits)

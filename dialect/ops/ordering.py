@@ -92,7 +92,7 @@ argsort = Operator(
 )
 
 
-def _infer_top(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+def infer_top(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
     (x,) = types
     axis = normalize_axis(attributes["axis"], x.rank, "top_k")
     count = read_size("top_k", "k", attributes["k"])
@@ -103,7 +103,7 @@ def _infer_top(types: Sequence[TensorType], attributes: Attributes) -> tuple[Ten
     return x.with_shape(shape), TensorType(I64, shape)
 
 
-def _reference_top(x: Numbers, k: int, axis: int, largest: bool) -> tuple[Numbers, Any]:
+def reference_top(x: Numbers, k: int, axis: int, largest: bool) -> tuple[Numbers, Any]:
     order = np.take(_order(x, axis, largest), np.arange(min(k, x.shape[axis])), axis)
     return np.take_along_axis(x, order, axis), order.astype(np.int64)
 
@@ -130,8 +130,8 @@ top_k = Operator(
     "symbolic axis has fewer",
     operands=(Operand("x", COMPUTED),),
     attributes=(AttributeSpec("k", "size"), AttributeSpec("axis", "axis", -1), AttributeSpec("largest", "bool", True)),
-    infer=_infer_top,
-    reference=_reference_top,
+    infer=infer_top,
+    reference=reference_top,
     gradient=_differentiate_top,
     lower=_lower_top,
     cases=(

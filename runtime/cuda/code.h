@@ -34,8 +34,9 @@ typedef struct nacre_device_code {
     const nacre_device_level *levels; /* the most demanding first */
     const nacre_device_entry *entries; /* in the order of the artifact */
     int32_t level_count;
-    const char *weights;
+    const char *weights; /* NULL: external, if weight_bytes is not 0 */
     int64_t weight_bytes;
+    int64_t weight_offset; /* of external ones, behind the header of the file */
 } nacre_device_code;
 
 extern const nacre_device_code nacre_this_device_code;

@@ -78,19 +78,32 @@ static nacre_status load_kernels(nacre_program *program) {
     return NACRE_OK;
 }
 
-static nacre_status load_weights(nacre_program *program) {
-    const nacre_device_code *code = &nacre_this_device_code;
+static nacre_status load_weights(nacre_program *program, const char *weights) {
     const nacre_driver *driver = program->driver;
-    const size_t bytes = (size_t)code->weight_bytes;
-    if (bytes == 0) return NACRE_OK;
+    const size_t bytes = (size_t)nacre_this_device_code.weight_bytes;
+    if (bytes == 0 || weights == NULL || program->weights) return NACRE_OK;
     int result = driver->allocate(&program->weights, bytes);
     if (result) {
         program->weights = 0;
         return nacre_driver_failed(driver, result, "allocate memory for the weights");
     }
-    result = driver->to_device(program->weights, code->weights, bytes, NULL);
+    result = driver->to_device(program->weights, weights, bytes, NULL);
     if (!result) result = driver->synchronize(NULL);
-    return result ? nacre_driver_failed(driver, result, "receive the weights") : NACRE_OK;
+    if (result == 0) return NACRE_OK;
+    driver->release(program->weights);
+    program->weights = 0;
+    return nacre_driver_failed(driver, result, "receive the weights");
+}
+
+nacre_status nacre_load_weights(nacre_program *program, const char *weights) {
+    pthread_mutex_lock(&lock);
+    nacre_status status = nacre_enter(program);
+    if (!status) {
+        status = load_weights(program, weights);
+        nacre_exit(program);
+    }
+    pthread_mutex_unlock(&lock);
+    return status;
 }
 
 static void unload(nacre_program *program) {
@@ -122,7 +135,7 @@ static nacre_status load(nacre_program *program, int number) {
     status = nacre_enter(program);
     if (status) return status;
     status = load_kernels(program);
-    if (!status) status = load_weights(program);
+    if (!status) status = load_weights(program, nacre_this_device_code.weights);
     nacre_exit(program);
     return status;
 }

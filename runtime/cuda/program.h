@@ -19,6 +19,9 @@ typedef struct nacre_program {
 nacre_status nacre_take_program(int number, nacre_program **program);
 void nacre_leave_program(nacre_program *program);
 
+/* Copies weights to the device, unless they are there: all files of an artifact have the same. */
+nacre_status nacre_load_weights(nacre_program *program, const char *weights);
+
 /* Makes the context of a program current for the thread, and takes it away again. */
 nacre_status nacre_enter(const nacre_program *program);
 void nacre_exit(const nacre_program *program);

@@ -65,6 +65,12 @@ nacre_status nacre_device_open(nacre_session *session, const nacre_options *opti
     return status == NACRE_NO_DEVICE && is_auto && has_cpu ? NACRE_OK : status;
 }
 
+nacre_status nacre_device_load_weights(const nacre_session *session) {
+    const nacre_device_code *code = &nacre_this_device_code;
+    if (session->device == NULL || code->weights || code->weight_bytes == 0) return NACRE_OK;
+    return nacre_load_weights(session->device->program, session->weights + code->weight_offset);
+}
+
 void nacre_device_close(nacre_session *session) {
     nacre_device_session *own = session->device;
     if (own == NULL) return;

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+import compile_kernels
 import pytest
-from ptx_to_c import UnknownError, translate
+from compile_kernels import REFUSED, build_driver, compile_ptx
 
-_HERE = Path(__file__).parent
 _COMPILER = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_int
 )
-_FLAGS = ("-std=gnu11", "-w", "-fPIC", "-shared", "-ffp-contract=off", "-fwrapv", "-fno-strict-aliasing")
 
 
 class Machine:
@@ -63,40 +60,13 @@ class Machine:
     def _compile(self, ptx: bytes, path: int, capacity: int, log: int, log_bytes: int) -> int:
         try:
             made = compile_ptx(self.edit(ptx.decode()), self.folder)
-        except (UnknownError, AssertionError, RuntimeError, KeyError) as error:
+        except REFUSED as error:
             text = f"{type(error).__name__}: {error}".encode()[: log_bytes - 1] + b"\0"
             ctypes.memmove(log, text, len(text))
             return 1
         text = str(made).encode() + b"\0"
         ctypes.memmove(path, text, len(text))
         return 0
-
-
-def compile_ptx(ptx: str, folder: Path) -> Path:
-    """Returns a library with the kernels of a PTX module, translated to C."""
-    made = folder / f"{hashlib.sha256(ptx.encode()).hexdigest()[:24]}.so"
-    if not made.exists():
-        # Several processes may compile the same module.
-        source, whole = (made.with_suffix(f".{os.getpid()}.{suffix}") for suffix in ("c", "so"))
-        source.write_text(translate(ptx))
-        driver = build_driver(folder)
-        _run(whole, str(source), str(driver), f"-Wl,-rpath,{folder}")
-        whole.rename(made)
-    return made
-
-
-def _run(made: Path, *inputs: str) -> None:
-    command = ["cc", *_FLAGS, f"-I{_HERE}", *inputs, "-o", str(made), "-lm", "-ldl"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(done.stderr[:400])
-
-
-def build_driver(folder: Path) -> Path:
-    made = folder / "libfakecuda.so"
-    if not made.exists():
-        _run(made, str(_HERE / "fake_driver.c"), str(_HERE / "machine.c"), "-O2")
-    return made
 
 
 @cache
@@ -111,20 +81,5 @@ def start_machine(folder: Path) -> Machine:
 
 def environment_of(folder: Path, bytes: int = 1 << 26) -> dict[str, str]:
     """Returns the environment of a process in which the fake driver runs without this module."""
-    compiler = f"{sys.executable} {Path(__file__).resolve()} {folder}"
+    compiler = f"{sys.executable} {Path(compile_kernels.__file__).resolve()} {folder}"
     return os.environ | {"FAKE_CUDA_COMPILER": compiler, "FAKE_CUDA_BYTES": str(bytes)}
-
-
-def main() -> int:
-    """Compiles a module for such a process."""
-    folder, source = map(Path, sys.argv[1:])
-    try:
-        print(compile_ptx(source.read_text(), folder))
-    except (UnknownError, AssertionError, RuntimeError, KeyError) as error:
-        print(f"{type(error).__name__}: {error}")
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -118,8 +118,36 @@ static void shuffle(block *b, mail *mails, int mode) {
     (void)b;
 }
 
+/* D = A * B + C of m16n8k32, in the layout of PTX. `dtype` is 4, plus 2 if A is signed, plus 1 if B is. */
+static void multiply_bytes(mail *mails, int dtype) {
+    int32_t a[16][32], b[32][8];
+    for (int lane = 0; lane < WARP; lane++) {
+        const int group = lane / 4, part = lane % 4;
+        const uint32_t *in = mails[lane].in;
+        for (int i = 0; i < 16; i++) {
+            const uint8_t byte = (uint8_t)(in[i / 4] >> 8 * (i % 4));
+            a[group + 8 * (i / 4 & 1)][4 * part + i % 4 + 16 * (i / 8)] = dtype & 2 ? (int8_t)byte : byte;
+        }
+        for (int i = 0; i < 8; i++) {
+            const uint8_t byte = (uint8_t)(in[4 + i / 4] >> 8 * (i % 4));
+            b[4 * part + i % 4 + 16 * (i / 4)][group] = dtype & 1 ? (int8_t)byte : byte;
+        }
+    }
+    for (int lane = 0; lane < WARP; lane++)
+        for (int i = 0; i < 4; i++) {
+            const int row = lane / 4 + 8 * (i / 2), column = 2 * (lane % 4) + (i & 1);
+            uint32_t total = mails[lane].in[6 + i];
+            for (int k = 0; k < 32; k++) total += (uint32_t)(a[row][k] * b[k][column]);
+            mails[lane].out[i] = total;
+        }
+}
+
 /* D = A * B + C of m16n8k16 (f16 if `dtype` is 0, bf16 if 1) and of m16n8k8 (tf32 if 2), in the layout of PTX. */
 static void multiply(mail *mails, int dtype) {
+    if (dtype >= 4) {
+        multiply_bytes(mails, dtype);
+        return;
+    }
     float a[16][16] = {{0}}, b[16][8] = {{0}};
     const int depth = dtype == 2 ? 8 : 16;
     for (int lane = 0; lane < WARP; lane++) {

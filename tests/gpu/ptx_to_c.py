@@ -26,6 +26,9 @@ _BINARY = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^"
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "lo": "<", "hs": ">=", "hi": ">"}
 _ROUND = {"rni": "nearbyint", "rmi": "floor", "rpi": "ceil", "rzi": "trunc"}
 _SHUFFLES = {"bfly": 0, "down": 1, "up": 2, "idx": 3}
+_PRODUCTS = {("f16", "f16"): (0, 16, "f32"), ("bf16", "bf16"): (1, 16, "f32"), ("tf32", "tf32"): (2, 8, "f32")}
+_PRODUCTS |= {(a, b): (4 + 2 * (a == "s8") + (b == "s8"), 32, "s32") for a in ("u8", "s8") for b in ("u8", "s8")}
+"""The number of a product for `machine.c`, its depth, and the dtype of its sums."""
 _SPECIAL = {"%tid.x": "B->thread", "%ntid.x": "B->threads", "%ctaid.x": "B->number", "%nctaid.x": "B->blocks"}
 _SPECIAL |= {"%tid.y": "0", "%tid.z": "0", "%ctaid.y": "0", "%ctaid.z": "0", "%laneid": "(B->thread % 32)"}
 
@@ -69,8 +72,8 @@ class _Kernel:
             return f"(uint64_t)(uintptr_t)data_{text.replace('$', '_')}"
         if self.depot is not None and text == self.depot[0]:
             return "(uint64_t)(uintptr_t)R->depot"
-        if re.fullmatch(r"-?\d+|0x[0-9a-fA-F]+", text):
-            number = int(text, 0) & ((1 << width(type)) - 1)
+        if re.fullmatch(r"-?\d+|0x[0-9a-fA-F]+U?", text):
+            number = int(text.rstrip("U"), 0) & ((1 << width(type)) - 1)
             return f"{number}{'ull' if width(type) == 64 else 'u'}"
         if text in ("true", "false"):
             return str(int(text == "true"))
@@ -308,6 +311,9 @@ class _Kernel:
             half = target.removesuffix("x2")
             high, low = (_WRITE[half].format(self.value(operand, "f32")) for operand in operands[1:])
             return self.assign(operands[0], f"(uint32_t){high} << 16 | {low}", "b32")
+        if target == "tf32":
+            assert how == ["rna"] and source == "f32", text
+            return self.assign(operands[0], f"{self.raw(operands[1], 'b32')} + 0x1000u & 0xffffe000u", "b32")
         value = self.value(operands[1], source)
         rounding = next((_ROUND[word] for word in how if word in _ROUND), None)
         if source in _READ and rounding is not None:
@@ -380,8 +386,8 @@ class _Kernel:
 
     def _mma(self, modifiers: list[str], operands: list[str], text: str) -> str:
         shape, types = modifiers[2], modifiers[-4:]
-        dtype = {"f16": 0, "bf16": 1, "tf32": 2}[types[1]]
-        assert shape == ("m16n8k8" if dtype == 2 else "m16n8k16") and types[0] == types[3] == "f32", text
+        dtype, depth, sums = _PRODUCTS[types[1], types[2]]
+        assert shape == f"m16n8k{depth}" and types[0] == types[3] == sums, text
         inputs = [p for operand in operands[1:] for p in split_operands(operand[1:-1])]
         sent = " ".join(f"M->in[{i}] = {self.raw(p, 'b32')};" for i, p in enumerate(inputs))
         results = split_operands(operands[0][1:-1])

@@ -150,7 +150,7 @@ def test_code_is_assembled_without_spills(built: tuple[str, Build, Path], tmp_pa
         (r"bar(rier)?\.sync[^;]*;", ""),
         (r"cp\.async\.wait_group[^;]*;", ""),
         (r"shfl\.sync\.bfly\.b32 (.*), 1, 31, -1;", r"shfl.sync.bfly.b32 \1, 2, 31, -1;"),
-        (r"(mma\.sync.*?\{.*?\}, )(\{%\w+, )(%\w+, )(%\w+, )", r"\1\2\4\3"),
+        (r"(mma\.sync\S+\s*\{[^}]*\},\s*\{%\w+, )(%\w+), (%\w+)", r"\1\3, \2"),
     ],
 )
 def test_planted_fault_is_found(

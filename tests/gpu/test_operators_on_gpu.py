@@ -30,9 +30,6 @@ GROUP = 8
 GROUPS = [TESTED[i : i + GROUP] for i in range(0, len(TESTED), GROUP)]
 USUAL = {"minimum", "layer_norm", "gather"}
 """The groups with these operators run by default; `--variants` runs all of them, which takes minutes."""
-with_group = pytest.mark.parametrize(
-    "number", range(len(GROUPS)), ids=[f"{group[0].name}..{group[-1].name}" for group in GROUPS]
-)
 Uses = dict[str, tuple[Function, Example]]
 
 
@@ -46,14 +43,6 @@ def chosen(group: tuple[Operator, ...]) -> Uses:
     return kept | symbolic_uses(group, 1)
 
 
-@pytest.fixture
-def group(number: int, request: pytest.FixtureRequest) -> tuple[Operator, ...]:
-    is_usual = any(operator.name in USUAL for operator in GROUPS[number])
-    if not is_usual and not request.config.getoption("--variants"):
-        pytest.skip("is run with --variants")
-    return GROUPS[number]
-
-
 def build(found: Uses, path: Path) -> None:
     dims = {symbol for function, _ in found.values() for symbol in function.symbols()}
     module = Module("operators", tuple(sorted(dims, key=str)), functions=tuple(f for f, _ in found.values()))
@@ -63,6 +52,18 @@ def build(found: Uses, path: Path) -> None:
     )
 
 
+@pytest.fixture(scope="module", params=GROUPS, ids=[f"{group[0].name}..{group[-1].name}" for group in GROUPS])
+def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Uses, Path]:
+    """An artifact of a group, built once for all tests."""
+    group: tuple[Operator, ...] = request.param
+    is_usual = any(operator.name in USUAL for operator in group)
+    if not is_usual and not request.config.getoption("--variants"):
+        pytest.skip("is run with --variants")
+    found, path = chosen(group), tmp_path_factory.mktemp("operators") / "operators.so"
+    build(found, path)
+    return found, path
+
+
 def call(model: nacre.Model, name: str, item: Example) -> str | None:
     """Returns a description of the difference to the reference; None if there is none."""
     results = model.entries[name](*item.arrays)
@@ -70,11 +71,9 @@ def call(model: nacre.Model, name: str, item: Example) -> str | None:
     return item.disagreement([np.asarray(result) for result in results], item.reference())
 
 
-@with_group
-def test_operators_agree_with_their_references(machine: Machine, group: tuple[Operator, ...], tmp_path: Path) -> None:
-    found = chosen(group)
-    build(found, tmp_path / "operators.so")
-    model = nacre.load(tmp_path / "operators.so", device="cuda")
+def test_operators_agree_with_their_references(machine: Machine, built: tuple[Uses, Path]) -> None:
+    found, path = built
+    model = nacre.load(path, device="cuda")
     failures = []
     for name, (function, item) in found.items():
         if item.operator.has("checking"):
@@ -88,13 +87,10 @@ def test_operators_agree_with_their_references(machine: Machine, group: tuple[Op
     assert machine.left == 0
 
 
-@with_group
-def test_kernels_are_assembled(group: tuple[Operator, ...], tmp_path: Path) -> None:
+def test_kernels_are_assembled(built: tuple[Uses, Path], tmp_path: Path) -> None:
     """Without calls, and without registers in memory."""
     ptxas = find_ptxas()
-    path = tmp_path / "operators.so"
-    build(chosen(group), path)
-    texts = ptx_of(path)
+    texts = ptx_of(built[1])
     assert texts
     for text in texts:
         assert assemble(ptxas, text, "sm_80", tmp_path) == []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_driver import compile_ptx
+from compile_kernels import compile_ptx
 from ptx_to_c import UnknownError, translate
 
 HEAD = ".version 7.0\n.target sm_80\n.address_size 64\n"

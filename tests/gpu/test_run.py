@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_driver import build_driver, environment_of
+from compile_kernels import build_driver
+from fake_driver import environment_of
 from packing import pack_all
 
 STAGES = {"operators": 10, "graphs": 3, "samples": 2, "threads": 2, "errors": 7, "timings": 3}

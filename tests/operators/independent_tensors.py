@@ -558,7 +558,7 @@ TENSORS: Mapping[str, Function] = {
     "scatter_nd_add": _scatter_nd(add=True),
     "sort": along(lambda values, descending: [values[i] for i in _order(values, descending)]),
     "argsort": along(_order),
-    "top_k": _top,
+    **dict.fromkeys(("top_k", "merged_order"), _top),
     "iota": lambda shape, axis, dtype: (lambda s: build(s, lambda p: p[axis]))(
         (shape,) if isinstance(shape, int) else shape
     ),

@@ -16,6 +16,8 @@ COMBINING = frozenset(
     )
 )
 """Operations that are associative, up to rounding."""
+_SUMS = (("arith.addf",), ("arith.addi",))
+_LOOPS = ("scf.for", "scf.while")
 
 
 def operands_of(op: Any) -> tuple[list[Any], list[Any]]:
@@ -45,7 +47,7 @@ def describe_nest(op: Any, name: str, starts: Sequence[Any]) -> Nest:
     block = op.regions[0].blocks[0]
     used = [bool(list(argument.uses)) for argument in block.arguments]
     combines = tuple(combining(op, number) for number in range(len(results)))
-    is_product = len(inputs) == 2 and combines == ("arith.addf",) and _is_product(block)
+    signs = _signs_of_product(block) if len(inputs) == 2 and combines in _SUMS else None
     maps = [tuple(map(str, map_.results)) for map_ in maps_of(op)]
     described = [_operand(*each) for each in zip((*inputs, *results), maps, used, strict=True)]
     return Nest(
@@ -57,7 +59,9 @@ def describe_nest(op: Any, name: str, starts: Sequence[Any]) -> Nest:
         tuple(str(value.type) for value in captured_by(block)),
         tuple(start is not None for start in starts),
         combines,
-        is_product,
+        signs is not None,
+        signs or (False, False),
+        any(inner.name in _LOOPS for inner in _walk(block)),
     )
 
 
@@ -144,18 +148,25 @@ def combining(op: Any, result: int) -> str | None:
     return str(operation.name) if is_last and operation.name in COMBINING else None
 
 
-def _is_product(block: Any) -> bool:
-    """Returns whether a body adds the product of its first two arguments to the third one."""
+def _signs_of_product(block: Any) -> tuple[bool, bool] | None:
+    """Returns whether the first two arguments of a body are signed integers, if it adds their product to the third one.
+    Floats may be multiplied as they are, integers are widened first."""
     operations = [op.operation for op in block.operations]
-    widened = {argument: argument for argument in list(block.arguments)[:2]}
+    first, second = list(block.arguments)[:2]
+    widened = {first: first, second: second}
+    signed = dict.fromkeys(widened, False)
     for op in operations:
-        if op.name == "arith.extf" and op.operands[0] in widened:
-            widened[op.results[0]] = widened[op.operands[0]]
-    products = [op for op in operations if op.name == "arith.mulf" and all(value in widened for value in op.operands)]
-    others = [op for op in operations if op.name not in ("arith.extf", "arith.mulf", "arith.addf", "linalg.yield")]
-    if len(products) != 1 or others or len([op for op in operations if op.name == "arith.addf"]) != 1:
-        return False
-    return len({widened[value] for value in products[0].operands}) == 2
+        if op.name in ("arith.extf", "arith.extsi", "arith.extui") and op.operands[0] in (first, second):
+            widened[op.results[0]] = op.operands[0]
+            signed[op.operands[0]] = op.name == "arith.extsi"
+    products = [op for op in operations if op.name in ("arith.mulf", "arith.muli")]
+    known = ("arith.extf", "arith.extsi", "arith.extui", "arith.mulf", "arith.muli", "arith.addf", "arith.addi")
+    if len(products) != 1 or any(op.name not in (*known, "linalg.yield") for op in operations):
+        return None
+    if len([op for op in operations if op.name in ("arith.addf", "arith.addi")]) != 1:
+        return None
+    factors = [widened.get(value) for value in products[0].operands]
+    return (signed[first], signed[second]) if {first, second} == set(factors) else None
 
 
 def _empty_function(module: Any, symbol: str, types: Sequence[Any], results: Sequence[Any]) -> Any:

@@ -1,7 +1,9 @@
 """The schedule of contractions: blocks of results in registers, operands in shared memory.
 
-A contraction has two inputs. Its loops fall into four groups by the inputs that depend on them, and each group is one
-number, split by sizes where it is used. A convolution is a contraction too: its windows are part of an index.
+The inputs of a contraction have two sides. Its loops fall into four groups by the sides that depend on them, and each
+group is one number, split by sizes where it is used. A convolution is a contraction too: its windows are part of an
+index. A side may have several inputs, such as quantized values of 4 bits and their scales, which the body decodes in
+registers.
 
     z[b, m, n] += x[b, m, k] * w[k, n]    rows m: x alone    columns n: w alone    depth k: reduced    batch: others
 
@@ -28,37 +30,53 @@ DEPTH = 16
 SIDE = 4
 """The results of a thread along each side."""
 THREADS = ROWS * COLUMNS // SIDE**2
-_ELEMENTS = frozenset({"f32", "f16", "bf16", "f64", "i8", "i16", "i32", "i64"})
+_BYTES = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "f16": 2, "bf16": 2, "i16": 2, "i8": 1}
+_MOST_BYTES = 32
+"""The bytes of all inputs at one position, so that tiles fit the shared memory of a block."""
 _FEWEST = 16
 """A side with fewer elements leaves most threads without work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The loops of a contraction; `rows` belong to the first input, `columns` to the second one."""
+    """The loops of a contraction; `rows` belong to the first side, `columns` to the second one. `sides` has the side of
+    each input, 0 or 1."""
 
     batch: tuple[int, ...]
     rows: tuple[int, ...]
     columns: tuple[int, ...]
     depth: tuple[int, ...]
+    sides: tuple[int, ...]
 
 
 def find_groups(nest: Nest) -> Groups | None:
     """Returns the groups of the loops; None if the nest is no contraction that is large enough."""
-    if len(nest.inputs) != 2 or len(nest.results) != 1 or not nest.reductions or nest.started != (True,):
+    if len(nest.inputs) < 2 or len(nest.results) != 1 or not nest.reductions or nest.started != (True,):
         return None
-    if nest.combines[0] is None or not all(o.in_memory and o.element in _ELEMENTS for o in nest.operands):
+    if nest.combines[0] is None or not all(o.in_memory and o.element in _BYTES for o in nest.operands):
         return None
-    (x, w), (result,) = nest.inputs, nest.results
-    if result.loops() & set(nest.reductions):
+    sides = _find_sides(nest)
+    if sides is None or nest.results[0].loops() & set(nest.reductions):
         return None
-    own = [tuple(n for n in nest.outer if n in a.loops() - b.loops()) for a, b in ((x, w), (w, x))]
-    batch = tuple(n for n in nest.outer if n not in own[0] + own[1])
-    shared = {n for n in nest.reductions if n in x.loops() and n in w.loops()}
-    small = any(_static(nest, loops, _FEWEST) for loops in own) or _static(nest, nest.reductions, 4)
-    if not all(own) or not shared or small:
+    loops = [{loop for n, o in enumerate(nest.inputs) if sides[n] == side for loop in o.loops()} for side in range(2)]
+    rows, columns = (tuple(n for n in nest.outer if n in own - other) for own, other in (loops, loops[::-1]))
+    batch = tuple(n for n in nest.outer if n not in rows + columns)
+    shared = {n for n in nest.reductions if n in loops[0] & loops[1]}
+    small = any(_static(nest, own, _FEWEST) for own in (rows, columns)) or _static(nest, nest.reductions, 4)
+    if not shared or small or sum(_BYTES[o.element] for o in nest.inputs) > _MOST_BYTES:
         return None
-    return Groups(batch, own[0], own[1], nest.reductions)
+    return Groups(batch, rows, columns, nest.reductions, sides)
+
+
+def _find_sides(nest: Nest) -> tuple[int, ...] | None:
+    """Returns the side of each input. Inputs of one side depend on the same parallel loops, the others on none of
+    them, except for loops that all inputs depend on."""
+    own = [frozenset(operand.loops()) & set(nest.outer) for operand in nest.inputs]
+    common = frozenset.intersection(*own)
+    kinds = dict.fromkeys(loops - common for loops in own)
+    if len(kinds) != 2 or not all(kinds) or frozenset.intersection(*kinds):
+        return None
+    return tuple(list(kinds).index(loops - common) for loops in own)
 
 
 def _static(nest: Nest, loops: Sequence[int], least: int) -> bool:
@@ -112,11 +130,13 @@ class ContractionWriter:
         self.nest, self.groups, self.text = nest, groups, Text()
         self.at: dict[int, str] = {}
         self.element = nest.results[0].element
-        self.tiles = [self.tile_type(number) for number in range(2)]
+        self.tiles = [self.tile_type(number) for number in range(len(nest.inputs))]
 
     def tile_type(self, number: int) -> str:
         """Returns the type of the copy of an input; elements behind each row spread the columns over the banks."""
-        return f"memref<{DEPTH}x{(ROWS, COLUMNS)[number] + SIDE}x{self.nest.inputs[number].element}, 3>"
+        return (
+            f"memref<{DEPTH}x{(ROWS, COLUMNS)[self.groups.sides[number]] + SIDE}x{self.nest.inputs[number].element}, 3>"
+        )
 
     def tile_place(self, k: str, side: str) -> str:
         """Returns the index of an element of a copy."""
@@ -162,21 +182,21 @@ class ContractionWriter:
         return [self.at.get(loop, zero) for loop in range(len(self.nest.parallel))]
 
     def run_steps(self, first: Sequence[str], own: Sequence[str]) -> list[str]:
-        text = self.text
-        zero, one, step, depth = text.constant(0), text.constant(1), text.constant(DEPTH), self.total[self.groups.depth]
+        text, groups = self.text, self.groups
+        zero, one, step, depth = text.constant(0), text.constant(1), text.constant(DEPTH), self.total[groups.depth]
         count = SIDE * SIDE
         types = [self.element] * count
         outer, inner = ([text.fresh() for _ in types] for _ in range(2))
         begin, k = text.fresh(), text.fresh()
         with text.loop(f"{begin} = {zero} to {depth} step {step}", outer, ["%s0"] * count, types) as totals:
-            for number in range(2):
-                self.copy(number, first[number], begin)
+            for number, side in enumerate(groups.sides):
+                self.copy(number, first[side], begin)
             text.barrier()
             left = text.let(f"arith.subi {depth}, {begin} : index")
             bound = text.index("minui", left, step)
             with text.loop(f"{k} = {zero} to {bound} step {one}", inner, outer, types) as sums:
-                values = [self._read(number, k, own[number]) for number in range(2)]
-                self._place(self.groups.depth, text.add(begin, k))
+                values = [self._read(number, k, own[side]) for number, side in enumerate(groups.sides)]
+                self._place(groups.depth, text.add(begin, k))
                 text.carry(self._multiply(values, inner, first, own), types)
             text.barrier()
             text.carry(sums, types)
@@ -186,7 +206,7 @@ class ContractionWriter:
         """Copies the elements of one step of an input to shared memory; neighbouring threads read along the axis that
         is contiguous in memory."""
         text, operand = self.text, self.nest.inputs[number]
-        loops, width = ((self.groups.rows, ROWS), (self.groups.columns, COLUMNS))[number]
+        loops, width = ((self.groups.rows, ROWS), (self.groups.columns, COLUMNS))[self.groups.sides[number]]
         along_depth = operand.plain_axes()[-1] in self.groups.depth
         inner = text.constant(DEPTH if along_depth else width)
         for part in range(width * DEPTH // THREADS):
@@ -222,7 +242,8 @@ class ContractionWriter:
             self._place(self.groups.rows, self._number(first[0], own[0], i))
             for j in range(SIDE):
                 self._place(self.groups.columns, self._number(first[1], own[1], j))
-                call = call_body(self.nest, [values[0][i], values[1][j], sums[i * SIDE + j]], self.positions())
+                elements = [each[(i, j)[side]] for each, side in zip(values, self.groups.sides, strict=True)]
+                call = call_body(self.nest, [*elements, sums[i * SIDE + j]], self.positions())
                 made.append(text.let(call))
         return made
 

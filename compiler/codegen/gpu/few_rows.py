@@ -1,11 +1,11 @@
-"""The schedule of products of a few rows with a matrix, which is read once, by 16 bytes.
+"""The schedule of products of a few rows with a matrix, which is read once, by 8 or 16 bytes.
 
-    z[m, n] += x[m, k] * w[k, n]    rows m: all in each thread, 8 at most in f16, 16 in f32   columns n: contiguous
+    z[b, m, n] += x[b, m, k] * w[b, k, n]    rows m: all in each thread, 16 at most     columns n: contiguous
 
-A block of 256 threads computes 8 groups of neighbouring columns, as many in a group as are in 16 bytes. 32 slices share
-the depth:
+A block of 256 threads computes 8 groups of neighbouring columns, as many in a group as are read together. 32 slices
+share the depth:
 
-    group g, slice s:   for k = s, s + 32, ...:  16 bytes of w[k]; x[m, k] of each row; sums of each row and column
+    group g, slice s:   for k = s, s + 32, ...:  a part of w[k]; x[m, k] of each row; sums of each row and column
     the 4 slices of a warp are combined by exchanges in registers, the 8 warps in shared memory, in a fixed order
 """
 
@@ -23,7 +23,8 @@ SLICES = THREADS // GROUPS
 _WARPS = THREADS // WARP
 _MOST_SUMS = 64
 """The sums of a thread that stay in registers."""
-_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
+_LEAST_BYTES, _MOST_BYTES = 8, 16
+_BYTES = {"f32": 4, "f16": 2, "bf16": 2, "i8": 1}
 
 
 def fits_few_rows(nest: Nest) -> bool:
@@ -34,26 +35,48 @@ def fits_few_rows(nest: Nest) -> bool:
     if neutral_of(nest.combines[0], result.element) is None or not all(o.in_memory for o in nest.operands):
         return False
     axes = w.plain_axes()
-    if w.element not in _BYTES or len(axes) != 2 or axes[0] != depth or axes[1] not in nest.outer:
+    if w.element not in _BYTES or len(axes) < 2 or axes[-2] != depth or not set(axes) - {depth} <= set(nest.outer):
         return False
-    column, width = axes[1], 16 // _BYTES[w.element]
+    column, rows = _column(nest), _rows(nest)
     columns = nest.static_extent(column)
-    if "strided" in w.type or column in nest.inputs[0].loops() or columns is None or columns % width:
+    if "strided" in w.type or column in nest.inputs[0].loops() or not columns or not rows:
         return False
-    sums = width
-    for loop in _rows(nest):
-        sums *= nest.static_extent(loop) or _MOST_SUMS + 1
-    return 0 < sums <= _MOST_SUMS
+    if any(nest.static_extent(loop) is None for loop in rows):
+        return False
+    return _count(nest) * _width(nest) <= _MOST_SUMS and columns % _width(nest) == 0
 
 
 def _column(nest: Nest) -> int:
-    column = nest.inputs[1].plain_axes()[1]
+    column = nest.inputs[1].plain_axes()[-1]
     assert column is not None
     return column
 
 
+def _batch(nest: Nest) -> list[int]:
+    """Returns the loops over several matrices."""
+    return [loop for loop in nest.outer if loop != _column(nest) and loop in nest.inputs[1].loops()]
+
+
 def _rows(nest: Nest) -> list[int]:
-    return [loop for loop in nest.outer if loop != _column(nest)]
+    return [loop for loop in nest.outer if loop not in nest.inputs[1].loops()]
+
+
+def _count(nest: Nest) -> int:
+    """Returns the number of rows."""
+    count = 1
+    for loop in _rows(nest):
+        count *= nest.static_extent(loop) or 1
+    return count
+
+
+def _width(nest: Nest) -> int:
+    """Returns the neighbouring columns of a thread: fewer where there are many rows, or where parts of rows would not
+    be aligned."""
+    bytes, columns = _BYTES[nest.inputs[1].element], nest.static_extent(_column(nest)) or 0
+    width = _MOST_BYTES // bytes
+    while (width * _count(nest) > _MOST_SUMS or columns % width) and width * bytes > _LEAST_BYTES:
+        width //= 2
+    return width
 
 
 def write_few_rows(nest: Nest) -> str:
@@ -63,11 +86,16 @@ def write_few_rows(nest: Nest) -> str:
 
 def _write_count(nest: Nest) -> str:
     text = Text()
-    columns = write_sizes(text, nest)[_column(nest)]
-    width = 16 // _BYTES[nest.inputs[1].element]
-    blocks = text.index("ceildivui", columns, text.constant(GROUPS * width))
+    batches, columns = _blocks(text, nest, write_sizes(text, nest))
     arguments = ", ".join(f"%m{number}: {operand.type}" for number, operand in enumerate(nest.operands))
+    blocks = text.multiply(batches, columns)
     return text.function(f"@{nest.name}_count({arguments}) -> index", [blocks], ["index"])
+
+
+def _blocks(text: Text, nest: Nest, sizes: Sequence[str]) -> tuple[str, str]:
+    """Returns the numbers of matrices, and of blocks along their columns."""
+    batches = text.multiply(text.constant(1), *(sizes[loop] for loop in _batch(nest)))
+    return batches, text.index("ceildivui", sizes[_column(nest)], text.constant(GROUPS * _width(nest)))
 
 
 class _Writer:
@@ -75,11 +103,9 @@ class _Writer:
 
     def __init__(self, nest: Nest) -> None:
         self.nest, self.text, self.column, self.rows = nest, Text(), _column(nest), _rows(nest)
-        self.width = 16 // _BYTES[nest.inputs[1].element]
+        self.width, self.count = _width(nest), _count(nest)
+        self.bytes = self.width * _BYTES[nest.inputs[1].element]
         self.sizes = write_sizes(self.text, nest)
-        self.count = 1
-        for loop in self.rows:
-            self.count *= nest.static_extent(loop) or 1
         self.element, self.combine = nest.results[0].element, str(nest.combines[0])
         self.tile = f"memref<{_WARPS}x{self.count}x{GROUPS * self.width}x{self.element}, 3>"
 
@@ -87,7 +113,11 @@ class _Writer:
         text, nest = self.text, self.nest
         block, thread = text.special("ctaid.x"), text.special("tid.x")
         group, part = (text.index(name, thread, text.constant(GROUPS)) for name in ("remui", "divui"))
-        begin = text.multiply(block, text.constant(GROUPS * self.width))
+        _, columns = _blocks(text, nest, self.sizes)
+        batch = _batch(nest)
+        places = split_number(text, text.index("divui", block, columns), [self.sizes[loop] for loop in batch])
+        self.at = dict(zip(batch, places, strict=True))
+        begin = text.multiply(text.index("remui", block, columns), text.constant(GROUPS * self.width))
         own = text.multiply(group, text.constant(self.width))
         totals = self._sum(part, text.add(begin, own))
         distance = GROUPS
@@ -113,7 +143,8 @@ class _Writer:
 
     def _positions(self, row: str, column: str, depth: str) -> list[str]:
         places = split_number(self.text, row, [self.sizes[loop] for loop in self.rows])
-        known = dict(zip(self.rows, places, strict=True)) | {self.column: column, self.nest.reductions[0]: depth}
+        own = {self.column: column, self.nest.reductions[0]: depth}
+        known = self.at | dict(zip(self.rows, places, strict=True)) | own
         return [known[loop] for loop in range(len(self.nest.parallel))]
 
     def _sum(self, part: str, column: str) -> list[str]:
@@ -143,19 +174,22 @@ class _Writer:
     def _is_aligned(self) -> str:
         text, type = self.text, self.nest.inputs[1].type
         address = text.let(f"memref.extract_aligned_pointer_as_index %m1 : {type} -> index")
-        rest = text.index("andi", address, text.constant(15))
+        rest = text.index("andi", address, text.constant(self.bytes - 1))
         return text.let(f"arith.cmpi eq, {rest}, {text.constant(0)} : index")
 
     def _read(self, column: str, depth: str, aligned: str) -> Sequence[str]:
         """Returns neighbouring elements of the matrix: by one load, or one by one."""
-        text, w = self.text, self.nest.inputs[1]
+        text, w, at = self.text, self.nest.inputs[1], self._positions(self.text.constant(0), column, depth)
         vector, found = f"vector<{self.width}x{w.element}>", text.fresh()
         with text.block(f"{found} = scf.if {aligned} -> ({vector})", "} else {"):
-            loaded = text.let(f"vector.load %m1[{depth}, {column}] {{alignment = 16 : i64}} : {w.type}, {vector}")
+            place = ", ".join(text.apply(expression, at) for expression in w.index)
+            loaded = text.let(f"vector.load %m1[{place}] {{alignment = {self.bytes} : i64}} : {w.type}, {vector}")
             text.carry([loaded], [vector])
         text.deeper(1)
-        places = [text.add(column, text.constant(n)) for n in range(self.width)]
-        single = [text.let(f"memref.load %m1[{depth}, {place}] : {w.type}") for place in places]
+        single = []
+        for number in range(self.width):
+            at[self.column] = text.add(column, text.constant(number))
+            single.append(load(text, self.nest, 1, at))
         text.carry([text.let(f"vector.from_elements {', '.join(single)} : {vector}")], [vector])
         text.deeper(-1)
         text.line("}")

@@ -25,7 +25,8 @@ from .attention import Attention
 from .flash_end import FlashEnd
 from .flash_shape import WARPS, Shape, counted_arguments, flash_arguments
 from .flash_tiles import LOG2E, LOWEST
-from .fragments import multiply, round_pair, wait_for_copies
+from .fragments import round_pair, wait_for_copies
+from .mma import float_product, multiply
 from .plain import call_beside, split_number
 from .text import Text
 
@@ -158,7 +159,7 @@ class FlashWriter(FlashEnd):
             for half in range(2):
                 at = 4 * (2 * pair + half)
                 sums[at : at + 4] = multiply(
-                    text, self.element, self.queries[step], b[2 * half : 2 * half + 2], sums[at : at + 4]
+                    text, float_product(self.element), self.queries[step], b[2 * half : 2 * half + 2], sums[at : at + 4]
                 )
         # Keys are numbers of 32 bits here: there are two comparisons for each score.
         count, first = (
@@ -225,7 +226,8 @@ class FlashWriter(FlashEnd):
                 b = self.v.matrices(self.value_lanes, *places, turned=self.is_plain[2])
                 for half in range(2):
                     at = 4 * (2 * pair + half)
-                    sums[at : at + 4] = multiply(text, self.element, a, b[2 * half : 2 * half + 2], sums[at : at + 4])
+                    columns = b[2 * half : 2 * half + 2]
+                    sums[at : at + 4] = multiply(text, float_product(self.element), a, columns, sums[at : at + 4])
         return [*totals, *sums]
 
 

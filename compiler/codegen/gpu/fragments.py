@@ -1,13 +1,15 @@
-"""Tiles of f16 and bf16 in shared memory: asynchronous copies into them, and fragments for tensor cores out of them.
+"""Tiles in shared memory: asynchronous copies into them, and fragments for tensor cores out of them.
 
 A tile has a slow and a fast axis; the fast one is the axis that is contiguous in memory, so that a copy moves 16 bytes.
-Eight more elements behind each row put the rows of a matrix into different banks. `ldmatrix` reads four matrices of
-8 x 8 elements, of which lane 8 i + r addresses row r of matrix i; it can turn them over, so that either axis of a tile
-may be the depth of the product:
+16 more bytes behind each row put the rows of a matrix into different banks. `ldmatrix` reads four matrices of 8 rows of
+16 bytes, of which lane 8 i + r addresses row r of matrix i; it can turn over those of 16-bit elements, so that either
+axis of such a tile may be the depth of the product. For other elements the fast axis is the depth.
 
     registers of lane l, g = l / 4, p = l % 4    a: rows g, g + 8; depths 2p, 2p + 1 and 2p + 8, 2p + 9
                                                  b: column g;      the same depths
                                                  c: rows g, g + 8; columns 2p, 2p + 1
+
+These are the fragments of 16-bit elements. A register has the same 4 bytes of a row for elements of every size.
 
 https://docs.nvidia.com/cuda/parallel-thread-execution/#warp-level-matrix-fragment-mma-16816-float
 """
@@ -20,12 +22,12 @@ from dataclasses import dataclass
 from .nest import Operand
 from .text import Text
 
-CHUNK = 8
-"""The elements of a copy."""
-_BYTES = 2
+BYTES = {"f16": 2, "bf16": 2, "i8": 1, "f32": 4}
+CHUNK = 16
+"""The bytes of a copy, and of a row of a matrix."""
+_WORD = 4
 _TOGETHER = 4
 """The single elements that a thread reads before it stores the first of them, where nothing else is possible."""
-PRODUCTS = {"f16": "llvm.nvvm.mma.m16n8k16.row.col.f32.f32", "bf16": "llvm.nvvm.mma.m16n8k16.row.col.bf16"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +41,14 @@ class Tile:
     fast: int
 
     @property
+    def size(self) -> int:
+        """The bytes of an element."""
+        return BYTES[self.element]
+
+    @property
     def pitch(self) -> int:
         """The bytes from one row to the next."""
-        return (self.fast + CHUNK) * _BYTES
+        return self.fast * self.size + CHUNK
 
     @property
     def bytes(self) -> int:
@@ -50,7 +57,7 @@ class Tile:
     def address(self, slow: str, fast: str) -> str:
         text = self.text
         row = text.multiply(slow, text.constant(self.pitch))
-        return text.add(text.add(self.base, row), text.multiply(fast, text.constant(_BYTES)))
+        return text.add(text.add(self.base, row), text.multiply(fast, text.constant(self.size)))
 
     def lanes(self, slow: str, slow_bit: int) -> str:
         """Returns the address that this lane gives to `ldmatrix`, for matrices that begin at a row. Bit `slow_bit` of a
@@ -58,14 +65,15 @@ class Tile:
         text, lane = self.text, self.text.index("remui", self.text.special("tid.x"), self.text.constant(32))
         bits = text.index("divui", lane, text.constant(8))
         each = [text.index("remui", bits, text.constant(2)), text.index("divui", bits, text.constant(2))]
-        down, right = (text.multiply(each[bit], text.constant(8)) for bit in (slow_bit, 1 - slow_bit))
+        down = text.multiply(each[slow_bit], text.constant(8))
+        right = text.multiply(each[1 - slow_bit], text.constant(CHUNK // self.size))
         row = text.add(text.add(slow, down), text.index("remui", lane, text.constant(8)))
         return self.address(row, right)
 
     def matrices(self, lanes: str, slow: int, fast: int, *, turned: bool) -> list[str]:
         """Returns the four registers of `ldmatrix`, at a distance from the addresses of `lanes`."""
         text = self.text
-        place = text.add(lanes, text.constant(slow * self.pitch + fast * _BYTES))
+        place = text.add(lanes, text.constant(slow * self.pitch + fast * self.size))
         way = ".trans" if turned else ""
         result = "!llvm.struct<(i32, i32, i32, i32)>"
         name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4{way}.b16"
@@ -96,6 +104,17 @@ class Source:
     fast_axis: int
     limits: tuple[str, str]
     at: Callable[[str, str], Sequence[str]]
+    is_crossed: bool = False
+    """Whether elements are contiguous in memory along the slow axis of a tile."""
+
+    @property
+    def size(self) -> int:
+        return BYTES[self.operand.element]
+
+    @property
+    def chunk(self) -> int:
+        """The elements of a copy of 16 bytes."""
+        return CHUNK // self.size
 
     def is_aligned(self) -> str:
         """Returns whether all rows begin at multiples of 16 bytes."""
@@ -104,8 +123,8 @@ class Source:
         bits = base
         for axis, stride in enumerate(strides):
             if axis != self.fast_axis:
-                bits = text.index("ori", bits, text.multiply(stride, text.constant(_BYTES)))
-        low = text.index("andi", bits, text.constant(CHUNK * _BYTES - 1))
+                bits = text.index("ori", bits, text.multiply(stride, text.constant(self.size)))
+        low = text.index("andi", bits, text.constant(CHUNK - 1))
         own = text.let(f"arith.cmpi eq, {strides[self.fast_axis]}, {text.constant(1)} : index")
         aligned = text.let(f"arith.cmpi eq, {low}, {text.constant(0)} : index")
         return text.let(f"arith.andi {aligned}, {own} : i1")
@@ -119,12 +138,12 @@ class Source:
         split = f"memref.extract_strided_metadata {self.name} : {self.operand.type} -> {base}, {types}"
         text.line(f"{made}:{2 * rank + 2} = {split}")
         address = text.let(f"memref.extract_aligned_pointer_as_index {self.name} : {self.operand.type} -> index")
-        first = text.add(address, text.multiply(f"{made}#1", text.constant(_BYTES)))
+        first = text.add(address, text.multiply(f"{made}#1", text.constant(self.size)))
         return first, [f"{made}#{2 + rank + axis}" for axis in range(rank)]
 
     def copy(self, tile: Tile, first: tuple[str, str], threads: int, aligned: str | None) -> None:
         """Begins to copy the elements from a position on; zeros stand for those behind the limits. Copies by 16 bytes,
-        for which sources are `aligned`, arrive with their group, others at once."""
+        for which sources are `aligned`, and those of crossed words arrive with their group, others at once."""
         text = self.text
         thread = text.special("tid.x")
         if aligned is None:
@@ -138,7 +157,7 @@ class Source:
         text.line("}")
 
     def _copy_chunks(self, tile: Tile, first: tuple[str, str], threads: int, thread: str) -> None:
-        text, in_row = self.text, tile.fast // CHUNK
+        text, in_row = self.text, tile.fast // self.chunk
         base, strides = self._layout()
         zero = text.constant(0)
         for part in range(-(-tile.slow * in_row // threads)):
@@ -152,27 +171,17 @@ class Source:
     def _copy_chunk(
         self, tile: Tile, first: tuple[str, str], number: str, base: str, strides: Sequence[str], zero: str
     ) -> None:
-        text, in_row = self.text, self.text.constant(tile.fast // CHUNK)
+        text, in_row = self.text, self.text.constant(tile.fast // self.chunk)
         slow = text.index("divui", number, in_row)
-        fast = text.multiply(text.index("remui", number, in_row), text.constant(CHUNK))
+        fast = text.multiply(text.index("remui", number, in_row), text.constant(self.chunk))
         here, there = text.add(first[0], slow), text.add(first[1], fast)
         known = [text.below(here, self.limits[0]), text.below(there, self.limits[1])]
         inside = text.let(f"arith.andi {known[0]}, {known[1]} : i1")
         here, there = (text.let(f"arith.select {inside}, {place}, {zero} : index") for place in (here, there))
         left = text.let(f"arith.subi {self.limits[1]}, {there} : index")
-        count = text.index("minui", left, text.constant(CHUNK))
-        bytes = text.let(f"arith.select {inside}, {text.multiply(count, text.constant(_BYTES))}, {zero} : index")
-        positions = self.at(here, there)
-        place = base
-        for expression, stride in zip(self.operand.index, strides, strict=True):
-            step = text.multiply(text.apply(expression, positions), stride)
-            place = text.add(place, text.multiply(step, text.constant(_BYTES)))
-        target, source = shared_pointer(text, tile.address(slow, fast)), _pointer(text, place, 1)
-        size = text.let(f"arith.index_cast {bytes} : index to i32")
-        text.line(
-            f'llvm.call_intrinsic "llvm.nvvm.cp.async.cg.shared.global.16.s"({target}, {source}, {size})'
-            " : (!llvm.ptr<3>, !llvm.ptr<1>, i32) -> ()"
-        )
+        count = text.index("minui", left, text.constant(self.chunk))
+        bytes = text.let(f"arith.select {inside}, {text.multiply(count, text.constant(self.size))}, {zero} : index")
+        self._begin_copy(tile.address(slow, fast), self._address(base, strides, here, there), bytes, "cg", CHUNK)
 
     def _copy_elements(self, tile: Tile, first: tuple[str, str], threads: int, thread: str, together: int) -> None:
         text, begin, total = self.text, self.text.fresh(), tile.slow * tile.fast
@@ -180,14 +189,48 @@ class Source:
         step = text.constant(together * threads)
         with text.loop(f"{begin} = {thread} to {text.constant(total)} step {step}", [], [], []):
             numbers = [text.add(begin, text.constant(part * threads)) for part in range(together)]
-            places = [
-                tuple(text.index(operation, number, text.constant(tile.fast)) for operation in ("divui", "remui"))
-                for number in numbers
-            ]
+            places = [self._place_element(tile, number) for number in numbers]
+            if self.is_crossed and self.size == _WORD:
+                for slow, fast in places:
+                    self._copy_word(tile, first, slow, fast)
+                return
             values = [self._read_element(text.add(first[0], slow), text.add(first[1], fast)) for slow, fast in places]
             for value, (slow, fast) in zip(values, places, strict=True):
                 target = shared_pointer(text, tile.address(slow, fast))
                 text.line(f"llvm.store {value}, {target} : {self.operand.element}, !llvm.ptr<3>")
+
+    def _place_element(self, tile: Tile, number: str) -> tuple[str, str]:
+        """Returns the position in a tile of the element that a thread copies: neighbouring threads read neighbouring
+        elements."""
+        text = self.text
+        inner = text.constant(tile.slow if self.is_crossed else tile.fast)
+        outer, within = (text.index(operation, number, inner) for operation in ("divui", "remui"))
+        return (within, outer) if self.is_crossed else (outer, within)
+
+    def _copy_word(self, tile: Tile, first: tuple[str, str], slow: str, fast: str) -> None:
+        """Begins to copy an element of 4 bytes."""
+        text, zero = self.text, self.text.constant(0)
+        base, strides = self._layout()
+        here, there = text.add(first[0], slow), text.add(first[1], fast)
+        known = [text.below(here, self.limits[0]), text.below(there, self.limits[1])]
+        inside = text.let(f"arith.andi {known[0]}, {known[1]} : i1")
+        here, there = (text.let(f"arith.select {inside}, {place}, {zero} : index") for place in (here, there))
+        bytes = text.let(f"arith.select {inside}, {text.constant(_WORD)}, {zero} : index")
+        self._begin_copy(tile.address(slow, fast), self._address(base, strides, here, there), bytes, "ca", _WORD)
+
+    def _address(self, base: str, strides: Sequence[str], slow: str, fast: str) -> str:
+        text, place, positions = self.text, base, self.at(slow, fast)
+        for expression, stride in zip(self.operand.index, strides, strict=True):
+            step = text.multiply(text.apply(expression, positions), stride)
+            place = text.add(place, text.multiply(step, text.constant(self.size)))
+        return place
+
+    def _begin_copy(self, target: str, source: str, bytes: str, cached: str, most: int) -> None:
+        text = self.text
+        places = f"{shared_pointer(text, target)}, {_pointer(text, source, 1)}"
+        size = text.let(f"arith.index_cast {bytes} : index to i32")
+        name = f"llvm.nvvm.cp.async.{cached}.shared.global.{most}.s"
+        text.line(f'llvm.call_intrinsic "{name}"({places}, {size}) : (!llvm.ptr<3>, !llvm.ptr<1>, i32) -> ()')
 
     def _read_element(self, here: str, there: str) -> str:
         text, element, value = self.text, self.operand.element, self.text.fresh()
@@ -198,7 +241,7 @@ class Source:
             indices = ", ".join(text.apply(expression, positions) for expression in self.operand.index)
             read = text.let(f"memref.load {self.name}[{indices}] : {self.operand.type}")
             text.line(f"scf.yield {read} : {element}")
-        none = text.let(f"arith.constant 0.0 : {element}")
+        none = text.let(f"arith.constant {'0' if element[0] == 'i' else '0.0'} : {element}")
         text.line(f"scf.yield {none} : {element}")
         text.line("}")
         return value
@@ -212,19 +255,6 @@ def commit_copies(text: Text) -> None:
 def wait_for_copies(text: Text, left: int) -> None:
     """Waits for this thread's copies, except for the last groups."""
     text.line(f'llvm.call_intrinsic "llvm.nvvm.cp.async.wait.group"({text.constant(left, "i32")}) : (i32) -> ()')
-
-
-def multiply(text: Text, element: str, a: Sequence[str], b: Sequence[str], c: Sequence[str]) -> list[str]:
-    """Returns c + a b of m16n8k16, whose operands are the registers of `ldmatrix`."""
-    register, result = "vector<2xf16>" if element == "f16" else "i32", "!llvm.struct<(f32, f32, f32, f32)>"
-    given = [as_register(text, element, each) for each in (*a, *b)]
-    types = ", ".join([register] * 6 + ["f32"] * 4)
-    made = text.let(f'llvm.call_intrinsic "{PRODUCTS[element]}"({", ".join([*given, *c])}) : ({types}) -> {result}')
-    return [text.let(f"llvm.extractvalue {made}[{n}] : {result}") for n in range(4)]
-
-
-def as_register(text: Text, element: str, word: str) -> str:
-    return text.let(f"llvm.bitcast {word} : i32 to vector<2xf16>") if element == "f16" else word
 
 
 def round_pair(text: Text, element: str, low: str, high: str) -> str:

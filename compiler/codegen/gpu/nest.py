@@ -67,8 +67,9 @@ class Nest:
     operands, the loops, and the captured values, whose types are `captures`. A result with a `start` begins with that
     value, an operand behind the captured ones; another one begins with the content of its memory. `combines` names the
     operation by which each result combines what was accumulated with a new value, if it is one operation. If it
-    `is_product`, the new value is the product of the two inputs, widened exactly. A `prologue`
-    computes what is added to the only result, an `epilogue` what is stored of it."""
+    `is_product`, the new value is the product of the two inputs, widened exactly; `signs` tells which are signed
+    integers. It `has_loops` if its body runs loops
+    of its own. A `prologue` computes what is added to the only result, an `epilogue` what is stored of it."""
 
     name: str
     body: str
@@ -79,6 +80,8 @@ class Nest:
     started: tuple[bool, ...]
     combines: tuple[str | None, ...]
     is_product: bool = False
+    signs: tuple[bool, bool] = (False, False)
+    has_loops: bool = False
     prologue: Beside | None = None
     epilogue: Beside | None = None
 

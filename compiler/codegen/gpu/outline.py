@@ -59,9 +59,20 @@ class Launch:
         return Launch(schedule, int(threads), int(blocks or 0))
 
 
-def outline(module: Any, symbol: str, *, strict: bool = False, scratch: int = 0) -> tuple[Launch, ...]:
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """Whether products are rounded before they are added, and whether factors of f32 may be rounded to tf32."""
+
+    strict: bool
+    tf32: bool
+
+
+def outline(
+    module: Any, symbol: str, *, strict: bool = False, scratch: int = 0, tf32: bool = False
+) -> tuple[Launch, ...]:
     """Replaces the function `symbol` of a module by its device functions, named as parts of the kernel, and by the
-    host's functions that count blocks. Nobody reads the last `scratch` arguments after the kernel."""
+    host's functions that count blocks. Nobody reads the last `scratch` arguments after the kernel. Products of f32 may
+    be those of `tf32`."""
     function = next(op.operation for op in module.body.operations if _symbol(op.operation) == symbol)
     _rename(function, f"{symbol}_whole")
     _drop_range(function)
@@ -77,7 +88,7 @@ def outline(module: Any, symbol: str, *, strict: bool = False, scratch: int = 0)
     if not strict:
         groups = join_attention(computing, groups, own, fits_flash)
     launches = [
-        _outline_part(module, function, part_name(symbol, number), group, strict, is_sequence)
+        _outline_part(module, function, part_name(symbol, number), group, Rounding(strict, tf32), is_sequence)
         for number, group in enumerate(groups)
     ]
     function.erase()
@@ -140,7 +151,7 @@ def _written(op: Any) -> list[Any]:
     return found
 
 
-def _outline_part(module: Any, function: Any, name: str, group: Group, strict: bool, is_sequence: bool) -> Launch:
+def _outline_part(module: Any, function: Any, name: str, group: Group, rounding: Rounding, is_sequence: bool) -> Launch:
     device, count = function.clone(), function.clone()
     for clone, symbol in ((device, name), (count, name + BLOCKS)):
         module.body.append(clone)
@@ -160,7 +171,7 @@ def _outline_part(module: Any, function: Any, name: str, group: Group, strict: b
     else:
         started = {operands_of(fill)[1][0]: operands_of(fill)[0][0] for fill in before}
         starts = [started.get(result) for result in results]
-    nest, captured = take_body(module, op, f"{name}_nest", starts, strict=strict)
+    nest, captured = take_body(module, op, f"{name}_nest", starts, strict=rounding.strict)
     passed = [*inputs, *results, *captured, *(s for s in starts if s is not None)]
     if group.has_prologue:
         prologue, others = take_beside(module, f"{nest.name}_first", results[0], before[0])
@@ -168,7 +179,7 @@ def _outline_part(module: Any, function: Any, name: str, group: Group, strict: b
     if after is not None:
         epilogue, others = take_beside(module, f"{nest.name}_last", results[0], after)
         nest, passed = replace(nest, epilogue=epilogue), passed + others
-    schedule = choose_schedule(nest)
+    schedule = choose_schedule(nest, tf32=rounding.tf32)
     if schedule is None:
         raise NoDeviceCodeError(f"parallel iterations write the same element at {op.location}")
     append_functions(module, "".join(map(declare_body, nest.bodies)) + schedule.text)

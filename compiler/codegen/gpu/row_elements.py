@@ -9,31 +9,43 @@ each by a load of its own, so that the sums have the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from .nest import Nest, Operand
 from .plain import load
 from .text import Text
 
 _VECTOR_BYTES = 16
+MOST_FEW = 8
+"""The rows of an input that are few."""
 _BYTES = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "f16": 2, "bf16": 2, "i16": 2, "i8": 1}
 
 
 def width_of(nest: Nest, lanes: int) -> int:
     """Returns how many neighbouring elements a lane takes at once: a power of two that divides the innermost loop of
-    the row, and leaves each lane some. It is 1 if an input that the loop moves along is not contiguous there."""
+    the row, and leaves each lane some. It is 1 if an input that the loop moves along is not contiguous there. They are
+    16 bytes of the inputs that are read once, such as the matrix of a product of a few rows."""
     last, length = nest.reductions[-1], 1
     size, moving = nest.static_extent(last), moving_inputs(nest)
     for loop in nest.reductions:
         length *= nest.static_extent(loop) or lanes * _VECTOR_BYTES
     if size is None or not all(operand.element in _BYTES for operand in moving):
         return 1
-    width = _VECTOR_BYTES // max(_BYTES[operand.element] for operand in moving)
+    read_once = [operand for operand in moving if not is_of_few_rows(nest, operand)] or moving
+    width = _VECTOR_BYTES // max(_BYTES[operand.element] for operand in read_once)
     while width > 1 and (
         size % width or length < width * lanes or not all(_is_contiguous(operand, last, width) for operand in moving)
     ):
         width //= 2
     return width
+
+
+def is_of_few_rows(nest: Nest, operand: Operand) -> bool:
+    """Returns whether an input has few rows in every call, which the other rows of the results share."""
+    rows = 1
+    for loop in operand.loops() & set(nest.outer):
+        rows *= nest.static_extent(loop) or MOST_FEW + 1
+    return rows <= MOST_FEW
 
 
 def moving_inputs(nest: Nest) -> list[Operand]:
@@ -60,15 +72,30 @@ def is_aligned(text: Text, nest: Nest, width: int) -> str:
     for number, operand in enumerate(nest.inputs):
         if operand in moving:
             address = text.let(f"memref.extract_aligned_pointer_as_index %m{number} : {operand.type} -> index")
-            mask = text.constant(width * _BYTES[operand.element] - 1)
+            mask = text.constant(_bytes(operand, width) - 1)
             bits = text.index("ori", bits, text.index("andi", address, mask))
     return text.let(f"arith.cmpi eq, {bits}, {text.constant(0)} : index")
 
 
-def read_elements(text: Text, nest: Nest, places: Sequence[Sequence[str]], aligned: str) -> list[Sequence[str]]:
-    """Returns the elements of each input at successive positions of the loops."""
+def _bytes(operand: Operand, width: int) -> int:
+    """Returns the bytes of a load; more elements are several loads."""
+    return min(width * _BYTES[operand.element], _VECTOR_BYTES)
+
+
+def read_elements(
+    text: Text, nest: Nest, places: Sequence[Sequence[str]], aligned: str, chosen: Collection[int]
+) -> dict[int, Sequence[str]]:
+    """Returns the elements of the chosen inputs at successive positions of the loops."""
     moving, first, width = moving_inputs(nest), places[0], len(places)
-    numbers = [number for number, operand in enumerate(nest.inputs) if operand in moving]
+    made: dict[int, Sequence[str]] = {}
+    numbers = []
+    for number in chosen:
+        if width > 1 and nest.inputs[number] in moving:
+            numbers.append(number)
+        else:
+            made[number] = [load(text, nest, number, first)] * width
+    if not numbers:
+        return made
     types = [f"vector<{width}x{nest.inputs[number].element}>" for number in numbers]
     name, count = text.fresh(), f":{len(types)}" if len(types) > 1 else ""
     with text.block(f"{name}{count} = scf.if {aligned} -> ({', '.join(types)})", "} else {"):
@@ -76,9 +103,8 @@ def read_elements(text: Text, nest: Nest, places: Sequence[Sequence[str]], align
         for number, type in zip(numbers, types, strict=True):
             operand = nest.inputs[number]
             indices = ", ".join(text.apply(expression, first) for expression in operand.index)
-            bytes = width * _BYTES[operand.element]
-            source = f"%m{number}[{indices}] {{alignment = {bytes} : i64}} : {operand.type}, {type}"
-            vectors.append(text.let(f"vector.load {source}"))
+            alignment = f"{{alignment = {_bytes(operand, width)} : i64}}"
+            vectors.append(text.let(f"vector.load %m{number}[{indices}] {alignment} : {operand.type}, {type}"))
         text.carry(vectors, types)
     text.deeper(1)
     vectors = []
@@ -88,9 +114,6 @@ def read_elements(text: Text, nest: Nest, places: Sequence[Sequence[str]], align
     text.carry(vectors, types)
     text.deeper(-1)
     text.line("}")
-    made: list[Sequence[str]] = [
-        [load(text, nest, n, first)] * width if n not in numbers else [] for n in range(len(nest.inputs))
-    ]
     for place, (number, type) in enumerate(zip(numbers, types, strict=True)):
         vector, element = f"{name}#{place}" if count else name, nest.inputs[number].element
         made[number] = [text.let(f"vector.extract {vector}[{n}] : {element} from {type}") for n in range(width)]

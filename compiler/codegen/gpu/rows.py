@@ -6,15 +6,19 @@
     a warp combines its totals by exchanges in registers; the warps of a block combine theirs in shared memory
 
 Neighbouring lanes read neighbouring elements. Sums are in another order than in one thread.
+
+In a product of up to 8 rows with a matrix whose rows lie along the depth, a warp computes one column of all results:
+it reads and decodes the elements of the matrix once, and those of each row from caches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 from .nest import Nest, arguments_of, call_body
-from .plain import THREADS, count_elements, first_value, load, split_number, store_total, write_sizes
-from .row_elements import is_aligned, moving_inputs, read_elements, width_of
+from .plain import THREADS, first_value, split_number, store_total, write_sizes
+from .row_elements import MOST_FEW, is_aligned, is_of_few_rows, moving_inputs, read_elements, width_of
 from .text import Text
 
 WARP = 32
@@ -66,32 +70,59 @@ def write_rows(nest: Nest, lanes: int) -> str:
     """Returns the text of the schedule: the function of the threads, and the one that counts the blocks."""
     text = Text()
     sizes = write_sizes(text, nest)
+    together = _loops_together(nest, lanes)
     block, thread = text.special("ctaid.x"), text.special("tid.x")
     in_block = text.constant(THREADS // lanes)
     row = text.add(text.multiply(block, in_block), text.index("divui", thread, text.constant(lanes)))
     lane = text.index("remui", thread, text.constant(lanes))
     # All threads of a warp are in the same row, so that they take the same branch.
-    with text.block(f"scf.if {text.below(row, count_elements(text, nest, sizes))}"):
-        order = _order(nest)
+    with text.block(f"scf.if {text.below(row, _count_rows(text, nest, sizes, together))}"):
+        order = [loop for loop in _order(nest) if loop not in together]
         outer = dict(zip(order, split_number(text, row, [sizes[loop] for loop in order]), strict=True))
-        totals = _sum_lane(text, nest, sizes, outer, lane, lanes)
-        totals = [
-            _combine_warp(text, str(c), value, r.element)
-            for c, value, r in zip(nest.combines, totals, nest.results, strict=True)
+        counts = [range(nest.static_extent(loop) or 0) for loop in together]
+        places = [
+            outer | {loop: text.constant(n) for loop, n in zip(together, numbers, strict=True)}
+            for numbers in product(*counts)
+        ]
+        rows = _sum_lane(text, nest, sizes, places, lane, lanes)
+        rows = [
+            [
+                _combine_warp(text, str(c), value, r.element)
+                for c, value, r in zip(nest.combines, totals, nest.results, strict=True)
+            ]
+            for totals in rows
         ]
         if lanes > WARP:
-            totals = _combine_block(text, nest, totals, lane)
+            rows = [_combine_block(text, nest, totals, lane) for totals in rows]
         first = text.let(f"arith.cmpi eq, {lane}, {text.constant(0)} : index")
         with text.block(f"scf.if {first}"):
-            for number, value in enumerate(totals):
-                store_total(text, nest, number, value, _positions(text, nest, outer))
+            for totals, place in zip(rows, places, strict=True):
+                for number, value in enumerate(totals):
+                    store_total(text, nest, number, value, _positions(text, nest, place))
     arguments = ", ".join(f"{name}: {type}" for name, type in arguments_of(nest))
     tiles = [
         f'memref.global "private" @{nest.name}_totals{n} : memref<{THREADS // WARP}x{r.element}, 3> = uninitialized\n'
         for n, r in enumerate(nest.results)
     ]
     made = text.function(f"@{nest.name}({arguments})")
-    return ("".join(tiles) if lanes > WARP else "") + made + _write_count(nest, THREADS // lanes)
+    return ("".join(tiles) if lanes > WARP else "") + made + _write_count(nest, lanes)
+
+
+def _loops_together(nest: Nest, lanes: int) -> tuple[int, ...]:
+    """Returns the loops over the few rows of a product with a matrix, which a warp runs through together."""
+    moving = moving_inputs(nest)
+    few = {loop for operand in moving if is_of_few_rows(nest, operand) for loop in operand.loops()} & set(nest.outer)
+    others = [operand for operand in moving if not is_of_few_rows(nest, operand)]
+    count = 1
+    for loop in few:
+        count *= nest.static_extent(loop) or MOST_FEW + 1
+    if lanes > WARP or not others or count > MOST_FEW or any(few & operand.loops() for operand in others):
+        return ()
+    return tuple(sorted(few))
+
+
+def _count_rows(text: Text, nest: Nest, sizes: Sequence[str], together: Sequence[int]) -> str:
+    return text.multiply(text.constant(1), *(sizes[loop] for loop in nest.outer if loop not in together))
 
 
 def _order(nest: Nest) -> list[int]:
@@ -105,10 +136,10 @@ def _order(nest: Nest) -> list[int]:
     return sorted(nest.outer, key=is_few)
 
 
-def _write_count(nest: Nest, per_block: int) -> str:
+def _write_count(nest: Nest, lanes: int) -> str:
     text = Text()
-    total = count_elements(text, nest, write_sizes(text, nest))
-    blocks = text.index("ceildivui", total, text.constant(per_block))
+    total = _count_rows(text, nest, write_sizes(text, nest), _loops_together(nest, lanes))
+    blocks = text.index("ceildivui", total, text.constant(THREADS // lanes))
     arguments = ", ".join(f"%m{number}: {operand.type}" for number, operand in enumerate(nest.operands))
     return text.function(f"@{nest.name}_count({arguments}) -> index", [blocks], ["index"])
 
@@ -117,35 +148,48 @@ def _positions(text: Text, nest: Nest, known: dict[int, str]) -> list[str]:
     return [known.get(loop, text.constant(0)) for loop in range(len(nest.parallel))]
 
 
-def _sum_lane(text: Text, nest: Nest, sizes: Sequence[str], outer: dict[int, str], lane: str, lanes: int) -> list[str]:
-    """Sums the elements of one lane."""
-    types = [result.element for result in nest.results]
+def _sum_lane(
+    text: Text, nest: Nest, sizes: Sequence[str], rows: Sequence[dict[int, str]], lane: str, lanes: int
+) -> list[list[str]]:
+    """Sums the elements of one lane in each of the rows."""
+    elements = [result.element for result in nest.results]
+    types = elements * len(rows)
     first = text.let(f"arith.cmpi eq, {lane}, {text.constant(0)} : index")
     starts = []
-    for number, (result, combine) in enumerate(zip(nest.results, nest.combines, strict=True)):
-        neutral = text.let(f"arith.constant {neutral_of(combine, result.element)} : {result.element}")
-        start = first_value(text, nest, number, _positions(text, nest, outer))
-        starts.append(text.let(f"arith.select {first}, {start}, {neutral} : {result.element}"))
+    for outer in rows:
+        for number, (result, combine) in enumerate(zip(nest.results, nest.combines, strict=True)):
+            neutral = text.let(f"arith.constant {neutral_of(combine, result.element)} : {result.element}")
+            start = first_value(text, nest, number, _positions(text, nest, outer))
+            starts.append(text.let(f"arith.select {first}, {start}, {neutral} : {result.element}"))
     length = text.multiply(text.constant(1), *(sizes[loop] for loop in nest.reductions))
     width, carried, place = width_of(nest, lanes), [text.fresh() for _ in types], text.fresh()
     aligned = is_aligned(text, nest, width) if width > 1 else ""
     begin, step = text.multiply(lane, text.constant(width)), text.constant(lanes * width)
+    own = [
+        n
+        for n, o in enumerate(nest.inputs)
+        if any(rows[0][k] != row[k] for row in rows for k in o.loops() & row.keys())
+    ]
     with text.loop(f"{place} = {begin} to {length} step {step}", carried, starts, types) as totals:
         inner = split_number(text, place, [sizes[loop] for loop in nest.reductions])
-        places = []
-        for number in range(width):
-            moved = [*inner[:-1], text.add(inner[-1], text.constant(number))]
-            places.append(_positions(text, nest, outer | dict(zip(nest.reductions, moved, strict=True))))
-        if width > 1:
-            columns = read_elements(text, nest, places, aligned)
-        else:
-            columns = [[load(text, nest, number, places[0])] for number in range(len(nest.inputs))]
-        after: Sequence[str] = carried
-        for number, at in enumerate(places):
-            elements = [column[number] for column in columns]
-            after = text.let_many(len(types), call_body(nest, [*elements, *after], at))
-        text.carry(after, types)
-    return totals
+        steps = [[*inner[:-1], text.add(inner[-1], text.constant(number))] for number in range(width)]
+
+        def positions(outer: dict[int, str]) -> list[list[str]]:
+            return [_positions(text, nest, outer | dict(zip(nest.reductions, at, strict=True))) for at in steps]
+
+        shared = [number for number in range(len(nest.inputs)) if number not in own]
+        common = read_elements(text, nest, positions(rows[0]), aligned, shared)
+        made: list[str] = []
+        for row, outer in enumerate(rows):
+            places = positions(outer)
+            columns = common | read_elements(text, nest, places, aligned, own)
+            after: Sequence[str] = carried[row * len(elements) : (row + 1) * len(elements)]
+            for number, at in enumerate(places):
+                values = [columns[n][number] for n in range(len(nest.inputs))]
+                after = text.let_many(len(elements), call_body(nest, [*values, *after], at))
+            made += after
+        text.carry(made, types)
+    return [list(totals[n : n + len(elements)]) for n in range(0, len(types), len(elements))]
 
 
 def _combine_warp(text: Text, combine: str, value: str, element: str) -> str:

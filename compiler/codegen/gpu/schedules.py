@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from . import contraction, few_rows, plain, rows, tensor_cores, vectors
+from .mma import product_of
 from .nest import Nest
 
 
@@ -18,13 +19,14 @@ class Schedule:
     blocks_at_once: int = 0
 
 
-def choose_schedule(nest: Nest) -> Schedule | None:
+def choose_schedule(nest: Nest, *, tf32: bool = False) -> Schedule | None:
     """Returns the schedule of an op; None where parallel iterations may write the same element."""
     if not nest.is_independent():
         return None
     groups = contraction.find_groups(nest)
-    if groups is not None and tensor_cores.fits_tensor_cores(nest):
-        return Schedule("tensor cores", tensor_cores.THREADS, tensor_cores.write_tensor_cores(nest, groups))
+    product = product_of(nest, tf32=tf32)
+    if groups is not None and product is not None:
+        return Schedule("tensor cores", tensor_cores.THREADS, tensor_cores.write_tensor_cores(nest, groups, product))
     if groups is not None:
         text = contraction.write_contraction(nest, groups)
         return Schedule("contraction", contraction.THREADS, text, contraction.blocks_at_once(groups))

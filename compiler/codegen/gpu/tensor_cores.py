@@ -1,15 +1,16 @@
-"""The schedule of contractions of f16 and bf16 on tensor cores, with sums in f32.
+"""The schedule of contractions on tensor cores: f16, bf16 and tf32 with sums in f32, bytes with sums in i32.
 
 The groups of loops are those of `contraction`. Four warps compute ROWS x 64 results, each warp half of the rows and 32
 columns. Operands pass through STAGES tiles of shared memory, so that copies run ahead of the products:
 
     begin copies of the first STAGES - 1 steps
-    for each DEPTH of k:   wait for the copies of this step; meet, so that everyone has left the step before
-                           begin the copies of step + STAGES - 1, into the tiles of the step before
-                           for 16 of k: fragments of x and w; products
+    for each 64 bytes of k:  wait for the copies of this step; meet, so that everyone has left the step before
+                             begin the copies of step + STAGES - 1, into the tiles of the step before
+                             for 32 bytes of k: fragments of x and w; products
 
 An operand is copied by 16 bytes where the axis that is contiguous in memory is the innermost loop of its group and its
-rows are aligned, which is found out when the kernel begins; else by single elements. A convolution is such a
+rows are aligned, which is found out when the kernel begins; else by single elements. Fragments of bytes and words lie
+along the depth, so that a matrix whose columns are contiguous is copied by single elements too. A convolution is such a
 contraction: in an image whose last axis are channels, the depth is contiguous, in another one single elements are read.
 """
 
@@ -18,30 +19,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .contraction import Groups
-from .fragments import Source, Tile, commit_copies, multiply, wait_for_copies
+from .fragments import BYTES, CHUNK, Source, Tile, commit_copies, wait_for_copies
+from .mma import DEPTH_BYTES, TF32, Product, multiply, round_word
 from .nest import Nest, arguments_of
 from .plain import split_number, store_total, write_sizes
 from .text import Text
 
 THREADS = 128
-COLUMNS, DEPTH = 64, 32
-_CHUNK = 8
-_TYPES = frozenset({"f16", "bf16"})
+COLUMNS = 64
+_STEP_BYTES = 64
 
 
-def fits_tensor_cores(nest: Nest) -> bool:
-    """Returns whether a contraction is a sum of products of f16 or bf16 in f32."""
-    x, w = nest.inputs
-    return nest.is_product and x.element == w.element in _TYPES and nest.results[0].element == "f32"
-
-
-def write_tensor_cores(nest: Nest, groups: Groups) -> str:
+def write_tensor_cores(nest: Nest, groups: Groups, product: Product) -> str:
     """Returns the text of the schedule: the function of the threads, and the one that counts the blocks."""
     text = Text()
     blocks = text.multiply(*_grid(text, nest, groups, write_sizes(text, nest)))
     arguments = ", ".join(f"%m{number}: {operand.type}" for number, operand in enumerate(nest.operands))
     count = text.function(f"@{nest.name}_count({arguments}) -> index", [blocks], ["index"])
-    return _Writer(nest, groups).write() + count
+    return _Writer(nest, groups, product).write() + count
 
 
 def _rows(nest: Nest, groups: Groups) -> int:
@@ -71,11 +66,13 @@ def _grid(text: Text, nest: Nest, groups: Groups, sizes: Sequence[str]) -> tuple
 class _Writer:
     """The writer of the threads' function. `at` maps loops to their positions."""
 
-    def __init__(self, nest: Nest, groups: Groups) -> None:
+    def __init__(self, nest: Nest, groups: Groups, product: Product) -> None:
         self.nest, self.groups, self.text = nest, groups, Text()
         self.rows = _rows(nest, groups)
         self.stages = 3 if self.rows == 128 else 4
         self.element = nest.inputs[0].element
+        self.product, self.size = product, BYTES[self.element]
+        self.depth_step = _STEP_BYTES // self.size
         self.at: dict[int, str] = {}
 
     def write(self) -> str:
@@ -114,8 +111,9 @@ class _Writer:
         sides, counts = (self.groups.rows, self.groups.columns), (self.rows, COLUMNS)
         self.is_deep = [self._fast_group(number) == self.groups.depth for number in range(2)]
         """Whether the depth is the fast axis of each tile."""
-        sizes = [(count, DEPTH) if deep else (DEPTH, count) for count, deep in zip(counts, self.is_deep, strict=True)]
-        bytes = [slow * (fast + _CHUNK) * 2 for slow, fast in sizes]
+        step = self.depth_step
+        sizes = [(count, step) if deep else (step, count) for count, deep in zip(counts, self.is_deep, strict=True)]
+        bytes = [slow * (fast * self.size + CHUNK) for slow, fast in sizes]
         self.bytes = sum(bytes)
         self.memory = f"memref<{self.bytes * self.stages}xi8, 3>"
         memory = text.let(f"memref.get_global @{self.nest.name}_tiles : {self.memory}")
@@ -128,10 +126,13 @@ class _Writer:
         self.depth = deep
 
     def _fast_group(self, number: int) -> tuple[int, ...]:
-        """Returns the loops that the last axis of an operand is read along: the depth unless it is the other side."""
+        """Returns the loops of the fast axis of a tile: the other side, where the last axis of an operand is read along
+        it and `ldmatrix` turns the elements over, else the depth."""
         side = (self.groups.rows, self.groups.columns)[number]
-        last = self.nest.inputs[number].plain_axes()[-1]
-        return side if last == side[-1] else self.groups.depth
+        return side if self._is_along(number, side) and self.size == 2 else self.groups.depth
+
+    def _is_along(self, number: int, loops: tuple[int, ...]) -> bool:
+        return self.nest.inputs[number].plain_axes()[-1] == loops[-1]
 
     def _source(self, number: int, side: tuple[int, ...], deep: str) -> Source:
         operand, is_deep = self.nest.inputs[number], self.is_deep[number]
@@ -142,18 +143,19 @@ class _Writer:
             return self._positions(self._split(side, here) | self._split(self.groups.depth, there))
 
         ordered = limits if is_deep else (limits[1], limits[0])
-        return Source(self.text, f"%m{number}", operand, len(operand.index) - 1, ordered, at)
+        crossed = is_deep and self._is_along(number, side)
+        return Source(self.text, f"%m{number}", operand, len(operand.index) - 1, ordered, at, crossed)
 
     def _is_aligned(self, number: int) -> str | None:
         """Returns whether copies by 16 bytes are possible; None where they never are."""
         text, loops = self.text, self._fast_group(number)
-        if self.nest.inputs[number].plain_axes()[-1] != loops[-1]:
+        if not self._is_along(number, loops):
             return None
         aligned = self.sources[number].is_aligned()
         if len(loops) == 1:
             return aligned
         # A copy must not cross the end of the innermost loop.
-        rest = text.index("remui", self.sizes[loops[-1]], text.constant(_CHUNK))
+        rest = text.index("remui", self.sizes[loops[-1]], text.constant(CHUNK // self.size))
         whole = text.let(f"arith.cmpi eq, {rest}, {text.constant(0)} : index")
         return text.let(f"arith.andi {aligned}, {whole} : i1")
 
@@ -171,21 +173,20 @@ class _Writer:
 
     def run_steps(self) -> list[str]:
         text = self.text
-        zero, one, step, stages = (text.constant(n) for n in (0, 1, DEPTH, self.stages))
+        zero, one, step, stages = (text.constant(n) for n in (0, 1, self.depth_step, self.stages))
         for number in range(self.stages - 1):
-            self.copy(text.constant(number), text.constant(number * DEPTH))
+            self.copy(text.constant(number), text.constant(number * self.depth_step))
         lanes = self._lanes()
-        none = text.let("arith.constant 0.0 : f32")
         count = self.rows // 32 * 4 * 4
-        types = ["index", *["f32"] * count]
+        types = ["index", *[self.product.sums] * count]
         carried, begin = [text.fresh() for _ in types], text.fresh()
-        starts = [zero, *[none] * count]
+        starts = [zero, *["%s0"] * count]
         with text.loop(f"{begin} = {zero} to {self.depth} step {step}", carried, starts, types) as results:
             stage = carried[0]
             wait_for_copies(text, self.stages - 2)
             text.barrier()
             ahead = text.index("remui", text.add(stage, text.constant(self.stages - 1)), stages)
-            self.copy(ahead, text.add(begin, text.constant((self.stages - 1) * DEPTH)))
+            self.copy(ahead, text.add(begin, text.constant((self.stages - 1) * self.depth_step)))
             sums = self.multiply_step(lanes, text.multiply(stage, text.constant(self.bytes)), carried[1:])
             after = text.index("remui", text.add(stage, one), stages)
             text.carry([after, *sums], types)
@@ -200,25 +201,28 @@ class _Writer:
             if self.is_deep[number]:
                 made.append(tile.lanes(self.own[number], side_bit))
             else:
-                made.append(text.add(tile.lanes(zero, 1 - side_bit), text.multiply(self.own[number], text.constant(2))))
+                made.append(
+                    text.add(tile.lanes(zero, 1 - side_bit), text.multiply(self.own[number], text.constant(self.size)))
+                )
         return made
 
     def multiply_step(self, lanes: Sequence[str], distance: str, before: Sequence[str]) -> list[str]:
         text, sums = self.text, list(before)
         moved = [text.add(lane, distance) for lane in lanes]
-        for k in range(0, DEPTH, 16):
+        for k in range(0, self.depth_step, DEPTH_BYTES // self.size):
             a = [self._matrices(0, moved[0], side, k) for side in range(0, self.rows // 2, 16)]
             b = [self._matrices(1, moved[1], side, k) for side in range(0, 32, 16)]
             for down, own in enumerate(a):
                 for across in range(4):
                     at = 4 * (4 * down + across)
                     pair = b[across // 2][2 * (across % 2) : 2 * (across % 2) + 2]
-                    sums[at : at + 4] = multiply(text, self.element, own, pair, sums[at : at + 4])
+                    sums[at : at + 4] = multiply(text, self.product, own, pair, sums[at : at + 4])
         return sums
 
     def _matrices(self, number: int, lanes: str, side: int, k: int) -> list[str]:
         place = (side, k) if self.is_deep[number] else (k, side)
-        return self.tiles[number].matrices(lanes, *place, turned=not self.is_deep[number])
+        words = self.tiles[number].matrices(lanes, *place, turned=not self.is_deep[number])
+        return [round_word(self.text, word) for word in words] if self.product is TF32 else words
 
     def store_totals(self, totals: Sequence[str]) -> None:
         text, groups = self.text, self.groups

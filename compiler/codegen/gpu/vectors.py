@@ -21,8 +21,9 @@ _BYTES = {"f32": 4, "i32": 4, "f16": 2, "bf16": 2, "i16": 2, "i8": 1}
 
 
 def can_vectorize(nest: Nest) -> bool:
-    """Returns whether neighbouring iterations of the last loop read and write neighbouring elements."""
-    if nest.reductions or not nest.outer or (nest.static_extent(nest.outer[-1]) or 1) % WIDTH:
+    """Returns whether neighbouring iterations of the last loop read and write neighbouring elements. A body with loops
+    takes so long that a thread for each element is worth more than wide accesses to memory."""
+    if nest.reductions or nest.has_loops or not nest.outer or (nest.static_extent(nest.outer[-1]) or 1) % WIDTH:
         return False
     last = nest.outer[-1]
     return all(_moves(operand, last) is not None for operand in nest.operands) and all(

@@ -60,7 +60,7 @@ class Job:
     """One object to be made of the accompanying text. `keep` names the functions that the object exports: to everybody
     if `visible`, else to the objects that it is linked with. `strict` code rounds as the text says, except for the
     order of sums. With `debug` it has line tables. The text is that of the stage `start`; `known` is the report at
-    that stage. For a device, the last `scratch` tensors of a kernel are its own."""
+    that stage. For a device, the last `scratch` tensors of a kernel are its own, and products may be `tf32`."""
 
     level: int
     cpu: str
@@ -75,6 +75,7 @@ class Job:
     start: str = FIRST
     known: Report = field(default_factory=Report)
     scratch: int = 0
+    tf32: bool = False
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1, sort_keys=True) + "\n"

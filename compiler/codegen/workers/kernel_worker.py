@@ -220,7 +220,8 @@ def _tile(module: Any, task: Task) -> None:
 
 
 def _outline(module: Any, task: Task) -> None:
-    launches = outline(module, task.job.keep[0], strict=task.job.strict, scratch=task.job.scratch)
+    job = task.job
+    launches = outline(module, job.keep[0], strict=job.strict, scratch=job.scratch, tf32=job.tf32 and not job.strict)
     task.report = replace(task.report, schedules=tuple(map(str, launches)))
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ...dims import Size, bounds, ceil_divide
-from ...emitter import Emitter, Scalar, SequenceEmitter, Tensor
+from ...emitter import Emitter, Scalar, ScalarEmitter, SequenceEmitter, Tensor
 from ...lazy_dataclass import dataclass
 from ...types import I32, I64, SIGNED, DType, TensorType
 
@@ -61,7 +61,7 @@ class Order:
         """The number of passes over the bytes of a key, which is even."""
         return max(2, self.dtype.bits // 8)
 
-    def key_of(self, s: SequenceEmitter, x: Scalar) -> Scalar:
+    def key_of(self, s: ScalarEmitter, x: Scalar) -> Scalar:
         if self.dtype.is_float:
             key = self._key_of_float(s, x)
         elif self.dtype.is_integer and not self.dtype.is_signed:
@@ -72,7 +72,7 @@ class Order:
             key = s.cast(x, self.key)
         return s.unary("not", key) if self.descending else key
 
-    def _key_of_float(self, s: SequenceEmitter, x: Scalar) -> Scalar:
+    def _key_of_float(self, s: ScalarEmitter, x: Scalar) -> Scalar:
         """Returns a key for a float. The bits of a float are ordered as the float, except for the sign: negative ones
         are inverted."""
         bits = s.bits(x, _SIGNED[self.dtype.bits])

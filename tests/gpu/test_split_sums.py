@@ -1,0 +1,82 @@
+"""Products of few results on a GPU: their sums are split among blocks, and the same bits come back from every call."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nacre
+import numpy as np
+import pytest
+from assembler import assemble, find_ptxas, ptx_of
+from fake_driver import Machine
+from nacre.compiler.api import read_model
+from nacre.compiler.options import Options
+from nacre.compiler.pipeline import Build
+from nacre.compiler.targets.target import parse_targets
+from nacre.passes.layout.split_sums import SplitSums
+
+SOURCE = """language 1
+dim B in 0..60
+model few(x: f16[3, 1, 2048], w: f16[2048, 136], b: f16[136]) -> f16[3, 1, 136] { return relu(x @ w + b) }
+model tiles(x: f32[B, 1024], w: f32[1024, 67]) -> f32[B, 67] { return x @ w }
+model bytes(x: i8[2, 1536], w: i8[1536, 48]) -> i32[2, 48] { return matmul(x, w, into=i32) }
+model short(x: f32[B, 500], w: f32[500, 30]) -> f32[B, 30] { return x @ w }
+"""
+TOLERANCES = {"few": 1e-3, "tiles": 2e-6, "bytes": 0.0, "short": 2e-6}
+"""Results relative to the largest one; those of f16 are rounded, and once more after the bias."""
+DTYPES = {"f16": np.float16, "f32": np.float32, "i8": np.int8}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Build, Path]:
+    path = tmp_path_factory.mktemp("split") / "model.so"
+    build = Build(read_model(SOURCE), Options(targets=parse_targets("cuda:sm_80")))
+    build.run(path)
+    return build, path
+
+
+@pytest.mark.parametrize("name", TOLERANCES)
+def test_numbers(machine: Machine, built: tuple[Build, Path], name: str) -> None:
+    model = nacre.load(built[1], device="cuda")
+    (entry,) = (entry for entry in model.describe()["entries"] if entry["name"] == name)
+    for batch in (0, 1, 7, 60):
+        rng = np.random.default_rng(batch)
+        shapes = [[batch if n == "B" else n for n in argument["shape"]] for argument in entry["arguments"]]
+        dtypes = [DTYPES[argument["dtype"]] for argument in entry["arguments"]]
+        scale = 50 if name == "bytes" else 1
+        arrays = [(scale * rng.normal(size=s)).astype(d) for s, d in zip(shapes, dtypes, strict=True)]
+        first, again = (np.asarray(model.entries[name](*arrays)) for _ in range(2))
+        assert not machine.error
+        x, w, *bias = (array.astype(np.float64) for array in arrays)
+        expected = np.maximum(x @ w + bias[0], 0) if bias else x @ w
+        largest = np.max(np.abs(expected), initial=1)
+        assert np.max(np.abs(first - expected), initial=0) <= TOLERANCES[name] * largest, batch
+        assert first.tobytes() == again.tobytes()
+
+
+def test_sums_are_split(built: tuple[Build, Path]) -> None:
+    assert built[0].program is not None
+    kernels = [[call.symbol for call in f.calls] for f in built[0].program.lowered.functions]
+    names = [[symbol.partition("_")[0] for symbol in each] for each in kernels]
+    assert [each[:2] for each in names] == [["einsum", "sum"]] * 3 + [["matmul"]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "depth", "bytes", "parts"),
+    [
+        (8, 4096, 4096, 2, 8),
+        (1, 16384, 4096, 2, 1),
+        (64, 512, 8192, 2, 16),
+        (1, 512, 700, 4, 2),
+        (4096, 4096, 4096, 2, 1),
+        (1, 4096, 4096, 1, 16),
+    ],
+)
+def test_parts(rows: int, columns: int, depth: int, bytes: int, parts: int) -> None:
+    assert SplitSums().parts_of(rows, columns, depth, bytes) == parts
+
+
+def test_code_is_assembled_without_spills(built: tuple[Build, Path], tmp_path: Path) -> None:
+    ptxas = find_ptxas()
+    for text in ptx_of(built[1]):
+        assert assemble(ptxas, text, "sm_80", tmp_path) == []

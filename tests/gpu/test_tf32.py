@@ -1,0 +1,112 @@
+"""Products of f32 on tensor cores with `--precision tf32`: factors are rounded to 11 bits, sums are those of f32."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import nacre
+import numpy as np
+import pytest
+from assembler import assemble, find_ptxas, ptx_of
+from fake_driver import Machine
+from nacre.compiler.api import read_model
+from nacre.compiler.options import Options
+from nacre.compiler.pipeline import Build
+from nacre.compiler.quantization.choose import in_precision
+from nacre.compiler.targets.target import parse_targets
+
+Array = np.ndarray
+
+SOURCE = """language 1
+dim B in 0..256
+model crossed(x: f32[B, 70], w: f32[70, 72]) -> f32[B, 72] { return x @ w }
+model deep(x: f32[3, B, 64], w: f32[3, 72, 64], b: f32[72]) -> f32[3, B, 72] {
+  return relu(einsum("bmk,bnk->bmn", x, w) + b)
+}
+"""
+NAMES = ("crossed", "deep")
+
+
+def schedules(build: Build) -> set[str]:
+    assert build.program is not None
+    (kernels,) = build.program.kernels.values()
+    return {schedule for code in kernels.values() for schedule in code.report.schedules}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Build, Path]:
+    path = tmp_path_factory.mktemp("tf32") / "model.so"
+    source = in_precision(read_model(SOURCE), "tf32")
+    build = Build(source, Options(targets=parse_targets("cuda:sm_80")))
+    build.run(path)
+    return build, path
+
+
+def round_off(x: Array) -> Array:
+    """Returns numbers of 11 bits: the nearest ones, the greater of two."""
+    return ((x.view(np.uint32) + 0x1000) & 0xFFFFE000).view(np.float32).astype(np.float64)
+
+
+def product(name: str, x: Array, w: Array, bias: Array | None = None) -> Array:
+    if bias is None:
+        return x @ w
+    return np.maximum(np.einsum("bmk,bnk->bmn", x, w) + bias.astype(np.float64), 0)
+
+
+def arrays_of(name: str, batch: int) -> list[Array]:
+    rng = np.random.default_rng(batch)
+    shapes = ((batch, 70), (70, 72)) if name == "crossed" else ((3, batch, 64), (3, 72, 64), (72,))
+    return [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_numbers(machine: Machine, built: tuple[Build, Path], name: str) -> None:
+    model = nacre.load(built[1], device="cuda")
+    for batch in (1, 0, 3, 67):
+        x, w, *bias = arrays_of(name, batch)
+        result = np.asarray(model.entries[name](x, w, *bias)).astype(np.float64)
+        assert not machine.error
+        expected = product(name, round_off(x), round_off(w), *bias)
+        scale = np.max(np.abs(expected), initial=1)
+        assert np.max(np.abs(result - expected), initial=0) <= 2e-6 * scale, batch
+        exact = product(name, x.astype(np.float64), w.astype(np.float64), *bias)
+        # Two roundings by half of 2^-10 each; fewer terms of a sum would give less.
+        assert batch == 0 or 1e-5 * scale < np.max(np.abs(result - exact)) <= 2e-3 * scale
+
+
+def test_only_products_that_may_be_are_rounded(built: tuple[Build, Path], tmp_path: Path) -> None:
+    build, _ = built
+    assert schedules(build) == {"tensor cores of 128 threads"}
+    for options, precision in ((replace(build.options, strict=True), "tf32"), (build.options, "f32")):
+        other = Build(in_precision(read_model(SOURCE), precision), options)
+        other.make("program")
+        assert schedules(other) == {"contraction of 256 threads"}
+
+
+def test_code_is_assembled_without_spills(built: tuple[Build, Path], tmp_path: Path) -> None:
+    ptxas = find_ptxas()
+    for text in ptx_of(built[1]):
+        for architecture in ("sm_80", "sm_90", "sm_120"):
+            assert assemble(ptxas, text, architecture, tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement"),
+    [
+        (r"bar(rier)?\.sync[^;]*;", ""),
+        (r"cp\.async\.wait_group[^;]*;", ""),
+        (r"(mma\.sync\S+\s*\{[^}]*\},\s*\{%\w+, )(%\w+), (%\w+)", r"\1\3, \2"),
+    ],
+)
+def test_planted_fault_is_found(machine: Machine, built: tuple[Build, Path], pattern: str, replacement: str) -> None:
+    machine.edit = lambda text: re.sub(pattern, replacement, text)
+    model = nacre.load(built[1], device="cuda")
+    x, w = arrays_of("crossed", 67)
+    try:
+        result = np.asarray(model.entries["crossed"](x, w)).astype(np.float64)
+    except nacre.NacreError:
+        assert "never written" in machine.error
+        return
+    assert np.max(np.abs(result - x @ w)) > 0.01
