@@ -21,17 +21,17 @@ from ....dialect.verifier import verify
 from ...model.source import SourceModel, WeightSource
 from ...weights import open_arrays
 from ..writing.graph_writer import GraphWriter, with_label
-from ..writing.tensors import BoundedTensor, Held, Tensor, TensorSequence
+from ..writing.tensors import BoundedTensor, Held, Strings, Tensor, TensorSequence
 from .convert import find_converter
 from .functions import bind_function, find_definition
-from .inputs import Dims, declared_type, with_deduced
+from .inputs import Dims, declared_type, dim_names, with_deduced
 from .proto import decode_model, parse_model
 from .schemas import find_misuse, with_elements
 from .stated import Statement, read_argument
 from .supported import find_unsupported
 from .writing.narrow import ELEMENTS
 from .writing.records import FunctionRecord, GraphRecord, ModelRecord, NodeRecord, ValueRecord, ValueType
-from .writing.use import Use, tensor_of
+from .writing.use import Use, held_of
 
 _DEEPEST = 100
 
@@ -126,11 +126,19 @@ class _Run:
         arguments, environment = [], Environment()
         names: set[str] = set()
         records = [record for record in graph.inputs if record.name not in graph.initializers]
-        unknown = sorted(set(self.settings) - {record.name for record in records})
+        named = dim_names(records) - {record.name for record in records}
+        unknown = sorted(set(self.settings) - {record.name for record in records} - named)
         if unknown:
             listed = ", ".join(f"`{record.name}`" for record in records)
-            message = f"`{unknown[0]}` is set, and is no argument of the model"
+            message = f"`{unknown[0]}` is set, and is no argument and no size of the model"
             self.errors.report(Diagnostic("bad-setting", message, help=f"its arguments are {listed}"))
+        stated = {name: self.settings[name] for name in sorted(named & set(self.settings))}
+        for size, value in stated.items():
+            if type(value) is not int or not 0 <= value < 1 << 47:
+                message = f"the size `{size}` is stated as {value!r}"
+                self.errors.report(Diagnostic("bad-setting", message, help="state a number of at least 0"))
+        self.errors.raise_if_any({self.file: self.model.listing})
+        self.dims.stated = stated
 
         def new_argument(wanted: str, type: TensorType) -> Value:
             arguments.append(Value(_unique(identifier(wanted) or "input", names), type))
@@ -153,6 +161,8 @@ class _Run:
             if isinstance(held, Tensor):
                 self._check_declared(record, held)
                 parts[record.name] = held
+            elif isinstance(held, Strings):
+                parts[record.name] = held.data
             elif isinstance(held, TensorSequence):
                 parts = {f"{record.name}_{number}": item for number, item in enumerate(held.items)}
             elif isinstance(held, BoundedTensor):
@@ -195,7 +205,7 @@ class _Run:
         inner = environments[-1]
         for name, stored in graph.initializers.items():
             try:
-                inner[name] = tensor_of(stored, None)
+                inner[name] = held_of(stored, None)
             except DiagnosticError as error:
                 inner[name] = MISSING
                 for diagnostic in error.diagnostics:
@@ -252,6 +262,10 @@ class _Run:
         version = opsets.get(node.domain, 1)
         self.writer.at(_scope(node.name), span)
 
+        def look_up(name: str) -> Held | None:
+            found = _look_up(name, environments)
+            return None if isinstance(found, (_Missing, _Empty)) else found
+
         def run_graph(inside: GraphRecord, arguments: Sequence[Tensor]) -> list[Held]:
             names = [record.name for record in inside.inputs]
             new: Environment = dict(zip(names, arguments, strict=False))
@@ -261,9 +275,9 @@ class _Run:
                 raise _IncompleteError
             if any(isinstance(held, _Empty) for held in found):
                 use.fail("has a branch that gives an empty optional value", code="unsupported-type")
-            return [held for held in found if isinstance(held, (Tensor, TensorSequence, BoundedTensor))]
+            return [held for held in found if not isinstance(held, (_Missing, _Empty))]
 
-        use = Use(node, version, self.writer, tuple(operands), declared, span, run_graph)
+        use = Use(node, version, self.writer, tuple(operands), declared, span, run_graph, look_up)
         function = self.model.functions.get((node.domain, node.op))
         try:
             if function is not None:
@@ -271,7 +285,8 @@ class _Run:
             fault = find_misuse(node, version)
             if fault:
                 use.fail(fault, code="wrong-operands")
-            converter = find_converter(node.op, node.domain, version)
+            has_strings = any(isinstance(held, Strings) for held in operands)
+            converter = find_converter(node.op, node.domain, version, has_strings)
             if converter is not None:
                 return with_elements(node, version, operands, converter(use))
             definition = find_definition(node, opsets, operands, self.file)
