@@ -25,6 +25,7 @@ from ..writing.tensors import BoundedTensor, Held, Strings, Tensor, TensorSequen
 from .convert import find_converter
 from .functions import bind_function, find_definition
 from .inputs import Dims, declared_type, dim_names, with_deduced
+from .mapped_data import Data, split_file
 from .proto import decode_model, parse_model
 from .schemas import find_misuse, with_elements
 from .stated import Statement, read_argument
@@ -42,11 +43,12 @@ def read_onnx(
     """Reads the model of an ONNX file; `weights` replace its initializers, by name; `settings` state values of
     arguments, see `stated`. Raises DiagnosticError."""
     try:
-        data = path.read_bytes()
+        data, mapped = split_file(path)
     except OSError as error:
         message = f"`{path}` cannot be read: {error.strerror or error}"
         raise DiagnosticError([Diagnostic("missing-file", message)]) from error
-    return read_proto(parse_model(data, str(path)), path.stem, str(path), path.parent, weights, settings)
+    model = parse_model(data, str(path))
+    return read_proto(model, path.stem, str(path), path.parent, weights, settings, mapped)
 
 
 def read_proto(
@@ -56,9 +58,11 @@ def read_proto(
     folder: Path | None,
     weights: WeightSource | None = None,
     settings: Mapping[str, Any] | None = None,
+    mapped: Mapping[int, Data] | None = None,
 ) -> SourceModel:
-    """Reads a parsed `ModelProto`. `name` becomes the name of the entry."""
-    record = decode_model(model, file, folder)
+    """Reads a parsed `ModelProto`. `name` becomes the name of the entry. `mapped` is the data of initializers that the
+    message lacks."""
+    record = decode_model(model, file, folder, mapped or {})
     sources = {file: record.listing}
     errors = find_unsupported(record, file)
     if errors:
