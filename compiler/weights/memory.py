@@ -24,7 +24,7 @@ def open_arrays(arrays: Mapping[str, Any]) -> Checkpoint:
         tensors[name] = stored = _stored(name, value)
         if stored.load is not None:
             digest.update(f"{name} {stored.stored_as} {stored.shape}\n".encode())
-            digest.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
+            digest.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
     return Checkpoint(PLACE, tensors, digest.hexdigest())
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ....dialect.diagnostics import Diagnostic, DiagnosticError
-from ....dialect.dims import INFINITY, Size, Symbol
+from ....dialect.dims import INFINITY, Size, Symbol, minimum, substitute, symbols
 from ....dialect.types import U8, TensorType
 from .writing.narrow import ELEMENTS
 from .writing.records import NodeRecord, ValueRecord, ValueType
@@ -20,9 +20,10 @@ _MOST_BYTES = 1 << 47
 class Dims:
     """The symbolic sizes of a model, by their names in the file. A size without a name is a dim of its own, unless an
     operator needs it to equal another one: `same` maps the one to the other. `stated` are sizes that the caller of the
-    reader gives for names."""
+    reader gives for names, and `most` are the greatest values of dims that an operator needs."""
 
     stated: Mapping[str, int] = field(default_factory=dict)
+    most: Mapping[str, int] = field(default_factory=dict)
     symbols: dict[str, Symbol] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
     unnamed: dict[str, Symbol] = field(default_factory=dict)
@@ -61,6 +62,19 @@ class Dims:
                 return first, second
         return None
 
+    def find_bound(self, types: Sequence[TensorType]) -> tuple[str, int] | None:
+        """Returns a dim and its greatest value, where a size and its minimum with a number stand in one axis of the
+        types, counted from the last: both are equal up to this number. A table of positions has so many rows."""
+        for axis in range(1, 1 + max((type.rank for type in types), default=0)):
+            found = {type.shape[-axis] for type in types if type.rank >= axis}
+            for size in found:
+                for symbol in symbols(size):
+                    for other in found - {size, symbol.size}:
+                        limit = _limit(other, symbol)
+                        if limit is not None and size == symbol.size:
+                            return symbol.name, limit
+        return None
+
     def _new(self, wanted: str) -> Symbol:
         word = re.sub(r"\W+", "_", wanted, flags=re.ASCII).strip("_") or "N"
         word = f"N{word}" if word[0].isdigit() else word
@@ -69,7 +83,13 @@ class Dims:
             number += 1
             name = f"{word}_{number}"
         self.taken.add(name)
-        return Symbol(name, 1, INFINITY)
+        return Symbol(name, 1, self.most.get(name, INFINITY))
+
+
+def _limit(size: Size, symbol: Symbol) -> int | None:
+    """Returns the number n if a size is min(n, symbol)."""
+    whole = substitute(size, {symbol.name: symbol.high})
+    return whole if isinstance(whole, int) and minimum(symbol.size, whole) == size else None
 
 
 def byte_dim(argument: str) -> str:

@@ -36,7 +36,7 @@ def split_file(path: Path) -> tuple[bytes, Mapping[int, Data]]:
         return path.read_bytes(), {}
     data: Data = np.memmap(path, np.uint8, "r")
     try:
-        return _Walk(memoryview(data)).split(data)
+        return _Walk(data.data).split(data)
     except _OtherFormError:
         return path.read_bytes(), {}
 

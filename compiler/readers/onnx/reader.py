@@ -84,15 +84,19 @@ def read_proto(
 
 
 def _convert(record: ModelRecord, file: str, entry: str, settings: Mapping[str, Any]) -> tuple[_Run, Function]:
-    """Converts the graph. Whenever two sizes without a name turn out to be equal, it begins again with one for both."""
+    """Converts the graph. Whenever two sizes without a name turn out to be equal, or a size has a greatest value,
+    it begins again with that."""
     same: dict[str, str] = {}
+    most: dict[str, int] = {}
     while True:
-        run = _Run(record, file, settings, dims=Dims(same=same))
+        run = _Run(record, file, settings, dims=Dims(same=same, most=most))
         try:
             return run, run.function(entry)
         except _EqualSizesError as error:
             first, second = error.names
             same = {**same, second: first}
+        except _BoundedSizeError as error:
+            most = {**most, error.name: error.most}
 
 
 def identifier(name: str) -> str:
@@ -303,6 +307,9 @@ class _Run:
             equal = self.dims.find_equal(self.writer.checked) if error.code == "shape-mismatch" else None
             if equal is not None:
                 raise _EqualSizesError(equal) from None
+            bound = self.dims.find_bound(self.writer.checked) if error.code == "shape-mismatch" else None
+            if bound is not None:
+                raise _BoundedSizeError(*bound) from None
             raise DiagnosticError([_described(error, use)]) from None
         except DimError as error:
             raise DiagnosticError([Diagnostic("bad-size", f"{_title(use)}: {error}", span)]) from None
@@ -346,6 +353,14 @@ class _EqualSizesError(Exception):
     def __init__(self, names: tuple[str, str]) -> None:
         super().__init__(names)
         self.names = names
+
+
+class _BoundedSizeError(Exception):
+    """A size has a greatest value: an operator needs it."""
+
+    def __init__(self, name: str, most: int) -> None:
+        super().__init__(name, most)
+        self.name, self.most = name, most
 
 
 class _IncompleteError(Exception):

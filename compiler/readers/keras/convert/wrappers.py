@@ -14,8 +14,8 @@ def wrappers(find: Callable[[str], Convert | None]) -> Converters:
 
     def time_distributed(use: Use) -> Sequence[Tensor]:
         inner, g, x = use.value("layer"), use.g, use.x
-        kind = inner.get("class_name") if isinstance(inner, Mapping) else None
-        convert = find(kind) if isinstance(kind, str) else None
+        kind = str(inner.get("class_name")) if isinstance(inner, Mapping) else ""
+        convert = find(kind)
         if convert is None or not isinstance(inner.get("config"), Mapping) or kind == use.kind:
             use.fail(f"is around a layer of class `{kind}`", code="unsupported-operator")
         if x.rank < 3:
