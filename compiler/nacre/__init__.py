@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .compiler.version import __version__
     from .dialect.diagnostics import Diagnostic, DiagnosticError, NacreWarning
     from .runtime.loader import BusyError, Model, NacreError, Session, load
+    from .runtime.strings import decode_strings, encode_strings
 
 __all__ = [
     "BusyError",
@@ -37,6 +38,8 @@ __all__ = [
     "category_hashes",
     "check",
     "compile",
+    "decode_strings",
+    "encode_strings",
     "from_jax",
     "from_sklearn",
     "from_torch",
@@ -57,6 +60,8 @@ _HOMES = {
     "category_hashes": ".compiler.readers.trees.city_hash",
     "check": ".compiler.checking",
     "compile": ".compiler.api",
+    "decode_strings": ".runtime.strings",
+    "encode_strings": ".runtime.strings",
     "from_sklearn": ".compiler.readers.sklearn.model",
     "from_jax": ".compiler.readers.stablehlo.from_jax",
     "from_torch": ".compiler.readers.torch.reader",

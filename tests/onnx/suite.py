@@ -62,7 +62,8 @@ def read_case(case: BackendCase) -> ReadCase | Outcome:
 
 
 def statements(model: onnx.ModelProto, data: DataSet) -> dict[str, Any]:
-    """Returns the settings that state vectors of integers and scalars, and the content of other arguments."""
+    """Returns the settings that state vectors of integers, scalars, sizes with a name, and the content of arguments
+    that are no tensors."""
     stored = {each.name for each in model.graph.initializer}
     inputs = [each for each in model.graph.input if each.name not in stored]
     found: dict[str, Any] = {}
@@ -70,8 +71,15 @@ def statements(model: onnx.ModelProto, data: DataSet) -> dict[str, Any]:
         if not argument.type.HasField("tensor_type"):
             shapes = [list(np.shape(item)) for item in value] if isinstance(value, list) else value is not None or None
             found[argument.name] = shapes
+        elif np.asarray(value).dtype == object:
+            continue
         elif np.ndim(value) == 0 or (np.ndim(value) == 1 and np.asarray(value).dtype.kind in "iu"):
             found[argument.name] = np.asarray(value).tolist()
+    for argument, value in zip(inputs, data.inputs, strict=True):
+        if argument.type.HasField("tensor_type"):
+            for dim, size in zip(argument.type.tensor_type.shape.dim, np.shape(value), strict=False):
+                if dim.dim_param:
+                    found[dim.dim_param] = size
     return found
 
 

@@ -231,10 +231,15 @@ def test_bad_trees(change: Mapping[str, Any], message: str) -> None:
     assert message in str(caught.value)
 
 
-def test_labels_of_text_are_refused() -> None:
-    made = random_trees(np.random.default_rng(2), "class", 2, MODES[:1], classlabels_strings=["a", "b"])
-    with pytest.raises(DiagnosticError, match="gives labels of text"):
-        ours(
-            model_of("TreeEnsembleClassifier", [ROWS], {"l": TensorProto.STRING, "y": TensorProto.FLOAT}, **made),
-            [ROWS],
-        )
+@pytest.mark.parametrize("count", [2, 3])
+def test_labels_of_text_are_bytes(count: int) -> None:
+    names = ["a", "third one", "é"][:count]
+    trees = random_trees(np.random.default_rng(2), "class", count, MODES[:1])
+    outputs = {"l": TensorProto.STRING, "y": TensorProto.FLOAT}
+    numbered = model_of("TreeEnsembleClassifier", [ROWS], BOTH, **trees, classlabels_int64s=list(range(count)))
+    named = model_of("TreeEnsembleClassifier", [ROWS], outputs, **trees, classlabels_strings=names)
+    label, scores = ours(numbered, [ROWS])
+    text, same = ours(named, [ROWS])
+    assert nacre.decode_strings(text).tolist() == [names[int(number)] for number in label]
+    assert len(set(label.tolist())) > 1
+    np.testing.assert_array_equal(same, scores)

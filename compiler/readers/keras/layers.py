@@ -35,9 +35,13 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
+    """`keywords` are the tensors that the layer gets by keyword, `flags` its other keywords."""
+
     layer: Layer
     number: int
     sources: Sequence[Source]
+    keywords: Mapping[str, Source] = field(default_factory=dict)
+    flags: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,7 +89,7 @@ def _model(config: Mapping[str, Any], left: list[int], depth: int) -> Model:
         kind = record["class_name"]
         if not isinstance(kind, str) or not isinstance(record["config"], (dict, list)):
             raise _BadConfigError("a layer without a class or a configuration")
-        snake = _snake(kind)
+        snake = _snake(_CLASSES.get(kind, kind))
         place = snake if snake not in counts else f"{snake}_{counts[snake]}"
         counts[snake] = counts.get(snake, 0) + 1
         found = record["config"] if isinstance(record["config"], dict) else {}
@@ -101,7 +105,7 @@ def _model(config: Mapping[str, Any], left: list[int], depth: int) -> Model:
         return _sequential(layers)
     for layer, record in zip(layers, listed, strict=True):
         for number, call in enumerate(record.get("inbound_nodes") or []):
-            layer.calls.append(Call(layer, number, _sources(call)))
+            layer.calls.append(Call(layer, number, *_sources(call)))
     inputs = [names[source[0]] for source in _references(inner["input_layers"])]
     if not inputs or any(layer.kind != "InputLayer" for layer in inputs):
         raise _BadConfigError("no input layer")
@@ -128,18 +132,25 @@ def _sequential(layers: list[Layer]) -> Model:
     return Model(layers, layers[:1], [(layers[-1].name, 0, 0)])
 
 
-def _sources(call: Any) -> list[Source]:
-    """Returns the tensors of a call. Those in its keywords would be further operands, which no converter knows."""
+def _sources(call: Any) -> tuple[list[Source], dict[str, Source], dict[str, Any]]:
+    """Returns the tensors of a call, those that it gets by keyword, and its other keywords."""
     if isinstance(call, Mapping):
-        if list(_histories(call.get("kwargs", {}))):
-            raise _BadConfigError("a layer gets a tensor by keyword")
-        return list(_histories(call["args"]))
-    found = []
+        given = call.get("kwargs", {})
+        listed = {name: list(_histories(value)) for name, value in given.items()}
+        if any(len(sources) > 1 for sources in listed.values()):
+            raise _BadConfigError("a layer gets several tensors by one keyword")
+        keywords = {name: sources[0] for name, sources in listed.items() if sources}
+        return list(_histories(call["args"])), keywords, {n: v for n, v in given.items() if n not in keywords}
+    found: list[Source] = []
+    keywords, flags = {}, {}
     for each in call:
-        if len(each) > 3 and any(isinstance(value, list) and value for value in each[3].values()):
-            raise _BadConfigError("a layer gets a tensor by keyword")
         found.append((str(each[0]), int(each[1]), int(each[2])))
-    return found
+        for name, value in each[3].items() if len(each) > 3 else ():
+            if isinstance(value, list) and value:
+                keywords[name] = (str(value[0]), int(value[1]), int(value[2]))
+            else:
+                flags[name] = value
+    return found, keywords, flags
 
 
 def _histories(value: Any) -> Iterator[Source]:
@@ -163,6 +174,10 @@ def _references(value: Any) -> list[Source]:
     if len(value) == 3 and isinstance(value[0], str) and type(value[1]) is int:
         return [(value[0], int(value[1]), int(value[2]))]
     return [source for each in value for source in _references(each)]
+
+
+_CLASSES = {"GroupQueryAttention": "GroupedQueryAttention"}
+"""The Python names of classes that a configuration names otherwise: groups of weights are named by these."""
 
 
 def _snake(name: str) -> str:

@@ -25,7 +25,7 @@ from ...weights import open_arrays
 from ..writing.graph_writer import GraphWriter
 from ..writing.tensors import Elements, Tensor
 from .archive import Archive, open_archive
-from .convert import find_converter, layer_names
+from .convert import find_converter, keywords_of, layer_names
 from .layers import Call, Layer, Model, decode_model
 from .writing.use import Use
 
@@ -134,8 +134,9 @@ class _Run:
         while waiting:
             later: list[Call] = []
             for call in waiting:
-                if all(source in held for source in call.sources):
-                    results = self._call(call, [held[source] for source in call.sources], path)
+                if all(source in held for source in (*call.sources, *call.keywords.values())):
+                    named = {name: held[source] for name, source in call.keywords.items()}
+                    results = self._call(call, [held[source] for source in call.sources], named, path)
                     held.update(((call.layer.name, call.number, n), tensor) for n, tensor in enumerate(results))
                 else:
                     later.append(call)
@@ -148,9 +149,17 @@ class _Run:
             raise _error(f"`{self.file}` has the output `{missing[0][0]}`, which no layer gives")
         return [held[source] for source in model.outputs]
 
-    def _call(self, call: Call, given: Sequence[Tensor], path: str) -> Sequence[Tensor]:
+    def _call(self, call: Call, given: Sequence[Tensor], named: Mapping[str, Tensor], path: str) -> Sequence[Tensor]:
         layer = call.layer
         inside = f"{path}layers/{layer.place}/"
+        further = sorted(set(named) - keywords_of(layer.kind))
+        if further:
+            message = f"the layer `{layer.name}` ({layer.kind}) gets the tensor `{further[0]}` by keyword"
+            raise _error(message, "wrong-operands")
+        # The first versions keep it in inference; version 3 does not.
+        if call.flags.get("training") is True and self.version < 3:
+            message = f"the layer `{layer.name}` ({layer.kind}) is called with `training=True`"
+            raise _error(message, "unsupported-attribute")
         if layer.model is not None:
             if self.archive.orders is not None:
                 message = f"the layer `{layer.name}` is a model; such layers are read from `.keras` files"
@@ -158,7 +167,10 @@ class _Run:
             return self.run(layer.model, given, inside)
         weights = self._weights(layer, inside)
         self.writer.at("", None)
-        use = Use(layer.kind, layer.name, layer.config, self.version, self.writer, tuple(given), weights, self.file)
+        use = Use(
+            layer.kind, layer.name, layer.config, self.version, self.writer, tuple(given), weights, self.file, named,
+            call.flags,
+        )  # fmt: skip
         convert = find_converter(layer.kind)
         assert convert is not None, layer.kind
         try:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ....dialect.diagnostics import Diagnostic, DiagnosticError
-from ....dialect.dims import INFINITY, Size, Symbol
-from ....dialect.types import TensorType
+from ....dialect.dims import INFINITY, Size, Symbol, minimum, substitute, symbols
+from ....dialect.types import U8, TensorType
 from .writing.narrow import ELEMENTS
 from .writing.records import NodeRecord, ValueRecord, ValueType
 
@@ -19,14 +19,19 @@ _MOST_BYTES = 1 << 47
 @dataclass(slots=True)
 class Dims:
     """The symbolic sizes of a model, by their names in the file. A size without a name is a dim of its own, unless an
-    operator needs it to equal another one: `same` maps the one to the other."""
+    operator needs it to equal another one: `same` maps the one to the other. `stated` are sizes that the caller of the
+    reader gives for names, and `most` are the greatest values of dims that an operator needs."""
 
+    stated: Mapping[str, int] = field(default_factory=dict)
+    most: Mapping[str, int] = field(default_factory=dict)
     symbols: dict[str, Symbol] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
     unnamed: dict[str, Symbol] = field(default_factory=dict)
     same: dict[str, str] = field(default_factory=dict)
 
     def named(self, name: str) -> Size:
+        if name in self.stated:
+            return self.stated[name]
         if name not in self.symbols:
             self.symbols[name] = self._new(name)
         return self.symbols[name].size
@@ -40,6 +45,11 @@ class Dims:
             name = self.same[name]
         return self.unnamed.get(name, symbol).size
 
+    def of_bytes(self, argument: str) -> Size:
+        """Returns the number of bytes of each string of an argument."""
+        name = byte_dim(argument)
+        return self.stated[name] if name in self.stated else self._new(name).size
+
     def find_equal(self, types: Sequence[TensorType]) -> tuple[str, str] | None:
         """Returns two sizes without a name that stand in one axis of the types, counted from the last."""
         sizes = {symbol.size: name for name, symbol in self.unnamed.items()}
@@ -52,6 +62,19 @@ class Dims:
                 return first, second
         return None
 
+    def find_bound(self, types: Sequence[TensorType]) -> tuple[str, int] | None:
+        """Returns a dim and its greatest value, where a size and its minimum with a number stand in one axis of the
+        types, counted from the last: both are equal up to this number. A table of positions has so many rows."""
+        for axis in range(1, 1 + max((type.rank for type in types), default=0)):
+            found = {type.shape[-axis] for type in types if type.rank >= axis}
+            for size in found:
+                for symbol in symbols(size):
+                    for other in found - {size, symbol.size}:
+                        limit = _limit(other, symbol)
+                        if limit is not None and size == symbol.size:
+                            return symbol.name, limit
+        return None
+
     def _new(self, wanted: str) -> Symbol:
         word = re.sub(r"\W+", "_", wanted, flags=re.ASCII).strip("_") or "N"
         word = f"N{word}" if word[0].isdigit() else word
@@ -60,7 +83,31 @@ class Dims:
             number += 1
             name = f"{word}_{number}"
         self.taken.add(name)
-        return Symbol(name, 1, INFINITY)
+        return Symbol(name, 1, self.most.get(name, INFINITY))
+
+
+def _limit(size: Size, symbol: Symbol) -> int | None:
+    """Returns the number n if a size is min(n, symbol)."""
+    whole = substitute(size, {symbol.name: symbol.high})
+    return whole if isinstance(whole, int) and minimum(symbol.size, whole) == size else None
+
+
+def byte_dim(argument: str) -> str:
+    """Returns the name of the dim that is the number of bytes of each string of an argument."""
+    return f"{argument}_bytes"
+
+
+def dim_names(records: Sequence[ValueRecord]) -> set[str]:
+    """Returns the names of sizes in the types of arguments."""
+    found: set[str] = set()
+    for record in records:
+        type = record.type
+        while type is not None:
+            found |= {size for size in type.shape or () if isinstance(size, str)}
+            if type.kind == "tensor" and type.element == "STRING":
+                found.add(byte_dim(record.name))
+            type = type.inner
+    return found
 
 
 def _error(code: str, message: str, help: str = "") -> DiagnosticError:
@@ -68,29 +115,38 @@ def _error(code: str, message: str, help: str = "") -> DiagnosticError:
 
 
 def tensor_type(record: ValueRecord, dims: Dims) -> TensorType:
-    """Returns the type of an input. Raises DiagnosticError if it cannot be one of an entry."""
+    """Returns the type of an input; strings have an axis of bytes. Raises DiagnosticError if it is not supported."""
     type = record.type
     if type is None:
         raise _error("missing-type", f"the input `{record.name}` has no type")
     if type.kind != "tensor":
         message = f"the input `{record.name}` is of type {type.kind}; an entry takes tensors"
         raise _error("unsupported-type", message, "state its content as a setting of the model")
-    if type.element not in ELEMENTS:
+    dtype = U8 if type.element == "STRING" else ELEMENTS.get(type.element)
+    if dtype is None:
         raise _error("unsupported-dtype", f"the input `{record.name}` is {type.element}, which is not supported")
     if type.shape is None:
         raise _error("missing-type", f"the input `{record.name}` has no declared rank")
-    shape: list[Size] = []
-    for axis, size in enumerate(type.shape):
-        if isinstance(size, int):
-            shape.append(size)
-        else:
-            shape.append(dims.of_axis(record.name, axis) if size is None else dims.named(size))
-    total = ELEMENTS[type.element].bytes
+    shape = sizes_of(record.name, type.shape, dims)
+    if type.element == "STRING":
+        shape.append(dims.of_bytes(record.name))
+    total = dtype.bytes
     for part in shape:
         total *= max(part, 1) if isinstance(part, int) else 1
     if total > _MOST_BYTES:
         raise _error("too-large", f"the input `{record.name}` is declared with {list(type.shape)}, {total} bytes")
-    return TensorType(ELEMENTS[type.element], tuple(shape))
+    return TensorType(dtype, tuple(shape))
+
+
+def sizes_of(argument: str, declared: Sequence[int | str | None], dims: Dims) -> list[Size]:
+    """Returns the sizes of a declared shape."""
+    shape: list[Size] = []
+    for axis, size in enumerate(declared):
+        if isinstance(size, int):
+            shape.append(size)
+        else:
+            shape.append(dims.of_axis(argument, axis) if size is None else dims.named(size))
+    return shape
 
 
 def declared_type(type: ValueType | None) -> TensorType | None:

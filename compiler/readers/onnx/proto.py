@@ -13,6 +13,7 @@ from typing import Any
 
 from ....dialect.diagnostics import Diagnostic, DiagnosticError, Span
 from .limits import MOST_FIELDS, has_too_many_fields
+from .mapped_data import Data
 from .package import load_onnx
 from .stored_tensors import element_name, file_error, read_stored
 from .writing import records
@@ -70,9 +71,10 @@ def _is_repeated(field: Any) -> bool:
     return bool(field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED)
 
 
-def decode_model(model: Any, file: str, folder: Path | None) -> ModelRecord:
-    """Returns the records of a `ModelProto`. External data is in `folder`. Raises DiagnosticError."""
-    decoder = Decoder(file, folder)
+def decode_model(model: Any, file: str, folder: Path | None, mapped: Mapping[int, Data]) -> ModelRecord:
+    """Returns the records of a `ModelProto`. External data is in `folder`, and `mapped` the data that initializers of
+    the graph lack. Raises DiagnosticError."""
+    decoder = Decoder(file, folder, mapped)
     opsets = _opsets(model.opset_import)
     graph = decoder.graph(model.graph, 0)
     functions = {}
@@ -98,6 +100,7 @@ class Decoder:
 
     file: str
     folder: Path | None
+    mapped: Mapping[int, Data] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     errors: list[Diagnostic] = field(default_factory=list)
 
@@ -113,9 +116,9 @@ class Decoder:
         types = {v.name: value_type(v.type, v.name) for v in proto.value_info}
         types |= {v.name: v.type for v in (*inputs, *outputs)}
         initializers: dict[str, StoredArray] = {}
-        for tensor in proto.initializer:
+        for number, tensor in enumerate(proto.initializer):
             try:
-                initializers[tensor.name] = read_stored(tensor, self.folder)
+                initializers[tensor.name] = read_stored(tensor, self.folder, None if depth else self.mapped.get(number))
             except DiagnosticError as error:
                 self.errors += error.diagnostics
         if len(proto.sparse_initializer):

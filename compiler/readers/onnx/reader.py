@@ -21,17 +21,18 @@ from ....dialect.verifier import verify
 from ...model.source import SourceModel, WeightSource
 from ...weights import open_arrays
 from ..writing.graph_writer import GraphWriter, with_label
-from ..writing.tensors import BoundedTensor, Held, Tensor, TensorSequence
+from ..writing.tensors import BoundedTensor, Held, Strings, Tensor, TensorSequence
 from .convert import find_converter
 from .functions import bind_function, find_definition
-from .inputs import Dims, declared_type, with_deduced
+from .inputs import Dims, declared_type, dim_names, with_deduced
+from .mapped_data import Data, split_file
 from .proto import decode_model, parse_model
 from .schemas import find_misuse, with_elements
 from .stated import Statement, read_argument
 from .supported import find_unsupported
 from .writing.narrow import ELEMENTS
 from .writing.records import FunctionRecord, GraphRecord, ModelRecord, NodeRecord, ValueRecord, ValueType
-from .writing.use import Use, tensor_of
+from .writing.use import Use, held_of
 
 _DEEPEST = 100
 
@@ -42,11 +43,12 @@ def read_onnx(
     """Reads the model of an ONNX file; `weights` replace its initializers, by name; `settings` state values of
     arguments, see `stated`. Raises DiagnosticError."""
     try:
-        data = path.read_bytes()
+        data, mapped = split_file(path)
     except OSError as error:
         message = f"`{path}` cannot be read: {error.strerror or error}"
         raise DiagnosticError([Diagnostic("missing-file", message)]) from error
-    return read_proto(parse_model(data, str(path)), path.stem, str(path), path.parent, weights, settings)
+    model = parse_model(data, str(path))
+    return read_proto(model, path.stem, str(path), path.parent, weights, settings, mapped)
 
 
 def read_proto(
@@ -56,9 +58,11 @@ def read_proto(
     folder: Path | None,
     weights: WeightSource | None = None,
     settings: Mapping[str, Any] | None = None,
+    mapped: Mapping[int, Data] | None = None,
 ) -> SourceModel:
-    """Reads a parsed `ModelProto`. `name` becomes the name of the entry."""
-    record = decode_model(model, file, folder)
+    """Reads a parsed `ModelProto`. `name` becomes the name of the entry. `mapped` is the data of initializers that the
+    message lacks."""
+    record = decode_model(model, file, folder, mapped or {})
     sources = {file: record.listing}
     errors = find_unsupported(record, file)
     if errors:
@@ -80,15 +84,19 @@ def read_proto(
 
 
 def _convert(record: ModelRecord, file: str, entry: str, settings: Mapping[str, Any]) -> tuple[_Run, Function]:
-    """Converts the graph. Whenever two sizes without a name turn out to be equal, it begins again with one for both."""
+    """Converts the graph. Whenever two sizes without a name turn out to be equal, or a size has a greatest value,
+    it begins again with that."""
     same: dict[str, str] = {}
+    most: dict[str, int] = {}
     while True:
-        run = _Run(record, file, settings, dims=Dims(same=same))
+        run = _Run(record, file, settings, dims=Dims(same=same, most=most))
         try:
             return run, run.function(entry)
         except _EqualSizesError as error:
             first, second = error.names
             same = {**same, second: first}
+        except _BoundedSizeError as error:
+            most = {**most, error.name: error.most}
 
 
 def identifier(name: str) -> str:
@@ -126,11 +134,19 @@ class _Run:
         arguments, environment = [], Environment()
         names: set[str] = set()
         records = [record for record in graph.inputs if record.name not in graph.initializers]
-        unknown = sorted(set(self.settings) - {record.name for record in records})
+        named = dim_names(records) - {record.name for record in records}
+        unknown = sorted(set(self.settings) - {record.name for record in records} - named)
         if unknown:
             listed = ", ".join(f"`{record.name}`" for record in records)
-            message = f"`{unknown[0]}` is set, and is no argument of the model"
+            message = f"`{unknown[0]}` is set, and is no argument and no size of the model"
             self.errors.report(Diagnostic("bad-setting", message, help=f"its arguments are {listed}"))
+        stated = {name: self.settings[name] for name in sorted(named & set(self.settings))}
+        for size, value in stated.items():
+            if type(value) is not int or not 0 <= value < 1 << 47:
+                message = f"the size `{size}` is stated as {value!r}"
+                self.errors.report(Diagnostic("bad-setting", message, help="state a number of at least 0"))
+        self.errors.raise_if_any({self.file: self.model.listing})
+        self.dims.stated = stated
 
         def new_argument(wanted: str, type: TensorType) -> Value:
             arguments.append(Value(_unique(identifier(wanted) or "input", names), type))
@@ -153,6 +169,8 @@ class _Run:
             if isinstance(held, Tensor):
                 self._check_declared(record, held)
                 parts[record.name] = held
+            elif isinstance(held, Strings):
+                parts[record.name] = held.data
             elif isinstance(held, TensorSequence):
                 parts = {f"{record.name}_{number}": item for number, item in enumerate(held.items)}
             elif isinstance(held, BoundedTensor):
@@ -195,7 +213,7 @@ class _Run:
         inner = environments[-1]
         for name, stored in graph.initializers.items():
             try:
-                inner[name] = tensor_of(stored, None)
+                inner[name] = held_of(stored, None)
             except DiagnosticError as error:
                 inner[name] = MISSING
                 for diagnostic in error.diagnostics:
@@ -252,6 +270,10 @@ class _Run:
         version = opsets.get(node.domain, 1)
         self.writer.at(_scope(node.name), span)
 
+        def look_up(name: str) -> Held | None:
+            found = _look_up(name, environments)
+            return None if isinstance(found, (_Missing, _Empty)) else found
+
         def run_graph(inside: GraphRecord, arguments: Sequence[Tensor]) -> list[Held]:
             names = [record.name for record in inside.inputs]
             new: Environment = dict(zip(names, arguments, strict=False))
@@ -261,9 +283,9 @@ class _Run:
                 raise _IncompleteError
             if any(isinstance(held, _Empty) for held in found):
                 use.fail("has a branch that gives an empty optional value", code="unsupported-type")
-            return [held for held in found if isinstance(held, (Tensor, TensorSequence, BoundedTensor))]
+            return [held for held in found if not isinstance(held, (_Missing, _Empty))]
 
-        use = Use(node, version, self.writer, tuple(operands), declared, span, run_graph)
+        use = Use(node, version, self.writer, tuple(operands), declared, span, run_graph, look_up)
         function = self.model.functions.get((node.domain, node.op))
         try:
             if function is not None:
@@ -271,7 +293,8 @@ class _Run:
             fault = find_misuse(node, version)
             if fault:
                 use.fail(fault, code="wrong-operands")
-            converter = find_converter(node.op, node.domain, version)
+            has_strings = any(isinstance(held, Strings) for held in operands)
+            converter = find_converter(node.op, node.domain, version, has_strings)
             if converter is not None:
                 return with_elements(node, version, operands, converter(use))
             definition = find_definition(node, opsets, operands, self.file)
@@ -284,6 +307,9 @@ class _Run:
             equal = self.dims.find_equal(self.writer.checked) if error.code == "shape-mismatch" else None
             if equal is not None:
                 raise _EqualSizesError(equal) from None
+            bound = self.dims.find_bound(self.writer.checked) if error.code == "shape-mismatch" else None
+            if bound is not None:
+                raise _BoundedSizeError(*bound) from None
             raise DiagnosticError([_described(error, use)]) from None
         except DimError as error:
             raise DiagnosticError([Diagnostic("bad-size", f"{_title(use)}: {error}", span)]) from None
@@ -327,6 +353,14 @@ class _EqualSizesError(Exception):
     def __init__(self, names: tuple[str, str]) -> None:
         super().__init__(names)
         self.names = names
+
+
+class _BoundedSizeError(Exception):
+    """A size has a greatest value: an operator needs it."""
+
+    def __init__(self, name: str, most: int) -> None:
+        super().__init__(name, most)
+        self.name, self.most = name, most
 
 
 class _IncompleteError(Exception):

@@ -2,7 +2,8 @@
 
 A tensor has the stated value in every call, which the artifact checks: axes and shapes among the arguments are then
 known while the file is read. A sequence is stated by the shapes of its tensors, each an argument of its own. An
-optional value is stated as its content, or as `none` if it is empty.
+optional value is stated as its content, or as `none` if it is empty. A setting with the name of a size in the types of
+the arguments states this size.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from ....dialect.diagnostics import Diagnostic, DiagnosticError
 from ....dialect.graph import Value
 from ....dialect.types import TensorType
 from ..writing.graph_writer import GraphWriter
-from ..writing.tensors import Held, Tensor, TensorSequence
-from .inputs import Dims, tensor_type
+from ..writing.tensors import Held, Strings, Tensor, TensorSequence
+from .inputs import Dims, sizes_of, tensor_type
 from .writing.narrow import ELEMENTS, NARROW
 from .writing.records import ValueRecord, ValueType
 from .writing.use import require_true
@@ -48,9 +49,13 @@ def read_argument(
             return None
         return read_argument(ValueRecord(record.name, type.inner), _content(type, statement), dims, g, new)
     if type is not None and type.kind == "sequence" and statement is not None:
-        return TensorSequence(tuple(_items(record.name, type, statement.value, new)))
+        return TensorSequence(tuple(_items(record.name, type, statement.value, dims, new)))
     checked = tensor_type(record, dims)
     assert type is not None, record
+    if type.element == "STRING":
+        if statement is not None:
+            _fail(f"`{record.name}` is a tensor of strings, whose value cannot be stated")
+        return Strings(Tensor(checked, new(record.name, checked)))
     argument = Tensor(checked, new(record.name, checked), element=type.element if type.element in NARROW else "")
     return argument if statement is None else _stated(record.name, argument, statement.value, g)
 
@@ -60,13 +65,20 @@ def _content(type: ValueType, statement: Statement) -> Statement | None:
     return None if type.inner is not None and type.inner.kind == "tensor" else statement
 
 
-def _items(name: str, type: ValueType, shapes: Any, new: NewArgument) -> Sequence[Tensor]:
+def _items(name: str, type: ValueType, shapes: Any, dims: Dims, new: NewArgument) -> Sequence[Tensor]:
     element = type.inner.element if type.inner is not None else ""
     if element not in ELEMENTS:
         _fail(f"the sequence `{name}` has elements of type {element or 'unknown'}, which is not supported")
     if not isinstance(shapes, (list, tuple)) or not all(_is_shape(shape) for shape in shapes):
         help_text = "state the shape of each tensor, as in `[[3, 8], [3, 9]]`"
         _fail(f"the sequence `{name}` is stated as {shapes!r}", help_text)
+    assert type.inner is not None
+    if type.inner.shape is not None:
+        for shape in shapes:
+            declared = sizes_of(name, type.inner.shape, dims)
+            fits = [not isinstance(size, int) or size == given for size, given in zip(declared, shape, strict=False)]
+            if len(declared) != len(shape) or not all(fits):
+                _fail(f"the sequence `{name}` has tensors {list(type.inner.shape)}, and {shape!r} is stated")
     types = [TensorType(ELEMENTS[element], tuple(shape)) for shape in shapes]
     return [Tensor(each, new(f"{name}_{number}", each)) for number, each in enumerate(types)]
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from ....dialect.diagnostics import Diagnostic, DiagnosticError
 from ....dialect.types import Array
+from .mapped_data import Data
 from .package import load_onnx
 from .writing.records import StoredArray
 
@@ -37,8 +38,9 @@ def element_name(number: int) -> str:
     return str(types.Name(number))
 
 
-def read_stored(tensor: Any, folder: Path | None) -> StoredArray:
-    """Returns the data of a `TensorProto`. `folder` is that of the model. Raises DiagnosticError."""
+def read_stored(tensor: Any, folder: Path | None, mapped: Data | None = None) -> StoredArray:
+    """Returns the data of a `TensorProto`. `folder` is that of the model, `mapped` the raw data that the message lacks.
+    Raises DiagnosticError."""
     name = str(tensor.name)
     element = element_name(tensor.data_type)
     shape = tuple(int(size) for size in tensor.dims)
@@ -51,6 +53,9 @@ def read_stored(tensor: Any, folder: Path | None) -> StoredArray:
         count *= size
     if tensor.data_location == load_onnx().TensorProto.EXTERNAL:
         return StoredArray(name, element, _read_external(tensor, name, element, shape, count, folder))
+    if mapped is not None and element in _BITS:
+        _check_bytes(name, element, shape, (count * _BITS[element] + 7) // 8, len(mapped))
+        return StoredArray(name, element, _view(tensor, element, shape, mapped))
     if element == "STRING":
         _check_count(name, count, len(tensor.string_data))
     elif element not in _BITS:
@@ -123,17 +128,20 @@ def _read_external(
     if offset < 0 or offset + length > stored:
         message = f"the data of `{name}` lies at {offset}..{offset + length} of `{location}`, which has {stored} bytes"
         raise file_error("missing-data", message)
-    helper = load_onnx("helper")
-    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
     if count == 0:
-        return np.zeros(shape, dtype)
+        return np.zeros(shape, np.dtype(load_onnx("helper").tensor_dtype_to_np_dtype(tensor.data_type)))
+    return _view(tensor, element, shape, np.memmap(path, np.uint8, "r", offset, (length,)))
+
+
+def _view(tensor: Any, element: str, shape: tuple[int, ...], data: Data) -> Array:
+    """Returns raw data as an array of the tensor's type, without a copy where its elements are bytes or more."""
     if _BITS[element] >= 8:
-        mapped: Array = np.memmap(path, np.uint8, "r", offset, (length,))
-        result: Array = mapped.view(dtype.newbyteorder("<")).reshape(shape)
+        dtype = np.dtype(load_onnx("helper").tensor_dtype_to_np_dtype(tensor.data_type))
+        result: Array = data.view(dtype.newbyteorder("<")).reshape(shape)
         return result
     inline = load_onnx().TensorProto(data_type=tensor.data_type, dims=shape)
-    inline.raw_data = np.memmap(path, np.uint8, "r", offset, (length,)).tobytes()
-    return _plain(np.asarray(load_onnx("numpy_helper").to_array(inline)), element)
+    inline.raw_data = data.tobytes()
+    return _plain(np.asarray(load_onnx("numpy_helper").to_array(inline)), element).reshape(shape)
 
 
 def _inside(folder: Path, location: str, name: str) -> Path:

@@ -38,6 +38,7 @@ class GraphWriter:
         self.parameters: dict[str, Parameter] = {}
         self.arrays: dict[str, Array] = {}
         self.checked: tuple[TensorType, ...] = ()  # the operands of the operator that was checked last
+        self.is_in_region = False
         self._made: dict[int, tuple[Tensor, Value]] = {}
         self._sizes: dict[Size, Value] = {}
 
@@ -149,12 +150,13 @@ class GraphWriter:
         """Returns the region that `build(arguments)` writes; its results are those of the region."""
         arguments = tuple(self.builder.fresh(type) for type in types)
         outer, self.builder.nodes = self.builder.nodes, []
+        was_in_region, self.is_in_region = self.is_in_region, True
         try:
             results = build([Tensor(value.type, value) for value in arguments])
             finals = tuple(self.value(tensor) for tensor in results)
             return Region(arguments, tuple(self.builder.nodes), finals)
         finally:
-            self.builder.nodes = outer
+            self.builder.nodes, self.is_in_region = outer, was_in_region
 
     def control(
         self,

@@ -112,7 +112,23 @@ class BoundedTensor:
     size: Tensor
 
 
-Held: TypeAlias = Tensor | TensorSequence | BoundedTensor
+@dataclass(frozen=True, slots=True, eq=False)
+class Strings:
+    """A tensor of strings. `data` is a tensor u8[*shape, bytes]: UTF-8, with zeros after the last byte of each."""
+
+    data: Tensor
+
+    @property
+    def shape(self) -> tuple[Size, ...]:
+        return self.data.shape[:-1]
+
+    @property
+    def width(self) -> Size:
+        """The most bytes of a string."""
+        return self.data.shape[-1]
+
+
+Held: TypeAlias = Tensor | TensorSequence | BoundedTensor | Strings
 """A value of the file."""
 
 

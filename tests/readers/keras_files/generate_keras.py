@@ -1,11 +1,14 @@
 """Writes `models.npz`: small models of Keras as files, random inputs, and the results of Keras.
 
 pip install keras h5py
-KERAS_BACKEND=numpy python tests/readers/keras_files/generate_keras.py
+KERAS_BACKEND=numpy python tests/readers/keras_files/generate_keras.py [NAME ...]
+
+With names, these models are written anew and the others stay as they are.
 """
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +19,24 @@ import numpy as np
 from keras import Input, Model, Sequential, layers
 
 MODELS = Path(__file__).with_name("models.npz")
+
+
+def attention_models() -> Iterator[tuple[str, Any]]:
+    x, y, mask = Input((5, 8), name="queries"), Input((7, 6), name="values"), Input((5, 7), name="mask", dtype="bool")
+    a = layers.MultiHeadAttention(2, 3, value_dim=4)(x, y)
+    b = layers.MultiHeadAttention(3, 2, use_bias=False)(x, key=y, value=y, attention_mask=mask)
+    c = layers.MultiHeadAttention(2, 4)(a, b, use_causal_mask=True)
+    d = layers.GroupQueryAttention(4, 4, 2)(c, a)
+    yield "heads", Model([x, y, mask], [a, b, c, d])
+    k = layers.Dense(8)(y)
+    e = layers.Attention(use_scale=True)([x, k])
+    f = layers.AdditiveAttention()([e, k, k], use_causal_mask=True)
+    h = layers.EinsumDense("abc,cde->abde", output_shape=(None, 2, 3), bias_axes="e", activation="relu")(f)
+    i = layers.EinsumDense("abc,bc->ab", output_shape=(5,), bias_axes="b")(f)
+    j = layers.GroupNormalization(2)(layers.RMSNormalization()(f))
+    k = layers.TimeDistributed(layers.Dense(4, activation="tanh"))(j)
+    dots = [layers.Dot(axes=(2, 1), normalize=True)([k, i_ := layers.Permute((2, 1))(k)]), layers.Dot(axes=1)([i, i])]
+    yield "direct_attention", Model([x, y], [e, f, h, i, j, k, *dots, layers.RandomHue(0.1)(i_)])
 
 
 def models() -> Iterator[tuple[str, Any]]:
@@ -50,6 +71,7 @@ def models() -> Iterator[tuple[str, Any]]:
             ]
         ),
     )
+    yield from attention_models()
     x, y = Input((6,), name="left"), Input((6,), name="right")
     shared = layers.Dense(4, activation="tanh")
     a, b = shared(x), shared(y)
@@ -128,16 +150,21 @@ def trained(random: Any, name: str, weight: Any) -> Any:
 def main() -> None:
     keras.utils.set_random_seed(0)
     random = np.random.default_rng(0)
-    stored: dict[str, Any] = {}
+    chosen = sys.argv[1:]
+    stored: dict[str, Any] = dict(np.load(MODELS)) if chosen else {}
     with tempfile.TemporaryDirectory() as folder:
         for name, model in models():
+            if chosen and name not in chosen:
+                continue
             model.set_weights(
                 [trained(random, v.name, w) for v, w in zip(model.weights, model.get_weights(), strict=True)]
             )
             inputs = []
             for each in model.inputs:
                 shape = [3, *(5 if size is None else size for size in each.shape[1:])]
+                is_mask = each.name == "mask"
                 drawn = random.integers(0, 11, shape) if each.dtype == "int32" else random.normal(size=shape)
+                drawn = (drawn > -0.7) if is_mask else drawn
                 inputs.append(drawn.astype(each.dtype))
             found = model.predict_on_batch(inputs if len(inputs) > 1 else inputs[0])
             for suffix in (".keras", ".h5"):
@@ -147,12 +174,18 @@ def main() -> None:
             stored |= {f"{name}/input{number}": array for number, array in enumerate(inputs)}
             results = found if isinstance(found, list) else [found]
             stored |= {f"{name}/output{number:02}": np.asarray(array) for number, array in enumerate(results)}
+        if chosen:
+            return write(stored)
         code = Sequential([Input((3,)), layers.Lambda(lambda x: x * 2)])
         code.save(Path(folder) / "lambda.keras")
         stored["lambda"] = np.frombuffer((Path(folder) / "lambda.keras").read_bytes(), np.uint8)
         unknown = Sequential([Input((4, 3)), layers.SpectralNormalization(layers.Dense(2))])
         unknown.save(Path(folder) / "unknown.keras")
         stored["unknown"] = np.frombuffer((Path(folder) / "unknown.keras").read_bytes(), np.uint8)
+    write(stored)
+
+
+def write(stored: dict[str, Any]) -> None:
     np.savez_compressed(MODELS, **stored)
     print(f"{MODELS}: {MODELS.stat().st_size} bytes")
 

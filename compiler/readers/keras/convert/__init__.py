@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..writing.use import Convert, Converters
-from . import activations, convolutions, dense, normalization, pooling, recurrent, shapes
+from . import activations, attention, convolutions, dense, normalization, pooling, recurrent, shapes
+from .wrappers import wrappers
 
 FAMILIES: Mapping[str, Converters] = {
     "Dense layers and arithmetic": dense.CONVERTERS,
@@ -14,7 +15,9 @@ FAMILIES: Mapping[str, Converters] = {
     "Pooling": pooling.CONVERTERS,
     "Normalization": normalization.CONVERTERS,
     "Recurrent layers": recurrent.CONVERTERS,
+    "Attention": attention.CONVERTERS,
     "Shapes and training": shapes.CONVERTERS,
+    "Wrappers": wrappers(lambda name: find_converter(name)),
 }
 
 _BY_NAME: Mapping[str, Convert] = {name: convert for family in FAMILIES.values() for name, convert in family.items()}
@@ -24,6 +27,11 @@ assert len(_BY_NAME) == sum(map(len, FAMILIES.values())), "two families convert 
 def find_converter(name: str) -> Convert | None:
     """Returns the converter of a class of layers, or None."""
     return _BY_NAME.get(name)
+
+
+def keywords_of(name: str) -> frozenset[str]:
+    """Returns the tensors that a class of layers takes by keyword."""
+    return attention.KEYWORDS.get(name, frozenset())
 
 
 def layer_names() -> list[str]:

@@ -48,8 +48,56 @@ def _concatenate(use: Use) -> Sequence[Tensor]:
     return [use.g.concat(*use.inputs, axis=use.integer("axis", -1))]
 
 
+def _einsum_dense(use: Use) -> Sequence[Tensor]:
+    g, equation = use.g, use.word("equation").replace(" ", "")
+    left, arrow, right = equation.partition("->")
+    _, comma, kernel = left.partition(",")
+    if not arrow or not comma or "," in kernel:
+        use.fail(f"has `equation` = {equation!r}", code="bad-keras")
+    made = g.einsum(use.x, use.weight(0, len(kernel.replace("...", "")), "kernel"), equation=equation)
+    axes = use.value("bias_axes", None)
+    if axes:
+        bias, after = use.array(1, len(axes)), right.replace("...", "")
+        if not isinstance(axes, str) or any(after.count(axis) != 1 for axis in axes):
+            use.fail(f"has `bias_axes` = {axes!r}", code="bad-keras")
+        # Sizes of 1 stand for the axes after the first axis of the bias that it does not have.
+        order = sorted(range(len(axes)), key=lambda number: after.index(axes[number]))
+        start = min(after.index(axis) for axis in axes)
+        sizes = {axes[number]: bias.shape[number] for number in order}
+        shape = [sizes.get(axis, 1) for axis in after[start:]]
+        made = g.add(made, use.tensor(bias.transpose(order).reshape(shape), "bias"))
+    return [activated(use, made)]
+
+
+def _dot(use: Use) -> Sequence[Tensor]:
+    """Multiplies two tensors along an axis of each, for each element of the batch."""
+    g = use.g
+    if len(use.inputs) != 2:
+        use.fail(f"gets {len(use.inputs)} tensors, expected 2", code="wrong-operands")
+    given = use.value("axes")
+    axes = list(given) if isinstance(given, (list, tuple)) else [given, given]
+    ranks = [x.rank for x in use.inputs]
+    if len(axes) != 2 or not all(type(a) is int and -r < a < r and a for a, r in zip(axes, ranks, strict=True)):
+        use.fail(f"has `axes` = {given!r} for tensors of rank {ranks[0]} and {ranks[1]}", code="bad-axis")
+    letters = iter("bcdefghijklmnop")
+    names, operands, kept = [], [], []
+    for x, axis in zip(use.inputs, axes, strict=True):
+        if use.flag("normalize"):
+            total = g.sum(g.square(x), axis=axis, keepdims=True)
+            x = g.multiply(x, g.rsqrt(g.maximum(total, g.like(1e-12, x))))
+        word = ["a", *(next(letters) for _ in range(x.rank - 1))]
+        word[axis % x.rank] = "z"
+        names.append("".join(word))
+        kept += [letter for letter in word[1:] if letter != "z"]
+        operands.append(x)
+    made = g.einsum(*operands, equation=f"{names[0]},{names[1]}->a{''.join(kept)}")
+    return [made if made.rank > 1 else g.unsqueeze(made, axes=(1,))]
+
+
 CONVERTERS: Converters = {
     "Dense": _dense,
+    "EinsumDense": _einsum_dense,
+    "Dot": _dot,
     "Embedding": _embedding,
     "Add": _folded("add"),
     "Subtract": _folded("subtract"),

@@ -48,6 +48,40 @@ def _layer_norm(use: Use) -> Sequence[Tensor]:
     return [made]
 
 
+def _rms_norm(use: Use) -> Sequence[Tensor]:
+    x, g = use.x, use.g
+    axes = _axes(use, x.rank)
+    if axes != tuple(range(x.rank - len(axes), x.rank)):
+        use.fail(f"has the axes {axes}")
+    mean = g.mean(g.square(x), axis=axes, keepdims=True)
+    made = g.multiply(x, g.rsqrt(g.add(mean, g.like(use.number("epsilon", 1e-6), x))))
+    return [g.multiply(made, use.weight(0, len(axes), "scale"))]
+
+
+def _group_norm(use: Use) -> Sequence[Tensor]:
+    x, g = use.x, use.g
+    (axis,) = _axes(use, x.rank)
+    channels, groups = x.shape[axis], use.integer("groups", 32)
+    if not isinstance(channels, int):
+        use.fail(f"gets {x.type}, whose number of channels is not known", code="data-dependent")
+    groups = channels if groups == -1 else groups
+    if groups < 1 or channels % groups or not axis:
+        use.fail(f"has {groups} groups of {channels} channels", code="bad-keras")
+    split = g.reshape(x, shape=(*x.shape[:axis], groups, channels // groups, *x.shape[axis + 1 :]))
+    others = tuple(number for number in range(1, split.rank) if number != axis)
+    centred = g.subtract(split, g.mean(split, axis=others, keepdims=True))
+    variance = g.mean(g.square(centred), axis=others, keepdims=True)
+    made = g.multiply(centred, g.rsqrt(g.add(variance, g.like(use.number("epsilon", 1e-3), x))))
+    made = g.reshape(made, shape=x.shape)
+    shape = (channels, *(1,) * (x.rank - axis - 1))
+    place = 0
+    for word, flag, apply in (("gamma", "scale", g.multiply), ("beta", "center", g.add)):
+        if use.flag(flag, True):
+            made = apply(made, use.tensor(use.array(place, 1).reshape(shape), word))
+            place += 1
+    return [made]
+
+
 def _unit_norm(use: Use) -> Sequence[Tensor]:
     x, g = use.x, use.g
     total = g.sum(g.square(x), axis=_axes(use, x.rank), keepdims=True)
@@ -85,6 +119,8 @@ def _normalization(use: Use) -> Sequence[Tensor]:
 CONVERTERS: Converters = {
     "BatchNormalization": _batch_norm,
     "LayerNormalization": _layer_norm,
+    "RMSNormalization": _rms_norm,
+    "GroupNormalization": _group_norm,
     "UnitNormalization": _unit_norm,
     "Rescaling": _rescaling,
     "Normalization": _normalization,

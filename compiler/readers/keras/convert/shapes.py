@@ -113,7 +113,9 @@ def _up_sampling(rank: int) -> Convert:
 _IN_TRAINING = (
     "Dropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "GaussianDropout", "AlphaDropout",
     "GaussianNoise", "ActivityRegularization", "RandomFlip", "RandomRotation", "RandomZoom", "RandomContrast",
-    "RandomTranslation", "RandomBrightness", "Identity",
+    "RandomTranslation", "RandomBrightness", "RandomColorDegeneration", "RandomColorJitter", "RandomErasing",
+    "RandomGaussianBlur", "RandomGrayscale", "RandomHue", "RandomInvert", "RandomPerspective", "RandomPosterization",
+    "RandomSaturation", "RandomSharpness", "RandomShear", "Identity",
 )  # fmt: skip
 
 CONVERTERS: Converters = {

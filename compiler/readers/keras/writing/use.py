@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -17,7 +17,8 @@ REQUIRED = object()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Use:
-    """`kind` is the class of the layer, `version` the main version of Keras, `weights` the arrays by their names."""
+    """`kind` is the class of the layer, `version` the main version of Keras, `weights` the arrays by their names.
+    `keywords` are the tensors that the call gives by keyword, `flags` its other keywords."""
 
     kind: str
     name: str
@@ -27,6 +28,8 @@ class Use:
     inputs: tuple[Tensor, ...]
     weights: Sequence[tuple[str, Elements]]
     file: str
+    keywords: Mapping[str, Tensor] = field(default_factory=dict)
+    flags: Mapping[str, Any] = field(default_factory=dict)
 
     def fail(self, message: str, *, code: str = "unsupported-attribute", help: str = "") -> NoReturn:
         raise DiagnosticError([Diagnostic(code, f"the layer `{self.name}` ({self.kind}) {message}", help=help)])
@@ -92,6 +95,14 @@ class Use:
         if found.dtype.kind == "f":
             return found.astype(np.float32)
         return found
+
+    def part(self, names: Sequence[str]) -> list[Elements]:
+        """Returns the weights of a part of the layer, in their order. A file names the part by one of several names."""
+        return [
+            array.astype(np.float32) if array.dtype.kind == "f" else array
+            for path, array in self.weights
+            if not set(names).isdisjoint(path.split("/"))
+        ]
 
     def tensor(self, array: Elements, word: str) -> Tensor:
         """Returns an array as a parameter of this layer."""

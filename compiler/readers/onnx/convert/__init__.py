@@ -16,7 +16,9 @@ from . import (
     deformable,
     detection,
     elementwise,
+    encoders,
     features,
+    gradients,
     grid_sampling,
     indexing,
     joining,
@@ -34,11 +36,13 @@ from . import (
     shapes,
     signal,
     slicing,
+    strings,
     tensor_cache,
     training,
     tree_ensembles,
     unique,
 )
+from .string_operands import for_strings
 
 FAMILIES: Mapping[str, Converters] = {
     "Elementwise": elementwise.CONVERTERS,
@@ -63,9 +67,10 @@ FAMILIES: Mapping[str, Converters] = {
     "Recurrent layers": recurrent.CONVERTERS,
     "Signals": signal.CONVERTERS,
     "Features": features.CONVERTERS,
+    "Strings": strings.CONVERTERS,
     "Trees": tree_ensembles.CONVERTERS,
-    "Classic models": classic_models.CONVERTERS,
-    "Optimizers": training.CONVERTERS,
+    "Classic models": {**classic_models.CONVERTERS, **encoders.CONVERTERS},
+    "Training": {**training.CONVERTERS, **gradients.CONVERTERS},
     "Control flow": control_flow.CONVERTERS,
     "Sequences": sequences.CONVERTERS,
 }
@@ -78,11 +83,14 @@ _BY_NAME: Mapping[str, Mapping[int, Convert]] = {
 assert len(_BY_NAME) == sum(map(len, FAMILIES.values())), "two families convert one operator"
 
 
-def find_converter(op: str, domain: str, version: int) -> Convert | None:
-    """Returns the converter of an operator in a version of its set, or None."""
-    versions = _BY_NAME.get(f"{domain}::{op}" if domain else op, {})
+def find_converter(op: str, domain: str, version: int, has_strings: bool = False) -> Convert | None:
+    """Returns the converter of an operator in a version of its set, or None. Some operators have another one for
+    operands that are strings."""
+    name = f"{domain}::{op}" if domain else op
+    versions = _BY_NAME.get(name, {})
     fitting = [first for first in versions if first <= version]
-    return versions[max(fitting)] if fitting else None
+    found = versions[max(fitting)] if fitting else None
+    return for_strings(name, found) if has_strings and found is not None else found
 
 
 def operator_names() -> list[str]:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from .....dialect.types import BOOL
+import numpy as np
+
+from .....dialect.types import BOOL, F32, F64
 from ...writing.tensors import Tensor, known
 from ..writing.use import Convert, Converters, Use
+
+_MOST_RANDOM = 1 << 20
+"""The most random numbers that an artifact holds for one operator."""
 
 
 def _plain(name: str) -> Convert:
@@ -63,6 +69,25 @@ def _shrink(use: Use) -> Sequence[Tensor]:
     return [g.where(g.less(x, g.like(-limit, x)), g.add(x, g.like(bias, x)), above)]
 
 
+def _drop(use: Use, x: Tensor, ratio: Tensor | None, training: Tensor) -> Sequence[Tensor]:
+    """Drops the elements that the standard's reference drops: its generator starts from the seed in every call, so its
+    numbers are constants."""
+    g = use.g
+    shape = tuple(size for size in x.shape if isinstance(size, int))
+    if len(shape) != x.rank or math.prod(shape) > _MOST_RANDOM:
+        use.fail(f"drops elements of {x.type}; at most {_MOST_RANDOM} are dropped at random", code="random")
+    wide = F64 if x.dtype == F64 else F32
+    numbers = known(np.random.RandomState(use.integer("seed") % (1 << 32)).uniform(0, 1, shape), F64)
+    limit = known(0.5, F64) if ratio is None else g.cast(g.reshape(ratio, shape=()), dtype=F64)
+    is_on = g.reshape(training, shape=())
+    kept = g.logical_or(g.greater_equal(numbers, limit), g.logical_not(is_on))
+    scale = g.divide(known(1.0, F64), g.subtract(known(1.0, F64), limit))
+    scale = g.where(g.logical_and(is_on, g.less(limit, known(1.0, F64))), scale, known(1.0, F64))
+    scaled = g.multiply(g.cast(x, dtype=wide), g.cast(scale, dtype=wide))
+    result = g.where(kept, g.cast(scaled, dtype=x.dtype), g.like(0, x))
+    return [result, kept if use.version >= 10 else g.cast(kept, dtype=x.dtype)]
+
+
 def _dropout(use: Use) -> Sequence[Tensor]:
     x, g = use.input(), use.g
     training = use.optional(2)
@@ -70,6 +95,8 @@ def _dropout(use: Use) -> Sequence[Tensor]:
         ratio = use.optional(1)
         is_off = training.array is not None and not training.array.any()
         keeps_all = ratio is not None and ratio.array is not None and not ratio.array.any()
+        if use.has("seed") and not is_off and not keeps_all:
+            return _drop(use, x, ratio, training)
         if training.array is None and not keeps_all:
             off = g.logical_not(g.reshape(training, shape=()))
             if ratio is not None:

@@ -1,4 +1,4 @@
-"""Linear models, support vector regression, scalers and encoders of ai.onnx.ml."""
+"""Linear models, support vector regression and scalers of ai.onnx.ml."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .....dialect.types import F32, I64
-from ...writing.tensors import Tensor, known
+from .....dialect.types import F32
+from ...writing.tensors import Held, Tensor, known
 from ..writing.use import REQUIRED, Converters, Use
 from .scores import class_labels, count_classes, float_rows, label_of, transform
 
@@ -45,7 +45,7 @@ def _linear_regressor(use: Use) -> Sequence[Tensor]:
     return [use.g.cast(transform(use, use.string("post_transform", "NONE"), scores), dtype=F32)]
 
 
-def _linear_classifier(use: Use) -> Sequence[Tensor]:
+def _linear_classifier(use: Use) -> Sequence[Held]:
     g, name = use.g, "classlabels_ints"
     classes, labels = count_classes(use, name), class_labels(use, name)
     scores = _linear_scores(use, float_rows(use), None)
@@ -141,55 +141,6 @@ def _imputer(use: Use) -> Sequence[Tensor]:
     return [g.where(missing, known(np.asarray(values), x.dtype), x)]
 
 
-def _one_hot(use: Use) -> Sequence[Tensor]:
-    g, x = use.g, use.input()
-    if use.has("cats_strings"):
-        use.fail("encodes strings", code="unsupported-dtype")
-    if not use.integer("zeros", 1):
-        use.fail("fails for unknown categories (`zeros` = 0), which is not supported", code="unsupported-attribute")
-    categories = known(np.asarray(use.ints_of("cats_int64s", REQUIRED), np.int64))
-    equal = g.equal(g.unsqueeze(g.cast(x, dtype=I64), axes=(x.rank,)), categories)
-    return [g.cast(equal, dtype=F32)]
-
-
-def _label_encoder(use: Use) -> Sequence[Tensor]:
-    """Maps numbers to numbers: the value of the equal key, or the default. NaN equals NaN."""
-    g, x = use.g, use.input()
-    if any(use.has(name) for name in ("keys_strings", "values_strings", "classes_strings")):
-        use.fail("maps strings", code="unsupported-dtype")
-    keys, values = (_listed(use, kind) for kind in ("keys", "values"))
-    default = _default(use, values.dtype)
-    if len(keys) != len(values):
-        use.fail(f"has {len(keys)} keys and {len(values)} values", code="bad-attribute")
-    # The first of equal keys counts.
-    _, first = np.unique(keys, return_index=True)
-    keys, values = keys[first], np.append(values[first], default).astype(values.dtype)
-    if not len(keys):
-        return [g.broadcast_to(known(values[0]), shape=x.shape)]
-    ordered = known(keys, x.dtype)
-    place = g.searchsorted(ordered, x)
-    found = g.gather(ordered, place, axis=0, mode="clamp")
-    same = g.equal(found, x)
-    if x.dtype.is_float:
-        same = g.logical_or(same, g.logical_and(g.isnan(found), g.isnan(x)))
-    chosen = g.where(same, place, g.like(len(keys), place))
-    return [g.gather(known(values), chosen, axis=0, mode="clamp")]
-
-
-def _listed(use: Use, kind: str) -> Any:
-    if use.has(f"{kind}_tensor"):
-        return use.stored(f"{kind}_tensor").array.reshape(-1)
-    if use.has(f"{kind}_int64s"):
-        return np.asarray(use.ints_of(f"{kind}_int64s"), np.int64)
-    return np.asarray(use.floats_of(f"{kind}_floats", REQUIRED), np.float32)
-
-
-def _default(use: Use, dtype: Any) -> Any:
-    if use.has("default_tensor"):
-        return use.stored("default_tensor").array.reshape(-1)[0]
-    return use.number("default_float", -0.0) if dtype.kind == "f" else use.integer("default_int64", -1)
-
-
 def _vectorizer(use: Use) -> Sequence[Tensor]:
     """Joins columns; each operand is cut, or filled with zeros, to its declared number of them."""
     g, parts = use.g, []
@@ -216,11 +167,9 @@ def _zip_map(use: Use) -> Sequence[Tensor]:
 CONVERTERS: Converters = {
     "ai.onnx.ml::FeatureVectorizer": _vectorizer,
     "ai.onnx.ml::Imputer": _imputer,
-    "ai.onnx.ml::LabelEncoder": _label_encoder,
     "ai.onnx.ml::LinearClassifier": _linear_classifier,
     "ai.onnx.ml::LinearRegressor": _linear_regressor,
     "ai.onnx.ml::Normalizer": _normalizer,
-    "ai.onnx.ml::OneHotEncoder": _one_hot,
     "ai.onnx.ml::SVMRegressor": _svm_regressor,
     "ai.onnx.ml::Scaler": _scaler,
     "ai.onnx.ml::ZipMap": _zip_map,

@@ -8,21 +8,24 @@ import numpy as np
 
 from .....dialect.dims import Size, bounds, ceil_divide, maximum
 from .....dialect.types import F32, I64
-from ...writing.tensors import Tensor, known
-from ..writing.use import Converters, Use
+from ...writing.tensors import Held, Tensor, known
+from ..writing.use import Converters, Use, held_of, strings_of
 from .shapes import require_equal
 
 
-def _constant(use: Use) -> Sequence[Tensor]:
+def _constant(use: Use) -> Sequence[Held]:
     if use.has("value"):
-        return [use.tensor_of(use.stored("value"))]
+        return [held_of(use.stored("value"), use.span)]
+    for name, text in (("value_string", use.string), ("value_strings", use.strings_of)):
+        if use.has(name):
+            return [strings_of(text(name))]
     for name, kind in (("value_float", use.number), ("value_floats", use.floats_of)):
         if use.has(name):
             return [known(kind(name), F32)]
     for name, kind in (("value_int", use.integer), ("value_ints", use.ints_of)):
         if use.has(name):
             return [known(kind(name), I64)]
-    use.fail("holds a string or a sparse tensor", code="unsupported-dtype")
+    use.fail("holds a sparse tensor", code="unsupported-dtype")
 
 
 def _constant_of_shape(use: Use) -> Sequence[Tensor]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from .....dialect.types import F32, I64, Array
 from ...writing.tensors import Tensor, known
+from ..writing.string_tensors import place_in
 from ..writing.use import REQUIRED, Converters, Use
 
 
@@ -35,12 +36,15 @@ def _mel_weights(use: Use) -> Sequence[Tensor]:
 
 
 def _ngrams(use: Use) -> Sequence[Tensor]:
-    """Counts each n-gram of the pool in rows of integers: n elements, with up to `max_skip_count` others between two
-    of them."""
-    x, g = use.input(), use.g
+    """Counts each n-gram of the pool in rows of integers or strings: n elements, with up to `max_skip_count` others
+    between two of them."""
+    g = use.g
     if use.has("pool_strings"):
-        use.fail("counts strings", code="unsupported-dtype")
-    pool = np.array(use.ints_of("pool_int64s", REQUIRED), np.int64)
+        # Strings are replaced by their places among those of the pool.
+        words, places_in_pool = np.unique(np.array(use.strings_of("pool_strings"), object), return_inverse=True)
+        x, pool = place_in(g, use.strings(), words.tolist()), places_in_pool.astype(np.int64)
+    else:
+        x, pool = use.input(), np.array(use.ints_of("pool_int64s", REQUIRED), np.int64)
     starts = use.ints_of("ngram_counts", REQUIRED)
     places = use.ints_of("ngram_indexes", REQUIRED)
     weights = use.floats_of("weights") or (1.0,) * len(places)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from .....dialect.types import F32, F64, DType
 from ...writing.tensors import Tensor
 from ..writing.use import Converters, Use
+from .boxes import greatest_in_boxes
 
 _MODES = {"bilinear": "linear", "linear": "linear", "bicubic": "cubic", "cubic": "cubic", "nearest": "nearest"}
 
@@ -35,21 +36,20 @@ def _grid_sample(use: Use) -> Sequence[Tensor]:
 def _roi_align(use: Use) -> Sequence[Tensor]:
     x, boxes, image = use.inputs
     mode, samples = use.string("mode", "avg"), use.integer("sampling_ratio", 0)
-    if mode != "avg":
-        use.fail(f"has the mode {mode!r}; only 'avg' is supported")
+    if mode not in ("avg", "max"):
+        use.fail(f"has the mode {mode!r}", code="bad-attribute")
     if samples <= 0:
         use.fail("takes a number of samples that depends on the size of each box", help="set `sampling_ratio`")
     moved = "half_pixel" if use.version >= 16 else "output_half_pixel"
     wide = _computed_in(x.dtype)
-    made = use.g.roi_align(
-        use.g.cast(x, dtype=wide),
-        use.g.cast(boxes, dtype=wide),
-        image,
-        size=(use.integer("output_height", 1), use.integer("output_width", 1)),
-        scale=use.number("spatial_scale", 1.0),
-        samples=samples,
-        aligned=use.string("coordinate_transformation_mode", moved) == "half_pixel",
-    )
+    bins = (use.integer("output_height", 1), use.integer("output_width", 1))
+    aligned = use.string("coordinate_transformation_mode", moved) == "half_pixel"
+    scale = use.number("spatial_scale", 1.0)
+    operands = use.g.cast(x, dtype=wide), use.g.cast(boxes, dtype=wide), image
+    if mode == "max":
+        made = greatest_in_boxes(use, *operands, bins, scale, samples, aligned)
+    else:
+        made = use.g.roi_align(*operands, size=bins, scale=scale, samples=samples, aligned=aligned)
     return [use.g.cast(made, dtype=x.dtype)]
 
 

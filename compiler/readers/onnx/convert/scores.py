@@ -8,8 +8,9 @@ import numpy as np
 
 from .....dialect.types import F32, I64
 from ...writing.graph_writer import GraphWriter
-from ...writing.tensors import Tensor, known
-from ..writing.use import Use
+from ...writing.tensors import Held, Strings, Tensor, known
+from ..writing.string_tensors import rows_of
+from ..writing.use import Use, strings_of
 
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 _NEAR_ZERO = 1e-7
@@ -48,16 +49,11 @@ def _probit(g: GraphWriter, x: Tensor) -> Tensor:
     return g.multiply(g.multiply(g.sign(centred), g.sqrt(g.subtract(root, v))), g.like(1.41421356, x))
 
 
-def class_labels(use: Use, name: str) -> Tensor | None:
-    """Returns the integer classes. Fails where the classes are text and the labels are read; None if they are not."""
-    if use.strings_of("classlabels_strings", ()):
-        if use.node.outputs and use.node.outputs[0]:
-            use.fail(
-                "gives labels of text, which are not supported",
-                code="unsupported-dtype",
-                help="remove the output of labels: the scores are in the order of the classes",
-            )
-        return None
+def class_labels(use: Use, name: str) -> Tensor | Strings | None:
+    """Returns the classes, which are integers or text; None if they are the numbers from 0 on."""
+    named = use.strings_of("classlabels_strings", ())
+    if named:
+        return strings_of(named)
     labels = use.ints_of(name, ())
     return known(np.asarray(labels, np.int64)) if labels else None
 
@@ -66,10 +62,12 @@ def count_classes(use: Use, name: str) -> int:
     return max(len(use.ints_of(name, ()) or ()), len(use.strings_of("classlabels_strings", ()) or ()))
 
 
-def label_of(g: GraphWriter, labels: Tensor | None, index: Tensor) -> Tensor:
+def label_of(g: GraphWriter, labels: Tensor | Strings | None, index: Tensor) -> Held:
     """Returns the class of each index [B]."""
     if labels is None:
         return g.cast(index, dtype=I64)
+    if isinstance(labels, Strings):
+        return rows_of(g, labels, index)
     return g.gather(labels, index, axis=0, mode="clamp")
 
 

@@ -21,7 +21,7 @@ from ...trees.graph import TreeModel, find_ranks, identity, write_leaves_of, wri
 from ...trees.ranked import Ranked
 from ...trees.tree import Numbers, Tree
 from ...writing.graph_writer import GraphWriter
-from ...writing.tensors import Tensor, known
+from ...writing.tensors import Held, Tensor, known
 from ..writing.use import REQUIRED, Converters, Use
 from .scores import TRANSFORMS, class_labels, count_classes, float_rows, label_of, transform
 from .tree_nodes import MODES, Branch, build_tree, find_comparison
@@ -205,7 +205,7 @@ def _with_base(use: Use, total: Tensor, targets: int) -> Tensor:
     return use.g.add(total, known(np.asarray(base, np.float64), total.dtype))
 
 
-def _classifier(use: Use) -> Sequence[Tensor]:
+def _classifier(use: Use) -> Sequence[Held]:
     g, name = use.g, "classlabels_int64s"
     classes, labels = count_classes(use, name), class_labels(use, name)
     post = use.string("post_transform", "NONE")

@@ -14,13 +14,19 @@ import numpy as np
 from .....dialect.diagnostics import Diagnostic, DiagnosticError, Span
 from .....dialect.dims import Size
 from .....dialect.types import DType, TensorType
+from .....runtime.library import ArgumentError
+from .....runtime.strings import encode_strings
 from ...writing.graph_writer import GraphWriter
-from ...writing.tensors import DTYPES, BoundedTensor, Held, Tensor, TensorSequence, known
+from ...writing.tensors import DTYPES, BoundedTensor, Held, Strings, Tensor, TensorSequence, known
 from .narrow import ELEMENTS, NARROW, held_array
 from .records import GraphRecord, NodeRecord, StoredArray
 
 RunGraph: TypeAlias = Callable[[GraphRecord, Sequence[Tensor]], list[Held]]
 """Converts the nodes of a graph inside a node, with values of the graph around it; returns the graph's outputs."""
+
+
+LookUp: TypeAlias = Callable[[str], Held | None]
+"""Returns the value that has a name in the file, if it is computed before the node; else None."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,6 +41,7 @@ class Use:
     declared: tuple[TensorType | None, ...]
     span: Span
     run_graph: RunGraph
+    look_up: LookUp
 
     def fail(self, message: str, *, code: str = "unsupported-attribute", help: str = "") -> NoReturn:
         name = f" of node `{self.node.name}`" if self.node.name else ""
@@ -49,6 +56,8 @@ class Use:
             self.fail(f"has a sequence as operand {index}", code="unsupported-type")
         if isinstance(held, BoundedTensor):
             self.fail(f"has a tensor whose size depends on data as operand {index}", code="data-dependent")
+        if isinstance(held, Strings):
+            self.fail(f"has strings as operand {index}, which is not supported", code="unsupported-dtype")
         return held
 
     def input(self, index: int = 0) -> Tensor:
@@ -70,6 +79,12 @@ class Use:
         held = self.operands[index] if index < len(self.operands) else None
         if not isinstance(held, TensorSequence):
             self.fail(f"takes a sequence as operand {index}", code="unsupported-type")
+        return held
+
+    def strings(self, index: int = 0) -> Strings:
+        held = self.operands[index] if index < len(self.operands) else None
+        if not isinstance(held, Strings):
+            self.fail(f"takes strings as operand {index}", code="wrong-operands")
         return held
 
     def sizes(self, index: int, what: str) -> tuple[Size, ...]:
@@ -208,6 +223,19 @@ _IN_ORDER = (
 )  # fmt: skip
 ELEMENT_NAMES: Mapping[int, str] = dict(enumerate(_IN_ORDER))
 ELEMENT_NUMBERS: Mapping[str, int] = {name: number for number, name in ELEMENT_NAMES.items()}
+
+
+def held_of(stored: StoredArray, span: Span | None) -> Held:
+    """Returns a tensor of the file, or a tensor of strings. Raises DiagnosticError if the graph has no such dtype."""
+    return strings_of(stored.array) if stored.element == "STRING" else tensor_of(stored, span)
+
+
+def strings_of(array: Any) -> Strings:
+    """Returns known strings. Raises DiagnosticError if one cannot be encoded."""
+    try:
+        return Strings(known(encode_strings(array)))
+    except ArgumentError as error:
+        raise DiagnosticError([Diagnostic("bad-onnx", f"a tensor of strings cannot be read: {error}")]) from None
 
 
 def tensor_of(stored: StoredArray, span: Span | None) -> Tensor:

@@ -1,0 +1,29 @@
+"""`TimeDistributed`: a layer that is applied to each step of its operand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from ...writing.tensors import Tensor
+from ..writing.use import Convert, Converters, Use
+
+
+def wrappers(find: Callable[[str], Convert | None]) -> Converters:
+    """Returns the converters of layers around another layer, which `find` converts by its class."""
+
+    def time_distributed(use: Use) -> Sequence[Tensor]:
+        inner, g, x = use.value("layer"), use.g, use.x
+        kind = str(inner.get("class_name")) if isinstance(inner, Mapping) else ""
+        convert = find(kind)
+        if convert is None or not isinstance(inner.get("config"), Mapping) or kind == use.kind:
+            use.fail(f"is around a layer of class `{kind}`", code="unsupported-operator")
+        if x.rank < 3:
+            use.fail(f"gets {x.type}, expected steps", code="unsupported-rank")
+        batch, steps = x.shape[:2]
+        # Each step is an element of a longer batch.
+        flat = g.reshape(x, shape=(batch * steps, *x.shape[2:]))
+        made = convert(replace(use, kind=kind, config=inner["config"], inputs=(flat,)))
+        return [g.reshape(each, shape=(batch, steps, *each.shape[1:])) for each in made]
+
+    return {"TimeDistributed": time_distributed}
