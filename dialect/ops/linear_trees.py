@@ -114,7 +114,7 @@ def _differentiate(b: Builder, use: Use) -> Sequence[Value | None]:
 
     A leaf that reads NaN gives `g` to its fallback alone. Leaves do not change with x, except at thresholds.
     """
-    x, leaves, constants, fallbacks, features, coefficients, initial = use.inputs
+    x, leaves, constants, fallbacks, features, coefficients, _ = use.inputs
     rows, groups, trees = leaves.type.shape
     reached, terms, width = product((rows, groups, trees)), features.type.shape[1], x.type.shape[1]
 
