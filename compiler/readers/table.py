@@ -33,6 +33,7 @@ READERS: Mapping[str, Reader] = {
     ".json": Reader("trees.json_file", "read_json_file"),
     ".ubj": Reader("trees.xgboost", "read_ubjson_file"),
     ".cbm": Reader("trees.cbm", "read_cbm_file"),
+    ".pmml": Reader("pmml.reader", "read_pmml"),
     ".keras": Reader("keras.reader", "read_keras"),
     ".h5": Reader("keras.reader", "read_keras"),
     ".hdf5": Reader("keras.reader", "read_keras"),

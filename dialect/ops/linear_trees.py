@@ -15,9 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from ..dims import product
 from ..emitter import BodyEmitter, Emitter, Scalar, ScalarEmitter, Tensor
-from ..operator import Attributes, Case, InferenceError, Operand, Operator
+from ..graph import Value
+from ..operator import Attributes, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import BOOL, F32, F64, I32, I64, TensorType
+from .indexing import zeros_like
 from .support.accumulate import Numbers
 from .support.places import clamped, load_if_any
 
@@ -103,6 +106,51 @@ def _lower(
     return [e.map(result, [], element)]
 
 
+def _differentiate(b: Builder, use: Use) -> Sequence[Value | None]:
+    """The rule of a leaf, with `g` the gradient of its sum:
+
+        x[features[leaf, k]] += g coefficients[leaf, k]        constants[leaf] += g
+        coefficients[leaf, k] += g x[features[leaf, k]]        initial += g
+
+    A leaf that reads NaN gives `g` to its fallback alone. Leaves do not change with x, except at thresholds.
+    """
+    x, leaves, constants, fallbacks, features, coefficients, _ = use.inputs
+    rows, groups, trees = leaves.type.shape
+    reached, terms, width = product((rows, groups, trees)), features.type.shape[1], x.type.shape[1]
+
+    each = b.broadcast_to(b.reshape(use.gradient, shape=(rows, groups, 1)), shape=leaves.type.shape)
+    leaf, given = b.reshape(leaves, shape=(reached,)), b.reshape(each, shape=(reached, 1))
+    below = b.cast(b.less(features, b.like(0, features)), dtype=I32)
+    own, closed, weights = (
+        b.gather(table, leaf, axis=0, mode="clamp") for table in (features, b.cumsum(below, axis=1), coefficients)
+    )
+    is_open = b.equal(closed, b.like(0, closed))
+    row = b.reshape(b.iota(shape=leaves.type.shape), shape=(reached, 1))
+    (size,) = b.apply("size_value", (), {"size": width})
+    one, zero = b.scalar(1, I64), b.scalar(0, I64)
+    column = b.maximum(b.minimum(b.cast(own, dtype=I64), b.subtract(size, one)), zero)
+    place = b.reshape(b.add(b.multiply(row, size), column), shape=(product((reached, terms)),))
+    flat = b.reshape(x, shape=(product(x.type.shape),))
+    known = b.reshape(b.gather(flat, place, axis=0, mode="clamp"), shape=own.type.shape)
+    is_nan = b.any(b.logical_and(is_open, b.isnan(known)), axis=(1,), keepdims=True)
+    counts = b.logical_and(is_open, b.logical_not(is_nan))
+    none, kept = b.like(0.0, given), b.reshape(given, shape=(reached,))
+    reads_nan = b.reshape(is_nan, shape=(reached,))
+    to_x = b.reshape(b.where(counts, b.multiply(given, weights), none), shape=place.type.shape)
+    to_weights = b.where(counts, b.multiply(given, known), none)
+    index = b.reshape(leaf, shape=(reached, 1))
+    added = b.scatter_add(zeros_like(b, flat), place, to_x, axis=0, mode="clamp")
+    return [
+        b.reshape(added, shape=x.type.shape),
+        None,
+        b.scatter_add(zeros_like(b, constants), leaf, b.where(reads_nan, none, kept), axis=0, mode="clamp"),
+        b.scatter_add(zeros_like(b, fallbacks), leaf, b.where(reads_nan, kept, none), axis=0, mode="clamp"),
+        None,
+        b.scatter_add(zeros_like(b, coefficients), index, to_weights, axis=0, mode="clamp"),
+        b.sum(use.gradient, axis=(0,)),
+    ]
+
+
 def _cases() -> tuple[Case, ...]:
     rng = np.random.default_rng(4)
     made = []
@@ -119,7 +167,11 @@ def _cases() -> tuple[Case, ...]:
             5: rng.normal(size=(count, terms)),
             6: rng.normal(size=groups),
         }
-        made.append(Case(tuple(np.shape(a) for a in arrays.values()), arrays=arrays, terms=max(trees * (terms + 1), 1)))
+        shapes = tuple(np.shape(a) for a in arrays.values())
+        smooth = {**arrays, 0: rng.integers(-4, 5, (rows, features)) / 4}
+        # Differences of NaN are NaN.
+        for own, has_gradient in ((arrays, False), (smooth, True)):
+            made.append(Case(shapes, arrays=own, gradient=has_gradient, terms=max(trees * (terms + 1), 1)))
     return tuple(made)
 
 
@@ -138,7 +190,7 @@ linear_tree_sum = Operator(
     ),
     infer=_infer,
     reference=_reference,
-    gradient=None,
+    gradient=_differentiate,
     lower=_lower,
     cases=_cases(),
     properties=frozenset({"costly", "sequential", "summing"}),

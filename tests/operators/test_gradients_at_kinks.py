@@ -10,7 +10,7 @@ import pytest
 from nacre.dialect.graph import Value
 from nacre.dialect.operator import Builder, Use
 from nacre.dialect.ops import OPERATORS
-from nacre.dialect.types import F64, TensorType
+from nacre.dialect.types import F64, TensorType, dtype_of
 from operator_harness import build_function, interpret
 
 INF = float("inf")
@@ -68,3 +68,30 @@ def test_gradient(name: str, operands: Sequence[Any], attributes: dict[str, Any]
     function = build_function([TensorType(F64, a.shape) for a in arrays], write)
     for actual, wanted in zip(interpret(function, arrays), expected, strict=True):
         np.testing.assert_allclose(actual, wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_a_linear_leaf_that_reads_nan_moves_its_fallback_alone() -> None:
+    """Two rows and two trees; leaf 1 reads the features 1 and 0. Its first term alone counts in leaf 2."""
+    x = np.array([[2.0, 3.0], [np.nan, 5.0]])
+    leaves = np.array([[[1, 2]], [[1, -1]]], np.int32)
+    features = np.array([[-1, 0], [1, 0], [1, -1]], np.int32)
+    coefficients = np.array([[9.0, 9.0], [0.5, 4.0], [0.25, 9.0]])
+    arrays = [x, leaves, np.zeros(3), np.ones(3), features, coefficients, np.zeros(1)]
+    operator = OPERATORS["linear_tree_sum"]
+
+    def write(b: Builder, inputs: tuple[Value, ...]) -> list[Value]:
+        outputs = b.apply(operator.name, inputs, {})
+        one = b.broadcast_to(b.scalar(1.0, F64), shape=outputs[0].type.shape)
+        assert operator.gradient is not None
+        return [p for p in operator.gradient(b, Use(inputs, outputs, {}, (one,))) if p is not None]
+
+    found = interpret(build_function([TensorType(dtype_of(a), a.shape) for a in arrays], write), arrays)
+    expected: list[Any] = [
+        [[4.0, 0.5 + 0.25], [0.0, 0.25]],
+        [0.0, 1.0, 2.0],
+        [0.0, 1.0, 0.0],
+        [[0.0, 0.0], [3.0, 2.0], [3.0 + 5.0, 0.0]],
+        [2.0],
+    ]
+    for actual, wanted in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(actual, wanted)

@@ -218,13 +218,9 @@ def test_gradient_agrees_with_finite_differences(operator: Operator) -> None:
     assert tried, "no case tries the gradient"
 
 
-READ_FROM_FILES = ("linear_tree_sum",)
-"""Operators of trained models that a file holds; to train one of them is an error that names it."""
-
-
 def test_operators_without_a_gradient_have_no_differentiable_result_or_no_such_operand() -> None:
     for operator in TESTED:
-        if operator.gradient is None and not operator.has("internal") and operator.name not in READ_FROM_FILES:
+        if operator.gradient is None and not operator.has("internal"):
             for item in examples(operator):
                 results = operator.check(item.types, item.case.attributes)
                 floats = [any(t.dtype.is_differentiable for t in types) for types in (results, item.types)]

@@ -1,4 +1,4 @@
-"""Linear models, support vector regression and scalers of ai.onnx.ml."""
+"""Linear models and scalers of ai.onnx.ml."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..writing.use import REQUIRED, Converters, Use
 from .scores import class_labels, count_classes, float_rows, label_of, transform
 
 
-def _width(use: Use, x: Tensor) -> int:
+def width_of(use: Use, x: Tensor) -> int:
     width = x.shape[-1]
     if not isinstance(width, int):
         use.fail("takes features whose number is not known", code="data-dependent")
@@ -22,12 +22,12 @@ def _width(use: Use, x: Tensor) -> int:
 
 def _linear_scores(use: Use, x: Tensor, targets: int | None) -> Tensor:
     """Returns x @ coefficients + intercepts: [B, targets]."""
-    g, width = use.g, _width(use, x)
+    g, width = use.g, width_of(use, x)
     weights = np.asarray(use.floats_of("coefficients", REQUIRED), np.float64)
     count = targets or len(weights) // max(width, 1)
     if len(weights) != count * width or not count:
         use.fail(f"has {len(weights)} coefficients for {width} features", code="bad-attribute")
-    scores = g.matmul(x, known(weights.reshape(count, width).T, x.dtype, label=f"{_label(use)}.coefficients"))
+    scores = g.matmul(x, known(weights.reshape(count, width).T, x.dtype, label=f"{label_of_node(use)}.coefficients"))
     intercepts = use.floats_of("intercepts", ()) or ()
     if not intercepts:
         return scores
@@ -36,7 +36,7 @@ def _linear_scores(use: Use, x: Tensor, targets: int | None) -> Tensor:
     return g.add(scores, known(np.asarray(intercepts), x.dtype))
 
 
-def _label(use: Use) -> str:
+def label_of_node(use: Use) -> str:
     return use.node.outputs[-1] or use.node.name or use.node.op
 
 
@@ -49,52 +49,12 @@ def _linear_classifier(use: Use) -> Sequence[Held]:
     g, name = use.g, "classlabels_ints"
     classes, labels = count_classes(use, name), class_labels(use, name)
     scores = _linear_scores(use, float_rows(use), None)
-    if _width(use, scores) == 1 and classes == 2:
+    if width_of(use, scores) == 1 and classes == 2:
         scores = g.concat(g.negate(scores), scores, axis=1)
-    if _width(use, scores) < 2 or _width(use, scores) != classes:
-        use.fail(f"has {_width(use, scores)} scores for {classes} classes", code="bad-attribute")
+    if width_of(use, scores) < 2 or width_of(use, scores) != classes:
+        use.fail(f"has {width_of(use, scores)} scores for {classes} classes", code="bad-attribute")
     chosen = label_of(g, labels, g.argmax(scores, axis=1))
     return [chosen, g.cast(transform(use, use.string("post_transform", "NONE"), scores), dtype=F32)]
-
-
-def _svm_regressor(use: Use) -> Sequence[Tensor]:
-    g, x = use.g, float_rows(use)
-    width, count = _width(use, x), use.integer("n_supports", 0)
-    rho = use.floats_of("rho", REQUIRED)
-    weights = np.asarray(use.floats_of("coefficients", REQUIRED), np.float64)
-    vectors = np.asarray(use.floats_of("support_vectors", ()) or (), np.float64)
-    if not count:
-        vectors, weights, kernel = weights.reshape(1, -1), np.ones(1), "LINEAR"
-    else:
-        kernel = use.string("kernel_type", "LINEAR")
-    if vectors.size != max(count, 1) * width or len(weights) != max(count, 1) or len(rho) < 1:
-        use.fail(f"has {vectors.size} numbers in {count} support vectors of {width} features", code="bad-attribute")
-    products = _kernel(use, kernel, x, vectors.reshape(-1, width))
-    total = g.matmul(products, known(weights.reshape(-1, 1), x.dtype, label=f"{_label(use)}.coefficients"))
-    total = g.add(total, g.like(float(rho[0]), total))
-    if use.integer("one_class", 0):
-        total = g.where(g.greater(total, g.like(0.0, total)), g.like(1.0, total), g.like(-1.0, total))
-    return [g.cast(transform(use, use.string("post_transform", "NONE"), total), dtype=F32)]
-
-
-def _kernel(use: Use, kind: str, x: Tensor, vectors: Any) -> Tensor:
-    """Returns the kernel of each row and each support vector."""
-    g = use.g
-    gamma, start, degree = (*(use.floats_of("kernel_params", ()) or ()), 0.0, 0.0, 0.0)[:3]
-    known_vectors = known(vectors, x.dtype, label=f"{_label(use)}.support_vectors")
-    if kind == "RBF":
-        rows = g.reshape(x, shape=(x.shape[0], 1, x.shape[1]))
-        distance = g.sum(g.square(g.subtract(rows, known_vectors)), axis=2)
-        return g.exp(g.multiply(distance, g.like(-gamma, x)))
-    products = g.matmul(x, known(vectors.T, x.dtype, label=f"{_label(use)}.support_vectors"))
-    if kind == "LINEAR":
-        return products
-    scaled = g.add(g.multiply(products, g.like(gamma, x)), g.like(start, x))
-    if kind == "POLY":
-        return g.power(scaled, g.like(float(int(degree)), x))
-    if kind != "SIGMOID":
-        use.fail(f"has the kernel `{kind}`, which is unknown", code="bad-attribute")
-    return g.tanh(scaled)
 
 
 def _as_floats(use: Use) -> Tensor:
@@ -107,7 +67,7 @@ def _scaler(use: Use) -> Sequence[Tensor]:
     for name, apply in (("offset", g.subtract), ("scale", g.multiply)):
         given = use.floats_of(name, ()) or ()
         if given:
-            if len(given) not in (1, _width(use, x)):
+            if len(given) not in (1, width_of(use, x)):
                 use.fail(f"has {len(given)} numbers in `{name}` for {x.type}", code="bad-attribute")
             x = apply(x, known(np.asarray(given), F32))
     return [x]
@@ -135,7 +95,7 @@ def _imputer(use: Use) -> Sequence[Tensor]:
         values, replaced = use.floats_of("imputed_value_floats", REQUIRED), use.number("replaced_value_float", 0.0)
     else:
         values, replaced = use.ints_of("imputed_value_int64s", REQUIRED), use.integer("replaced_value_int64", 0)
-    if len(values) not in (1, _width(use, x)):
+    if len(values) not in (1, width_of(use, x)):
         use.fail(f"has {len(values)} imputed values for {x.type}", code="bad-attribute")
     missing = g.isnan(x) if replaced != replaced else g.equal(x, g.like(replaced, x))
     return [g.where(missing, known(np.asarray(values), x.dtype), x)]
@@ -150,7 +110,7 @@ def _vectorizer(use: Use) -> Sequence[Tensor]:
     for index, width in enumerate(wanted):
         x = use.input(index)
         x = g.cast(g.reshape(x, shape=(x.shape[0], 1)) if x.rank == 1 else x, dtype=F32)
-        own = _width(use, x)
+        own = width_of(use, x)
         if own > width:
             x = g.slice(x, starts=(None, 0), stops=(None, width))
         elif own < width:
@@ -170,7 +130,6 @@ CONVERTERS: Converters = {
     "ai.onnx.ml::LinearClassifier": _linear_classifier,
     "ai.onnx.ml::LinearRegressor": _linear_regressor,
     "ai.onnx.ml::Normalizer": _normalizer,
-    "ai.onnx.ml::SVMRegressor": _svm_regressor,
     "ai.onnx.ml::Scaler": _scaler,
     "ai.onnx.ml::ZipMap": _zip_map,
 }
