@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from codegen.test_bounded_rows import schedules
+from nacre.compiler.tools.validate.isolated import Died, run_isolated
+from nacre.compiler.tools.validate.memory import Memory
 from nacre.runtime.loader import Model, OutOfRangeError
 
 Floats = npt.NDArray[np.float32]
@@ -16,7 +18,7 @@ Floats = npt.NDArray[np.float32]
 SOURCE = """language 1
 dim B in 1..4
 dim T in 1..80
-dim S in 1..600
+dim S in 0..600
 
 model causal(q: f32[B, 4, T, 16], k: f32[B, 2, 16, S], v: f32[B, 2, S, 20], n: i32[B]) -> f32[B, 4, T, 20] {
   return cached_attention(q, k.mT, v, n, causal=true)
@@ -87,6 +89,21 @@ def test_written_attention_without_keys_is_not_a_number(model: Model) -> None:
     """The softmax of a row of -inf: the values, which are 0, do not hide it."""
     arrays = [np.ones(shape, np.float32) for shape in ((1, 2, 3, 16), (1, 2, 16, 600), (1, 2, 600, 20))]
     assert np.isnan(np.asarray(model.entries["written"](*arrays, np.asarray(0)))).all()
+
+
+@pytest.mark.parametrize("rows", [1, 9, 80])
+@pytest.mark.parametrize("name", ["causal", "one", "rows", "written"])
+def test_no_capacity(model: Model, name: str, rows: int) -> None:
+    """A sum of no values is 0, and none is read: the next page cannot be."""
+    heads, rows = 2 if name in ("rows", "written") else 4, 1 if name == "one" else rows
+    memory = Memory({"k": 0, "v": 0}, at_end=True, alignments={})
+    shapes = {"k": (1, 2, 0, 16) if name == "rows" else (1, 2, 16, 0), "v": (1, 2, 0, 20)}
+    keys, values = (memory.places[n].data.view(np.float32).reshape(shape) for n, shape in shapes.items())
+    length = np.asarray(0) if name == "written" else np.zeros(1, np.int32)
+    q = np.ones((1, heads, rows, 16), np.float32)
+    (result,) = run_isolated([lambda tell: np.asarray(model.entries[name](q, keys, values, length))])
+    assert not isinstance(result, Died), result
+    np.testing.assert_array_equal(result, np.zeros((1, heads, rows, 20)))
 
 
 def test_lengths_bound_rows() -> None:
