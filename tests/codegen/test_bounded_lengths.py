@@ -119,3 +119,44 @@ def test_length_beyond_the_capacity_fails(model: Model) -> None:
     )
     with pytest.raises(OutOfRangeError, match=message):
         model.entries["causal"](q, k, v, np.asarray([300, 301], np.int32))
+
+
+OTHER = """language 1
+dim T in 1..9
+{}"""
+MODEL = """model {name}(q: f32[2, T, 16], k: f32[2, 16, 300], v: f32[2, 300, 20], {given}) -> f32[2, T, 20] {{
+  return softmax(mask_after(q @ k * 0.25, {scores}, fill=-inf)) @ mask_after(v, {values}, axis=-2)
+}}
+"""
+LENGTHS = {
+    "two": ("n: i64[2], m: i64[2]", "n", "m"),
+    "one": ("n: i64[2]", "n[0]", "n"),
+    "longer": ("n: i64[2]", "n + 1", "n"),
+}
+"""The arguments, the lengths of the scores and those of the values: they look alike, and are other numbers."""
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_lengths_of_scores_and_values_that_differ(tmp_path_factory: pytest.TempPathFactory) -> None:
+    fields = ("given", "scores", "values")
+    parts = [MODEL.format(name=name, **dict(zip(fields, each, strict=True))) for name, each in LENGTHS.items()]
+    model = nacre.compile(OTHER.format("".join(parts)), tmp_path_factory.mktemp("differ") / "model.so")
+    n, m = np.array([270, 77]), np.array([100, 255])
+    calls = {
+        "two": ((n, m), n, m),
+        "one": ((n,), n[[0, 0]], n),
+        "longer": ((n,), n + 1, n),
+    }
+    assert calls.keys() == LENGTHS.keys()
+    rng = np.random.default_rng(0)
+    for rows in (1, 9):
+        q, k, v = (rng.standard_normal(s).astype(np.float32) for s in ((2, rows, 16), (2, 16, 300), (2, 300, 20)))
+        for name, (given, ends, others) in calls.items():
+            result = np.asarray(model.entries[name](q, k, v, *given))
+            for i in range(2):
+                scores = q[i].astype(np.float64) @ k[i, :, : ends[i]] * 0.25
+                weights = np.exp(scores - scores.max(-1, keepdims=True))
+                weights /= weights.sum(-1, keepdims=True)
+                end = min(ends[i], others[i])
+                right = weights[:, :end] @ v[i, :end]
+                np.testing.assert_allclose(result[i], right, atol=2e-6, rtol=0, err_msg=name)
