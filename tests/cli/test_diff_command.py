@@ -153,6 +153,14 @@ def test_a_folded_weight_is_its_parameter_in_other_axes(order: tuple[int, ...], 
         assert sorted(pair.a.array.shape) == [5, 6, 7]
 
 
+@pytest.mark.parametrize("shape", [(8, 6), (5, 7), (9, 6)])
+def test_weights_of_other_sizes_are_not_compared(shape: tuple[int, int]) -> None:
+    """Only the padding of a panel may be left out: the other axis, and more elements, may not."""
+    one, other = Stored("w", np.ones((5, 6), np.float32)), Stored("w", np.ones(shape, np.float32), {0: 3})
+    assert _pair(one, other, alike=True) is None
+    assert _pair(one, Stored("w", other.array), alike=True) is None
+
+
 def test_a_reference_is_matched_by_names(cli: Cli, folder: Path, tmp_path: Path) -> None:
     points = captured(folder)
     wrong = "layer.1.h_2"
