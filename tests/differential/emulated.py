@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -30,7 +30,7 @@ from nacre.compiler.codegen.workers.routes import LLVM_IR
 from nacre.compiler.codegen.workers.serve import Task
 from nacre.compiler.dumps.parts import Part
 from nacre.compiler.host.plan import entry_ir
-from nacre.compiler.lower.lowered import Lowered
+from nacre.compiler.lower.lowered import Lowered, LoweredKernel
 from nacre.compiler.targets.target import Target
 from nacre.compiler.tools.validate.isolated import Progress, run_isolated
 
@@ -56,13 +56,13 @@ class Tiled:
     report: Report
 
 
-def tile_for(lowered: Lowered, options: CodeOptions) -> dict[str, Tiled]:
+def tile_for(kernels: Sequence[LoweredKernel], options: CodeOptions) -> dict[str, Tiled]:
     """Returns the kernels for the only target of the options, by symbol. LLVM makes no code of them."""
     (target,) = options.targets
     generator = CodeGenerator(options)
-    sources = [generator._source(kernel, target) for kernel in lowered.kernels]
+    sources = [generator._source(kernel, target) for kernel in kernels]
     made = run_isolated([partial(_tile, source) for source in sources])
-    tiled = {kernel.symbol: each for kernel, each in zip(lowered.kernels, made, strict=True)}
+    tiled = {kernel.symbol: each for kernel, each in zip(kernels, made, strict=True)}
     for symbol, each in tiled.items():
         assert isinstance(each, Tiled), (symbol, each)
     return tiled  # type: ignore[return-value]  # checked above
@@ -82,7 +82,7 @@ def _tile(source: Source, tell: Progress) -> Tiled:
 def generate_emulated(lowered: Lowered, options: CodeOptions) -> tuple[Program, tuple[bytes, ...]]:
     """Generates objects for the only target of the options, to be run on `HOST`."""
     (target,) = options.targets
-    tiled = tile_for(lowered, options)
+    tiled = tile_for(lowered.kernels, options)
     program = plan_program(lowered, {target: {s: ObjectCode(b"", each.report) for s, each in tiled.items()}})
     parts = {symbol: each.report.parts for symbol, each in tiled.items()}
     given = {

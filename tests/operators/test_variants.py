@@ -8,6 +8,8 @@ equal kernels are the same code on the CPU that emulates them.
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from differential.emulated import HOST, generate_for_here, tile_for
 from nacre.compiler.codegen.objects import CodeOptions
@@ -21,6 +23,8 @@ each_variant = pytest.mark.parametrize("target", VARIANTS, ids=lambda target: ta
 pytestmark = pytest.mark.skipif(not HOST.runs_here, reason=f"needs {HOST.name}")
 
 
+ADDED = re.compile("i8|bf16")
+"""The types in kernels for which a variant behind x86-64-v4 has further instructions."""
 SUMS = tuple(o for o in TESTED if any(map(o.has, ("contraction", "reduction", "rowwise"))))
 
 
@@ -30,14 +34,16 @@ def build(uses: Uses, target: Target) -> Library:
 
 
 def beyond(found: Uses, target: Target) -> Uses:
-    """Returns the functions with a kernel that is another one for the variant before, where both are emulated."""
+    """Returns the functions with a kernel that is another one for the variant before, where both are emulated. Such a
+    variant adds instructions for `ADDED` types alone."""
     number = VARIANTS.index(target)
     narrower = VARIANTS[number - 1]
     if target.runs_here or narrower.runs_here or number == 0:
         return found
     assert target.unit is not None and narrower.unit is not None and target.unit.panels == narrower.unit.panels
     lowered = lower_uses(found, 2, target)
-    own, other = (tile_for(lowered, CodeOptions((each,), 2, quick=True, visible=True)) for each in (target, narrower))
+    kernels = [kernel for kernel in lowered.kernels if ADDED.search(kernel.text(""))]
+    own, other = (tile_for(kernels, CodeOptions((each,), 2, quick=True, visible=True)) for each in (target, narrower))
     changed = {symbol for symbol, kernel in own.items() if kernel != other[symbol]}
     names = {f.name for f in lowered.functions if any(call.symbol in changed for call in f.calls)}
     return {name: use for name, use in found.items() if use[0].name in names}
