@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -83,6 +84,23 @@ def test_weights_in_other_storages(tmp_path: Path, name: str) -> None:
     for parameter in expected.module.parameters:
         wanted = before.read(parameter.key).astype(dtype).astype(np.float32)
         np.testing.assert_array_equal(after.read(parameter.key), wanted, err_msg=parameter.key)
+
+
+@pytest.mark.parametrize("dims", [(2, 3, 1), (3, 1, 2)])
+def test_axes_in_cycles(tmp_path: Path, dims: tuple[int, ...]) -> None:
+    """Axis i of the result is the axis of the operand that `dims` names in its place."""
+    path = tmp_path / "permuted.h5"
+    layers = [
+        {"class_name": "InputLayer", "config": {"name": "x", "batch_input_shape": [None, 3, 3, 3]}},
+        {"class_name": "Permute", "config": {"name": "turned", "dims": list(dims)}},
+    ]
+    with h5py.File(path, "w") as file:
+        config = {"class_name": "Sequential", "config": {"name": "s", "layers": layers}}
+        file.attrs["model_config"], file.attrs["keras_version"] = json.dumps(config), "2.15.0"
+    x = np.arange(54, dtype=np.float32).reshape(2, 3, 3, 3)
+    source = read_file(path)
+    (found,) = Interpreter(source.module, lambda _: np.zeros(0)).run(source.module.functions[0], [x])
+    np.testing.assert_array_equal(found, x.transpose(0, *dims))
 
 
 def test_a_compiled_model_agrees(tmp_path: Path) -> None:
