@@ -23,8 +23,9 @@ from nacre.compiler.sizes import parse_bound
 from nacre.compiler.targets.target import MadeFor, Target
 from nacre.compiler.tools.validate import passed
 from nacre.compiler.tools.validate.passed import Passed
-from nacre.dialect.graph import Constant, Function, Module, Node, Parameter, Region, Value
-from nacre.dialect.types import F32, I32, TensorType
+from nacre.dialect.graph import Constant, Formula, Function, Module, Node, Parameter, Region, Value
+from nacre.dialect.remembered import KeptParameters, KeptResults
+from nacre.dialect.types import F32, F64, I32, DType, TensorType
 from nacre.passes.simplify.cse import node_key
 
 
@@ -220,3 +221,66 @@ def test_keys_of_nodes() -> None:
 def test_nodes_that_compute_the_same(name: str) -> None:
     first, second = EQUAL[name]
     assert node_key(first, {}) == node_key(second, {})
+
+
+def test_keys_of_kept_results() -> None:
+    """Of nodes that the interpreter does not compute again: each part of a node, of its operands and of the call."""
+    large = np.zeros((8, 8), np.float32)  # too large to be recognized by its bytes
+    small = np.arange(4, dtype=np.float32)
+    node = Node("sum", (X,), (Y,), (("axis", 0),))
+
+    def key(
+        node: Node = node,
+        inputs: tuple[Any, ...] = (small,),
+        dims: Mapping[str, int] | None = None,
+        precision: DType | None = None,
+    ) -> tuple[object, ...]:
+        return KeptResults().key(node, inputs, {"T": 3, "S": 3} if dims is None else dims, precision)
+
+    first = key()
+    assert key(inputs=(small.copy(),)) == first == key(dims={"S": 3, "T": 3})
+    assert key(replace(node, scope="layer.0", outputs=(replace(Y, name="z"),))) == first
+    changed = [
+        key(replace(node, op="max")),
+        *(key(attribute(value)) for value in (1, 0.0, -0.0, False, (0,), "0", F32)),
+        *(key(attribute(Constant(np.zeros(2, dtype)))) for dtype in (np.float32, np.int32)),
+        key(replace(node, attributes=(("axes", 0),))),
+        key(replace(node, outputs=(Value("y", TensorType(I32, (2, 3))),))),
+        key(replace(node, outputs=(Y, X))),
+        *(key(inputs=(array,)) for array in (-small, small[::-1], small[:3], small[None], small.view(np.int32))),
+        key(inputs=(small, small)),
+        key(inputs=()),
+        *(key(inputs=(array,)) for array in (large, large.copy(), large.T[:4], large[:4], large[::2], large[4:])),
+        key(inputs=(large.view(np.int32),)),
+        *(key(inputs=pair) for pair in ((large, small), (small, large))),
+        key(dims={"T": 4, "S": 3}),
+        key(dims={"T": 3, "S": 4}),
+        key(dims={"T": 3, "N": 3}),
+        key(precision=F64),
+    ]
+    assert len({first, *changed}) == len(changed) + 1
+
+
+def test_keys_of_kept_parameters() -> None:
+    changed: Mapping[str, Any] = {
+        "name": "v",
+        "type": TensorType(F32, (3, 2)),
+        "counts": (2,),
+        "source": "v",
+        "transpose": (1, 0),
+        "formula": Formula((), (), Y),
+    }
+    parameter = Parameter("w", TensorType(F32, (2, 3)))
+    assert {*changed, "span"} == {field.name for field in fields(parameter)}
+    kept = KeptParameters()
+    arrays = {name: np.full(1, number) for number, name in enumerate(["", "f64", *changed])}
+    others = {name: replace(parameter, **{name: value}) for name, value in changed.items()}
+    kept.add(parameter, None, arrays[""])
+    assert kept.get(parameter, None) is arrays[""] is kept.get(replace(parameter), None)
+    for name, other in others.items():
+        assert kept.get(other, None) is None, name
+        kept.add(other, None, arrays[name])
+    assert kept.get(parameter, F64) is None
+    kept.add(parameter, F64, arrays["f64"])
+    assert kept.get(parameter, F64) is arrays["f64"] and kept.get(parameter, None) is arrays[""]
+    assert all(kept.get(other, None) is arrays[name] for name, other in others.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from cli_harness import Cli
 from nacre.compiler.tools.diff import onnx_reference
+from nacre.compiler.tools.diff.stored import Stored, _pair
 from nacre.runtime.arguments import Array
 from nacre.runtime.observe import observe
 from saving import save_npz
@@ -134,6 +136,29 @@ def test_strict_or_not_shows_where_it_rounds_differently(cli: Cli, tmp_path: Pat
     assert done.json["first_difference"] == "block.relu@6:10" and {"b", LAST} <= set(points)
     assert [b["option strict"] for b in done.json["builds"]] == [False, True]
     assert cli(*arguments, "--tolerance", "1e-9").json["first_divergence"] == done.json["first_difference"]
+
+
+@pytest.mark.parametrize("padded", range(3))
+@pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
+def test_a_folded_weight_is_its_parameter_in_other_axes(order: tuple[int, ...], padded: int) -> None:
+    """One build transposed the weight, and stores it in panels, whose last elements along an axis may be padding."""
+    plain = np.random.default_rng(0).normal(size=(5, 6, 7)).astype("float32")
+    moved = plain.transpose(order)
+    widths = [(0, -size % 4 if axis == padded else 0) for axis, size in enumerate(moved.shape)]
+    one, other = Stored("w", plain), Stored("w.folded", np.pad(moved, widths), {padded: 4})
+    for a, b in ((one, other), (other, one)):
+        pair = _pair(a, b, alike=False)
+        assert pair is not None
+        np.testing.assert_array_equal(pair.a.array, pair.b.array)
+        assert sorted(pair.a.array.shape) == [5, 6, 7]
+
+
+@pytest.mark.parametrize("shape", [(8, 6), (5, 7), (9, 6)])
+def test_weights_of_other_sizes_are_not_compared(shape: tuple[int, int]) -> None:
+    """Only the padding of a panel may be left out: the other axis, and more elements, may not."""
+    one, other = Stored("w", np.ones((5, 6), np.float32)), Stored("w", np.ones(shape, np.float32), {0: 3})
+    assert _pair(one, other, alike=True) is None
+    assert _pair(one, Stored("w", other.array), alike=True) is None
 
 
 def test_a_reference_is_matched_by_names(cli: Cli, folder: Path, tmp_path: Path) -> None:

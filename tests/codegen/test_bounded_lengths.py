@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from codegen.test_bounded_rows import schedules
+from nacre.compiler.tools.validate.isolated import Died, run_isolated
+from nacre.compiler.tools.validate.memory import Memory
 from nacre.runtime.loader import Model, OutOfRangeError
 
 Floats = npt.NDArray[np.float32]
@@ -16,7 +18,7 @@ Floats = npt.NDArray[np.float32]
 SOURCE = """language 1
 dim B in 1..4
 dim T in 1..80
-dim S in 1..600
+dim S in 0..600
 
 model causal(q: f32[B, 4, T, 16], k: f32[B, 2, 16, S], v: f32[B, 2, S, 20], n: i32[B]) -> f32[B, 4, T, 20] {
   return cached_attention(q, k.mT, v, n, causal=true)
@@ -89,6 +91,21 @@ def test_written_attention_without_keys_is_not_a_number(model: Model) -> None:
     assert np.isnan(np.asarray(model.entries["written"](*arrays, np.asarray(0)))).all()
 
 
+@pytest.mark.parametrize("rows", [1, 9, 80])
+@pytest.mark.parametrize("name", ["causal", "one", "rows", "written"])
+def test_no_capacity(model: Model, name: str, rows: int) -> None:
+    """A sum of no values is 0, and none is read: the next page cannot be."""
+    heads, rows = 2 if name in ("rows", "written") else 4, 1 if name == "one" else rows
+    memory = Memory({"k": 0, "v": 0}, at_end=True, alignments={})
+    shapes = {"k": (1, 2, 0, 16) if name == "rows" else (1, 2, 16, 0), "v": (1, 2, 0, 20)}
+    keys, values = (memory.places[n].data.view(np.float32).reshape(shape) for n, shape in shapes.items())
+    length = np.asarray(0) if name == "written" else np.zeros(1, np.int32)
+    q = np.ones((1, heads, rows, 16), np.float32)
+    (result,) = run_isolated([lambda tell: np.asarray(model.entries[name](q, keys, values, length))])
+    assert not isinstance(result, Died), result
+    np.testing.assert_array_equal(result, np.zeros((1, heads, rows, 20)))
+
+
 def test_lengths_bound_rows() -> None:
     found = schedules(SOURCE)
     assert found.count(("bounded rows",)) == 4
@@ -102,3 +119,44 @@ def test_length_beyond_the_capacity_fails(model: Model) -> None:
     )
     with pytest.raises(OutOfRangeError, match=message):
         model.entries["causal"](q, k, v, np.asarray([300, 301], np.int32))
+
+
+OTHER = """language 1
+dim T in 1..9
+{}"""
+MODEL = """model {name}(q: f32[2, T, 16], k: f32[2, 16, 300], v: f32[2, 300, 20], {given}) -> f32[2, T, 20] {{
+  return softmax(mask_after(q @ k * 0.25, {scores}, fill=-inf)) @ mask_after(v, {values}, axis=-2)
+}}
+"""
+LENGTHS = {
+    "two": ("n: i64[2], m: i64[2]", "n", "m"),
+    "one": ("n: i64[2]", "n[0]", "n"),
+    "longer": ("n: i64[2]", "n + 1", "n"),
+}
+"""The arguments, the lengths of the scores and those of the values: they look alike, and are other numbers."""
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_lengths_of_scores_and_values_that_differ(tmp_path_factory: pytest.TempPathFactory) -> None:
+    fields = ("given", "scores", "values")
+    parts = [MODEL.format(name=name, **dict(zip(fields, each, strict=True))) for name, each in LENGTHS.items()]
+    model = nacre.compile(OTHER.format("".join(parts)), tmp_path_factory.mktemp("differ") / "model.so")
+    n, m = np.array([270, 77]), np.array([100, 255])
+    calls = {
+        "two": ((n, m), n, m),
+        "one": ((n,), n[[0, 0]], n),
+        "longer": ((n,), n + 1, n),
+    }
+    assert calls.keys() == LENGTHS.keys()
+    rng = np.random.default_rng(0)
+    for rows in (1, 9):
+        q, k, v = (rng.standard_normal(s).astype(np.float32) for s in ((2, rows, 16), (2, 16, 300), (2, 300, 20)))
+        for name, (given, ends, others) in calls.items():
+            result = np.asarray(model.entries[name](q, k, v, *given))
+            for i in range(2):
+                scores = q[i].astype(np.float64) @ k[i, :, : ends[i]] * 0.25
+                weights = np.exp(scores - scores.max(-1, keepdims=True))
+                weights /= weights.sum(-1, keepdims=True)
+                end = min(ends[i], others[i])
+                right = weights[:, :end] @ v[i, :end]
+                np.testing.assert_allclose(result[i], right, atol=2e-6, rtol=0, err_msg=name)

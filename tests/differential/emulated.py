@@ -8,17 +8,31 @@ instructions that LLVM selects for the variant are not.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
 
-from nacre.compiler.codegen.objects import CodeGenerator, CodeOptions, Program, generate_objects
+from nacre.compiler.codegen.objects import (
+    CodeGenerator,
+    CodeOptions,
+    ObjectCode,
+    Program,
+    generate_objects,
+    plan_program,
+)
+from nacre.compiler.codegen.workers.child import Source
+from nacre.compiler.codegen.workers.job import Report
+from nacre.compiler.codegen.workers.messages import Request
 from nacre.compiler.codegen.workers.routes import LLVM_IR
-from nacre.compiler.dumps import Dumps
+from nacre.compiler.codegen.workers.serve import Task
 from nacre.compiler.dumps.parts import Part
 from nacre.compiler.host.plan import entry_ir
-from nacre.compiler.lower.lowered import Lowered
+from nacre.compiler.lower.lowered import Lowered, LoweredKernel
 from nacre.compiler.targets.target import Target
+from nacre.compiler.tools.validate.isolated import Progress, run_isolated
 
 HOST = Target("x86-64-v3")
 """The variant that emulates the others: it has FMA, so that products are rounded as there."""
@@ -34,18 +48,47 @@ def generate_for_here(lowered: Lowered, options: CodeOptions) -> tuple[Program, 
     return generate_emulated(lowered, options)
 
 
+@dataclass(frozen=True, slots=True)
+class Tiled:
+    """A kernel in LLVM IR, and the report on it."""
+
+    text: str
+    report: Report
+
+
+def tile_for(kernels: Sequence[LoweredKernel], options: CodeOptions) -> dict[str, Tiled]:
+    """Returns the kernels for the only target of the options, by symbol. LLVM makes no code of them."""
+    (target,) = options.targets
+    generator = CodeGenerator(options)
+    sources = [generator._source(kernel, target) for kernel in kernels]
+    made = run_isolated([partial(_tile, source) for source in sources])
+    tiled = {kernel.symbol: each for kernel, each in zip(kernels, made, strict=True)}
+    for symbol, each in tiled.items():
+        assert isinstance(each, Tiled), (symbol, each)
+    return tiled  # type: ignore[return-value]  # checked above
+
+
+def _tile(source: Source, tell: Progress) -> Tiled:
+    tell(source.kernel)
+    with open(os.devnull, "wb") as nothing:
+        os.dup2(nothing.fileno(), 2)  # the worker reports its stages there
+    # A fork imports MLIR, not the process of the tests.
+    worker = import_module("nacre.compiler.codegen.workers.kernel_worker")
+    task = Task(Request(source.job, source.files))
+    text = worker.lower_kernel(task)
+    return Tiled(text, task.report)
+
+
 def generate_emulated(lowered: Lowered, options: CodeOptions) -> tuple[Program, tuple[bytes, ...]]:
     """Generates objects for the only target of the options, to be run on `HOST`."""
-    first = CodeGenerator(options, Dumps(keep=(LLVM_IR,)))
-    program = first.compile_kernels(lowered)
-    (kernels,) = program.kernels.values()
+    (target,) = options.targets
+    tiled = tile_for(lowered.kernels, options)
+    program = plan_program(lowered, {target: {s: ObjectCode(b"", each.report) for s, each in tiled.items()}})
+    parts = {symbol: each.report.parts for symbol, each in tiled.items()}
     given = {
-        symbol: Part(
-            emulate(made.dumps[f"{LLVM_IR}.ll"]), symbol, (), made.report.schedules, functions=made.report.parts
-        )
-        for symbol, made in kernels.items()
+        symbol: Part(emulate(each.text), symbol, (), each.report.schedules, functions=each.report.parts)
+        for symbol, each in tiled.items()
     }
-    parts = {symbol: made.report.parts for symbol, made in kernels.items()}
     entries = [symbol for entry in program.entries for symbol in entry.symbols("")]
     given[entries[0]] = Part(entry_ir(program.entries, "", parts), entries[0], kind="entries")
     second = CodeGenerator(replace(options, targets=(HOST,), start=LLVM_IR), given=given)

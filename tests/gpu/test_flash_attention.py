@@ -133,6 +133,21 @@ def test_tiles_behind_a_causal_mask_are_not_touched(machine: Machine, built: tup
     assert np.isnan(result[:, 64:]).all()
 
 
+@pytest.mark.parametrize(("name", "rows", "keys"), [("wide", 130, 70), ("grouped", 130, 130)])
+def test_rows_that_see_no_key_attend_to_all(
+    machine: Machine, built: tuple[Build, Path], name: str, rows: int, keys: int
+) -> None:
+    """The tiles behind a causal mask count for them: where there are more rows than keys, and where another mask hides
+    the keys before."""
+    model = nacre.load(built[1], device="cuda")
+    arrays = make_arrays(model, name, rows, keys)
+    if name == "grouped":
+        arrays[3][...] = np.arange(keys) >= 64
+    result = np.asarray(model.entries[name](*arrays)).astype(np.float64)
+    assert not machine.error
+    assert np.max(np.abs(result - reference(name, *arrays))) <= 0.004
+
+
 def test_code_is_assembled_without_spills(built: tuple[Build, Path], tmp_path: Path) -> None:
     ptxas = find_ptxas()
     for text in ptx_of(built[1]):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 from collections.abc import Iterator
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from nacre.compiler.options import Options
 from nacre.compiler.pipeline import Build
 from nacre.compiler.targets.target import parse_targets
 from nacre.runtime.library import OutOfRangeError
+from test_device_tensors import Interface
 
 Array = npt.NDArray[Any]
 MOST_CALLS, MOST_PARTS, REMEMBERED = 16, 16, 16
@@ -25,6 +26,7 @@ MODEL = """language 1
 dim B in 0..64
 dim N in 1..8
 model steps(x: f32[B, 8], y: f32[B, 8]) -> f32[B] { return sum(softmax(x @ y.T), axis=1) + sum(x, axis=1) }
+model twin(x: f32[B, 8], y: f32[B, 8]) -> f32[B] { return sum(softmax(y @ x.T), axis=1) + sum(y, axis=1) }
 model one(x: f32[B, 8]) -> f32[B, 8] { return x + x }
 model pick(x: f32[20, 8], i: i64[B]) -> y: f32[B], z: f32[B, 8] {
   rows = gather(x, i, axis=0)
@@ -187,45 +189,54 @@ def test_sizes_in_turn_are_not_recorded_again_and_again(
         assert machine.log.count("cuStreamBeginCapture") == begin
 
 
-class Tensor:
-    """A tensor on the fake device."""
-
-    def __init__(self, machine: Machine, array: Array) -> None:
-        self.machine, self.host, pointer = machine, array, ctypes.c_uint64()
-        self.call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(array.nbytes))
-        self.address = pointer.value
-        self.call(
-            "cuMemcpyHtoDAsync_v2", pointer, ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes), None
-        )
-
-    def call(self, name: str, *arguments: object) -> None:
-        library = self.machine.library
-        assert library.cuCtxPushCurrent_v2(None) == 0
-        assert getattr(library, name)(*arguments) == 0
-        assert library.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p())) == 0
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, object]:
-        return {
-            "shape": self.host.shape,
-            "typestr": self.host.dtype.str,
-            "data": (self.address, False),
-            "strides": None,
-            "version": 3,
-        }
-
-
 def test_other_tensors_of_the_device(machine: Machine, models: tuple[nacre.Model, nacre.Model]) -> None:
     """A graph has the pointers of its call; a call with others has another graph."""
     model, plain = models
-    given = [tuple(Tensor(machine, x) for x in arrays("steps", 5, seed)) for seed in range(3)]
+    given = [tuple(Interface(machine, x) for x in arrays("steps", 5, seed)) for seed in range(3)]
     expected = [bits(plain.entries["steps"](*(t.host for t in each))) for each in given]
     for number in (0, 1, 2, 0, 1, 2, 0, 2, 1):
         results, done = calls_of(machine, model, "steps", *given[number])
         assert results == expected[number]
     assert "cuLaunchKernel" not in done
     for tensor in (t for each in given for t in each):
-        tensor.call("cuMemFree_v2", ctypes.c_uint64(tensor.address))
+        tensor.release()
+
+
+def test_each_part_of_a_call_alone_has_its_own_graph(machine: Machine, models: tuple[nacre.Model, nacre.Model]) -> None:
+    """The entry, the size, and the pointer of each argument and of the result."""
+    model, plain = models
+    (x, y), (x2, y2) = (tuple(Interface(machine, a) for a in arrays("steps", 5, seed)) for seed in range(2))
+    out, out2 = (Interface(machine, np.zeros(5, np.float32)) for _ in range(2))
+    short = copy(x), copy(y)
+    for tensor in short:
+        tensor.host = tensor.host[:4]
+    calls: list[tuple[str, tuple[Interface, ...], Interface | None]] = [
+        ("steps", (x, y), None),
+        ("twin", (x, y), None),
+        ("steps", (x2, y), None),
+        ("steps", (x, y2), None),
+        ("steps", short, None),
+        ("steps", (x, y), out),
+        ("steps", (x, y), out2),
+    ]
+
+    def result(one: nacre.Model, entry: str, given: tuple[Interface, ...], to: Interface | None) -> bytes:
+        if to is None:
+            return bits(one.entries[entry](*given))[0]
+        to.host[...] = 0
+        to.copy(to_device=True)
+        one.entries[entry](*given, out=to)
+        return to.copy(to_device=False).tobytes()
+
+    expected = [result(plain, *call) for call in calls]
+    assert len(set(expected)) == 5
+    for turn in range(4):
+        for call, right in zip(calls, expected, strict=True):
+            begin = machine.log.count("cuGraphLaunch")
+            assert result(model, *call) == right, (turn, call[0])
+            assert machine.log.count("cuGraphLaunch") - begin == (turn > 0), (turn, call[0])
+    for tensor in (x, y, x2, y2, out, out2):
+        tensor.release()
 
 
 RECORDING = (

@@ -8,8 +8,8 @@ plants each mutant. A mutant is killed if a test fails, does not end, or cannot 
 tests passes: those that reach it, the shortest first, or the nearest files if none does; with `--wide` also the nearest
 files, the files, the quick tests, models and operators. The log has a line for each mutant and is read again, so that a
 run continues where an earlier one with the same seed ended. `--again` tests the survivors of a log once more, for
-example after a test was added, and `--at runtime/pool.c:141` all mutants of a line. Tests run on a copy of the
-checkout: the checkout does not change.
+example after a test was added; `--at runtime/pool.c:141` tests all mutants of a line; `--since COMMIT` chooses among
+lines that changed. Tests run on a copy of the checkout: the checkout does not change.
 
 A circle of tests may use five times the CPU time that it uses without a mutant. A mutant with which it uses more, or
 which stops it, is killed.
@@ -23,10 +23,13 @@ import json
 import math
 import os
 import random
+import re
+import subprocess
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -72,19 +75,39 @@ def candidates(path: Path) -> list[Mutant]:
     return find(path.read_text())
 
 
-def choose(areas: Sequence[str], count: int, seed: int) -> list[tuple[str, Mutant]]:
-    """Returns so many mutants, as many of each area, and in an area each place as likely as another."""
+def choose(
+    areas: Sequence[str], count: int, seed: int, lines: Mapping[str, AbstractSet[int]] | None = None
+) -> list[tuple[str, Mutant]]:
+    """Returns so many mutants, as many of each area, and in an area each place as likely as another. With `lines`, by
+    file, mutants of other lines are not chosen."""
     chooser = random.Random(seed)
     chosen: list[tuple[str, Mutant]] = []
     for number, area in enumerate(areas):
         paths = sorted(path for suffix in ("py", "c") for path in (ROOT / area).rglob(f"*.{suffix}"))
         found = [(str(path.relative_to(ROOT)), mutant) for path in paths for mutant in candidates(path)]
+        if lines is not None:
+            found = [(file, mutant) for file, mutant in found if mutant.line in lines.get(file, ())]
         share = count // len(areas) + (number < count % len(areas))
         chooser.shuffle(found)
         valid = (each for each in found if is_valid(*each))
         chosen += itertools.islice(valid, share)
     chooser.shuffle(chosen)
     return chosen
+
+
+def changed_lines(commit: str) -> dict[str, set[int]]:
+    """Returns the lines that differ from those of a commit, by file."""
+    command = ("git", "diff", "-U0", "--no-color", commit, "--", *AREAS)
+    text = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    found: dict[str, set[int]] = {}
+    file = ""
+    for line in text.splitlines():
+        if line.startswith("+++ "):
+            file = line.removeprefix("+++ b/")
+        elif place := re.match(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@", line):
+            first, count = int(place[1]), int(place[2] or 1)
+            found.setdefault(file, set()).update(range(first, first + count))
+    return found
 
 
 def mutants_at(places: Sequence[str]) -> list[tuple[str, Mutant]]:
@@ -181,11 +204,13 @@ def main() -> None:
     parser.add_argument("--tests", nargs="+", default=[], help="further tests for each mutant")
     parser.add_argument("--again", action="store_true", help="test the survivors of the log once more")
     parser.add_argument("--at", nargs="+", metavar="FILE:LINE", help="test all mutants of these lines, not chosen ones")
+    parser.add_argument("--since", metavar="COMMIT", help="choose among the lines that changed since a commit")
     parser.add_argument("--wide", action="store_true", help="also run the files, the quick tests, models and operators")
     options = parser.parse_args()
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     forks.prepare()
-    wanted = mutants_at(options.at) if options.at else choose(options.areas, options.count, options.seed)
+    lines = changed_lines(options.since) if options.since else None
+    wanted = mutants_at(options.at) if options.at else choose(options.areas, options.count, options.seed, lines)
     with tempfile.TemporaryDirectory(prefix="nacre-mutants-") as folder:
         tester = Tester(Path(folder), Reach.read(options.reach))
         tester.require_sound()

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from nacre.dialect.graph import Constant, Function, Module, Node, Parameter, Value
-from nacre.dialect.interpreter import Interpreter
+from nacre.dialect.interpreter import Interpreter, load_parameter
 from nacre.dialect.operator import Builder
 from nacre.dialect.ops import OPERATORS
 from nacre.dialect.ops.support.layouts import FIRST, FIRST_TO_LAST, LAST
+from nacre.dialect.parser import parse_module
 from nacre.dialect.types import F32, F64, I8, U8, Array, DType, TensorType
 from nacre.passes.manager import PassManager
 from nacre.passes.pipeline import parse_pipeline
@@ -162,6 +163,47 @@ def test_codes_that_are_transposed_keep_their_scales(order: tuple[int, ...], axi
     g.check(g.b.transpose(numbers, axes=order), "qdq-propagation", tolerance=0)
 
 
+@pytest.mark.parametrize("operand", ORDERS, ids=str)
+@pytest.mark.parametrize("result", ORDERS, ids=str)
+def test_sums_of_codes_take_the_axes_of_the_result(operand: tuple[int, ...], result: tuple[int, ...]) -> None:
+    """Scales, and the sums that a zero point is multiplied by, have the axes of the result."""
+    left, right = "".join("abc"[i] for i in operand), "".join("abd"[i] for i in result)
+    g = Graph(I8, N, N, N)
+    scales = powers(1, -2, 0).reshape([N if label == "a" else 1 for label in left])
+    numbers = g.b.dequantize(g.argument, g.constant(scales))
+    scale, zero = g.constant(powers(-1)), g.constant(np.asarray([3], np.int8))
+    weights = g.b.dequantize(g.parameter(N, N, dtype=I8), scale, zero)
+    y = g.b.einsum(numbers, weights, equation=f"{left},dc->{right}")
+    g.check(y, "qdq-propagation", tolerance=1e-12)
+
+
+SCANNED = """module scanned
+
+func main(%x: f32[3, 3, 3, 3], %w: f32[3, 3]) -> (f32[3, 3, 3, 3]) {
+  %y = scan() {carried = 0, count = 3} : f32[3, 3, 3, 3] do (%t: i64) {
+    %slice = gather(%x, %t) {axis = AXIS, mode = "clamp"} : f32[3, 3, 3]
+    %0 = matmul(%slice, %w) : f32[3, 3, 3]
+    yield %0
+  }
+  return %y
+}
+"""
+
+
+@pytest.mark.parametrize("axis", range(4))
+def test_slices_of_an_inner_axis_are_taken_from_a_transpose(axis: int) -> None:
+    """The axis of a loop moves to the front, and the others keep their order: a cycle, behind the second axis."""
+    module = parse_module(SCANNED.replace("AXIS", str(axis)))
+    manager = PassManager(parse_pipeline("batch-scanned"))
+    after = manager.run(module)
+    rng = np.random.default_rng(axis)
+    x, w = rng.standard_normal((N, N, N, N)), rng.standard_normal((N, N))
+    one, two = (Interpreter(m, load_parameter, precision=F64).run(m.functions[0], [x, w])[0] for m in (module, after))
+    assert manager.context.rewrites
+    np.testing.assert_allclose(one, np.moveaxis(x, axis, 0) @ w, rtol=1e-10)
+    np.testing.assert_allclose(two, one, rtol=1e-10)
+
+
 # Codes
 
 
@@ -197,6 +239,14 @@ def test_channels_that_come_last_are_transposed(order: tuple[int, ...]) -> None:
     g = Graph(F32, N, N, N, N)
     y = g.b.relu(g.b.conv2d(g.argument, g.parameter(N, N, N, N), padding=1))
     g.check(g.b.transpose(y, axes=order), "channels-last{channels=1}", tolerance=1e-10)
+
+
+@pytest.mark.parametrize("order", list(permutations(range(4))), ids=str)
+def test_channels_of_a_transposed_operand_come_last(order: tuple[int, ...]) -> None:
+    """Both transposes become one."""
+    g = Graph(F32, N, N, N, N)
+    y = g.b.conv2d(g.b.transpose(g.argument, axes=order), g.parameter(N, N, N, N), padding=1)
+    g.check(y, "channels-last{channels=1,direct=0}", tolerance=1e-10)
 
 
 @pytest.mark.parametrize("widths", [(1, 0, 2, 0, 0, 1, 1, 3), ((1, 0), (2, 0), (0, 1), (1, 3))], ids=["flat", "pairs"])

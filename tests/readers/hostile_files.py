@@ -7,6 +7,7 @@ more memory than its limit, or ends other than with a diagnostic or a result.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -141,6 +143,29 @@ def binary_files() -> Iterator[tuple[str, Callable[[], bytes]]]:
         yield f"nodes-{count}.onnx", lambda n=count: b"\x08\x08\x3a" + varint(len(nodes) * n) + nodes * n
     yield "zeros.pt2", lambda: bytes(20 * M)
     yield "zip.pt2", lambda: b"PK\x03\x04" + bytes(20 * M)
+    yield "zeros.tflite", lambda: bytes(20 * M)
+    # Each word is an offset to a table, a vector, and the next word.
+    yield "offsets.tflite", lambda: b"\x08\0\0\0TFL3" + b"\x04\0\0\0" * (5 * M)
+    yield "sizes.tflite", lambda: b"\x10\0\0\0TFL3" + b"\x0c\0\x0c\0\x08\0\x04\0" + b"\xff\xff\xff\x7f" * (5 * M)
+    yield "zeros.h5", lambda: bytes(20 * M)
+    yield "tree.h5", lambda: b"\x89HDF\r\n\x1a\n" + bytes(16) + b"TREE" * (5 * M)
+    # Zip files that are small, and large where they are opened.
+    for name in ("keras", "skops"):
+        part = "config.json" if name == "keras" else "schema.json"
+        yield f"brackets.{name}", lambda part=part: zipped({part: "[" * (60 * M), "metadata.json": "{}"})
+        yield f"zeros.{name}", lambda part=part: zipped({part: "\0" * (1 << 30), "metadata.json": "{}"})
+    layer = '{"class_name": "ReLU", "config": {"name": "r"}}'
+    layers = f'{{"class_name": "Sequential", "config": {{"name": "s", "layers": [{layer}{f", {layer}" * 400_000}]}}}}'
+    members = {"config.json": layers, "metadata.json": "{}", "model.weights.h5": ""}
+    yield "layers.keras", lambda: zipped(members)
+
+
+def zipped(members: Mapping[str, str]) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in members.items():
+            archive.writestr(name, text)
+    return file.getvalue()
 
 
 def mlir(body: str, result: str = "tensor<4xf32>") -> str:

@@ -7,6 +7,7 @@ import os
 from importlib import import_module
 from pathlib import Path
 
+import ml_dtypes
 import nacre
 import numpy as np
 import pytest
@@ -156,6 +157,53 @@ def test_both_kinds_of_bytecode_are_read(tmp_path: Path) -> None:
         source = read_file(path)
         (found,) = Interpreter(source.module, lambda p: None).run("net", [np.arange(3, dtype=np.float32)])
         np.testing.assert_array_equal(found, [0, 2, 4])
+
+
+DTYPES = {
+    **{"f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16},
+    **{"i1": np.bool_, "i8": np.int8, "i32": np.int32, "i64": np.int64, "ui8": np.uint8},
+}
+SHAPES = ((), (1,), (7,), (3, 5), (2, 3, 5), (33, 17), (0, 4))
+
+
+def numbers(dtype: type, shape: tuple[int, ...], *, equal: bool) -> np.ndarray:
+    """Numbers that differ, as far as the dtype has so many; those of f64 are no f32."""
+    count = np.zeros(shape, np.int64) if equal else np.arange(np.prod(shape, dtype=int)).reshape(shape)
+    if dtype is np.bool_:
+        return count % 3 == 0
+    if dtype in (np.float64, np.float32, np.float16, ml_dtypes.bfloat16):
+        return (count + 1 / 3).astype(dtype)
+    return (count % 101).astype(dtype)
+
+
+def written(array: np.ndarray) -> str:
+    if array.size == 0:
+        return ""
+    if array.dtype == np.bool_:
+        return str(array.tolist()).lower()
+    if array.ndim == 0:
+        return str(array) if array.dtype.kind in "iu" else repr(float(array))
+    return f'"0x{array.tobytes().hex()}"' if array.size > 1 else str(array.astype(object).tolist())
+
+
+def test_constants_of_every_dtype_and_size(tmp_path: Path) -> None:
+    """In text and in both kinds of bytecode; equal elements are stored once."""
+    arrays = [numbers(dtype, shape, equal=e) for dtype in DTYPES.values() for shape in SHAPES for e in (False, True)]
+    elements = [element for element in DTYPES for _ in range(2 * len(SHAPES))]
+    types = [f"tensor<{''.join(f'{n}x' for n in a.shape)}{e}>" for a, e in zip(arrays, elements, strict=True)]
+    lines = [f"%c{n} = stablehlo.constant dense<{written(a)}> : {types[n]}" for n, a in enumerate(arrays)]
+    results = ", ".join(f"%c{n}" for n in range(len(arrays)))
+    body = "\n".join([*lines, f"return {results} : {', '.join(types)}"])
+    text = f"func.func public @main() -> ({', '.join(types)}) {{\n{body}\n}}"
+    for name, data in zip(("net.mlir", "a.mlirbc", "b.mlirbc"), (text.encode(), *bytecode(text)), strict=True):
+        (tmp_path / name).write_bytes(data)
+        source = read_file(tmp_path / name)
+        (function,) = source.module.functions
+        weights = source.weights[function.name]
+        found = Interpreter(source.module, lambda p: weights.read(p.key)).run(function, ())  # noqa: B023  # called at once
+        for array, expected in zip(found, arrays, strict=True):
+            assert (array.dtype, array.shape) == (expected.dtype, expected.shape), name
+            assert array.tobytes() == expected.tobytes(), (name, expected.dtype, expected.shape)
 
 
 def test_damaged_bytecode_is_a_diagnostic(tmp_path: Path) -> None:

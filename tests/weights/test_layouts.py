@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
+from gguf_bytes import Stored, gguf_bytes
 from nacre.compiler.model.parameters import open_parameters
 from nacre.compiler.readers.language import load_module
 from nacre.compiler.weights import open_checkpoint
@@ -74,6 +75,23 @@ def test_every_dtype_and_shape_in_npy(tmp_path: Path, order: str) -> None:
         for name, expected in arrays(dtype, order).items():
             np.save(tmp_path / "x.npy", expected)
             got = open_checkpoint(tmp_path / "x.npy").read("x")
+            assert (got.dtype, got.shape) == (expected.dtype, expected.shape), (dtype, name)
+            assert got.tobytes() == expected.tobytes(), (dtype, name)
+
+
+GGUF = {"f4": 0, "f2": 1, "i1": 24, "i2": 25, "i4": 26, "i8": 27, "f8": 28, "bfloat16": 30}
+"""The numbers of dtypes in a GGUF file, whose sizes stand in the opposite order."""
+
+
+def test_every_dtype_and_shape_in_gguf(tmp_path: Path) -> None:
+    for dtype in (np.dtype(name) if name != "bfloat16" else np.dtype(ml_dtypes.bfloat16) for name in GGUF):
+        tensors = {name: array for name, array in arrays(dtype, "C").items() if array.ndim}
+        number = GGUF["bfloat16" if dtype == ml_dtypes.bfloat16 else dtype.str[1:]]
+        stored = [Stored(name, array.shape, number, array.tobytes()) for name, array in tensors.items()]
+        (tmp_path / "x.gguf").write_bytes(gguf_bytes(stored))
+        checkpoint = open_checkpoint(tmp_path / "x.gguf")
+        for name, expected in tensors.items():
+            got = checkpoint.read(name)
             assert (got.dtype, got.shape) == (expected.dtype, expected.shape), (dtype, name)
             assert got.tobytes() == expected.tobytes(), (dtype, name)
 

@@ -196,10 +196,13 @@ class BoundedRows:
         writer.add("}")
 
     def _at_least_one(self, last: str) -> str:
-        """Returns the end of the sums of products in a row whose weights are NaN where it has no maximum."""
+        """Returns the end of the sums of products in a row whose weights are NaN where it has no maximum. A row without
+        columns has no weight."""
+        writer = self.writer
         if self.rows.hidden:
             return last
-        return self.writer.let(f"arith.maxsi {last}, {self.writer.size(1)} : index")
+        least = writer.let(f"arith.maxsi {last}, {writer.size(1)} : index")
+        return writer.let(f"arith.minsi {least}, {writer.size(self.size)} : index")
 
     def doubts(self, ops: Sequence[Op]) -> list[Value]:
         """Returns the loop-carried value of a loop over the rows of these ops: whether a row so far has a maximum that

@@ -40,14 +40,20 @@ class KernelError(Exception):
     """A kernel that a stage could not process."""
 
 
+def lower_kernel(task: Task) -> str:
+    """Returns the LLVM IR of a kernel that is given at an earlier stage."""
+    with CONTEXT:
+        text = _lower(task, task.read(KERNEL))
+    with task.timed("literals"):
+        return rewrite_literals(text)
+
+
 def compile_kernel(task: Task) -> bytes:
-    text, stage = task.read(KERNEL), task.job.start
-    if stage not in LLVM_STAGES:
-        with CONTEXT:
-            text = _lower(task, text)
-        with task.timed("literals"):
-            text = rewrite_literals(text)
-        stage = LLVM_IR
+    stage = task.job.start
+    if stage in LLVM_STAGES:
+        text = task.read(KERNEL)
+    else:
+        text, stage = lower_kernel(task), LLVM_IR
     if task.job.route == DEVICE:
         return _make_image(task, text)
     # Tiles are vectors already, of their final length.

@@ -152,11 +152,10 @@ def _trimmed(a: Stored, b: Stored, axes: Sequence[int]) -> tuple[Array, Array]:
         return a.array, b.array
     x, y = a.array, b.array.transpose(axes)
     filled = [*a.filled.items(), *((axes.index(axis), size) for axis, size in b.filled.items())]
-    kept = list(x.shape)
-    for axis, size in filled:
-        if abs(x.shape[axis] - y.shape[axis]) < size:
-            kept[axis] = min(x.shape[axis], y.shape[axis])
-    place = tuple(map(slice, kept))
+    kept = {
+        axis: min(x.shape[axis], y.shape[axis]) for axis, size in filled if abs(x.shape[axis] - y.shape[axis]) < size
+    }
+    place = tuple(slice(kept.get(axis)) for axis in range(x.ndim))
     return x[place], y[place]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from nacre.compiler.tools.reference.reader_operators import KERAS
 from nacre.dialect.diagnostics import DiagnosticError
 from nacre.dialect.interpreter import Interpreter
 
-pytest.importorskip("h5py")
+h5py = pytest.importorskip("h5py")
 DATA = os.environ.get("NACRE_TEST_DATA", "")
 MODELS = np.load(Path(__file__).with_name("models.npz"))
 NAMES = sorted({key.split("/")[0] for key in MODELS if "/" in key})
@@ -55,6 +56,51 @@ def test_models_agree_with_keras(tmp_path: Path, suffix: str) -> None:
         assert len(found) == len(expected), name
         for a, b in zip(found, expected, strict=True):
             np.testing.assert_allclose(a, b, **TOLERANCE, err_msg=name)
+
+
+STORAGES: dict[str, tuple[str, dict[str, Any]]] = {
+    "most significant byte first": (">f4", {}),
+    "f64 in compressed pieces": ("<f8", {"compression": "gzip", "chunks": True}),
+    "f16": ("<f2", {}),
+    "f64, most significant byte first, with checksums": (">f8", {"fletcher32": True}),
+}
+
+
+@pytest.mark.parametrize("name", STORAGES)
+def test_weights_in_other_storages(tmp_path: Path, name: str) -> None:
+    dtype, options = STORAGES[name]
+    plain, other = (write(tmp_path, "series/file.h5", file) for file in ("plain.h5", "other.h5"))
+    with h5py.File(other, "r+") as file:
+        found: list[Any] = []
+        file.visititems(lambda _, item: found.append(item.name) if isinstance(item, h5py.Dataset) else None)
+        for place in found:
+            data = file[place][()]
+            assert data.dtype == np.float32
+            del file[place]
+            # A single number has no pieces.
+            file.create_dataset(place, data=data.astype(dtype), **(options if data.ndim else {}))
+    expected, source = read_file(plain), read_file(other)
+    (before,), (after,) = (list(each.weights.values()) for each in (expected, source))
+    for parameter in expected.module.parameters:
+        wanted = before.read(parameter.key).astype(dtype).astype(np.float32)
+        np.testing.assert_array_equal(after.read(parameter.key), wanted, err_msg=parameter.key)
+
+
+@pytest.mark.parametrize("dims", [(2, 3, 1), (3, 1, 2)])
+def test_axes_in_cycles(tmp_path: Path, dims: tuple[int, ...]) -> None:
+    """Axis i of the result is the axis of the operand that `dims` names in its place."""
+    path = tmp_path / "permuted.h5"
+    layers = [
+        {"class_name": "InputLayer", "config": {"name": "x", "batch_input_shape": [None, 3, 3, 3]}},
+        {"class_name": "Permute", "config": {"name": "turned", "dims": list(dims)}},
+    ]
+    with h5py.File(path, "w") as file:
+        config = {"class_name": "Sequential", "config": {"name": "s", "layers": layers}}
+        file.attrs["model_config"], file.attrs["keras_version"] = json.dumps(config), "2.15.0"
+    x = np.arange(54, dtype=np.float32).reshape(2, 3, 3, 3)
+    source = read_file(path)
+    (found,) = Interpreter(source.module, lambda _: np.zeros(0)).run(source.module.functions[0], [x])
+    np.testing.assert_array_equal(found, x.transpose(0, *dims))
 
 
 def test_a_compiled_model_agrees(tmp_path: Path) -> None:

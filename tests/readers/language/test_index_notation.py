@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import permutations
 from pathlib import Path
 
 import nacre
@@ -11,6 +12,7 @@ import pytest
 from nacre.compiler.readers.language.elaborate import load_module
 from nacre.compiler.tools.gradients import test_gradients as check_gradients
 from nacre.dialect.graph import walk
+from nacre.dialect.interpreter import Interpreter
 from nacre.dialect.types import Array
 
 Reference = Callable[[Array, Array, Array, Array], Array]
@@ -72,6 +74,39 @@ def test_compiled(level: int, tmp_path: Path) -> None:
     with pytest.raises(nacre.NacreError):
         gathered = next(n for n, line in enumerate(CASES) if "w[ids[t], i]" in line)
         model.entries[f"m{gathered}"](x, w, v, np.array([0, 5, 0, 0]))
+
+
+AXES = ["".join(order) for order in permutations("bik")]
+"""Two of them are cycles, which are not their own inverse."""
+PERMUTED = """language 1
+model f(x: f32[3, 3, 3], u: f32[3, 3, 3]) -> f32[3, 3, 3] {{
+  y[{result}] = {term}
+  return y
+}}
+"""
+
+
+@pytest.mark.parametrize("operand", AXES)
+@pytest.mark.parametrize("result", AXES)
+def test_three_axes_in_every_order(result: str, operand: str) -> None:
+    """All sizes are equal: a wrong order has a shape that fits."""
+    rng = np.random.default_rng(0)
+    x, u = (rng.standard_normal((3, 3, 3)).astype(np.float32) for _ in range(2))
+    places = {name: ", ".join(name) for name in AXES}
+    terms = {
+        f"x[{places[operand]}]": np.einsum(f"{operand}->{result}", x),
+        f"exp(x[{places[operand]}]) + u[b, i, k]": (
+            np.einsum(f"{operand}->{result}", np.exp(x)) + np.einsum(f"bik->{result}", u)
+        ),
+        f"sum(j) x[{places[operand]}] * u[j, b, b]": (
+            np.einsum(f"{operand}->{result}", x)
+            * np.einsum("jbb->b", u).reshape([3 if n == "b" else 1 for n in result])
+        ),
+    }
+    for term, expected in terms.items():
+        module = load_module(PERMUTED.format(result=places[result], term=term), text=True).module
+        (found,) = Interpreter(module, lambda _: np.zeros(0)).run("f", (x, u))
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5, err_msg=term)
 
 
 def test_gradients() -> None:

@@ -18,6 +18,7 @@ from nacre.compiler.weights import Checkpoint
 from nacre.dialect.diagnostics import DiagnosticError
 from nacre.dialect.graph import Parameter
 from nacre.dialect.interpreter import Interpreter
+from nacre.dialect.printer import print_module
 from nacre.dialect.types import Array
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier, VotingClassifier
@@ -87,6 +88,35 @@ def test_an_estimator_agrees_with_the_library(name: str) -> None:
     assert made[0] == "main" and len(made) > 1
     for method in made[1:]:
         compare(interpret(model, method, rows), expected(estimator, method, rows), LOOSE.get(name, 1e-9))
+    assert contents(model) == contents(from_sklearn(store_otherwise(estimator)))
+
+
+def contents(model: SourceModel) -> tuple[str, dict[str, bytes]]:
+    """The graph and the weights of a model."""
+    (weights, *_) = model.weights.values()
+    stored = weights.tensors if isinstance(weights, Checkpoint) else {}
+    read = {key: f"{(array := weights.read(key)).dtype} {array.shape}".encode() + array.tobytes() for key in stored}
+    return print_module(model.module), read
+
+
+def store_otherwise(part: Any, seen: set[int] | None = None) -> Any:
+    """Makes all matrices of an estimator column-major, and its vectors every second element of others."""
+    seen = set() if seen is None else seen
+    if id(part) in seen or isinstance(part, type):
+        return part
+    seen.add(id(part))
+    if isinstance(part, (list, tuple)):
+        items = dict(enumerate(part))
+    else:
+        items = part if isinstance(part, dict) else getattr(part, "__dict__", {})
+    for key, value in list(items.items()):
+        if type(value) is not np.ndarray or value.dtype == object or not value.ndim:
+            store_otherwise(value, seen)
+        elif not isinstance(part, tuple):
+            other = np.asfortranarray(value) if value.ndim > 1 else np.repeat(value, 2)[::2]
+            target = part if isinstance(part, list) else items
+            target[key] = other
+    return part
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))

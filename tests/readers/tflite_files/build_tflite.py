@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import flatbuffers
+import ml_dtypes
 import numpy as np
 from nacre.compiler.readers.tflite.writing.schema import ELEMENTS, OPERATORS, OPTIONS
 
 _TYPES = {"f4": "FLOAT32", "f2": "FLOAT16", "i4": "INT32", "u1": "UINT8", "i8": "INT64", "b1": "BOOL", "i2": "INT16",
-          "i1": "INT8", "f8": "FLOAT64"}  # fmt: skip
+          "i1": "INT8", "f8": "FLOAT64", "bfloat16": "BFLOAT16", "int4": "INT4"}  # fmt: skip
 # The numbers of the kinds of options in the schema.
 _UNION = {
     "CONV_2D": 1, "DEPTHWISE_CONV_2D": 2, "AVERAGE_POOL_2D": 5, "MAX_POOL_2D": 5, "FULLY_CONNECTED": 8, "SOFTMAX": 9,
@@ -89,7 +90,7 @@ def write_model(graphs: Sequence[Graph]) -> bytes:
     made = [_graph(b, graph, arrays, codes) for graph in graphs]
     buffers = []
     for array in arrays:
-        data = None if array is None else _vector(b, np.frombuffer(array.tobytes(), np.uint8), "u1")
+        data = None if array is None else _vector(b, np.frombuffer(_stored(array), np.uint8), "u1")
         buffers.append(_table(b, {} if data is None else {0: ("offset", data)}))
     tables = []
     for name in codes:
@@ -106,6 +107,15 @@ def write_model(graphs: Sequence[Graph]) -> bytes:
     )
     b.Finish(root, file_identifier=b"TFL3")
     return bytes(b.Output())
+
+
+def _stored(array: Any) -> bytes:
+    """Returns the bytes of a constant: two integers of four bits are in one byte, the first in its lower half."""
+    if array.dtype != ml_dtypes.int4:
+        return bytes(array.tobytes())
+    numbers = array.reshape(-1).astype(np.int8).view(np.uint8) & 15
+    halves = np.pad(numbers, (0, array.size % 2)).reshape(-1, 2)
+    return bytes((halves[:, 0] | halves[:, 1] << 4).tobytes())
 
 
 def _graph(b: flatbuffers.Builder, graph: Graph, arrays: list[Any], codes: list[str]) -> int:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import nacre
 import numpy as np
 import pytest
+from build_tflite import Graph, Tensor, write_model
 from nacre.compiler.model.source import SourceModel
 from nacre.compiler.readers.table import read_file
 from nacre.compiler.readers.tflite.convert import FAMILIES
@@ -89,6 +91,23 @@ def test_compiled_operators_agree(tmp_path: Path, level: int) -> None:
         expected = arrays(name, "output")
         check([np.asarray(each) for each in found[: len(expected)]], expected, name)
         found = found[len(expected) :]
+
+
+def test_constants_of_every_dtype_and_size(tmp_path: Path) -> None:
+    """Numbers that differ, as far as the dtype has so many; those of f64 are no f32."""
+    dtypes = ("f8", "f4", "f2", "bfloat16", "i1", "u1", "i2", "i4", "i8", "b1", "int4")
+    given = []
+    for dtype, shape in product(dtypes, ((1,), (7,), (3, 5), (2, 3, 5), (33, 17))):
+        numbers = np.arange(np.prod(shape)).reshape(shape)
+        part = {"int4": numbers % 13 - 6, "b1": numbers % 3 == 0}.get(dtype, numbers % 101 + 1 / 3)
+        given.append((dtype, part.astype(dtype)))
+    tensors = [Tensor(array.shape, dtype, array) for dtype, array in given]
+    path = tmp_path / "constants.tflite"
+    path.write_bytes(write_model([Graph(tensors, [], list(range(len(tensors))), [])]))
+    for found, (dtype, array) in zip(interpret(read_file(path), []), given, strict=True):
+        expected = array.astype(np.int8) if dtype == "int4" else array
+        assert (found.dtype, found.shape) == (expected.dtype, expected.shape), (dtype, expected.shape)
+        assert found.tobytes() == expected.tobytes(), (dtype, expected.shape)
 
 
 def test_a_batch_of_unknown_size_is_a_dim(tmp_path: Path) -> None:

@@ -8,7 +8,13 @@ from pathlib import Path
 import nacre
 import numpy as np
 import pytest
+from nacre.compiler.readers.trees.categories import Columns, Projection, Statistic, Table
 from nacre.compiler.readers.trees.city_hash import city_hash
+from nacre.dialect.graph import Constant, Function, Module, Value
+from nacre.dialect.interpreter import Interpreter
+from nacre.dialect.operator import Builder
+from nacre.dialect.ops import OPERATORS
+from nacre.dialect.types import F32, I32, TensorType
 
 FILE = Path(__file__).parent / "data" / "cat_statistics_in_json.json"
 
@@ -60,3 +66,26 @@ def test_integers_are_text() -> None:
 def test_floats_are_refused() -> None:
     with pytest.raises(TypeError, match="not float64"):
         nacre.category_hashes([1.0])
+
+
+@pytest.mark.parametrize("keys", ["abc", "abba", "abcab", "cabbac"])
+def test_statistics_of_one_table_go_back_to_their_columns(keys: str) -> None:
+    """A row of a table has all statistics of it, and the columns of the model have another order. No hash is known, so
+    that each statistic is its prior."""
+    priors = [float(n + 1) for n in range(len(keys))]
+    projection = Projection((0,), (), ())
+    statistics = [Statistic(projection, "Borders", key, 0, p, 1, 0, 1) for key, p in zip(keys, priors, strict=True)]
+    tables = {key: Table(np.zeros(0, np.int64), np.zeros((0, 2)), 0) for key in keys}
+    b = Builder(OPERATORS)
+    x, categories = Value("x", TensorType(F32, (2, 3))), Value("c", TensorType(I32, (2, 1)))
+
+    def table(name: str, numbers: object) -> Value:
+        return b.apply("constant", (), {"value": Constant(np.asarray(numbers))})[0]
+
+    result = Columns(3, 1, (), statistics, tables).write(b, x, categories, table)
+    function = Function("f", (x, categories), tuple(b.nodes), (result,))
+    given = np.arange(-6, 0, dtype=np.float32).reshape(2, 3)
+    (found,) = Interpreter(Module("m", functions=(function,)), lambda _: given).run(
+        function, [given, np.zeros((2, 1), np.int32)]
+    )
+    np.testing.assert_array_equal(found, [[*row, *priors] for row in given])

@@ -1,0 +1,28 @@
+"""Values that are computed again have the same bits: random graphs, with one to eight segments computed twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from nacre.dialect.verifier import verify
+from nacre.passes.fusion.recompute import with_segments
+from random_graphs import DIM_VALUES, assert_same_bits, random_module, run_module
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_random_graphs_keep_every_bit(part: int) -> None:
+    copied = 0
+    for seed in range(part, 24, 2):
+        module = random_module(seed, steps=40)
+        (function,) = module.functions
+        with np.errstate(all="ignore"):
+            expected = run_module(module, seed)
+            for count in (2, 3, 9):
+                again = with_segments(function, count, DIM_VALUES[0])
+                copied += len(again.body) - len(function.body)
+                changed = replace(module, functions=(again,))
+                verify(changed)
+                assert_same_bits(expected, run_module(changed, seed))
+    assert copied > 50
