@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import nacre
 import numpy as np
 import pytest
 from nacre.dialect.diagnostics import DiagnosticError
