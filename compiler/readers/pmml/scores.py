@@ -120,4 +120,6 @@ class Vote:
         _, chosen = Distribution(self.classes).read(node)
         if np.isnan(chosen):
             return np.full(self.width, np.nan)
-        return np.eye(self.width)[int(chosen)] * self.weight
+        vote = np.zeros(self.width)
+        vote[int(chosen)] = self.weight
+        return vote

@@ -100,7 +100,11 @@ def _decide_linearly(use: Use, x: Tensor, classes: int, counts: Sequence[int]) -
     if classes == 2 and not use.has("prob_a"):
         # ONNX Runtime prefers the second of two classes wherever a score is high enough.
         most = g.max(scores, axis=1)
-        is_high = g.greater(most, g.like(0, most)) if weights.min() < 0 else g.greater_equal(most, g.like(0.5, most))
+        is_high = (
+            g.greater_equal(most, g.like(0.5, most))
+            if np.greater_equal(weights, 0).all()
+            else g.greater(most, g.like(0, most))
+        )
         index = g.where(is_high, known(np.int64(1)), index)
     return index, transform(use, use.string("post_transform", "NONE"), scores)
 
