@@ -35,6 +35,7 @@ from workloads.operators import USUAL, VARIANTS, Usual
 
 OURS, TORCH, ONNXRUNTIME = "nacre", "torch", "onnxruntime"
 OPSET = 21
+BUSY = "Other work ran on the machine at the same time; ratios vary by about 0.1 from run to run.\n"
 NEAR = 1e-3
 """A result that is further from PyTorch's, as a share of the largest number, is of another operator."""
 
@@ -252,6 +253,7 @@ def main() -> int:
     note = (
         f"One thread of {processor()}, {clock}, median of {given.rounds} rounds beside {versions}.\n"
         "A number is the peer's time over ours, so that above 1 we are faster.\n"
+        f"{BUSY if given.cpu_time else ''}"
         "`python tests/bench/operators.py --markdown FILE` writes this file."
     )
     text = "\n".join(format_lines(lines, note)) + "\n"

@@ -460,7 +460,62 @@ _ORDER = {
     ),
 }
 
-USUAL: Mapping[str, Usual] = {**_BINARY, **_UNARY, **_REDUCTIONS, **_CONTRACTIONS, **_POOLING, **_MOVEMENT, **_ORDER}
+
+def _parts(transform: Callable[..., torch.Tensor]) -> Callable[..., Any]:
+    """The real and the imaginary part of a transform."""
+
+    def run(*operands: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        result = transform(*operands)
+        return result.real, result.imag
+
+    return run
+
+
+_SIGNAL, _HALF, _MATRICES = Given((64, 1024)), Given((64, 513)), Given((16, 32, 32))
+_FRAMES = {"size": 512, "hop": 128}
+_SIGNALS: Mapping[str, Usual] = {
+    "fft": Usual((_SIGNAL, _SIGNAL), _parts(lambda x, y: torch.fft.fft(torch.complex(x, y)))),
+    "ifft": Usual((_SIGNAL, _SIGNAL), _parts(lambda x, y: torch.fft.ifft(torch.complex(x, y)))),
+    "rfft": Usual((_SIGNAL,), _parts(torch.fft.rfft)),
+    "irfft": Usual((_HALF, _HALF), lambda x, y: torch.fft.irfft(torch.complex(x, y))),
+    "stft": Usual(
+        (Given((1, 16000)), Given((512,))),
+        _parts(lambda x, w: torch.stft(x, 512, 128, window=w, return_complex=True)),
+        None,
+        _FRAMES,
+    ),
+    "inverse": Usual((_MATRICES,), torch.linalg.inv),
+    "determinant": Usual((_MATRICES,), torch.linalg.det),
+    "triangular_solve": Usual(
+        (Given((16, 32, 32), range=(-0.1, 0.1)), _MATRICES),
+        lambda a, y: torch.linalg.solve_triangular(a, y, upper=False, unitriangular=True),
+        None,
+        {"unit_diagonal": True},
+    ),
+    "grid_sample": Usual(
+        (Given((1, 16, 56, 56)), Given((1, 56, 56, 2), range=(-1.0, 1.0))),
+        lambda x, grid: f.grid_sample(x, grid, align_corners=False),
+    ),
+    "unfold": Usual((Given((1, 64, 28, 28)),), lambda x: f.unfold(x, (3, 3)), None, {"kernel": (3, 3)}),
+    "bincount": Usual((_ids(1000, 65536),), lambda x: torch.bincount(x, minlength=1000), None, {"size": 1000}),
+    "cross_entropy": Usual((Given((256, 1000)), _ids(1000, 256)), f.cross_entropy),
+    "bitcast": Usual((_X,), lambda x: x.view(torch.int32).clone(), None, {"dtype": I32}),
+    "meshgrid": Usual(
+        (Given((256,)), Given((1024,))),
+        lambda x, y: tuple(t.contiguous() for t in torch.meshgrid(x, y, indexing="ij")),
+    ),
+}
+
+USUAL: Mapping[str, Usual] = {
+    **_BINARY,
+    **_UNARY,
+    **_REDUCTIONS,
+    **_CONTRACTIONS,
+    **_POOLING,
+    **_MOVEMENT,
+    **_ORDER,
+    **_SIGNALS,
+}
 
 _COLUMNS = Given((4096, 64))
 VARIANTS: Mapping[str, tuple[str, Usual]] = {
@@ -500,11 +555,20 @@ _SHAPE = "changes the shape alone"
 _INTERNAL = "brought in by a pass, and part of the operator that it was"
 MISSING: Mapping[str, str] = {
     **dict.fromkeys(("constant", "full", "iota", "eye", "triangular_mask"), _COMPILED),
+    **dict.fromkeys(("linspace", "tril_indices", "triu_indices"), _COMPILED),
     **dict.fromkeys(("reshape", "flatten", "squeeze", "unsqueeze", "size_value"), _SHAPE),
     **dict.fromkeys(("quantize_blocks", "dequantize_blocks"), _STORED),
     **dict.fromkeys(("join_blocks", "block_codes", "block_scales", "block_zeros"), _INTERNAL),
     **dict.fromkeys(("block_matmul", "block_dot", "check_indices", "update_slice"), _INTERNAL),
     **dict.fromkeys(("winograd_input", "winograd_weight", "winograd_output"), _INTERNAL),
-    **dict.fromkeys(("parameter", "repeat", "fusion", "if", "while", "scan"), "structure of a graph"),
-    "linear_recurrence": "neither peer has it",
+    **dict.fromkeys(("check_trees", "walk_ensemble", "walk_leaves"), _INTERNAL),
+    **dict.fromkeys(("parameter", "repeat", "fusion", "if", "while", "scan", "custom"), "structure of a graph"),
+    **dict.fromkeys(("linear_recurrence", "fixed_point_multiply"), "neither peer has it"),
+    **dict.fromkeys(("mask_after", "cached_attention"), "neither peer has it"),
+    **dict.fromkeys(("lstm", "gru", "rnn"), "measured by `recurrent.py`"),
+    **dict.fromkeys(("tree_ensemble", "tree_leaves", "tree_sum", "linear_tree_sum"), "measured by `trees.py`"),
+    **dict.fromkeys(("oblivious_leaves", "feature_ranks", "ranked_trees"), "measured by `trees.py`"),
+    **dict.fromkeys(("roi_align", "nms"), "PyTorch has it in another package"),
+    **dict.fromkeys(("cholesky", "searchsorted", "istft"), "random operands are not valid for it"),
+    "svd": "the signs of singular vectors are free",
 }
