@@ -42,7 +42,8 @@ def _decorated(cls: type, slots: bool, eq: bool, kw_only: bool) -> type:
     methods: dict[str, Any] = {"__init__": _lazy_init(made), "__repr__": _repr}
     if eq:
         key = _key([f.name for f in every if f.compare])
-        methods |= {"__eq__": _equality(key), "__hash__": lambda self: hash(key(self))}
+        hashed = _key([f.name for f in every if (f.compare if f.hash is None else f.hash)])
+        methods |= {"__eq__": _equality(key), "__hash__": lambda self: hash(hashed(self))}
     if slots:
         methods |= {"__getstate__": _get_state, "__setstate__": _set_state}
     for name, method in methods.items():
@@ -96,7 +97,7 @@ def _compiled_init(cls: Any) -> Callable[..., None]:
 
 
 def _key(names: Sequence[str]) -> Callable[[Any], object]:
-    """Returns the function from an instance to its fields that take part in equality."""
+    """Returns the function from an instance to the values of these fields."""
     return attrgetter(*names) if names else lambda instance: ()
 
 

@@ -76,6 +76,8 @@ def test_instances_are_not_shared() -> None:
 def test_hashes() -> None:
     assert hash(Own(3)) == hash(Own(13)) and Own(3) == Own(13) and repr(Own(3)) == "<3>"
     assert ByIdentity(1) != ByIdentity(1) and len({ByIdentity(1), ByIdentity(1)}) == 2
+    assert hash(Point(1, names=["a"])) == hash(Point(1, place="here")), "names and place are not hashed"
+    assert hash(Point(1)) != hash(Point(2))
     with pytest.raises(TypeError, match="unhashable"):
         hash(Holder([]))
 

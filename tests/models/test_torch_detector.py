@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import nacre
 import numpy as np
 import pytest
-from test_torch_models import LEVELS, check, compiled, random, suppressed, torch, weights_of
+from test_torch_models import FOLDER, LEVELS, check, compiled, random, suppressed, torch, weights_of
 
 nn, functional = torch.nn, torch.nn.functional
 
@@ -83,21 +85,30 @@ def boxes_of(rows: Any, step: int) -> tuple[Any, Any]:
     return torch.cat([centres - low, centres + high], -1) * step, rows[..., 4:].sigmoid()
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_yolo(level: int) -> None:
+@pytest.mark.parametrize("level", [None, *LEVELS])
+def test_yolo(level: int | None, pytestconfig: pytest.Config) -> None:
+    """By default, the reference interpreter computes the results."""
+    if level is not None and not pytestconfig.getoption("--variants"):
+        pytest.skip("compiled with --variants alone")
     module = Detector(8, 3).eval()
     weights = weights_of(module)
     for number, (name, value) in enumerate(module.named_buffers()):
         if value.ndim:
             value.copy_(random(*value.shape, seed=90 + number).abs() + 0.1 if "var" in name else value)
             weights[name] = value
-    model = compiled("yolo", {name: value for name, value in weights.items() if value.ndim}, level)
+    weights = {name: value.numpy() for name, value in weights.items() if value.ndim}
+    model: Any
+    if level is None:
+        graph = nacre.graph.read(FOLDER / "yolo.nacre")
+        model = partial(graph.run, weights=weights)
+    else:
+        model = compiled("yolo", weights, level)
     kept_in_all, rejected = 0, 0
     for batch, height, width in ((0, 16, 16), (1, 16, 32), (3, 48, 32), (2, 64, 64)):
         image = random(batch, 3, height, width, seed=height) * 2
         with torch.no_grad():
             boxes, scores = module(image)
-        found, found_scores, labels, counts = model(image)
+        found, found_scores, labels, counts = model(image.numpy())
         assert found.shape == (batch, 8, 4)
         for n in range(batch):
             best, kind = scores[n].max(-1)

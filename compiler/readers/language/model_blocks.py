@@ -140,27 +140,31 @@ class _Restorer:
         return self._alike([part for call in calls for part in split_call(call, length)]) or whole
 
     def _alike(self, calls: Sequence[Call]) -> list[Body] | None:
-        bodies: list[Body] = []
-        for call in calls:
-            body = self.reader.read(call)
-            if body is None or not body.is_like((bodies or [body])[0]):
-                return None
-            bodies.append(body)
-        return bodies
+        read = [self.reader.read(call) for call in calls]
+        bodies = [body for body in read if body is not None]
+        if len(bodies) < len(read):
+            return None
+        # Of calls with equal arguments less is known than of calls with different ones.
+        widest = max(bodies, key=lambda body: len(body.values))
+        alike = [body.like(widest) for body in bodies]
+        found = [body for body in alike if body is not None]
+        return found if len(found) == len(alike) else None
 
     def _block(
         self, path: str, bodies: Sequence[Body], states: MovedStates, others: Mapping[int, tuple[Value, ...]]
     ) -> tuple[Block, dict[int, Node | None]]:
         """Returns the block of an instance, and the nodes in place of those of its calls, by their identities."""
-        first = bodies[0]
+        first = next(body for body in bodies if len(set(body.names)) == len(body.names))
         element = ".{}" if first.call.head.element else ""
         inputs = [number for number in map(first.names.index, first.outside) if number not in states.slots]
         outputs = self._outputs(bodies, states)
+        own = others.get(id(first), ())
+        entering, leaving = states.around(first, own)
         function = Function(
             path,
-            (*map(first.value, inputs), *states.others, *states.entering),
+            (*map(first.value, inputs), *own, *entering),
             first.nodes,
-            (*map(first.value, outputs), *states.leaving),
+            (*map(first.value, outputs), *leaving),
             states=tuple(states.names),
         )
         around = f"{self.around}{path}{element}."

@@ -21,31 +21,39 @@ from .model_calls import CONSTANTS, Call, index_nodes, sources_of
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Body:
-    """The nodes of a call, with those that it takes before them. `names` are those of all values in order of their
-    first use or definition, `outside` those that the call gets from its caller."""
+    """The nodes of a call, with those that it takes before them. `places` are the names of all values that the nodes
+    use or define, with repetitions, `outside` those that the call gets from its caller. `names` are the values that
+    stand for those of the body that it is like, and `repeats` how often: two arguments of a call may be one value."""
 
     call: Call
     index: tuple[Value, ...]
     nodes: tuple[Node, ...]
     parameters: Mapping[str, Parameter]
     taken: tuple[str, ...]
+    places: tuple[str, ...]
     names: tuple[str, ...]
+    repeats: tuple[int, ...]
     values: Mapping[str, Value]
     outside: tuple[str, ...]
 
     def value(self, number: int) -> Value:
         return self.values[self.names[number]]
 
-    def is_like(self, other: Body) -> bool:
-        """Returns whether the bodies are equal up to the names of their values."""
-        if len(self.names) != len(other.names) or self.parameters != other.parameters:
-            return False
-        if len(self.index) != len(other.index) and not {self.call.head.element, other.call.head.element} > {"{}"}:
-            return False
-        names = dict(zip(self.names, other.names, strict=True))
-        return all(_is_renamed(a, b, names) for a, b in zip(self.nodes, other.nodes, strict=False)) and (
-            len(self.nodes) == len(other.nodes)
-        )
+    def uses_at(self, number: int) -> int:
+        """Returns the number of uses of a value from outside, which stands for one of the body that this one is
+        like."""
+        return self.repeats[number]
+
+    def like(self, other: Body) -> Body | None:
+        """Returns the body with names in the order of the other one's; None if the two differ by more than names."""
+        if len(self.places) != len(other.places) or self.parameters != other.parameters:
+            return None
+        names = dict(zip(other.places, self.places, strict=True))
+        renamed = all(names[theirs] == mine for theirs, mine in zip(other.places, self.places, strict=True))
+        nodes = zip(other.nodes, self.nodes, strict=False)
+        if not renamed or len(self.nodes) != len(other.nodes) or not all(_is_renamed(a, b, names) for a, b in nodes):
+            return None
+        return replace(self, names=tuple(names[name] for name in other.names), repeats=other.repeats)
 
 
 def _is_renamed(node: Node, other: Node, names: Mapping[str, str]) -> bool:
@@ -94,9 +102,12 @@ class Reader:
         everything = (*sources.values(), *nodes)
         if len(everything) < 2:
             return None
-        values = dict(_values(everything))
-        outside = tuple(name for name in _used(everything))
-        return Body(call, index, everything, parameters, tuple(sources), tuple(values), values, outside)
+        places = list(_values(everything))
+        values = dict(places)
+        names, outside = tuple(values), tuple(_used(everything))
+        order = tuple(name for name, _ in places)
+        repeats = tuple(order.count(name) for name in names)
+        return Body(call, index, everything, parameters, tuple(sources), order, names, repeats, values, outside)
 
     def _take(
         self,

@@ -17,7 +17,6 @@ from dataclasses import field
 from ....dialect.graph import Formula, Function, Module, Value
 from ....dialect.lazy_dataclass import dataclass
 from .model_bodies import Body, with_braces
-from .model_calls import count_uses
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +33,22 @@ class MovedStates:
     forms: Sequence[object] = ()
     slots: Sequence[int | None] = ()
     exits: Sequence[int | None] = ()
-    entering: Sequence[Value] = ()
-    leaving: Sequence[Value] = ()
+    before: tuple[Value, ...] = ()
     others: tuple[Value, ...] = ()
     consumed: Counter[str] = field(default_factory=Counter)
     moved: frozenset[str] | set[str] = frozenset()
+
+    def around(self, body: Body, others: Sequence[Value]) -> tuple[list[Value], list[Value]]:
+        """Returns the values with which a call enters, and those that it leaves; `others` are its further arguments."""
+        entering = [
+            value if slot is None else body.value(slot) for slot, value in zip(self.slots, self.before, strict=True)
+        ]
+        further = iter(others)
+        leaving = [
+            value if exit is None else next(further) if exit == -1 else body.value(exit)
+            for exit, value in zip(self.exits, entering, strict=True)
+        ]
+        return entering, leaving
 
     def agrees(self, other: MovedStates) -> bool:
         """Returns whether two elements of an array have the same states, which the block treats alike."""
@@ -58,7 +68,6 @@ def follow_states(
     forms: list[object] = []
     slots: list[int | None] = []
     exits: list[int | None] = []
-    leaving: list[Value] = []
     consumed: Counter[str] = Counter()
     for name in own:
         exit = None if after[name] == before[name] else _position(calls[-1], after[name].name)
@@ -67,26 +76,35 @@ def follow_states(
             exit = -1 if _is_known_before(calls[0], after[name], function) else None
         if form is None or (exit is None and after[name] != before[name]):
             return None
-        current, found = before[name], set()
+        chain = [before[name]]
         for call in calls:
-            slot = _position(call, current.name)
-            found.add(slot)
-            inside = 0 if slot is None else count_uses(call.call.nodes)[current.name]
-            consumed[current.name] += inside
-            current = current if exit is None else after[name] if exit == -1 else call.value(exit)
+            chain.append(chain[-1] if exit is None else after[name] if exit == -1 else call.value(exit))
+        slot = _common_slot(calls, chain)
+        if slot is not None:
+            for call, value in zip(calls, chain, strict=False):
+                consumed[value.name] += call.uses_at(slot)
         consumed[after[name].name] += 1
-        if current != after[name] or len(found) > 1 or uses[before[name].name] != consumed[before[name].name]:
+        if chain[-1] != after[name] or uses[before[name].name] != consumed[before[name].name]:
             return None
-        (slot,) = found
         if slot is not None and slot in slots:
             return None
         slots.append(slot)
         exits.append(exit)
         forms.append(form)
-        leaving.append(before[name] if exit is None else after[name] if exit == -1 else calls[0].value(exit))
-    others = tuple(dict.fromkeys(after[name] for name, exit in zip(own, exits, strict=True) if exit == -1))
-    entering = tuple(before[name] for name in own)
-    return MovedStates(dict(own), forms, slots, exits, entering, leaving, others, consumed, set(own))
+    others = [after[name] for name, exit in zip(own, exits, strict=True) if exit == -1]
+    if len(set(others)) < len(others):
+        return None
+    values = tuple(before[name] for name in own)
+    return MovedStates(dict(own), forms, slots, exits, values, tuple(others), consumed, set(own))
+
+
+def _common_slot(calls: Sequence[Body], values: Sequence[Value]) -> int | None:
+    """Returns the position among the names at which each call reads its value; None if there is none."""
+    found = [
+        {number for number, name in enumerate(call.names) if name == value.name}
+        for call, value in zip(calls, values, strict=False)
+    ]
+    return min(set.intersection(*found), default=None)
 
 
 def _is_known_before(call: Body, value: Value, function: Function) -> bool:

@@ -118,6 +118,14 @@ ADVICE = {
     "ones_like": "`ones(x.shape, f32)` has the shape of `x`",
     "full_like": "`full(x.shape, 2.0, f32)` has the shape of `x`",
     "shape": "`x.shape` is the shape of `x`, and `x.shape[0]` its first size",
+    **dict.fromkeys(
+        ("scatter_max", "segment_max", "scatter_amax", "index_reduce", "scatter_reduce"),
+        "`max(where(groups == iota(n)[:, None], x, -inf), axis=-1)` is the maximum of each of `n` groups",
+    ),
+    **dict.fromkeys(
+        ("segment_softmax", "scatter_softmax", "edge_softmax"),
+        "`e = exp(x - max(x))`, then `e / scatter_add(zeros(n), groups, e)[groups]` is a softmax within each group",
+    ),
     "qr": "`cholesky(x.mT @ x).mT` is the triangular factor of a matrix of full rank",
 }
 """Words of other libraries for which there is no operator, and how their results are written."""

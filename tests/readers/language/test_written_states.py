@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import nacre
 import numpy as np
 import pytest
+from nacre.compiler.cli.main import run as command
 from nacre.compiler.graph_passes import GRAPH_PASSES
 from nacre.compiler.readers.language import load_module
 from nacre.compiler.readers.language.model_writer import write_model
@@ -210,3 +214,28 @@ def test_what_is_not_expressible() -> None:
         }"""
     with pytest.raises(DiagnosticError, match="a `scan` over T - 2 iterations, which may be negative"):
         write_model(parse_module(text))
+
+
+def test_a_saved_model_has_the_same_code(tmp_path: Path) -> None:
+    """The object of the kernels and entries is the same; descriptions have other names of values and lines."""
+    text = """
+        block Cell<n>(x: f32[n]) -> f32[n] {
+          param w: f32[n] from "k.{i}.w"
+          state h: f32[n]
+          h = tanh(h + x * w)
+          return h
+        }
+        model f(x: f32[5]) -> f32[5] {
+          use cell[2] = Cell<5>
+          return cell[1](cell[0](cell[0](x)))
+        }"""
+    weights = {f"k.{i}.w": np.arange(5, dtype=np.float32) + i for i in range(2)}
+    (tmp_path / "first.nacre").write_text(text)
+    nacre.graph.read(tmp_path / "first.nacre").save(tmp_path / "second.nacre")
+    assert (tmp_path / "second.nacre").read_text().count("cell[0](") == 2
+    np.savez(tmp_path / "w.npz", **weights)
+    for name in ("first", "second"):
+        arguments = ["--checkpoint", str(tmp_path / "w.npz"), "--emit", "obj", "-o", str(tmp_path / f"{name}.o")]
+        assert command(["compile", str(tmp_path / f"{name}.nacre"), *arguments]) == 0
+    code, again = ((tmp_path / f"{name}.o").read_bytes() for name in ("first", "second"))
+    assert len(code) > 1000 and code == again
