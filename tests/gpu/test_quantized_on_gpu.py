@@ -141,8 +141,8 @@ DECODED = {
 }
 BYTES = {
     "many": "tensor cores of 128 threads",
-    "few": "few rows of 256 threads",
-    "one": "few rows of 256 threads",
+    "few": "row per warp of 256 threads",
+    "one": "row per warp of 256 threads",
 }
 USED = {"int4": DECODED, "int8": DECODED, "int8 products": BYTES}
 """The schedule of each model's product."""
