@@ -42,7 +42,7 @@ class _Rewriter(Rewriter):
             return None
         b = NodeBuilder(self.names, node)
         x, w = node.inputs
-        *rows, depth, column = ascii_lowercase[: x.type.rank + 1]
+        *rows, depth, column = list(ascii_lowercase[: x.type.rank + 1])
         outer = "".join(rows)
         turned = b.transpose(w, axes=(1, 0))
         equation = f"{outer}{depth},{column}{depth}->{outer}{column}"
