@@ -36,10 +36,10 @@ STRICT_PASSES: Mapping[int, str] = {**GRAPH_PASSES, 2: _STRICT, 3: _STRICT}
 """The same without passes that change rounding beyond reassociation."""
 
 _DEVICE = _optimizing(
-    "qdq-propagation,narrow-weights,fold-batch-norm,sub-pixel,parallel-order,split-sums", "fold-parameters"
+    "qdq-propagation,narrow-weights,fold-batch-norm,sub-pixel,parallel-order,depth-last,split-sums", "fold-parameters"
 )
 _DEVICE_STRICT = _optimizing(
-    "qdq-propagation{requantize=false},narrow-weights,sub-pixel,parallel-order,split-sums",
+    "qdq-propagation{requantize=false},narrow-weights,sub-pixel,parallel-order,depth-last,split-sums",
     "fold-parameters{stepwise=true}",
 )
 

@@ -10,6 +10,7 @@ from .fold.fold_parameters import FoldParameters
 from .fusion.fuse import Fuse
 from .fusion.recompute import Recompute
 from .layout.channels_last import ChannelsLast
+from .layout.depth_last import DepthLast
 from .layout.split_sums import SplitSums
 from .layout.sub_pixel import SubPixel
 from .layout.winograd import Winograd
@@ -38,6 +39,7 @@ _ALL: tuple[type[Pass], ...] = (
     ChannelsLast,  # convolutions and the operators between them have their channels as the last axis
     CheckIndices,  # indices that may be out of range are checked by nodes of their own
     Cse,  # common subexpressions are computed once
+    DepthLast,  # known matrices of 8-bit integers are stored along the sums
     Dce,  # nodes that no result depends on are removed
     Decompose,  # operators that are defined by others become them
     DeferChecks,  # kernels that read by index watch their indices, and checks run only after an alarm

@@ -95,55 +95,85 @@ def reference(name: str, *arrays: np.ndarray) -> np.ndarray:
     return np.asarray({"rows": x.sum(-1), "whole": x.sum(), "columns": (x * x).sum(0)}[name])
 
 
-def arrays_of(model: nacre.Model, batch: int) -> list[np.ndarray]:
+def entry_of(name: str) -> str:
+    return f"m_{name.replace(' ', '_')}"
+
+
+def arrays_of(model: nacre.Model, name: str, batch: int) -> list[np.ndarray]:
     rng = np.random.default_rng(batch)
     types = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32, "f64": np.float64, "i32": np.int32}
     made = []
-    for argument in model.describe()["entries"][0]["arguments"]:
+    (entry,) = (entry for entry in model.describe()["entries"] if entry["name"] == entry_of(name))
+    for argument in entry["arguments"]:
         shape = [batch if size == "B" else size for size in argument["shape"]]
         made.append((rng.normal(size=shape) * 3).astype(types[argument["dtype"]]))
     return made
 
 
-@pytest.fixture(scope="module", params=MODELS)
-def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Build, Path]:
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Build, Path]:
+    """All models in one artifact."""
     path = tmp_path_factory.mktemp("schedules") / "model.so"
-    source_model = read_model(f"language 1\ndim B in 0..256\n{MODELS[request.param]}\n")
-    build = Build(source_model, Options(targets=parse_targets("cuda:sm_80")))
+    models = [text.replace("model m(", f"model {entry_of(name)}(") for name, text in MODELS.items()]
+    build = Build(
+        read_model("\n".join(["language 1", "dim B in 0..256", *models, ""])),
+        Options(targets=parse_targets("cuda:sm_80")),
+    )
     build.run(path)
-    return request.param, build, path
+    return build, path
 
 
-def test_schedule(built: tuple[str, Build, Path]) -> None:
-    name, build, _ = built
+def kernels_of(build: Build, name: str) -> list[str]:
+    """Returns the kernels of a model, in the order of its calls."""
+    assert build.program is not None
+    (function,) = (f for f in build.program.lowered.functions if f.name == entry_of(name))
+    return list(dict.fromkeys(call.symbol for call in function.calls))
+
+
+def texts_of(built: tuple[Build, Path], name: str) -> list[str]:
+    """Returns the PTX of a model."""
+    symbols = kernels_of(built[0], name)
+    return [text for text in ptx_of(built[1]) if any(f".entry {symbol}" in text for symbol in symbols)]
+
+
+with_model = pytest.mark.parametrize("name", MODELS)
+
+
+@with_model
+def test_schedule(built: tuple[Build, Path], name: str) -> None:
+    build, _ = built
     assert build.program is not None
     (kernels,) = build.program.kernels.values()
-    schedules = [code.report.schedules for code in kernels.values()]
+    schedules = [kernels[symbol].report.schedules for symbol in kernels_of(build, name)]
     assert SCHEDULES[name] in [schedule for each in schedules for schedule in each]
     if name in ALONE:
         # The other launches pad the image.
         assert len(schedules[-1]) == (3 if name == "padded" else 1)
 
 
+@with_model
 @pytest.mark.parametrize("batch", [1, 0, 3, 64, 67])
-def test_numbers(machine: Machine, built: tuple[str, Build, Path], batch: int) -> None:
-    name, _, path = built
-    model = nacre.load(path, device="cuda")
-    arrays = arrays_of(model, batch)
-    result = np.asarray(model(*arrays)).astype(np.float64)
+def test_numbers(machine: Machine, built: tuple[Build, Path], name: str, batch: int) -> None:
+    model = nacre.load(built[1], device="cuda")
+    arrays = arrays_of(model, name, batch)
+    result = np.asarray(model.entries[entry_of(name)](*arrays)).astype(np.float64)
     assert not machine.error
     expected = reference(name, *arrays)
     scale = np.max(np.abs(expected), initial=1)
     assert np.max(np.abs(result - expected), initial=0) <= TOLERANCES.get(name, 2e-6) * scale
 
 
-def test_code_is_assembled_without_spills(built: tuple[str, Build, Path], tmp_path: Path) -> None:
+@with_model
+def test_code_is_assembled_without_spills(built: tuple[Build, Path], name: str, tmp_path: Path) -> None:
     ptxas = find_ptxas()
-    for text in ptx_of(built[2]):
+    texts = texts_of(built, name)
+    assert texts
+    for text in texts:
         for architecture in ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"):
             assert assemble(ptxas, text, architecture, tmp_path) == []
 
 
+@with_model
 @pytest.mark.parametrize(
     ("pattern", "replacement"),
     [
@@ -154,19 +184,18 @@ def test_code_is_assembled_without_spills(built: tuple[str, Build, Path], tmp_pa
     ],
 )
 def test_planted_fault_is_found(
-    machine: Machine, built: tuple[str, Build, Path], pattern: str, replacement: str
+    machine: Machine, built: tuple[Build, Path], name: str, pattern: str, replacement: str
 ) -> None:
     """The tests above can fail: without a barrier, with another lane, with exchanged registers."""
-    name, _, path = built
-    if not any(re.search(pattern, text) for text in ptx_of(path)):
+    if not any(re.search(pattern, text) for text in texts_of(built, name)):
         pytest.skip("the schedule has no such instruction")
     if "wait_group" in pattern and name in UNALIGNED:
         pytest.skip("rows that are not aligned are not copied asynchronously")
     machine.edit = lambda text: re.sub(pattern, replacement, text)
-    model = nacre.load(path, device="cuda")
-    arrays = arrays_of(model, 67)
+    model = nacre.load(built[1], device="cuda")
+    arrays = arrays_of(model, name, 67)
     try:
-        result = np.asarray(model(*arrays)).astype(np.float64)
+        result = np.asarray(model.entries[entry_of(name)](*arrays)).astype(np.float64)
     except nacre.NacreError:
         assert "never written" in machine.error
         return

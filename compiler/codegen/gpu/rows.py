@@ -25,6 +25,8 @@ WARP = 32
 _FEW = 16
 _LONG = 2048
 """A row of so many elements is worth a whole block."""
+_MANY = 256
+"""So many warps keep a device busy."""
 
 _EXTREMES = {"maxsi": -1, "minsi": 1}
 _NEUTRAL = {"addf": "0.0", "mulf": "1.0", "addi": "0", "muli": "1", "maxui": "0", "ori": "0", "xori": "0"}
@@ -47,7 +49,17 @@ def lanes_of(nest: Nest) -> int | None:
         length = None if size is None or length is None else length * size
     if length is not None and length < WARP:
         return None
+    if _loops_together(nest, WARP) and _columns_of(nest) >= _MANY:
+        return WARP
     return THREADS if not nest.outer or (length is not None and length >= _LONG) else WARP
+
+
+def _columns_of(nest: Nest) -> int:
+    """Returns the results of a product for each of its few rows, where their number is known, else many."""
+    count = 1
+    for loop in set(nest.outer) - set(_loops_together(nest, WARP)):
+        count *= nest.static_extent(loop) or _MANY
+    return count
 
 
 def neutral_of(combine: str | None, element: str) -> str | None:
