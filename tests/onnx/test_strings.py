@@ -10,8 +10,8 @@ import nacre
 import numpy as np
 import onnx
 import pytest
+from nacre.compiler.readers.onnx.expressions.parser import ExpressionError, compile_expression
 from nacre.compiler.readers.onnx.reader import read_proto
-from nacre.compiler.readers.onnx.regular_expressions import ExpressionError, compile_expression
 from nacre.dialect.diagnostics import DiagnosticError
 from nacre.dialect.interpreter import IndexRangeError, Interpreter
 from nacre.runtime.library import ArgumentError

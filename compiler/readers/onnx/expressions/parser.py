@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .automata import Automaton, build_automaton
-from .expression_tree import (
+from .tree import (
     Choice,
     Chosen,
     ExpressionError,

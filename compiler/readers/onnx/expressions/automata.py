@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .expression_tree import Choice, Chosen, ExpressionError, Join, Repeat, Tree, Where
+from .tree import Choice, Chosen, ExpressionError, Join, Repeat, Tree, Where
 
 _MOST_PLACES = 20_000
 _MOST_STATES = 2_000
