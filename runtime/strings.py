@@ -16,8 +16,13 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 def encode_strings(strings: Any, width: int | None = None) -> Bytes:
-    """Returns the bytes [..., width] of a string, or of lists or an array of strings. `width` is the greatest number of
-    bytes, at least 1, unless it is given. Raises ArgumentError for other values, and for a string that is longer."""
+    """Returns a string, or lists or an array of strings, as bytes `u8[..., width]`: UTF-8 with zeros after the last
+    byte. Entries of ONNX models take and return strings in this form.
+
+    width: the bytes of each string; by default those of the longest one, at least 1.
+
+    Raises ArgumentError for values that are no strings, for a longer string, and for one with the character U+0000.
+    """
     given = np.asarray(strings, object)
     encoded = []
     for each in given.reshape(-1):
@@ -40,8 +45,10 @@ def encode_strings(strings: Any, width: int | None = None) -> Bytes:
 
 
 def decode_strings(data: Any) -> Any:
-    """Returns an array [...] of strings for bytes [..., width]; a scalar array for the bytes of one string. Raises
-    ArgumentError if they are not UTF-8."""
+    """Returns bytes `u8[..., width]` as an array of strings, without their last axis.
+
+    Raises ArgumentError if they are not UTF-8.
+    """
     given = np.asarray(data)
     if given.dtype != np.uint8 or not given.ndim:
         raise ArgumentError(f"expected u8[..., bytes], got {given.dtype}{list(given.shape)}")

@@ -182,12 +182,14 @@ def test_bad_trees(change: Mapping[str, Any], message: str) -> None:
 @pytest.mark.parametrize("count", [2, 3])
 def test_labels_of_text_are_bytes(count: int) -> None:
     names = ["a", "third one", "é"][:count]
-    trees = random_trees(np.random.default_rng(5), "class", count, MODES[:1])
+    rng = np.random.default_rng(0)
+    rows = [random_rows(rng, 33)]
+    trees = random_trees(rng, "class", count, MODES)
     outputs = {"l": TensorProto.STRING, "y": TensorProto.FLOAT}
-    numbered = model_of("TreeEnsembleClassifier", [ROWS], BOTH, **trees, classlabels_int64s=list(range(count)))
-    named = model_of("TreeEnsembleClassifier", [ROWS], outputs, **trees, classlabels_strings=names)
-    label, scores = ours(numbered, [ROWS])
-    text, same = ours(named, [ROWS])
+    numbered = model_of("TreeEnsembleClassifier", rows, BOTH, **trees, classlabels_int64s=list(range(count)))
+    named = model_of("TreeEnsembleClassifier", rows, outputs, **trees, classlabels_strings=names)
+    label, scores = ours(numbered, rows)
+    text, same = ours(named, rows)
     assert nacre.decode_strings(text).tolist() == [names[int(number)] for number in label]
     assert len(set(label.tolist())) > 1
     np.testing.assert_array_equal(same, scores)

@@ -128,6 +128,10 @@ class _Run:
     errors: Collector = field(default_factory=Collector)
     dims: Dims = field(default_factory=Dims)
     depth: int = 0
+    lines: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        self.lines = self.model.listing.split("\n")
 
     def function(self, name: str) -> Function:
         graph = self.model.graph
@@ -341,8 +345,7 @@ class _Run:
         return [MISSING if isinstance(held, _Empty) else held for held in made]
 
     def _span(self, node: NodeRecord) -> Span:
-        lines = self.model.listing.split("\n") if self.model.listing else [""]
-        text = lines[node.line - 1] if 0 < node.line <= len(lines) else ""
+        text = self.lines[node.line - 1] if 0 < node.line <= len(self.lines) else ""
         start = len(text) - len(text.lstrip())
         return Span(self.file, node.line, start + 1, node.line, max(len(text), start + 1) + 1)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ....runtime import loader
 from ....runtime.observe import observe, record
+from ....runtime.strings import decode_strings, encode_strings
 from ... import api, checking
 from ...readers.sklearn.model import from_sklearn
 from ...readers.trees.city_hash import category_hashes
@@ -27,6 +28,8 @@ FUNCTIONS: tuple[tuple[str, Callable[..., object]], ...] = (
     ("nacre.category_hashes", category_hashes),
     ("nacre.check", checking.check),
     ("nacre.load", loader.load),
+    ("nacre.encode_strings", encode_strings),
+    ("nacre.decode_strings", decode_strings),
     ("Model.describe", loader.Model.describe),
     ("Entry.__call__", loader.Entry.__call__),
     ("Entry.bind", loader.Entry.bind),

@@ -14,7 +14,7 @@ from .....dialect.dims import Size, ceil_divide, floor_divide, minimum
 from .....dialect.types import BOOL, I64, U8, TensorType
 from ...writing.graph_writer import GraphWriter
 from ...writing.tensors import BoundedTensor, Held, Strings, Tensor, known
-from ..regex.syntax import ExpressionError, compile_expression
+from ..expressions.parser import ExpressionError, compile_expression
 from ..writing.string_tensors import ONE, ZERO, lengths_of, place_in, positions, widened
 from ..writing.use import REQUIRED, Converters, Use
 from .control_flow import scan

@@ -1,0 +1,1 @@
+"""Regular expressions as automata: patterns of operators on strings to tables of states."""
