@@ -44,6 +44,7 @@ from . import (
     pooling,
     quantization,
     ranges,
+    ranked_rows,
     ranked_trees,
     recurrent,
     reduction,
@@ -125,6 +126,7 @@ _FAMILIES = (
     ranges.OPERATORS,
     oblivious_trees.OPERATORS,
     linear_trees.OPERATORS,
+    ranked_rows.OPERATORS,
     ranked_trees.OPERATORS,
 )
 
