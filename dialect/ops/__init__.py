@@ -41,6 +41,7 @@ from . import (
     oblivious_trees,
     ordering,
     padding,
+    place_masks,
     pooling,
     quantization,
     ranges,
@@ -126,6 +127,7 @@ _FAMILIES = (
     ranges.OPERATORS,
     oblivious_trees.OPERATORS,
     linear_trees.OPERATORS,
+    place_masks.OPERATORS,
     ranked_rows.OPERATORS,
     ranked_trees.OPERATORS,
 )

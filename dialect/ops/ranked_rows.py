@@ -266,7 +266,7 @@ def _row_cases() -> tuple[Case, ...]:
     for number, case in enumerate(ranked_trees.cases):
         blocks, column, border, first, nodes, values = (case.arrays[i] for i in range(6))
         rows, kind = min(len(blocks) * ROWS, 7), {"b": np.uint8, "h": np.uint16}[blocks.dtype.char]
-        ranks, least = _in_rows(blocks, rows).astype(np.int64), int(np.iinfo(blocks.dtype).min)
+        ranks, least = _in_rows(blocks, rows).astype(np.int64), -(1 << 8 * blocks.dtype.itemsize - 1)
         is_narrow = number % 2 == 1
         width = LEAST_WIDTH if is_narrow else 4
         numbers = (column // ROWS).astype(np.uint8 if is_narrow else np.int32)

@@ -190,9 +190,17 @@ def _infer_trees(types: Sequence[TensorType], attributes: Attributes) -> tuple[T
     return (TensorType(values.dtype, (ranks.shape[0], column.shape[0], ROWS)),)
 
 
-def _reference_trees(ranks: Numbers, *tables: Numbers, shape: str, steps: int) -> Numbers:
-    start = np.full(len(tables[0]), -0.0, tables[-1].dtype)
-    return add_leaves_array(ranks, *tables, start, shape=shape, steps=steps)
+def _reference_trees(
+    ranks: Numbers,
+    column: Numbers,
+    border: Numbers,
+    first: Numbers,
+    nodes: Numbers,
+    values: Numbers,
+    **attributes: Any,
+) -> Numbers:
+    start = np.full(len(column), -0.0, values.dtype)
+    return add_leaves_array(ranks, column, border, first, nodes, values, start, **attributes)
 
 
 def add_leaves_array(

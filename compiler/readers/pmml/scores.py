@@ -120,4 +120,4 @@ class Vote:
         _, chosen = Distribution(self.classes).read(node)
         if np.isnan(chosen):
             return np.full(self.width, np.nan)
-        return np.eye(self.width)[int(chosen)] * self.weight
+        return np.asarray(np.eye(self.width)[int(chosen)] * self.weight)

@@ -29,6 +29,9 @@ OBLIVIOUS, OBLIVIOUS_OF_FEW_ROWS = 8, 14
 """The most levels of oblivious trees, in blocks and row by row. In blocks, the values of larger trees fill the first
 cache, so it is better to take trees one after another for all rows, as `tree_sum` does."""
 MOST_THRESHOLDS, MOST_COLUMNS = 4095, 2048
+MOST_MASKS = 1 << 22
+"""The most bytes of the masks of oblivious trees."""
+_LINE = 64
 _UNREACHED = (1 << 15) - 1
 """The border of a leaf: ranks are less by far, since they count from the least number of their dtype."""
 
@@ -69,6 +72,22 @@ class Ranked:
         unsigned = U8 if signed == I8 else U16
         border = (self.border.astype(np.int64) - least_rank(signed)).astype(unsigned.numpy)
         return unsigned, column.astype(np.uint8 if column.max(initial=0) < 1 << 8 else np.int32), border
+
+    def masks(self) -> Numbers | None:
+        """Returns the masks [columns, ranks, trees] of `level_places`, filled up to whole cache lines; None if they are
+        large, or a tree has more levels than a byte has bits."""
+        used, count = int(self.column.max(initial=0)) // ROWS + 1, self.columns.thresholds.shape[1] + 1
+        trees, levels = self.column.shape[1:]
+        width = -(-trees // _LINE) * _LINE
+        is_small = self.columns.dtype == I8 and levels <= OBLIVIOUS and used * count * width <= MOST_MASKS
+        if self.shape != "levels" or not is_small:
+            return None
+        made = np.zeros((used, count, width), np.uint8)
+        _, column, border = self.in_rows()
+        for tree in range(trees):
+            for level in range(levels):
+                made[column[0, tree, level], border[0, tree, level] :, tree] |= 1 << level
+        return made
 
 
 def rank_ensemble(ensemble: Ensemble) -> Ranked | None:

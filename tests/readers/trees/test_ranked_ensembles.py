@@ -98,6 +98,36 @@ def test_compiled(routing: str, compare: str, dtype: type, tmp_path: Path) -> No
         equal_bits(compiled.entries["raw"](rows).reshape(wanted.shape), wanted, f"{count} rows")
 
 
+@pytest.mark.usefixtures("unchecked")  # the sums are a stricter check
+@pytest.mark.parametrize("depth", [3, 8, 9])
+def test_oblivious_trees(depth: int, tmp_path: Path) -> None:
+    """Few rows run on masks up to 8 levels, and from border to border above; many rows on ranks, or on leaves."""
+    rng, count = np.random.default_rng(depth), 70
+    borders = np.asarray([0.0, -0.5, 0.1, 1.0, 2.5, -2.5, 1e-40], np.float32)
+    trees: list[tuple[list[Split], Array]] = []
+    for number in range(count):
+        own = depth if number % 3 else int(rng.integers(0, depth + 1))
+        features = rng.integers(0, FEATURES, own)
+        splits = [Split(int(f), float(rng.choice(borders)), bool(f % 2)) for f in features]
+        trees.append((splits, rng.normal(size=1 << own)))
+    levels = write_levels(trees, FEATURES, 1)
+    assert levels is not None
+    initial = np.asarray([[0.25]])
+    leaf = [Tree(*(np.zeros(0, np.int64),) * 5, values[:1, None]) for _, values in trees]
+    ensemble = assemble(leaf, [0] * count, initial, features=FEATURES, compare="le", dtype=np.float32)
+    model = TreeModel(ensemble, FEATURES, dtype_of(np.zeros(0, np.float32)), identity, identity, levels)
+    compiled = nacre.compile(write_model(model, "random", None, {}), tmp_path / "random.so")
+    rows = random_rows(rng, 40, np.float32)
+    wanted = np.full(len(rows), 0.25)
+    for splits, values in trees:
+        known = [np.where(np.isnan(rows[:, s.feature]), np.inf if s.nan_right else -np.inf, rows[:, s.feature])
+                 for s in splits]  # fmt: skip
+        bits = [(x > np.float32(s.border)) << level for level, (x, s) in enumerate(zip(known, splits, strict=True))]
+        wanted = wanted + values[sum(bits, start=np.zeros(len(rows), np.int64))]
+    for number in (0, 1, 7, 8, 40):
+        equal_bits(compiled.entries["raw"](rows[:number]), wanted[:number], f"{number} rows")
+
+
 @pytest.mark.usefixtures("unchecked")  # the walk is a stricter check
 def test_ten_thousand_trees(tmp_path: Path) -> None:
     """Many rows run on ranks in blocks, few row by row, and both give the sums of the walk from node to node."""
