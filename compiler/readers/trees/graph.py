@@ -156,17 +156,21 @@ def _sums_of_ranked_rows(writer: TableWriter, model: TreeModel, features: Value,
     b, described = writer.builder, _write_columns(writer, ranked)
     unsigned, column, border = ranked.in_rows()
     ranks = b.row_ranks(features, *described, compare=ranked.compare, dtype=unsigned)
-    masks = ranked.masks()
-    if masks is not None:
-        (_, trees, levels), places = ranked.column.shape, b.level_places(ranks, writer.table("rows.masks", masks))
-        values = b.reshape(writer.table("ranked.values", ranked.values), shape=(trees, 1 << levels))
-        return b.add_places(places, values, b.scalar(float(ranked.initial[0]), values.type.dtype))
-    operands = [writer.table("rows.column", column), writer.table("rows.border", border)]
-    operands += [writer.table(f"ranked.{name}", getattr(ranked, name)) for name in ("first", "nodes")]
     if ranked.in_blocks or model.levels is None:
         values = writer.table("ranked.values", ranked.values)
     else:
         values = b.reshape(writer.table("levels.values", model.levels.values), shape=ranked.values.shape)
+    if ranked.shape == "levels":
+        masks, (_, trees, levels) = ranked.masks(), column.shape
+        if masks is not None:
+            places = b.level_places(ranks, writer.table("rows.masks", masks))
+        else:
+            tables = writer.table("rows.column", column[0]), writer.table("rows.border", border[0])
+            places = b.border_places(ranks, *tables)
+        start = b.scalar(float(ranked.initial[0]), values.type.dtype)
+        return b.add_places(places, b.reshape(values, shape=(trees, 1 << levels)), start)
+    operands = [writer.table("rows.column", column), writer.table("rows.border", border)]
+    operands += [writer.table(f"ranked.{name}", getattr(ranked, name)) for name in ("first", "nodes")]
     initial = writer.table("ranked.initial", ranked.initial)
     total = b.ranked_rows(ranks, *operands, values, initial, shape=ranked.shape, steps=ranked.steps)
     rows, groups = total.type.shape

@@ -75,14 +75,15 @@ class Ranked:
 
     def masks(self) -> Numbers | None:
         """Returns the masks [columns, ranks, trees] of `level_places`, filled up to whole cache lines; None if they are
-        large, or a tree has more levels than a byte has bits."""
+        large."""
         used, count = int(self.column.max(initial=0)) // ROWS + 1, self.columns.thresholds.shape[1] + 1
         trees, levels = self.column.shape[1:]
         width = -(-trees // _LINE) * _LINE
-        is_small = self.columns.dtype == I8 and levels <= OBLIVIOUS and used * count * width <= MOST_MASKS
+        kind = np.dtype(np.uint8 if levels <= U8.bits else np.uint16)
+        is_small = self.columns.dtype == I8 and used * count * width * kind.itemsize <= MOST_MASKS
         if self.shape != "levels" or not is_small:
             return None
-        made = np.zeros((used, count, width), np.uint8)
+        made = np.zeros((used, count, width), kind)
         _, column, border = self.in_rows()
         for tree in range(trees):
             for level in range(levels):
