@@ -87,7 +87,7 @@ def _infer_borders(types: Sequence[TensorType], attributes: Attributes) -> tuple
 
 def _reference_borders(ranks: Numbers, column: Numbers, border: Numbers) -> Numbers:
     right = ranks[:, column.astype(np.int64) & ranks.shape[1] - 1] >= border
-    return (right.astype(np.int64) << np.arange(column.shape[1])).sum(2).astype(np.uint16)
+    return np.asarray((right.astype(np.int64) << np.arange(column.shape[1])).sum(2), np.uint16)
 
 
 def _lower_borders(
