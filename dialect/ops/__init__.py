@@ -42,9 +42,11 @@ from . import (
     oblivious_trees,
     ordering,
     padding,
+    place_masks,
     pooling,
     quantization,
     ranges,
+    ranked_rows,
     ranked_trees,
     recurrent,
     reduction,
@@ -127,6 +129,8 @@ _FAMILIES = (
     ranges.OPERATORS,
     oblivious_trees.OPERATORS,
     linear_trees.OPERATORS,
+    place_masks.OPERATORS,
+    ranked_rows.OPERATORS,
     ranked_trees.OPERATORS,
 )
 

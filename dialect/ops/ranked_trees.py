@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from ..dims import ceil_divide, product
-from ..emitter import BodyEmitter, Emitter, Loop, Result, Scalar, Tensor, loops
+from ..emitter import BodyEmitter, Emitter, Loop, Result, Scalar, ScalarEmitter, Tensor, loops
 from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import F32, F64, I8, I16, I32, I64, U8, U16, U64, DType, TensorType
@@ -100,7 +100,7 @@ def _lower_ranks(
     e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
 ) -> Sequence[Tensor]:
     x, thresholds, feature, flags = operands
-    count, kind = thresholds.type.shape[1], x.type.dtype
+    count = thresholds.type.shape[1]
     assert isinstance(count, int), thresholds
 
     def element(s: BodyEmitter) -> Scalar:
@@ -112,22 +112,27 @@ def _lower_ranks(
         place = s.binary("max", s.binary("min", s.cast(s.load(feature, [column]), I64), last), zero)
         value, given = s.load(x, [row, place]), s.load(flags, [column])
 
-        def has(flag: int) -> Scalar:
-            return s.compare("ne", s.binary("and", given, s.constant(flag, I32)), s.constant(0, I32))
-
-        is_nan = s.compare("ne", value, value)
-        known = s.select(s.binary("and", is_nan, has(NAN_IS_ZERO)), s.constant(0, kind), value)
-        least = s.constant(float(np.float32(NEARLY_ZERO)) if kind == F32 else NEARLY_ZERO, kind)
-        near = s.compare("le", s.unary("abs", known), least)
-        missing = s.binary(
-            "or", s.binary("and", is_nan, has(NAN_IS_MISSING)), s.binary("and", near, has(ZERO_IS_MISSING))
-        )
+        known, is_default, ends = read_missing(s, value, given, count)
         found = _search(s, thresholds, column, known, str(attributes["compare"]))
-        ends = s.select(has(DEFAULT_LEFT), s.constant(0, I32), s.constant(count, I32))
-        rank = s.select(missing, ends, found)
+        rank = s.select(is_default, ends, found)
         return s.cast(s.binary("add", rank, s.constant(least_rank(types[0].dtype), I32)), types[0].dtype)
 
     return [e.map(types[0], [], element)]
+
+
+def read_missing(s: ScalarEmitter, value: Scalar, flags: Scalar, count: int) -> tuple[Scalar, Scalar, Scalar]:
+    """Returns the number to search for, whether it is missing, and the rank of a missing one."""
+    kind = value.dtype
+
+    def has(flag: int) -> Scalar:
+        return s.compare("ne", s.binary("and", flags, s.constant(flag, I32)), s.constant(0, I32))
+
+    is_nan = s.compare("ne", value, value)
+    known = s.select(s.binary("and", is_nan, has(NAN_IS_ZERO)), s.constant(0, kind), value)
+    least = s.constant(float(np.float32(NEARLY_ZERO)) if kind == F32 else NEARLY_ZERO, kind)
+    near = s.compare("le", s.unary("abs", known), least)
+    missing = s.binary("or", s.binary("and", is_nan, has(NAN_IS_MISSING)), s.binary("and", near, has(ZERO_IS_MISSING)))
+    return known, missing, s.select(has(DEFAULT_LEFT), s.constant(0, I32), s.constant(count, I32))
 
 
 def _search(s: BodyEmitter, thresholds: Tensor, column: Scalar, x: Scalar, compare: str) -> Scalar:
@@ -192,13 +197,28 @@ def _reference_trees(
     first: Numbers,
     nodes: Numbers,
     values: Numbers,
+    **attributes: Any,
+) -> Numbers:
+    start = np.full(len(column), -0.0, values.dtype)
+    return add_leaves_array(ranks, column, border, first, nodes, values, start, **attributes)
+
+
+def add_leaves_array(
+    ranks: Numbers,
+    column: Numbers,
+    border: Numbers,
+    first: Numbers,
+    nodes: Numbers,
+    values: Numbers,
+    initial: Numbers,
     *,
     shape: str,
     steps: int,
 ) -> Numbers:
+    """Computes `initial` [groups] plus the leaves of blocks of rows."""
     blocks, columns, _ = ranks.shape
     groups, trees, count = column.shape
-    total = np.full((blocks, groups, ROWS), -0.0, values.dtype)
+    total = np.broadcast_to(initial[:, None], (blocks, groups, ROWS)).astype(values.dtype)
     for group in range(groups):
         for tree in range(trees):
             right = ranks[:, column[group, tree] // ROWS & columns - 1] >= border[group, tree][:, None]

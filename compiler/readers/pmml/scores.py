@@ -120,6 +120,4 @@ class Vote:
         _, chosen = Distribution(self.classes).read(node)
         if np.isnan(chosen):
             return np.full(self.width, np.nan)
-        vote = np.zeros(self.width)
-        vote[int(chosen)] = self.weight
-        return vote
+        return np.asarray(np.eye(self.width)[int(chosen)] * self.weight)

@@ -28,9 +28,9 @@ from .linear import Linear
 from .ranked import Ranked, rank_ensemble, rank_levels
 from .tree import Numbers
 
-FEW_ROWS, FEW_ROWS_OF_DEEP_TREES = 3, 8
+FEW_ROWS, FEW_ROWS_OF_RANKS, FEW_ROWS_OF_DEEP_TREES = 3, 8, 16
 """Fewer rows are followed from node to node: a block of ranks costs as much for one row as for all. Trees with nodes
-behind their complete levels cost more in a block."""
+behind their complete levels cost more in a block. Without ranks, a node costs more to follow."""
 MAIN, RAW, LEAVES = "main", "raw", "leaves"
 _TABLES = 8
 """The tables before `values`."""
@@ -126,33 +126,60 @@ def write_raw(writer: TableWriter, model: TreeModel, features: Value) -> Value:
     if model.linear is not None:
         return model.finish(b, _sums_of_models(writer, model, features, model.linear))
     many: Callable[[TableWriter, TreeModel, Value], Value]
-    if ranked is not None:
+    if ranked is not None and ranked.in_blocks:
         many = partial(_sums_of_ranks, ranked=ranked)
     elif levels is not None:
         many = _sums_of_levels
     else:
         return model.finish(b, _sums(writer, model, features))
-    least = FEW_ROWS_OF_DEEP_TREES if ranked is not None and ranked.steps else FEW_ROWS
+    few, least = _sums, FEW_ROWS
+    if ranked is not None:
+        few = partial(_sums_of_ranked_rows, ranked=ranked)
+        least = FEW_ROWS_OF_DEEP_TREES if ranked.steps else FEW_ROWS_OF_RANKS
     rows = features.type.shape[0]
     if isinstance(rows, int):
-        return model.finish(b, (_sums if rows < least else many)(writer, model, features))
-    few = b.less(b.apply("size_value", (), {"size": rows})[0], b.scalar(least, I64))
-    regions = tuple(_region(b, partial(f, writer, model, features)) for f in (_sums, many))
+        return model.finish(b, (few if rows < least else many)(writer, model, features))
+    are_few = b.less(b.apply("size_value", (), {"size": rows})[0], b.scalar(least, I64))
+    regions = tuple(_region(b, partial(f, writer, model, features)) for f in (few, many))
     (result,) = outputs = (b.fresh(regions[0].results[0].type),)
-    b.nodes.append(Node("if", (few,), outputs, (), regions))
+    b.nodes.append(Node("if", (are_few,), outputs, (), regions))
     return model.finish(b, result)
+
+
+def _write_columns(writer: TableWriter, ranked: Ranked) -> list[Value]:
+    columns = ranked.columns
+    tables = (("thresholds", columns.thresholds), ("feature", columns.feature), ("flags", columns.flags))
+    return [writer.table(f"columns.{name}", table) for name, table in tables]
+
+
+def _sums_of_ranked_rows(writer: TableWriter, model: TreeModel, features: Value, ranked: Ranked) -> Value:
+    b, described = writer.builder, _write_columns(writer, ranked)
+    unsigned, column, border = ranked.in_rows()
+    ranks = b.row_ranks(features, *described, compare=ranked.compare, dtype=unsigned)
+    if ranked.in_blocks or model.levels is None:
+        values = writer.table("ranked.values", ranked.values)
+    else:
+        values = b.reshape(writer.table("levels.values", model.levels.values), shape=ranked.values.shape)
+    if ranked.shape == "levels":
+        masks, (_, trees, levels) = ranked.masks(), column.shape
+        if masks is not None:
+            places = b.level_places(ranks, writer.table("rows.masks", masks))
+        else:
+            tables = writer.table("rows.column", column[0]), writer.table("rows.border", border[0])
+            places = b.border_places(ranks, *tables)
+        start = b.scalar(float(ranked.initial[0]), values.type.dtype)
+        return b.add_places(places, b.reshape(values, shape=(trees, 1 << levels)), start)
+    operands = [writer.table("rows.column", column), writer.table("rows.border", border)]
+    operands += [writer.table(f"ranked.{name}", getattr(ranked, name)) for name in ("first", "nodes")]
+    initial = writer.table("ranked.initial", ranked.initial)
+    total = b.ranked_rows(ranks, *operands, values, initial, shape=ranked.shape, steps=ranked.steps)
+    rows, groups = total.type.shape
+    return b.reshape(total, shape=(rows,)) if groups == 1 else total
 
 
 def _sums_of_ranks(writer: TableWriter, model: TreeModel, features: Value, ranked: Ranked) -> Value:
     b, columns = writer.builder, ranked.columns
-    described = (
-        writer.table(f"columns.{name}", table)
-        for name, table in (
-            ("thresholds", columns.thresholds),
-            ("feature", columns.feature),
-            ("flags", columns.flags),
-        )
-    )
+    described = _write_columns(writer, ranked)
     ranks = b.feature_ranks(features, *described, compare=ranked.compare, dtype=columns.dtype)
     names = ("column", "border", "first", "nodes", "values")
     operands = (writer.table(f"ranked.{name}", getattr(ranked, name)) for name in names)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ....dialect.dtype import DType
 from ....dialect.ops.ranked_trees import NAN_IS_ZERO, ROWS, least_rank
 from ....dialect.ops.support.trees import DEFAULT_LEFT, NAN_IS_MISSING
-from ....dialect.types import I8, I16
+from ....dialect.types import I8, I16, U8, U16
 from .ensemble import Ensemble
 from .levels import Levels
 from .tree import Numbers
@@ -24,10 +25,13 @@ from .tree import Numbers
 COMPLETE = 6
 """The levels whose nodes are all compared: another level costs as much as following a node."""
 MOST_STEPS = 10
-OBLIVIOUS = 8
-"""The most levels of oblivious trees. The values of larger trees fill the first cache, so it is better to take trees
-one after another for all rows, as `tree_sum` does."""
+OBLIVIOUS, OBLIVIOUS_OF_FEW_ROWS = 8, 14
+"""The most levels of oblivious trees, in blocks and row by row. In blocks, the values of larger trees fill the first
+cache, so it is better to take trees one after another for all rows, as `tree_sum` does."""
 MOST_THRESHOLDS, MOST_COLUMNS = 4095, 2048
+MOST_MASKS = 1 << 22
+"""The most bytes of the masks of oblivious trees."""
+_LINE = 64
 _UNREACHED = (1 << 15) - 1
 """The border of a leaf: ranks are less by far, since they count from the least number of their dtype."""
 
@@ -44,7 +48,11 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """The operands of `ranked_trees` after the ranks, and its attributes."""
+    """The operands of `ranked_trees` and `ranked_rows` after the ranks, and their attributes.
+
+    initial: the start of the sums of `ranked_rows`. in_blocks: whether the tables serve `ranked_trees` too; then the
+    start of a sum is the value of a first tree.
+    """
 
     columns: Columns
     compare: str
@@ -55,6 +63,32 @@ class Ranked:
     values: Numbers
     shape: str
     steps: int
+    initial: Numbers
+    in_blocks: bool = True
+
+    def in_rows(self) -> tuple[DType, Numbers, Numbers]:
+        """Returns the dtype of ranks, the columns and the borders of `ranked_rows`."""
+        column, signed = self.column // ROWS, self.columns.dtype
+        unsigned = U8 if signed == I8 else U16
+        border = (self.border.astype(np.int64) - least_rank(signed)).astype(unsigned.numpy)
+        return unsigned, column.astype(np.uint8 if column.max(initial=0) < 1 << 8 else np.int32), border
+
+    def masks(self) -> Numbers | None:
+        """Returns the masks [columns, ranks, trees] of `level_places`, filled up to whole cache lines; None if they are
+        large."""
+        used, count = int(self.column.max(initial=0)) // ROWS + 1, self.columns.thresholds.shape[1] + 1
+        trees, levels = self.column.shape[1:]
+        width = -(-trees // _LINE) * _LINE
+        kind = np.dtype(np.uint8 if levels <= U8.bits else np.uint16)
+        is_small = self.columns.dtype == I8 and used * count * width * kind.itemsize <= MOST_MASKS
+        if self.shape != "levels" or not is_small:
+            return None
+        made = np.zeros((used, count, width), kind)
+        _, column, border = self.in_rows()
+        for tree in range(trees):
+            for level in range(levels):
+                made[column[0, tree, level], border[0, tree, level] :, tree] |= 1 << level
+        return made
 
 
 def rank_ensemble(ensemble: Ensemble) -> Ranked | None:
@@ -86,13 +120,18 @@ def rank_ensemble(ensemble: Ensemble) -> Ranked | None:
         np.concatenate(nodes.values),
         "nodes",
         steps,
+        _no_start(groups, tables["values"].dtype),
     )
+
+
+def _no_start(groups: int, dtype: Any) -> Numbers:
+    return np.full(groups, -0.0, dtype)
 
 
 def rank_levels(levels: Levels, initial: Numbers) -> Ranked | None:
     """Returns the tables of oblivious trees with one value for each leaf."""
     trees, count = levels.feature.shape
-    if levels.values.shape[2] != 1 or count > OBLIVIOUS:
+    if levels.values.shape[2] != 1 or count > OBLIVIOUS_OF_FEW_ROWS:
         return None
     flags = NAN_IS_MISSING | np.where(levels.nan_right[levels.feature], 0, DEFAULT_LEFT)
     # Nothing is above the border of a missing level.
@@ -101,20 +140,24 @@ def rank_levels(levels: Levels, initial: Numbers) -> Ranked | None:
     if ranked is None:
         return None
     columns, column, border = ranked
-    places = 1 << count
-    start = np.full((1, places), initial[0], levels.values.dtype)
+    places, in_blocks = 1 << count, count <= OBLIVIOUS
+    column, border, values = column.reshape(trees, count), border.reshape(trees, count), levels.values[:, :, 0]
+    if in_blocks:
+        none = np.zeros((1, count), np.int64)
+        column, border = np.concatenate([none, column]), np.concatenate([none, border])
+        values = np.concatenate([np.full((1, places), initial[0], values.dtype), values])
     return Ranked(
         columns,
         "le",
-        np.concatenate([np.zeros((1, count), np.int64), column.reshape(trees, count)]).astype(np.int32)[None],
-        np.concatenate([np.zeros((1, count), np.int64), border.reshape(trees, count)]).astype(columns.dtype.numpy)[
-            None
-        ],
-        (np.arange(trees + 1, dtype=np.int32) * places)[None],
+        column.astype(np.int32)[None],
+        border.astype(columns.dtype.numpy)[None],
+        (np.arange(len(column), dtype=np.int32) * places)[None],
         np.zeros(0, np.int64),
-        np.concatenate([start, levels.values[:, :, 0]]).reshape(-1),
+        values.reshape(-1),
         "levels",
         0,
+        _no_start(1, values.dtype) if in_blocks else initial,
+        in_blocks,
     )
 
 

@@ -16,6 +16,7 @@ from nacre.compiler.readers.trees.levels import Split, write_levels
 from nacre.compiler.readers.trees.ranked import MOST_THRESHOLDS, Ranked, rank_ensemble
 from nacre.compiler.readers.trees.tree import Tree
 from nacre.dialect.ops import OPERATORS
+from nacre.dialect.ops.support.trees import NAN_IS_MISSING
 from nacre.dialect.types import Array, dtype_of
 from readers.trees.test_random_ensembles import FEATURES, random_rows, random_tree, walk
 
@@ -95,6 +96,63 @@ def test_compiled(routing: str, compare: str, dtype: type, tmp_path: Path) -> No
         rows = random_rows(rng, count, dtype)
         wanted = expected(ensemble, trees, groups, rows, routing, compare, dtype)
         equal_bits(compiled.entries["raw"](rows).reshape(wanted.shape), wanted, f"{count} rows")
+
+
+@pytest.mark.usefixtures("unchecked")  # the sums are a stricter check
+@pytest.mark.parametrize("depth", [3, 8, 9])
+def test_oblivious_trees(depth: int, tmp_path: Path) -> None:
+    """Few rows run on masks up to 8 levels, and from border to border above; many rows on ranks, or on leaves."""
+    rng, count = np.random.default_rng(depth), 70
+    borders = np.asarray([0.0, -0.5, 0.1, 1.0, 2.5, -2.5, 1e-40], np.float32)
+    trees: list[tuple[list[Split], Array]] = []
+    for number in range(count):
+        own = depth if number % 3 else int(rng.integers(0, depth + 1))
+        features = rng.integers(0, FEATURES, own)
+        splits = [Split(int(f), float(rng.choice(borders)), bool(f % 2)) for f in features]
+        trees.append((splits, rng.normal(size=1 << own)))
+    levels = write_levels(trees, FEATURES, 1)
+    assert levels is not None
+    initial = np.asarray([[0.25]])
+    leaf = [Tree(*(np.zeros(0, np.int64),) * 5, values[:1, None]) for _, values in trees]
+    ensemble = assemble(leaf, [0] * count, initial, features=FEATURES, compare="le", dtype=np.float32)
+    model = TreeModel(ensemble, FEATURES, dtype_of(np.zeros(0, np.float32)), identity, identity, levels)
+    compiled = nacre.compile(write_model(model, "random", None, {}), tmp_path / "random.so")
+    rows = random_rows(rng, 40, np.float32)
+    wanted = np.full(len(rows), 0.25)
+    for splits, values in trees:
+        known = [np.where(np.isnan(rows[:, s.feature]), np.inf if s.nan_right else -np.inf, rows[:, s.feature])
+                 for s in splits]  # fmt: skip
+        bits = [(x > np.float32(s.border)) << level for level, (x, s) in enumerate(zip(known, splits, strict=True))]
+        wanted = wanted + values[sum(bits, start=np.zeros(len(rows), np.int64))]
+    for number in (0, 1, 7, 8, 40):
+        equal_bits(compiled.entries["raw"](rows[:number]), wanted[:number], f"{number} rows")
+
+
+@pytest.mark.usefixtures("unchecked")  # the walk is a stricter check
+def test_ten_thousand_trees(tmp_path: Path) -> None:
+    """Many rows run on ranks in blocks, few row by row, and both give the sums of the walk from node to node."""
+    rng, count = np.random.default_rng(5), 10_000
+    stumps = [
+        Tree(
+            rng.integers(0, FEATURES, 3),
+            rng.integers(-20, 20, 3) / 8,
+            np.asarray([1, -1, -3]),
+            np.asarray([2, -2, -4]),
+            np.full(3, NAN_IS_MISSING | int(rng.integers(2)), np.int64),
+            rng.normal(size=(4, 1)),
+        )
+        for _ in range(count)
+    ]
+    groups = [int(g) for g in rng.integers(0, 2, count)]
+    ensemble = assemble(stumps, groups, np.zeros((2, 1)), features=FEATURES, compare="le", dtype=np.float64)
+    model = TreeModel(ensemble, FEATURES, dtype_of(np.zeros(0)), identity, identity)
+    compiled = nacre.compile(write_model(model, "random", None, {}), tmp_path / "random.so")
+    rows = random_rows(rng, 40, np.float64)
+    wanted = expected(ensemble, stumps, groups, rows[:3], "missing", "le", np.float64)
+    few, many = compiled.entries["raw"](rows[:3]), compiled.entries["raw"](rows)
+    equal_bits(few, wanted, "few rows")
+    equal_bits(many[:3], wanted, "many rows")
+    assert compiled.entries["leaves"](rows).shape == (40, count)
 
 
 def test_many_thresholds_take_longer_ranks() -> None:

@@ -26,7 +26,7 @@ from ..writing.use import REQUIRED, Converters, Use
 from .classic_models import label_of_node, width_of
 from .scores import class_labels, count_classes, float_rows, label_of, transform
 
-_LEAST_PROBABILITY = np.float32(1e-7)
+_LEAST_PROBABILITY = 1e-7
 _TURNS, _TOLERANCE = 100, 0.005
 """The most turns of the coupling, and the error at which it ends, divided by the number of classes."""
 
@@ -101,9 +101,7 @@ def _decide_linearly(use: Use, x: Tensor, classes: int, counts: Sequence[int]) -
         # ONNX Runtime prefers the second of two classes wherever a score is high enough.
         most = g.max(scores, axis=1)
         is_high = (
-            g.greater_equal(most, g.like(0.5, most))
-            if np.greater_equal(weights, 0).all()
-            else g.greater(most, g.like(0, most))
+            g.greater_equal(most, g.like(0.5, most)) if min(weights.tolist()) >= 0 else g.greater(most, g.like(0, most))
         )
         index = g.where(is_high, known(np.int64(1)), index)
     return index, transform(use, use.string("post_transform", "NONE"), scores)
@@ -129,7 +127,7 @@ def _decide_pairs(use: Use, x: Tensor, classes: int, counts: Sequence[int]) -> t
         scale, offset = (_list(use, name, len(pairs), exactly=False)[: len(pairs)] for name in ("prob_a", "prob_b"))
         linear = g.add(g.multiply(decisions, known(scale, F32)), known(offset, F32))
         likely = g.subtract(g.like(1.0, linear), g.sigmoid(linear))
-        least, most = (g.like(float(bound), likely) for bound in (_LEAST_PROBABILITY, 1 - _LEAST_PROBABILITY))
+        least, most = g.like(_LEAST_PROBABILITY, likely), g.like(1.0 - _LEAST_PROBABILITY, likely)
         return index, transform(use, post, _couple(g, g.minimum(g.maximum(likely, least), most), pairs, classes))
     if classes > 2:
         return index, transform(use, post, decisions)

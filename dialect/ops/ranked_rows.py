@@ -1,0 +1,312 @@
+"""Decision trees on ranks, for calls of few rows: `row_ranks` and `ranked_rows`.
+
+Trees and results are those of `ranked_trees`, but ranks are laid out [rows, width], and a row follows the nodes of a
+tree instead of comparing all of them. Ranks and borders are unsigned, so they count from 0, and columns are plain
+numbers. A row has a rank for every number that a column in 8 bits can be; wider columns count modulo the width, a power
+of two. The first levels of a tree are complete, so that a node has no children in memory: those of node `n` are 2 n + 1
+and 2 n + 2. PATHS trees are followed at the same time, level after level, so that their loads overlap:
+
+    tree 0   node 0 -> node 2 -> node 5 ...
+    tree 1   node 0 -> node 1 -> node 4 ...      one comparison of all trees, then the next one
+    ...
+
+Values of leaves are added in the order of the trees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..dims import ceil_divide, product
+from ..emitter import Emitter, Scalar, SequenceEmitter, Tensor
+from ..graph import Value
+from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..types import F32, F64, I8, I16, I32, I64, U8, U16, U64, DType, TensorType, dtype_of
+from .indexing import zeros_like
+from .ranked_trees import ROWS, add_leaves_array, feature_ranks, least_rank, ranked_trees, read_missing
+from .support.accumulate import Numbers
+
+PATHS = 8
+"""The number of trees that are followed at the same time."""
+LEAST_WIDTH = 256
+"""The least number of ranks of a row."""
+_SIGNED = {U8: I8, U16: I16}
+"""The dtypes of ranks, and those of `feature_ranks` with the same number of bits."""
+Turn = tuple[Sequence[Tensor], Sequence[Scalar]]
+
+
+# Ranks
+
+
+def _signed(attributes: Attributes) -> Attributes:
+    return {**attributes, "dtype": _SIGNED.get(attributes["dtype"], attributes["dtype"])}
+
+
+def _infer_ranks(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    dtype = attributes["dtype"]
+    (blocks,) = feature_ranks.infer(types, _signed(attributes) if dtype in _SIGNED else {**attributes, "dtype": F32})
+    columns = blocks.shape[1]
+    if not isinstance(columns, int):
+        message = f"`thresholds` of `row_ranks` has a known number of columns, not {columns}"
+        raise InferenceError("shape-mismatch", message, operand=1)
+    return (TensorType(dtype, (types[0].shape[0], row_width(columns))),)
+
+
+def row_width(columns: int) -> int:
+    """Returns the number of ranks of a row."""
+    return 1 << max(columns - 1, LEAST_WIDTH - 1).bit_length()
+
+
+def _in_rows(blocks: Numbers, rows: int) -> Numbers:
+    flat = blocks.transpose(0, 2, 1).reshape(len(blocks) * ROWS, blocks.shape[1])
+    return np.ascontiguousarray(flat[:rows])
+
+
+def _reference_ranks(x: Numbers, thresholds: Numbers, feature: Numbers, flags: Numbers, **attributes: Any) -> Numbers:
+    ranks = _in_rows(feature_ranks.reference(x, thresholds, feature, flags, **_signed(attributes)), len(x))
+    made = np.zeros((len(x), row_width(len(feature))), attributes["dtype"].numpy)
+    made[:, : len(feature)] = ranks.astype(np.int64) - least_rank(_SIGNED[attributes["dtype"]])
+    return made
+
+
+def _lower_ranks(
+    e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
+) -> Sequence[Tensor]:
+    x, thresholds, feature, flags = operands
+    (result,) = types
+    count, compare, features = int(str(thresholds.type.shape[1])), str(attributes["compare"]), x.type.shape[1]
+
+    def write(s: SequenceEmitter, indices: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        row, column = indices
+        last = s.binary("sub", s.size(features), s.constant(1, I64))
+        place = s.binary("max", s.binary("min", s.cast(s.load(feature, [column]), I64), last), s.constant(0, I64))
+        value, given = s.load(x, [row, place]), s.load(flags, [column])
+        known, is_default, ends = read_missing(s, value, given, count)
+        found: Scalar = s.constant(0, I64)
+        step = (count + 1) // 2
+        while step:
+            tried = s.load(thresholds, [column, s.binary("add", found, s.constant(step - 1, I64))])
+            beyond = s.unary("not", s.compare(compare, known, tried))
+            found = s.binary("add", found, s.select(beyond, s.constant(step, I64), s.constant(0, I64)))
+            step //= 2
+        rank = s.select(is_default, ends, s.cast(found, I32))
+        return [s.store(tensors[0], [row, column], s.cast(rank, result.dtype))]
+
+    return e.scan((result.shape[0], feature.type.shape[0]), [e.full(result, 0)], write)
+
+
+# Trees
+
+
+def _infer_rows(types: Sequence[TensorType], attributes: Attributes) -> tuple[TensorType, ...]:
+    ranks, *tables, initial = types
+    if ranks.rank != 2 or initial.rank != 1:
+        message = f"`ranked_rows` needs ranks [rows, columns] and initial [groups], not {ranks}, {initial}"
+        raise InferenceError("shape-mismatch", message)
+    rows, width = ranks.shape
+    column, border, *others = tables
+    if ranks.dtype not in _SIGNED or border.dtype != ranks.dtype:
+        message = f"`ranked_rows` needs ranks and borders of one unsigned dtype, not {ranks}, {border}"
+        raise InferenceError("dtype-mismatch", message, operand=2)
+    signed = _SIGNED[ranks.dtype]
+    blocks = TensorType(signed, (ceil_divide(rows, ROWS), width, ROWS))
+    plain = [TensorType(I32, column.shape), TensorType(signed, border.shape)]
+    (total,) = ranked_trees.infer([blocks, *plain, *others], attributes)
+    if initial.shape != total.shape[1:2]:
+        message = f"`initial` of `ranked_rows` has the shape {list(total.shape[1:2])}, not {initial}"
+        raise InferenceError("shape-mismatch", message, operand=6)
+    return (TensorType(total.dtype, (rows, total.shape[1])),)
+
+
+def _reference_rows(
+    ranks: Numbers,
+    column: Numbers,
+    border: Numbers,
+    first: Numbers,
+    nodes: Numbers,
+    values: Numbers,
+    initial: Numbers,
+    **attributes: Any,
+) -> Numbers:
+    rows, width = ranks.shape
+    signed = _SIGNED[dtype_of(ranks)]
+    padded = np.zeros((-(-rows // ROWS) * ROWS, width), ranks.dtype)
+    padded[:rows] = ranks
+    blocks = _biased(padded, signed).reshape(-(-rows // ROWS), ROWS, width).transpose(0, 2, 1)
+    scaled = column.astype(np.int64) * ROWS
+    tables = (scaled, _biased(border, signed), first, nodes, values, initial)
+    return _in_rows(add_leaves_array(blocks, *tables, **attributes), rows)
+
+
+def _biased(ranks: Numbers, signed: DType) -> Numbers:
+    return (ranks.astype(np.int64) + least_rank(signed)).astype(signed.numpy)
+
+
+class _Walk:
+    """Writes the sum of one row and one group."""
+
+    def __init__(self, s: SequenceEmitter, operands: Sequence[Tensor], attributes: Attributes) -> None:
+        self.ranks, self.column, self.border, self.first, self.nodes, self.values, self.initial = operands
+        self.s, self.shape, self.steps = s, str(attributes["shape"]), int(attributes["steps"])
+        self.count, self.width, self.size = (
+            int(str(n)) for n in (self.column.type.shape[2], self.ranks.type.shape[1], self.values.type.shape[0])
+        )
+        self.is_inside = self.column.type.dtype == U8 and self.width >= LEAST_WIDTH
+
+    def sum(self, row: Scalar, group: Scalar, target: Tensor) -> Tensor:
+        s, trees = self.s, self.first.type.shape[1]
+        together = 1 if self.shape == "levels" else PATHS
+        paths = s.constant(together, I64)
+        blocks = s.binary("div", s.size(trees), paths)
+        whole = s.binary("mul", blocks, paths)
+
+        def follow(start: Scalar, count: int, total: Scalar) -> Sequence[Scalar]:
+            numbers = [s.binary("add", start, s.constant(i, I64)) for i in range(count)]
+            for value in self._find(row, group, numbers):
+                total = s.binary("add", total, value)
+            return [total]
+
+        state: Turn = ([target], [s.load(self.initial, [group])])
+        state = s.repeat(blocks, *state, lambda i, t, c: (t, follow(s.binary("mul", i, paths), together, c[0])))
+        rest = s.binary("sub", s.size(trees), whole)
+        (done,), (total,) = s.repeat(rest, *state, lambda i, t, c: (t, follow(s.binary("add", whole, i), 1, c[0])))
+        return s.store(done, [row, group], total)
+
+    def _find(self, row: Scalar, group: Scalar, trees: Sequence[Scalar]) -> list[Scalar]:
+        s = self.s
+        is_oblivious = self.shape == "levels"
+        places = [s.constant(0, I64) for _ in trees]
+        if is_oblivious:
+            for number, tree in enumerate(trees):
+                for level in reversed(range(self.count)):
+                    bit = self._is_right(row, [group, tree, s.constant(level, I64)])
+                    places[number] = s.binary("add", s.binary("add", places[number], places[number]), bit)
+        else:
+            for _ in range((self.count + 1).bit_length() - 1):
+                bits = [self._is_right(row, [group, t, p]) for t, p in zip(trees, places, strict=True)]
+                one = s.constant(1, I64)
+                places = [
+                    s.binary("add", s.binary("add", s.binary("add", p, p), one), b)
+                    for p, b in zip(places, bits, strict=True)
+                ]
+            places = [s.binary("sub", p, s.constant(self.count, I64)) for p in places]
+        most = self.size - (1 << self.count if is_oblivious else self.count + 1)
+        starts = [s.cast(s.load(self.first, [group, tree]), I64) for tree in trees]
+        starts = [s.binary("max", s.binary("min", b, s.constant(most, I64)), s.constant(0, I64)) for b in starts]
+        found = [s.binary("add", b, p) for b, p in zip(starts, places, strict=True)]
+        for _ in range(self.steps):
+            found = [self._step(row, node) for node in found]
+        return [s.load(self.values, [node]) for node in found]
+
+    def _is_right(self, row: Scalar, at: Sequence[Scalar]) -> Scalar:
+        s = self.s
+        column = s.cast(s.load(self.column, at), I64)
+        if not self.is_inside:
+            column = s.binary("and", column, s.constant(self.width - 1, I64))
+        rank = s.load(self.ranks, [row, column])
+        return s.cast(s.compare("ge", rank, s.load(self.border, at)), I64)
+
+    def _step(self, row: Scalar, node: Scalar) -> Scalar:
+        s = self.s
+        word = s.load(self.nodes, [node])
+        scaled = s.binary("and", s.binary("shr", word, s.constant(16, I64)), s.constant((self.width - 1) * ROWS, I64))
+        column = s.binary("shr", scaled, s.constant(ROWS.bit_length() - 1, I64))
+        # The borders of words are signed.
+        rank = s.cast(s.load(self.ranks, [row, column]), I32)
+        signed = s.binary("add", rank, s.constant(least_rank(_SIGNED[self.ranks.type.dtype]), I32))
+        right = s.cast(s.compare("ge", signed, s.cast(s.cast(word, I16), I32)), I64)
+        child = s.binary("add", s.binary("shr", word, s.constant(32, I64)), right)
+        # As unsigned numbers, negative ones are the greatest.
+        return s.cast(s.binary("min", s.cast(child, U64), s.constant(self.size - 1, U64)), I64)
+
+
+def _lower_rows(
+    e: Emitter, operands: Sequence[Tensor], attributes: Attributes, types: Sequence[TensorType]
+) -> Sequence[Tensor]:
+    (result,) = types
+
+    def write(s: SequenceEmitter, indices: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        return [_Walk(s, operands, attributes).sum(indices[0], indices[1], tensors[0])]
+
+    return e.scan(result.shape, [e.full(result, 0)], write)
+
+
+def _differentiate(b: Builder, use: Use) -> Sequence[Value | None]:
+    """Gradients go to the values. With the numbers of the leaves as values and a group for each tree, the sums are the
+    leaves that are reached."""
+    ranks, column, border, first, nodes, values, _ = use.inputs
+    groups, trees, count = column.type.shape
+    rows, each = ranks.type.shape[0], product((groups, trees))
+    apart = (each, 1, count)
+    tables = b.reshape(column, shape=apart), b.reshape(border, shape=apart), b.reshape(first, shape=(each, 1))
+    numbers, zeros = b.iota(shape=values.type.shape, dtype=F64), b.full(shape=(each,), value=0.0, dtype=F64)
+    leaves = b.ranked_rows(ranks, *tables, nodes, numbers, zeros, **use.attributes)
+    given = b.reshape(use.gradient, shape=(rows, groups, 1))
+    spread = b.broadcast_to(given, shape=(rows, groups, trees))
+    number = product((rows, each))
+    places = b.reshape(b.cast(leaves, dtype=I64), shape=(number,))
+    added = b.scatter_add(zeros_like(b, values), places, b.reshape(spread, shape=(number,)), axis=0)
+    return [None, None, None, None, None, added, b.sum(use.gradient, axis=(0,))]
+
+
+def _rank_cases() -> tuple[Case, ...]:
+    unsigned = {signed: own for own, signed in _SIGNED.items()}
+    return tuple(
+        replace(case, attributes={**case.attributes, "dtype": unsigned[case.attributes["dtype"]]})
+        for case in feature_ranks.cases
+    )
+
+
+def _row_cases() -> tuple[Case, ...]:
+    rng, made = np.random.default_rng(3), []
+    for number, case in enumerate(ranked_trees.cases):
+        blocks, column, border, first, nodes, values = (case.arrays[i] for i in range(6))
+        rows, kind = min(len(blocks) * ROWS, 7), {"b": np.uint8, "h": np.uint16}[blocks.dtype.char]
+        ranks, least = _in_rows(blocks, rows).astype(np.int64), -(1 << 8 * blocks.dtype.itemsize - 1)
+        is_narrow = number % 2 == 1
+        width = LEAST_WIDTH if is_narrow else 4
+        numbers = (column // ROWS).astype(np.uint8 if is_narrow else np.int32)
+        padded = np.pad(ranks - least, ((0, 0), (0, width - ranks.shape[1]))).astype(kind)
+        tables = (numbers, (border.astype(np.int64) - least).astype(kind), first, nodes, values)
+        arrays = dict(enumerate((padded, *tables, rng.normal(size=len(column)))))
+        made.append(replace(case, shapes=tuple(a.shape for a in arrays.values()), arrays=arrays))
+    return tuple(made)
+
+
+row_ranks = Operator(
+    name="row_ranks",
+    summary="the ranks [rows, columns] of features among the sorted thresholds of columns",
+    operands=feature_ranks.operands,
+    attributes=(AttributeSpec("compare", "str", "le", ("le", "lt")), AttributeSpec("dtype", "dtype", U8)),
+    infer=_infer_ranks,
+    reference=_reference_ranks,
+    gradient=None,
+    lower=_lower_ranks,
+    cases=_rank_cases(),
+    properties=frozenset({"costly", "stepped", "sequential"}),
+)
+
+ranked_rows = Operator(
+    name="ranked_rows",
+    summary="initial + the values [rows, groups] of the leaves that rows of ranks reach in trees, in their order",
+    operands=(
+        Operand("ranks", (U8, U16), "R"),
+        Operand("column", (U8, I32), "C"),
+        Operand("border", (U8, U16), "R"),
+        *ranked_trees.operands[3:],
+        Operand("initial", (F32, F64)),
+    ),
+    attributes=ranked_trees.attributes,
+    infer=_infer_rows,
+    reference=_reference_rows,
+    gradient=_differentiate,
+    lower=_lower_rows,
+    cases=_row_cases(),
+    properties=frozenset({"costly", "summing", "sequential"}),
+)
+
+OPERATORS = (row_ranks, ranked_rows)
