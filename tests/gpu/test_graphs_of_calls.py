@@ -202,6 +202,16 @@ def test_other_tensors_of_the_device(machine: Machine, models: tuple[nacre.Model
         tensor.release()
 
 
+def test_all_remembered_calls_are_recorded(machine: Machine, models: tuple[nacre.Model, nacre.Model]) -> None:
+    model = models[0]
+    model.entries["steps"](*arrays("steps", 64))
+    for turn in range(2):
+        begin = machine.log.count("cuStreamBeginCapture")
+        for size in range(1, REMEMBERED + 1):
+            model.entries["steps"](*arrays("steps", size))
+        assert machine.log.count("cuStreamBeginCapture") - begin == turn * REMEMBERED
+
+
 def test_each_part_of_a_call_alone_has_its_own_graph(machine: Machine, models: tuple[nacre.Model, nacre.Model]) -> None:
     """The entry, the size, and the pointer of each argument and of the result."""
     model, plain = models
@@ -254,11 +264,14 @@ def test_failure_of_a_recording(machine: Machine, artifact: Path, entry: str, fu
         given = arrays(entry, 6)
         expected = bits(model.entries[entry](*given))
         machine.fail(function, nth)
+        begin = machine.log.count("cuLaunchKernel")
         for _ in range(2):
             try:
                 assert bits(model.entries[entry](*given)) == expected
             except nacre.NacreError as error:
                 assert "injected failure" in str(error)
+                if function == "cuStreamBeginCapture" and nth == 1:
+                    assert machine.log.count("cuLaunchKernel") == begin
                 break
         else:
             assert nth == 2 and function != "cuLaunchKernel"
