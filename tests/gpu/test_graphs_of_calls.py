@@ -149,15 +149,18 @@ def test_states_within_graphs(machine: Machine, models: tuple[nacre.Model, nacre
         assert bits(fork.entries["count"](x)) == expected
 
 
-@pytest.mark.parametrize("usual", [3, 0, 20])
+@pytest.mark.parametrize("usual", [3, 0, 13, 14, 20])
 def test_loop_whose_end_the_host_decides(machine: Machine, models: tuple[nacre.Model, nacre.Model], usual: int) -> None:
-    """Calls with fewer and with more iterations than the recorded one; with 20 there are too many parts."""
+    """Calls with fewer and with more iterations than the recorded one; from 14 on there are too many parts, and nothing
+    is recorded."""
     x = np.array([1, 0.5, 0.25, 0.75], np.float32)
-    for iterations in (usual, usual, usual, usual + 1, usual, 0, usual, 25, usual, usual + 2):
+    for turn, iterations in enumerate((usual, usual, usual, usual + 1, usual, 0, usual, 25, usual, usual + 2)):
         end = np.float32(2.0**-iterations)
         results, done = calls_of(machine, models[0], "halve", x, np.asarray(end))
         assert results == calls_of(machine, models[1], "halve", x, np.asarray(end))[0], iterations
-    assert ("cuGraphLaunch" in done) is (usual < MOST_PARTS)
+        if turn == 2:
+            assert ("cuStreamBeginCapture" in machine.log) is (usual + 1 < MOST_PARTS - 1)
+    assert ("cuGraphLaunch" in done) is (usual + 1 < MOST_PARTS - 1)
 
 
 def test_graphs_are_bounded(machine: Machine, models: tuple[nacre.Model, nacre.Model]) -> None:
