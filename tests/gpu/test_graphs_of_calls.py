@@ -149,15 +149,18 @@ def test_states_within_graphs(machine: Machine, models: tuple[nacre.Model, nacre
         assert bits(fork.entries["count"](x)) == expected
 
 
-@pytest.mark.parametrize("usual", [3, 0, 20])
+@pytest.mark.parametrize("usual", [3, 0, 13, 14, 20])
 def test_loop_whose_end_the_host_decides(machine: Machine, models: tuple[nacre.Model, nacre.Model], usual: int) -> None:
-    """Calls with fewer and with more iterations than the recorded one; with 20 there are too many parts."""
+    """Calls with fewer and with more iterations than the recorded one; from 14 on there are too many parts, and nothing
+    is recorded."""
     x = np.array([1, 0.5, 0.25, 0.75], np.float32)
-    for iterations in (usual, usual, usual, usual + 1, usual, 0, usual, 25, usual, usual + 2):
+    for turn, iterations in enumerate((usual, usual, usual, usual + 1, usual, 0, usual, 25, usual, usual + 2)):
         end = np.float32(2.0**-iterations)
         results, done = calls_of(machine, models[0], "halve", x, np.asarray(end))
         assert results == calls_of(machine, models[1], "halve", x, np.asarray(end))[0], iterations
-    assert ("cuGraphLaunch" in done) is (usual < MOST_PARTS)
+        if turn == 2:
+            assert ("cuStreamBeginCapture" in machine.log) is (usual + 1 < MOST_PARTS - 1)
+    assert ("cuGraphLaunch" in done) is (usual + 1 < MOST_PARTS - 1)
 
 
 def test_graphs_are_bounded(machine: Machine, models: tuple[nacre.Model, nacre.Model]) -> None:
@@ -200,6 +203,16 @@ def test_other_tensors_of_the_device(machine: Machine, models: tuple[nacre.Model
     assert "cuLaunchKernel" not in done
     for tensor in (t for each in given for t in each):
         tensor.release()
+
+
+def test_all_remembered_calls_are_recorded(machine: Machine, models: tuple[nacre.Model, nacre.Model]) -> None:
+    model = models[0]
+    model.entries["steps"](*arrays("steps", 64))
+    for turn in range(2):
+        begin = machine.log.count("cuStreamBeginCapture")
+        for size in range(1, REMEMBERED + 1):
+            model.entries["steps"](*arrays("steps", size))
+        assert machine.log.count("cuStreamBeginCapture") - begin == turn * REMEMBERED
 
 
 def test_each_part_of_a_call_alone_has_its_own_graph(machine: Machine, models: tuple[nacre.Model, nacre.Model]) -> None:
@@ -254,11 +267,14 @@ def test_failure_of_a_recording(machine: Machine, artifact: Path, entry: str, fu
         given = arrays(entry, 6)
         expected = bits(model.entries[entry](*given))
         machine.fail(function, nth)
+        begin = machine.log.count("cuLaunchKernel")
         for _ in range(2):
             try:
                 assert bits(model.entries[entry](*given)) == expected
             except nacre.NacreError as error:
                 assert "injected failure" in str(error)
+                if function == "cuStreamBeginCapture" and nth == 1:
+                    assert machine.log.count("cuLaunchKernel") == begin
                 break
         else:
             assert nth == 2 and function != "cuLaunchKernel"

@@ -6,8 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from nacre.dialect.graph import Function, Value
+from nacre.dialect.operator import Builder
+from nacre.dialect.ops import OPERATORS
+from nacre.dialect.types import F32, TensorType
 from nacre.dialect.verifier import verify
-from nacre.passes.fusion.recompute import with_segments
+from nacre.passes.fusion.recompute import live_bytes, with_segments
 from random_graphs import DIM_VALUES, assert_same_bits, random_module, run_module
 
 
@@ -26,3 +30,16 @@ def test_random_graphs_keep_every_bit(part: int) -> None:
                 verify(changed)
                 assert_same_bits(expected, run_module(changed, seed))
     assert copied > 50
+
+
+def test_bytes_of_live_tensors() -> None:
+    """A tensor is live from the node that writes it to the last one that reads it; results and views count nothing."""
+    b = Builder(OPERATORS)
+    x = Value("x", TensorType(F32, (64,)))
+    first = b.exp(x)
+    second = b.exp(b.reshape(first, shape=(8, 8)))
+    third = b.add(second, b.reshape(first, shape=(8, 8)))
+    b.exp(third)
+    function = Function("f", (x,), tuple(b.nodes), (third,))
+    assert [node.op for node in function.body] == ["exp", "reshape", "exp", "reshape", "add", "exp"]
+    assert live_bytes(function, {}) == [256, 256, 512, 512, 512, 256]

@@ -6,7 +6,9 @@ scikit-learn, such as its trees and kernels, and refuses a file with any other o
 
 from __future__ import annotations
 
+import io
 import re
+import zipfile
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,9 @@ from ....dialect.diagnostics import Diagnostic, DiagnosticError
 from ...model.source import SourceModel, WeightSource
 from .model import from_sklearn
 
+_MOST_GROWTH = 64
+_SPARE_BYTES = 64 << 20
+"""The most bytes of the members of a file, relative to its own: models of many equal numbers are compressed well."""
 _OWN = re.compile(r"sklearn(\.\w+)+")
 
 
@@ -40,10 +45,13 @@ def _load(data: bytes, path: Path) -> Any:
         message = "a `.skops` file is read with the Python package `skops`, which is not installed"
         raise _error("no-skops", message, "pip install 'nacre[skops]'") from error
     try:
+        _require_sizes(data, path)
         named = skops.get_untrusted_types(data=data)
         foreign = [name for name in named if not _is_own_class(name)]
         if not foreign:
             return skops.loads(data, trusted=named)
+    except DiagnosticError:
+        raise
     except unsupported as error:
         raise _error("bad-skops", f"`{path}` holds a type that cannot be read: {error}") from error
     except Exception as error:
@@ -57,6 +65,15 @@ def _load(data: bytes, path: Path) -> Any:
         f"`{path}` holds types that are no classes of scikit-learn: {listed}{more}",
         "if they are trusted, load the file with skops, and give the estimator to `nacre.from_sklearn`",
     )
+
+
+def _require_sizes(data: bytes, path: Path) -> None:
+    """Raises DiagnosticError for a file that is much larger where it is opened; the package reads each member as a
+    whole."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        total = sum(info.file_size for info in archive.infolist())
+    if total > _MOST_GROWTH * len(data) + _SPARE_BYTES:
+        raise _error("bad-skops", f"`{path}` has members of {total} bytes, much more than the file")
 
 
 def _is_own_class(name: str) -> bool:

@@ -86,6 +86,23 @@ def test_weights_in_other_storages(tmp_path: Path, name: str) -> None:
         np.testing.assert_array_equal(after.read(parameter.key), wanted, err_msg=parameter.key)
 
 
+@pytest.mark.parametrize("left", [0, 1])
+def test_layers_with_too_few_weights(tmp_path: Path, left: int) -> None:
+    path = tmp_path / "short.h5"
+    layers = [
+        {"class_name": "InputLayer", "config": {"name": "x", "batch_input_shape": [None, 3]}},
+        {"class_name": "Dense", "config": {"name": "d", "units": 2, "use_bias": True}},
+    ]
+    with h5py.File(path, "w") as file:
+        config = {"class_name": "Sequential", "config": {"name": "s", "layers": layers}}
+        file.attrs["model_config"], file.attrs["keras_version"] = json.dumps(config), "2.15.0"
+        group = file.create_group("model_weights").create_group("d")
+        group.attrs["weight_names"] = ["d/kernel:0", "d/bias:0"][:left]
+        if left:
+            group.create_dataset("d/kernel:0", data=np.ones((3, 2), np.float32))
+    assert outcome(path, path.read_bytes()) == "missing-weight"
+
+
 @pytest.mark.parametrize("dims", [(2, 3, 1), (3, 1, 2)])
 def test_axes_in_cycles(tmp_path: Path, dims: tuple[int, ...]) -> None:
     """Axis i of the result is the axis of the operand that `dims` names in its place."""

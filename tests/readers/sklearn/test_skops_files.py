@@ -98,6 +98,16 @@ def test_damaged_files(tmp_path: Path) -> None:
             assert len(error.diagnostics) == 1
 
 
+def test_files_that_are_larger_where_they_are_opened(tmp_path: Path) -> None:
+    path = tmp_path / "model.skops"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in ("schema.json", "1.npy"):
+            archive.writestr(name, bytes(40 << 20))
+    found = error_of(path)
+    assert found.code == "bad-skops"
+    assert found.message.endswith("has members of 83886080 bytes, much more than the file")
+
+
 def test_missing_files_and_pickles(tmp_path: Path) -> None:
     assert error_of(tmp_path / "none.skops").code == "missing-file"
     for suffix in (".pkl", ".pickle", ".joblib"):
