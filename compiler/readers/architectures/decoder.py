@@ -74,6 +74,7 @@ class Decoder:
     chosen: int = 0
     shares_are_normed: bool = True
     shared_hidden: int = 0
+    gate_is_row: bool = True
     states: int = 0
     taps: int = 1
     rank: int = 0
