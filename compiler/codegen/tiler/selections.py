@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ....dialect.emitter import Index
+from .pages import move
 from .structure import Access, Kernel, Node, Op, plain
 
 
@@ -58,11 +59,13 @@ def _positions(source: Op, access: Access) -> Mapping[int, Index] | None:
         if loop is None or not isinstance(position, Index):
             return None
         positions[loop] = position
+    if len(positions) != len(source.loops):
+        return None
     needed = {n.number for n in source.body.walk() if n.kind == "index"}
     movable = all(plain(positions[loop]) is not None for loop in needed)
-    simple = all(isinstance(p, Index) for read in source.reads for p in read.index)
+    simple = all(move(p, positions) is not None for read in source.reads for p in read.index)
     known = all(n.kind != "extract" for n in source.body.walk())
-    return positions if movable and simple and known and len(positions) == len(source.loops) else None
+    return positions if movable and simple and known else None
 
 
 def _take(op: Op, number: int, source: Op, positions: Mapping[int, Index]) -> None:
@@ -81,16 +84,10 @@ def _take(op: Op, number: int, source: Op, positions: Mapping[int, Index]) -> No
             made[id(node)] = moved
         return made[id(node)]
 
-    def compose(index: Index) -> Index:
-        total = Index((), index.constant)
-        for loop, coefficient in index.coefficients:
-            total = total + positions[loop] * coefficient
-        return total
-
     further = []
     for read in source.reads:
-        index = tuple(compose(p) for p in read.index if isinstance(p, Index))
-        further.append(replace(read, index=index))
+        moved = (move(p, positions) for p in read.index)
+        further.append(replace(read, index=tuple(p for p in moved if p is not None)))
     body = copy(source.body)
     old = [n for n in op.body.walk() if n.kind == "read" and n.number == number]
     _rebuild(op, (*op.reads, *further), {id(node): body for node in old})
