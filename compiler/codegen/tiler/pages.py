@@ -23,13 +23,17 @@ _CASTS = ("arith.index_cast",)
 
 
 def take_pages(kernel: Kernel) -> None:
-    """Replaces reads of joined pages by reads of the pool."""
-    for source in [op for op in kernel.ops if op.body.kind == "extract"]:
-        joined = _joined(source)
-        if joined is None or any(tensor.op is source for tensor in kernel.written):
-            continue
+    """Replaces reads of joined pages by reads of the pool, for sums of products and selections that they read."""
+    summed = {id(op) for op in kernel.ops if op.product is not None}
+    for op in reversed(kernel.ops):
+        if id(op) in summed:
+            # Operands of sums, and those of selections among them.
+            summed |= {id(access.tensor.op) for access in op.reads}
+            if op.product is not None or not any(tensor.op is op for tensor in kernel.written):
+                _read_pool(op)
+    for source in [op for op in kernel.ops if op.body.kind == "read" and _in_pages(op.reads[0])]:
         readers = [(op, n) for op in kernel.ops for n, access in enumerate(op.reads) if access.tensor.op is source]
-        moved = [_moved_access(joined, source, op.reads[n]) for op, n in readers]
+        moved = [_moved_access(source.reads[0], source, op.reads[n]) for op, n in readers]
         elsewhere = any(n.tensor is not None and n.tensor.op is source for op in kernel.ops for n in op.body.walk())
         if elsewhere or None in moved:
             continue
@@ -37,6 +41,10 @@ def take_pages(kernel: Kernel) -> None:
             assert access is not None
             op.reads = (*op.reads[:number], access, *op.reads[number + 1 :])
         kernel.ops.remove(source)
+
+
+def _in_pages(access: Access) -> bool:
+    return any(isinstance(position, Page) for position in access.index)
 
 
 def split_page(writer: Writer, total: Form, width: int) -> tuple[Form, Form]:
@@ -62,13 +70,23 @@ def split_page(writer: Writer, total: Form, width: int) -> tuple[Form, Form]:
 # Recognition
 
 
-def _joined(op: Op) -> Access | None:
-    """Returns the access of an op that joins pages, in its own loops; None if it does anything else."""
-    body = op.body
-    if op.reduced or op.carried is not None or op.reads or body.guard is not None or body.tensor is None:
+def _read_pool(op: Op) -> None:
+    """Replaces an element of joined pages in the body of an op by a read of the pool."""
+    for node in [n for n in op.body.walk() if n.kind == "extract"]:
+        access = _joined(node)
+        if access is not None:
+            # The node stays the operand of others.
+            node.kind, node.number, node.tensor, node.operands = "read", len(op.reads), None, ()
+            op.reads = (*op.reads, access)
+            return
+
+
+def _joined(node: Node) -> Access | None:
+    """Returns the access of an element of joined pages, in the loops of its op; None for other elements."""
+    if node.guard is not None or node.tensor is None or len(node.operands) < 2:
         return None
-    number, *inner = body.operands
-    within = [_within(node) for node in inner]
+    number, *inner = node.operands
+    within = [_within(part) for part in inner]
     found = [pair for pair in within if pair is not None]
     if len(found) != 1:
         return None
@@ -76,13 +94,13 @@ def _joined(op: Op) -> Access | None:
     if not _is_number(number, loop, width):
         return None
     positions: list[Position] = []
-    for node, pair in zip(inner, within, strict=True):
-        own = _loop(node)
+    for part, pair in zip(inner, within, strict=True):
+        own = _loop(part)
         if pair is None and own is None:
             return None
         positions.append(Panel(Index(((loop, 1),)), width, True) if own is None else Index(((own, 1),)))
     beside = frozenset(n.number for n in number.walk() if n.kind == "index" and n.number != loop)
-    return Access(body.tensor, (Page(Index(((loop, 1),)), width, number, beside), *positions))
+    return Access(node.tensor, (Page(Index(((loop, 1),)), width, number, beside), *positions))
 
 
 def _bare(node: Node) -> Node:

@@ -285,6 +285,9 @@ class _Uses:
             return True
         if self._selects(op, node):
             return self._is_zero(op, node.operands[1])
+        if node.kind == "arith.mulf" and self.kept.length is not None:
+            # Products behind the length are neither read nor summed.
+            return any(self._is_zero(op, factor) for factor in node.operands)
         if node.kind == "arith.divf":
             weight, total = node.operands
             return (
