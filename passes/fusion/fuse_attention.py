@@ -178,17 +178,22 @@ def add_movements_before(flow: Flow, members: set[int], dtype: DType, *, in_bloc
 
     Movements of values that are known at compile time stay outside, because they can be folded.
     """
-    pending = (
-        _sources(flow, {m for m in members if has(flow.nodes[m], "contraction") or _masks_values(flow, m)}) - members
-    )
+    contractions = {m for m in members if has(flow.nodes[m], "contraction")}
+    masks = {m for m in members if _masks_values(flow, m)}
+    pending = _sources(flow, contractions | masks) - members
+    if masks:
+        # The factors of scores and weights may lie in pages too.
+        pending |= {s for s in _sources(flow, members) - members if has(flow.nodes[s], "paged")}
     while pending:
         number = max(pending)
         pending.discard(number)
         node = flow.nodes[number]
         if not flow.is_free(number) or not fits_type(flow, node, dtype):
             continue
-        if in_blocks and _joins_pages(node) and flow.stays_inside(number, members):
+        if in_blocks and (_joins_pages(node) or (masks and _widens(node))) and flow.stays_inside(number, members):
             members.add(number)
+            pending.update(flow.sources(number))
+            continue
         if not moves_linearly(node):
             continue
         if permutes(node) and not keeps_last_axis(node) and not _is_read_in_place(flow, number, in_blocks):
@@ -217,6 +222,12 @@ def _joins_pages(node: Node) -> bool:
     assert isinstance(axis, int), node
     width = x.shape[axis]
     return isinstance(width, int) and width >= LEAST_PAGE and width & (width - 1) == 0
+
+
+def _widens(node: Node) -> bool:
+    """Returns whether a node only converts numbers of fewer bits, as a cache holds them: the kernel converts those that
+    it reads."""
+    return has(node, "conversion") and node.inputs[0].type.dtype.bits < node.output.type.dtype.bits
 
 
 def _is_read_in_place(flow: Flow, number: int, in_blocks: bool) -> bool:
