@@ -284,10 +284,7 @@ class _Uses:
         if self._is_read_of(op, node, self.zero):
             return True
         if self._selects(op, node):
-            return self._is_zero(op, node.operands[1])
-        if node.kind == "arith.mulf" and self.kept.length is not None:
-            # Products behind the length are neither read nor summed.
-            return any(self._is_zero(op, factor) for factor in node.operands)
+            return True
         if node.kind == "arith.divf":
             weight, total = node.operands
             return (

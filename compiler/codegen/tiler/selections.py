@@ -1,12 +1,12 @@
-"""Selections by position inside of contractions: a mask of values is applied where the contraction reads them.
+"""Selections and conversions inside of contractions: a mask of values is applied where the contraction reads them.
 
     masked[j, c] = select(j < n, v[j, c], 0)                  an op of its own, which only the contraction reads
     y[i, c]      = sum of w[i, j] * masked[j, c] over j
     ->
     y[i, c]      = sum of w[i, j] * select(j < n, v[j, c], 0)
 
-The masked values are never in memory. Where the sum ends at n, as in `bounded.py`, `drop_selection` removes the
-selection.
+The masked values are never in memory. The same holds for numbers of fewer bits, such as those of a cache in f16. Where
+the sum ends at n, as in `bounded.py`, `drop_selection` removes the selection.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ from ....dialect.emitter import Index
 from .pages import move
 from .structure import Access, Kernel, Node, Op, plain
 
+_WIDENINGS = ("arith.extf", "arith.sitofp")
+
 
 def take_selections(kernel: Kernel) -> None:
-    """Moves selections of values in memory into the contractions that read them."""
-    for op in [op for op in kernel.ops if op.product is not None]:
+    """Moves selections and conversions of values in memory into the contractions that read them."""
+    sums = [op for op in kernel.ops if op.product is not None]
+    for op in sums:
         for number, access in reversed(list(enumerate(op.reads))):
             source = access.tensor.op
-            if source is not None and _is_selection(source) and _is_read_once(kernel, source):
+            if source is not None and _is_taken(source, len(sums) > 1) and _is_read_once(kernel, source):
                 positions = _positions(source, access)
                 if positions is not None:
                     _take(op, number, source, positions)
@@ -36,9 +39,13 @@ def drop_selection(op: Op, selection: Node) -> None:
     _rebuild(op, op.reads, {id(selection): selection.operands[1]})
 
 
-def _is_selection(op: Op) -> bool:
+def _is_taken(op: Op, several: bool) -> bool:
+    """Returns whether an op selects elements of memory, or converts them in a kernel of `several` sums, which reads a
+    part of them."""
     in_memory = all(access.tensor.op is None for access in op.reads)
-    return not op.reduced and op.carried is None and op.body.kind == "arith.select" and in_memory
+    body = op.body
+    widens = several and body.kind in _WIDENINGS and body.operands[0].kind == "read"
+    return not op.reduced and op.carried is None and (widens or body.kind == "arith.select") and in_memory
 
 
 def _is_read_once(kernel: Kernel, source: Op) -> bool:
