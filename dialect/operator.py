@@ -238,6 +238,7 @@ class Operator:
     - `rowwise`: the result has the first operand's shape, and an element depends on the row through its index
     - `strided`: a movement whose source indices are linear in the result's indices, once axes are split
     - `gathering`: selects whole slices of the first operand by index
+    - `paged`: joins slices of the first operand, selected by the last axis of the second, along the attribute `axis`
     - `generator`: computed from indices alone
     - `sequential`: elements are computed in order
     - `attention`: two contractions around a rowwise operator
@@ -396,6 +397,7 @@ PROPERTIES = frozenset(
         "rowwise",
         "strided",
         "gathering",
+        "paged",
         "generator",
         "sequential",
         "attention",

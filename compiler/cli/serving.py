@@ -83,7 +83,8 @@ def serve_command(
     keys and values in pages of 32 tokens of a common pool; requests to others take turns.
 
     For other models, /v2/models/NAME/infer calls the entries without states; --slots is the number of calls that run at
-    the same time. SIGINT and SIGTERM end the server when the open requests are answered.
+    the same time. An encoder of text with a tokenizer answers /v1/embeddings as well. SIGINT and SIGTERM end the server
+    when the open requests are answered.
     """
     uvicorn = _load("uvicorn")
     loaded = open_model(context, model, chosen, None, threads)
@@ -137,7 +138,11 @@ def _tensor_application(loaded: Model, name: str, slots: int, queue: int, body: 
     if not entries:
         message = f"model `{loaded.name}` has no entry without states that the protocol KServe v2 can call"
         raise DiagnosticError([Diagnostic("not-served", message)])
-    return kserve.TensorServer(entries, slots, queue, body).application()
+    calls, embeddings = _tool("calls").Calls(slots, queue, body), _tool("embeddings")
+    beside = (
+        embeddings.make_embeddings(loaded, name, calls, int(time.time())).routes() if embeddings.embeds(loaded) else []
+    )
+    return kserve.TensorServer(entries, calls, beside).application()
 
 
 def _tool(name: str) -> Any:

@@ -37,6 +37,8 @@ from .fuse_rules import (
 
 FEW_ROWS = 8
 """The number of rows in a block of rows."""
+LEAST_PAGE = 16
+"""The elements of a page whose vectors do not cross pages, for every CPU."""
 
 
 def starts_attention(flow: Flow, number: int) -> bool:
@@ -171,16 +173,28 @@ def _take_movements(flow: Flow, members: set[int], last: int, dtype: DType) -> s
 
 def add_movements_before(flow: Flow, members: set[int], dtype: DType, *, in_blocks: bool = False) -> None:
     """Adds linear movements of operands of contractions, if the group contains all their readers. With `in_blocks`, the
-    group computes its rows in blocks, otherwise all at once.
+    group computes its rows in blocks, otherwise all at once. With them come gathers of pages: the kernel reads the
+    pages where they are.
 
     Movements of values that are known at compile time stay outside, because they can be folded.
     """
-    pending = _sources(flow, {m for m in members if has(flow.nodes[m], "contraction")}) - members
+    contractions = {m for m in members if has(flow.nodes[m], "contraction")}
+    masks = {m for m in members if _masks_values(flow, m)}
+    pending = _sources(flow, contractions | masks) - members
+    if masks:
+        # The factors of scores and weights may lie in pages too.
+        pending |= {s for s in _sources(flow, members) - members if has(flow.nodes[s], "paged")}
     while pending:
         number = max(pending)
         pending.discard(number)
         node = flow.nodes[number]
-        if not flow.is_free(number) or not moves_linearly(node) or not fits_type(flow, node, dtype):
+        if not flow.is_free(number) or not fits_type(flow, node, dtype):
+            continue
+        if in_blocks and (_joins_pages(node) or (masks and _widens(node))) and flow.stays_inside(number, members):
+            members.add(number)
+            pending.update(flow.sources(number))
+            continue
+        if not moves_linearly(node):
             continue
         if permutes(node) and not keeps_last_axis(node) and not _is_read_in_place(flow, number, in_blocks):
             # A tile needs its columns adjacent in memory: transposing them is a kernel of its own.
@@ -189,6 +203,31 @@ def add_movements_before(flow: Flow, members: set[int], dtype: DType, *, in_bloc
             continue
         members.add(number)
         pending.update(flow.sources(number))
+
+
+def _masks_values(flow: Flow, number: int) -> bool:
+    """Returns whether a member is a mask by positions of an operand of a contraction."""
+    node = flow.nodes[number]
+    readers = flow.readers[number]
+    masks = has(node, "pointwise") and OPERATORS[node.op].addresses is not None
+    return masks and bool(readers) and all(has(flow.nodes[r], "contraction") for r in readers)
+
+
+def _joins_pages(node: Node) -> bool:
+    """Returns whether a node joins pages that a kernel can read where they are: vectors along a page do not cross it,
+    and the positions in it are bits of an index."""
+    if not has(node, "paged"):
+        return False
+    x, axis = node.inputs[0].type, dict(node.attributes).get("axis", -1)
+    assert isinstance(axis, int), node
+    width = x.shape[axis]
+    return isinstance(width, int) and width >= LEAST_PAGE and width & (width - 1) == 0
+
+
+def _widens(node: Node) -> bool:
+    """Returns whether a node only converts numbers of fewer bits, as a cache holds them: the kernel converts those that
+    it reads."""
+    return has(node, "conversion") and node.inputs[0].type.dtype.bits < node.output.type.dtype.bits
 
 
 def _is_read_in_place(flow: Flow, number: int, in_blocks: bool) -> bool:

@@ -123,7 +123,7 @@ def fits_type(flow: Flow, node: Node, dtype: DType) -> bool:
 def _addressing(node: Node) -> set[int]:
     """Returns the operands that hold indices."""
     operator = OPERATORS[node.op]
-    if operator.addresses is None or not has(node, "gathering", "pointwise"):
+    if operator.addresses is None or not has(node, "gathering", "paged", "pointwise"):
         return set()
     uses = operator.addresses([v.type for v in node.inputs], operator.complete(dict(node.attributes)))
     return {use.operand for use in uses}

@@ -20,7 +20,7 @@ import numpy as np
 from ...dialect.graph import Function, Module, Node, Value
 from ...dialect.ops import OPERATORS, axis_order
 from ...dialect.ops.support.block_planes import Planes, dequantize_planes, quantize_planes, read_planes
-from ...dialect.types import F32, I8, U8, TensorType
+from ...dialect.types import F32, I8, I64, U8, TensorType
 from ..analysis.factors import gathered_axis
 from ..analysis.known_values import KnownValues, definitions_in
 from ..manager import Context, Pass
@@ -32,10 +32,10 @@ class ExpandBlockQuantized(Pass):
     """Expands block-quantized values: `dequantize_blocks` becomes arithmetic on quantized values and scales,
     `quantize_blocks` of activations computes them, and those of parameters are left to `fold-parameters`.
 
-    For a gather from a block-quantized table, only the gathered rows are dequantized. With `contract`, a product of
-    floats and a transposed dequantized matrix becomes one `block_matmul`, which dequantizes while it multiplies and
-    reassociates sums. The same applies to a matrix of i8 or 8-bit floats with one scale per row. If the floats are
-    dequantized u8 with one scale per row, the integers are multiplied by one `block_dot`:
+    For a gather from a block-quantized table, or a window of whole rows, only these rows are dequantized. With
+    `contract`, a product of floats and a transposed dequantized matrix becomes one `block_matmul`, which dequantizes
+    while it multiplies and reassociates sums. The same applies to a matrix of i8 or 8-bit floats with one scale per
+    row. If the floats are dequantized u8 with one scale per row, the integers are multiplied by one `block_dot`:
 
         sum dq(a, sa, za) * dq(w) == sum over blocks of (sum over a block of (a - za) * q) * scale, * sa
 
@@ -74,6 +74,8 @@ class _Splitter(Rewriter):
             result = dequantize_planes(builder, self.planes(builder, node.inputs[0]), node.output.type.dtype)
         elif OPERATORS[node.op].has("gathering"):
             result = self.gather(builder, node)
+        elif node.op == "dynamic_slice":
+            result = self.window(builder, node)
         elif self.contract and node.op == "matmul":
             result = self.multiply(builder, node)
         if result is None or not self.context.allow(node.op, node):
@@ -103,6 +105,25 @@ class _Splitter(Rewriter):
         zeros = None if planes.zeros is None else b.gather(planes.zeros, *indices, **where)
         type = TensorType(q.type.dtype, node.output.type.shape)
         return dequantize_planes(b, Planes(type, codes, scales, zeros), node.output.type.dtype)
+
+    def window(self, b: NodeBuilder, node: Node) -> Value | None:
+        """Reads a window of whole rows of each plane."""
+        table, *starts = node.inputs
+        q, sizes, outer = self.blocks.get(table.name), node.attribute("sizes"), table.type.rank - 1
+        if q is None or not isinstance(sizes, tuple) or sizes[-1] != table.type.shape[-1]:
+            return None
+        zero, mode = b.scalar(0, I64), node.attribute("mode")
+
+        def part(plane: Value) -> Value:
+            inner = plane.type.shape[outer:]
+            begin = (*starts[:outer], *[zero] * len(inner))
+            return b.dynamic_slice(plane, *begin, sizes=(*sizes[:-1], *inner), mode=mode)
+
+        planes = self.planes(b, q)
+        type = TensorType(q.type.dtype, node.output.type.shape)
+        zeros = None if planes.zeros is None else part(planes.zeros)
+        made = Planes(type, part(planes.codes), part(planes.scales), zeros)
+        return dequantize_planes(b, made, node.output.type.dtype)
 
     def multiply(self, b: NodeBuilder, node: Node) -> Value | None:
         """Rewrites `x @ dequantized.T`."""

@@ -144,6 +144,20 @@ def flip_nothing(m: Match) -> Values:
     return m.inputs[0] if m.attribute("axes") == () else None
 
 
+def pages_of_transpose(m: Match) -> Values:
+    # gather_pages(transpose(x)) == transpose(gather_pages(x)): whole pools are larger than rows of them
+    inner = m.definition(m.inputs[0], "transpose")
+    axis, rank = m.attribute("axis"), m.inputs[0].type.rank
+    if inner is None or not isinstance(axis, int):
+        return None
+    order = _order(inner.attribute("axes"), rank)
+    if order[0] != 0:
+        return None
+    outer = m.inputs[1].type.rank - 1
+    joined = m.b.gather_pages(inner.inputs[0], m.inputs[1], axis=order[axis % rank], mode=m.attribute("mode"))
+    return m.b.transpose(joined, axes=(*range(outer), *(outer + a - 1 for a in order[1:])))
+
+
 GENERAL: tuple[Rule, ...] = ()
 
 BY_NAME: Mapping[str, tuple[Rule, ...]] = {
@@ -161,4 +175,5 @@ BY_NAME: Mapping[str, tuple[Rule, ...]] = {
     "roll": (roll_nothing,),
     "slice": (slice_nothing,),
     "flip": (flip_nothing,),
+    "gather_pages": (pages_of_transpose,),
 }

@@ -416,6 +416,30 @@ def _cached_attention(
     return _attention(q, k[..., :end, :], v[..., :end, :], mask, scale=scale, causal=causal)
 
 
+def _gather_pages(x: Array, table: Array, *, axis: int) -> Any:
+    axis %= x.ndim
+    outer, width = table.ndim - 1, x.shape[axis]
+    shape = (*table.shape[:-1], *put(x.shape[1:], axis - 1, table.shape[-1] * width))
+
+    def element(p: Place) -> Any:
+        number, within = divmod(p[outer + axis - 1], width)
+        return x[(wrapped(table[(*p[:outer], number)], len(x)), *put(p[outer:], axis - 1, within))].item()
+
+    return build(shape, element)
+
+
+def _paged_attention(
+    q: Array, keys: Array, values: Array, table: Array, lengths: Array, mask: Array | None = None, **more: Any
+) -> Any:
+    """Joins the pages of each text, and attends to those before its length."""
+    rows = [[np.concatenate([pool[number] for number in row], 1) for row in table] for pool in (keys, values)]
+    empty = [np.zeros((0, pool.shape[1], table.shape[1] * pool.shape[2], pool.shape[3])) for pool in (keys, values)]
+    k, v = (np.stack(joined) if joined else none for joined, none in zip(rows, empty, strict=True))
+    if not len(q):
+        return np.zeros((*q.shape[:-1], v.shape[-1]))
+    return _cached_attention(q, k, v, lengths, mask, **more)
+
+
 def _attention(q: Array, k: Array, v: Array, mask: Array | None = None, *, scale: Any, causal: bool) -> Any:
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     if q.ndim > 2:
@@ -548,6 +572,7 @@ TENSORS: Mapping[str, Function] = {
     "dynamic_update_slice": _dynamic_update,
     "update_slice": _update_slice,
     "gather": _gather,
+    "gather_pages": _gather_pages,
     "take_along_axis": _take_along,
     "gather_nd": _gather_nd,
     "embedding": lambda table, ids: _gather(table, ids, 0),
@@ -574,6 +599,7 @@ TENSORS: Mapping[str, Function] = {
     "attention": _attention,
     "mask_after": _mask_after,
     "cached_attention": _cached_attention,
+    "paged_attention": _paged_attention,
     "block_matmul": _block_matmul,
     "block_dot": _block_matmul,
 }

@@ -40,7 +40,7 @@ with_operator = pytest.mark.parametrize("operator", TESTED, ids=NAMES)
 KNOWN_SIZES = {"constant", "tril_indices", "triu_indices"}
 """Operators whose sizes are known at compile time alone."""
 
-ROUNDED_BETWEEN = {"attention", "cached_attention"}
+ROUNDED_BETWEEN = {"attention", "cached_attention", "paged_attention"}
 """Operators whose parts are rounded to f16 or bf16 one by one: its matrices are large, and f32 would double them."""
 
 

@@ -23,13 +23,14 @@ from ....dialect.types import F32
 from ...lower.text import literal
 from .branches import load_under, raise_alarm, watching
 from .dots import Halves, add_products
-from .forms import Form, constant
+from .forms import Form, constant, variable
 from .lookups import can_look_up, find_lookup, look_up
+from .pages import split_page
 from .quantized_sums import add_quantized, unpack
 from .remainder import LARGEST, remainder
 from .rounding import round_to_nearest
 from .schedule import Stage
-from .structure import Access, Buffer, Group, Node, Op, Panel, Position, Scaled, Unsupported, linear
+from .structure import Access, Buffer, Group, Node, Op, Page, Panel, Position, Scaled, Unsupported, linear
 from .text import Value, Writer
 
 Iteration = Mapping[int, Form]
@@ -119,9 +120,26 @@ class Evaluator:
         if view is None:
             raise Unsupported("a tensor without memory is read")
         total, loops = constant(view.offset), self.loops(op, iteration)
-        for position, stride in zip(access.index, view.strides, strict=True):
-            total = total + self.position(position, loops).times(stride)
+        page = next((p for p in access.index if isinstance(p, Page)), None)
+        if page is not None:
+            parts = self._in_pages(page, access, op, iteration)
+        else:
+            parts = [self.position(position, loops) for position in access.index]
+        for form, stride in zip(parts, view.strides, strict=True):
+            total = total + form.times(stride)
         return view.buffer, total
+
+    def _in_pages(self, page: Page, access: Access, op: Op, iteration: Iteration) -> list[Form]:
+        """Returns the position on each axis of an access to pages that a table names."""
+        loops = self.loops(op, iteration)
+        begin, within = split_page(self.writer, self.position(page.index, loops), page.width)
+        ((loop, _),) = page.index.coefficients
+        number = self.body(op, {**iteration, self.stage.of(op, loop): begin}, root=page.number)
+        if number.vector:
+            raise Unsupported("pages that differ between lanes")
+        form = number.form if number.form is not None else variable(self.writer.scalar(number).name)
+        parts: Mapping[type, Form] = {Page: form, Panel: within}
+        return [parts.get(type(p)) or self.position(p, loops) for p in access.index]
 
     def _key(self, op: Op, iteration: Iteration) -> tuple[object, ...]:
         forms = self.loops(op, iteration)

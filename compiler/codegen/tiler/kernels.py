@@ -35,6 +35,7 @@ from .lanes import count_lanes
 from .maps import MapStage
 from .nest import divisors
 from .order import choose_order
+from .pages import take_pages
 from .read import read_kernel
 from .roles import assign_roles
 from .row_blocks import RowStage
@@ -121,6 +122,7 @@ def write_kernel(kernel: Kernel, unit: VectorUnit, *, strict: bool) -> _Text:
         unit = unit.exact()
     if not kernel.ops:
         raise Unsupported("nothing is computed")
+    take_pages(kernel)
     take_selections(kernel)
     for number, slices in enumerate(plan_slices(kernel, plan_stages(kernel), unit.caches)):
         writer = Writer(kernel.dims, _main(slices.stages[-1]).location, unit.features)

@@ -284,7 +284,7 @@ class _Uses:
         if self._is_read_of(op, node, self.zero):
             return True
         if self._selects(op, node):
-            return self._is_zero(op, node.operands[1])
+            return True
         if node.kind == "arith.divf":
             weight, total = node.operands
             return (

@@ -273,6 +273,8 @@ class RowStage:
 
         span = self.evaluator.span(roles.lane)
         with self.writer.loop(span.begin, span.end, roles.step) as column:
+            # Spans of lanes begin at a multiple of the step: see `bounded.py`.
+            self.writer.multiples[column] = roles.step
             self._columns(op, roles, finish)(batch, row, variable(column), count)
 
     def _columns(

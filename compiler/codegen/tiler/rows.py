@@ -106,7 +106,8 @@ class RowWriter:
         return isinstance(size, int) and c not in self.evaluator.spans and size <= IN_REGISTERS * self.writer.lanes
 
     def _chunks(self, c: int, iteration: Iteration, write: Callable[[Iteration, int], None]) -> None:
-        """Calls `write(iteration, number)` for every vector of a class; `number` counts the vectors."""
+        """Calls `write(iteration, number)` for every vector of a class; `number` counts the vectors. Every vector
+        begins at a multiple of its length, as spans do."""
         writer, lanes = self.writer, self.writer.lanes
         size = self.stage.sizes[c]
         if self._in_registers(c):
@@ -123,6 +124,7 @@ class RowWriter:
         for step in (AT_ONCE * lanes, lanes):
             end = writer.rounded(start, span.end, step)
             with writer.loop(start, end, step) as index:
+                writer.multiples[index] = lanes
                 for number in range(step // lanes):
                     write({**iteration, c: variable(index).plus(number * lanes) + LANES}, number)
             start = end
@@ -134,6 +136,7 @@ class RowWriter:
         if isinstance(size, int) and size % writer.lanes == 0:
             return
         left = writer.let(f"arith.subi {end}, {start} : index")
+        writer.multiples[start] = writer.lanes
         some = writer.let(f"arith.cmpi ugt, {left}, {writer.size(0)} : index")
         with writer.when(some), writer.masked(writer.first_lanes(variable(left))):
             write()
@@ -234,6 +237,7 @@ class RowWriter:
             # The second loop, over single vectors, carries the first strand only.
             end, count = writer.rounded(start, span.end, step), step // lanes
             with writer.carrying(start, end, step, together(done[:count])) as loop:
+                writer.multiples[loop.index] = lanes
                 loop.after = []
                 for number, strand in enumerate(apart(loop.values)):
                     at = {**iteration, lane: variable(loop.index).plus(number * lanes) + LANES}
@@ -244,6 +248,7 @@ class RowWriter:
         if isinstance(size, int) and size % lanes == 0:
             return done
         left = writer.let(f"arith.subi {span.end}, {start} : index")
+        writer.multiples[start] = lanes
         with writer.masked(writer.first_lanes(variable(left))):
             at = {**iteration, lane: variable(start) + LANES}
             done[0] = self._step(fold, at, done[0])

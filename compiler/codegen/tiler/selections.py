@@ -1,12 +1,12 @@
-"""Selections by position inside of contractions: a mask of values is applied where the contraction reads them.
+"""Selections and conversions inside of contractions: a mask of values is applied where the contraction reads them.
 
     masked[j, c] = select(j < n, v[j, c], 0)                  an op of its own, which only the contraction reads
     y[i, c]      = sum of w[i, j] * masked[j, c] over j
     ->
     y[i, c]      = sum of w[i, j] * select(j < n, v[j, c], 0)
 
-The masked values are never in memory. Where the sum ends at n, as in `bounded.py`, `drop_selection` removes the
-selection.
+The masked values are never in memory. The same holds for numbers of fewer bits, such as those of a cache in f16. Where
+the sum ends at n, as in `bounded.py`, `drop_selection` removes the selection.
 """
 
 from __future__ import annotations
@@ -15,15 +15,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ....dialect.emitter import Index
+from .pages import move
 from .structure import Access, Kernel, Node, Op, plain
+
+_WIDENINGS = ("arith.extf", "arith.sitofp")
 
 
 def take_selections(kernel: Kernel) -> None:
-    """Moves selections of values in memory into the contractions that read them."""
-    for op in [op for op in kernel.ops if op.product is not None]:
+    """Moves selections and conversions of values in memory into the contractions that read them."""
+    sums = [op for op in kernel.ops if op.product is not None]
+    for op in sums:
         for number, access in reversed(list(enumerate(op.reads))):
             source = access.tensor.op
-            if source is not None and _is_selection(source) and _is_read_once(kernel, source):
+            if source is not None and _is_taken(source, len(sums) > 1) and _is_read_once(kernel, source):
                 positions = _positions(source, access)
                 if positions is not None:
                     _take(op, number, source, positions)
@@ -35,9 +39,13 @@ def drop_selection(op: Op, selection: Node) -> None:
     _rebuild(op, op.reads, {id(selection): selection.operands[1]})
 
 
-def _is_selection(op: Op) -> bool:
+def _is_taken(op: Op, several: bool) -> bool:
+    """Returns whether an op selects elements of memory, or converts them in a kernel of `several` sums, which reads a
+    part of them."""
     in_memory = all(access.tensor.op is None for access in op.reads)
-    return not op.reduced and op.carried is None and op.body.kind == "arith.select" and in_memory
+    body = op.body
+    widens = several and body.kind in _WIDENINGS and body.operands[0].kind == "read"
+    return not op.reduced and op.carried is None and (widens or body.kind == "arith.select") and in_memory
 
 
 def _is_read_once(kernel: Kernel, source: Op) -> bool:
@@ -58,11 +66,13 @@ def _positions(source: Op, access: Access) -> Mapping[int, Index] | None:
         if loop is None or not isinstance(position, Index):
             return None
         positions[loop] = position
+    if len(positions) != len(source.loops):
+        return None
     needed = {n.number for n in source.body.walk() if n.kind == "index"}
     movable = all(plain(positions[loop]) is not None for loop in needed)
-    simple = all(isinstance(p, Index) for read in source.reads for p in read.index)
+    simple = all(move(p, positions) is not None for read in source.reads for p in read.index)
     known = all(n.kind != "extract" for n in source.body.walk())
-    return positions if movable and simple and known and len(positions) == len(source.loops) else None
+    return positions if movable and simple and known else None
 
 
 def _take(op: Op, number: int, source: Op, positions: Mapping[int, Index]) -> None:
@@ -81,16 +91,10 @@ def _take(op: Op, number: int, source: Op, positions: Mapping[int, Index]) -> No
             made[id(node)] = moved
         return made[id(node)]
 
-    def compose(index: Index) -> Index:
-        total = Index((), index.constant)
-        for loop, coefficient in index.coefficients:
-            total = total + positions[loop] * coefficient
-        return total
-
     further = []
     for read in source.reads:
-        index = tuple(compose(p) for p in read.index if isinstance(p, Index))
-        further.append(replace(read, index=index))
+        moved = (move(p, positions) for p in read.index)
+        further.append(replace(read, index=tuple(p for p in moved if p is not None)))
     body = copy(source.body)
     old = [n for n in op.body.walk() if n.kind == "read" and n.number == number]
     _rebuild(op, (*op.reads, *further), {id(node): body for node in old})

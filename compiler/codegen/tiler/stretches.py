@@ -138,6 +138,9 @@ class StretchedTiles(Tiles):
         """Returns the distance from a tile's first row to the row of the block that it begins with."""
         return constant(0)
 
+    def _page_width(self, loop: int) -> int | None:
+        return None  # the panel holds the steps of a stretch
+
     # Panels
 
     @contextmanager

@@ -62,7 +62,18 @@ class Panel:
     within: bool
 
 
-Position = Index | Panel
+@dataclass(frozen=True, slots=True)
+class Page:
+    """`number` for an index in pages of `width` elements: a page that a table names, as a node in the op's loops. The
+    position in the page is a `Panel` beside it. The number depends on the loops `beside` too."""
+
+    index: Index
+    width: int
+    number: Node
+    beside: frozenset[int]
+
+
+Position = Index | Panel | Page
 
 
 @dataclass(eq=False, slots=True)
@@ -109,13 +120,14 @@ class Access:
 
     def loops(self) -> frozenset[int]:
         """Returns the loops that the access depends on."""
-        return frozenset(loop for p in self.index for loop, _ in linear(p).coefficients)
+        beside = {loop for p in self.index if isinstance(p, Page) for loop in p.beside}
+        return frozenset(loop for p in self.index for loop, _ in linear(p).coefficients) | beside
 
     @property
     def origin(self) -> Size | None:
         """The element of memory at index 0 of all loops; None where it is not a sum over the axes."""
         view = self.tensor.view
-        if view is None or any(isinstance(position, Panel) for position in self.index):
+        if view is None or any(not isinstance(position, Index) for position in self.index):
             return None
         total = view.offset
         for position, stride in zip(self.index, view.strides, strict=True):
@@ -130,19 +142,21 @@ class Access:
         total: Size = 0
         for position, stride in zip(self.index, view.strides, strict=True):
             coefficient = dict(linear(position).coefficients).get(loop, 0)
+            if isinstance(position, Page) and loop in position.beside:
+                return None
             if coefficient == 0:
                 continue
-            if isinstance(position, Panel):
+            if not isinstance(position, Index):
                 if coefficient != 1:
                     return None
-                if not position.within:
+                if isinstance(position, Page) or not position.within:
                     continue
             total = total + coefficient * stride
         return total
 
 
 def linear(position: Position) -> Index:
-    return position.index if isinstance(position, Panel) else position
+    return position if isinstance(position, Index) else position.index
 
 
 def plain(position: Position) -> int | None:

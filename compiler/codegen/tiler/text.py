@@ -96,6 +96,10 @@ class Writer:
         self.functions: set[tuple[str, int | None]] = set()
         self.steps: set[int] = set()
         """The steps of the loops that were written."""
+        self.multiples: dict[str, int] = {}
+        """Loop indices that are known to be multiples of a number."""
+        self.below: dict[str, int] = {}
+        """Loop indices that are known to be below a number."""
         self._scopes = [_Scope()]
         self._bound: dict[str, str] = {}
         self._count = 0
@@ -160,6 +164,12 @@ class Writer:
                 part = self.let(f"arith.muli {variable}, {self.size(coefficient)} : index")
             total = self.let(f"arith.addi {total}, {part} : index") if total else part
         return total
+
+    def is_multiple(self, form: Form, number: int) -> bool:
+        """Returns whether a form without a lane is known to be a multiple of a number."""
+        factors = [(k, self.multiples.get(v, 1)) for v, k in form.terms]
+        known = all(isinstance(k, int) and k * multiple % number == 0 for k, multiple in factors)
+        return known and isinstance(form.constant, int) and form.constant % number == 0
 
     def rounded(self, start: str, end: str, step: int) -> str:
         """Returns the last index up to `end` that whole steps from `start` reach."""

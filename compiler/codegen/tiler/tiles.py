@@ -18,13 +18,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ....dialect.dims import Size, add, bounds, multiply
+from ....dialect.emitter import Index
 from .evaluate import Evaluator, Iteration
 from .forms import LANES, Form, constant, variable
 from .nest import work_items
 from .order import Order
 from .prefetch import Panels, prefetch_panels
 from .roles import Roles
-from .structure import Access, Op, Panel
+from .structure import Access, Op, Page, Panel
 from .text import Value, Writer
 from .widening import choose_stretch, find_rows, widen_rows
 from .windows import order_steps
@@ -98,6 +99,8 @@ class Tiles:
         def masked() -> None:
             # The width is known in the call only: one vector at a time, the last one under a mask.
             with writer.loop(writer.index(column), end, lanes) as start:
+                if writer.is_multiple(column, lanes):
+                    writer.multiples[start] = lanes
                 left = writer.let(f"arith.subi {end}, {start} : index")
                 write(variable(start), [writer.first_lanes(variable(left))])
 
@@ -189,6 +192,11 @@ class Tiles:
                 totals = self._sum(inner, at(constant(number)), masks, totals, rows, within)
             return totals
         writer = self.writer
+        width = self._page_width(numbers[-1])
+        if width is not None:
+            return self._sum_pages(
+                width, classes[-1], lambda form, n: self._sum(inner, at(form), masks, n, rows), totals
+            )
         if classes[-1] in self.evaluator.spans:
             # A mask leaves only these steps with weights other than 0: see `bounded`.
             span = self.evaluator.span(classes[-1])
@@ -205,6 +213,32 @@ class Tiles:
                 loop.after = self._sum(inner, at(variable(loop.index)), masks, loop.values, rows, within)
             totals = loop.results
         return totals if whole == size else self._sum(inner, at(constant(whole)), masks, totals, rows, within)
+
+    def _page_width(self, loop: int) -> int | None:
+        """Returns the width of the pages that a step of the sum is read from."""
+        pages = (p for access in self.op.reads for p in access.index if isinstance(p, Page))
+        return next((p.width for p in pages if p.index == Index(((loop, 1),))), None)
+
+    def _sum_pages(
+        self, width: int, c: int, add: Callable[[Form, list[Value]], list[Value]], totals: Sequence[Value]
+    ) -> list[Value]:
+        """Sums over a class page by page, so that a page is looked up once; `add` adds the step at a form."""
+        writer, span = self.writer, self.evaluator.span(c)
+
+        def let(operation: str, left: str, right: str | int) -> str:
+            right = writer.size(right) if isinstance(right, int) else right
+            return writer.let(f"arith.{operation} {left}, {right} : index")
+
+        end = let("divui", let("addi", span.last, width - 1), width)
+        with writer.carrying(let("divui", span.first, width), end, 1, totals) as pages:
+            begin = let("muli", pages.index, width)
+            first = let("subi", let("maxui", span.first, begin), begin)
+            last = let("subi", let("minui", span.last, let("addi", begin, width)), begin)
+            with writer.carrying(first, last, 1, pages.values) as loop:
+                writer.below[loop.index] = width
+                loop.after = add(variable(pages.index, width) + variable(loop.index), loop.values)
+            pages.after = loop.results
+        return pages.results
 
     def _sum_window(
         self, iterations: Sequence[Iteration], masks: Sequence[str | None], totals: Sequence[Value], rows: int

@@ -19,7 +19,8 @@ from collections.abc import Iterator, Mapping
 from itertools import product as combinations
 from math import prod
 
-from .structure import Op, Panel
+from ....dialect.emitter import Index
+from .structure import Op
 
 WINDOW = 32
 """The most steps of a reduction that is unrolled where rows share only overlapping reads."""
@@ -40,7 +41,7 @@ def _positions(op: Op, loop: int) -> Iterator[Mapping[int, int]]:
     """Yields the positions of reads that depend on a loop, by their coefficients."""
     for access in op.reads:
         for position in access.index:
-            if not isinstance(position, Panel) and loop in dict(position.coefficients):
+            if isinstance(position, Index) and loop in dict(position.coefficients):
                 yield dict(position.coefficients)
 
 

@@ -13,7 +13,8 @@ from ....dialect.diagnostics import Diagnostic, DiagnosticError
 
 _STRUCTURE = frozenset({"decoder", "head", "layers", "llama", "gpt2", "phi", "mamba", "feed", "ffn", "shared", "ssm"})
 """Instances that only group parameters: the names of GGUF files do not contain them."""
-_SETTINGS = ("page",)
+_SETTINGS = ("page", "cache")
+CACHES = ("f32", "f16", "int8")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,7 @@ class Decoder:
         up to 1; shared_hidden: the width of the expert of all tokens, 0 for none.
     states, taps, rank: of a mixer: numbers of a channel, length of its convolution, and rank of its steps.
     page: tokens of a page of the cache that several texts share; 0 for no such cache, and no entries that use one.
+    cache: what keys and values are stored as, one of `CACHES`; `int8` with a scale for each token and head.
     """
 
     family: str = "llama"
@@ -74,11 +76,13 @@ class Decoder:
     chosen: int = 0
     shares_are_normed: bool = True
     shared_hidden: int = 0
+    gate_is_row: bool = True
     states: int = 0
     taps: int = 1
     rank: int = 0
     convolution_biased: bool = False
     page: int = 0
+    cache: str = "f32"
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -100,6 +104,10 @@ def with_settings(decoder: Decoder, settings: Mapping[str, Any]) -> Decoder:
             raise _bad_setting(f"`page` is {value!r}, not a number of tokens from 0 to {decoder.context}")
         if name == "page" and value and decoder.family == "mamba":
             raise _bad_setting("`page` is for models with a cache of tokens; Mamba has none")
+        if name == "cache" and value not in CACHES:
+            raise _bad_setting(f"`cache` is {value!r}, not one of {', '.join(CACHES)}")
+        if name == "cache" and value != "f32" and decoder.family == "mamba":
+            raise _bad_setting("`cache` is for models with a cache of tokens; Mamba has none")
         decoder = replace(decoder, **{name: value})
     return decoder
 

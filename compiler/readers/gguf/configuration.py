@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -124,6 +124,8 @@ class Llama:
     neighbours: bool = False
     activation: str = "silu"
     embedding_scaled: bool = False
+    shares_are_normed: bool = True
+    """Whether the shares of the experts of a token add up to 1."""
 
     def config(self, m: Metadata) -> Decoder:
         width, heads = m.size("embedding_length"), m.size("attention.head_count")
@@ -136,14 +138,12 @@ class Llama:
         rotated = m.size("rope.dimension_count", head)
         if rotated > head or rotated % 2:
             raise bad_gguf(f"`{m.path}` rotates {rotated} of {head} numbers of a head")
-        if np.any(m.find("expert_count", 0)):
-            raise bad_gguf(f"`{m.path}` is a mixture of experts, which is not supported")
         scaling = m.find("rope.scaling.type", "none")
         if scaling not in ("none", "linear"):
             raise bad_gguf(f"`{m.path}` scales rotary positions by `{scaling}`, which is not supported")
         layers = _layers(m)
         window = m.find("attention.sliding_window", 0)
-        return Decoder(
+        made = Decoder(
             context=m.size("context_length"),
             width=width,
             layers=layers,
@@ -168,4 +168,28 @@ class Llama:
             windows=(m.size("attention.sliding_window") if np.any(window) else 0,) * layers,
             embedding_scale=width**0.5 if self.embedding_scaled else 1.0,
             tied=not m.has("output.weight"),
+        )
+        return self._with_experts(m, made) if np.any(m.find("expert_count", 0)) else made
+
+    def _with_experts(self, m: Metadata, made: Decoder) -> Decoder:
+        experts, chosen = m.size("expert_count"), m.size("expert_used_count")
+        if chosen > experts:
+            raise bad_gguf(f"`{m.path}` chooses {chosen} of {experts} experts")
+        for layer in range(made.layers):
+            name = f"blk.{layer}.ffn_gate_exps.weight"
+            if not m.has(name):
+                message = f"`{m.path}` has no tensor `{name}` with the experts of block {layer}"
+                raise bad_gguf(message, "all blocks have experts, those of a block as one tensor")
+        if m.number("expert_weights_scale", 0.0) not in (0.0, 1.0):
+            raise bad_gguf(f"`{m.path}` scales the shares of experts, which is not supported")
+        normed = m.find("expert_weights_norm", self.shares_are_normed)
+        shared = m.has("blk.0.ffn_gate_shexp.weight")
+        return replace(
+            made,
+            experts=experts,
+            chosen=chosen,
+            hidden=m.size("expert_feed_forward_length", made.hidden),
+            shares_are_normed=bool(normed),
+            shared_hidden=m.size("expert_shared_feed_forward_length") if shared else 0,
+            gate_is_row=len(m.shapes.get("blk.0.ffn_gate_inp_shexp.weight", ())) == 2,
         )

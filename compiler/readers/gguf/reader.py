@@ -23,6 +23,8 @@ ARCHITECTURES: Mapping[str, Family] = {
     "mistral": Llama(neighbours=True),
     "qwen2": Llama(),
     "qwen3": Llama(),
+    "qwen2moe": Llama(shares_are_normed=False),
+    "qwen3moe": Llama(),
     "gpt2": Gpt2(),
     "gemma": Llama(activation="gelu-tanh", embedding_scaled=True),
 }

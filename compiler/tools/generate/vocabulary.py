@@ -33,13 +33,19 @@ def _load(package: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """`begin` are the ids before every text, `end` the ids that end an answer; `template` is empty if there is none."""
+    """`begin` are the ids before every text, `behind` those behind a whole one, `end` the ids that end an answer;
+    `template` is empty if there is none."""
 
     tokenizer: Any
     begin: tuple[int, ...]
     end: frozenset[int]
     template: str
     names: Mapping[str, str]
+    behind: tuple[int, ...] = ()
+
+    def encode_whole(self, text: str) -> list[int]:
+        """Returns the ids of a text that nothing follows, those around it included."""
+        return [*self.encode(text), *self.behind]
 
     def encode(self, text: str) -> list[int]:
         """Returns the ids of a text, those before it included."""
@@ -117,4 +123,5 @@ def read_vocabulary(model: Model) -> Vocabulary:
         frozenset(document["end"]),
         document.get("template", ""),
         document.get("names", {}),
+        tuple(document.get("behind", ())),
     )

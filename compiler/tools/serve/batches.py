@@ -167,9 +167,11 @@ def _vocabulary(model: Model) -> int:
 
 def _limits(model: Model) -> _Limits:
     described = model.describe()
-    pool = next(state for state in described["session"]["states"] if state["shape"][:1] == [_POOL])
+    # The positions of a page are the last axis of keys.
+    states = [state for state in described["session"]["states"] if state["name"].endswith(".keys")]
+    keys = next(state for state in states if state["shape"][:1] == [_POOL])
     entry = next(entry for entry in described["entries"] if entry["name"] == _DECODE)
     high = {dim["name"]: int(dim["high"]) for dim in entry["dims"]}
     # The cache of a single text is as small as it can be.
     others = {dim["name"]: int(dim["low"]) for dim in described["session"]["dims"] if dim["name"] == _TEXT}
-    return _Limits(int(pool["shape"][1]), high["M"], high["B"], most_tokens(model), others)
+    return _Limits(int(keys["shape"][-1]), high["M"], high["B"], most_tokens(model), others)

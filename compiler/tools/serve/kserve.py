@@ -6,24 +6,21 @@ the artifact, a dot and its own.
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from ....runtime.library import NacreError
 from ....runtime.loader import Entry, Model
 from ...version import __version__
+from .calls import LENGTH, Calls, call_entry, read_body
 from .protocol import RequestError
 from .tensors import DATATYPES, choose_outputs, describe, read_inputs, write_output
-
-_LENGTH = "inference-header-content-length"
 
 
 def served_entries(model: Model, name: str) -> dict[str, Entry]:
@@ -36,23 +33,18 @@ def served_entries(model: Model, name: str) -> dict[str, Entry]:
     return {name if len(plain) == 1 else f"{name}.{entry.name}": entry for entry in plain}
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class TensorServer:
-    """Entries that are served. Up to `running` calls run at the same time, and `queue` more wait. `body` is the most
-    bytes of a request."""
+    """Entries that are served, and routes of another protocol beside them."""
 
     entries: Mapping[str, Entry]
-    running: int
-    queue: int
-    body: int
-    counts: dict[str, int] = field(default_factory=lambda: {"requests": 0, "refused": 0, "failed": 0})
-    _open: int = 0
-    _free: asyncio.Semaphore = field(init=False)
+    calls: Calls
+    beside: Sequence[Route] = ()
 
     def application(self) -> Starlette:
-        self._free = asyncio.Semaphore(self.running)
         model = "/v2/models/{name}"
         routes = [
+            *self.beside,
             Route("/v2", self.server),
             *(Route(path, self.health) for path in ("/health", "/v2/health/live", "/v2/health/ready")),
             Route("/metrics", self.metrics),
@@ -67,9 +59,10 @@ class TensorServer:
             ),
         ]
 
-        async def refuse(_request: Request, error: Exception) -> Response:
+        async def refuse(request: Request, error: Exception) -> Response:
             assert isinstance(error, RequestError)
-            return JSONResponse({"error": str(error)}, error.status)
+            other = any(request.url.path == route.path for route in self.beside)
+            return JSONResponse(error.body if other else {"error": str(error)}, error.status)
 
         return Starlette(routes=routes, exception_handlers={RequestError: refuse})
 
@@ -82,9 +75,9 @@ class TensorServer:
     async def metrics(self, _request: Request) -> Response:
         """The text format of Prometheus."""
         lines = []
-        for name, value in self.counts.items():
+        for name, value in self.calls.counts.items():
             lines += [f"# TYPE nacre_{name}_total counter", f"nacre_{name}_total {value}"]
-        lines += ["# TYPE nacre_requests_open gauge", f"nacre_requests_open {self._open}"]
+        lines += ["# TYPE nacre_requests_open gauge", f"nacre_requests_open {self.calls.open}"]
         return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
 
     async def ready(self, request: Request) -> Response:
@@ -99,29 +92,16 @@ class TensorServer:
 
     async def infer(self, request: Request) -> Response:
         name, entry = self._entry(request)
-        if self._open >= self.running + self.queue:
-            self.counts["refused"] += 1
-            raise RequestError(429, "too many requests wait; try again later")
-        self._open += 1
-        try:
-            body, rest = await self._body(request)
+        async with self.calls.admitted():
+            body, rest = await read_body(request, self.calls.body)
             inputs = read_inputs(entry.arguments, body, rest)
             wanted = choose_outputs(entry.results, body)
-            self.counts["requests"] += 1
-            async with self._free:
-                found = await asyncio.to_thread(_call, entry, inputs)
+            found = await self.calls.run(lambda: call_entry(entry, inputs))
             sent = [
                 write_output(result, tensor, wanted[result.name])
                 for result, tensor in zip(entry.results, found, strict=True)
                 if result.name in wanted
             ]
-        except Exception as error:
-            self.counts["failed"] += 1
-            if isinstance(error, RequestError):
-                raise
-            raise RequestError(500, f"the request failed: {error}") from error
-        finally:
-            self._open -= 1
         answer: dict[str, Any] = {"model_name": name, "model_version": "1", "outputs": [said for said, _ in sent]}
         if isinstance(body.get("id"), str):
             answer["id"] = body["id"]
@@ -129,7 +109,7 @@ class TensorServer:
         if not binary:
             return JSONResponse(answer)
         head = json.dumps(answer, separators=(",", ":")).encode()
-        return Response(head + binary, headers={_LENGTH: str(len(head))}, media_type="application/octet-stream")
+        return Response(head + binary, headers={LENGTH: str(len(head))}, media_type="application/octet-stream")
 
     def _entry(self, request: Request) -> tuple[str, Entry]:
         name, version = request.path_params["name"], request.path_params.get("version", "1")
@@ -137,33 +117,3 @@ class TensorServer:
             known = ", ".join(self.entries)
             raise RequestError(404, f"there is no model `{name}` of version {version}; there are {known} of version 1")
         return name, self.entries[name]
-
-    async def _body(self, request: Request) -> tuple[dict[str, Any], bytes]:
-        """Returns the JSON of a request, and the bytes behind it."""
-        content = bytearray()
-        try:
-            async for part in request.stream():
-                content += part
-                if len(content) > self.body:
-                    raise RequestError(413, f"the body is larger than {self.body} bytes")
-        except ClientDisconnect:
-            raise RequestError(400, "the body is not complete") from None
-        said = request.headers.get(_LENGTH, str(len(content)))
-        length = int(said) if said.isascii() and said.isdigit() else -1
-        if not 0 <= length <= len(content):
-            raise RequestError(400, f"the header {_LENGTH} is {said}, and the body has {len(content)} bytes")
-        try:
-            body = json.loads(content[:length])
-        except (ValueError, RecursionError):
-            raise RequestError(400, "the body is not JSON") from None
-        if not isinstance(body, dict):
-            raise RequestError(400, "the body is not a JSON object")
-        return body, bytes(content[length:])
-
-
-def _call(entry: Entry, inputs: list[Any]) -> list[Any]:
-    try:
-        found = entry(*inputs)
-    except NacreError as error:
-        raise RequestError(400, str(error)) from None
-    return [found] if len(entry.results) == 1 else list(found)

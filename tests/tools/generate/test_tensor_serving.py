@@ -21,6 +21,7 @@ pytest.importorskip("starlette", reason="the package starlette is not installed"
 pytest.importorskip("uvicorn", reason="the package uvicorn is not installed")
 
 import uvicorn
+from nacre.compiler.tools.serve.calls import Calls
 from nacre.compiler.tools.serve.kserve import TensorServer, served_entries
 
 TEXT = """language 1
@@ -45,7 +46,7 @@ class Running:
         self.socket = socket.socket()
         self.socket.bind(("127.0.0.1", 0))
         self.port = self.socket.getsockname()[1]
-        application = TensorServer(entries, 2, 8, BODY).application()
+        application = TensorServer(entries, Calls(2, 8, BODY)).application()
         self.server = uvicorn.Server(uvicorn.Config(application, log_level="critical"))
         self.thread = threading.Thread(target=lambda: asyncio.run(self.server.serve([self.socket])))
         self.thread.start()

@@ -1,0 +1,168 @@
+"""Mixtures of experts in GGUF files compute the stored results of the package `transformers`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import nacre
+import numpy as np
+import pytest
+from nacre.compiler.checking import read_model
+from nacre.compiler.pipeline import Build
+from nacre.compiler.tools.validate.checker import VARIABLE
+from nacre.dialect.diagnostics import DiagnosticError
+from nacre.dialect.graph import walk
+from nacre.dialect.types import F32
+from readers.huggingface.interpreted import InterpretedSession
+from readers.huggingface.tiny_folders import CONTEXT, IDS, REFERENCES, fill
+from tiny import NAMES, neighbours
+from weights.gguf_bytes import Stored, gguf_bytes
+
+Array = np.ndarray[Any, Any]
+TOLERANCE = 2e-6
+"""Of the greatest number: both sides round angles of positions to f32, and the stored results."""
+ARCHITECTURES = {"mixtral": "llama", "qwen2-moe": "qwen2moe", "qwen3-moe": "qwen3moe"}
+OTHER = {
+    "block_sparse_moe.gate": "ffn_gate_inp",
+    "mlp.gate": "ffn_gate_inp",
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+    "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_expert.up_proj": "ffn_up_shexp",
+    "mlp.shared_expert.down_proj": "ffn_down_shexp",
+}
+PARTS = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down", "w1": "gate", "w3": "up", "w2": "down"}
+
+
+def _name(key: str) -> str:
+    """Returns the name in a file; experts are numbered behind it."""
+    layer = re.fullmatch(r"model\.layers\.(\d+)\.(.*)\.(\w+)", key)
+    if layer is None:
+        return NAMES[key]
+    number, own, last = layer.groups()
+    expert = re.fullmatch(r".*experts\.(\d+)\.(\w+)", own)
+    if expert is not None:
+        return f"blk.{number}.ffn_{PARTS[expert[2]]}_exps.{last}.{expert[1]}"
+    return f"blk.{number}.{OTHER.get(own) or NAMES.get(own) or NAMES[f'{own}.{last}'].removesuffix('.weight')}.{last}"
+
+
+def write_experts(path: Path, name: str, change: Callable[[str, Array], tuple[int, bytes]] | None = None) -> Array:
+    """Writes the model of a folder of Hugging Face as a file; returns the expected logits of the last tokens."""
+    with np.load(REFERENCES) as stored:
+        described, expected = json.loads(bytes(stored[f"{name}/described"])), stored[f"{name}/score"]
+    config: Mapping[str, Any] = described["config"]
+    architecture = ARCHITECTURES[name]
+    found = {_name(key): fill(key, shape) for key, shape in described["shapes"].items()}
+    heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
+    tensors: dict[str, Array] = {}
+    for key in sorted(found):
+        first, _, last = key.rpartition(".")
+        part = key.split(".")[2] if key.startswith("blk") else ""
+        if last.isdigit():
+            parts = [found[f"{first}.{n}"] for n in range(config["num_local_experts"])]
+            tensors[first] = np.stack(parts)
+        elif part in heads and architecture == "llama":
+            tensors[key] = neighbours(found[key], heads[part])
+        else:
+            tensors[key] = found[key].reshape(-1) if part == "ffn_gate_inp_shexp" else found[key]
+    values = {
+        "context_length": CONTEXT,
+        "embedding_length": config["hidden_size"],
+        "block_count": config["num_hidden_layers"],
+        "feed_forward_length": config["intermediate_size"],
+        "attention.head_count": config["num_attention_heads"],
+        "attention.head_count_kv": config["num_key_value_heads"],
+        "attention.key_length": config["head_dim"],
+        "attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]),
+        "rope.freq_base": float(config["rope_parameters"]["rope_theta"]),
+        "expert_count": config["num_local_experts"],
+        "expert_used_count": config["num_experts_per_tok"],
+    }
+    if architecture != "llama":
+        values["expert_feed_forward_length"] = config["moe_intermediate_size"]
+    if "shared_expert_intermediate_size" in config:
+        values["expert_shared_feed_forward_length"] = config["shared_expert_intermediate_size"]
+    metadata = {"general.architecture": architecture} | {f"{architecture}.{k}": v for k, v in values.items()}
+    made = []
+    for key, tensor in tensors.items():
+        kind, data = (0, np.ascontiguousarray(tensor).tobytes()) if change is None else change(key, tensor)
+        made.append(Stored(key, tensor.shape, kind, data))
+    path.write_bytes(gguf_bytes(made, metadata))
+    return np.asarray(expected)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_logits(name: str, tmp_path: Path) -> None:
+    expected = write_experts(tmp_path / "model.gguf", name)
+    session = InterpretedSession(read_model(tmp_path / "model.gguf"), S=CONTEXT)
+    found = session.call("score", IDS)[-2:]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE * float(np.abs(expected).max()))
+
+
+def test_experts_in_separate_tensors(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    write_experts(path, "mixtral")
+    path.write_bytes(path.read_bytes().replace(b"blk.1.ffn_gate_exps", b"blk.1.ffn_gate_0.ex"))
+    with pytest.raises(
+        DiagnosticError, match=r"has no tensor `blk.1.ffn_gate_exps.weight` with the experts of block 1"
+    ):
+        read_model(path)
+
+
+def _quantized(name: str, tensor: Array) -> tuple[int, bytes]:
+    """Returns experts whose rows are whole blocks as Q8_0, with a scale for each block, and others as they are."""
+    if "_exps" not in name or tensor.shape[-1] % 32:
+        return 0, np.ascontiguousarray(tensor).tobytes()
+    blocks = tensor.reshape(-1, 32).astype(np.float32)
+    scales = (np.abs(blocks).max(axis=1, keepdims=True) / 127).astype(np.float16)
+    codes = np.rint(blocks / scales.astype(np.float32)).clip(-127, 127).astype(np.int8)
+    return 8, np.concatenate([scales.view(np.int8).reshape(-1, 2), codes], axis=1).tobytes()
+
+
+def test_chosen_experts_are_dequantized(tmp_path: Path) -> None:
+    """The quantized values of all experts stay; a step of the loop over chosen experts dequantizes one."""
+    expected = write_experts(tmp_path / "model.gguf", "mixtral", _quantized)
+    build = Build(read_model(tmp_path / "model.gguf"))
+    session = InterpretedSession(build.source_model, S=CONTEXT)
+    found = session.call("score", IDS)[-2:]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=0.02 * float(np.abs(expected).max()))
+    module = build.optimize()
+    stored = {p.name: p.type for p in module.parameters if p.type.shape[:2] == (5, 48)}
+    assert {str(type.dtype) for type in stored.values()} == {"i8", "f16"} and len(stored) == 8
+    decode = next(function for function in module.functions if function.name == "decode")
+    large = [v for node in walk(decode.body) for v in node.outputs if v.type.shape[:2] == (5, 48)]
+    assert large and all(v.type.dtype is not F32 for v in large)
+
+
+@pytest.mark.parametrize("level", [0, 2])
+def test_only_chosen_experts_are_read(tmp_path: Path, level: int, pytestconfig: pytest.Config) -> None:
+    """Weights of an expert that no token chooses may be anything."""
+    if not pytestconfig.getoption("--variants"):
+        pytest.skip("compiled mixtures of experts run with --variants")
+    results = []
+    for value in (0.0, np.nan):
+
+        def change(name: str, tensor: Array, value: float = value) -> tuple[int, bytes]:
+            if "_gate_inp" in name:
+                # All experts have the same score: the first two are chosen.
+                tensor = np.zeros_like(tensor)
+            kind, data = _quantized(name, tensor)
+            if "_exps" in name:
+                end = len(data) // 5
+                nan = (
+                    np.full(end // 4, value, np.float32).tobytes() if kind == 0 else np.full(end, -1, np.int8).tobytes()
+                )
+                data = data[: 3 * end] + (nan if value else bytes(end)) + data[4 * end :]
+            return kind, data
+
+        path = tmp_path / f"expert{value}.gguf"
+        write_experts(path, "mixtral", change)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.delenv(VARIABLE, raising=False)
+            session = nacre.compile(path, tmp_path / f"{value}.so", opt_level=level).session(S=12)
+        results.append(session.entries["score"](IDS[:12]))
+    assert np.isfinite(results[1]).all()
+    np.testing.assert_array_equal(*results)
