@@ -1,11 +1,10 @@
 """Writes a graph as model text, which reads back to a graph that computes the same bits.
 
 Each node becomes one statement, in order. `model_blocks` restores blocks on request; otherwise, a comment names the
-origin of the nodes. Loops and
-branches stay, states keep their initial values and get names without dots, fused groups are expanded, and a parameter
-that is computed from others becomes that computation, in float64. Graphs that the language cannot express (operators
-that only passes create, constants of more than 65536 elements, names of parameters with unknown numbers) are a
-diagnostic, `not-expressible`.
+origin of the nodes, and states get names without dots. Loops and branches stay, states keep their initial values, fused
+groups are expanded, and a parameter that is computed from others becomes that computation, in float64. Graphs that the
+language cannot express (operators that only passes create, constants of more than 65536 elements, names of parameters
+with unknown numbers) are a diagnostic, `not-expressible`.
 """
 
 from __future__ import annotations
@@ -177,16 +176,16 @@ class _FunctionWriter:
 
     def instance(self, block: Block) -> _Instance:
         """Writes the block of an instance, or of an array of instances."""
-        name = self.names.give(flattened(block.path))
+        name = self.names.give(flattened(block.path), _called_in(self.function))
         element = ".{}" if block.count else ""
-        names = Names()
+        names, called = Names(), _called_in(block.inside.function)
         inner = _FunctionWriter(
             self.module,
             block.inside,
             self.words,
             self.file_names,
             self.needed,
-            {state: names.give(flattened(own, "state"), self.needed) for state, own in block.inside.states.items()},
+            {state: names.give(flattened(own, "state"), called) for state, own in block.inside.states.items()},
             self.library,
             f"{self.path}{block.path}{element}." if name == block.path and self.path is not None else None,
             in_block=True,
@@ -382,6 +381,11 @@ class _FunctionWriter:
             for name, value in node.attributes
             if specs[name].default is REQUIRED or format_attribute(value) != format_attribute(specs[name].default)
         ]
+
+
+def _called_in(function: Function) -> set[str]:
+    """Returns the names that instances and states of a function must not hide."""
+    return {node.op for node in walk(function.body)} & FUNCTIONS | _ALWAYS_NEEDED | {"dynamic_update_slice"}
 
 
 def _checks(node: Node) -> bool:

@@ -22,6 +22,7 @@ NAMES = (
     "tests/models/gpt2",
     "tests/models/experts",
     "tests/models/speech",
+    "tests/models/whisper",
 )
 MODELS = [ROOT / f"{name}.nacre" for name in NAMES]
 
