@@ -25,7 +25,7 @@ CLASSES = ("low", "middle", "high")
 CUTS = (-1.5, -0.5, 0.0, 0.1, 1.0, 2.5)
 STRATEGIES = ("none", "defaultChild", "lastPrediction", "nullPrediction")
 NUMBERS = ("a", "b", "n")
-MODELS = 40
+MODELS = 24
 ROWS = 60
 
 
