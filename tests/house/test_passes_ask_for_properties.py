@@ -13,6 +13,7 @@ NAMED: dict[str, tuple[str, set[str]]] = {
     "autodiff/region_gradients.py": ("the gradient of `scan`", {"scan"}),
     "fold/fold_batch_norm.py": (ALGEBRA, {"add", "ops"}),
     "layout/channels_last_rules.py": ("a table with one rule for each operator", {"_BY_NAME"}),
+    "layout/depth_last.py": ("lays out the constant matrix of `matmul`", {"matmul"}),
     "layout/split_sums.py": ("splits the sums of `matmul`", {"matmul"}),
     "layout/winograd.py": ("an algorithm for `conv2d`; pad(pad(x, a), b) == pad(x, a + b)", {"conv2d", "pad"}),
     "loops/batch_scanned.py": (
@@ -23,7 +24,7 @@ NAMED: dict[str, tuple[str, set[str]]] = {
     "loops/parallel_order.py": ("expands the three operators of order", {"sort", "argsort", "top_k"}),
     "quantization/expand_block_quantized.py": (
         "expands these operators, and writes `x @ dequantized.T` as `block_matmul`",
-        {"dequantize", "dequantize_blocks", "join_blocks", "quantize_blocks", "matmul"},
+        {"dequantize", "dequantize_blocks", "join_blocks", "quantize_blocks", "matmul", "dynamic_slice"},
     ),
     "quantization/qdq_propagation.py": ("moves `quantize`", {"quantize", "op"}),
     "quantization/quantized_values.py": (
