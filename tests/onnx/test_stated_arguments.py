@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from nacre.compiler.cli.main import run
+from nacre.compiler.readers.table import read_file
 from nacre.dialect.diagnostics import DiagnosticError
 from nacre.runtime.loader import OutOfRangeError
 from onnx import TensorProto, helper
@@ -79,3 +80,33 @@ def test_a_sequence_that_is_not_stated_by_shapes_is_a_diagnostic(sequences: Path
     for settings in ({}, {"a": 3}, {"a": [[-1]]}):
         with pytest.raises(DiagnosticError, match="`a`"):
             nacre.compile(sequences, sequences.with_suffix(".so"), settings=settings)
+
+
+def test_a_size_is_stated_by_its_name(tmp_path: Path) -> None:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 3])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 3])
+    path = save(tmp_path / "net.onnx", [helper.make_node("Add", ["x", "y"], ["z"])], [x, y], [y])
+    with pytest.raises(DiagnosticError, match="cannot broadcast"):
+        read_file(path)
+    source = read_file(path, settings={"N": 4})
+    assert [str(each.type) for each in source.module.functions[0].arguments] == ["f32[4, 3]", "f32[4, 3]"]
+    for wrong in (-1, 2.0, [4], True):
+        with pytest.raises(DiagnosticError, match="the size `N` is stated"):
+            read_file(path, settings={"N": wrong})
+
+
+def test_a_table_of_positions_bounds_a_size(tmp_path: Path) -> None:
+    """y = x + table[:, : length of x]"""
+    table = onnx.numpy_helper.from_array(np.zeros((1, 512, 2), np.float32), "table")
+    nodes = [
+        helper.make_node("Constant", [], ["table"], value=table),
+        helper.make_node("Constant", [], ["zero"], value_ints=[0]),
+        helper.make_node("Constant", [], ["one"], value_ints=[1]),
+        helper.make_node("Shape", ["x"], ["length"], start=1, end=2),
+        helper.make_node("Slice", ["table", "zero", "length", "one"], ["part"]),
+        helper.make_node("Add", ["x", "part"], ["y"]),
+    ]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["B", "T", 2]) for name in "xy")
+    source = read_file(save(tmp_path / "net.onnx", nodes, [x], [y]))
+    assert {dim.name: dim.high for dim in source.module.dims}["T"] == 512
+    assert str(source.module.functions[0].results[0].type) == "f32[B, T, 2]"
