@@ -14,13 +14,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ....dialect.dims import Size, add
-from ....dialect.graph import Constant, Formula, Function, Module, Node, Parameter, State, Value
+from ....dialect.graph import Function, Module, Node, Parameter, State, Value
 from ....dialect.ops.support.arguments import read_integers, read_sizes
 from .model_bodies import with_braces
 from .model_control import Body
+from .model_initial import write_initial_value
+from .model_library import BlockLibrary
 from .model_parameters import ParameterTable
-from .model_text import Expression, Names, Words, flattened, not_expressible, write_constant
-from .operators import BUILTINS
+from .model_text import Expression, Names, Words, flattened, not_expressible
 
 
 def name_states(states: Mapping[str, str], names: Names, reserved: Collection[str]) -> dict[str, str]:
@@ -66,6 +67,7 @@ class StateWriter:
     uses: Counter[str]
     relative: Mapping[str, str]
     """The names of the states relative to the instance that declares them, which is inside `arrays`."""
+    library: BlockLibrary
     arrays: int = 0
     current: dict[str, str] = field(default_factory=dict)
     types: dict[str, Value] = field(default_factory=dict)
@@ -85,26 +87,12 @@ class StateWriter:
         parameter = _initial(self.module, state)
         prefix = state.name.removesuffix(self.relative[state.name])
         if parameter.formula is not None:
-            return f"{line} = {self._formula(parameter.formula, parameter.formula.result, prefix)}"
+            access = lambda name: self.table.access(name.removeprefix(prefix), [])  # noqa: E731
+            return f"{line} = {write_initial_value(parameter.formula, self.words, access, self.library)}"
         key = with_braces(parameter.key, _numbers(prefix)) if self.arrays else parameter.key
         if parameter.transpose is not None or parameter.counts or key is None or '"' in key or "\\" in key:
             raise not_expressible(f"the initial value of the state `{state.name}`", state.span)
         return f'{line} from "{key}"'
-
-    def _formula(self, formula: Formula, value: Value, prefix: str) -> str:
-        """Returns the expression of an initial value: nested calls."""
-        node = next(n for n in formula.body if value in n.outputs)
-        if node.op == "constant":
-            constant = node.attribute("value")
-            assert isinstance(constant, Constant), node
-            return write_constant(constant)
-        if node.op == "parameter":
-            return self.table.access(str(node.attribute("name")).removeprefix(prefix), [])
-        if node.op not in BUILTINS or len(node.outputs) > 1:
-            raise not_expressible(f"an initial value that is computed by `{node.op}`", node.span)
-        operands = [self._formula(formula, operand, prefix) for operand in node.inputs]
-        attributes = [f"{name}={self.words.attribute(attribute)}" for name, attribute in node.attributes]
-        return f"{node.op}({', '.join([*operands, *attributes])})"
 
     # --- assignments ---
 

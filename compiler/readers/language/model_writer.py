@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from ....dialect.graph import Constant, Function, Module, Node, Value, walk
 from ....dialect.operator import REQUIRED, Operator
@@ -25,6 +25,7 @@ from .imports import DIM_LIMIT
 from .model_blocks import BLOCK, Block, Restored, has_index, restore_blocks
 from .model_control import WRITERS as CONTROL_WRITERS
 from .model_expansion import expand_function
+from .model_library import BlockLibrary
 from .model_parameters import ParameterTable
 from .model_states import StateWriter, full_starts, initial_parameters, name_states
 from .model_text import (
@@ -82,23 +83,6 @@ def write_model(module: Module, weights: Mapping[str, str] | None = None, *, blo
     return format_source("\n".join(parts) + "\n")
 
 
-@dataclass
-class BlockLibrary:
-    """The blocks of a file: equal ones are written once."""
-
-    file_names: Names
-    names: dict[tuple[str, str], str] = field(default_factory=dict)
-    texts: list[str] = field(default_factory=list)
-
-    def add(self, instance: str, head: str, lines: str) -> str:
-        """Returns the name of the block with this text."""
-        if (head, lines) not in self.names:
-            wanted = "".join(map(str.capitalize, flattened(instance, "block").split("_"))) or "Block"
-            name = self.names[head, lines] = self.file_names.give(wanted)
-            self.texts.append(f"block {name}{head} {{\n{lines}\n}}")
-        return self.names[head, lines]
-
-
 @dataclass(frozen=True)
 class _Instance:
     """An instance, or an array of them: its name, the writer of its block, and the line that makes it."""
@@ -151,7 +135,9 @@ class _FunctionWriter:
         stored = {name: found for name, found in stored.items() if self.access(name, found.counts) is None}
         stored |= {p.name: p for p in initial_parameters(module, restored.states, arrays)}
         self.table = ParameterTable(stored.values(), file_names, self.names, words, path, arrays)
-        self.states = StateWriter(module, function, words, self.table, spelled, self.uses, restored.states, arrays)
+        self.states = StateWriter(
+            module, function, words, self.table, spelled, self.uses, restored.states, library, arrays
+        )
         self.depth = 0
 
     def write(self, name: str, weights: str | None) -> list[str]:

@@ -145,6 +145,18 @@ BLOCKS = {
           use delay = Delay
           return delay(x * 3, x)
         }""",
+    "initial values of random numbers, and of a parameter twice": """
+        block Weighted(x: f32[3]) -> f32[3] {
+          param scale: f32[3]
+          state weight: f32[3] = 0.5 * random_normal((3,), 7)
+          state total: f32[3] = scale + scale * scale
+          total = total + x * weight
+          return total
+        }
+        model f(x: f32[3]) -> f32[3], f32[3] {
+          use first, second = Weighted
+          return first(x), second(x + 1)
+        }""",
     "a block for its state alone": """
         block Count(x: f32[3]) -> f32 {
           state total: f32[3]
@@ -195,6 +207,25 @@ def test_a_part_of_an_argument_is_written_without_a_state() -> None:
     dims = {"T": 2, "S": 9}
     expected, found = (Interpreter(m, made_up).run("put", given, dims) for m in (module, after))
     assert [x.tobytes() for x in found] == [x.tobytes() for x in expected]
+
+
+def test_a_saved_training_step_is_written_with_its_initial_values(tmp_path: Path) -> None:
+    """Random numbers use each value several times: nested calls would be longer than a source may be."""
+    (tmp_path / "step.nacre").write_text("""
+        train step(x: f32[5, 4], y: f32[5, 3], lr: f32) -> loss: f32 {
+          param weight: f32[3, 4] = 0.1 * random_normal((3, 4), 1) * random_normal((3, 4), 2)
+          loss = mean(square(x @ weight.T - y))
+          minimize loss with adam(lr=lr)
+        }""")
+    sample = nacre.graph.read(tmp_path / "step.nacre")
+    sample.save(tmp_path / "saved.nacre")
+    text = (tmp_path / "saved.nacre").read_text()
+    assert len(text) < 10_000 and "InitialValue()" in text
+    found, expected = (
+        [x.tobytes() for x in initial_values(m, m.function("step"), {}, lambda p: load_parameter(p, made_up))]
+        for m in (load_module(text, text=True).module, sample.module)
+    )
+    assert found == expected and len(found) > 1
 
 
 def test_a_loop_in_the_written_form_is_written_alike() -> None:
