@@ -9,6 +9,7 @@ from nacre.compiler.codegen.tiler.selections import _positions
 from nacre.compiler.codegen.tiler.structure import Access, Node, Op, Panel, Position, Tensor
 from nacre.dialect.emitter import Index, loop
 
+PANEL = Panel(loop(0), 4, within=True)
 X, N = Tensor((4, 8), "f32"), Tensor((4,), "i64")
 READS = (Access(X, (loop(0), loop(1))), Access(N, (loop(0),)))
 INSIDE = Node("arith.cmpi", "i1", (Node("index", "index", number=1), Node("read", "i64", number=1)))
@@ -26,11 +27,11 @@ def positions(op: Op, *index: Position) -> object:
 
 def test_positions_in_loops_of_the_reader() -> None:
     assert positions(selection()) == {0: loop(5), 1: loop(6)}
+    assert positions(selection(reads=(Access(X, (PANEL, loop(1))), READS[1]))) == {0: loop(5), 1: loop(6)}
     # The first axis is only read along, so its position may be a sum.
     assert positions(selection(), loop(5) + loop(6), loop(6)) == {0: loop(5) + loop(6), 1: loop(6)}
 
 
-PANEL = Panel(loop(0), 4, within=True)
 EXTRACT = replace(INSIDE, operands=(INSIDE.operands[0], Node("extract", "i64", tensor=N)))
 
 
@@ -39,11 +40,11 @@ EXTRACT = replace(INSIDE, operands=(INSIDE.operands[0], Node("extract", "i64", t
     [
         (selection(), (loop(5), loop(5) + loop(6))),
         (selection(), (loop(5), Panel(loop(6), 4, within=True))),
-        (selection(reads=(Access(X, (PANEL, loop(1))), READS[1])), ()),
+        (selection(reads=(Access(X, (PANEL, loop(1))), READS[1])), (loop(5) + loop(6), loop(6))),
         (selection(inside=EXTRACT), ()),
         (selection(loops=3), ()),
     ],
-    ids=["a sum is compared", "panels of the reader", "panels of the selection", "an element by index", "another loop"],
+    ids=["a sum is compared", "panels of the reader", "panels at a sum", "an element by index", "another loop"],
 )
 def test_selections_that_stay(op: Op, index: tuple[Index, ...]) -> None:
     assert positions(op, *index) is None

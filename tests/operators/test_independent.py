@@ -38,7 +38,8 @@ NONE: Mapping[str, str] = {
     **dict.fromkeys(("tree_ensemble", "tree_leaves", "oblivious_leaves", "tree_sum", "linear_tree_sum"), _TREES),
     **dict.fromkeys(("walk_ensemble", "walk_leaves"), _TREES),
     **dict.fromkeys(
-        ("feature_ranks", "ranked_trees"), "tests/readers/trees compares them with a walk from node to node"
+        ("feature_ranks", "ranked_trees", "row_ranks", "ranked_rows", "level_places", "border_places", "add_places"),
+        "tests/readers/trees compares them with a walk from node to node",
     ),
     "check_trees": "tests/artifact/test_hostile_tables.py compares its errors with written ones",
     **dict.fromkeys(("winograd_input", "winograd_weight", "winograd_output"), _WINOGRAD),

@@ -78,7 +78,7 @@ def test_policies_stand_in_a_file_or_a_text(tmp_path: Path) -> None:
     ("precision", "code", "text"),
     [
         ("int9", "unknown-precision", "did you mean `int8`?"),
-        ("policy", "unknown-precision", "there are f32, bf16"),
+        ("policy", "unknown-precision", "there are f32, tf32, bf16"),
         ("missing.nacre", "missing-file", "missing.nacre"),
         ("quantize nett { keep matmul }", "unknown-name", "did you mean `net`?"),
         ('quantize net { keep "laier" }', "unknown-path", 'did you mean "layer"?'),

@@ -175,7 +175,8 @@ def move(position: Position, positions: Mapping[int, Index]) -> Position | None:
     index = move(position.index, positions)
     assert isinstance(index, Index), position
     if isinstance(position, Panel):
-        return replace(position, index=index)
+        # A vector that begins at a sum could begin in the middle of a panel.
+        return replace(position, index=index) if not index.coefficients or plain(index) is not None else None
     loops = {loop: plain(positions[loop]) for loop in (*position.beside, *dict(position.index.coefficients))}
     fixed = {loop for loop in position.beside if positions[loop] == Index(())}
     if any(new is None for loop, new in loops.items() if loop not in fixed):
