@@ -34,6 +34,7 @@ from ..tools.validate.checker import VARIABLE, choose_observer
 from .model_options import PATH, SET, wrong
 from .reporting import report
 
+from .completion import PASS_LISTS, PRECISIONS, STAGES, TARGETS
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Context = click.Context
 _Parameter = click.Parameter
@@ -132,10 +133,14 @@ def _click_option(name: str, flag: Flag, default: Any) -> Callable[[_Command], _
         help=flag.help,
     )
 
+        shell_complete=_COMPLETED.get(name),
 
 _MODEL_OPTIONS = (
     click.option("--checkpoint", type=PATH, help="Checkpoint file or folder; overrides the one named in the model."),
     click.option(
+_COMPLETED = {"passes": PASS_LISTS, "targets": TARGETS}
+
+
         "--check-passes",
         is_flag=True,
         help="Verify the result of each pass, each kernel and the complete artifact on random inputs, and stop at the "
@@ -147,6 +152,7 @@ _MODEL_OPTIONS = (
         help=f"Overrides the policies of the model: {', '.join(SHORT_FORMS)}, or a file with `quantize` blocks.",
     ),
     SET,
+        shell_complete=PRECISIONS,
 )
 
 
@@ -217,6 +223,7 @@ def from_option(command: _Command) -> Callable[..., Any]:
         help="Continue from a dump written by --dump-dir: `graph`, a pass, or a code generation stage.",
     )(with_option)
 
+        shell_complete=STAGES,
 
 def check_stages(names: Collection[str], stages: Sequence[str], option: str) -> None:
     """Raises click.BadParameter for the name of a stage that a build does not have."""
