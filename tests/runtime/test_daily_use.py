@@ -130,3 +130,9 @@ def test_weights_are_tensors_in_dtypes_without_an_array(dtype: str, theirs: str)
     text = f"model m(x: f32[3]) -> f32[3] {{\n  param w: {dtype}[3]\n  return x * cast(w, f32)\n}}"
     weight = torch.tensor([[0.5, 0.0], [-2.0, 0.0], [3.0, 0.0]]).to(getattr(torch, theirs))[:, 0]
     np.testing.assert_array_equal(nacre.compile(text, weights={"w": weight})(X[1]), X[1] * [0.5, -2, 3])
+
+
+def test_progress_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "nacre"):
+        nacre.compile("model logged(x: f32[5]) -> f32[5] { return exp(x) * 3.25 }", opt_level=1)
+    assert "compiling `model`: passes" in caplog.messages and caplog.messages[-1] == "compiling `model`: link"
