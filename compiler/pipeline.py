@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from .base.cache_folder import object_folder
 from .base.files import check_writable
 from .base.spans import relative_to
 from .budgets import Costs, check_budgets, recompute_cost
-from .codegen.objects import CodeGenerator, Program
+from .codegen.objects import LOGGER, CodeGenerator, Program
 from .describe import join_device, specify
 from .dumps import Dumps
 from .dumps.parts import Part
@@ -49,6 +50,8 @@ from .stages import (
     BuildStage,
     needed_stages,
 )
+
+_LOG = logging.getLogger(LOGGER)
 
 
 @dataclass
@@ -96,6 +99,7 @@ class Build:
         the input, CompilerError for an internal error."""
         for stage in needed_stages(results):
             if getattr(self, stage.gives) is None:
+                _LOG.info("compiling `%s`: %s", self.source_model.module.name, stage.name)
                 taken = [getattr(self, name) for name in stage.takes]
                 setattr(self, stage.gives, _RUN[stage.name](self, *taken))
 

@@ -14,6 +14,7 @@ from ..dumps import Dumps
 from ..dumps.dumps import When
 from ..dumps.parts import COMMENTS
 from ..dumps.select import Selection
+from .completion import STAGES
 from .differences import colour_difference
 from .model_options import PATH
 from .options import check_stages
@@ -61,8 +62,20 @@ _OPTIONS = (
         type=PATH,
         help="Write the output of every stage to numbered files in this folder.",
     ),
-    click.option("--dump-before", multiple=True, metavar="STAGE", help="Print the input of a stage; repeatable."),
-    click.option("--dump-after", multiple=True, metavar="STAGE", help="Print the output of a stage; repeatable."),
+    click.option(
+        "--dump-before",
+        multiple=True,
+        metavar="STAGE",
+        shell_complete=STAGES,
+        help="Print the input of a stage; repeatable.",
+    ),
+    click.option(
+        "--dump-after",
+        multiple=True,
+        metavar="STAGE",
+        shell_complete=STAGES,
+        help="Print the output of a stage; repeatable.",
+    ),
     click.option("--dump-changed", is_flag=True, help="Print the changes of each graph pass as a diff."),
     click.option("--dump-filter", multiple=True, metavar="GLOB", help=FILTER_HELP),
 )

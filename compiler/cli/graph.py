@@ -12,6 +12,7 @@ from ..tools.explorer.profile import Profile, read_profile
 from ..tools.viewer.drawing import Drawing, drawing_of, drawing_of_artifact
 from ..tools.viewer.layout import check_layout_package
 from ..tools.viewer.pictures import make_difference, make_dot, make_page, make_svg
+from .completion import GRAPHS
 from .model_options import PATH
 from .models import refuse_build_options
 from .options import MODEL, Chosen, build_options, check_dims, progress, read_dims
@@ -70,7 +71,9 @@ def _difference(
 )
 @build_options
 @click.option(
-    "--stage", help="Show the graph after this pass, or `graph` for before all passes.  [default: graph for .html]"
+    "--stage",
+    shell_complete=GRAPHS,
+    help="Show the graph after this pass, or `graph` for before all passes.  [default: graph for .html]",
 )
 @click.option("--depth", type=click.IntRange(0), help="Number of nested levels to unfold.  [default: as many as fit]")
 @click.option("--at", "dims", metavar="B=1,T=128", callback=read_dims, help="Dims for the costs shown in a page.")

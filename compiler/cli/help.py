@@ -6,7 +6,7 @@ import difflib
 import textwrap
 
 import click
-from click.shell_completion import get_completion_class
+from click.shell_completion import CompletionItem, get_completion_class
 
 from ..readers.language.synonyms import ADVICE, synonym
 from ..tools.help.layout import WIDTH, lay_out, overview
@@ -16,8 +16,14 @@ from .reporting import INPUT_ERROR
 SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command("help")
-@click.argument("word", required=False)
+def _words(context: click.Context, _: click.Parameter, typed: str) -> list[CompletionItem[str]]:
+    commands = context.find_root().command
+    names = commands.list_commands(context) if isinstance(commands, click.Group) else []
+    return [CompletionItem(word) for word in sorted({*known_words(), *names}) if word.startswith(typed)]
+
+
+@click.command("help", context_settings={"ignore_unknown_options": True})
+@click.argument("word", required=False, shell_complete=_words)
 @click.pass_context
 def help_command(context: click.Context, word: str | None) -> int:
     """Explain an operator, a construct, a diagnostic or a pass.

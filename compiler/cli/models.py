@@ -22,6 +22,7 @@ from ..options import option_flags
 from ..report import usual_size
 from ..tools.repeated import MissingDimsError, Restart, begin_session, find_session_dims
 from ..tools.validate.inputs import ORDINARY, random_array
+from .completion import ENTRIES
 from .model_options import PATH
 from .options import Chosen, build_options, check_dims, progress, read_dims
 from .tensors import read_inputs
@@ -30,7 +31,9 @@ MODEL_OR_ARTIFACT = click.argument("model", metavar="MODEL.nacre|MODEL.so", type
 INPUTS = click.option(
     "--input", "inputs", multiple=True, metavar="NAME=VALUE", help="A .npy file, FILE.npz:KEY, or JSON."
 )
-ENTRY = click.option("--entry", metavar="NAME", help="Entry to call, if there are several and none is `main`.")
+ENTRY = click.option(
+    "--entry", metavar="NAME", shell_complete=ENTRIES, help="Entry to call, if there are several and none is `main`."
+)
 WEIGHTS = click.option("--weights", type=PATH, help="File of external weights, if not beside MODEL.so.")
 
 AT = click.option(

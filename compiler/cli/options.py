@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -20,6 +22,7 @@ from ...dialect.dims import Symbol
 from ...passes.registry import RENAMED as RENAMED_PASSES
 from ..build_warnings import with_warnings
 from ..checking import read_model
+from ..codegen.objects import LOGGER
 from ..codegen.workers.routes import RENAMED as RENAMED_STAGES
 from ..dumps import Dumps
 from ..dumps.dumps import known_names, plain_name
@@ -31,6 +34,7 @@ from ..quantization.choose import in_precision
 from ..readers.language.settings import Settings
 from ..readers.stages import Resumed, options_after, read_stage
 from ..tools.validate.checker import VARIABLE, choose_observer
+from .completion import PASS_LISTS, PRECISIONS, STAGES, TARGETS
 from .model_options import PATH, SET, wrong
 from .reporting import report
 
@@ -129,8 +133,12 @@ def _click_option(name: str, flag: Flag, default: Any) -> Callable[[_Command], _
         metavar=flag.metavar,
         envvar=flag.variable,
         callback=callback,
+        shell_complete=_COMPLETED.get(name),
         help=flag.help,
     )
+
+
+_COMPLETED = {"passes": PASS_LISTS, "targets": TARGETS}
 
 
 _MODEL_OPTIONS = (
@@ -144,6 +152,7 @@ _MODEL_OPTIONS = (
     click.option(
         "--precision",
         metavar="NAME|FILE.nacre",
+        shell_complete=PRECISIONS,
         help=f"Overrides the policies of the model: {', '.join(SHORT_FORMS)}, or a file with `quantize` blocks.",
     ),
     SET,
@@ -214,6 +223,7 @@ def from_option(command: _Command) -> Callable[..., Any]:
         "--from",
         "start",
         metavar="STAGE",
+        shell_complete=STAGES,
         help="Continue from a dump written by --dump-dir: `graph`, a pass, or a code generation stage.",
     )(with_option)
 
@@ -229,20 +239,56 @@ def check_stages(names: Collection[str], stages: Sequence[str], option: str) -> 
 
 @contextmanager
 def progress_line() -> Iterator[Callable[[str], None]]:
-    """Yields a function that shows progress on one line of standard error, if that is a terminal. No thread redraws the
-    line, because processes are forked meanwhile."""
+    """Yields a function that shows progress on standard error: on one line of a terminal, else as lines of text, the
+    first one after a while. No thread redraws the line, because processes are forked meanwhile."""
     if not sys.stderr.isatty():
-        yield lambda text: None
+        yield _lines()
         return
     with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
         yield lambda text: live.update(Text(text), refresh=True)
 
 
+SECONDS = 10.0
+"""The time between two lines of progress where there is no terminal."""
+
+
+def _lines() -> Callable[[str], None]:
+    last = time.monotonic()
+
+    def show(text: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= SECONDS:
+            click.echo(text, err=True)
+            last = time.monotonic()
+
+    return show
+
+
+class _Messages(logging.Handler):
+    """Passes the messages of a build on."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        super().__init__()
+        self.show = show
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.show(record.getMessage())
+
+
 @contextmanager
 def progress(what: str) -> Iterator[None]:
-    """Shows a spinner on standard error during a long operation, if that is a terminal."""
+    """Shows a spinner on standard error during a long operation, if that is a terminal, else the messages of builds, as
+    `progress_line` does."""
     if not sys.stderr.isatty():
-        yield
+        log, shown = logging.getLogger(LOGGER), _Messages(_lines())
+        level = log.level
+        log.addHandler(shown)
+        log.setLevel(logging.INFO)
+        try:
+            yield
+        finally:
+            log.removeHandler(shown)
+            log.setLevel(level)
         return
     with Console(stderr=True).status(what):
         yield

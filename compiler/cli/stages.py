@@ -20,6 +20,7 @@ from ..dumps.select import Selection
 from ..graph_passes import GRAPH_PASSES
 from ..readers.language.parse import decode
 from ..stages import result_with_text
+from .completion import PASS_LISTS, STAGES
 from .differences import show_difference
 from .dumping import FILTER_HELP, report_unmatched
 from .model_options import PATH
@@ -30,9 +31,19 @@ from .options import MODEL, Chosen, build_options, check_stages, from_option, pr
 @MODEL
 @build_options
 @from_option
-@click.option("--stage", default="linalg", show_default=True, help="A pass or stage; `list` prints all names.")
 @click.option(
-    "--between", nargs=2, metavar="STAGE STAGE", help="Print the difference of two stages in the same language."
+    "--stage",
+    default="linalg",
+    show_default=True,
+    shell_complete=STAGES,
+    help="A pass or stage; `list` prints all names.",
+)
+@click.option(
+    "--between",
+    nargs=2,
+    metavar="STAGE STAGE",
+    shell_complete=STAGES,
+    help="Print the difference of two stages in the same language.",
 )
 @click.option("--filter", "patterns", multiple=True, metavar="GLOB", help=FILTER_HELP)
 def dump_command(
@@ -99,7 +110,12 @@ _EPILOG = "\b\nThe passes, with the defaults of their options:\n" + "\n".join(
 @click.command("opt", epilog=_EPILOG)
 @click.argument("graph", metavar="FILE.graph", type=click.Path(allow_dash=True))
 @click.option(
-    "--pass", "passes", multiple=True, callback=read_passes, help="A pass, or several, separated by commas; repeatable."
+    "--pass",
+    "passes",
+    multiple=True,
+    callback=read_passes,
+    shell_complete=PASS_LISTS,
+    help="A pass, or several, separated by commas; repeatable.",
 )
 @click.option("-O", "level", type=click.IntRange(0, 3), help="Run the passes of this optimisation level first.")
 @click.option(

@@ -13,6 +13,7 @@ from ...dialect.types import DTYPES
 from ...runtime.loader import Entry, Model
 from ..tools.train import SCHEDULES, Data, Plan, Progress, Trainer
 from ..weights import open_tensors
+from .completion import ENTRIES
 from .figures import show_seconds
 from .model_options import PATH
 from .models import INPUTS, MODEL_OR_ARTIFACT, THREADS, WEIGHTS, open_model
@@ -40,11 +41,21 @@ from .tensors import read_tensor, split_assignments
     "--warm-up", type=click.IntRange(min=0), default=0, help="Steps in which scheduled arguments rise from 0."
 )
 @click.option("--validate", type=PATH, metavar="FILE", help="Samples for --validation after each epoch.")
-@click.option("--validation", metavar="ENTRY", help="Entry whose first result is averaged over the --validate samples.")
+@click.option(
+    "--validation",
+    metavar="ENTRY",
+    shell_complete=ENTRIES,
+    help="Entry whose first result is averaged over the --validate samples.",
+)
 @click.option("-o", "--output", type=PATH, help="Checkpoint after each epoch.  [default: MODEL.safetensors here]")
 @click.option("--resume", is_flag=True, help="Continue from the checkpoint, with the same bits as without a break.")
 @click.option("--log", type=PATH, metavar="FILE", help="Write `step,loss` lines to this file.")
-@click.option("--entry", metavar="NAME", help="Training step to call, if there are several entries with states.")
+@click.option(
+    "--entry",
+    metavar="NAME",
+    shell_complete=ENTRIES,
+    help="Training step to call, if there are several entries with states.",
+)
 @click.option("--at", "dims", metavar="S=64", callback=read_dims, help="Dims of the session that no sample has.")
 @THREADS
 @WEIGHTS

@@ -36,6 +36,7 @@ from ..tools.validate.inputs import (
 )
 from ..tools.validate.trials import ending_trials
 from ..weights import open_tensors
+from .completion import ENTRIES
 from .model_options import PATH
 from .options import MODEL, Chosen, build_options, check_dims, progress_line, read_dims
 from .reporting import INPUT_ERROR
@@ -49,7 +50,9 @@ _INPUT = click.option(
     help="A .npy file, FILE.npz:KEY, or JSON; random by default.",
 )
 _AT = click.option("--at", "dims", metavar="B=1,T=128", callback=read_dims, help="Dims of random inputs.")
-_ENTRY = click.option("--entry", metavar="NAME", help="Model of the file, if there are several.")
+_ENTRY = click.option(
+    "--entry", metavar="NAME", shell_complete=ENTRIES, help="Model of the file, if there are several."
+)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 _TIMEOUT = click.option(
     "--timeout",

@@ -6,6 +6,7 @@ and at whichever time, or if it comes from the cache.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,6 +38,9 @@ from .workers.object_cache import ObjectCache
 from .workers.pool import prestart, take_child
 from .workers.routes import FIRST, LLVM_IR, LLVM_STAGES, MODULES, code_stages
 
+LOGGER = "nacre"
+"""The logger that receives the progress of a build, with the level INFO."""
+_LOG = logging.getLogger(LOGGER)
 _KERNELS_PER_CHILD = 4
 """The number of kernels that compile in about the time that a child takes to start."""
 
@@ -239,6 +243,8 @@ class CodeGenerator:
 
         def take(number: int, outcome: Outcome) -> None:
             outcomes[number] = outcome
+            if worker == KERNEL_WORKER:
+                _LOG.info("%d of %d kernels are compiled", len(outcomes), len(sources))
             check_target_is_known(outcome.output, sources[number].job.triple)
             if outcome.result.error and self.given and outcome.result.stage == self.options.start:
                 raise _unreadable(sources[number], outcome)

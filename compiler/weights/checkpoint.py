@@ -13,13 +13,14 @@ from typing import Literal
 
 import numpy as np
 
-from ...dialect.diagnostics import Diagnostic, DiagnosticError
+from ...dialect.diagnostics import Diagnostic, DiagnosticError, MissingFileError
 from ...dialect.lazy_dataclass import dataclass
 from ...dialect.types import Array, DType
 
 
 def checkpoint_error(code: str, message: str, help: str = "") -> DiagnosticError:
-    return DiagnosticError([Diagnostic(code, message, help=help)])
+    kind = MissingFileError if code in ("checkpoint-missing", "missing-file") else DiagnosticError
+    return kind([Diagnostic(code, message, help=help)])
 
 
 def broken(path: Path, reason: str) -> DiagnosticError:

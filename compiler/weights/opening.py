@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from ...dialect.diagnostics import DiagnosticError
 from .checkpoint import Checkpoint, checkpoint_error
 from .gguf_file import read_gguf
 from .numpy_file import read_npy, read_npz
@@ -67,6 +68,8 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         for suffix, read in _READERS.items():
             if file.name.endswith(suffix):
                 return read(file)
+    except DiagnosticError:
+        raise
     except OSError as error:
         raise checkpoint_error("checkpoint-missing", f"cannot read `{path}`: {error.strerror or error}") from error
     except ValueError as error:  # a path with a null character

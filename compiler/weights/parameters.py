@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ...dialect.diagnostics import Diagnostic, Note
 from ...dialect.graph import Parameter
@@ -16,7 +17,7 @@ from ...dialect.types import DType
 from . import Checkpoint
 
 REPORTED_KEYS = 4
-"""The maximum number of missing tensors that are reported one by one."""
+"""The maximum number of missing tensors, and of tensors that do not fit, that are reported one by one."""
 REPORTED_ELEMENTS = 3
 """The maximum number of elements that are named if several elements of a parameter array have the same error."""
 
@@ -47,11 +48,11 @@ def converts(stored: DType | None, declared: DType) -> bool:
 
 
 def check_parameters(parameters: Sequence[Parameter], checkpoint: Checkpoint) -> list[Diagnostic]:
-    """Returns the differences between a model and a checkpoint; errors of an array are reported a few times at most."""
+    """Returns the differences between a model and a checkpoint. Errors of an array are reported a few times at most,
+    and a shape or a dtype that many parameters do not have, once."""
     errors: list[Diagnostic] = []
+    unlike: dict[str, list[tuple[str, Diagnostic]]] = {"tensor-shape": [], "tensor-dtype": []}
     other = _other_model(parameters, checkpoint)
-    if other is not None:
-        errors.append(other)
     for parameter in parameters:
         found: list[Diagnostic] = []
         for element in elements(parameter):
@@ -60,26 +61,39 @@ def check_parameters(parameters: Sequence[Parameter], checkpoint: Checkpoint) ->
             checkpoint_error = _check(element, checkpoint)
             if checkpoint_error is not None:
                 found.append(checkpoint_error)
+        if found and found[0].code in unlike:
+            unlike[found[0].code].append((parameter.name, found[0]))
         errors += found[:REPORTED_ELEMENTS]
         if len(found) > REPORTED_ELEMENTS:
             rest = len(found) - REPORTED_ELEMENTS
             first = found[0]
             errors.append(Diagnostic(first.code, f"and {rest} more of `{parameter.name}`", first.span))
-    return errors
+    for code, several in unlike.items():
+        if len(several) > REPORTED_KEYS:
+            _, first = several[0]
+            note = Note(f"{_listed([f'`{name}`' for name, _ in several[1:]])} have other ones too")
+            errors = [replace(first, notes=(*first.notes, note)), *(e for e in errors if e.code != code)]
+    return errors if other is None else [other, *errors]
+
+
+def _listed(names: Sequence[str]) -> str:
+    rest = len(names) - REPORTED_ELEMENTS
+    return ", ".join(names[:REPORTED_ELEMENTS]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _other_model(parameters: Sequence[Parameter], checkpoint: Checkpoint) -> Diagnostic | None:
-    """Returns one error for all missing tensors if a prefix of their keys differs, or if many parameters have none."""
+    """Returns one error for all missing tensors if a prefix of their keys differs, or if many parameters have none, or
+    all of several, with no key that is near."""
     missing = [e for p in parameters for e in elements(p) if e.key not in checkpoint]
     prefix = _common_prefix([e.key for e in missing], checkpoint) if len(missing) > 1 else ""
     if prefix:
         message = f"`{checkpoint.path.name}` is missing `{missing[0].key}` and {len(missing) - 1} more tensors"
         return Diagnostic("missing-tensor", message, missing[0].span, help=prefix)
     without = sum(any(e.key not in checkpoint for e in elements(p)) for p in parameters)
-    if without <= REPORTED_KEYS:
+    hopeless = 1 < without == len(parameters) and not any(checkpoint.closest(e.key) for e in missing)
+    if without <= REPORTED_KEYS and not hopeless:
         return None
-    names = ", ".join(f"`{e.key}`" for e in missing[:REPORTED_ELEMENTS])
-    message = f"`{checkpoint.path.name}` has no tensor {names} and {len(missing) - REPORTED_ELEMENTS} more"
+    message = f"`{checkpoint.path.name}` has no tensor {_listed([f'`{e.key}`' for e in missing])}"
     label = f"{len(missing)} of {sum(1 for p in parameters for _ in elements(p))} parameters are missing"
     help_text = "the checkpoint is empty"
     for first in checkpoint.names()[:1]:

@@ -145,3 +145,29 @@ def test_checkpoint_folder(cli: Cli, tmp_path: Path) -> None:
     assert done.code == 1 and "must be f32[3] in the checkpoint, not f32[2]" in done.err
     done = cli("check", source, "--checkpoint", tmp_path / "none")
     assert done.code == 1 and "no such file or folder" in done.err
+
+
+@pytest.mark.parametrize(
+    ("stored", "code", "noted"),
+    [
+        ({f"other.{i}": (2,) for i in range(4)}, "missing-tensor", "3 of 3 parameters are missing"),
+        ({f"w{i}": (5,) for i in range(3)}, "tensor-shape", "must be f32[2] in the checkpoint, not f32[5]"),
+    ],
+)
+@pytest.mark.parametrize("count", [3, 6])
+def test_a_wrong_checkpoint_is_one_error(
+    cli: Cli, tmp_path: Path, stored: dict[str, tuple[int, ...]], code: str, noted: str, count: int
+) -> None:
+    """Up to four parameters of another shape are errors of their own."""
+    names = [f"w{i}" for i in range(count)]
+    parameters = "".join(f"  param {name}: f32[2]\n" for name in names)
+    path = tmp_path / "m.nacre"
+    body = f'  weights "w.safetensors"\n{parameters}  return x + {" + ".join(names)}\n'
+    path.write_text(f"model m(x: f32[2]) -> f32[2] {{\n{body}}}\n")
+    if code == "tensor-shape":
+        stored = dict.fromkeys(names, (5,))
+    save_file({name: np.zeros(shape, np.float32) for name, shape in stored.items()}, tmp_path / "w.safetensors")
+    done = cli("check", path)
+    assert done.err.count(f"error[{code}]") == (3 if code == "tensor-shape" and count == 3 else 1)
+    assert noted.replace("3 of 3", f"{count} of {count}") in done.err
+    assert ("`w1`, `w2`, `w3` and 2 more have other ones too" in done.err) == (code == "tensor-shape" and count == 6)

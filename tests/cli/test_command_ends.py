@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import signal
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 from cli_harness import Cli, command_line, leftovers, nacre_process, on_terminal
 from nacre.compiler import size_bounds
-from nacre.compiler.cli import source
+from nacre.compiler.cli import options, source
 from nacre.compiler.lower.module import Lowered, lower_module
 from nacre.compiler.targets.vector_unit import PanelSizes
 
@@ -127,6 +128,18 @@ def test_progress_is_for_terminals(double: Path) -> None:
     piped = nacre_process(*command, env={**os.environ, "FORCE_COLOR": "1"})
     assert piped.code == 0
     assert piped.err.startswith("wrote ") and "\x1b[" not in piped.err and "compiling" not in piped.err
+
+
+def test_progress_is_lines_elsewhere(cli: Cli, double: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(options, "SECONDS", 0.0)
+    lines = cli("compile", double, "--no-cache").err.splitlines()
+    assert lines[0] == "compiling `double`: parameters" and "1 of 1 kernels are compiled" in lines
+    assert lines[-1].startswith("wrote ")
+    assert not logging.getLogger("nacre").handlers and not logging.getLogger("nacre").level
+    with options.progress_line() as show:
+        show("half")
+    monkeypatch.setattr(options, "SECONDS", 60.0)
+    assert "compiling" not in cli("compile", double, "--no-cache").err
 
 
 def test_diagnostics_have_colours_on_terminals_alone(tmp_path: Path) -> None:

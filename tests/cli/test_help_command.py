@@ -1,22 +1,32 @@
 """`nacre help` and `nacre completion`: every word has a page, in 80 columns; every diagnostic code is explained."""
 
+import ast
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import nacre
 import pytest
 from cli_harness import Cli
+from click.shell_completion import ShellComplete
 from nacre.compiler.cli.main import all_commands, run
+from nacre.compiler.cli.main import cli as cli_group
+from nacre.compiler.model.policy import SHORT_FORMS
 from nacre.compiler.readers.language import check_source
+from nacre.compiler.targets.families import FAMILIES
+from nacre.compiler.targets.target import LEVELS
 from nacre.compiler.tools.help.sections import DOCS, LANGUAGE, OTHERS, names_of, read_sections
 from nacre.dialect.ops import OPERATORS
+from nacre.dialect.types import COMPUTED, STORAGE
 from nacre.passes.registry import PASSES
 
 ROOT = Path(__file__).parents[2]
-READERS = ROOT / "compiler" / "readers" / "language"
-_REPORTED = re.compile(r"(?:report|error|warning|stop|Diagnostic|WrongError)\(\s*\"([a-z0-9]+(?:-[a-z0-9]+)*)\"")
+_CODE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
+_REPORT = re.compile(r"report|stop|fail|wrong|Diagnostic|_?(\w+_)?error|_?warning|_failure|_refused|\w+Error")
+"""The names of functions that take the code of a diagnostic."""
 NAMED = names_of("diagnostics")
 EXAMPLES = {
     code: example[0]
@@ -36,10 +46,25 @@ def test_the_example_of_a_diagnostic_gives_it(code: str) -> None:
     assert found == {code}
 
 
-def test_every_code_of_the_language_is_explained() -> None:
-    found = {code for path in READERS.glob("*.py") for code in _REPORTED.findall(path.read_text(encoding="utf-8"))}
-    assert {"shape-mismatch", "unclosed-string", "bad-range"} <= found
-    missing = found - NAMED.keys() - {"unsupported"}
+def codes_in(path: Path) -> Iterator[str]:
+    """Yields the codes that a file gives to functions that report, as literals or as a choice of two."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call):
+            continue
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        given = [k.value for k in node.keywords if k.arg == "code"]
+        for each in [*given, *(node.args if _REPORT.fullmatch(name) else [])]:
+            for value in (each.body, each.orelse) if isinstance(each, ast.IfExp) else (each,):
+                text = getattr(value, "value", None)
+                if isinstance(text, str) and _CODE.fullmatch(text):
+                    yield text
+
+
+def test_every_code_is_explained() -> None:
+    folders = ("compiler", "passes", "dialect", "runtime")
+    found = {code for folder in folders for path in (ROOT / folder).rglob("*.py") for code in codes_in(path)}
+    assert {"shape-mismatch", "unclosed-string", "bad-range", "data-dependent", "bad-onnx", "random-numbers"} <= found
+    missing = found - NAMED.keys()
     assert not missing
 
 
@@ -49,6 +74,16 @@ def test_every_operator_pass_and_construct_has_a_section() -> None:
     assert LANGUAGE.keys() <= {section.heading for section in read_sections("language")}
     for page, heading in OTHERS.values():
         assert heading in {section.heading for section in read_sections(page)}
+
+
+TARGETS = ("native", "portable", *LEVELS, *(family.triple for family in FAMILIES.values() if not family.device))
+
+
+@pytest.mark.parametrize(
+    "word", [*SHORT_FORMS, *map(str, (*COMPUTED, *STORAGE)), *TARGETS, "cuda", "--set", "-O2", "@"]
+)
+def test_every_precision_dtype_and_target_is_explained(capsys: pytest.CaptureFixture[str], word: str) -> None:
+    assert shown(capsys, word)
 
 
 @pytest.mark.parametrize("word", ["softmax", "shape-mismatch", "repeat", "cse", "native", "int8", "|>", "fmt"])
@@ -85,6 +120,45 @@ def test_commands_are_completed() -> None:
     done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True)
     expected = sorted(name for name in all_commands() if name.startswith("co"))
     assert sorted(line.partition(",")[2] for line in done.stdout.splitlines()) == expected
+
+
+MODELS = "\n".join(f"model {name}(x: f32[2]) -> f32[2] {{ return x }}" for name in ("first", "second")) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("run MODEL.nacre --entry ", ["first", "second"]),
+        ("run MODEL.nacre --entry s", ["second"]),
+        ("run MODEL.so --entry ", ["first", "second"]),
+        ("run none.nacre --entry ", []),
+        ("train MODEL.nacre --validation f", ["first"]),
+        ("compile MODEL.nacre --precision int4", ["int4", "int4a8"]),
+        ("compile MODEL.nacre --precision pol", ["a file"]),
+        ("compile MODEL.nacre --target native,cu", ["native,cuda"]),
+        ("compile MODEL.nacre --passes cse,unroll", ["cse,unroll-repeat"]),
+        ("opt x.graph --pass dc", ["dce"]),
+        ("dump MODEL.nacre --stage lin", ["linalg"]),
+        ("dump MODEL.nacre --between graph fus", ["fuse"]),
+        ("compile MODEL.nacre --dump-after fus", ["fuse"]),
+        ("graph MODEL.nacre --stage lin", []),
+        ("compile MOD", ["a file"]),
+        ("compile MODEL.nacre --prec", ["--precision"]),
+        ("help soft_", ["soft_shrink"]),
+    ],
+)
+def test_values_are_completed(models: Path, line: str, expected: list[str]) -> None:
+    *words, last = line.replace("MODEL", str(models.with_suffix(""))).split(" ")
+    found = ShellComplete(cli_group, {}, "nacre", "_NACRE_COMPLETE").get_completions(words, last)
+    assert [item.value if item.type == "plain" else f"a {item.type}" for item in found] == expected
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "m.nacre"
+    path.write_text(MODELS)
+    nacre.compile(path, path.with_suffix(".so"))
+    return path
 
 
 def test_the_pages_are_those_of_the_documentation() -> None:

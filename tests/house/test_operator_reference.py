@@ -16,6 +16,17 @@ def test_every_operator_has_a_section() -> None:
     assert all(f"\n### `{name}(" in page for name in OPERATORS)
 
 
+def test_operators_of_a_model_file_have_dtypes_and_an_example() -> None:
+    page = format_page()
+    for name, operator in OPERATORS.items():
+        if operator.has("structure") or operator.has("internal") or not operator.cases:
+            continue
+        section = page.partition(f"\n### `{name}(")[2].partition("\n### ")[0]
+        assert f"- Example: `{name}(" in section
+        assert "- Dtypes: " in section or all(spec.name != "dtype" for spec in operator.attributes)
+    assert "`iota(shape=7)` gives `i64[7]`" in page
+
+
 def test_facts_come_from_the_records() -> None:
     assert decomposition(OPERATORS["relu"]) == ["maximum"]
     assert "maximum" not in decomposition(OPERATORS["sigmoid"])

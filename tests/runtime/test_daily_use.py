@@ -68,6 +68,10 @@ def test_a_missing_file_is_a_file_not_found(tmp_path: Path, read: object) -> Non
 def test_a_missing_checkpoint_is_a_file_not_found(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         nacre.compile(TEXT, weights=tmp_path / "no.safetensors")
+    named = 'model m(x: f32[3]) -> f32[3] {\n  weights "no.npz"\n  param w: f32[3]\n  return x * w\n}\n'
+    (tmp_path / "m.nacre").write_text(named)
+    with pytest.raises(FileNotFoundError):
+        nacre.compile(tmp_path / "m.nacre")
 
 
 def test_tensors_of_pytorch() -> None:
@@ -115,6 +119,20 @@ def test_out_takes_tensors_of_other_libraries(path: Path) -> None:
 def test_weights_are_arrays_of_any_library() -> None:
     torch = pytest.importorskip("torch")
     text = "model m(x: f32[3]) -> f32[3] {\n  param w: f32[3]\n  return x * w\n}"
-    for weight in (X[0], torch.from_numpy(X[0].copy())):
+    for weight in (X[0], torch.from_numpy(X[0].copy()), torch.nn.Parameter(torch.from_numpy(X[0].copy()))):
         model = nacre.compile(text, weights={"w": weight})
         np.testing.assert_array_equal(model(X[1]), X[0] * X[1])
+
+
+@pytest.mark.parametrize(("dtype", "theirs"), [("bf16", "bfloat16"), ("f8e4m3", "float8_e4m3fn")])
+def test_weights_are_tensors_in_dtypes_without_an_array(dtype: str, theirs: str) -> None:
+    torch = pytest.importorskip("torch")
+    text = f"model m(x: f32[3]) -> f32[3] {{\n  param w: {dtype}[3]\n  return x * cast(w, f32)\n}}"
+    weight = torch.tensor([[0.5, 0.0], [-2.0, 0.0], [3.0, 0.0]]).to(getattr(torch, theirs))[:, 0]
+    np.testing.assert_array_equal(nacre.compile(text, weights={"w": weight})(X[1]), X[1] * [0.5, -2, 3])
+
+
+def test_progress_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "nacre"):
+        nacre.compile("model logged(x: f32[5]) -> f32[5] { return exp(x) * 3.25 }", opt_level=1)
+    assert "compiling `model`: passes" in caplog.messages and caplog.messages[-1] == "compiling `model`: link"

@@ -31,10 +31,20 @@ from ....passes.rewrite import (
     count_uses,
     rename_results,
 )
+from ..help.layout import explain_operator
 from .flow import key, reads
 
 Build = Callable[..., Value | Sequence[Value]]
 """`build(b, *operands) -> value, or values`: writes nodes with the builder `b`."""
+
+
+class _Explained(NodeBuilder):
+    """A builder whose methods have the text of `nacre help` as their documentation."""
+
+    def __getattr__(self, name: str) -> Callable[..., Value]:
+        method = super().__getattr__(name)
+        method.__doc__ = explain_operator(name)
+        return method
 
 
 def graph_error(code: str, message: str, help: str = "") -> DiagnosticError:
@@ -79,7 +89,7 @@ class _Replace(Rewriter):
             return None
         # The replacement has the name of the target.
         self.targets.remove(key(node))
-        b = NodeBuilder(self.names, node)
+        b = _Explained(self.names, node)
         values = _build(self.build, b, node.inputs)
         _check_types(node.outputs, values)
         return Replacement(tuple(b.nodes), values)
@@ -122,7 +132,7 @@ def insert_behind(module: Module, function: Function, value: Value, build: Build
     """Inserts the nodes that `build(b, value)` writes after the value, and replaces all other uses of the value."""
     names = Names(function)
     maker = next((n for n in walk(function.body) if value in n.outputs), None)
-    b = NodeBuilder(names, maker or Node("argument", (), (value,)))
+    b = _Explained(names, maker or Node("argument", (), (value,)))
     (made,) = _build(build, b, [value])
     _check_types([value], [made])
 
@@ -186,7 +196,7 @@ def find_part(function: Function, body: Sequence[Node], names: Collection[str]) 
 
 def replace_part(module: Module, function: Function, part: Part, build: Build) -> Module:
     """Replaces the nodes of the part by those that `build(b, *inputs of the part)` writes for its outputs."""
-    b = NodeBuilder(Names(function), part.nodes[-1])
+    b = _Explained(Names(function), part.nodes[-1])
     values = _build(build, b, part.inputs)
     _check_types(part.outputs, values)
     made = {v.name for node in b.nodes for v in node.outputs}

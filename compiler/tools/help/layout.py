@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 
 from .sections import LANGUAGE, Section, names_of
 
@@ -59,6 +60,12 @@ def _plain(text: str) -> str:
     """Removes the marks of links and emphasis; backticks stay."""
     text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
     return text.replace("\\|", "|").replace("**", "")
+
+
+@lru_cache(None)
+def explain_operator(name: str) -> str:
+    """Returns the section of an operator as plain text."""
+    return lay_out(names_of("operators")[name])
 
 
 def overview() -> str:

@@ -13,9 +13,35 @@ from pathlib import Path
 
 DOCS = Path(__file__).parents[2] / "docs"
 
+_SIGNS = (
+    "@",
+    "+",
+    "-",
+    "*",
+    "/",
+    "//",
+    "%",
+    "**",
+    "==",
+    "!=",
+    "<",
+    "<=",
+    ">",
+    ">=",
+    "and",
+    "or",
+    "not",
+    "true",
+    "false",
+    "None",
+)
+_NUMBERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f64")
+_LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "x86-64-v4-vnni", "x86-64-v4-vnni-bf16", "znver4")
+_TRIPLES = ("aarch64", "aarch64-linux-gnu", "riscv64", "riscv64-linux-gnu", "wasm32-wasi", "x86_64-linux-gnu")
+
 LANGUAGE: Mapping[str, Sequence[str]] = {
     "Files": ("language", "comment", "constant"),
-    "Types": ("type", "types", "dtype", "dtypes", "q8", "q4"),
+    "Types": ("type", "types", "dtype", "dtypes", "bool", *_NUMBERS, "q8", "q4"),
     "Dims": ("dim", "dims", "multiple"),
     "Blocks and models": ("block", "model", "return"),
     "Sizes of arguments": ("size", "sizes"),
@@ -24,15 +50,17 @@ LANGUAGE: Mapping[str, Sequence[str]] = {
     "Instances": ("use", "instances", "instance"),
     "Statements": ("assignment", "statements"),
     "States": ("state", "states", "session"),
-    "Training": ("train", "minimize", "training", "group", "freeze", "clip", "adamw", "sgd", "optimizer"),
+    "Training": ("train", "minimize", "training", "group", "freeze", "clip", "adamw", "sgd", "optimizer", "accumulate"),
+    "Custom gradients": ("grad", "gradient"),
     "Losses and layers": ("loss", "losses", "cross_entropy", "dropout"),
-    "Loops": ("repeat", "loop", "loops", "for", "collect", "comprehension", "list"),
+    "Loops": ("repeat", "loop", "loops", "for", "collect", "comprehension", "list", "lists"),
     "scan": ("scan", "with"),
     "while": ("while",),
     "if": ("if", "else"),
-    "Expressions": ("expressions", "pipe", "|>", "literals", ".T", ".mT"),
+    "Expressions": ("expressions", "pipe", "|>", "literals", "operators", ".T", ".mT", *_SIGNS),
     "Indexing": ("index", "indexing", "slice", "slices"),
-    "Functions": ("functions", "rearrange", "zeros", "ones", "tensor", "unstack"),
+    "Index notation": ("index-notation", "notation"),
+    "Functions": ("functions", "rearrange", "zeros", "ones", "tensor", "unstack", "len", "int"),
     "Selected elements": ("nonzero", "masked_select", "unique", "mask"),
     "Mixtures of experts": ("experts", "expert", "mixture", "moe", "dispatch", "sparse", "data-dependent"),
     "Random numbers": ("multinomial", "random_uniform", "random_normal", "random_bits", "random", "seed"),
@@ -45,11 +73,12 @@ LANGUAGE: Mapping[str, Sequence[str]] = {
 """Sections of language.md, and the words that lead to them."""
 
 OTHERS: Mapping[str, tuple[str, str]] = {
-    **dict.fromkeys(("target", "targets", "native", "portable", "aarch64"), ("artifact", "Targets")),
+    **dict.fromkeys(("target", "targets", "native", "portable", *_LEVELS, *_TRIPLES), ("artifact", "Targets")),
     **dict.fromkeys(("json", "--json"), ("json", "JSON output")),
     "wasm": ("artifact", "WebAssembly"),
+    **dict.fromkeys(("cuda", "gpu", "gpus"), ("artifact", "GPUs")),
     "threads": ("artifact", "Threads"),
-    **dict.fromkeys(("int8", "int4", "int4a8", "bf16", "f16"), ("precision", "Lower precision")),
+    **dict.fromkeys(("int8", "int4", "int4a8", "bf16", "f16", "f32", "tf32"), ("precision", "Lower precision")),
     **dict.fromkeys(("f8", "f8e4m3", "f8e5m2"), ("precision", "8-bit floats")),
     "calibration": ("precision", "Calibration"),
     **dict.fromkeys(("-O", "-O0", "-O1", "-O2", "-O3"), ("command_line", "Optimisation levels")),

@@ -8,10 +8,11 @@ the first case of a record.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from ....dialect.graph import Value
-from ....dialect.operator import REQUIRED, AttributeSpec, Builder, Case, Operand, Operator, Use
+from ....dialect.operator import REQUIRED, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
 from ....dialect.ops import OPERATORS
 from ....dialect.types import (
     ANY,
@@ -134,6 +135,8 @@ def _facts(operator: Operator) -> Iterator[str]:
         yield "Internal: only passes create this operator."
     if operator.operands:
         yield f"Dtypes: {_format_dtypes(operator.operands)}."
+    elif made := _made(operator):
+        yield f"Dtypes: {_format_set(made)}."
     for spec in operator.attributes:
         if spec.choices:
             choices = ", ".join(f'`"{choice}"`' for choice in spec.choices)
@@ -150,15 +153,28 @@ def _facts(operator: Operator) -> Iterator[str]:
 
 def _call(operator: Operator) -> str:
     """Returns a call with the types of its operands and results, from the first case that gives operands."""
-    if not operator.operands or not operator.cases or operator.has("structure") or operator.has("internal"):
+    if not operator.cases or operator.has("structure") or operator.has("internal"):
         return ""
-    _, operands, case = _example(operator)
+    operands, case = _example(operator)[1:] if operator.operands else ((), operator.cases[0])
+    given = {name: value for name, value in case.attributes.items() if operands or name != "dtype"}
     names = [min(number, len(operator.operands) - 1) for number in range(len(operands))]
     shown = [f"{operator.operands[n].name}: {value.type}" for n, value in zip(names, operands, strict=True)]
-    shown += [f"{name}={_format_value(value)}" for name, value in case.attributes.items()]
-    full = operator.complete(case.attributes)
+    shown += [f"{name}={_format_value(value)}" for name, value in given.items()]
+    full = operator.complete(given)
     results = operator.check([value.type for value in operands], full)
     return f"`{operator.name}({', '.join(shown)})` gives {' and '.join(f'`{type}`' for type in results)}"
+
+
+def _made(operator: Operator) -> tuple[DType, ...]:
+    """Returns the dtypes that the attribute `dtype` of an operator without operands accepts."""
+    if not operator.cases or all(spec.name != "dtype" for spec in operator.attributes):
+        return ()
+    accepted = []
+    for dtype in (*ANY, *BLOCKED):
+        with suppress(InferenceError):
+            operator.check([], operator.complete({**operator.cases[0].attributes, "dtype": dtype}))
+            accepted.append(dtype)
+    return tuple(accepted)
 
 
 def _format_value(value: object) -> str:

@@ -1,5 +1,7 @@
 """Changes of graphs: what comes out, that it is valid, and what is refused."""
 
+import inspect
+
 import nacre
 import numpy as np
 import pytest
@@ -33,6 +35,13 @@ def test_replace() -> None:
     assert after["b"].op == "square" and {n.scope for n in after.find(scope="left.inner")} == {"left.inner"}
     assert before == branch()
     np.testing.assert_array_equal(out(after), (np.maximum(X, 0) ** 2 + np.tanh(Z)) * np.maximum(X, 0))
+
+
+def test_methods_of_a_builder_are_documented_as_operators_are() -> None:
+    graph = nacre.graph.read("model m(x: f32[4]) -> f32[4] { return relu(x) }\n")
+    seen = []
+    graph.replace(graph.find("relu"), lambda b, x: (seen.append(inspect.getdoc(b.softmax)), b.softmax(x))[1])
+    assert "Dtypes: floats." in seen[0] and "Example: `softmax(x: f32[3, 5], axis=-1)`" in seen[0]
 
 
 def test_replace_several_in_a_loop() -> None:
