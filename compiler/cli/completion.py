@@ -1,4 +1,4 @@
-"""What a shell proposes as the value of an option: entries of the model on the command line, stages, passes, precisions
+"""Completion of the values of options in a shell: entries of the model on the command line, stages, passes, precisions
 and targets. The shell itself completes paths. An error proposes nothing, since the command will report it.
 """
 
@@ -26,7 +26,7 @@ _Find = Callable[[click.Context], Iterable[str]]
 
 
 def _proposals(find: _Find, *, listed: bool = False, paths: bool = False) -> Complete:
-    """Returns a function that proposes words. `listed`: the value is a list with commas, of which the last word is
+    """Returns a function that proposes words. `listed`: the value is a list with commas, and its last word is
     completed; `paths`: it may be a path instead."""
 
     def complete(context: click.Context, _: click.Parameter, typed: str) -> list[CompletionItem[str]]:

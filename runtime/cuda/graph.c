@@ -25,7 +25,7 @@ typedef struct recorded_call {
     part parts[MOST_PARTS];
 } recorded_call;
 
-/* How the functions that an entry calls behave: they queue, they record, or they do nothing until the host has read
+/* The modes of the functions that an entry calls: they queue, they record, or they do nothing until the host has read
  * `skipped` numbers once more. */
 enum { QUEUES, RECORDS, SKIPS };
 

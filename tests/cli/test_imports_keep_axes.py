@@ -26,7 +26,7 @@ STORED = {"cycle": (3, 4, 2), "other": (4, 2, 3), "swap": (3, 2, 4), "plain": (2
 
 @pytest.mark.parametrize("suffix", ["nacre", "graph"])
 def test_transposed_parameters(cli: Cli, tmp_path: Path, suffix: str) -> None:
-    """Whose stored axes are in the order of their checkpoint, also where that order is not its own inverse."""
+    """The stored axes have the order of the checkpoint, also where that order is not its own inverse."""
     rng = np.random.default_rng(1)
     arrays = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in STORED.items()}
     save_file(arrays, tmp_path / "turn.safetensors")

@@ -28,7 +28,7 @@ def tensor(name: str, shape: tuple[int, ...], order: tuple[int, ...] = ROW_MAJOR
 
 
 def stage_of(loops: tuple[int, ...], result: Tensor, *reads: tuple[Tensor, tuple[int, ...]], summed: int = 0) -> Stage:
-    """A stage of one op with these loops, the last of which are summed; each loop is a class."""
+    """A stage of one op with these loops. The last loops are summed; each loop is a class."""
 
     def at(numbers: tuple[int, ...]) -> tuple[Index, ...]:
         return tuple(Index(((number, 1),), 0) for number in numbers)

@@ -17,7 +17,7 @@ WITHOUT = {"attention", "block_dot", "block_matmul", "cached_attention", "conv_w
 
 
 def items(operator: Operator, has_axes: Callable[[Example], object]) -> Iterator[Example]:
-    """The cases in f64 of which the record states axes, with operands that are not 0."""
+    """The cases in f64 for which the record states axes, with operands that are not 0."""
     for number, case in enumerate(operator.cases):
         if case.dtypes is None and not case.mixed:
             item = example(operator, number, F64)

@@ -165,7 +165,7 @@ def test_slices_of_other_places_and_of_other_axes() -> None:
 
 
 def test_slices_of_every_axis() -> None:
-    """Whose gradients are stacked and brought to their axis by a cycle of axes."""
+    """The gradients are stacked, and a cycle of axes brings them to their axis."""
     text = """
     dim T in 1..64
     model m(x: f32[T, 2, 3, 4], y: f32[2, T, 3, 4], z: f32[2, 3, T, 4], w: f32[2, 3, 4, T]) -> loss: f32 {

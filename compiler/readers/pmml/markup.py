@@ -50,7 +50,7 @@ class Element:
         return self.attributes[name]
 
     def choice(self, name: str, default: str, *others: str) -> str:
-        """Returns an attribute with one of several values, of which others than these are an error."""
+        """Returns an attribute that has the default value or one of `others`; any other value is an error."""
         found = self.attributes.get(name, default)
         if found not in (default, *others):
             self.fail(f"`{self.name}` has `{name}` = `{found}`, which is not supported", code="unsupported-trees")

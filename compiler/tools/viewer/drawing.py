@@ -1,5 +1,4 @@
-"""What a picture shows: the stages of a graph with their remarks, from a build, or from the graphs that an artifact
-carries."""
+"""The contents of a picture: the stages of a graph with their remarks, from a build or from an artifact."""
 
 from __future__ import annotations
 
