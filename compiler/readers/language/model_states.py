@@ -87,8 +87,13 @@ class StateWriter:
         parameter = _initial(self.module, state)
         prefix = state.name.removesuffix(self.relative[state.name])
         if parameter.formula is not None:
-            access = lambda name: self.table.access(name.removeprefix(prefix), [])  # noqa: E731
-            return f"{line} = {write_initial_value(parameter.formula, self.words, access, self.library)}"
+            value = write_initial_value(
+                parameter.formula,
+                self.words,
+                lambda name: self.table.access(name.removeprefix(prefix), []),
+                self.library,
+            )
+            return f"{line} = {value}"
         key = with_braces(parameter.key, _numbers(prefix)) if self.arrays else parameter.key
         if parameter.transpose is not None or parameter.counts or key is None or '"' in key or "\\" in key:
             raise not_expressible(f"the initial value of the state `{state.name}`", state.span)
