@@ -122,10 +122,10 @@ def _other(forward: Mapping[str, Any], backward: Any) -> bool:
     if not isinstance(backward, Mapping) or backward.get("class_name") != forward.get("class_name"):
         return True
     names = ("units", "activation", "recurrent_activation", "use_bias", "return_sequences", "reset_after")
-    configs = [side.get("config") for side in (forward, backward)]
-    if not all(isinstance(config, Mapping) for config in configs):
+    one, other = forward.get("config"), backward.get("config")
+    if not isinstance(one, Mapping) or not isinstance(other, Mapping):
         return True
-    return any(configs[0].get(name) != configs[1].get(name) for name in names)  # type: ignore[union-attr]
+    return any(one.get(name) != other.get(name) for name in names)
 
 
 CONVERTERS: Converters = {**dict.fromkeys(KINDS, _recurrent), "Bidirectional": _bidirectional}

@@ -15,7 +15,7 @@ def _if(use: Use) -> Sequence[Tensor]:
     if condition.array is not None:
         return use.run_graph(numbers[0] if bool(condition.array.reshape(-1)[0]) else numbers[1], given)
     condition = g.reshape(condition, shape=()) if condition.rank else condition
-    regions = [g.region([], lambda _, number=number: use.run_graph(number, given)) for number in numbers]  # type: ignore[misc]
+    regions = [g.region([], lambda _, n=n: use.run_graph(n, given)) for n in numbers]  # type: ignore[misc]  # its default
     types = [[value.type for value in region.results] for region in regions]
     if types[0] != types[1]:
         use.fail("has branches whose results differ in type", code="data-dependent")
