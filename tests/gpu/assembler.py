@@ -51,3 +51,12 @@ def assemble(ptxas: str, text: str, architecture: str, folder: Path, spills: boo
         return said or ["ptxas fails"]
     stores = [int(n) for line in said for n in re.findall(r"(\d+) bytes spill stores", line)]
     return [] if spills or not any(stores) else [f"registers in memory: {line}" for line in said if "spill" in line]
+
+
+def check_assembly(artifact: Path, folder: Path, *architectures: str) -> None:
+    """Asserts that ptxas assembles every PTX module of an artifact without spills; skips the test without ptxas."""
+    ptxas, texts = find_ptxas(), ptx_of(artifact)
+    assert texts, "the artifact has no PTX"
+    for text in texts:
+        for architecture in architectures:
+            assert assemble(ptxas, text, architecture, folder) == []

@@ -10,7 +10,7 @@ import nacre
 import numpy as np
 import numpy.typing as npt
 import pytest
-from assembler import assemble, find_ptxas, ptx_of
+from assembler import check_assembly
 from fake_driver import Machine
 from nacre.compiler.api import read_model
 from nacre.compiler.codegen.gpu.double_math import FUNCTIONS, ULP
@@ -130,9 +130,7 @@ def test_error_is_the_stated_one(machine: Machine, artifact: Path, name: str) ->
 
 
 def test_functions_are_assembled(artifact: Path, tmp_path: Path) -> None:
-    ptxas = find_ptxas()
-    for text in ptx_of(artifact):
-        assert assemble(ptxas, text, "sm_80", tmp_path) == []
+    check_assembly(artifact, tmp_path, "sm_80")
 
 
 def test_planted_fault_is_found(machine: Machine, artifact: Path) -> None:

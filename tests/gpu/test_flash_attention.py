@@ -9,7 +9,7 @@ import ml_dtypes
 import nacre
 import numpy as np
 import pytest
-from assembler import assemble, find_ptxas, ptx_of
+from assembler import check_assembly
 from fake_driver import Machine
 from nacre.compiler.api import read_model
 from nacre.compiler.options import Options
@@ -149,10 +149,7 @@ def test_rows_that_see_no_key_attend_to_all(
 
 
 def test_code_is_assembled_without_spills(built: tuple[Build, Path], tmp_path: Path) -> None:
-    ptxas = find_ptxas()
-    for text in ptx_of(built[1]):
-        for architecture in ("sm_80", "sm_90", "sm_120"):
-            assert assemble(ptxas, text, architecture, tmp_path) == []
+    check_assembly(built[1], tmp_path, "sm_80", "sm_90", "sm_120")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import nacre
 import numpy as np
 import pytest
-from assembler import assemble, find_ptxas, ptx_of
+from assembler import check_assembly, ptx_of
 from fake_driver import Machine
 from nacre.compiler.api import read_model
 from nacre.compiler.options import Options
@@ -92,10 +92,7 @@ def test_bytes_are_multiplied_on_tensor_cores(built: tuple[Build, Path]) -> None
 
 
 def test_code_is_assembled_without_spills(built: tuple[Build, Path], tmp_path: Path) -> None:
-    ptxas = find_ptxas()
-    for text in ptx_of(built[1]):
-        for architecture in ("sm_80", "sm_90", "sm_120"):
-            assert assemble(ptxas, text, architecture, tmp_path) == []
+    check_assembly(built[1], tmp_path, "sm_80", "sm_90", "sm_120")
 
 
 @pytest.mark.parametrize(
@@ -210,6 +207,4 @@ def test_wrong_decoding_is_found(machine: Machine, quantized: tuple[str, Build, 
 
 
 def test_code_for_quantized_weights_does_not_spill(quantized: tuple[str, Build, Path], tmp_path: Path) -> None:
-    ptxas = find_ptxas()
-    for text in ptx_of(quantized[2]):
-        assert assemble(ptxas, text, "sm_80", tmp_path) == []
+    check_assembly(quantized[2], tmp_path, "sm_80")

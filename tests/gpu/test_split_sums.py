@@ -7,7 +7,7 @@ from pathlib import Path
 import nacre
 import numpy as np
 import pytest
-from assembler import assemble, find_ptxas, ptx_of
+from assembler import check_assembly
 from fake_driver import Machine
 from nacre.compiler.api import read_model
 from nacre.compiler.options import Options
@@ -77,6 +77,4 @@ def test_parts(rows: int, columns: int, depth: int, bytes: int, parts: int) -> N
 
 
 def test_code_is_assembled_without_spills(built: tuple[Build, Path], tmp_path: Path) -> None:
-    ptxas = find_ptxas()
-    for text in ptx_of(built[1]):
-        assert assemble(ptxas, text, "sm_80", tmp_path) == []
+    check_assembly(built[1], tmp_path, "sm_80")
