@@ -2,7 +2,8 @@
 
 A pass that replaces a value keeps its name, so that two builds of a model have named values in common even with
 different graphs. Values that passes introduced are not named values. A value that a pass stores channels-last is one,
-with the order of its axes.
+with the order of its axes. The carried results of loops are not, since the same memory holds the value of each
+iteration, and kernels that update it in place write it under another name.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from ...dialect.control_flow import carried_count, condition_of
 from ...dialect.diagnostics import Span
 from ...dialect.graph import Function, Node, Value, walk
 from ...dialect.ops.support.layouts import first_order
@@ -50,7 +52,7 @@ def name_points(model: Function, optimized: Function) -> Mapping[str, PointSpec]
     written = {w.value.name: w for w in _written(model)}
     points: dict[str, PointSpec] = {}
     for node in optimized.body:
-        for number, value in enumerate(node.outputs):
+        for number, value in enumerate(node.outputs[_carried(node) :], _carried(node)):
             maker = maker_inside(node, number)
             axes: tuple[int, ...] = ()
             found = _origin(written, maker, value)
@@ -69,6 +71,13 @@ def name_points(model: Function, optimized: Function) -> Mapping[str, PointSpec]
         for name, point in points.items()
         if often[point] == 1 and (not point.axes or point.name not in plain)
     }
+
+
+def _carried(node: Node) -> int:
+    """Returns the number of carried results of a loop, which come first; 0 for another node."""
+    if condition_of(node) is not None:
+        return len(node.outputs)
+    return carried_count(node) if node.op == "scan" else 0
 
 
 def _origin(written: Mapping[str, _Written], maker: Node, value: Value) -> _Written | None:

@@ -6,11 +6,11 @@ the graph and the policy; this module measures nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from ...dialect.diagnostics import Diagnostic
-from ...dialect.graph import Function, Module, Node
+from ...dialect.graph import Function, Module, Node, Value, parameter_of, walk
 from ...dialect.ops import OPERATORS
 from ...dialect.types import BF16
 from ...passes.analysis.factors import Factor, Origins, factors_of, summed_axes, table_of
@@ -43,7 +43,9 @@ def find_effects(module: Module, policies: Mapping[str, Policy]) -> tuple[Diagno
     for function in module.functions:
         policy = policies.get(function.name)
         if policy is not None and policy.rules:
-            found += _warnings(function.name, list(_layers(module, function, policy)))
+            layers = list(_layers(module, function, policy))
+            found += _warnings(function.name, layers)
+            found += _selected_weights(module, function, policy, {layer.path for layer in layers})
     return tuple(found)
 
 
@@ -64,6 +66,39 @@ def _weights(node: Node, origins: Origins) -> Iterable[Factor]:
         return ()
     table = table_of(node, origins)
     return (table,) if table is not None else [f for f in factors_of(node, origins) if f.is_weight]
+
+
+def _selected_weights(module: Module, function: Function, policy: Policy, rounded: Set[str]) -> Iterator[Diagnostic]:
+    """Yields a warning about weights of products of which a call selects a part: they stay in f32."""
+    definitions: dict[str, Node] = {}
+    found: dict[str, Scheme] = {}
+    for node in walk(function.body):
+        for value in node.inputs if summed_axes(node) is not None else ():
+            name = _selected(value, definitions)
+            scheme = policy.scheme("weights", node.op, (name, node.scope)) if name is not None else F32
+            if name is not None and name not in rounded and scheme != F32:
+                found[name] = scheme
+        definitions.update((value.name, node) for value in node.outputs)
+    for scheme in dict.fromkeys(found.values()):
+        names = [name for name, used in found.items() if used == scheme]
+        weights = f"{_plural(len(names), 'weight')} of `{function.name}`"
+        message = f"`{scheme}` does not round {weights} of which a call selects a part"
+        help = "`weight[index]` selects a part of a weight that is rounded; the bounds of `weight[i:i+1]` do not"
+        yield Diagnostic("precision-not-held", f"{message} ({_shown(names)})", help=help, severity="warning")
+
+
+def _selected(value: Value, definitions: Mapping[str, Node]) -> str | None:
+    """Returns the parameter of which a value is a part that the call selects; None if there is none."""
+    is_selected = False
+    while (node := definitions.get(value.name)) is not None:
+        name = parameter_of(node)
+        if name is not None:
+            return name if is_selected else None
+        if not node.inputs or not any(map(OPERATORS[node.op].has, ("movement", "strided", "view"))):
+            return None
+        is_selected |= len(node.inputs) > 1
+        value = node.inputs[0]
+    return None
 
 
 def _warnings(model: str, layers: Sequence[_Layer]) -> Iterator[Diagnostic]:
@@ -111,9 +146,12 @@ def _multiplies_bfloats(target: Target) -> bool:
 
 
 def _warning(code: str, message: str, layers: Sequence[_Layer], help: str) -> Diagnostic:
-    paths = _paths(layers)
+    return Diagnostic(code, f"{message} ({_shown(_paths(layers))})", help=help, severity="warning")
+
+
+def _shown(paths: Sequence[str]) -> str:
     more = f" and {len(paths) - SHOWN} more" if len(paths) > SHOWN else ""
-    return Diagnostic(code, f"{message} ({', '.join(paths[:SHOWN])}{more})", help=help, severity="warning")
+    return f"{', '.join(paths[:SHOWN])}{more}"
 
 
 def _paths(layers: Sequence[_Layer]) -> list[str]:

@@ -296,3 +296,33 @@ def test_what_cannot_be_compared(cli: Cli, folder: Path, tmp_path: Path) -> None
     assert nothing.code == 2 and "no value in common" in nothing.err
     missing = cli("diff", folder / "model.so", tmp_path / "missing.npz", *given(folder))
     assert missing.code == 1 and "error[" in missing.err
+
+
+LOOPS = """
+dim N in 1..64
+
+model doubled(x: f32[N]) -> y: f32[N], n: i64 {
+  while at < N with at = 0, y = x {
+    y = y * 2
+    at = at + 3
+  }
+  return y, at
+}
+
+model summed(x: f32[N]) -> y: f32, z: f32[N] {
+  z = scan i in 0..N with h = x[0], k = 0 {
+    h = h + x[i]
+    k = k + 2
+  } collect h * cast(k, f32)
+  return h, z
+}
+"""
+
+
+@pytest.mark.parametrize("entry", ["doubled", "summed"])
+def test_loops_are_no_difference(cli: Cli, tmp_path: Path, entry: str) -> None:
+    """The memory of a carried value holds another number in each iteration, and its last kernel has another name."""
+    (tmp_path / "loops.nacre").write_text(LOOPS)
+    done = cli("diff", tmp_path / "loops.nacre", "--entry", entry, "--at", "N=10")
+    assert done.code == 0, done.out
+    assert "0 beyond" in done.out and "result y" not in done.out.partition("divergence")[2]

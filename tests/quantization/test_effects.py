@@ -39,6 +39,27 @@ def test_what_a_policy_does_not_bring_about_is_told(precision: str, expected: li
     assert messages == expected
 
 
+EXPERTS = """
+dim N in 1..64
+model moe(x: f32[N, 32]) -> f32[N, 16] {
+  param gate: f32[8, 32]
+  param up: f32[8, 16, 32]
+  e = argmax(sum(x @ gate.T, axis=0), axis=0)
+  return x @ PART.T
+}
+"""
+
+
+@pytest.mark.parametrize(("part", "count"), [("up[e:e+1][0]", 1), ("up[e]", 0)])
+def test_weights_of_which_a_call_selects_a_part_are_told(part: str, count: int) -> None:
+    source = in_precision(read_model(EXPERTS.replace("PART", part)), "int8")
+    assert [w.message for w in source.warnings] == [
+        "`i8` does not round 1 weight of `moe` of which a call selects a part (up)"
+    ] * count
+    (function,) = source.module.functions
+    assert sum(node.op == "quantize" for node in function.body) >= 3 - count
+
+
 @pytest.mark.parametrize(
     ("target", "count"),
     [

@@ -92,12 +92,18 @@ def _equal(left: AnyValue, right: AnyValue) -> bool:
             return False
         if left == right or low == high == 0:
             return True
-        raise WrongError("undecided-size", f"whether {show(left)} is {show(right)} is not known at compile time")
+        message = f"whether {show(left)} is {show(right)} is not known at compile time"
+        raise WrongError("undecided-size", message, _in_the_call(left, right))
     if isinstance(left, bool) != isinstance(right, bool):
         return False
     if isinstance(left, tuple) and isinstance(right, tuple):
         return len(left) == len(right) and all(_equal(a, b) for a, b in zip(left, right, strict=True))
     return left == right
+
+
+def _in_the_call(left: AnyValue, right: AnyValue) -> str:
+    size = show(left if isinstance(left, Poly) else right)
+    return f"`cast({size}, i64)` is the size as a tensor, about which each call decides"
 
 
 def _uncompared(left: AnyValue, right: AnyValue) -> str:
@@ -115,7 +121,9 @@ def _ordered(symbol: str, left: AnyValue, right: AnyValue) -> bool:
     at_low, at_high = compare(low, 0), compare(high, 0)
     if at_low != at_high:
         text = f"{show(left)} {symbol} {show(right)}"
-        raise WrongError("undecided-size", f"whether {text} holds is not known at compile time")
+        raise WrongError(
+            "undecided-size", f"whether {text} holds is not known at compile time", _in_the_call(left, right)
+        )
     return at_low
 
 

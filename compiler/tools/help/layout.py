@@ -59,7 +59,7 @@ def _part(lines: Sequence[str]) -> Iterator[str]:
 def _plain(text: str) -> str:
     """Removes the marks of links and emphasis; backticks stay."""
     text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
-    return text.replace("\\|", "|").replace("**", "")
+    return re.sub(r"(?<![`*])\*\*([^*`\s][^*`]*)\*\*", r"\1", text.replace("\\|", "|"))
 
 
 @lru_cache(None)
