@@ -26,7 +26,7 @@ from .budgets import Costs, check_budgets, recompute_cost
 from .codegen.objects import LOGGER, CodeGenerator, Program
 from .describe import join_device, specify
 from .dumps import Dumps
-from .dumps.parts import Part
+from .dumps.kernel_texts import Part
 from .lower.module import Lowered
 from .model.parameters import ParameterReader, open_parameters
 from .model.policy import TF32
@@ -35,7 +35,6 @@ from .observer import Observer
 from .options import Options
 from .report import FunctionReport, report_kernels
 from .size_bounds import bounded_passes, check_sizes, lower_graph, sizes_of
-from .sizes import WeightSizes
 from .stage_errors import contained
 from .stages import (
     BUDGETS,
@@ -50,6 +49,7 @@ from .stages import (
     BuildStage,
     needed_stages,
 )
+from .weight_sizes import WeightSizes
 
 _LOG = logging.getLogger(LOGGER)
 

@@ -19,10 +19,10 @@ from nacre.compiler.codegen.workers.job import Job, Report
 from nacre.compiler.codegen.workers.object_cache import ObjectCache
 from nacre.compiler.lower.parts import KernelPart
 from nacre.compiler.options import Options
-from nacre.compiler.sizes import parse_bound
 from nacre.compiler.targets.target import MadeFor, Target
 from nacre.compiler.tools.validate import passed
 from nacre.compiler.tools.validate.passed import Passed
+from nacre.compiler.weight_sizes import parse_bound
 from nacre.dialect.graph import Constant, Formula, Function, Module, Node, Parameter, Region, Value
 from nacre.dialect.remembered import KeptParameters, KeptResults
 from nacre.dialect.types import F32, F64, I32, DType, TensorType

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from ...dialect.types import Array
 from ...runtime.loader import Entry
-from ..base.tables import WIDTH, Column, table_lines
+from ..base.text_tables import WIDTH, Column, table_lines
 from ..tools.profile.machine import processor
 
 

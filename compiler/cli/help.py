@@ -9,8 +9,8 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from ..readers.language.synonyms import ADVICE, synonym
-from ..tools.help.layout import WIDTH, lay_out, overview
 from ..tools.help.sections import find, known_words
+from ..tools.help.terminal import WIDTH, lay_out, overview
 from .reporting import INPUT_ERROR
 
 SHELLS = ("bash", "zsh", "fish")

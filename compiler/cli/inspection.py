@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ...runtime.library import open_library
 from ..artifact.needs import read_needs
-from ..base.tables import Column
+from ..base.text_tables import Column
 from ..tools.profile.device_code import read_artifact
 from .device_profile import device_chip, launch_table
 from .figures import titled_table

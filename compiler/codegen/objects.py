@@ -16,7 +16,7 @@ from typing import NoReturn
 from ...dialect.diagnostics import Diagnostic, DiagnosticError, Note
 from ..base.cache_folder import object_folder
 from ..dumps import Dumps
-from ..dumps.parts import Part
+from ..dumps.kernel_texts import Part
 from ..host.plan import LoweredEntry, entry_ir, plan_entries
 from ..lower.lowered import Lowered, LoweredKernel
 from ..lower.parts import join_targets

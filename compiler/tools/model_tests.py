@@ -28,7 +28,7 @@ from ..model.source import SourceModel
 from ..pipeline import Build
 from ..stages import LINK
 from .repeated import begin_session
-from .validate.compare import Numbers, absolute_errors, measure_errors
+from .validate.array_errors import Numbers, absolute_errors, measure_errors
 from .validate.stateful import call_function, session_sizes
 
 TIMED_CALLS = 20

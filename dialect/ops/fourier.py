@@ -1,6 +1,6 @@
 """Fourier transforms over one or several axes: `fft`, `ifft`, `rfft`, `irfft`.
 
-Complex numbers are pairs of tensors, the real and the imaginary parts. `support/fourier` states the method and its
+Complex numbers are pairs of tensors, the real and the imaginary parts. `support/mixed_radix` states the method and its
 costs. The inverse divides by the number of elements, unless `norm` is "forward"; "ortho" divides both by its root.
 """
 
@@ -20,7 +20,7 @@ from ..types import F32, F64, TensorType
 from .support.accumulate import Numbers
 from .support.arguments import read_size
 from .support.common import normalize_axis, size_as
-from .support.fourier import Pair, first, transform
+from .support.mixed_radix import Pair, first, transform
 
 FLOATS = (F32, F64)
 _NORM = AttributeSpec("norm", "str", "backward", choices=("backward", "ortho", "forward"))

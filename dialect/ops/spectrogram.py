@@ -22,7 +22,7 @@ from ..types import F32, F64, I64, TensorType
 from .fourier import half_spectrum, whole_signal
 from .support.accumulate import Numbers
 from .support.arguments import bad_attribute
-from .support.fourier import Pair, transform
+from .support.mixed_radix import Pair, transform
 
 _DTYPES = (F32, F64)
 _COMMON = (

@@ -28,7 +28,7 @@ from nacre.compiler.codegen.workers.job import Report
 from nacre.compiler.codegen.workers.messages import Request
 from nacre.compiler.codegen.workers.routes import LLVM_IR
 from nacre.compiler.codegen.workers.serve import Task
-from nacre.compiler.dumps.parts import Part
+from nacre.compiler.dumps.kernel_texts import Part
 from nacre.compiler.host.plan import entry_ir
 from nacre.compiler.lower.lowered import Lowered, LoweredKernel
 from nacre.compiler.targets.target import Target

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from nacre.compiler.readers.onnx.expressions.parser import ExpressionError, compile_expression
-from nacre.compiler.readers.onnx.reader import read_proto
+from nacre.compiler.readers.onnx.onnx_model import read_proto
 from nacre.dialect.diagnostics import DiagnosticError
 from nacre.dialect.interpreter import IndexRangeError, Interpreter
 from nacre.runtime.library import ArgumentError

@@ -18,7 +18,7 @@ from ...model.checks import ModelBudget, ModelTest
 from ...model.policy import Policy
 from ...model.source import SourceModel, WeightSource
 from ...weights import Checkpoint, open_checkpoint
-from ...weights.parameters import check_parameters
+from ...weights.header_checks import check_parameters
 from . import syntax
 from .context import Context, LimitError, Listener, Program, Reporter
 from .examples import read_budget, read_test

@@ -24,7 +24,7 @@ from ....dialect.graph import Module, Node, Region
 from ....dialect.interpreter import EndlessError, Interpreter, Load, Observe, load_parameter
 from ....dialect.types import Array
 from ....passes.manager import PassError
-from ....passes.pipeline import format_pipeline
+from ....passes.pass_list import format_pipeline
 from ....runtime.loader import load
 from ...base.compiler_errors import NO_ANSWER, CompilerError
 from ...codegen.objects import Program
@@ -41,7 +41,7 @@ from ..validate.boundaries import random_boundary_dims, random_crossing_dims, st
 from ..validate.inputs import UNUSUAL, Trial, random_trial
 from ..validate.isolated import Died, Progress, run_each_isolated
 from ..validate.judge import MOST_ITERATIONS, PATIENCE, Difference, Judge, ends
-from ..validate.trials import is_in_blocks
+from ..validate.model_calls import is_in_blocks
 from ..validate.usage import RUNTIME, check_use
 from . import smaller
 from .case import Case

@@ -17,9 +17,9 @@ from ....dialect.graph import Function, Module, Node, walk
 from ....dialect.printer import format_attribute
 from ....passes.manager import Rewrite, Stage
 from ....passes.registry import PASSES
-from ..explorer.profile import Measured, Profile, join_profile
+from ..explorer.measured_times import Measured, Profile, join_profile
 from . import place
-from .figures import Amount, Cost, CostCounter
+from .box_costs import Amount, Cost, CostCounter
 from .layout import lay_out
 from .tree import Body, Item, build_tree, usual_depth
 

@@ -9,7 +9,7 @@ from ....dialect.control_flow import CONTROL_FLOW, trip_count
 from ....dialect.dims import Size, add, evaluate, format_size, multiply
 from ....dialect.graph import Function, Node
 from ...lower.cost import count_bytes, count_operations
-from ..explorer.figures import is_free
+from ..explorer.node_costs import is_free
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ from ...model.source import SourceModel, WeightSource
 from ...weights import open_arrays
 from ..writing.graph_writer import GraphWriter
 from ..writing.tensors import Elements, Tensor
-from .archive import Archive, open_archive
 from .convert import find_converter, keywords_of, layer_names
+from .keras_file import Archive, open_archive
 from .layers import Call, Layer, Model, decode_model
 from .writing.use import Use
 

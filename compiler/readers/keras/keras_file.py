@@ -18,7 +18,7 @@ import numpy as np
 
 from ....dialect.diagnostics import Diagnostic, DiagnosticError
 from ..writing.tensors import Elements
-from .package import require_h5py
+from .hdf5_package import require_h5py
 
 _MOST_GROWTH = 16
 _SPARE_BYTES = 64 << 20
