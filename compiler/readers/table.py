@@ -26,7 +26,7 @@ class Reader:
 
 READERS: Mapping[str, Reader] = {
     ".nacre": Reader("language", "load_module", settings=True),
-    ".graph": Reader("stages", "read_graph_file"),
+    ".graph": Reader("dumped_stages", "read_graph_file"),
     ".onnx": Reader("onnx.onnx_model", "read_onnx", settings=True),
     ".gguf": Reader("gguf.gguf_model", "read_gguf_model", settings=True),
     ".txt": Reader("trees.lightgbm", "read_text_file"),
