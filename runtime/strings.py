@@ -1,7 +1,7 @@
 """Strings as arrays of bytes: entries take and return tensors of strings as `u8[..., bytes]`.
 
 The bytes are UTF-8, with zeros after the last one. A string with the character U+0000 is refused, since it cannot be
-told from a shorter one.
+distinguished from a shorter one.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from ...dialect.control_flow import CONTROL_FLOW, called_regions, trip_count
+from ...dialect.control_flow import called_regions, is_choice, trip_count
 from ...dialect.dims import Size, add, maximum, minimum, multiply, product
 from ...dialect.emitter import IndexMap, Loop, Result
 from ...dialect.graph import Constant, Node, Value
@@ -165,18 +165,9 @@ def count_operations(nodes: Iterable[Node]) -> Size:
 
 def _count_node(node: Node) -> Size:
     operator = OPERATORS[node.op]
-    if node.op in CONTROL_FLOW:
-        bodies = [count_operations(region.body) for region in called_regions(node)]
-        if node.op == "if":
-            return maximum(*bodies)
-        total = reduce(add, bodies)
-        # The number of iterations of a `while` is a run-time value: one is the only safe lower bound.
-        return multiply(trip_count(node), total) if node.op == "scan" else total
     if node.regions:
-        inner = count_operations(node.regions[0].body)
-        count = node.attribute("count") if node.op == "repeat" else 1
-        assert isinstance(count, int)
-        return multiply(count, inner)
+        bodies = [count_operations(region.body) for region in called_regions(node)]
+        return multiply(trip_count(node), maximum(*bodies) if is_choice(node) else reduce(add, bodies))
     if operator.has("structure") or operator.has("blocked"):
         return 0
     attributes = operator.complete(dict(node.attributes))

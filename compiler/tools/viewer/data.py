@@ -14,6 +14,7 @@ from typing import Any
 
 from ....dialect.diagnostics import Span
 from ....dialect.graph import Function, Module, Node, walk
+from ....dialect.ops import OPERATORS
 from ....dialect.printer import format_attribute
 from ....passes.manager import Rewrite, Stage
 from ....passes.registry import PASSES
@@ -224,7 +225,7 @@ def _parameters(function: Function) -> dict[str, str]:
     for node in walk(function.body):
         if node.op == "parameter":
             found[node.output.name] = str(node.attribute("name"))
-        elif node.op == "fusion":
+        elif OPERATORS[node.op].has("group"):
             arguments = zip(node.regions[0].arguments, node.inputs, strict=True)
             found |= {argument.name: found[value.name] for argument, value in arguments if value.name in found}
     return found
