@@ -56,7 +56,7 @@ def read_file(path: Path, weights: WeightSource | None = None, settings: Setting
     hyper-parameters of its models. Raises DiagnosticError."""
     reader = FOLDER if path.is_dir() else READERS.get(path.suffix, READERS[".nacre"])
     if settings and not reader.settings:
-        raise DiagnosticError([Diagnostic("bad-setting", f"`{path}` is no model text, and has no hyper-parameters")])
+        raise DiagnosticError([Diagnostic("bad-setting", f"`{path}` is not model text, and has no hyper-parameters")])
     read = getattr(import_module(f".{reader.module}", __package__), reader.function)
     model = read(path, weights=weights, **({"settings": settings or {}} if reader.settings else {}))
     assert isinstance(model, SourceModel), model

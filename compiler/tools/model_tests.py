@@ -91,7 +91,7 @@ def _check_same(stated: SourceModel, built: SourceModel) -> None:
     tested = [*(test.model for test in stated.tests), *(budget.model for budget in stated.budgets)]
     for name in dict.fromkeys(tested):
         if there.get(name) != _signature(stated.module.function(name)):
-            message = f"`{built.file}` has not the `{name}` that `{stated.file}` tests"
+            message = f"`{stated.file}` tests `{name}`, which `{built.file}` does not define"
             raise DiagnosticError([Diagnostic("other-model", message)])
 
 

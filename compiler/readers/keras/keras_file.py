@@ -58,7 +58,7 @@ def open_archive(path: Path) -> Archive:
             weights.write_bytes(_member(file, weights.name, path))
             _, _, arrays = _read_hdf5(weights, str(path))
     except _DAMAGES as error:
-        raise _bad(path, f"is no zip file that can be read: {error}") from None
+        raise _bad(path, f"is not a readable zip file: {error}") from None
     return Archive(_json(config, path), version, arrays, None)
 
 

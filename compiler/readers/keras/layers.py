@@ -95,7 +95,7 @@ def _model(config: Mapping[str, Any], left: list[int], depth: int) -> Model:
         found = record["config"] if isinstance(record["config"], dict) else {}
         name = record.get("name") or found.get("name") or place
         if not isinstance(name, str):
-            raise _BadConfigError("a layer whose name is no string")
+            raise _BadConfigError("a layer whose name is not a string")
         model = _model(record, left, depth + 1) if kind in _MODELS else None
         layers.append(Layer(kind, name, found, place, model))
     names = {layer.name: layer for layer in layers}

@@ -1,4 +1,4 @@
-"""The fields of a PMML file as columns [B]: numbers as they are, text as the place of its value, booleans as 0 and 1.
+"""The fields of a PMML file as columns [B]: numbers as they are, text as the index of its value, booleans as 0 and 1.
 
 A missing value is NaN. A mining schema replaces missing values, and treats values that the data dictionary does not
 permit: they are errors (the prediction of the row is NaN), missing, kept, or replaced.

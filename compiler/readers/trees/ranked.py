@@ -1,4 +1,4 @@
-"""Ensembles as the tables of `feature_ranks` and `ranked_trees`: thresholds become their places among all thresholds of
+"""Ensembles as the tables of `feature_ranks` and `ranked_trees`: thresholds become their ranks among all thresholds of
 a feature.
 
 The first levels of a tree are complete: below a leaf, all nodes lead to it. The nodes behind them are words, children

@@ -1,4 +1,4 @@
-"""The search for a precision: measures the time and the harm of each layer in each choice, and finds the fastest
+"""The search for a precision: measures the time and the error of each layer in each choice, and finds the fastest
 assignment of choices within a budget.
 
 The harm of a step is its squared error; squares of independent errors are approximately additive. Assignments are
