@@ -79,6 +79,8 @@ class RowValues:
             return narrow[id(node)]
 
         with writer.at(self.op.body.location):
+            if id(self.root) not in self.varying:
+                return writer.broadcast(evaluate(self.root))
             rows = [_Row(self, number, iteration, evaluate) for number in range(writer.lanes)]
             for start in range(0, len(rows), TOGETHER):
                 for node in self.loads:

@@ -1,4 +1,5 @@
-"""Sums of elements of tables, in the order of the terms: trees whose leaves are found by comparing short integers.
+"""Sums of elements of tables, in the order of the terms: trees whose leaves are found by comparing short integers, or
+trees of one leaf, whose value all rows add.
 
 A work item is BLOCKS blocks of rows. Terms are taken in runs whose tables fit in the first cache; the totals of a run
 are carried in registers, and rest in the result between the runs. Every row adds its terms in their order:
@@ -18,7 +19,7 @@ from ...targets.vector_unit import VectorUnit
 from .evaluate import Evaluator, Iteration
 from .forms import LANES, Form, variable
 from .nest import blocks, work_items
-from .row_values import RowValues, rows_of, scatters
+from .row_values import RowValues, rows_of
 from .schedule import Stage
 from .structure import extract_step
 from .text import Value, element_bytes
@@ -33,9 +34,10 @@ def is_table_sum(stage: Stage) -> bool:
     if lane is None:
         return False
     (op,) = stage.ops
-    if len(op.reduced) != 1 or op.start is None or op.start.splat is None or op.combination is None:
+    if len(op.reduced) != 1 or op.start is None or op.combination is None:
         return False
-    return op.combination[0] == "arith.addf" and scatters(op.combination[1], lane)
+    kind, added = op.combination
+    return kind == "arith.addf" and added.kind == "extract" and extract_step(added, lane) in (None, 0)
 
 
 class TableSumStage:
@@ -73,10 +75,9 @@ class TableSumStage:
         zero, terms = writer.size(0), writer.size(stage.sizes[self.term])
         with work_items(writer, self.counts(), begin, end) as (chunk, group):
             first, last = chunk_of(self.evaluator, chunk, BLOCKS, stage.sizes[self.block])
-            start = writer.broadcast(self.evaluator.starting(self.op, {}))
             with writer.loop(first, last, 1) as block:
                 for iteration in self._iterations(block, group):
-                    self._store(iteration, start)
+                    self._store(iteration, writer.broadcast(self.evaluator.starting(self.op, iteration)))
             with writer.loop(zero, terms, self.run) as term:
                 after = writer.let(f"arith.addi {term}, {writer.size(self.run)} : index")
                 end_of_run = writer.let(f"arith.minui {after}, {terms} : index")
