@@ -24,7 +24,7 @@ from .schedule import Stage
 from .structure import extract_step
 from .text import Value, element_bytes
 
-BLOCKS = 32
+BLOCKS = 80
 """The blocks of rows of a work item. More of them read large tables less often."""
 
 
