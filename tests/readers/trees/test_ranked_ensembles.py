@@ -16,6 +16,7 @@ from nacre.compiler.readers.trees.levels import Split, write_levels
 from nacre.compiler.readers.trees.ranked import MOST_THRESHOLDS, Ranked, rank_ensemble
 from nacre.compiler.readers.trees.tree import Tree
 from nacre.dialect.ops import OPERATORS
+from nacre.dialect.ops.ranked_trees import ROWS
 from nacre.dialect.ops.support.trees import NAN_IS_MISSING
 from nacre.dialect.types import Array, dtype_of
 from readers.trees.test_random_ensembles import FEATURES, random_rows, random_tree, walk
@@ -53,8 +54,10 @@ def computed(ranked: Ranked, rows: Array) -> Array:
     columns = ranked.columns
     described = (columns.thresholds, columns.feature, columns.flags)
     ranks = OPERATORS["feature_ranks"].reference(rows, *described, compare=ranked.compare, dtype=columns.dtype)
-    tables = (ranked.column, ranked.border, ranked.first, ranked.nodes, ranked.values)
-    total = OPERATORS["ranked_trees"].reference(ranks, *tables, shape=ranked.shape, steps=ranked.steps)
+    total = np.broadcast_to(ranked.initial[:, None], (len(ranks), len(ranked.initial), ROWS))
+    for part in ranked.parts:
+        tables = (part.column, part.border, part.first, part.nodes, part.values, total)
+        total = OPERATORS["ranked_trees"].reference(ranks, *tables, shape=ranked.shape, steps=part.steps)
     return np.asarray(total.transpose(0, 2, 1).reshape(-1, total.shape[1])[: len(rows)])
 
 
@@ -88,7 +91,7 @@ def test_references() -> None:
 def test_compiled(routing: str, compare: str, dtype: type, tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     ensemble = None
-    while ensemble is None or (ranked := rank_ensemble(ensemble)) is None or not 2 <= ranked.steps <= 3:
+    while ensemble is None or (ranked := rank_ensemble(ensemble)) is None or not 2 <= ranked.parts[0].steps <= 3:
         ensemble, trees, groups = ensemble_of(rng, routing, compare, dtype, 9)
     model = TreeModel(ensemble, FEATURES, dtype_of(np.zeros(0, dtype)), identity, identity)
     compiled = nacre.compile(write_model(model, "random", None, {}), tmp_path / "random.so")
