@@ -11,10 +11,12 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
-from ...dialect.diagnostics import Diagnostic, DiagnosticError, Note
+from ...dialect.diagnostics import Diagnostic, DiagnosticError, Note, render_all
+from ...dialect.wrapping import WIDTH, fit
 from ...runtime.library import ArtifactError, NacreError
 from ..base.compiler_errors import (
     NACRE,
@@ -40,29 +42,37 @@ _AGAIN = f"reproduce with `sh {RERUN}` in"
 def colour(text: str) -> str:
     """Colours the parts of a rendered diagnostic; click drops the colours if the output is no terminal."""
     lines = []
+    style: Mapping[str, Any] = {}  # of the lines that continue a message, a label or a help
     for line in text.splitlines():
         head = _HEAD.fullmatch(line)
         if head:
             severity, code, message = head.groups()
-            line = click.style(f"{severity}[{code}]", fg=_COLOURS[severity], bold=True) + click.style(
-                message, bold=True
-            )
+            style = {"bold": True}
+            line = click.style(f"{severity}[{code}]", fg=_COLOURS[severity], **style) + click.style(message, **style)
         elif re.match(r" *\| [ \t]*\^", line):
             bar, rest = line.split("|", 1)
             line = f"{bar}|{click.style(rest, fg='red')}"
-        elif re.match(r" *= help:", line):
-            line = click.style(line, fg="green")
+        elif re.match(r" *= ", line):
+            style = {"fg": "green"} if re.match(r" *= help:", line) else {}
+            line = click.style(line, **style) if style else line
+        elif style and re.match(r" {3,}[^ |]", line) and "-->" not in line:
+            line = click.style(line, **style)
         lines.append(line)
     return "\n".join(lines)
 
 
 def report(diagnostics: Sequence[Diagnostic], sources: Mapping[str, str]) -> None:
     """Writes diagnostics to standard error, with their number."""
-    text = str(DiagnosticError(diagnostics, sources))
+    text = render_all(diagnostics, sources, WIDTH)
     click.echo(text if os.environ.get("NO_COLOR") else colour(text), err=True)
     errors = sum(d.severity == "error" for d in diagnostics)
     if errors > 1:
         click.echo(f"\n{errors} errors", err=True)
+
+
+def tell(text: str) -> None:
+    """Writes lines of prose to standard error."""
+    click.echo(fit(text), err=True)
 
 
 def keep_reproducer(arguments: Sequence[str]) -> Path:
@@ -107,11 +117,11 @@ def _keep_file(path: Path, place: Path) -> None:
 
 def _report_error(error: Exception, arguments: Sequence[str]) -> None:
     what = (str(error).splitlines() or [""])[0]
-    click.echo(f"nacre: internal compiler error: {type(error).__name__}: {what}"[:300], err=True)
+    tell(f"nacre: internal compiler error: {type(error).__name__}: {what}"[:300])
     try:
-        click.echo(f"{_AGAIN} {keep_reproducer(arguments)}", err=True)
+        tell(f"{_AGAIN} {keep_reproducer(arguments)}")
     except OSError as reason:
-        click.echo(f"the reproducer cannot be written: {reason.strerror}", err=True)
+        tell(f"the reproducer cannot be written: {reason.strerror}")
 
 
 def _too_slow(failure: CompilerError) -> Diagnostic:
@@ -162,19 +172,19 @@ def contained(command: Callable[[], object], arguments: Sequence[str]) -> int:
         return INTERRUPTED
     except WrongNumbersError as failure:
         report([failure.diagnostic], failure.sources)
-        click.echo(f"{_AGAIN} {failure.reproducer}", err=True)
+        tell(f"{_AGAIN} {failure.reproducer}")
         return COMPILER_ERROR
     except CompilerError as failure:
         if failure.what.startswith(NO_ANSWER):
             report([_too_slow(failure)], {})
-            click.echo(f"{_AGAIN} {failure.reproducer}", err=True)
+            tell(f"{_AGAIN} {failure.reproducer}")
             return INPUT_ERROR
         what = (failure.what.splitlines() or [""])[0]
-        click.echo(f"nacre: {failure.headline}: {what}"[:300], err=True)
+        tell(f"nacre: {failure.headline}: {what}"[:300])
         if failure.nodes:
             more = f", and {len(failure.nodes) - 1} more" if len(failure.nodes) > 1 else ""
-            click.echo(f"the kernel computes {failure.nodes[0]}{more}", err=True)
-        click.echo(f"{_AGAIN} {failure.reproducer}", err=True)
+            tell(f"the kernel computes {failure.nodes[0]}{more}")
+        tell(f"{_AGAIN} {failure.reproducer}")
         return COMPILER_ERROR
     except Exception as error:
         _report_error(error, arguments)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ....dialect.diagnostics import Diagnostic, DiagnosticError, Span
+from ....dialect.diagnostics import Diagnostic, DiagnosticError, Span, failure
 from ....dialect.graph import Function, Module
 from ...model.checks import ModelBudget, ModelTest
 from ...model.policy import Policy
@@ -62,7 +62,7 @@ def load_module(
     run.elaborate()
     diagnostics = run.diagnostics()
     if any(d.severity == "error" for d in diagnostics):
-        raise DiagnosticError(diagnostics, run.reporter.sources)
+        raise failure(diagnostics, run.reporter.sources)
     if not run.functions:
         message = "the file defines no model"
         span = Span(file, 1, 1, 1, 1)

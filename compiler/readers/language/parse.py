@@ -21,7 +21,7 @@ from .build import build
 from .explain import Mistake, explain
 from .grammar import grammar
 from .syntax import File
-from .tokens import FAULT, NEWLINE, REDUCE, span_of
+from .tokens import FAULT, NEWLINE, PICKED, REDUCE, span_of
 
 MAX_BYTES = 16 << 20
 _ENDS = (NEWLINE, "SEMICOLON", "RBRACE")
@@ -226,7 +226,7 @@ def _fork(state: InteractiveParser) -> InteractiveParser:
 
 def _accepted(state: InteractiveParser) -> frozenset[str]:
     # A marked word is a name to the reader of a message.
-    return frozenset(state.accepts()) - {REDUCE}  # type: ignore[no-untyped-call]  # lark's, unannotated
+    return frozenset(state.accepts()) - {REDUCE, PICKED}  # type: ignore[no-untyped-call]  # lark's, unannotated
 
 
 def _partners(tokens: list[Token]) -> dict[int, int]:
