@@ -37,7 +37,11 @@ _DTYPES: Mapping[str, DType] = {
 
 def read_keras(path: Path, weights: WeightSource | None = None) -> SourceModel:
     """Reads a `.keras` or `.h5` file. Raises DiagnosticError."""
-    archive = open_archive(path)
+    return read_archive(open_archive(path), path, weights)
+
+
+def read_archive(archive: Archive, path: Path, weights: WeightSource | None = None) -> SourceModel:
+    """Reads what the file `path` has. Raises DiagnosticError."""
     file = str(path)
     model = decode_model(archive.config, file)
     errors = list(_find_unsupported(model))

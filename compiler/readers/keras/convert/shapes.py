@@ -112,10 +112,7 @@ def _up_sampling(rank: int) -> Convert:
 
 _IN_TRAINING = (
     "Dropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "GaussianDropout", "AlphaDropout",
-    "GaussianNoise", "ActivityRegularization", "RandomFlip", "RandomRotation", "RandomZoom", "RandomContrast",
-    "RandomTranslation", "RandomBrightness", "RandomColorDegeneration", "RandomColorJitter", "RandomErasing",
-    "RandomGaussianBlur", "RandomGrayscale", "RandomHue", "RandomInvert", "RandomPerspective", "RandomPosterization",
-    "RandomSaturation", "RandomSharpness", "RandomShear", "Identity",
+    "GaussianNoise", "ActivityRegularization", "Identity",
 )  # fmt: skip
 
 CONVERTERS: Converters = {

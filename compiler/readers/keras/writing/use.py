@@ -96,6 +96,11 @@ class Use:
             return found.astype(np.float32)
         return found
 
+    def any_array(self, index: int) -> Elements:
+        """Returns a weight by its place, a vector or a matrix."""
+        rank = self.weights[index][1].ndim if index < len(self.weights) else 1
+        return self.array(index, rank)
+
     def part(self, names: Sequence[str]) -> list[Elements]:
         """Returns the weights of a part of the layer, in their order. A file names the part by one of several names."""
         return [
