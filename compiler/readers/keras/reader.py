@@ -110,7 +110,7 @@ class _Run:
         if not isinstance(shape, list) or not shape or len(shape) > 8:
             raise _error(f"the input `{layer.name}` of `{self.file}` has no shape")
         dtype = layer.config.get("dtype") or "float32"
-        if dtype not in _DTYPES:
+        if not isinstance(dtype, str) or dtype not in _DTYPES:
             raise _error(f"the input `{layer.name}` is {dtype!r}, which is not supported", "unsupported-dtype")
         sizes: list[Size] = []
         for axis, size in enumerate(shape):

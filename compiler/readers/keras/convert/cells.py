@@ -151,7 +151,7 @@ def check_steps(use: Use, x: Tensor, rank: int) -> None:
 
 
 def _rnn(use: Use) -> Sequence[Tensor]:
-    x = use.inputs[0]
+    x = use.first
     check_steps(use, x, 3)
     outer = use.value("cell")
     listed = [outer]
@@ -196,7 +196,7 @@ def _config(use: Use, record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _conv_lstm(rank: int) -> Convert:
     def convert(use: Use) -> Sequence[Tensor]:
-        g, x = use.g, use.inputs[0]
+        g, x = use.g, use.first
         check_steps(use, x, rank + 3)
         filters = use.integer("filters")
         kernel, weight = use.array(0, rank + 2), use.array(1, rank + 2)

@@ -13,6 +13,8 @@ from ...writing.tensors import Elements, Tensor
 from ..writing.use import Converters, Use
 from .convolutions import spatial
 
+MOST_WEIGHTS = 1 << 24
+"""The most numbers that a matrix of weights may have."""
 _SHARPNESS = -0.5
 """The coefficient of cubic interpolation."""
 
@@ -20,12 +22,18 @@ _SHARPNESS = -0.5
 def weighted(use: Use, x: Tensor, axis: int, weights: Elements) -> Tensor:
     """Returns a tensor whose elements along an axis are sums of those of x with weights [new, old]."""
     g = use.g
+    assert weights.shape[1] == x.shape[axis], (weights.shape, x.type)
     last = x.rank - 1
     order = (*(other for other in range(x.rank) if other != axis), axis)
     turned = x if axis == last else g.transpose(x, axes=order)
     made = g.matmul(turned, use.tensor(np.ascontiguousarray(weights.T.astype(np.float32)), "weights"))
     back = tuple(order.index(place) for place in range(x.rank))
     return made if axis == last else g.transpose(made, axes=back)
+
+
+def check_weights(use: Use, old: int, new: int) -> None:
+    if old * new > MOST_WEIGHTS:
+        use.fail(f"needs {old} * {new} weights, and {MOST_WEIGHTS} are allowed", code="too-large")
 
 
 def _cubic(old: int, new: int) -> Elements:
@@ -47,7 +55,9 @@ def _resized(use: Use, x: Tensor, sizes: tuple[int, int], mode: str) -> Tensor:
     first = 1 if use.channels_last else 2
     if mode == "bicubic":
         for axis, new in enumerate(sizes, first):
-            x = weighted(use, x, axis, _cubic(_known(use, x.shape[axis]), new))
+            old = _known(use, x.shape[axis])
+            check_weights(use, old, new)
+            x = weighted(use, x, axis, _cubic(old, new))
         return x
     if use.channels_last:
         x = g.transpose(x, axes=(0, 3, 1, 2))

@@ -9,7 +9,7 @@ import numpy as np
 from ...writing.tensors import Tensor, known
 from ..writing.use import Convert, Converters, Use
 from .convolutions import padding, spatial
-from .images import weighted
+from .images import check_weights, weighted
 
 
 def _pool(kind: str, rank: int) -> Convert:
@@ -48,6 +48,7 @@ def _adaptive(kind: str, rank: int) -> Convert:
         for axis, (old, new) in enumerate(zip(sizes, wanted, strict=True), 1 if use.channels_last else 2):
             if not isinstance(old, int) or not old or new < 1:
                 use.fail(f"gives {new} windows of an axis of size {old}", code="data-dependent")
+            check_weights(use, old, new)
             starts = np.arange(new) * old // new
             stops = -(-(np.arange(1, new + 1) * old) // new)
             if kind == "avg":

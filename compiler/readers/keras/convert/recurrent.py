@@ -78,7 +78,7 @@ _WORDS = ("kernel", "recurrent_kernel")
 
 
 def _recurrent(use: Use) -> Sequence[Tensor]:
-    x, *begin = use.inputs
+    x, begin = use.first, use.inputs[1:]
     steps, *states = _layer(use, KINDS[use.kind], x, use.flag("go_backwards"), begin)
     return results_of(use, steps, states)
 
@@ -113,7 +113,7 @@ def _bidirectional(use: Use) -> Sequence[Tensor]:
     if mode is None:
         return sides
     operators = {"sum": "add", "mul": "multiply", "ave": "add"}
-    if mode not in operators:
+    if not isinstance(mode, str) or mode not in operators:
         use.fail(f"has `merge_mode` = {mode!r}", code="bad-keras")
     made = g.apply(operators[mode], sides, {})[0]
     return [g.multiply(made, g.like(0.5, made)) if mode == "ave" else made]
