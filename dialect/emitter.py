@@ -235,6 +235,10 @@ class Emitter(Protocol):
 
     def full(self, type: TensorType, value: float | int | bool) -> Tensor: ...
 
+    def memory(self, type: TensorType) -> Tensor:
+        """Returns a tensor of unspecified elements, for a `scan` that writes each one before it reads it."""
+        ...
+
     def constant(self, type: TensorType, values: Sequence[float | int | bool]) -> Tensor:
         """Returns a small static tensor, row-major."""
         ...

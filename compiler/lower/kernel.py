@@ -167,6 +167,9 @@ class KernelEmitter:
     def full(self, type: TensorType, value: float | int | bool) -> Ref:
         return self._add(Full(types=(type,), value=value)).result()
 
+    def memory(self, type: TensorType) -> Ref:
+        return self.resident(type)
+
     def constant(self, type: TensorType, values: Sequence[float | int | bool]) -> Ref:
         assert type.elements == len(values), (type, len(values))
         return self._add(Dense(types=(type,), values=tuple(values))).result()

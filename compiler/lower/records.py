@@ -62,7 +62,7 @@ class Argument(Op):
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Resident(Op):
-    """The content of a result's memory before the kernel runs."""
+    """The content of the memory of a result, or of scratch, before the kernel runs."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
