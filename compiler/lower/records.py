@@ -136,10 +136,11 @@ class Insert(Op):
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Scan(Op):
-    """Sequential loops that carry the operands."""
+    """Sequential loops that carry the operands; the iterations of the first one may be work items."""
 
     sizes: tuple[Size, ...]
     body: Callable[..., Sequence[protocol.Tensor]]
+    work_items: bool = False
 
     @property
     def overwritten(self) -> range:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dims import Size, ceil_divide
+from ..dims import Size, bounds, ceil_divide, multiply
 from ..emitter import Emitter, Scalar, SequenceEmitter, Tensor
 from ..lazy_dataclass import dataclass
 from ..operator import Attributes, Case, InferenceError, Operand, Operator
@@ -28,6 +28,10 @@ from .support.butterflies import Arithmetic, Complex, Stage, factors_of, plan, r
 
 COLUMNS = 16
 """The columns that are transformed together."""
+ITEMS = 8
+"""The most work items, each with buffers of its own."""
+BUFFERED = 1 << 17
+"""The most elements of a buffer of several work items."""
 Turned = tuple[Sequence[Tensor], Sequence[Scalar]]
 
 
@@ -148,12 +152,27 @@ def _lower(
     length = size if form == "complex" else size // 2
     stages = plan(length)
     wide = 1 if width == 1 else COLUMNS
-    buffer = TensorType(dtype, (length * wide,))
     blocks: Size = ceil_divide(width, wide)
-    count = len(types)
+    total = multiply(rows, blocks)
+    count, items = len(types), max(1, min(ITEMS, bounds(total)[1], BUFFERED // (length * wide)))
+    share = ceil_divide(total, items)
+    items = items if not isinstance(total, int) or total == 0 else -(-total // int(str(share)))
+    buffer = TensorType(dtype, (items, length * wide))
 
-    def body(s: SequenceEmitter, indices: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-        row, block = indices
+    def write_item(s: SequenceEmitter, indices: Sequence[Scalar], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        (item,) = indices
+        first, zero = s.binary("mul", item, s.size(share)), s.constant(0, I64)
+        left = s.binary("max", s.binary("sub", s.size(total), first), zero)
+
+        def write_row(i: Scalar, t: Sequence[Tensor], _: Sequence[Scalar]) -> Turned:
+            return write(s, item, s.binary("add", first, i), t), []
+
+        return s.repeat(s.binary("min", left, s.size(share)), tensors, [], write_row)[0]
+
+    def write(s: SequenceEmitter, item: Scalar, number: Scalar, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        row, block = number, s.constant(0, I64)
+        if blocks != 1:
+            row, block = (s.binary(function, number, s.size(blocks)) for function in ("div", "rem"))
         arithmetic = Arithmetic(s, dtype, sign)
         f = _Row(s, arithmetic, factors, wide)
         results, work = list(tensors[:count]), list(tensors[count:])
@@ -174,7 +193,7 @@ def _lower(
             return parts[0], parts[1] if rest else None
 
         def inside(place: Scalar, column: Scalar) -> list[Scalar]:
-            return [place if wide == 1 else f.add(f.times(place, wide), column)]
+            return [item, place if wide == 1 else f.add(f.times(place, wide), column)]
 
         def reader(source: Sequence[Tensor]) -> Callable[[Scalar, Scalar], Complex]:
             def read(place: Scalar, column: Scalar) -> Complex:
@@ -196,7 +215,7 @@ def _lower(
         read: Callable[[Scalar, Scalar], Complex] = read_operand
         buffers = [work[:2], work[2:]]
         if form == "whole":
-            buffers[1] = _join(f, x, rest[0], row, length, stages, buffers[1])
+            buffers[1] = _join(f, x, rest[0], item, row, length, stages, buffers[1])
             read = reader(buffers[1])
         for number, stage in enumerate(stages):
             last = number == len(stages) - 1
@@ -207,16 +226,17 @@ def _lower(
                 buffers[here] = f.stage(stage, read, write_work, buffers[here], wide if number else columns)
                 read = reader(buffers[here])
         if form == "half":
-            results = _separate(f, buffers[(len(stages) - 1) % 2], row, length, stages, results, scale)
+            results = _separate(f, buffers[(len(stages) - 1) % 2], item, row, length, stages, results, scale)
         return [*results, *buffers[0], *buffers[1]]
 
     carried = [*(e.memory(type) for type in types), *(e.memory(buffer) for _ in range(4))]
-    return list(e.scan((rows, blocks), carried, body)[:count])
+    return list(e.scan((items,), carried, write_item, work_items=True)[:count])
 
 
 def _separate(
     f: _Row,
     z: Sequence[Tensor],
+    item: Scalar,
     row: Scalar,
     half: int,
     stages: Sequence[Stage],
@@ -228,7 +248,7 @@ def _separate(
     begin = _end(stages)
     halved = f.arithmetic.number(0.5 * scale)
     nothing = f.arithmetic.number(0.0)
-    a, b = s.load(z[0], [zero]), s.load(z[1], [zero])
+    a, b = s.load(z[0], [item, zero]), s.load(z[1], [item, zero])
     whole = [s.binary("add", a, b), s.binary("sub", a, b)]
     if scale != 1.0:
         whole = [s.binary("mul", v, f.arithmetic.number(scale)) for v in whole]
@@ -240,7 +260,7 @@ def _separate(
     def combine(number: Scalar, t: Sequence[Tensor]) -> Sequence[Tensor]:
         k = f.plus(number, 1)
         other = s.binary("sub", f.i(half - 1), number)
-        (ar, ai), (br, bi) = (tuple(s.load(part, [n]) for part in z) for n in (k, other))
+        (ar, ai), (br, bi) = (tuple(s.load(part, [item, n]) for part in z) for n in (k, other))
         even = s.binary("mul", s.binary("add", ar, br), halved), s.binary("mul", s.binary("sub", ai, bi), halved)
         odd = s.binary("mul", s.binary("add", ai, bi), halved), s.binary("mul", s.binary("sub", br, ar), halved)
         value = f.arithmetic.add(even, f.arithmetic.times(odd, f.factor(f.plus(k, begin))))
@@ -250,14 +270,14 @@ def _separate(
 
 
 def _join(
-    f: _Row, x: Tensor, y: Tensor, row: Scalar, half: int, stages: Sequence[Stage], z: Sequence[Tensor]
+    f: _Row, x: Tensor, y: Tensor, item: Scalar, row: Scalar, half: int, stages: Sequence[Stage], z: Sequence[Tensor]
 ) -> list[Tensor]:
     """Writes z from the first half of a spectrum; the imaginary parts at both ends do not count."""
     s, zero = f.s, f.i(0)
     begin = _end(stages)
     first, last = s.load(x, [row, zero, zero]), s.load(x, [row, f.i(half), zero])
     ends = s.binary("add", first, last), s.binary("sub", first, last)
-    out = [s.store(o, [zero], v) for o, v in zip(z, ends, strict=True)]
+    out = [s.store(o, [item, zero], v) for o, v in zip(z, ends, strict=True)]
 
     def combine(number: Scalar, t: Sequence[Tensor]) -> Sequence[Tensor]:
         k = f.plus(number, 1)
@@ -267,7 +287,7 @@ def _join(
         odd = s.binary("sub", ar, br), s.binary("add", ai, bi)
         turned = f.arithmetic.times(odd, f.factor(f.plus(k, begin)))
         value = f.arithmetic.add_turned(even, turned, 1)
-        return [s.store(o, [k], v) for o, v in zip(t, f.parts(value), strict=True)]
+        return [s.store(o, [item, k], v) for o, v in zip(t, f.parts(value), strict=True)]
 
     return f.loop(half - 1, out, combine)
 

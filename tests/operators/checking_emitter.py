@@ -209,7 +209,12 @@ class CheckingEmitter:
         return tuple(self.tensor(r.type, out) for r, out in zip(results, outputs, strict=True))
 
     def scan(
-        self, sizes: Sequence[Size], carried: Sequence[CheckedTensor], body: Callable[..., Sequence[CheckedTensor]]
+        self,
+        sizes: Sequence[Size],
+        carried: Sequence[CheckedTensor],
+        body: Callable[..., Sequence[CheckedTensor]],
+        *,
+        work_items: bool = False,
     ) -> tuple[CheckedTensor, ...]:
         tensors = tuple(carried)
         for place in np.ndindex(*self.sizes(tuple(sizes))):
