@@ -169,10 +169,10 @@ def _lower(
 
         return s.repeat(s.binary("min", left, s.size(share)), tensors, [], write_row)[0]
 
-    def write(s: SequenceEmitter, item: Scalar, number: Scalar, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-        row, block = number, s.constant(0, I64)
+    def write(s: SequenceEmitter, item: Scalar, unit: Scalar, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        row, block = unit, s.constant(0, I64)
         if blocks != 1:
-            row, block = (s.binary(function, number, s.size(blocks)) for function in ("div", "rem"))
+            row, block = (s.binary(function, unit, s.size(blocks)) for function in ("div", "rem"))
         arithmetic = Arithmetic(s, dtype, sign)
         f = _Row(s, arithmetic, factors, wide)
         results, work = list(tensors[:count]), list(tensors[count:])
