@@ -30,9 +30,10 @@ def _infer_bincount(types: Sequence[TensorType], attributes: Attributes) -> tupl
 def _decompose_bincount(b: Builder, operands: Sequence[Value], attributes: Attributes) -> Sequence[Value]:
     x, *weights = operands
     (result,) = _infer_bincount([v.type for v in operands], attributes)
-    added = weights[0] if weights else b.full(shape=x.type.shape, value=1, dtype=I64)
     zeros = b.full(shape=result.shape, value=0, dtype=result.dtype)
-    return [b.scatter_add(zeros, x, added, axis=0, mode=attributes["mode"])]
+    if not weights:
+        return [b.count_indices(zeros, x, mode=attributes["mode"])]
+    return [b.scatter_add(zeros, x, weights[0], axis=0, mode=attributes["mode"])]
 
 
 def _reference_bincount(x: Numbers, weights: Numbers | None = None, *, size: int, mode: str) -> Numbers:
