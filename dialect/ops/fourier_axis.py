@@ -1,7 +1,7 @@
 """The Fourier transform of one axis of known length, which `fourier` and `spectrogram` are made of.
 
 `fourier_axis` transforms axis 1 of [rows, n, columns]. It is decomposed into products with matrices, as
-`support/fourier` says; for CPUs, the pass `butterflies` replaces it before.
+`support/mixed_radix` says; for CPUs, the pass `butterflies` replaces it before.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..graph import Value
 from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator
 from ..types import F32, F64, TensorType
 from .support.accumulate import Numbers
-from .support.fourier import PRODUCTS, Method, Pair, half_spectrum, transform, whole_signal
+from .support.mixed_radix import PRODUCTS, Method, Pair, half_spectrum, transform, whole_signal
 
 FLOATS = (F32, F64)
 FORMS = ("complex", "half", "whole")

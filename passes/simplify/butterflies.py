@@ -15,7 +15,7 @@ from ...dialect.operator import Builder
 from ...dialect.ops.fourier_axis import by_method
 from ...dialect.ops.fourier_rows import tables, takes
 from ...dialect.ops.support.butterflies import PRIMES
-from ...dialect.ops.support.fourier import Method, Pair
+from ...dialect.ops.support.mixed_radix import Method, Pair
 from ..manager import Context, Pass
 from ..rewrite import NodeBuilder, Replacement, Rewriter
 
