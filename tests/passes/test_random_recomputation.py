@@ -43,3 +43,32 @@ def test_bytes_of_live_tensors() -> None:
     function = Function("f", (x,), tuple(b.nodes), (third,))
     assert [node.op for node in function.body] == ["exp", "reshape", "exp", "reshape", "add", "exp"]
     assert live_bytes(function, {}) == [256, 256, 512, 512, 512, 256]
+
+
+FORWARD = ("exp", "tanh", "sin", "cos", "sqrt", "erf", "floor", "ceil")
+
+
+@pytest.mark.parametrize(
+    ("narrow", "count", "copied"),
+    [
+        # All values have one size: the segment ends at an equal share.
+        (None, 2, ["exp", "tanh", "sin"]),
+        (None, 3, ["cos", "exp", "tanh"]),
+        # Fewer bytes pass where a sum is broadcast.
+        (2, 2, ["exp", "tanh"]),
+        (5, 2, ["exp", "tanh", "sin", "cos", "sqrt"]),
+    ],
+)
+def test_segments_end_where_few_bytes_pass(narrow: int | None, count: int, copied: list[str]) -> None:
+    b = Builder(OPERATORS)
+    x = y = Value("x", TensorType(F32, (64,)))
+    kept = []
+    for number, operator in enumerate(FORWARD):
+        kept.append(b.sum(y, axis=0, keepdims=True) if number == narrow else b.apply(operator, (y,), {})[0])
+        y = b.broadcast_to(kept[-1], shape=(64,)) if number == narrow else kept[-1]
+    for each in reversed(kept):
+        y = b.multiply(y, each)
+    function = Function("f", (x,), tuple(b.nodes), (y,))
+    again = with_segments(function, count, {})
+    behind = [node.op for node in again.body[len(kept) + 1 :]]
+    assert [op for op in behind if op not in ("multiply", "sum", "broadcast_to")] == copied

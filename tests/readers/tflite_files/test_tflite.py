@@ -15,7 +15,7 @@ from typing import Any
 import nacre
 import numpy as np
 import pytest
-from build_tflite import Graph, Tensor, write_model
+from build_tflite import Graph, Operator, Signature, Tensor, write_model
 from nacre.compiler.model.source import SourceModel
 from nacre.compiler.readers.table import read_file
 from nacre.compiler.readers.tflite.convert import FAMILIES
@@ -114,6 +114,27 @@ def test_a_batch_of_unknown_size_is_a_dim(tmp_path: Path) -> None:
     source = read_case(tmp_path, "symbolic_batch")
     (dim,) = source.module.dims
     assert str(source.module.functions[0].results[0].type) == f"f32[{dim.name}, 3, 2]"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "names"),
+    [
+        ({"left": 0, "right": 1}, {"sum": 2}, ("left", "right", "sum")),
+        ({"right": 1, "left": 0}, {"sum": 2}, ("left", "right", "sum")),
+        ({"left": 0, "right": 1, "more": 2}, {"sum": 2, "more": 0}, ("left", "right", "sum")),
+        ({"left": 0}, {"sum": 2}, ("t0", "t1", "t2")),
+        ({"left": 0, "right": 1}, {"more": 0}, ("t0", "t1", "t2")),
+    ],
+)
+def test_a_signature_that_names_all_tensors_gives_their_names(
+    tmp_path: Path, inputs: dict[str, int], outputs: dict[str, int], names: Sequence[str]
+) -> None:
+    graph = Graph([Tensor((2,), "f4")] * 3, [0, 1], [2], [Operator("ADD", [0, 1], [2])])
+    path = tmp_path / "named.tflite"
+    other = Signature(1, {"a": 0, "b": 1}, {"c": 2})
+    path.write_bytes(write_model([graph, graph], [other, Signature(0, inputs, outputs)]))
+    function = read_file(path).module.functions[0]
+    assert (*(value.name for value in function.inputs), *function.result_names) == names
 
 
 def test_the_page_lists_what_is_supported() -> None:
