@@ -137,6 +137,35 @@ def test_a_signature_that_names_all_tensors_gives_their_names(
     assert (*(value.name for value in function.inputs), *function.result_names) == names
 
 
+@pytest.mark.parametrize(
+    ("scale", "zero", "code"),
+    [
+        (0.0, 3, "read"),
+        (0.5, (1 << 31) - 1, "read"),
+        (-0.5, 3, "bad-tflite"),
+        (np.inf, 3, "bad-tflite"),
+        (np.nan, 3, "bad-tflite"),
+        (0.5, 1 << 31, "bad-tflite"),
+    ],
+)
+def test_scales_and_zeros_at_their_bounds(tmp_path: Path, scale: float, zero: int, code: str) -> None:
+    tensors = [Tensor((4,), "i1", scales=[scale], zeros=[zero]), Tensor((4,), "f4")]
+    graph = Graph(tensors, [0], [1], [Operator("DEQUANTIZE", [0], [1])])
+    path = tmp_path / "scaled.tflite"
+    assert outcome(path, write_model([graph])) == code
+    if scale == 0:
+        (found,) = interpret(read_file(path), [np.asarray([-128, 0, 3, 127], np.int8)])
+        assert found.tolist() == [0, 0, 0, 0]
+
+
+def test_the_limit_of_converted_operators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for count, code in ((3, "read"), (4, "too-large")):
+        operators = [Operator("NEG", [i], [i + 1]) for i in range(count)]
+        data = write_model([Graph([Tensor((2,), "f4")] * (count + 1), [0], [count], operators)])
+        monkeypatch.setattr("nacre.compiler.readers.tflite.reader._MOST_CONVERTED", 3)
+        assert outcome(tmp_path / "long.tflite", data) == code
+
+
 def test_the_page_lists_what_is_supported() -> None:
     """After a change: `python -m nacre.compiler.tools.reference.reader_operators`."""
     assert TFLITE.path.read_text(encoding="utf-8") == TFLITE.current()
