@@ -18,7 +18,7 @@ from ..writing.tensors import Tensor, known
 from .markup import Element
 
 _NUMERIC = ("integer", "float", "double")
-_CLOSURES = ("openOpen", "openClosed", "closedOpen", "closedClosed")
+CLOSURES = ("openOpen", "openClosed", "closedOpen", "closedClosed")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"|(\S+)')
 
 
@@ -81,7 +81,7 @@ def read_dictionary(root: Element) -> Mapping[str, Field]:
         intervals = []
         for interval in element.all("Interval"):
             closure = interval.attribute("closure")
-            if closure not in _CLOSURES:
+            if closure not in CLOSURES:
                 interval.fail(f"`closure` is `{closure}`")
             ends = interval.number("leftMargin", -np.inf), interval.number("rightMargin", np.inf)
             intervals.append((*ends, closure))
