@@ -74,6 +74,8 @@ def _head(description: Mapping[str, Any]) -> Iterator[RenderableType]:
     for level in description["target"]["levels"]:
         for left in level.get("untiled", ()):
             yield f"  plain loops for {level['name']}: {left['kernel']}: {left['reason']}"
+        for loop in level.get("loops", ()):
+            yield f"  {level['name']}: {loop}"
 
 
 def _entries(description: Mapping[str, Any]) -> Iterator[RenderableType]:

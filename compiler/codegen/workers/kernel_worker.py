@@ -56,6 +56,8 @@ def compile_kernel(task: Task) -> bytes:
         text, stage = lower_kernel(task), LLVM_IR
     if task.job.route == DEVICE:
         return _make_image(task, text)
+    if task.job.inner and task.report.tiled:
+        task.report = replace(task.report, code=text)
     # Tiles are vectors already, of their final length.
     return make_object(task, text, stage, _kept(task), vectorize=not task.report.tiled)
 
