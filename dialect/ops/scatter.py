@@ -13,7 +13,7 @@ import numpy as np
 from ..dims import Size, at_least, minimum
 from ..emitter import Emitter, Scalar, SequenceEmitter, Tensor
 from ..graph import Value
-from ..operator import Addressing, Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
+from ..operator import Attributes, AttributeSpec, Builder, Case, InferenceError, Operand, Operator, Use
 from ..types import ANY, I64, NUMBERS, DType, TensorType
 from .indexing import addresses_axis, addresses_rows, are_rows_inside, index_depth, places_nd, zeros_like
 from .support.accumulate import Numbers
@@ -37,10 +37,10 @@ def _write_updates(
     e: Emitter, x: Tensor, updates: Tensor, place: Place, addressed: Sequence[int], mode: str, *, add: bool
 ) -> Sequence[Tensor]:
     """Writes the updates in order; none if an addressed axis is empty."""
-    return _write_values(e, x, updates.type.shape, updates, place, addressed, mode, add=add)
+    return write_values(e, x, updates.type.shape, updates, place, addressed, mode, add=add)
 
 
-def _write_values(
+def write_values(
     e: Emitter,
     x: Tensor,
     shape: Sequence[Size],
@@ -278,47 +278,7 @@ def _scatter_nd(name: str, summary: str, dtypes: tuple[DType, ...], *, add: bool
     )
 
 
-def _infer_count(types: Sequence[TensorType]) -> tuple[TensorType, ...]:
-    x, indices = types
-    if x.rank != 1 or indices.rank != 1:
-        raise InferenceError("rank-mismatch", f"`count_indices` adds to a vector at a vector, not {x} at {indices}")
-    return (x,)
-
-
-def _lower_count(e: Emitter, operands: Sequence[Tensor], mode: str) -> Sequence[Tensor]:
-    x, indices = operands
-
-    def place(s: SequenceEmitter, inner: Sequence[Scalar]) -> tuple[Sequence[Scalar], Sequence[Scalar]]:
-        index = s.load(indices, inner)
-        return [clamped(s, index, x.type.shape[0], mode)], [index]
-
-    return _write_values(e, x, indices.type.shape, None, place, [0], mode, add=True)
-
-
-def _reference_count(x: Numbers, indices: Numbers, mode: str = "error") -> Numbers:
-    return _reference(x, indices, np.ones(indices.shape, x.dtype), 0, mode, add=True)
-
-
-_count_indices = Operator(
-    name="count_indices",
-    summary="x with 1 added at each of the `indices`",
-    operands=(Operand("x", (I64,)), index_operand()),
-    attributes=(MODE,),
-    infer=lambda types, attributes: _infer_count(types),
-    reference=_reference_count,
-    gradient=None,
-    lower=lambda e, operands, attributes, types: _lower_count(e, operands, attributes["mode"]),
-    addresses=lambda types, attributes: (Addressing(1, (types[0].shape[0],)),),
-    cases=(
-        Case(((5,), ()), arrays=_places(0, 4, 2, 2, -1, -5, shape=(6,))),
-        *(Case(((5,), ()), {"mode": mode}, arrays=_places(0, 5, -6, 2, shape=(4,))) for mode in OTHER_MODES),
-        Case(((3,), ()), arrays=_places(shape=(0,))),
-    ),
-    properties=_WRITES | {"summing", "internal"},
-)
-
 OPERATORS = (
-    _count_indices,
     _scatter(
         "scatter",
         "x with `updates` written along an axis at `indices`, which broadcast to the updates",
