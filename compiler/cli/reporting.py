@@ -27,6 +27,7 @@ from ..base.compiler_errors import (
     new_reproducer,
     write_reproducer,
 )
+from ..base.similar import similar_file
 
 INPUT_ERROR = 1
 COMPILER_ERROR = 70
@@ -136,7 +137,14 @@ def _too_slow(failure: CompilerError) -> Diagnostic:
 def _missing(error: FileNotFoundError) -> Diagnostic:
     """Returns the diagnostic of a path without a file, which is the same in all commands."""
     subject = f"`{error.filename}` cannot be read" if error.filename else "a file cannot be read"
-    return Diagnostic("missing-file", f"{subject}: no such file or directory")
+    help = similar_file(error.filename) if isinstance(error.filename, str) else ""
+    return Diagnostic("missing-file", f"{subject}: no such file or directory", help=help)
+
+
+def _wrong_artifact(error: NacreError) -> Diagnostic:
+    code = "bad-artifact" if isinstance(error, ArtifactError) else "bad-call"
+    is_source = ".nacre` is not an artifact" in str(error)
+    return Diagnostic(code, str(error), help="`nacre compile` makes an artifact of a model file" if is_source else "")
 
 
 def contained(command: Callable[[], object], arguments: Sequence[str]) -> int:
@@ -160,7 +168,7 @@ def contained(command: Callable[[], object], arguments: Sequence[str]) -> int:
         report([Diagnostic("file-error", f"`{error.filename}`: {reason}" if error.filename else reason)], {})
         return INPUT_ERROR
     except NacreError as error:
-        report([Diagnostic("bad-artifact" if isinstance(error, ArtifactError) else "bad-call", str(error))], {})
+        report([_wrong_artifact(error)], {})
         return INPUT_ERROR
     except click.exceptions.Exit as exit:
         return exit.exit_code

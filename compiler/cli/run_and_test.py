@@ -137,6 +137,8 @@ def _report_outcomes(outcomes: Sequence[Outcome], as_json: bool) -> int:
 
 
 def _print_outcomes(outcomes: Sequence[Outcome]) -> None:
+    if not outcomes:
+        click.echo("the file has no test and no budget: `nacre help test`")
     for o in outcomes:
         word = click.style("passed", fg="green") if o.passed else click.style("failed", fg="red", bold=True)
         means = "" if o.means in ("budget", "gradients") else f" ({o.means})"

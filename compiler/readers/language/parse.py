@@ -8,7 +8,7 @@ DiagnosticError.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lark import Token, Tree
@@ -16,6 +16,7 @@ from lark.exceptions import UnexpectedToken
 from lark.parsers.lalr_interactive_parser import InteractiveParser
 
 from ....dialect.diagnostics import Collector, Diagnostic, DiagnosticError, MissingFileError, Span
+from ...base.similar import similar_file
 from .arrange import tokenize
 from .build import build
 from .explain import Mistake, explain
@@ -121,7 +122,7 @@ def read_text(path: Path) -> str:
         )
         wrong = Diagnostic("missing-file", f"`{path}` cannot be read: {reason}")
         if isinstance(error, FileNotFoundError):
-            raise MissingFileError([wrong]) from None
+            raise MissingFileError([replace(wrong, help=similar_file(path))]) from None
         raise DiagnosticError([wrong]) from None
     return decode(data, str(path))
 
