@@ -15,7 +15,7 @@ import numpy as np
 
 from ....dialect.types import F64
 from ..writing.tensors import Tensor, known
-from .fields import CLOSURES, Scope
+from .fields import Scope, interval_of
 from .markup import Element
 
 LOOK_UPS = ("Discretize", "MapValues")
@@ -62,18 +62,12 @@ def _bins(scope: Scope, element: Element) -> tuple[Tensor, Tensor]:
     g, column = scope.g, scope.find(element.attribute("field"), element)
     if not column.field.is_numeric:
         element.fail(f"the field `{column.field.name}` is text, which has no intervals", code="unsupported-trees")
-    ends, closed = [], []
-    for part in element.all("DiscretizeBin"):
-        interval = part.required("Interval")
-        closure = interval.attribute("closure")
-        if closure not in CLOSURES:
-            interval.fail(f"`closure` is `{closure}`")
-        ends.append((interval.number("leftMargin", -np.inf), interval.number("rightMargin", np.inf)))
-        closed.append((closure.startswith("closed"), closure.endswith("Closed")))
-    (low, high), (from_low, to_high) = (np.asarray(pairs).T for pairs in (ends, closed))
+    bins = [interval_of(part.required("Interval")) for part in element.all("DiscretizeBin")]
+    low, high = (known(np.asarray([getattr(each, end) for each in bins], np.float64)) for end in ("low", "high"))
+    from_low, to_high = (known(np.asarray([getattr(each, has) for each in bins])) for has in ("from_low", "to_high"))
     x = g.unsqueeze(column.values, axes=(1,))
-    above = g.logical_or(g.greater(x, known(low)), g.logical_and(known(from_low), g.equal(x, known(low))))
-    below = g.logical_or(g.less(x, known(high)), g.logical_and(known(to_high), g.equal(x, known(high))))
+    above = g.logical_or(g.greater(x, low), g.logical_and(from_low, g.equal(x, low)))
+    below = g.logical_or(g.less(x, high), g.logical_and(to_high, g.equal(x, high)))
     return g.logical_and(above, below), g.isnan(column.values)
 
 
