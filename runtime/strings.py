@@ -21,7 +21,7 @@ def encode_strings(strings: Any, width: int | None = None) -> Bytes:
 
     width: the bytes of each string; by default those of the longest one, at least 1.
 
-    Raises ArgumentError for values that are no strings, for a longer string, and for one with the character U+0000.
+    Raises ArgumentError for values that are not strings, for a longer string, and for one with the character U+0000.
     """
     given = np.asarray(strings, object)
     encoded = []
