@@ -190,7 +190,7 @@ fourier_rows = Operator(
         _case((2, 6, 0), 6, 1),
     ),
     results=("real", "imaginary"),
-    properties=frozenset({"sequential", "internal"}),
+    properties=frozenset({"sequential", "internal", "spreading"}),
 )
 
 OPERATORS = (fourier_rows,)

@@ -57,11 +57,12 @@ def _lower(
 
 def _reference(x: Numbers, *taps: Numbers, weighted: bool) -> Numbers:
     count = len(taps) // 2 if weighted else len(taps)
-    total = np.zeros((*x.shape[:2], taps[0].shape[1]), x.dtype)
+    shape, total = (*x.shape[:2], taps[0].shape[1]), None
     for number in range(count):
-        place = np.broadcast_to(taps[number][:, None], total.shape)
+        place = np.broadcast_to(taps[number][:, None], shape)
         value = np.where(place < 0, 0, np.take_along_axis(x, np.maximum(place, 0), 2))
-        total = total + (value * taps[count + number][:, None] if weighted else value)
+        value = value * taps[count + number][:, None] if weighted else value
+        total = value if total is None else total + value
     return np.asarray(total, x.dtype)
 
 

@@ -57,6 +57,11 @@ def test_transforms_are_near_rounding(level: int, dtype: DType) -> None:
             got = compiled[f"f{number}"](parts)
             if rows:
                 _compare(use, got, _expected(name, parts, given), math.prod(shape))
+            if rows > 1:
+                parts[0][2, ...] = np.nan
+                spread = compiled[f"f{number}"](parts)
+                for part, without in zip(spread, got, strict=True):
+                    assert np.isnan(part[2]).any() and np.array_equal(part[3:], without[3:]), use
 
 
 def _expected(name: str, parts: list[Array], given: dict[str, Any]) -> list[Array]:
