@@ -158,13 +158,6 @@ def _symbol(function: Any) -> str:
     return str(mlir.ir.StringAttr(function.attributes["sym_name"]).value)
 
 
-def _fold_loops(module: Any, task: Task) -> None:
-    """Folds loops of one iteration. Bufferization derives the type of a carried tensor again for each loop that carries
-    it on, which takes exponential time for a row of loops within another one: 15 seconds for a radix sort."""
-    if not task.report.tiled and "scf.for" in task.read(KERNEL):
-        _run_passes("canonicalize", module)
-
-
 def _copies_to_linalg(module: Any, task: Task) -> None:
     for copy in _operations(module, "memref.copy"):
         source, target = copy.operands
@@ -279,7 +272,6 @@ ACTIONS: Mapping[str, Callable[[Any, Task], None]] = {
     ":expand-math": _expand_math,
     ":assert-device-math": _assert_device_math,
     ":fast-math": _allow_fast_math,
-    ":fold-loops": _fold_loops,
     ":copies-to-linalg": _copies_to_linalg,
     ":round-by-instruction": _round_by_instruction,
     ":round-integers-twice": _round_integers_twice,

@@ -28,7 +28,6 @@ class Route:
 _BUFFERIZED = Stage(
     "bufferized",
     (
-        ":fold-loops",
         "one-shot-bufferize{allow-unknown-ops=0},canonicalize,cse",
         # By default, MLIR would copy strided memory through a library of its own.
         ":copies-to-linalg",
