@@ -26,7 +26,8 @@ from .categories import Columns
 from .ensemble import Ensemble
 from .levels import Levels
 from .linear import Linear
-from .ranked import UNSIGNED, Part, Ranked, rank_ensemble, rank_levels
+from .parts import UNSIGNED, Part
+from .ranked import Ranked, rank_ensemble, rank_levels
 from .tree import Numbers
 
 FEW_ROWS, FEW_ROWS_OF_RANKS, FEW_ROWS_OF_DEEP_TREES = 3, 8, 16
