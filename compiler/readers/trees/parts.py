@@ -67,11 +67,12 @@ class PartWriter:
         tables = column.astype(np.int32).reshape(shape), border.astype(self.dtype.numpy).reshape(shape)
         if not steps or (depth <= MOST_COMPLETE and len(flat) << depth <= SPARSE * self._count_leaves(flat)):
             column, border, leaves = self._complete(level.reshape(-1), steps)
-            words = (column << 16 | border & 0xFFFF).astype(np.uint32)
-            values = self.leaves[-1 - leaves.reshape(-1)] if leaves.size else self.leaves[:0]
-            first = np.arange(len(flat), dtype=np.int32) << depth
-            ordered = _by_levels(words.reshape(len(flat), 1 << levels, (1 << steps) - 1))
-            return Part(*tables, first.reshape(roots.shape), ordered.reshape(*roots.shape, -1), values, steps)
+            packed = (column << 16 | border & 0xFFFF).astype(np.uint32)
+            ordered = _by_levels(packed.reshape(len(flat), 1 << levels, (1 << steps) - 1))
+            starts = (np.arange(len(flat), dtype=np.int32) << depth).reshape(roots.shape)
+            inner = ((1 << steps) - 1) << levels
+            reached = self.leaves[-1 - leaves.reshape(-1)]
+            return Part(*tables, starts, ordered.reshape(*roots.shape, inner), reached, steps)
         size, first, words, values = 0, list[int](), list[Numbers](), list[Numbers]()
         for own in level:
             first.append(size)
