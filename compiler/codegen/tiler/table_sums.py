@@ -1,8 +1,9 @@
 """Sums of elements of tables, in the order of the terms: trees whose leaves are found by comparing short integers, or
 trees of one leaf, whose value all rows add.
 
-A work item is up to BLOCKS blocks of rows. Terms are taken in runs whose tables fit in the first cache; the totals of a
-run are carried in registers, and rest in the result between the runs. Every row adds its terms in their order:
+A work item is up to BLOCKS blocks of rows, or more if a term has large tables. Terms are taken in runs whose tables fit
+in the first cache; the totals of a run are carried in registers, and rest in the result between the runs. Every row
+adds its terms in their order:
 
     for a run of terms:
       for a block of 32 rows:
@@ -26,9 +27,9 @@ from .schedule import Stage
 from .structure import extract_step
 from .text import Value, element_bytes
 
-BLOCKS, LEAST_BLOCKS = 80, 8
-"""The blocks of rows of a work item. More of them read large tables less often, as long as the rows stay in the
-cache of the core."""
+BLOCKS, BLOCKS_OF_LARGE_TABLES, LEAST_BLOCKS = 32, 80, 8
+"""The blocks of rows of a work item. More of them read large tables less often, as long as the rows stay in the cache
+of the core; fewer ones are shared evenly by threads."""
 
 
 def is_table_sum(stage: Stage) -> bool:
@@ -62,7 +63,8 @@ class TableSumStage:
         terms = self.stage.sizes[self.term]
         self.run = max(1, unit.caches.first // 2 * terms // max(tables, 1)) if isinstance(terms, int) else 1
         """The terms of a run: its tables fill half of the first cache."""
-        self.blocks = max(LEAST_BLOCKS, min(BLOCKS, unit.caches.own // 4 // max(sum(rows), 1)))
+        most = BLOCKS_OF_LARGE_TABLES if self.run == 1 else BLOCKS
+        self.blocks = max(LEAST_BLOCKS, min(most, unit.caches.own // 4 // max(sum(rows), 1)))
 
     def counts(self) -> list[Size]:
         return [blocks(self.stage.sizes[self.block], self.blocks), self.stage.sizes[self.group]]

@@ -26,7 +26,8 @@ from .categories import Columns
 from .ensemble import Ensemble
 from .levels import Levels
 from .linear import Linear
-from .ranked import UNSIGNED, Part, Ranked, rank_ensemble, rank_levels
+from .parts import UNSIGNED, Part
+from .ranked import Ranked, rank_ensemble, rank_levels
 from .tree import Numbers
 
 FEW_ROWS, FEW_ROWS_OF_RANKS, FEW_ROWS_OF_DEEP_TREES = 3, 8, 16
@@ -198,9 +199,8 @@ def _sums_of_ranks(writer: TableWriter, model: TreeModel, features: Value, ranke
     b, columns = writer.builder, ranked.columns
     described = _write_columns(writer, ranked)
     ranks = b.feature_ranks(features, *described, compare=ranked.compare, dtype=columns.dtype)
-    groups = len(ranked.initial)
-    start = b.reshape(writer.table("ranked.initial", ranked.initial), shape=(1, groups, 1))
-    total = b.broadcast_to(start, shape=(ranks.type.shape[0], groups, ROWS))
+    start = b.reshape(writer.table("ranked.initial", ranked.initial), shape=(1, len(ranked.initial), 1))
+    total = b.broadcast_to(start, shape=(ranks.type.shape[0], len(ranked.initial), ROWS))
     for number, part in enumerate(ranked.parts):
         operands = _write_part(writer, number, part)
         total = b.ranked_trees(ranks, *operands, total, shape=ranked.shape, steps=part.steps)

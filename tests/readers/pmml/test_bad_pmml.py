@@ -108,3 +108,23 @@ def test_inconsistent_files(pattern: str, text: str, code: str, message: str, tm
 def test_a_missing_file() -> None:
     with pytest.raises(DiagnosticError, match="cannot be read"):
         read_file(Path("/nowhere/model.pmml"))
+
+
+def test_strategies_that_add_leaves_up(tmp_path: Path) -> None:
+    writer = Writer(600, classes=True)
+    text = writer.file(writer.tree(strategy="weightedConfidence"))
+    without = re.sub(r'(<Node [^>]*) recordCount="\d+"', r"\1", text)
+    found = error(without, tmp_path)
+    assert found.code == "bad-tree" and "`Node` has no attribute `recordCount`" in found.message, found
+    numbers = Writer(601, classes=False)
+    found = error(numbers.file(numbers.tree(strategy="aggregateNodes")), tmp_path)
+    assert found.code == "unsupported-trees" and "has a meaning for classes" in found.message, found
+    node = '<Node id="1" recordCount="1" score="low"><True/></Node>'
+    found = error(_wide(text, node), tmp_path)
+    assert found.code == "too-large" and "more than 512 nodes" in found.message, found
+
+
+def _wide(text: str, node: str) -> str:
+    """Returns the file with a root of many leaves."""
+    head, tail = re.split(r"<Node .*</Node>", text, maxsplit=1)
+    return f'{head}<Node id="0" recordCount="1"><True/>{node * 600}</Node>{tail}'

@@ -39,6 +39,7 @@ class Writer:
 
     def __init__(self, seed: int, *, classes: bool) -> None:
         self.rng, self.has_classes, self.nodes, self.is_sure = np.random.default_rng(seed), classes, 0, False
+        self.has_counts = False
         self.treatments = {
             name: str(self.rng.choice(["", "", 'invalidValueTreatment="asIs"', 'invalidValueTreatment="asMissing"']))
             for name in (*NUMBERS, "colour", "flag")
@@ -139,10 +140,11 @@ class Writer:
                 first.append(self.nodes + 1)
                 inner += self.node(test, depth - 1)
             default = f'defaultChild="{self.pick(*first)}"'
-        default += f' recordCount="{sum(counts)}"' if self.has_classes else ""
+        default += f' recordCount="{sum(counts)}"' if self.has_counts else ""
         return f'<Node id="{own}" {self.score()} {default}>{predicate}{inner}</Node>'
 
     def tree(self, extra: str = "", strategy: str = "") -> str:
+        self.has_counts = bool(strategy) and self.has_classes
         start = "<True/>" if self.is_sure or self.rng.random() < 0.9 else self.simple()
         last = self.pick("returnLastPrediction", *([] if self.is_sure else ["returnNullPrediction"]))
         strategy = strategy or self.pick(*STRATEGIES[: 3 if self.is_sure else 4])
