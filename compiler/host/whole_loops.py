@@ -4,9 +4,9 @@ A loop whose body does little work per iteration spends a part of its time betwe
 items, and addresses that are computed again. Such a loop becomes one function of the entry's object, with copies of the
 kernels in it, see `loop_text`. It runs on one thread, which is no loss for so little work:
 
-    scan of an LSTM with 8 units, batch B         1024 + 416*B bytes per iteration
-    B = 1                                         1440 <= MOST_BYTES: one function
-    B = 100                                       a launch of each kernel in each iteration, as in other loops
+    scan of an LSTM with 8 units, batch B         1024 + 512*B bytes per iteration
+    B = 1                                         1536 <= MOST_BYTES: one function
+    B = 100                                       52224: a launch of each kernel in each iteration, as in other loops
 
 Observed calls always launch the kernels one by one, on the same memory.
 """
