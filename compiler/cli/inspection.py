@@ -30,8 +30,9 @@ def inspect_command(artifact: Path, as_json: bool) -> None:
     """Describe an artifact: entries, memory, target, libraries.
 
     The description contains the entries with their types and dims, the formula of the workspace, the stored weights,
-    the CPU variants, and the libraries and symbol versions that the artifact requires. For GPUs, it contains the
-    threads, shared memory and instructions of each launch, and registers where ptxas is installed.
+    the CPU variants, the loops that are one function, and the libraries and symbol versions that the artifact requires.
+    For GPUs, it contains the threads, shared memory and instructions of each launch, and registers where ptxas is
+    installed.
 
     \b
       nacre inspect model.so

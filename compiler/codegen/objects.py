@@ -115,11 +115,13 @@ class LoopCode:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A lowered module with its kernels compiled, by symbol for each target, and its memory planned."""
+    """A lowered module with its kernels compiled, by symbol for each target, and its memory planned. The text of its
+    entries may be given: `writes_entries` is false then."""
 
     lowered: Lowered
     kernels: Mapping[Target, Mapping[str, ObjectCode]]
     entries: tuple[LoweredEntry, ...]
+    writes_entries: bool = True
 
     @property
     def untiled(self) -> tuple[Untiled, ...]:
@@ -142,7 +144,9 @@ class Program:
 
     @property
     def loops(self) -> tuple[LoopCode, ...]:
-        """The reports on the loops of all entries, for each target."""
+        """The reports on the loops of all entries, for each target; none for entries whose text was given."""
+        if not self.writes_entries:
+            return ()
         return tuple(
             LoopCode(report, target)
             for target in self.kernels
@@ -190,7 +194,7 @@ class CodeGenerator:
         sources = [self._source(kernel, target) for target in options.targets for kernel in lowered.kernels]
         made = iter(self._make(sources, KERNEL_WORKER, {"mlir"}))
         kernels = {target: {kernel.symbol: next(made) for kernel in lowered.kernels} for target in options.targets}
-        return plan_program(lowered, kernels)
+        return replace(plan_program(lowered, kernels), writes_entries=options.start not in LLVM_STAGES)
 
     def compile_entries(self, program: Program) -> tuple[bytes, ...]:
         """Returns all objects of the program: for every target the kernels in their order, then the entries."""

@@ -1,7 +1,7 @@
 """The text of loops that are one function, and of their calls in an entry: see `whole_loops`.
 
 The function has the arguments of the entry. It calls copies of the kernels, which are linked into the same module, so
-that LLVM inlines them, see `inner_kernels` of the LLVM rooms. A scan with one kernel for B rows, where an iteration
+that LLVM inlines them, see `codegen/llvm/inner_kernels.py`. A scan with one kernel for B rows, where an iteration
 works on 64*B bytes:
 
     define internal void @loop1_of_nacre_entry_f(ptr noalias %inputs, ...) noinline {

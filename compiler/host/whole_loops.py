@@ -4,9 +4,9 @@ A loop whose body does little work per iteration spends a part of its time betwe
 items, and addresses that are computed again. Such a loop becomes one function of the entry's object, with copies of the
 kernels in it, see `loop_text`. It runs on one thread, which is no loss for so little work:
 
-    scan of an LSTM with 8 units, batch B         1024 + 416*B bytes per iteration
-    B = 1                                         1440 <= MOST_BYTES: one function
-    B = 100                                       a launch of each kernel in each iteration, as in other loops
+    scan of an LSTM with 8 units, batch B         1024 + 512*B bytes per iteration
+    B = 1                                         1536 <= MOST_BYTES: one function
+    B = 100                                       52224: a launch of each kernel in each iteration, as in other loops
 
 Observed calls always launch the kernels one by one, on the same memory.
 """
@@ -100,7 +100,7 @@ def _reason(loop: Loop[Call, Storage] | While[Call, Storage], inner: Collection[
     if not _may_be_small(size):
         return f"they read and write at least {bounds(size)[0]} bytes, more than {MOST_BYTES}"
     other = next((call for call in calls if call.kernel not in inner), None)
-    return f"`{other.kernel}` is no vector code that this build made" if other is not None else ""
+    return f"`{other.kernel}` is no vector code" if other is not None else ""
 
 
 def _may_be_small(size: Size) -> bool:
